@@ -1,0 +1,205 @@
+//! The canonical A2A model, shaped like A2A 1.0 and told apart by presence.
+//!
+//! Not here: any wire form (see the codecs `v0_3` and `v1`), the Agent Card (see `card`).
+
+use serde_json::value::RawValue;
+
+/// Who wrote a message (A2A 1.0 `Role`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The side that asks: here, the gateway on behalf of a client.
+    User,
+    /// The side that answers.
+    Agent,
+}
+
+/// Where a task stands (A2A 1.0 `TaskState`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Received, not begun.
+    Submitted,
+    /// Being worked on.
+    Working,
+    /// The agent waits for an answer to the question in the status message.
+    InputRequired,
+    /// The agent waits for an authorization that is given elsewhere.
+    AuthRequired,
+    /// Done, well.
+    Completed,
+    /// Done, badly.
+    Failed,
+    /// Stopped on request.
+    Canceled,
+    /// Refused by the agent.
+    Rejected,
+    /// Unspecified, `unknown`, or a word that no version knows.
+    Unknown,
+}
+
+impl State {
+    /// Whether the task will never change again.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Completed | Self::Failed | Self::Canceled | Self::Rejected => true,
+            Self::Submitted | Self::Working | Self::InputRequired | Self::AuthRequired | Self::Unknown => false,
+        }
+    }
+
+    /// Whether the agent waits for somebody: a question or an authorization is open.
+    pub fn is_interrupted(self) -> bool {
+        matches!(self, Self::InputRequired | Self::AuthRequired)
+    }
+
+    /// The word for people and models: lower case with hyphens, as in A2A 0.3.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::Working => "working",
+            Self::InputRequired => "input-required",
+            Self::AuthRequired => "auth-required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Canceled => "canceled",
+            Self::Rejected => "rejected",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a part carries.
+#[derive(Debug, Clone)]
+pub enum PartBody {
+    /// Text.
+    Text(String),
+    /// Bytes, still base64 as they came (any alphabet, padded or not).
+    Raw(String),
+    /// A link; the gateway never follows it.
+    Url(String),
+    /// Any JSON value, `null` included, byte for byte.
+    Data(Box<RawValue>),
+    /// A part of a kind that no version knows, as it came.
+    Unknown(Box<RawValue>),
+}
+
+/// One piece of content of a message or an artifact (A2A 1.0 `Part`).
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The content itself.
+    pub body: PartBody,
+    /// Name of the file, where it has one.
+    pub filename: Option<String>,
+    /// Media type, where it is given.
+    pub media_type: Option<String>,
+    /// Metadata as a JSON object, byte for byte.
+    pub metadata: Option<Box<RawValue>>,
+}
+
+impl Part {
+    /// A part that carries `body` and nothing else.
+    pub fn new(body: PartBody) -> Self {
+        Self { body, filename: None, media_type: None, metadata: None }
+    }
+}
+
+/// One turn of a conversation (A2A 1.0 `Message`).
+#[derive(Debug, Clone)]
+pub struct Message {
+    /// Id that the writer gave the message; absent in A2A 0.1.
+    pub message_id: Option<String>,
+    /// Who wrote it.
+    pub role: Role,
+    /// Its content.
+    pub parts: Vec<Part>,
+    /// Task that it belongs to or continues.
+    pub task_id: Option<String>,
+    /// Conversation that it belongs to.
+    pub context_id: Option<String>,
+    /// Finished tasks that it refers to.
+    pub reference_task_ids: Vec<String>,
+    /// URIs of extensions that contributed to it.
+    pub extensions: Vec<String>,
+    /// Metadata as a JSON object, byte for byte.
+    pub metadata: Option<Box<RawValue>>,
+}
+
+/// The state of a task with the words that go with it (A2A 1.0 `TaskStatus`).
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// Where the task stands.
+    pub state: State,
+    /// What the agent says about it; the open question, when the task is interrupted.
+    pub message: Option<Message>,
+    /// When, as the agent wrote it.
+    pub timestamp: Option<String>,
+}
+
+/// Something that a task made (A2A 1.0 `Artifact`).
+#[derive(Debug, Clone)]
+pub struct Artifact {
+    /// Its key within the task.
+    pub artifact_id: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// What it is.
+    pub description: Option<String>,
+    /// Its content.
+    pub parts: Vec<Part>,
+    /// Metadata as a JSON object, byte for byte.
+    pub metadata: Option<Box<RawValue>>,
+}
+
+/// A piece of work at an agent (A2A 1.0 `Task`).
+#[derive(Debug, Clone)]
+pub struct Task {
+    /// The agent's id of it. Never shown to a client.
+    pub id: String,
+    /// The conversation that it belongs to.
+    pub context_id: Option<String>,
+    /// Where it stands.
+    pub status: Status,
+    /// What it made so far.
+    pub artifacts: Vec<Artifact>,
+    /// Messages so far, as far as the agent gives them.
+    pub history: Vec<Message>,
+    /// Metadata as a JSON object, byte for byte.
+    pub metadata: Option<Box<RawValue>>,
+}
+
+/// One thing that an agent says: an event of a stream, or the whole answer of a plain call.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The task as it stands; replaces what was known.
+    Task(Task),
+    /// The answer of an agent that made no task; ends the exchange.
+    Message(Message),
+    /// The task moved on.
+    Status {
+        /// Which task.
+        task_id: Option<String>,
+        /// Its conversation.
+        context_id: Option<String>,
+        /// Where it stands now.
+        status: Status,
+        /// Whether the agent says that this is the last event (A2A 0.x `final`).
+        last: bool,
+        /// Metadata as a JSON object, byte for byte.
+        metadata: Option<Box<RawValue>>,
+    },
+    /// The task made something, or more of it.
+    Artifact {
+        /// Which task.
+        task_id: Option<String>,
+        /// Its conversation.
+        context_id: Option<String>,
+        /// The artifact, or the piece of it.
+        artifact: Artifact,
+        /// Whether the parts are added to what is there (else they replace it).
+        append: bool,
+        /// Whether the agent says that the artifact is whole now. A hint only.
+        last_chunk: bool,
+        /// Metadata as a JSON object, byte for byte.
+        metadata: Option<Box<RawValue>>,
+    },
+    /// An event of a kind that no version knows; passed over, never an error.
+    Unknown,
+}

@@ -1,0 +1,2 @@
+//! The binary: hands over to the command line.
+fn main() {}
