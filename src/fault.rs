@@ -1,1 +1,207 @@
-//! Being built.
+//! Every way in which a request can fail before an agent is asked, whose fault it is, and what the client is told.
+//!
+//! One table turns a fault into HTTP status, JSON-RPC code and public text, by era (mcp.md §4). Not here: what goes wrong at
+//! an agent; a model can act on that, so it is a tool result (see `bridge::outcome`).
+
+use http::StatusCode;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::mcp::{Era, Version};
+
+/// Who can do something about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Culprit {
+    /// The program that sent the request.
+    Client,
+    /// The agent or its owner.
+    Agent,
+    /// The gateway or its operator.
+    Gateway,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The body is not JSON.
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    /// The body is JSON and not a JSON-RPC 2.0 message.
+    #[error("the body is not a JSON-RPC 2.0 message: {0}")]
+    NotJsonRpc(String),
+    /// No such method in this era.
+    #[error("no such method: {0}")]
+    UnknownMethod(String),
+    /// The params do not fit the method.
+    #[error("bad params: {0}")]
+    BadParams(String),
+    /// A modern request whose `_meta` lacks what every request must carry.
+    #[error("bad _meta: {0}")]
+    BadEnvelope(String),
+    /// A header contradicts the body, or is missing.
+    #[error("header and body disagree: {0}")]
+    HeaderMismatch(String),
+    /// A revision that the gateway does not speak.
+    #[error("protocol version {0:?} is not supported")]
+    UnsupportedVersion(String),
+    /// No such tool, or none that this caller may use: the two read the same.
+    #[error("unknown tool: {0}")]
+    NoSuchTool(String),
+    /// No such resource, or none that this caller may see.
+    #[error("no such resource: {0}")]
+    NoSuchResource(String),
+    /// The request needs a session and has none.
+    #[error("this request needs a session: send initialize first, then its Mcp-Session-Id")]
+    NoSession,
+    /// The session is unknown, expired, ended, or another caller's.
+    #[error("session not found: send initialize again")]
+    SessionNotFound,
+    /// No such path.
+    #[error("no such path: MCP is served at /mcp and /mcp/AGENT")]
+    NoSuchPath,
+    /// The path exists, the method does not.
+    #[error("method not allowed here; allowed: {0}")]
+    MethodNotAllowed(&'static str),
+    /// The body is not declared as JSON.
+    #[error("Content-Type must be application/json")]
+    NotJsonType,
+    /// The body is encoded.
+    #[error("Content-Encoding is not taken; send the body as it is")]
+    EncodedBody,
+    /// The body is longer than the limit, in bytes.
+    #[error("the body is longer than {0} bytes")]
+    BodyTooLarge(usize),
+    /// The body did not arrive in time.
+    #[error("the body did not arrive in time")]
+    BodyTooSlow,
+    /// The client closed the connection before its body was whole.
+    #[error("the body was cut off")]
+    BodyCut,
+    /// The `Host` header is missing, doubled or not one of ours.
+    #[error("Host {0:?} is not served here; the operator can list it under mcp.allowed_hosts")]
+    HostRefused(String),
+    /// The `Origin` is not one that may use the gateway.
+    #[error("Origin {0:?} may not use this gateway; the operator can list it under mcp.allowed_origins")]
+    OriginRefused(String),
+    /// Too much is going on.
+    #[error("the gateway is busy: {0}")]
+    Busy(&'static str),
+    /// Something is wrong here.
+    #[error("internal error")]
+    Internal,
+}
+
+/// A fault as numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OnWire {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// JSON-RPC code.
+    pub code: i32,
+}
+
+impl Fault {
+    /// HTTP status and JSON-RPC code. The only place where a fault becomes numbers.
+    ///
+    /// Legacy clients lose the error of any answer that is not 2xx, so what is an error of JSON-RPC only is 200 there.
+    pub fn on_wire(&self, era: Era) -> OnWire {
+        let modern = era == Era::Modern;
+        let (status, code) = match self {
+            Self::NotJson(_) => (StatusCode::BAD_REQUEST, -32700),
+            Self::NotJsonRpc(_) => (StatusCode::BAD_REQUEST, -32600),
+            Self::UnknownMethod(_) if modern => (StatusCode::NOT_FOUND, -32601),
+            Self::UnknownMethod(_) => (StatusCode::OK, -32601),
+            Self::BadParams(_) | Self::NoSuchTool(_) => (StatusCode::OK, -32602),
+            Self::BadEnvelope(_) => (StatusCode::BAD_REQUEST, -32602),
+            Self::HeaderMismatch(_) => (StatusCode::BAD_REQUEST, -32020),
+            Self::UnsupportedVersion(_) => (StatusCode::BAD_REQUEST, -32022),
+            Self::NoSuchResource(_) => (StatusCode::OK, if modern { -32602 } else { -32002 }),
+            Self::NoSession => (StatusCode::BAD_REQUEST, -32600),
+            Self::SessionNotFound => (StatusCode::NOT_FOUND, -32001),
+            Self::NoSuchPath => (StatusCode::NOT_FOUND, -32600),
+            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, -32600),
+            Self::NotJsonType | Self::EncodedBody => (StatusCode::UNSUPPORTED_MEDIA_TYPE, -32600),
+            Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, -32600),
+            Self::BodyTooSlow => (StatusCode::REQUEST_TIMEOUT, -32600),
+            Self::BodyCut => (StatusCode::BAD_REQUEST, -32600),
+            Self::HostRefused(_) | Self::OriginRefused(_) => (StatusCode::FORBIDDEN, -32600),
+            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, -32603),
+            Self::Internal => (StatusCode::OK, -32603),
+        };
+        OnWire { status, code }
+    }
+
+    /// The `data` member of the error, where the specification names one.
+    pub fn data(&self) -> Option<Box<RawValue>> {
+        let data = match self {
+            Self::UnsupportedVersion(requested) => {
+                json!({ "supported": Version::MODERN.map(Version::as_str), "requested": requested })
+            }
+            Self::NoSuchResource(uri) => json!({ "uri": uri }),
+            _ => return None,
+        };
+        serde_json::value::to_raw_value(&data).ok()
+    }
+
+    /// Who can do something about it.
+    pub fn culprit(&self) -> Culprit {
+        match self {
+            Self::Internal | Self::Busy(_) => Culprit::Gateway,
+            _ => Culprit::Client,
+        }
+    }
+
+    /// One word for metrics and the access log.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::NotJson(_) => "not_json",
+            Self::NotJsonRpc(_) => "not_json_rpc",
+            Self::UnknownMethod(_) => "unknown_method",
+            Self::BadParams(_) => "bad_params",
+            Self::BadEnvelope(_) => "bad_envelope",
+            Self::HeaderMismatch(_) => "header_mismatch",
+            Self::UnsupportedVersion(_) => "unsupported_version",
+            Self::NoSuchTool(_) => "no_such_tool",
+            Self::NoSuchResource(_) => "no_such_resource",
+            Self::NoSession => "no_session",
+            Self::SessionNotFound => "session_not_found",
+            Self::NoSuchPath => "no_such_path",
+            Self::MethodNotAllowed(_) => "method_not_allowed",
+            Self::NotJsonType => "not_json_type",
+            Self::EncodedBody => "encoded_body",
+            Self::BodyTooLarge(_) => "body_too_large",
+            Self::BodyTooSlow => "body_too_slow",
+            Self::BodyCut => "body_cut",
+            Self::HostRefused(_) => "host_refused",
+            Self::OriginRefused(_) => "origin_refused",
+            Self::Busy(_) => "busy",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_method_is_404_for_modern_clients_only() {
+        let fault = Fault::UnknownMethod("x".into());
+        assert_eq!(fault.on_wire(Era::Modern), OnWire { status: StatusCode::NOT_FOUND, code: -32601 });
+        assert_eq!(fault.on_wire(Era::Legacy), OnWire { status: StatusCode::OK, code: -32601 });
+    }
+
+    #[test]
+    fn codes_that_the_modern_era_forbids_are_never_used_there() {
+        let fault = Fault::NoSuchResource("a://b".into());
+        assert_eq!(fault.on_wire(Era::Modern).code, -32602);
+        assert_eq!(fault.on_wire(Era::Legacy).code, -32002);
+        assert_eq!(fault.data().unwrap().get(), r#"{"uri":"a://b"}"#);
+    }
+
+    #[test]
+    fn an_unsupported_version_says_which_are() {
+        let data = Fault::UnsupportedVersion("v9".into()).data().unwrap();
+        assert_eq!(data.get(), r#"{"requested":"v9","supported":["2026-07-28"]}"#);
+    }
+}

@@ -1,1 +1,23 @@
-//! Being built.
+//! The client's language: MCP, every revision, over Streamable HTTP.
+//!
+//! Pure. Shapes, names and rules of the wire: revisions and eras, headers, methods, params, results. Two eras have two
+//! serializers ([`reply`]): a legacy result cannot carry `resultType`, a modern one cannot lack it. Not here: A2A, what a
+//! tool call becomes (see `bridge`), sessions (see `gateway`).
+
+pub mod capabilities;
+pub mod classify;
+pub mod content;
+pub mod headers;
+pub mod lifecycle;
+pub mod method;
+pub mod notifications;
+pub mod params;
+pub mod reply;
+pub mod resources;
+pub mod tools;
+pub mod version;
+
+pub use capabilities::Capabilities;
+pub use method::Method;
+pub use params::Params;
+pub use version::{Era, Version};

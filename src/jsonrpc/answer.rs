@@ -1,0 +1,65 @@
+//! How an answer or a notification is written.
+//!
+//! Not here: which code an error has, which members a result has.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::id::Id;
+
+#[derive(Serialize)]
+struct Result<'a, R> {
+    jsonrpc: &'static str,
+    id: &'a Id,
+    result: &'a R,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    jsonrpc: &'static str,
+    id: Option<&'a Id>,
+    error: ErrorObject<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    code: i32,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Notification<'a, P> {
+    jsonrpc: &'static str,
+    method: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a P>,
+}
+
+/// Said when even the error cannot be written; so far nothing is known to bring that about.
+const LAST_RESORT: &[u8] =
+    br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"the answer could not be written"}}"#;
+
+/// A response that carries `result`, as compact JSON without line breaks.
+pub fn write_result<R: Serialize>(id: &Id, result: &R) -> Vec<u8> {
+    write(&Result { jsonrpc: "2.0", id, result })
+}
+
+/// A response that carries an error; `id` is `None` only when the request's could not be read.
+pub fn write_error(id: Option<&Id>, code: i32, message: &str, data: Option<&RawValue>) -> Vec<u8> {
+    write(&Failure { jsonrpc: "2.0", id, error: ErrorObject { code, message, data } })
+}
+
+/// A notification.
+pub fn write_notification<P: Serialize>(method: &str, params: Option<&P>) -> Vec<u8> {
+    write(&Notification { jsonrpc: "2.0", method, params })
+}
+
+fn write<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    match serde_json::to_writer(&mut out, value) {
+        Ok(()) => out,
+        Err(_) => LAST_RESORT.to_vec(),
+    }
+}

@@ -1,0 +1,71 @@
+//! The id of a request, kept as the client wrote it.
+//!
+//! Not here: ids that the gateway makes for its own requests.
+
+use serde::de::{Deserialize, Deserializer, Error};
+use serde::ser::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// A JSON-RPC request id: a string or a number, byte for byte as it came, so that `1`, `"1"`, `1.0` and
+/// `9007199254740993` all come back unchanged.
+#[derive(Debug, Clone)]
+pub struct Id(Box<RawValue>);
+
+/// Longest id in bytes that is taken, quotes included.
+const LONGEST: usize = 1024;
+
+impl Id {
+    /// The id as JSON text.
+    pub fn as_json(&self) -> &str {
+        self.0.get()
+    }
+}
+
+impl PartialEq for Id {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_json() == other.as_json()
+    }
+}
+impl Eq for Id {}
+
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        let text = raw.get();
+        if text.len() > LONGEST {
+            return Err(D::Error::custom("id is longer than 1024 bytes"));
+        }
+        match text.as_bytes().first() {
+            Some(b'"' | b'-' | b'0'..=b'9') => Ok(Self(raw.to_owned())),
+            _ => Err(D::Error::custom("id must be a string or a number")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_come_back_byte_equal() {
+        for text in ["0", "\"\"", "1", "\"1\"", "1.0", "9007199254740993", "\"\\u00e9\"", "-7", "1e3"] {
+            let id: Id = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&id).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        for text in ["null", "true", "{}", "[]"] {
+            assert!(serde_json::from_str::<Id>(text).is_err(), "{text}");
+        }
+        let long = format!("\"{}\"", "x".repeat(2000));
+        assert!(serde_json::from_str::<Id>(&long).is_err());
+    }
+}

@@ -1,0 +1,227 @@
+//! Which of the JSON-RPC messages a body is.
+//!
+//! Generic over the params, so that a layer above can parse them typed in the same pass. Not here: method names.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::id::Id;
+use super::text::{Object, Text};
+
+/// Why text is not one JSON-RPC 2.0 message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Grammar {
+    /// Not JSON at all.
+    #[error("{0}")]
+    NotJson(String),
+    /// JSON, but not a message: what is wrong, with the name of the member.
+    #[error("{0}")]
+    NotMessage(String),
+    /// A message whose `params` do not have the expected shape.
+    #[error("{0}")]
+    BadParams(String),
+}
+
+/// What a message asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Wants an answer.
+    Request,
+    /// Wants none.
+    Notification,
+    /// Is an answer.
+    Response,
+}
+
+/// One JSON-RPC message with its params as `P`.
+#[derive(Debug)]
+pub struct Message<'a, P> {
+    /// What it is.
+    pub kind: Kind,
+    /// Id of a request; of a response too, where it has one.
+    pub id: Option<Id>,
+    /// Method; empty for a response.
+    pub method: Text<'a>,
+    /// Params; `None` when absent or `null`.
+    pub params: Option<P>,
+}
+
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "P: Deserialize<'de>"))]
+struct Wire<'a, P> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Option<Id>>,
+    #[serde(borrow, default)]
+    method: Option<Text<'a>>,
+    params: Option<Object<P>>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+/// Tells `"id": null` from an absent id.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Id>>, D::Error> {
+    Option::<Id>::deserialize(deserializer).map(Some)
+}
+
+/// Whether the body is written as an array.
+pub fn is_batch(text: &str) -> bool {
+    text.trim_start().starts_with('[')
+}
+
+/// The elements of a body that is an array, at most `most` of them.
+///
+/// # Errors
+///
+/// [`Grammar`] when it is not JSON, empty, or longer than `most`.
+pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, Grammar> {
+    let all: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| Grammar::NotJson(error.to_string()))?;
+    match all.len() {
+        0 => Err(Grammar::NotMessage("the batch is empty".into())),
+        count if count > most => {
+            Err(Grammar::NotMessage(format!("the batch has {count} messages; at most {most} are taken")))
+        }
+        _ => Ok(all),
+    }
+}
+
+/// Parses one message with its params.
+///
+/// # Errors
+///
+/// [`Grammar`]; its text names the member that is missing or wrong.
+pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, Grammar> {
+    match serde_json::from_str::<Object<Wire<'a, P>>>(text) {
+        Ok(Object(wire)) => judge(wire),
+        Err(error) => Err(blame::<P>(text, &error)),
+    }
+}
+
+/// Parses one message and looks at nothing within its params.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_envelope(text: &str) -> Result<Message<'_, Loose<'_>>, Grammar> {
+    parse::<Loose<'_>>(text)
+}
+
+/// Params that are looked at later, or never.
+#[derive(Debug, Default, Deserialize)]
+pub struct Loose<'a> {
+    /// The `_meta` member, as it came.
+    #[serde(borrow, default, rename = "_meta")]
+    pub meta: Option<&'a RawValue>,
+}
+
+/// The id of a body that is not a message otherwise, so that the refusal can be matched to it.
+pub fn salvage_id(text: &str) -> Option<Id> {
+    #[derive(Deserialize)]
+    struct OnlyId {
+        id: Option<Id>,
+    }
+    serde_json::from_str::<Object<OnlyId>>(text).ok()?.0.id
+}
+
+/// Says what is wrong: syntax, the envelope, or only the params.
+fn blame<P>(text: &str, error: &serde_json::Error) -> Grammar {
+    if serde_json::from_str::<&RawValue>(text).is_err() {
+        return Grammar::NotJson(error.to_string());
+    }
+    match serde_json::from_str::<Object<Wire<'_, serde::de::IgnoredAny>>>(text) {
+        Ok(Object(wire)) => match judge(wire) {
+            Ok(_) => Grammar::BadParams(error.to_string()),
+            Err(grammar) => grammar,
+        },
+        Err(error) if error.to_string().starts_with("invalid type") && has_odd_params(text) => {
+            Grammar::BadParams("params must be an object".into())
+        }
+        Err(error) => Grammar::NotMessage(error.to_string()),
+    }
+}
+
+/// Whether everything but the type of `params` is in order.
+fn has_odd_params(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Rest<'a> {
+        #[serde(borrow)]
+        params: Option<&'a RawValue>,
+    }
+    serde_json::from_str::<Rest<'_>>(text)
+        .is_ok_and(|rest| rest.params.is_some_and(|params| !params.get().starts_with('{')))
+}
+
+fn judge<P>(wire: Wire<'_, P>) -> Result<Message<'_, P>, Grammar> {
+    match wire.jsonrpc {
+        Some(version) if version.as_str() == "2.0" => {}
+        Some(version) => {
+            let shown: String = version.as_str().chars().take(20).collect();
+            return Err(Grammar::NotMessage(format!("member \"jsonrpc\" must be \"2.0\", not {shown:?}")));
+        }
+        None => return Err(Grammar::NotMessage("member \"jsonrpc\" is missing; it must be \"2.0\"".into())),
+    }
+    let params = wire.params.map(|Object(params)| params);
+    let kind = match (&wire.method, &wire.id, wire.result.is_some() || wire.error.is_some()) {
+        (Some(_), Some(Some(_)), false) => Kind::Request,
+        (Some(_), None, false) => Kind::Notification,
+        (None, _, true) => Kind::Response,
+        (Some(_), Some(None), false) => {
+            return Err(Grammar::NotMessage("member \"id\" must be a string or a number, not null".into()));
+        }
+        (Some(_), _, true) => {
+            return Err(Grammar::NotMessage("a message has a method or a result, not both".into()));
+        }
+        (None, _, false) => return Err(Grammar::NotMessage("member \"method\" is missing".into())),
+    };
+    let method = wire.method.unwrap_or(Text("".into()));
+    Ok(Message { kind, id: wire.id.flatten(), method, params })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> Grammar {
+        parse_envelope(text).unwrap_err()
+    }
+
+    #[test]
+    fn each_kind_is_told_apart() {
+        for (text, kind) in [
+            (r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#, Kind::Request),
+            (r#"{"jsonrpc":"2.0","id":"","method":"ping","params":null}"#, Kind::Request),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Kind::Notification),
+            (r#"{"jsonrpc":"2.0","id":4,"result":{}}"#, Kind::Response),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":""}}"#, Kind::Response),
+        ] {
+            assert_eq!(parse_envelope(text).unwrap().kind, kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, named) in [
+            ("{", "EOF"),
+            (r#"{"id":1,"method":"a"}"#, "\"jsonrpc\" is missing"),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"a"}"#, "must be \"2.0\""),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "\"method\" is missing"),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, "not null"),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, "string or a number"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#, "duplicate field `id`"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[]}"#, "params must be an object"),
+            (r#"[]"#, "expected an object"),
+            ("7", "expected an object"),
+        ] {
+            assert!(wrong(text).to_string().contains(named), "{text}: {}", wrong(text));
+        }
+    }
+
+    #[test]
+    fn names_are_exact_never_folded() {
+        let message = parse_envelope(r#"{"jsonrpc":"2.0","id":1,"method":"a","METHOD":"b","Params":[]}"#).unwrap();
+        assert_eq!(message.method.as_str(), "a");
+    }
+}

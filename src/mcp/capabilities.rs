@@ -1,0 +1,110 @@
+//! What a client says it can do.
+//!
+//! Kept as bits, because a sealed session carries them. Not here: what the gateway can do (see `lifecycle`).
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::jsonrpc::Object;
+
+/// A set of client capabilities.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Capabilities(u16);
+
+impl Capabilities {
+    /// Can ask its user by a form.
+    pub const FORM: Self = Self(1);
+    /// Can send its user to a URL.
+    pub const URL: Self = Self(2);
+    /// Knows the tasks extension (2026-07-28).
+    pub const TASKS_EXTENSION: Self = Self(4);
+    /// Can sample from a model. The gateway never asks it to.
+    pub const SAMPLING: Self = Self(8);
+    /// Has roots. The gateway never asks for them.
+    pub const ROOTS: Self = Self(16);
+
+    /// Whether all of `other` is there.
+    pub fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The set as bits, for a sealed session.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The set from its bits.
+    pub fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    fn with(self, other: Self, present: bool) -> Self {
+        if present { Self(self.0 | other.0) } else { self }
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(default)]
+    elicitation: Option<Object<Elicitation>>,
+    #[serde(default)]
+    sampling: Option<Object<Anything>>,
+    #[serde(default)]
+    roots: Option<Object<Anything>>,
+    #[serde(default)]
+    extensions: Option<Object<Extensions>>,
+}
+
+#[derive(Deserialize)]
+struct Anything {}
+
+#[derive(Deserialize)]
+struct Elicitation {
+    #[serde(default)]
+    form: Option<IgnoredAny>,
+    #[serde(default)]
+    url: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Extensions {
+    #[serde(default, rename = "io.modelcontextprotocol/tasks")]
+    tasks: Option<IgnoredAny>,
+}
+
+impl<'de> Deserialize<'de> for Capabilities {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Object(wire) = Object::<Wire>::deserialize(deserializer)?;
+        let (form, url) = match wire.elicitation {
+            // `{}` means forms: it is all that 2025-06-18 knew.
+            Some(Object(modes)) => (modes.form.is_some() || modes.url.is_none(), modes.url.is_some()),
+            None => (false, false),
+        };
+        let tasks = wire.extensions.is_some_and(|Object(extensions)| extensions.tasks.is_some());
+        Ok(Self::default()
+            .with(Self::FORM, form)
+            .with(Self::URL, url)
+            .with(Self::TASKS_EXTENSION, tasks)
+            .with(Self::SAMPLING, wire.sampling.is_some())
+            .with(Self::ROOTS, wire.roots.is_some()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_are_read_by_presence() {
+        let all = |text| serde_json::from_str::<Capabilities>(text).unwrap();
+        assert_eq!(all("{}"), Capabilities::default());
+        assert!(all(r#"{"elicitation":{}}"#).has(Capabilities::FORM));
+        let url = all(r#"{"elicitation":{"url":{}}}"#);
+        assert!(url.has(Capabilities::URL) && !url.has(Capabilities::FORM));
+        assert!(
+            all(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"x":1}"#)
+                .has(Capabilities::TASKS_EXTENSION)
+        );
+        assert!(serde_json::from_str::<Capabilities>("[]").is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! Which era a request belongs to, and whether its headers agree with its body.
+//!
+//! The table of mcp.md §1.5, body first. Returns plain refusals: `fault` depends on this folder and not the other way round.
+//! Not here: sessions; a legacy request is only said to be one.
+
+use super::capabilities::Capabilities;
+use super::headers::{Header, Headers, decode_name};
+use super::method::Method;
+use super::params::{Meta, Params};
+use super::version::{Era, Version};
+use crate::jsonrpc::{Kind, Message};
+
+/// Why a message cannot be placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Misfit {
+    /// A modern request whose `_meta` lacks something.
+    Envelope(String),
+    /// A header is missing or says something else than the body.
+    Mismatch(String),
+    /// A revision that nobody speaks.
+    Unsupported(String),
+}
+
+/// Where a message belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The modern era: everything that is to know is here.
+    Modern(Version, Capabilities),
+    /// The legacy era: the session, if there is one, knows the rest.
+    Legacy,
+}
+
+impl Place {
+    /// The era alone.
+    pub fn era(self) -> Era {
+        match self {
+            Self::Modern(..) => Era::Modern,
+            Self::Legacy => Era::Legacy,
+        }
+    }
+}
+
+/// The era that a refusal is written for, when nothing but the headers can be trusted.
+pub fn era_of_headers(headers: &Headers<'_>) -> Era {
+    match headers.version {
+        Header::Is(text) if is_modern(text) => Era::Modern,
+        Header::Is(_) | Header::Absent | Header::Unusable => Era::Legacy,
+    }
+}
+
+/// Places a message.
+///
+/// # Errors
+///
+/// [`Misfit`], for requests and never for notifications: nobody would read the refusal.
+pub fn place(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Result<Place, Misfit> {
+    let none = Meta::default();
+    let meta = message.params.as_ref().map_or(&none, Params::meta);
+    let Some(claim) = &meta.version else { return without_claim(message, headers) };
+    if message.kind != Kind::Request {
+        return Ok(Place::Modern(Version::V2026_07_28, meta.capabilities.unwrap_or_default()));
+    }
+    let Some(capabilities) = meta.capabilities else {
+        return Err(Misfit::Envelope(
+            "io.modelcontextprotocol/clientCapabilities is missing; send {} if there are none".into(),
+        ));
+    };
+    agree("MCP-Protocol-Version", headers.version, claim.as_str())?;
+    let version = Version::MODERN
+        .into_iter()
+        .find(|version| version.as_str() == claim.as_str())
+        .ok_or_else(|| Misfit::Unsupported(capped(claim.as_str())))?;
+    agree("Mcp-Method", headers.method, message.method.as_str())?;
+    name_agrees(message, headers)?;
+    Ok(Place::Modern(version, capabilities))
+}
+
+fn without_claim(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Result<Place, Misfit> {
+    let modern_header = era_of_headers(headers) == Era::Modern;
+    match message.kind {
+        Kind::Request if modern_header => Err(Misfit::Envelope(
+            "params._meta must carry io.modelcontextprotocol/protocolVersion and \
+             io.modelcontextprotocol/clientCapabilities"
+                .into(),
+        )),
+        Kind::Notification if modern_header => {
+            Ok(Place::Modern(Version::V2026_07_28, Capabilities::default()))
+        }
+        Kind::Request | Kind::Notification | Kind::Response => Ok(Place::Legacy),
+    }
+}
+
+/// Whether a revision is a modern one that the gateway speaks.
+fn is_modern(text: &str) -> bool {
+    Version::named(text).is_some_and(|version| version.era() == Era::Modern)
+}
+
+/// What a legacy request without a session is served as, by its header: an unknown older revision reads as the stateless
+/// one, an unknown newer one is refused.
+///
+/// # Errors
+///
+/// [`Misfit::Unsupported`] for a revision from the future.
+pub fn stateless_version(headers: &Headers<'_>) -> Result<Version, Misfit> {
+    let Header::Is(text) = headers.version else { return Ok(Version::STATELESS) };
+    match Version::named(text) {
+        Some(_) => Ok(Version::STATELESS),
+        None if text > Version::V2025_11_25.as_str() => Err(Misfit::Unsupported(capped(text))),
+        None => Ok(Version::STATELESS),
+    }
+}
+
+fn name_agrees(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Result<(), Misfit> {
+    let params = message.params.as_ref();
+    let named = match Method::named(message.method.as_str(), Era::Modern) {
+        Some(Method::ToolsCall) => params.and_then(|params| params.name.as_ref()),
+        Some(Method::ResourcesRead) => params.and_then(|params| params.uri.as_ref()),
+        _ => return Ok(()),
+    };
+    // What is missing in the body is told as bad params, which say more.
+    let Some(named) = named else { return Ok(()) };
+    let header = headers.name.value().map(|value| {
+        decode_name(value).ok_or_else(|| Misfit::Mismatch("Mcp-Name is not valid base64 in =?base64?…?=".into()))
+    });
+    match header.transpose()? {
+        Some(value) if value == named.as_str() => Ok(()),
+        Some(value) => Err(mismatch("Mcp-Name", &value, named.as_str())),
+        None => Err(absent("Mcp-Name", headers.name)),
+    }
+}
+
+fn agree(name: &str, header: Header<'_>, body: &str) -> Result<(), Misfit> {
+    match header {
+        Header::Is(value) if value == body => Ok(()),
+        Header::Is(value) => Err(mismatch(name, value, body)),
+        Header::Absent | Header::Unusable => Err(absent(name, header)),
+    }
+}
+
+fn mismatch(name: &str, header: &str, body: &str) -> Misfit {
+    Misfit::Mismatch(format!("{name} says {:?}, the body {:?}", capped(header), capped(body)))
+}
+
+fn absent(name: &str, header: Header<'_>) -> Misfit {
+    Misfit::Mismatch(match header {
+        Header::Unusable => format!("{name} is there more than once or is not visible ASCII"),
+        Header::Absent | Header::Is(_) => format!("{name} is missing"),
+    })
+}
+
+fn capped(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jsonrpc::parse;
+
+    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+    fn placed(body: &str, version: Option<&str>, method: Option<&str>, name: Option<&str>) -> Result<Place, Misfit> {
+        let is = |value: Option<&'static str>| value.map_or(Header::Absent, Header::Is);
+        let leak = |value: Option<&str>| value.map(|text| &*Box::leak(text.to_owned().into_boxed_str()));
+        let headers = Headers {
+            version: is(leak(version)),
+            method: is(leak(method)),
+            name: is(leak(name)),
+            ..Headers::default()
+        };
+        place(&parse(body).unwrap(), &headers)
+    }
+
+    fn request(method: &str, params: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#)
+    }
+
+    #[test]
+    fn a_claim_makes_a_request_modern_if_the_headers_agree() {
+        let body = request("tools/list", META);
+        let modern = Some("2026-07-28");
+        assert!(matches!(placed(&body, modern, Some("tools/list"), None), Ok(Place::Modern(..))));
+        for (version, method) in [
+            (None, Some("tools/list")),
+            (Some("2025-11-25"), Some("tools/list")),
+            (modern, None),
+            (modern, Some("TOOLS/LIST")),
+        ] {
+            assert!(matches!(placed(&body, version, method, None), Err(Misfit::Mismatch(_))), "{version:?}");
+        }
+    }
+
+    #[test]
+    fn the_header_is_compared_before_the_revision_is_judged() {
+        let body = request("server/discover", &META.replace("2026-07-28", "v999.0.0"));
+        assert!(matches!(placed(&body, Some("2026-07-28"), None, None), Err(Misfit::Mismatch(_))));
+        let unsupported = placed(&body, Some("v999.0.0"), Some("server/discover"), None);
+        assert_eq!(unsupported, Err(Misfit::Unsupported("v999.0.0".into())));
+    }
+
+    #[test]
+    fn a_modern_header_without_a_claim_is_a_broken_envelope() {
+        let body = request("server/discover", "");
+        assert!(matches!(placed(&body, Some("2026-07-28"), None, None), Err(Misfit::Envelope(_))));
+    }
+
+    #[test]
+    fn a_name_must_be_mirrored() {
+        let body = request("tools/call", &format!(r#""name":"é",{META}"#));
+        let with = |name| placed(&body, Some("2026-07-28"), Some("tools/call"), name);
+        assert!(with(Some("=?base64?w6k=?=")).is_ok());
+        for name in [None, Some("e"), Some("=?base64?*?=")] {
+            assert!(matches!(with(name), Err(Misfit::Mismatch(_))), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn everything_else_is_legacy_and_a_sticky_header_does_no_harm() {
+        for version in [None, Some("2025-06-18"), Some("2024-01-01"), Some("nonsense")] {
+            assert_eq!(placed(&request("tools/list", ""), version, None, None), Ok(Place::Legacy), "{version:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_session_only_the_future_is_refused() {
+        for (version, served) in [("2024-01-01", true), ("2025-06-18", true), ("2031-01-01", false)] {
+            let headers = Headers { version: Header::Is(version), ..Headers::default() };
+            assert_eq!(stateless_version(&headers).is_ok(), served, "{version}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The HTTP headers of MCP, read leniently in form and strictly in meaning.
+//!
+//! Reads mcp.md §1.4. Not here: whether they agree with the body (see `classify`).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
+use std::borrow::Cow;
+
+/// `MCP-Protocol-Version`.
+pub const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+/// `Mcp-Session-Id`.
+pub const SESSION_ID: &str = "mcp-session-id";
+/// `Mcp-Method`.
+pub const METHOD: &str = "mcp-method";
+/// `Mcp-Name`.
+pub const NAME: &str = "mcp-name";
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Header<'a> {
+    /// It is not there.
+    #[default]
+    Absent,
+    /// It is there once, with this value; spaces around are gone.
+    Is(&'a str),
+    /// It is there twice, or is not visible ASCII.
+    Unusable,
+}
+
+impl<'a> Header<'a> {
+    fn read(headers: &'a HeaderMap, name: &str) -> Self {
+        let mut values = headers.get_all(name).iter();
+        match (values.next(), values.next()) {
+            (None, _) => Self::Absent,
+            (Some(value), None) => value.to_str().map_or(Self::Unusable, |text| Self::Is(text.trim())),
+            (Some(_), Some(_)) => Self::Unusable,
+        }
+    }
+
+    /// The value, if it is there once.
+    pub fn value(self) -> Option<&'a str> {
+        match self {
+            Self::Is(text) => Some(text),
+            Self::Absent | Self::Unusable => None,
+        }
+    }
+}
+
+/// The headers of one request that MCP gives a meaning to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Headers<'a> {
+    /// `MCP-Protocol-Version`.
+    pub version: Header<'a>,
+    /// `Mcp-Session-Id`.
+    pub session: Header<'a>,
+    /// `Mcp-Method`.
+    pub method: Header<'a>,
+    /// `Mcp-Name`.
+    pub name: Header<'a>,
+    /// Whether the client takes an SSE answer.
+    pub takes_stream: bool,
+    /// Whether the client takes a JSON answer.
+    pub takes_json: bool,
+}
+
+impl<'a> Headers<'a> {
+    /// Reads them.
+    pub fn read(headers: &'a HeaderMap) -> Self {
+        let (takes_json, takes_stream) = accepted(headers);
+        Self {
+            version: Header::read(headers, PROTOCOL_VERSION),
+            session: Header::read(headers, SESSION_ID),
+            method: Header::read(headers, METHOD),
+            name: Header::read(headers, NAME),
+            takes_stream,
+            takes_json,
+        }
+    }
+}
+
+/// Which of JSON and SSE the `Accept` header takes. A header that takes neither is read as taking both: real clients
+/// send odd ones, and a refusal helps nobody.
+fn accepted(headers: &HeaderMap) -> (bool, bool) {
+    let mut json = false;
+    let mut stream = false;
+    let ranges = headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    for range in ranges.flat_map(|text| text.split(',')) {
+        let name = range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        json |= matches!(name.as_str(), "application/json" | "application/*" | "*/*");
+        stream |= matches!(name.as_str(), "text/event-stream" | "text/*");
+    }
+    if json || stream { (json, stream) } else { (true, true) }
+}
+
+/// Undoes the base64 form of an `Mcp-Name` value: `=?base64?…?=`.
+///
+/// Returns `None` when the value looks like that form and is not valid.
+pub fn decode_name(value: &str) -> Option<Cow<'_, str>> {
+    let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
+        return Some(Cow::Borrowed(value));
+    };
+    let bytes = STANDARD.decode(encoded).ok()?;
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn with(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn a_header_twice_is_unusable() {
+        let headers = with(&[("mcp-method", "a"), ("mcp-method", "a"), ("mcp-name", " x ")]);
+        let read = Headers::read(&headers);
+        assert_eq!(read.method, Header::Unusable);
+        assert_eq!(read.name, Header::Is("x"));
+        assert_eq!(read.version, Header::Absent);
+    }
+
+    #[test]
+    fn accept_is_never_a_reason_to_refuse() {
+        for (accept, json, stream) in [
+            ("application/json, text/event-stream", true, true),
+            ("Text/Event-Stream;q=0.5, application/JSON", true, true),
+            ("application/json", true, false),
+            ("text/event-stream", false, true),
+            ("*/*", true, false),
+            ("image/png", true, true),
+        ] {
+            assert_eq!(accepted(&with(&[("accept", accept)])), (json, stream), "{accept}");
+        }
+        assert_eq!(accepted(&HeaderMap::new()), (true, true));
+    }
+
+    #[test]
+    fn names_in_base64_are_undone() {
+        assert_eq!(decode_name("plain").unwrap(), "plain");
+        assert_eq!(decode_name("=?base64?w6k=?=").unwrap(), "é");
+        assert_eq!(decode_name("=?base64?***?="), None);
+    }
+}

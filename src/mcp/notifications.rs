@@ -1,0 +1,193 @@
+//! What the gateway tells a client beside the answer: progress, log messages, changed lists.
+//!
+//! Not here: when (see `bridge::note`), on which stream (see `gateway`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::jsonrpc::{Id, write_notification};
+
+/// How much a log message matters (RFC 5424, mcp.md §2.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// For those who look for a fault.
+    Debug,
+    /// The ordinary course of things.
+    Info,
+    /// Ordinary but worth a look.
+    Notice,
+    /// Something may be wrong.
+    Warning,
+    /// Something is wrong.
+    Error,
+    /// Something important is wrong.
+    Critical,
+    /// Act at once.
+    Alert,
+    /// Nothing works.
+    Emergency,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Progress<'a> {
+    progress_token: &'a Id,
+    progress: Number,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+}
+
+/// Written without a fraction where there is none: some clients take integers only.
+#[derive(Clone, Copy)]
+struct Number(f64);
+
+impl Serialize for Number {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        if self.0.fract() == 0.0 && self.0.abs() < EXACT {
+            #[expect(clippy::cast_possible_truncation, reason = "whole and within the exact integers of f64")]
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
+    }
+}
+
+/// `notifications/progress`, as JSON text.
+pub fn progress(token: &Id, progress: f64, total: Option<f64>, message: Option<&str>) -> Vec<u8> {
+    let params = Progress {
+        progress_token: token,
+        progress: Number(progress),
+        total: total.map(Number),
+        message,
+    };
+    write_notification("notifications/progress", Some(&params))
+}
+
+#[derive(Serialize)]
+struct LogMessage<'a> {
+    level: Level,
+    logger: &'a str,
+    data: &'a str,
+}
+
+/// `notifications/message`, as JSON text.
+pub fn message(level: Level, logger: &str, data: &str) -> Vec<u8> {
+    write_notification("notifications/message", Some(&LogMessage { level, logger, data }))
+}
+
+/// A list that can change while a client looks at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// Of tools.
+    Tools,
+    /// Of resources.
+    Resources,
+}
+
+impl List {
+    fn method(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Resources => "notifications/resources/list_changed",
+        }
+    }
+}
+
+/// What ties a notification to a `subscriptions/listen`.
+#[derive(Serialize)]
+struct Subscribed<'a> {
+    #[serde(rename = "_meta")]
+    meta: SubscriptionMeta<'a>,
+}
+
+/// The `_meta` that names a subscription: the id of the `subscriptions/listen`, in its own JSON type.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct SubscriptionMeta<'a> {
+    /// The id of the request.
+    #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
+    pub subscription: &'a Id,
+}
+
+/// A changed list, told on a GET stream (`None`) or on a `subscriptions/listen` of this id.
+pub fn list_changed(list: List, subscription: Option<&Id>) -> Vec<u8> {
+    let params = subscription.map(|subscription| Subscribed { meta: SubscriptionMeta { subscription } });
+    write_notification(list.method(), params.as_ref())
+}
+
+#[derive(Serialize)]
+struct Updated<'a> {
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<SubscriptionMeta<'a>>,
+    uri: &'a str,
+}
+
+/// A changed resource, told on a GET stream (`None`) or on a `subscriptions/listen` of this id.
+pub fn resource_updated(uri: &str, subscription: Option<&Id>) -> Vec<u8> {
+    let meta = subscription.map(|subscription| SubscriptionMeta { subscription });
+    write_notification("notifications/resources/updated", Some(&Updated { meta, uri }))
+}
+
+#[derive(Serialize)]
+struct Acknowledged<'a> {
+    #[serde(rename = "_meta")]
+    meta: SubscriptionMeta<'a>,
+    notifications: &'a Honoured,
+}
+
+/// What a `subscriptions/listen` will be told of.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Honoured {
+    /// The list of tools changed.
+    #[serde(rename = "toolsListChanged", skip_serializing_if = "is_false")]
+    pub tools: bool,
+    /// The list of resources changed.
+    #[serde(rename = "resourcesListChanged", skip_serializing_if = "is_false")]
+    pub resources: bool,
+    /// These resources changed.
+    #[serde(rename = "resourceSubscriptions", skip_serializing_if = "Vec::is_empty")]
+    pub uris: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The first message on a `subscriptions/listen` stream.
+pub fn acknowledged(subscription: &Id, honoured: &Honoured) -> Vec<u8> {
+    let params = Acknowledged { meta: SubscriptionMeta { subscription }, notifications: honoured };
+    write_notification("notifications/subscriptions/acknowledged", Some(&params))
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_keeps_the_token_and_writes_whole_numbers_whole() {
+        let token: Id = serde_json::from_str("0").unwrap();
+        let text = String::from_utf8(progress(&token, 50.0, Some(100.0), Some("half"))).unwrap();
+        assert_eq!(
+            text,
+            r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":0,"progress":50,"total":100,"message":"half"}}"#
+        );
+        assert!(String::from_utf8(progress(&token, 0.5, None, None)).unwrap().contains(r#""progress":0.5}"#));
+    }
+
+    #[test]
+    fn an_acknowledgement_names_only_what_is_honoured() {
+        let id: Id = serde_json::from_str("\"L1\"").unwrap();
+        let text = String::from_utf8(acknowledged(&id, &Honoured { tools: true, ..Honoured::default() })).unwrap();
+        assert!(text.contains(r#""notifications":{"toolsListChanged":true}"#), "{text}");
+        assert!(text.contains(r#""io.modelcontextprotocol/subscriptionId":"L1""#), "{text}");
+    }
+
+    #[test]
+    fn levels_are_ordered() {
+        assert!(Level::Debug < Level::Info && Level::Error < Level::Emergency);
+    }
+}

@@ -1,0 +1,86 @@
+//! `tools/list` and `tools/call`: the shapes of their results.
+//!
+//! Reads mcp.md §2.3, §2.4. Not here: which tools there are (see `bridge::catalogue`).
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::content::Block;
+
+/// One tool, as a client sees it.
+#[derive(Debug, Serialize)]
+pub struct Tool<'a> {
+    /// What it is called by.
+    pub name: &'a str,
+    /// What it is called for people; since 2025-06-18.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<&'a str>,
+    /// What it does.
+    pub description: &'a str,
+    /// JSON Schema of its arguments; always an object.
+    #[serde(rename = "inputSchema")]
+    pub input_schema: &'a RawValue,
+    /// What to expect of it.
+    pub annotations: Annotations<'a>,
+}
+
+/// Hints about a tool. The gateway cannot know what an agent does, so they claim nothing good.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Annotations<'a> {
+    /// What it is called for people, where the tool itself cannot say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<&'a str>,
+    /// Whether it only reads: not known, so no.
+    pub read_only_hint: bool,
+    /// Whether it may destroy something: not known, so yes.
+    pub destructive_hint: bool,
+    /// Whether calling it twice is like calling it once: no.
+    pub idempotent_hint: bool,
+    /// Whether it deals with the world outside: an agent does.
+    pub open_world_hint: bool,
+}
+
+impl<'a> Annotations<'a> {
+    /// The hints for a tool of an agent.
+    pub fn of_an_agent(title: Option<&'a str>) -> Self {
+        Self {
+            title,
+            read_only_hint: false,
+            destructive_hint: true,
+            idempotent_hint: false,
+            open_world_hint: true,
+        }
+    }
+}
+
+/// The result of `tools/list`; each tool is written already.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolList<'a> {
+    /// One page, sorted by name.
+    pub tools: Vec<&'a RawValue>,
+    /// Where the next page begins; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// The result of `tools/call`.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallResult {
+    /// What the tool has to say.
+    pub content: Vec<Block>,
+    /// The same as data; since 2025-06-18, and an object for legacy clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub structured_content: Option<Box<RawValue>>,
+    /// Whether the call failed, in a way that a model can act on.
+    pub is_error: bool,
+}
+
+impl CallResult {
+    /// A failure told to the model.
+    pub fn failure(text: impl Into<String>) -> Self {
+        Self { content: vec![Block::text(text)], structured_content: None, is_error: true }
+    }
+}

@@ -1,0 +1,134 @@
+//! The revisions of MCP, and what each one's clients understand.
+//!
+//! Reads mcp.md §1.0, §1.5.1. Not here: which revision a request is of (see `classify`).
+
+/// The two ways in which MCP works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Era {
+    /// 2024-11-05 to 2025-11-25: `initialize`, sessions.
+    Legacy,
+    /// 2026-07-28 and later: every request carries all there is to know.
+    Modern,
+}
+
+impl Era {
+    /// For logs and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Legacy => "legacy",
+            Self::Modern => "modern",
+        }
+    }
+}
+
+/// A revision of MCP that the gateway speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    /// 2024-11-05, over Streamable HTTP only.
+    V2024_11_05,
+    /// 2025-03-26: batches, tool annotations, audio.
+    V2025_03_26,
+    /// 2025-06-18: structured output, resource links, titles.
+    V2025_06_18,
+    /// 2025-11-25: icons, tasks in the core, URL elicitation.
+    V2025_11_25,
+    /// 2026-07-28: stateless.
+    V2026_07_28,
+}
+
+impl Version {
+    /// Every legacy revision, newest first.
+    pub const LEGACY: [Self; 4] = [Self::V2025_11_25, Self::V2025_06_18, Self::V2025_03_26, Self::V2024_11_05];
+    /// Every modern revision: what `server/discover` and -32022 name.
+    pub const MODERN: [Self; 1] = [Self::V2026_07_28];
+    /// What a legacy request without a session is served as.
+    pub const STATELESS: Self = Self::V2025_03_26;
+
+    /// The revision as it is written on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V2024_11_05 => "2024-11-05",
+            Self::V2025_03_26 => "2025-03-26",
+            Self::V2025_06_18 => "2025-06-18",
+            Self::V2025_11_25 => "2025-11-25",
+            Self::V2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// The revision of this name, if the gateway speaks it.
+    pub fn named(text: &str) -> Option<Self> {
+        Self::MODERN.into_iter().chain(Self::LEGACY).find(|version| version.as_str() == text)
+    }
+
+    /// What `initialize` answers: the requested revision if it is a legacy one, else the newest legacy one.
+    pub fn negotiate(requested: &str) -> Self {
+        match Self::named(requested) {
+            Some(version) if version.era() == Era::Legacy => version,
+            Some(_) | None => Self::V2025_11_25,
+        }
+    }
+
+    /// Which era it belongs to.
+    pub fn era(self) -> Era {
+        if self >= Self::V2026_07_28 { Era::Modern } else { Era::Legacy }
+    }
+
+    /// Whether its clients know `structuredContent`, `resource_link`, `title` and `_meta` everywhere.
+    pub fn has_structured_output(self) -> bool {
+        self >= Self::V2025_06_18
+    }
+
+    /// Whether its clients know audio content.
+    pub fn has_audio(self) -> bool {
+        self >= Self::V2025_03_26
+    }
+
+    /// Whether its clients may send batches.
+    pub fn has_batches(self) -> bool {
+        self == Self::V2025_03_26
+    }
+
+    /// A stable number for what outlives the process: sealed sessions.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::V2024_11_05 => 0,
+            Self::V2025_03_26 => 1,
+            Self::V2025_06_18 => 2,
+            Self::V2025_11_25 => 3,
+            Self::V2026_07_28 => 4,
+        }
+    }
+
+    /// The opposite of [`Version::number`]; legacy revisions only, since only they have sessions.
+    pub fn numbered(number: u8) -> Option<Self> {
+        Self::LEGACY.into_iter().find(|version| version.number() == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initialize_echoes_what_it_speaks_and_never_goes_modern() {
+        for (asked, answered) in [
+            ("2025-11-25", "2025-11-25"),
+            ("2025-06-18", "2025-06-18"),
+            ("2025-03-26", "2025-03-26"),
+            ("2024-11-05", "2024-11-05"),
+            ("2026-07-28", "2025-11-25"),
+            ("2031-01-01", "2025-11-25"),
+            ("1.0", "2025-11-25"),
+        ] {
+            assert_eq!(Version::negotiate(asked).as_str(), answered, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_session_remembers_every_legacy_revision() {
+        for version in Version::LEGACY {
+            assert_eq!(Version::numbered(version.number()), Some(version));
+        }
+        assert_eq!(Version::numbered(Version::V2026_07_28.number()), None);
+    }
+}
