@@ -1,1 +1,16 @@
-//! Being built.
+//! Sealed handles: every string that a client holds and hands back (task, context, session, cursor, request state).
+//!
+//! Pure: no I/O, no clock, no randomness; a nonce is an argument. AES-SIV (RFC 5297) under a key derived from the
+//! configured secret, bound to a [`Purpose`] and to the caller's stable name, so a handle can be neither guessed, forged,
+//! put to another use, nor used by another caller; and any replica with the same secret reads it.
+//! Not here: what a caller is (see `auth`), whether a handle's task still exists, expiry (whoever opens a
+//! [`SessionTicket`] compares its times).
+
+mod handles;
+mod payload;
+mod sealer;
+mod ticket;
+
+pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
+pub use sealer::{MAX_TOKEN, NoKey, Purpose, Sealer};
+pub use ticket::{Cursor, Listing, SessionTicket};

@@ -1,0 +1,248 @@
+//! What a client holds for a task or a context, and what it stands for.
+//!
+//! All handles here are deterministic: the same task gives the same caller the same string on every replica, so that
+//! subscriptions, lists and notifications match. The `*Ref` types are what a handle means; the `*Handle` types are the
+//! strings.
+//! Not here: whether the task exists, sessions and cursors (see `ticket`).
+
+use std::fmt;
+
+use super::payload::{Reader, Writer};
+use super::sealer::{Purpose, Sealer};
+
+/// Longest handle that a client is given, in characters.
+pub const MAX_HANDLE: usize = 512;
+
+const VERSION: u8 = 1;
+/// What fits into a handle besides the lengths of agent and id: key id, tag, form, version, length of the agent's name.
+const OVERHEAD: usize = 3 + 16 + 1 + 1 + 2;
+
+macro_rules! text_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text as it stands on the wire.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Gives up the wrapper.
+            pub fn into_string(self) -> String {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+text_newtype! {
+    /// The string by which a client names a task. Ours: the agent never sees it.
+    TaskHandle
+}
+text_newtype! {
+    /// The string by which a client names a conversation. Ours: the agent never sees it.
+    ContextHandle
+}
+text_newtype! {
+    /// The agent's own id of a task. The client never sees it.
+    AgentTaskId
+}
+
+impl From<String> for AgentTaskId {
+    fn from(id: String) -> Self {
+        Self(id)
+    }
+}
+
+impl From<&str> for AgentTaskId {
+    fn from(id: &str) -> Self {
+        Self(id.to_owned())
+    }
+}
+
+/// A task at an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TaskRef {
+    /// The configured name of the agent.
+    pub agent: String,
+    /// The agent's id of the task.
+    pub task: AgentTaskId,
+}
+
+impl TaskRef {
+    /// Whether the handle keeps within [`MAX_HANDLE`]. If not, give the task a [`LocalRef`] instead.
+    pub fn fits(&self) -> bool {
+        fits(&self.agent, self.task.as_str())
+    }
+
+    /// The handle that this caller gets.
+    pub fn seal(&self, sealer: &Sealer, caller: &str) -> TaskHandle {
+        TaskHandle(sealer.seal(Purpose::Task, caller, &named(&self.agent, self.task.as_str())))
+    }
+
+    /// What a handle of this caller's stands for; `None` if it is not one.
+    pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
+        let (agent, task) = read_named(&sealer.open(Purpose::Task, caller, handle)?)?;
+        Some(Self { agent, task: AgentTaskId(task) })
+    }
+}
+
+/// A conversation with an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ContextRef {
+    /// The configured name of the agent.
+    pub agent: String,
+    /// The agent's context id.
+    pub context: String,
+}
+
+impl ContextRef {
+    /// Whether the handle keeps within [`MAX_HANDLE`]. If not, the conversation cannot be named to the client.
+    pub fn fits(&self) -> bool {
+        fits(&self.agent, &self.context)
+    }
+
+    /// The handle that this caller gets.
+    pub fn seal(&self, sealer: &Sealer, caller: &str) -> ContextHandle {
+        ContextHandle(sealer.seal(Purpose::Context, caller, &named(&self.agent, &self.context)))
+    }
+
+    /// What a handle of this caller's stands for; `None` if it is not one.
+    pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
+        let (agent, context) = read_named(&sealer.open(Purpose::Context, caller, handle)?)?;
+        Some(Self { agent, context })
+    }
+}
+
+/// A call whose agent has not named a task yet, or has given it an id too long to seal. Only the replica that made the
+/// call knows what the number stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LocalRef {
+    /// The configured name of the agent.
+    pub agent: String,
+    /// Random, made by whoever began the call.
+    pub number: [u8; 16],
+}
+
+impl LocalRef {
+    /// The handle that this caller gets. To the client it is a task like any other.
+    pub fn seal(&self, sealer: &Sealer, caller: &str) -> TaskHandle {
+        let payload = Writer::new(VERSION).bytes(&self.number).bytes(self.agent.as_bytes()).finish();
+        TaskHandle(sealer.seal(Purpose::Local, caller, &payload))
+    }
+
+    /// What a handle of this caller's stands for; `None` if it is not one.
+    pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
+        let payload = sealer.open(Purpose::Local, caller, handle)?;
+        let mut fields = Reader::new(&payload, VERSION)?;
+        Some(Self { number: fields.array()?, agent: fields.rest()? })
+    }
+}
+
+fn fits(agent: &str, id: &str) -> bool {
+    let bytes = agent.len().saturating_add(id.len()).saturating_add(OVERHEAD);
+    base64::encoded_len(bytes, false).is_some_and(|characters| characters <= MAX_HANDLE)
+}
+
+fn named(agent: &str, id: &str) -> Vec<u8> {
+    Writer::new(VERSION).text(agent).bytes(id.as_bytes()).finish()
+}
+
+fn read_named(payload: &[u8]) -> Option<(String, String)> {
+    let mut fields = Reader::new(payload, VERSION)?;
+    Some((fields.text()?, fields.rest()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sealer() -> Sealer {
+        Sealer::new([b"secret".as_slice()]).unwrap()
+    }
+
+    fn task(agent: &str, task: &str) -> TaskRef {
+        TaskRef { agent: agent.into(), task: task.into() }
+    }
+
+    #[test]
+    fn any_id_comes_back_byte_for_byte() {
+        for id in ["", "\0", "a\0b", "täsk-ü-世界", " ", "../../etc", &"x".repeat(200)] {
+            let written = task("weather", id);
+            let handle = written.seal(&sealer(), "alice");
+            assert_eq!(TaskRef::open(&sealer(), "alice", handle.as_str()).unwrap(), written, "{id:?}");
+            let written = ContextRef { agent: "weather".into(), context: id.into() };
+            let handle = written.seal(&sealer(), "alice");
+            assert_eq!(ContextRef::open(&sealer(), "alice", handle.as_str()).unwrap(), written, "{id:?}");
+        }
+    }
+
+    #[test]
+    fn agent_and_id_never_run_together() {
+        let (one, other) = (task("ab", "c"), task("a", "bc"));
+        assert_ne!(one.seal(&sealer(), "alice"), other.seal(&sealer(), "alice"));
+    }
+
+    #[test]
+    fn kinds_of_handles_are_not_interchangeable() {
+        let sealer = sealer();
+        let handle = task("weather", "1").seal(&sealer, "alice");
+        assert_eq!(ContextRef::open(&sealer, "alice", handle.as_str()), None);
+        assert_eq!(LocalRef::open(&sealer, "alice", handle.as_str()), None);
+        let local = LocalRef { agent: "weather".into(), number: [7; 16] };
+        let handle = local.seal(&sealer, "alice");
+        assert_eq!(TaskRef::open(&sealer, "alice", handle.as_str()), None);
+        assert_eq!(LocalRef::open(&sealer, "bob", handle.as_str()), None);
+        assert_eq!(LocalRef::open(&sealer, "alice", handle.as_str()), Some(local));
+    }
+
+    #[test]
+    fn an_id_of_two_hundred_bytes_fits_with_the_longest_agent_name() {
+        let long = task(&"a".repeat(64), &"x".repeat(200));
+        assert!(long.fits());
+        assert!(long.seal(&sealer(), "alice").as_str().len() <= MAX_HANDLE);
+    }
+
+    #[test]
+    fn a_payload_of_another_release_is_nobodys() {
+        let sealer = sealer();
+        for payload in
+            [&b""[..], &[9, 0, 1, b'a'], &[VERSION], &[VERSION, 0, 9, b'a'], &[VERSION, 0, 1, 0xFF]]
+        {
+            let token = sealer.seal(Purpose::Task, "alice", payload);
+            assert_eq!(TaskRef::open(&sealer, "alice", &token), None, "{payload:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn fits_tells_the_truth(agent in "[a-z]{0,90}", id in "\\PC{0,200}") {
+            let task = task(&agent, &id);
+            let length = task.seal(&sealer(), "alice").as_str().len();
+            prop_assert_eq!(task.fits(), length <= MAX_HANDLE, "{}", length);
+        }
+
+        #[test]
+        fn no_payload_panics(payload: Vec<u8>) {
+            let sealer = sealer();
+            let _task = TaskRef::open(&sealer, "a", &sealer.seal(Purpose::Task, "a", &payload));
+            let _context = ContextRef::open(&sealer, "a", &sealer.seal(Purpose::Context, "a", &payload));
+            let _local = LocalRef::open(&sealer, "a", &sealer.seal(Purpose::Local, "a", &payload));
+        }
+    }
+}

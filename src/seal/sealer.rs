@@ -1,0 +1,287 @@
+//! Keys, and the two operations on a token: seal and open.
+//!
+//! A token is base64url (no padding) of `key id (3 bytes) ‖ SIV tag (16) ‖ ciphertext`. The plaintext begins with one
+//! byte that says whether a nonce follows it.
+//! Not here: what the payload means (see `handles` and `ticket`).
+
+use std::fmt;
+
+use aes_siv::{KeyInit as _, siv::Aes256Siv};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest as _, Sha256, Sha512};
+
+/// Longest token that [`Sealer::open`] looks at, in characters; longer ones are foreign.
+pub const MAX_TOKEN: usize = 16 * 1024;
+
+const KEY_ID: usize = 3;
+const DETERMINISTIC: u8 = 0;
+const ONCE: u8 = 1;
+/// Both are part of the wire form: a change makes every handle in the field unreadable.
+const KEY_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key\0";
+const KEY_ID_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key-id\0";
+
+/// What a token is for. A token sealed for one purpose does not open for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// An MCP session of the legacy era.
+    Session,
+    /// A task at an agent.
+    Task,
+    /// An A2A context (a conversation).
+    Context,
+    /// Where a paged list goes on.
+    Cursor,
+    /// A call that has no task id at its agent yet, or one too long to seal.
+    Local,
+    /// The modern era's `requestState`.
+    RequestState,
+    /// The id of an elicitation.
+    Elicitation,
+}
+
+impl Purpose {
+    /// The byte that goes into the associated data; never reuse one.
+    fn byte(self) -> u8 {
+        match self {
+            Self::Session => 1,
+            Self::Task => 2,
+            Self::Context => 3,
+            Self::Cursor => 4,
+            Self::Local => 5,
+            Self::RequestState => 6,
+            Self::Elicitation => 7,
+        }
+    }
+}
+
+/// There is no secret to seal with: none was given, or one is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no secret to seal with: none is given, or one is empty")]
+pub struct NoKey;
+
+/// Seals with the first key, opens with any of them.
+pub struct Sealer {
+    first: Key,
+    older: Vec<Key>,
+}
+
+struct Key {
+    id: [u8; KEY_ID],
+    key: [u8; 64],
+}
+
+impl Sealer {
+    /// Derives one key from each secret. The first seals; all of them open, which is how a secret is rotated.
+    ///
+    /// # Errors
+    ///
+    /// [`NoKey`] without any secret, or when one is empty.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, NoKey> {
+        let mut keys = secrets.into_iter().map(Key::derive);
+        let first = keys.next().ok_or(NoKey)??;
+        Ok(Self { first, older: keys.collect::<Result<_, _>>()? })
+    }
+
+    /// Seals `payload`: the same input gives the same token, every time and on every replica.
+    pub fn seal(&self, purpose: Purpose, caller: &str, payload: &[u8]) -> String {
+        let mut plain = Vec::with_capacity(payload.len().saturating_add(1));
+        plain.push(DETERMINISTIC);
+        plain.extend_from_slice(payload);
+        self.first.seal(purpose, caller, plain)
+    }
+
+    /// Seals `payload` so that no two tokens are equal, provided that no two `nonce`s are.
+    pub fn seal_once(&self, purpose: Purpose, caller: &str, payload: &[u8], nonce: [u8; 16]) -> String {
+        let mut plain = Vec::with_capacity(payload.len().saturating_add(17));
+        plain.push(ONCE);
+        plain.extend_from_slice(&nonce);
+        plain.extend_from_slice(payload);
+        self.first.seal(purpose, caller, plain)
+    }
+
+    /// The payload of a token that was sealed in either form for this purpose and caller.
+    ///
+    /// `None` for a token that is foreign, altered, another caller's, for another purpose or under an unknown key:
+    /// these are not told apart.
+    pub fn open(&self, purpose: Purpose, caller: &str, token: &str) -> Option<Vec<u8>> {
+        if token.len() > MAX_TOKEN {
+            return None;
+        }
+        let raw = URL_SAFE_NO_PAD.decode(token).ok()?;
+        let (id, sealed) = raw.split_first_chunk::<KEY_ID>()?;
+        std::iter::once(&self.first)
+            .chain(&self.older)
+            // Not "find": two keys may share a short id.
+            .filter(|key| key.id == *id)
+            .find_map(|key| key.open(purpose, caller, sealed))
+    }
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealer").field("keys", &self.older.len().saturating_add(1)).finish_non_exhaustive()
+    }
+}
+
+impl Key {
+    fn derive(secret: &[u8]) -> Result<Self, NoKey> {
+        if secret.is_empty() {
+            return Err(NoKey);
+        }
+        let key = Sha512::new().chain_update(KEY_DOMAIN).chain_update(secret).finalize().into();
+        let digest: [u8; 32] =
+            Sha256::new().chain_update(KEY_ID_DOMAIN).chain_update(secret).finalize().into();
+        let id = digest.first_chunk::<KEY_ID>().copied().ok_or(NoKey)?;
+        Ok(Self { id, key })
+    }
+
+    fn seal(&self, purpose: Purpose, caller: &str, mut text: Vec<u8>) -> String {
+        let headers = [&[purpose.byte()], caller.as_bytes()];
+        let Ok(tag) = self.cipher().encrypt_in_place_detached(headers, &mut text) else {
+            // Only for more than 126 headers. The text is still plain here, so nothing of it may leave.
+            return String::new();
+        };
+        let mut raw = Vec::with_capacity(text.len().saturating_add(KEY_ID + 16));
+        raw.extend_from_slice(&self.id);
+        raw.extend_from_slice(&tag);
+        raw.extend_from_slice(&text);
+        URL_SAFE_NO_PAD.encode(raw)
+    }
+
+    fn open(&self, purpose: Purpose, caller: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+        let headers = [&[purpose.byte()], caller.as_bytes()];
+        let plain = self.cipher().decrypt(headers, sealed).ok()?;
+        let (form, rest) = plain.split_first()?;
+        match *form {
+            DETERMINISTIC => Some(rest.to_vec()),
+            ONCE => rest.split_first_chunk::<16>().map(|(_, payload)| payload.to_vec()),
+            _ => None,
+        }
+    }
+
+    /// Made per use: its operations need `&mut`, and a lock on the hot path would cost more than the key schedule.
+    fn cipher(&self) -> Aes256Siv {
+        Aes256Siv::new((&self.key).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const ALL: [Purpose; 7] = [
+        Purpose::Session,
+        Purpose::Task,
+        Purpose::Context,
+        Purpose::Cursor,
+        Purpose::Local,
+        Purpose::RequestState,
+        Purpose::Elicitation,
+    ];
+
+    fn sealer(secrets: &[&str]) -> Sealer {
+        Sealer::new(secrets.iter().map(|secret| secret.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn the_wire_form_never_changes() {
+        let token = sealer(&["secret"]).seal(Purpose::Task, "alice", b"payload");
+        assert_eq!(token, "qRX-hP2tSCWMQI7vwINWaM3mqFHEljytRykY");
+    }
+
+    #[test]
+    fn the_same_input_gives_the_same_token_on_every_replica() {
+        let (one, other) = (sealer(&["secret"]), sealer(&["secret", "older"]));
+        assert_eq!(one.seal(Purpose::Task, "alice", b"x"), other.seal(Purpose::Task, "alice", b"x"));
+        assert_ne!(one.seal(Purpose::Task, "alice", b"x"), one.seal(Purpose::Task, "alice", b"y"));
+    }
+
+    #[test]
+    fn a_nonce_makes_a_token_unique_and_opens_to_the_same_payload() {
+        let sealer = sealer(&["secret"]);
+        let first = sealer.seal_once(Purpose::RequestState, "alice", b"x", [1; 16]);
+        let second = sealer.seal_once(Purpose::RequestState, "alice", b"x", [2; 16]);
+        assert_ne!(first, second);
+        for token in [first, second] {
+            assert_eq!(sealer.open(Purpose::RequestState, "alice", &token).unwrap(), b"x");
+        }
+    }
+
+    #[test]
+    fn a_token_opens_only_for_its_purpose_and_caller() {
+        let sealer = sealer(&["secret"]);
+        for sealed_for in ALL {
+            let token = sealer.seal(sealed_for, "alice", b"x");
+            for opened_for in ALL {
+                let opened = sealer.open(opened_for, "alice", &token).is_some();
+                assert_eq!(opened, sealed_for == opened_for, "{sealed_for:?} {opened_for:?}");
+            }
+            for caller in ["", "alic", "alice ", "Alice", "bob"] {
+                assert_eq!(sealer.open(sealed_for, caller, &token), None, "{caller:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_spoils_a_token() {
+        let sealer = sealer(&["secret"]);
+        let token = sealer.seal(Purpose::Task, "alice", b"agent and task");
+        for (at, bit) in (0..token.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut altered = token.clone().into_bytes();
+            altered[at] ^= 1 << bit;
+            let Ok(altered) = String::from_utf8(altered) else { continue };
+            assert_eq!(sealer.open(Purpose::Task, "alice", &altered), None, "byte {at}, bit {bit}");
+        }
+        for short in 0..token.len() {
+            assert_eq!(sealer.open(Purpose::Task, "alice", &token[..short]), None);
+        }
+    }
+
+    #[test]
+    fn a_rotated_secret_still_opens_and_no_longer_seals() {
+        let (old, new) = (sealer(&["old"]), sealer(&["new"]));
+        let both = sealer(&["new", "old"]);
+        let token = old.seal(Purpose::Task, "alice", b"x");
+        assert_eq!(both.open(Purpose::Task, "alice", &token).unwrap(), b"x");
+        assert_eq!(new.open(Purpose::Task, "alice", &token), None);
+        assert_eq!(both.seal(Purpose::Task, "alice", b"x"), new.seal(Purpose::Task, "alice", b"x"));
+    }
+
+    #[test]
+    fn no_secret_and_an_empty_secret_are_refused() {
+        assert_eq!(Sealer::new([]).unwrap_err(), NoKey);
+        assert_eq!(Sealer::new([b"good".as_slice(), b""]).unwrap_err(), NoKey);
+    }
+
+    #[test]
+    fn debug_shows_no_key() {
+        assert_eq!(format!("{:?}", sealer(&["secret", "old"])), "Sealer { keys: 2, .. }");
+    }
+
+    #[test]
+    fn a_token_over_the_limit_is_foreign() {
+        let sealer = sealer(&["secret"]);
+        let token = sealer.seal(Purpose::RequestState, "alice", &vec![0; MAX_TOKEN]);
+        assert_eq!(sealer.open(Purpose::RequestState, "alice", &token), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_payload_and_caller_come_back(payload: Vec<u8>, caller: String, nonce: [u8; 16]) {
+            let sealer = sealer(&["secret"]);
+            for token in [
+                sealer.seal(Purpose::Task, &caller, &payload),
+                sealer.seal_once(Purpose::Task, &caller, &payload, nonce),
+            ] {
+                prop_assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
+                prop_assert_eq!(sealer.open(Purpose::Task, &caller, &token), Some(payload.clone()));
+            }
+        }
+
+        #[test]
+        fn no_string_panics_or_opens(token in "[A-Za-z0-9_-]{0,80}|\\PC{0,40}") {
+            prop_assert_eq!(sealer(&["secret"]).open(Purpose::Task, "alice", &token), None);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Sessions and list cursors: what the gateway would otherwise have to remember, held by the client instead.
+//!
+//! Not here: the clock. Whoever opens a ticket compares its times.
+
+use super::payload::{Reader, Writer};
+use super::sealer::{Purpose, Sealer};
+
+const VERSION: u8 = 1;
+
+/// An MCP session of the legacy era: what `initialize` settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionTicket {
+    /// The negotiated protocol version, as the `mcp` module numbers them.
+    pub version: u8,
+    /// What the client can do, as bits.
+    pub capabilities: u16,
+    /// When the session began, in Unix seconds.
+    pub issued: u64,
+    /// When it ends, in Unix seconds.
+    pub expires: u64,
+    /// Random: makes each session's id its own.
+    pub nonce: [u8; 16],
+}
+
+impl SessionTicket {
+    /// The session id for this caller.
+    pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
+        let payload = Writer::new(VERSION)
+            .bytes(&[self.version])
+            .bytes(&self.capabilities.to_be_bytes())
+            .bytes(&self.issued.to_be_bytes())
+            .bytes(&self.expires.to_be_bytes())
+            .bytes(&self.nonce)
+            .finish();
+        sealer.seal(Purpose::Session, caller, &payload)
+    }
+
+    /// What a session id of this caller's stands for; `None` if it is not one. It may have expired.
+    pub fn open(sealer: &Sealer, caller: &str, id: &str) -> Option<Self> {
+        let payload = sealer.open(Purpose::Session, caller, id)?;
+        let mut fields = Reader::new(&payload, VERSION)?;
+        let [version] = fields.array()?;
+        let ticket = Self {
+            version,
+            capabilities: u16::from_be_bytes(fields.array()?),
+            issued: u64::from_be_bytes(fields.array()?),
+            expires: u64::from_be_bytes(fields.array()?),
+            nonce: fields.array()?,
+        };
+        fields.end().map(|()| ticket)
+    }
+
+    /// Whether the session still stands at `now` (Unix seconds).
+    pub fn is_live(&self, now: u64) -> bool {
+        now < self.expires
+    }
+}
+
+/// Which list a cursor belongs to: one list's cursor means nothing to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listing {
+    /// `tools/list`.
+    Tools,
+    /// `resources/list`.
+    Resources,
+    /// `resources/templates/list`.
+    ResourceTemplates,
+    /// `prompts/list`.
+    Prompts,
+    /// `tasks/list`.
+    Tasks,
+}
+
+impl Listing {
+    const ALL: [Self; 5] =
+        [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Tasks];
+
+    fn byte(self) -> u8 {
+        match self {
+            Self::Tools => 1,
+            Self::Resources => 2,
+            Self::ResourceTemplates => 3,
+            Self::Prompts => 4,
+            Self::Tasks => 5,
+        }
+    }
+}
+
+/// Where a paged list goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    /// The list.
+    pub listing: Listing,
+    /// The last entry that was sent, by the name that the list is ordered by. It may be gone by now.
+    pub after: String,
+}
+
+impl Cursor {
+    /// The cursor as this caller gets it.
+    pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
+        let payload =
+            Writer::new(VERSION).bytes(&[self.listing.byte()]).bytes(self.after.as_bytes()).finish();
+        sealer.seal(Purpose::Cursor, caller, &payload)
+    }
+
+    /// What a cursor of this caller's stands for; `None` if it is not one.
+    pub fn open(sealer: &Sealer, caller: &str, cursor: &str) -> Option<Self> {
+        let payload = sealer.open(Purpose::Cursor, caller, cursor)?;
+        let mut fields = Reader::new(&payload, VERSION)?;
+        let [byte] = fields.array()?;
+        let listing = Listing::ALL.into_iter().find(|listing| listing.byte() == byte)?;
+        Some(Self { listing, after: fields.rest()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sealer() -> Sealer {
+        Sealer::new([b"secret".as_slice()]).unwrap()
+    }
+
+    fn ticket(nonce: u8) -> SessionTicket {
+        SessionTicket { version: 3, capabilities: 0x8001, issued: 100, expires: u64::MAX, nonce: [nonce; 16] }
+    }
+
+    #[test]
+    fn a_ticket_comes_back_and_its_nonce_makes_it_unique() {
+        let id = ticket(1).seal(&sealer(), "alice");
+        assert_eq!(SessionTicket::open(&sealer(), "alice", &id), Some(ticket(1)));
+        assert_eq!(SessionTicket::open(&sealer(), "bob", &id), None);
+        assert_ne!(id, ticket(2).seal(&sealer(), "alice"));
+    }
+
+    #[test]
+    fn a_session_ends_at_its_last_second() {
+        let ticket = SessionTicket { expires: 200, ..ticket(1) };
+        assert!(ticket.is_live(199));
+        assert!(!ticket.is_live(200));
+    }
+
+    #[test]
+    fn a_cursor_keeps_its_list_and_place() {
+        for listing in Listing::ALL {
+            let cursor = Cursor { listing, after: "weather_forecast".into() };
+            let token = cursor.seal(&sealer(), "alice");
+            assert_eq!(Cursor::open(&sealer(), "alice", &token), Some(cursor));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_payload_panics(payload: Vec<u8>) {
+            let sealer = sealer();
+            let _ticket = SessionTicket::open(&sealer, "a", &sealer.seal(Purpose::Session, "a", &payload));
+            let _cursor = Cursor::open(&sealer, "a", &sealer.seal(Purpose::Cursor, "a", &payload));
+        }
+    }
+}
