@@ -1,7 +1,11 @@
 //! Every way in which a request can fail before an agent is asked, whose fault it is, and what the client is told.
 //!
 //! One table turns a fault into HTTP status, JSON-RPC code and public text, by era (mcp.md §4). Not here: what goes wrong at
-//! an agent; a model can act on that, so it is a tool result (see `bridge::outcome`).
+//! an agent; a model can act on that, so it is a tool result (see [`Trouble`]).
+
+mod trouble;
+
+pub use trouble::Trouble;
 
 use http::StatusCode;
 use serde_json::json;

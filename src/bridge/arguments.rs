@@ -1,0 +1,279 @@
+//! What a model may hand to a tool, and what is wrong with it.
+//!
+//! A tool has either the flat default input (`text`, `data`, `files`, `contextId`, `taskId`) or a schema of its own from the
+//! configuration. Arguments are judged by the schema; the flat ones are read typed first, which accepts nothing that the schema
+//! would refuse (but `null` for an absent member, which clients do send), so that the hot path needs no tree. Not here: what handles stand for (see `order`).
+
+use std::sync::LazyLock;
+
+use jsonschema::{PatternOptions, Validator};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::jsonrpc::{Object, Text};
+
+/// The default input of a tool as JSON Schema, as clients get it.
+///
+/// That `text` or `taskId` must be there is said in words: a top-level `anyOf` makes model APIs refuse the whole list of tools.
+pub const FLAT_SCHEMA: &str = include_str!("flat_input.json");
+
+static FLAT: LazyLock<Option<Validator>> =
+    LazyLock::new(|| serde_json::from_str(FLAT_SCHEMA).ok().and_then(|schema| validator(&schema).ok()));
+
+/// What a tool takes.
+#[derive(Debug)]
+pub enum Input {
+    /// The default.
+    Flat,
+    /// Its own schema; arguments travel as one data part.
+    Own(OwnSchema),
+}
+
+/// A schema from the configuration, ready to judge.
+#[derive(Debug)]
+pub struct OwnSchema {
+    schema: Box<RawValue>,
+    validator: Validator,
+    claims_task_id: bool,
+}
+
+impl OwnSchema {
+    /// Takes a schema.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn new(schema: &Value) -> Result<Self, String> {
+        let claims_task_id = schema.pointer("/properties/taskId").is_some();
+        let validator = validator(schema)?;
+        let schema = serde_json::value::to_raw_value(schema).map_err(|error| error.to_string())?;
+        Ok(Self { schema, validator, claims_task_id })
+    }
+}
+
+impl Input {
+    /// The schema as JSON text.
+    pub fn schema(&self) -> Option<&RawValue> {
+        match self {
+            Self::Flat => None,
+            Self::Own(own) => Some(&own.schema),
+        }
+    }
+}
+
+/// Compiles a schema: draft 2020-12 unless it says otherwise, patterns in linear time, nothing fetched.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn validator(schema: &Value) -> Result<Validator, String> {
+    jsonschema::options()
+        .with_pattern_options(PatternOptions::regex())
+        .build(schema)
+        .map_err(|error| error.to_string())
+}
+
+/// A file that a model hands over.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct FileArgument {
+    /// Where it is; the agent fetches it.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// Its bytes in base64.
+    #[serde(default)]
+    pub bytes: Option<String>,
+    /// Its media type.
+    #[serde(default)]
+    pub media_type: Option<String>,
+    /// Its name.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+/// What was asked, as far as it can be told without a look at the handles.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Words for the agent.
+    pub text: Option<String>,
+    /// Any JSON: `data`, or all arguments of a tool with its own schema.
+    pub data: Option<Box<RawValue>>,
+    /// Files.
+    pub files: Vec<FileArgument>,
+    /// The conversation to go on with, as a handle.
+    pub context: Option<String>,
+    /// The task to go on with or to wait for, as a handle.
+    pub task: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Flat<'a> {
+    #[serde(borrow, default)]
+    text: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+    #[serde(default)]
+    files: Vec<FileArgument>,
+    #[serde(borrow, default, rename = "contextId")]
+    context: Option<Text<'a>>,
+    #[serde(borrow, default, rename = "taskId")]
+    task: Option<Text<'a>>,
+}
+
+/// Most files of one call.
+const MOST_FILES: usize = 32;
+
+/// Reads the arguments of a call; absent and `null` ones are `{}`.
+///
+/// # Errors
+///
+/// What is wrong, in words that let a model correct itself.
+pub fn read(input: &Input, arguments: Option<&RawValue>) -> Result<Asked, String> {
+    let text = arguments.map(RawValue::get).filter(|text| *text != "null").unwrap_or("{}");
+    match input {
+        Input::Flat => flat(text),
+        Input::Own(own) => read_own(own, text),
+    }
+}
+
+fn flat(text: &str) -> Result<Asked, String> {
+    let Ok(Object(flat)) = serde_json::from_str::<Object<Flat<'_>>>(text) else {
+        return Err(complaint(FLAT.as_ref(), text));
+    };
+    if flat.files.len() > MOST_FILES {
+        return Err(format!("Invalid arguments: at most {MOST_FILES} files are taken."));
+    }
+    if let Some(place) = flat.files.iter().position(|file| file.url.is_some() == file.bytes.is_some()) {
+        return Err(format!("Invalid arguments: /files/{place} needs either url or bytes, and not both."));
+    }
+    let given = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
+    let asked = Asked {
+        text: given(flat.text),
+        data: flat.data.map(ToOwned::to_owned),
+        files: flat.files,
+        context: given(flat.context),
+        task: given(flat.task),
+    };
+    if asked.text.is_none() && asked.task.is_none() {
+        return Err("Invalid arguments: text is missing. Give text (what to tell the agent), or taskId alone \
+                    to wait for a task that is under way."
+            .into());
+    }
+    Ok(asked)
+}
+
+fn read_own(own: &OwnSchema, text: &str) -> Result<Asked, String> {
+    if !own.claims_task_id && names_a_task(text) {
+        return flat(text);
+    }
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("Invalid arguments: {error}."))?;
+    if let Some(complaint) = complaints(&own.validator, &value) {
+        return Err(complaint);
+    }
+    let data = RawValue::from_string(text.to_owned()).map_err(|error| error.to_string())?;
+    Ok(Asked { data: Some(data), ..Asked::default() })
+}
+
+/// Whether arguments go on with a task rather than begin one: what a handle result tells the model to do works for tools with
+/// their own schema too.
+fn names_a_task(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct OnlyTask<'a> {
+        #[serde(borrow, rename = "taskId")]
+        task: Option<Text<'a>>,
+    }
+    serde_json::from_str::<OnlyTask<'_>>(text).is_ok_and(|only| only.task.is_some())
+}
+
+fn complaint(validator: Option<&Validator>, text: &str) -> String {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) => validator
+            .and_then(|validator| complaints(validator, &value))
+            .unwrap_or_else(|| "Invalid arguments: a member is there twice.".into()),
+        Err(error) => format!("Invalid arguments: {error}."),
+    }
+}
+
+/// What is wrong, at most five things; `None` if nothing is.
+fn complaints(validator: &Validator, value: &Value) -> Option<String> {
+    let all: Vec<String> = validator
+        .iter_errors(value)
+        .take(5)
+        .map(|error| {
+            let what: String = error.to_string().chars().take(300).collect();
+            match error.instance_path().as_str() {
+                "" => what,
+                place => format!("{place}: {what}"),
+            }
+        })
+        .collect();
+    (!all.is_empty()).then(|| format!("Invalid arguments: {}.", all.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn asked(text: &str) -> Result<Asked, String> {
+        let raw = RawValue::from_string(text.to_owned()).unwrap();
+        read(&Input::Flat, Some(&raw))
+    }
+
+    #[test]
+    fn the_flat_input_is_read() {
+        let asked = asked(
+            r#"{"text":"hi","data":{"a":1.0},"files":[{"url":"https://x/y","mediaType":"text/plain"}],"contextId":"c","taskId":"t"}"#,
+        )
+        .unwrap();
+        assert_eq!(asked.text.as_deref(), Some("hi"));
+        assert_eq!(asked.data.unwrap().get(), r#"{"a":1.0}"#);
+        assert_eq!(asked.files[0].url.as_deref(), Some("https://x/y"));
+        assert_eq!((asked.context.as_deref(), asked.task.as_deref()), (Some("c"), Some("t")));
+    }
+
+    #[test]
+    fn a_model_is_told_what_is_wrong() {
+        for (given, told) in [
+            ("{}", "text is missing"),
+            (r#"{"text":7}"#, "/text: 7 is not of type"),
+            (r#"{"txt":"a"}"#, "'txt' was unexpected"),
+            (r#"[1]"#, "is not of type \"object\""),
+            (r#"{"text":"a","files":[{}]}"#, "/files/0 needs either url or bytes"),
+            (r#"{"text":"a","files":[{"path":"x"}]}"#, "'path' was unexpected"),
+            (r#"{"text":"a","text":"b"}"#, "twice"),
+        ] {
+            let error = asked(given).unwrap_err();
+            assert!(error.contains(told), "{given}: {error}");
+        }
+        assert!(read(&Input::Flat, None).is_err());
+    }
+
+    #[test]
+    fn what_is_read_typed_the_schema_accepts_too() {
+        let validator = FLAT.as_ref().unwrap();
+        for text in [r#"{"text":"a"}"#, r#"{"taskId":"a"}"#, r#"{"text":"a","data":null,"files":[]}"#] {
+            assert!(asked(text).is_ok(), "{text}");
+            assert!(validator.is_valid(&serde_json::from_str(text).unwrap()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_own_schema_judges_and_its_arguments_travel_whole() {
+        let own = OwnSchema::new(&json!({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}));
+        let input = Input::Own(own.unwrap());
+        let raw = RawValue::from_string(r#"{"n": 1 }"#.into()).unwrap();
+        assert_eq!(read(&input, Some(&raw)).unwrap().data.unwrap().get(), r#"{"n": 1 }"#);
+        assert!(read(&input, None).unwrap_err().contains("\"n\" is a required property"));
+        let task = RawValue::from_string(r#"{"taskId":"t"}"#.into()).unwrap();
+        assert_eq!(read(&input, Some(&task)).unwrap().task.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn a_bad_schema_is_refused_and_nothing_is_fetched() {
+        assert!(OwnSchema::new(&json!({"type":"objekt"})).is_err());
+        assert!(OwnSchema::new(&json!({"$ref":"https://example.com/s.json"})).is_err());
+    }
+}

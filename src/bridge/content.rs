@@ -1,0 +1,195 @@
+//! Which content blocks the parts of an agent's message or artifact become.
+//!
+//! Reads mcp.md §2.4, §3.2. Links are passed on and never followed. Not here: which parts a result is made of (see
+//! `outcome`).
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::a2a::{Part, PartBody};
+use crate::mcp::Version;
+use crate::mcp::content::{Block, Body, Embedded};
+
+/// Turns the parts of one message into blocks, one each.
+pub fn blocks<'a>(parts: impl IntoIterator<Item = &'a Part>, version: Version, out: &mut Vec<Block>) {
+    out.extend(parts.into_iter().map(|part| block(part, version)));
+}
+
+/// Turns the parts of one artifact into blocks. Texts that follow each other are pieces of one text: a stream brings them in
+/// chunks, and agents keep the chunks apart.
+pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Part>, version: Version, out: &mut Vec<Block>) {
+    let mut open = false;
+    for part in parts {
+        let plain = matches!(&part.body, PartBody::Text(_)) && part.metadata.is_none();
+        match (&part.body, out.last_mut()) {
+            (PartBody::Text(more), Some(Block::Text { text, .. })) if open && plain => text.push_str(more),
+            _ => out.push(block(part, version)),
+        }
+        open = plain;
+    }
+}
+
+/// Turns one part into a block.
+fn block(part: &Part, version: Version) -> Block {
+    let hints = Hints::of(part);
+    match &part.body {
+        PartBody::Text(text) => match hints.resource_uri {
+            Some(uri) => embedded(uri, part.media_type.clone(), Body::Text(text.clone())),
+            None => Block::text(text.clone()),
+        },
+        PartBody::Raw(data) => raw(part, &standard_base64(data), hints, version),
+        PartBody::Url(url) => link(part, url, version),
+        PartBody::Data(json) | PartBody::Unknown(json) => Block::text(json.get()),
+    }
+}
+
+fn raw(part: &Part, data: &str, hints: Hints, version: Version) -> Block {
+    let media_type = part.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
+    let is = |kind: &str| media_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind));
+    match hints.resource_uri {
+        None if is("image/") => Block::Image { data: data.to_owned(), media_type },
+        None if is("audio/") && version.has_audio() => Block::Audio { data: data.to_owned(), media_type },
+        None => {
+            let uri = format!("a2a-file:///{}", path_safe(part.filename.as_deref().unwrap_or("file")));
+            embedded(uri, Some(media_type), Body::Blob(data.to_owned()))
+        }
+        Some(uri) => embedded(uri, Some(media_type), Body::Blob(data.to_owned())),
+    }
+}
+
+fn link(part: &Part, url: &str, version: Version) -> Block {
+    let name = part.filename.as_deref().unwrap_or("file");
+    if version.has_structured_output() {
+        Block::ResourceLink { uri: url.to_owned(), name: name.to_owned(), media_type: part.media_type.clone() }
+    } else {
+        Block::text(format!("{name}: {url}"))
+    }
+}
+
+fn embedded(uri: String, media_type: Option<String>, content: Body) -> Block {
+    Block::Resource { resource: Embedded { uri, media_type, content } }
+}
+
+/// What an agent may say about how a part is to be shown, in the part's metadata.
+#[derive(Default, Deserialize)]
+struct Hints {
+    /// The URI under which the part is a resource.
+    #[serde(default, rename = "mcp.resourceUri")]
+    resource_uri: Option<String>,
+}
+
+impl Hints {
+    fn of(part: &Part) -> Self {
+        let metadata: Option<&RawValue> = part.metadata.as_deref();
+        metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok()).unwrap_or_default()
+    }
+}
+
+/// Base64 as MCP wants it: the standard alphabet, padded. Agents send every form there is; what is none is passed on as it came.
+fn standard_base64(data: &str) -> String {
+    const EITHER: GeneralPurposeConfig =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, EITHER);
+    const PLAIN: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, EITHER);
+    let url_safe = memchr::memchr2(b'-', b'_', data.as_bytes()).is_some();
+    if !url_safe && data.len().is_multiple_of(4) {
+        return data.to_owned();
+    }
+    let decoded = if url_safe { URL_SAFE.decode(data) } else { PLAIN.decode(data) };
+    decoded.map_or_else(|_| data.to_owned(), |bytes| STANDARD.encode(bytes))
+}
+
+/// A file name as one segment of a URI path.
+fn path_safe(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes().take(200) {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(part: Part, version: Version) -> String {
+        let mut out = Vec::new();
+        blocks([&part], version, &mut out);
+        serde_json::to_string(&out[0]).unwrap()
+    }
+
+    fn part(body: PartBody, media_type: Option<&str>, filename: Option<&str>) -> Part {
+        Part { media_type: media_type.map(Into::into), filename: filename.map(Into::into), ..Part::new(body) }
+    }
+
+    #[test]
+    fn each_part_has_its_block() {
+        let newest = Version::V2026_07_28;
+        let oldest = Version::V2024_11_05;
+        let raw = |media_type| part(PartBody::Raw("AAAA".into()), media_type, Some("a b.bin"));
+        for (given, version, expected) in [
+            (part(PartBody::Text("hi".into()), None, None), newest, r#"{"type":"text","text":"hi"}"#),
+            (raw(Some("image/png")), newest, r#"{"type":"image","data":"AAAA","mimeType":"image/png"}"#),
+            (raw(Some("Audio/wav")), newest, r#"{"type":"audio","data":"AAAA","mimeType":"Audio/wav"}"#),
+            (
+                raw(Some("audio/wav")),
+                oldest,
+                r#"{"type":"resource","resource":{"uri":"a2a-file:///a%20b.bin","mimeType":"audio/wav","blob":"AAAA"}}"#,
+            ),
+            (
+                part(PartBody::Url("https://x/y".into()), Some("text/html"), Some("y")),
+                newest,
+                r#"{"type":"resource_link","uri":"https://x/y","name":"y","mimeType":"text/html"}"#,
+            ),
+            (
+                part(PartBody::Url("https://x/y".into()), None, None),
+                Version::V2025_03_26,
+                r#"{"type":"text","text":"file: https://x/y"}"#,
+            ),
+        ] {
+            assert_eq!(shown(given, version), expected);
+        }
+    }
+
+    #[test]
+    fn data_keeps_its_bytes() {
+        let json = r#"{"n":12345678901234567890.10,"a":[1e400]}"#;
+        let data = PartBody::Data(RawValue::from_string(json.into()).unwrap());
+        assert!(shown(Part::new(data), Version::V2026_07_28).contains("12345678901234567890.10"));
+    }
+
+    #[test]
+    fn every_base64_becomes_the_standard_one() {
+        for (given, standard) in [("_-8=", "/+8="), ("_-8", "/+8="), ("QQ", "QQ=="), ("QUJD", "QUJD"), ("*", "*")] {
+            assert_eq!(standard_base64(given), standard);
+        }
+    }
+
+    #[test]
+    fn chunks_of_an_artifact_are_one_text() {
+        let text = |text: &str| Part::new(PartBody::Text(text.into()));
+        let parts = [text("a"), text("b"), Part::new(PartBody::Url("u:v".into())), text("c")];
+        let mut out = Vec::new();
+        joined(&parts, Version::V2026_07_28, &mut out);
+        assert_eq!(out.len(), 3);
+        assert!(matches!(&out[0], Block::Text { text, .. } if text == "ab"));
+    }
+
+    #[test]
+    fn an_agent_can_name_the_resource() {
+        let mut given = part(PartBody::Text("x".into()), Some("text/plain"), None);
+        given.metadata = RawValue::from_string(r#"{"mcp.resourceUri":"test://r"}"#.into()).ok();
+        assert_eq!(
+            shown(given, Version::V2025_06_18),
+            r#"{"type":"resource","resource":{"uri":"test://r","mimeType":"text/plain","text":"x"}}"#
+        );
+    }
+}

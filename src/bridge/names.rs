@@ -1,0 +1,139 @@
+//! What a tool is called.
+//!
+//! Hosts put a prefix before names, cap them at about sixty characters and often take only `[A-Za-z0-9_-]`; so names here
+//! have at most 50 of these. A name that is bad, too long, reserved or wanted twice gets a suffix made from the agent and the
+//! skill, so that no card can take the name of another agent's tool. Not here: which tools there are.
+
+use std::collections::HashMap;
+
+use sha2::{Digest, Sha256};
+
+/// Longest name of a tool.
+pub const LONGEST: usize = 50;
+
+/// A tool that wants a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish<'a> {
+    /// The agent's name in the configuration.
+    pub agent: &'a str,
+    /// The skill's id on the card; `None` for the one tool of an agent.
+    pub skill: Option<&'a str>,
+    /// The name it would have: `{agent}_{skill}` or `{skill}`.
+    pub natural: String,
+    /// The name that the operator gave it.
+    pub given: Option<&'a str>,
+}
+
+/// Gives each wish a name, all of them different, in the order of the wishes.
+///
+/// The operator's names are taken as they are (the configuration sees to it that they differ). The result does not depend on
+/// the order of the wishes.
+pub fn assign(wishes: &[Wish<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = wishes.iter().map(first_choice).collect();
+    // A suffixed name can meet a natural one that was made to look like it; then that one steps aside too.
+    for _ in 0..3 {
+        let mut wanted: HashMap<&str, usize> = HashMap::new();
+        for name in &names {
+            *wanted.entry(name).or_default() += 1;
+        }
+        let clashes: Vec<bool> = names.iter().map(|name| wanted.get(name.as_str()) > Some(&1)).collect();
+        if !clashes.contains(&true) {
+            return names;
+        }
+        for ((name, wish), clash) in names.iter_mut().zip(wishes).zip(clashes) {
+            if clash && wish.given.is_none() {
+                *name = suffixed(wish);
+            }
+        }
+    }
+    names
+}
+
+fn first_choice(wish: &Wish<'_>) -> String {
+    match wish.given {
+        Some(given) => given.to_owned(),
+        None if is_plain(&wish.natural) && !is_reserved(&wish.natural) => wish.natural.clone(),
+        None => suffixed(wish),
+    }
+}
+
+/// Whether a name can be used as it is.
+pub fn is_plain(name: &str) -> bool {
+    (1..=LONGEST).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+}
+
+/// Whether the gateway keeps the name for tools of its own.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with("subagent_") || name == "find_agent"
+}
+
+fn suffixed(wish: &Wish<'_>) -> String {
+    let mut hash = Sha256::new();
+    hash.update(wish.agent);
+    hash.update([0]);
+    hash.update(wish.skill.unwrap_or_default());
+    let tail: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let clean = wish.natural.chars().map(|letter| match letter {
+        'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => letter,
+        _ => '_',
+    });
+    let head: String = clean.take(LONGEST - tail.len() - 1).collect();
+    let head = if is_reserved(&head) { format!("x_{head}").chars().take(LONGEST - tail.len() - 1).collect() } else { head };
+    format!("{head}_{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish<'a>(agent: &'a str, skill: &'a str) -> Wish<'a> {
+        Wish { agent, skill: Some(skill), natural: format!("{agent}_{skill}"), given: None }
+    }
+
+    #[test]
+    fn a_good_name_stays() {
+        assert_eq!(assign(&[wish("weather", "forecast")]), ["weather_forecast"]);
+    }
+
+    #[test]
+    fn bad_long_and_reserved_names_get_a_suffix() {
+        let long = "x".repeat(80);
+        for skill in ["a b", "é", "a.b/c", long.as_str(), ""] {
+            let name = assign(&[Wish { natural: skill.into(), ..wish("w", skill) }]).remove(0);
+            assert!(is_plain(&name) && name.len() <= LONGEST, "{skill} → {name}");
+            assert_ne!(name, skill);
+        }
+        for reserved in ["subagent_start", "find_agent"] {
+            let name = assign(&[Wish { natural: reserved.into(), ..wish("w", reserved) }]).remove(0);
+            assert!(is_plain(&name) && !is_reserved(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_card_can_take_the_name_of_another_agents_tool() {
+        let names = assign(&[wish("a", "b_c"), wish("a_b", "c")]);
+        assert_ne!(names[0], names[1]);
+        assert!(names.iter().all(|name| name != "a_b_c"));
+        let imitation = names[0].strip_prefix("a_").unwrap().to_owned();
+        let names = assign(&[wish("a", "b_c"), wish("a_b", "c"), wish("a", &imitation)]);
+        assert_eq!(names.iter().collect::<std::collections::HashSet<_>>().len(), 3, "{names:?}");
+    }
+
+    #[test]
+    fn names_do_not_depend_on_the_order() {
+        let one = assign(&[wish("a", "b_c"), wish("a_b", "c"), wish("z", "q")]);
+        let mut other = assign(&[wish("z", "q"), wish("a_b", "c"), wish("a", "b_c")]);
+        other.reverse();
+        assert_eq!(one, other);
+    }
+
+    #[test]
+    fn the_operator_is_obeyed() {
+        let given = Wish { given: Some("mine"), ..wish("a", "b") };
+        let other = Wish { natural: "mine".into(), ..wish("c", "d") };
+        let names = assign(&[given, other]);
+        assert_eq!(names[0], "mine");
+        assert_ne!(names[1], "mine");
+    }
+}

@@ -1,0 +1,211 @@
+//! From what was asked to what the agent is told.
+//!
+//! Opens the handles that the model gave and makes the A2A message. Not here: talking to the agent; a task that is gone on with
+//! must be looked at first, and whoever drives the call does that.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::arguments::{Asked, FileArgument};
+use crate::a2a::{Message, Part, PartBody, Role};
+use crate::seal::{AgentTaskId, ContextRef, LocalRef, Sealer, TaskRef};
+
+/// What is to be done at the agent.
+#[derive(Debug)]
+pub enum Order {
+    /// Say this.
+    Say(Message),
+    /// Say this in the task, or after it if it is finished.
+    Continue(AgentTaskId, Message),
+    /// Wait for the task.
+    Await(AgentTaskId),
+    /// Wait for a call whose agent had not named its task when the client was told.
+    AwaitLocal([u8; 16]),
+    /// Say this in the task of such a call.
+    ContinueLocal([u8; 16], Message),
+}
+
+/// The caller's trace (W3C), handed on to the agent.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Trace<'a> {
+    /// `traceparent`.
+    pub parent: Option<&'a str>,
+    /// `tracestate`.
+    pub state: Option<&'a str>,
+}
+
+/// Who orders what of whom.
+#[derive(Debug, Clone, Copy)]
+pub struct Sender<'a> {
+    /// The stable name of the caller.
+    pub caller: &'a str,
+    /// Opens what it holds.
+    pub sealer: &'a Sealer,
+    /// The agent that the tool belongs to.
+    pub agent: &'a str,
+    /// The skill that the tool stands for.
+    pub skill: Option<&'a str>,
+    /// The caller's trace.
+    pub trace: Trace<'a>,
+    /// Random; becomes the id of the message.
+    pub message_id: [u8; 16],
+}
+
+/// What the metadata of a message says.
+#[derive(Serialize)]
+struct Metadata<'a> {
+    #[serde(rename = "skillId", skip_serializing_if = "Option::is_none")]
+    skill: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracestate: Option<&'a str>,
+}
+
+/// Makes the order.
+///
+/// # Errors
+///
+/// What is wrong with a handle, for the model. Foreign, expired, tampered and unknown ones read the same.
+pub fn order(asked: Asked, sender: &Sender<'_>) -> Result<Order, String> {
+    let context = match &asked.context {
+        None => None,
+        Some(handle) => Some(open_context(handle, sender)?),
+    };
+    let Some(handle) = &asked.task else { return Ok(Order::Say(message(asked, context, sender))) };
+    let speaks = asked.text.is_some() || asked.data.is_some() || !asked.files.is_empty();
+    let local = LocalRef::open(sender.sealer, sender.caller, handle).filter(|local| local.agent == sender.agent);
+    if let Some(local) = local {
+        return Ok(match speaks {
+            true => Order::ContinueLocal(local.number, message(asked, context, sender)),
+            false => Order::AwaitLocal(local.number),
+        });
+    }
+    let known = TaskRef::open(sender.sealer, sender.caller, handle).filter(|known| known.agent == sender.agent);
+    let Some(known) = known else { return Err(unknown_task()) };
+    Ok(match speaks {
+        true => Order::Continue(known.task, message(asked, context, sender)),
+        false => Order::Await(known.task),
+    })
+}
+
+/// What the model is told about a task that is not its own, or none.
+pub fn unknown_task() -> String {
+    "Unknown taskId: no such task of this tool, or it has expired. Call without taskId to begin a new one.".into()
+}
+
+fn open_context(handle: &str, sender: &Sender<'_>) -> Result<String, String> {
+    ContextRef::open(sender.sealer, sender.caller, handle)
+        .filter(|known| known.agent == sender.agent)
+        .map(|known| known.context)
+        .ok_or_else(|| {
+            "Unknown contextId: no such conversation of this tool. Call without contextId to begin a new one.".into()
+        })
+}
+
+fn message(asked: Asked, context_id: Option<String>, sender: &Sender<'_>) -> Message {
+    let mut parts = Vec::with_capacity(2);
+    parts.extend(asked.text.map(|text| Part::new(PartBody::Text(text))));
+    parts.extend(asked.data.map(|data| Part::new(PartBody::Data(data))));
+    parts.extend(asked.files.into_iter().map(file));
+    Message {
+        message_id: Some(uuid(sender.message_id)),
+        role: Role::User,
+        parts,
+        task_id: None,
+        context_id,
+        reference_task_ids: Vec::new(),
+        extensions: Vec::new(),
+        metadata: metadata(sender),
+    }
+}
+
+fn metadata(sender: &Sender<'_>) -> Option<Box<RawValue>> {
+    let metadata = Metadata {
+        skill: sender.skill,
+        traceparent: sender.trace.parent.filter(|text| text.len() <= 256),
+        tracestate: sender.trace.state.filter(|text| text.len() <= 512),
+    };
+    let empty = metadata.skill.is_none() && metadata.traceparent.is_none() && metadata.tracestate.is_none();
+    if empty { None } else { serde_json::value::to_raw_value(&metadata).ok() }
+}
+
+fn file(file: FileArgument) -> Part {
+    let body = match (file.url, file.bytes) {
+        (Some(url), _) => PartBody::Url(url),
+        (None, bytes) => PartBody::Raw(bytes.unwrap_or_default()),
+    };
+    Part { body, filename: file.name, media_type: file.media_type, metadata: None }
+}
+
+/// A version 4 UUID from random bytes.
+pub fn uuid(random: [u8; 16]) -> String {
+    let bits = (u128::from_be_bytes(random) & !(0xF000_u128 << 64) & !(0xC000_u128 << 48))
+        | (0x4000_u128 << 64)
+        | (0x8000_u128 << 48);
+    let digits = format!("{bits:032x}");
+    let mut out = String::with_capacity(36);
+    for (place, digit) in digits.chars().enumerate() {
+        if matches!(place, 8 | 12 | 16 | 20) {
+            out.push('-');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::arguments::{Input, read};
+
+    fn sealer() -> Sealer {
+        Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap()
+    }
+
+    fn sender<'a>(sealer: &'a Sealer, caller: &'a str, agent: &'a str) -> Sender<'a> {
+        let trace = Trace { parent: Some("00-t"), state: None };
+        Sender { caller, sealer, agent, skill: Some("sing"), trace, message_id: [7; 16] }
+    }
+
+    fn ask(text: &str) -> Asked {
+        let raw = RawValue::from_string(text.to_owned()).unwrap();
+        read(&Input::Flat, Some(&raw)).unwrap()
+    }
+
+    #[test]
+    fn a_message_carries_all_that_was_asked() {
+        let sealer = sealer();
+        let asked = ask(r#"{"text":"hi","data":[1],"files":[{"bytes":"QQ==","mediaType":"a/b","name":"f"}]}"#);
+        let Order::Say(message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else { panic!() };
+        assert_eq!(message.parts.len(), 3);
+        assert_eq!(message.metadata.unwrap().get(), r#"{"skillId":"sing","traceparent":"00-t"}"#);
+        assert_eq!(message.message_id.as_deref(), Some("07070707-0707-4707-8707-070707070707"));
+    }
+
+    #[test]
+    fn handles_of_one_caller_are_useless_to_another() {
+        let sealer = sealer();
+        let known = TaskRef { agent: "bard".into(), task: "t1".into() };
+        let handle = known.seal(&sealer, "me");
+        let asked = || ask(&format!(r#"{{"taskId":"{handle}"}}"#));
+        assert!(matches!(order(asked(), &sender(&sealer, "me", "bard")), Ok(Order::Await(task)) if task.as_str() == "t1"));
+        let foreign = order(asked(), &sender(&sealer, "you", "bard")).unwrap_err();
+        let other_agent = order(asked(), &sender(&sealer, "me", "scribe")).unwrap_err();
+        let nonsense = order(ask(r#"{"taskId":"nonsense"}"#), &sender(&sealer, "me", "bard")).unwrap_err();
+        assert_eq!(foreign, nonsense);
+        assert_eq!(foreign, other_agent);
+    }
+
+    #[test]
+    fn text_with_a_task_continues_it() {
+        let sealer = sealer();
+        let handle = TaskRef { agent: "bard".into(), task: "t1".into() }.seal(&sealer, "me");
+        let context = ContextRef { agent: "bard".into(), context: "c1".into() }.seal(&sealer, "me");
+        let asked = ask(&format!(r#"{{"text":"on","taskId":"{handle}","contextId":"{context}"}}"#));
+        let Order::Continue(task, message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else { panic!() };
+        assert_eq!(task.as_str(), "t1");
+        assert_eq!(message.context_id.as_deref(), Some("c1"));
+        assert!(order(ask(r#"{"text":"a","contextId":"c1"}"#), &sender(&sealer, "me", "bard")).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! From what is new in the work to what a watching client is told.
+//!
+//! Reads mcp.md §2.7, §2.8. Progress strictly grows. Not here: on which stream it goes.
+
+use super::work::Note;
+use crate::jsonrpc::Id;
+use crate::mcp::notifications::{Level, message, progress};
+
+/// Longest text of one notification, in characters.
+const LONGEST: usize = 8 * 1024;
+
+/// What one client asked to be told during one call.
+#[derive(Debug)]
+pub struct Teller {
+    token: Option<Id>,
+    level: Option<Level>,
+    agent: String,
+    last: f64,
+    total: Option<f64>,
+}
+
+impl Teller {
+    /// A client that gave `token` for progress, wants log messages from `level` on, and calls `agent`.
+    pub fn new(token: Option<Id>, level: Option<Level>, agent: &str) -> Self {
+        Self { token, level, agent: agent.to_owned(), last: 0.0, total: None }
+    }
+
+    /// Whether the client wants to be told anything at all.
+    pub fn listens(&self) -> bool {
+        self.token.is_some() || self.logs()
+    }
+
+    fn logs(&self) -> bool {
+        self.level.is_some_and(|level| level <= Level::Info)
+    }
+
+    /// The notifications that a note becomes, as JSON texts.
+    pub fn tell(&mut self, note: &Note) -> impl Iterator<Item = Vec<u8>> + use<> {
+        let text = note.text.as_deref().map(capped);
+        let told = self.token.clone().map(|token| {
+            self.step(note);
+            progress(&token, self.last, self.total, text)
+        });
+        let logged = text.filter(|_| self.logs()).map(|text| message(Level::Info, &self.agent, text));
+        told.into_iter().chain(logged)
+    }
+
+    /// The agent's own number if it grows, else a step of ours: a whole one, or a small one where the agent counts.
+    fn step(&mut self, note: &Note) {
+        if note.total.is_some_and(f64::is_finite) {
+            self.total = note.total;
+        }
+        let reported = note.progress.filter(|value| value.is_finite() && *value > self.last);
+        let step = if self.total.is_some() { 0.01 } else { 1.0 };
+        self.last = reported.unwrap_or(self.last + step);
+    }
+}
+
+fn capped(text: &str) -> &str {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => text.get(..end).unwrap_or(text),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(text: &str, progress: Option<f64>, total: Option<f64>) -> Note {
+        Note { text: Some(text.into()), progress, total }
+    }
+
+    fn told(teller: &mut Teller, given: &Note) -> Vec<String> {
+        teller.tell(given).map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    }
+
+    #[test]
+    fn progress_strictly_grows_whatever_the_agent_says() {
+        let token: Id = serde_json::from_str("\"p\"").unwrap();
+        let mut teller = Teller::new(Some(token), None, "a");
+        let mut last = 0.0;
+        for (value, total) in [(None, None), (Some(0.0), Some(100.0)), (Some(50.0), Some(100.0)), (Some(20.0), None), (None, None), (Some(f64::NAN), None), (Some(100.0), None)] {
+            let text = told(&mut teller, &note("x", value, total)).remove(0);
+            let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let now = json["params"]["progress"].as_f64().unwrap();
+            assert!(now > last, "{now} after {last}");
+            last = now;
+        }
+        assert!((last - 100.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_client_is_told_what_it_asked_for_and_nothing_else() {
+        let given = note("hello", None, None);
+        assert!(told(&mut Teller::new(None, None, "a"), &given).is_empty());
+        assert!(told(&mut Teller::new(None, Some(Level::Error), "a"), &given).is_empty());
+        let logged = told(&mut Teller::new(None, Some(Level::Debug), "bard"), &given);
+        assert_eq!(
+            logged,
+            [r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","logger":"bard","data":"hello"}}"#]
+        );
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(capped(&"é".repeat(LONGEST + 5)).chars().count(), LONGEST);
+    }
+}

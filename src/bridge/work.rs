@@ -1,0 +1,253 @@
+//! What is known of a piece of work: everything that its agent said, put together.
+//!
+//! Takes in events, says what is new. Bounded. Not here: which events belong to it (whoever reads the agent's stream sees to
+//! that), how it is told to a client (see `progress`, `outcome`).
+
+use serde::Deserialize;
+
+use crate::a2a::{Artifact, Artifacts, Change, Event, Message, Part, PartBody, Role, State, Status, Task, TooMuch};
+
+/// The work so far.
+#[derive(Debug)]
+pub struct Work {
+    /// The agent's id of the task, once it has named one.
+    pub task_id: Option<String>,
+    /// The agent's id of the conversation, once it has named one.
+    pub context_id: Option<String>,
+    /// Where the task stands; `None` until the agent says.
+    pub state: Option<State>,
+    /// What the agent says about where it stands.
+    pub status: Option<Message>,
+    /// The answer of an agent that made no task.
+    pub reply: Option<Message>,
+    /// The agent's last message in the history of the task, for agents that put their answer there.
+    pub last_message: Option<Message>,
+    artifacts: Artifacts,
+}
+
+/// Something to tell a watching client.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Note {
+    /// In words.
+    pub text: Option<String>,
+    /// How far the agent says it is.
+    pub progress: Option<f64>,
+    /// How far there is to go, as the agent says.
+    pub total: Option<f64>,
+}
+
+/// How the work stands for whoever waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// The agent works, or has said nothing yet.
+    Running,
+    /// The agent waits for somebody.
+    Asking,
+    /// Nothing more will come.
+    Finished,
+}
+
+impl Work {
+    /// Nothing is known yet. Artifacts may have `most` bytes altogether.
+    pub fn new(most: usize) -> Self {
+        Self {
+            task_id: None,
+            context_id: None,
+            state: None,
+            status: None,
+            reply: None,
+            last_message: None,
+            artifacts: Artifacts::new(most),
+        }
+    }
+
+    /// How the work stands.
+    pub fn standing(&self) -> Standing {
+        match self.state {
+            _ if self.reply.is_some() => Standing::Finished,
+            Some(state) if state.is_terminal() => Standing::Finished,
+            Some(state) if state.is_interrupted() => Standing::Asking,
+            Some(_) | None => Standing::Running,
+        }
+    }
+
+    /// What the work made.
+    pub fn artifacts(&self) -> impl Iterator<Item = &Artifact> {
+        self.artifacts.iter()
+    }
+
+    /// Takes in an event and says what is new, if anything is.
+    ///
+    /// A finished task never changes again.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMuch`] when the artifacts pass their limit.
+    pub fn apply(&mut self, event: Event) -> Result<Option<Note>, TooMuch> {
+        if self.standing() == Standing::Finished {
+            return Ok(None);
+        }
+        match event {
+            Event::Task(task) => self.task(task),
+            Event::Message(message) => {
+                self.name(message.task_id.as_ref(), message.context_id.as_ref());
+                self.reply = Some(message);
+                Ok(None)
+            }
+            Event::Status { task_id, context_id, status, metadata, .. } => {
+                self.name(task_id.as_ref(), context_id.as_ref());
+                let reported = metadata.and_then(|raw| serde_json::from_str::<Reported>(raw.get()).ok());
+                Ok(self.status(status, reported.unwrap_or_default()))
+            }
+            Event::Artifact { task_id, context_id, artifact, append, .. } => {
+                self.name(task_id.as_ref(), context_id.as_ref());
+                let name = artifact.name.clone();
+                let change = self.artifacts.apply(artifact, append)?;
+                Ok(made(change, name))
+            }
+            Event::Unknown => Ok(None),
+        }
+    }
+
+    fn task(&mut self, task: Task) -> Result<Option<Note>, TooMuch> {
+        self.name(Some(&task.id), task.context_id.as_ref());
+        if !task.artifacts.is_empty() {
+            self.artifacts.replace_all(task.artifacts)?;
+        }
+        let said = task.history.into_iter().rev().find(|message| message.role == Role::Agent);
+        self.last_message = said.or(self.last_message.take());
+        Ok(self.status(task.status, Reported::default()))
+    }
+
+    fn status(&mut self, status: Status, reported: Reported) -> Option<Note> {
+        let again = self.state == Some(status.state) && same(self.status.as_ref(), status.message.as_ref());
+        self.state = Some(status.state);
+        let text = status.message.as_ref().map(words).filter(|text| !text.is_empty());
+        self.status = status.message;
+        if again && reported.progress.is_none() {
+            return None;
+        }
+        let text = text.or_else(|| Some(status.state.word().to_owned()));
+        Some(Note { text, progress: reported.progress, total: reported.total })
+    }
+
+    fn name(&mut self, task_id: Option<&String>, context_id: Option<&String>) {
+        if self.task_id.is_none() {
+            self.task_id = task_id.cloned();
+        }
+        if context_id.is_some() {
+            self.context_id = context_id.cloned();
+        }
+    }
+}
+
+/// How far an agent says it is, in the metadata of a status.
+#[derive(Debug, Default, Deserialize)]
+struct Reported {
+    #[serde(default)]
+    progress: Option<f64>,
+    #[serde(default)]
+    total: Option<f64>,
+}
+
+/// Whether two messages are the same one; agents repeat themselves after a resubscription.
+fn same(one: Option<&Message>, other: Option<&Message>) -> bool {
+    match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => match (&one.message_id, &other.message_id) {
+            (Some(one), Some(other)) => one == other,
+            _ => words(one) == words(other),
+        },
+        _ => false,
+    }
+}
+
+/// The text of a message.
+pub fn words(message: &Message) -> String {
+    let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
+    texts.join("\n")
+}
+
+fn text(part: &Part) -> Option<&str> {
+    match &part.body {
+        PartBody::Text(text) => Some(text),
+        PartBody::Raw(_) | PartBody::Url(_) | PartBody::Data(_) | PartBody::Unknown(_) => None,
+    }
+}
+
+fn made(change: Change, name: Option<String>) -> Option<Note> {
+    let text = match change {
+        Change::Added(text) if !text.is_empty() => text,
+        Change::Replaced(text) if !text.is_empty() => text,
+        Change::Added(_) | Change::Replaced(_) => format!("artifact {}", name.unwrap_or_default()).trim_end().to_owned(),
+        Change::Nothing => return None,
+    };
+    Some(Note { text: Some(text), ..Note::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(id: &str, text: &str) -> Message {
+        Message {
+            message_id: Some(id.into()),
+            role: Role::Agent,
+            parts: vec![Part::new(PartBody::Text(text.into()))],
+            task_id: None,
+            context_id: None,
+            reference_task_ids: vec![],
+            extensions: vec![],
+            metadata: None,
+        }
+    }
+
+    fn status(state: State, said: Option<Message>) -> Event {
+        Event::Status {
+            task_id: Some("t".into()),
+            context_id: Some("c".into()),
+            status: Status { state, message: said, timestamp: None },
+            last: false,
+            metadata: None,
+        }
+    }
+
+    fn chunk(text: &str, append: bool) -> Event {
+        let parts = vec![Part::new(PartBody::Text(text.into()))];
+        let artifact =
+            Artifact { artifact_id: "a".into(), name: None, description: None, parts, metadata: None };
+        Event::Artifact { task_id: None, context_id: None, artifact, append, last_chunk: false, metadata: None }
+    }
+
+    #[test]
+    fn events_are_put_together_and_each_says_what_is_new() {
+        let mut work = Work::new(1000);
+        assert_eq!(work.standing(), Standing::Running);
+        let note = |note: Option<Note>| note.and_then(|note| note.text);
+        assert_eq!(note(work.apply(status(State::Submitted, None)).unwrap()).as_deref(), Some("submitted"));
+        assert_eq!(
+            note(work.apply(status(State::Working, Some(message("1", "on it")))).unwrap()).as_deref(),
+            Some("on it")
+        );
+        assert_eq!(note(work.apply(status(State::Working, Some(message("1", "on it")))).unwrap()), None);
+        assert_eq!(note(work.apply(chunk("one ", false)).unwrap()).as_deref(), Some("one "));
+        assert_eq!(note(work.apply(chunk("two", true)).unwrap()).as_deref(), Some("two"));
+        assert_eq!((work.task_id.as_deref(), work.context_id.as_deref()), (Some("t"), Some("c")));
+        work.apply(status(State::Completed, None)).unwrap();
+        assert_eq!(work.standing(), Standing::Finished);
+    }
+
+    #[test]
+    fn a_finished_task_never_changes_again() {
+        let mut work = Work::new(1000);
+        work.apply(status(State::Completed, None)).unwrap();
+        work.apply(status(State::Failed, None)).unwrap();
+        assert_eq!(work.state, Some(State::Completed));
+    }
+
+    #[test]
+    fn artifacts_have_a_limit() {
+        let mut work = Work::new(20);
+        assert!(work.apply(chunk(&"x".repeat(100), false)).is_err());
+    }
+}

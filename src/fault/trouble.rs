@@ -1,0 +1,66 @@
+//! What can go wrong at an agent, and what the model is told about it.
+//!
+//! A tool result with `isError`, never an error of JSON-RPC: a model can try again, choose another tool, or tell its user.
+//! The agent's own words are quoted where it gave any; hosts, addresses and headers are not told. Not here: HTTP.
+
+/// Why an agent did not do its work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// No connection; nothing was sent.
+    #[error("it cannot be reached ({0}); nothing was sent, so that trying again later is safe")]
+    Unreachable(&'static str),
+    /// Its card is not there yet.
+    #[error("it has not been seen since the gateway started ({0}); try again later")]
+    NotSeen(String),
+    /// It did not answer in time.
+    #[error("it did not answer in time ({0}); whether it did the work is not known")]
+    Slow(&'static str),
+    /// The connection broke, and nobody knows what became of the work.
+    #[error("the connection to it broke ({0}); whether it did the work is not known")]
+    Broken(&'static str),
+    /// It does not accept the gateway's credentials.
+    #[error("it does not accept the gateway's credentials (HTTP {0}); its operator has to be told")]
+    NotAuthorized(u16),
+    /// It answered with an HTTP status that is not a JSON-RPC answer.
+    #[error("it answered with HTTP {0}")]
+    Status(u16),
+    /// It said no, in its own words.
+    #[error("it refused: {0}")]
+    Refused(String),
+    /// It does not know the task.
+    #[error("it does not know this task any more; the task has expired or was lost")]
+    TaskLost,
+    /// It broke the protocol.
+    #[error("it broke the A2A protocol: {0}")]
+    Misbehaved(String),
+    /// It sent more than the limit.
+    #[error("it sent more than {0} bytes in {1}")]
+    TooMuch(usize, &'static str),
+    /// The gateway shuts down or has no room.
+    #[error("the gateway could not follow the work: {0}")]
+    Gateway(&'static str),
+}
+
+impl Trouble {
+    /// What the model is told.
+    pub fn told(&self, agent: &str) -> String {
+        format!("Agent {agent:?} did not complete the call: {self}.")
+    }
+
+    /// One word for metrics and the access log.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::NotSeen(_) => "not_seen",
+            Self::Slow(_) => "slow",
+            Self::Broken(_) => "broken",
+            Self::NotAuthorized(_) => "not_authorized",
+            Self::Status(_) => "status",
+            Self::Refused(_) => "refused",
+            Self::TaskLost => "task_lost",
+            Self::Misbehaved(_) => "misbehaved",
+            Self::TooMuch(..) => "too_much",
+            Self::Gateway(_) => "gateway",
+        }
+    }
+}
