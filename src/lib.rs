@@ -13,4 +13,4 @@ pub mod seal;
 pub mod sse;
 
 #[cfg(feature = "gateway")]
-mod shell {}
+pub mod transport;

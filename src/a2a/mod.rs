@@ -6,6 +6,4 @@
 
 mod model;
 
-pub use model::{
-    Artifact, Event, Message, Part, PartBody, Role, State, Status, Task,
-};
+pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};

@@ -41,7 +41,9 @@ impl State {
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Canceled | Self::Rejected => true,
-            Self::Submitted | Self::Working | Self::InputRequired | Self::AuthRequired | Self::Unknown => false,
+            Self::Submitted | Self::Working | Self::InputRequired | Self::AuthRequired | Self::Unknown => {
+                false
+            }
         }
     }
 

@@ -1,0 +1,120 @@
+//! Every way an HTTP exchange with an agent can fail, and whether the agent may have seen the request.
+//!
+//! Not here: what a client is told about it (`fault`), retries (nothing in the gateway resends a message).
+
+use std::io;
+
+/// Whether any byte of the request was handed to the network.
+///
+/// Only after [`Sent::No`] may a caller send the same message again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It is proven that the agent saw nothing of the request.
+    No,
+    /// The agent may have seen the request, and may have acted on it.
+    Maybe,
+}
+
+/// Why an exchange with an agent failed.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The request cannot be sent to this target. The gateway's configuration or code is at fault.
+    #[error("unusable request or target: {0}")]
+    BadUri(&'static str),
+    /// The agent's host name has no address.
+    #[error("host name does not resolve: {0}")]
+    Resolve(#[source] io::Error),
+    /// No address of the agent accepted a connection.
+    #[error("connection refused or unreachable: {0}")]
+    Connect(#[source] io::Error),
+    /// Resolving, connecting and the TLS handshake together took too long.
+    #[error("no connection in time")]
+    ConnectTimeout,
+    /// The TLS handshake failed: certificate, host name, protocol.
+    #[error("TLS handshake failed: {0}")]
+    Tls(#[source] io::Error),
+    /// The request was written and no response header came in time.
+    #[error("no response in time")]
+    FirstByteTimeout,
+    /// The body fell silent for too long.
+    #[error("response fell silent")]
+    IdleTimeout,
+    /// The whole exchange took too long.
+    #[error("exchange took too long")]
+    TotalTimeout,
+    /// Every connection tried was closed before the request was written to it.
+    #[error("connection closed before the request was written: {0}")]
+    Unsent(#[source] hyper::Error),
+    /// The connection or the HTTP grammar broke after the request was (perhaps partly) written.
+    #[error("exchange broke: {0}")]
+    Broken(#[source] hyper::Error),
+    /// The body ended before its announced end, or is read again after it failed.
+    #[error("response ended early")]
+    Truncated,
+    /// The response is HTTP that the gateway never asked for.
+    #[error("unasked response: {0}")]
+    Unasked(&'static str),
+    /// The body is compressed or otherwise encoded, which the request forbade.
+    #[error("response has a content or transfer encoding that was not asked for")]
+    Encoded,
+    /// The response header is longer, or has more lines, than the gateway reads.
+    #[error("response header too large")]
+    HeaderTooLarge,
+    /// The body is longer than the caller reads.
+    #[error("response body over {limit} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+}
+
+impl TransportError {
+    /// Whether any byte of the request may have reached the agent.
+    #[must_use]
+    pub fn sent(&self) -> Sent {
+        match self {
+            Self::BadUri(_)
+            | Self::Resolve(_)
+            | Self::Connect(_)
+            | Self::ConnectTimeout
+            | Self::Tls(_)
+            | Self::Unsent(_) => Sent::No,
+            Self::FirstByteTimeout
+            | Self::IdleTimeout
+            | Self::TotalTimeout
+            | Self::Broken(_)
+            | Self::Truncated
+            | Self::Unasked(_)
+            | Self::Encoded
+            | Self::HeaderTooLarge
+            | Self::TooLarge { .. } => Sent::Maybe,
+        }
+    }
+
+    /// A short name for metrics and logs; one of a closed set.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::BadUri(_) => "bad_uri",
+            Self::Resolve(_) => "resolve",
+            Self::Connect(_) => "connect",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Tls(_) => "tls",
+            Self::FirstByteTimeout => "first_byte_timeout",
+            Self::IdleTimeout => "idle_timeout",
+            Self::TotalTimeout => "total_timeout",
+            Self::Unsent(_) => "unsent",
+            Self::Broken(_) => "broken",
+            Self::Truncated => "truncated",
+            Self::Unasked(_) => "unasked",
+            Self::Encoded => "encoded",
+            Self::HeaderTooLarge => "header_too_large",
+            Self::TooLarge { .. } => "too_large",
+        }
+    }
+
+    /// What an error of the HTTP machine means once the request may have been written.
+    pub(super) fn after_sending(error: hyper::Error) -> Self {
+        if error.is_parse_too_large() { Self::HeaderTooLarge } else { Self::Broken(error) }
+    }
+}

@@ -1,0 +1,270 @@
+//! The one HTTP client, for every call that the gateway makes.
+//!
+//! Small on purpose: hyper's connections and a pool of our own per [`Target`], so that credentials never mix and so
+//! that an HTTP/1.1 connection is driven by the request that uses it. A message is never sent twice: another connection
+//! is tried only when hyper proves that nothing was written. No redirects, no proxies, no decompression.
+//! Not here: what is sent (`agents`, `auth`), retries, breakers.
+
+mod error;
+mod line;
+mod open;
+mod pool;
+mod reply;
+mod target;
+mod trunk;
+mod trust;
+mod wire;
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+pub use error::{Sent, TransportError};
+pub use reply::Reply;
+pub use target::{Target, TargetSettings, Timeouts};
+pub use trust::{TrustProblem, client_config};
+
+use line::Line;
+use open::Opened;
+use pool::{Pool, Rested};
+use reply::{Way, after};
+use target::{Body, Place};
+use trunk::Stream;
+
+/// A line that rested longer may have been closed without this runtime having heard of it yet.
+const STALE_AFTER: Duration = Duration::from_millis(500);
+
+/// What the client reads at most, on every connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Bytes of a response header.
+    pub header_bytes: usize,
+    /// Lines of a response header; at most 100.
+    pub header_lines: usize,
+    /// Bytes that an HTTP/1.1 connection buffers; it starts at 8 KiB and grows with the traffic.
+    pub read_buffer: usize,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self { header_bytes: 64 * 1024, header_lines: 100, read_buffer: 64 * 1024 }
+    }
+}
+
+/// The HTTP client. Clones share everything.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limits: ClientLimits,
+    background: OnceLock<Handle>,
+    places: Mutex<Vec<Weak<Place>>>,
+}
+
+/// A request that failed on one connection: may it go to another?
+enum Failure {
+    /// Nothing was written: here it is again.
+    Unsent(Box<Request<Body>>, hyper::Error),
+    /// It may have been written.
+    Final(TransportError),
+}
+
+impl Client {
+    /// Makes a client. Spawns nothing and needs no runtime.
+    #[must_use]
+    pub fn new(limits: ClientLimits) -> Self {
+        Self { shared: Arc::new(Shared { limits, background: OnceLock::new(), places: Mutex::default() }) }
+    }
+
+    /// Names the runtime that drives shared (HTTP/2) connections. Until then only HTTP/1.1 is offered.
+    ///
+    /// It must outlive every runtime that sends. Only the first call counts.
+    pub fn attach(&self, background: Handle) {
+        self.shared.background.get_or_init(|| background);
+    }
+
+    /// Sends a request and waits for the response header.
+    ///
+    /// The request's URI needs only path and query; host, framing and connection headers are the target's. A target
+    /// is used with one client. Dropping the wait closes the connection, or resets the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError`]; [`TransportError::sent`] tells whether the agent may have seen the request.
+    pub async fn send(&self, target: &Target, request: Request<Bytes>) -> Result<Reply, TransportError> {
+        let begun = Instant::now();
+        let give_up = after(begun, target.timeouts.total);
+        self.know(&target.place);
+        let mut request = Box::new(target.place.prepare(request)?);
+        let mut cause = None;
+        // Twice at most: on a resting connection, then on a new one.
+        for fresh in [false, true] {
+            let connect_until = after(Instant::now(), target.timeouts.connect).min(give_up);
+            let way = self.way(&target.place, fresh, connect_until).await?;
+            match self.exchange(target, way, request, give_up).await {
+                Ok(reply) => return Ok(reply),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Unsent(back, error)) => {
+                    request = back;
+                    cause = Some(error);
+                }
+            }
+        }
+        Err(cause.map_or(TransportError::Truncated, TransportError::Unsent))
+    }
+
+    /// Closes connections that have rested too long at `now` or that the agent has closed. To be called every few
+    /// seconds.
+    pub fn sweep(&self, now: std::time::Instant) {
+        let mut places = Vec::new();
+        self.places().retain(|place| place.upgrade().map(|place| places.push(place)).is_some());
+        for place in places {
+            place.pool.sweep(now);
+        }
+    }
+
+    /// Connections that are open and serve no request.
+    #[must_use]
+    pub fn idle_connections(&self) -> usize {
+        let places: Vec<Arc<Place>> = self.places().iter().filter_map(Weak::upgrade).collect();
+        places.iter().map(|place| place.pool.idle()).sum()
+    }
+
+    async fn exchange(
+        &self,
+        target: &Target,
+        mut way: Way,
+        mut request: Box<Request<Body>>,
+        give_up: Instant,
+    ) -> Result<Reply, Failure> {
+        let first_byte = after(Instant::now(), target.timeouts.first_byte);
+        let deadline = first_byte.min(give_up);
+        let waited = match &mut way {
+            Way::Line(line) => {
+                target.place.address_http1(&mut request);
+                tokio::time::timeout_at(deadline, line.exchange(*request)).await
+            }
+            Way::Stream(stream) => {
+                target.place.address_http2(&mut request).map_err(Failure::Final)?;
+                tokio::time::timeout_at(deadline, stream.exchange(*request)).await
+            }
+            Way::Ended | Way::Failed => return Err(Failure::Final(TransportError::Truncated)),
+        };
+        match waited {
+            Ok(Ok(response)) => {
+                Reply::new(response, way, target.clone(), give_up, self.shared.limits.header_lines)
+                    .map_err(Failure::Final)
+            }
+            Ok(Err(mut failed)) => {
+                if let Way::Stream(stream) = &way {
+                    target.place.pool.forget(stream.trunk());
+                }
+                let message = failed.take_message();
+                let error = failed.into_error();
+                Err(match message {
+                    Some(request) => Failure::Unsent(Box::new(request), error),
+                    None => Failure::Final(TransportError::after_sending(error)),
+                })
+            }
+            Err(_) if deadline == give_up => Err(Failure::Final(TransportError::TotalTimeout)),
+            Err(_) => Err(Failure::Final(TransportError::FirstByteTimeout)),
+        }
+    }
+
+    /// Finds or opens what carries the next request.
+    async fn way(&self, place: &Arc<Place>, fresh: bool, deadline: Instant) -> Result<Way, TransportError> {
+        if let Some(stream) = place.pool.join() {
+            return Ok(Way::Stream(stream));
+        }
+        if !fresh && let Some(line) = rested(&place.pool).await {
+            return Ok(Way::Line(line));
+        }
+        // Boxed: opening is rare, and every request would carry its size.
+        let opening = Box::pin(tokio::time::timeout_at(deadline, self.open(place)));
+        opening.await.map_err(|_| TransportError::ConnectTimeout)?
+    }
+
+    async fn open(&self, place: &Arc<Place>) -> Result<Way, TransportError> {
+        let background = match (&place.tls, self.shared.background.get()) {
+            (Some(_), Some(background)) if !place.pool.is_http1_only() => background,
+            _ => return open::line(place, self.shared.limits).await.map(Way::Line),
+        };
+        let turn = place.pool.opening.acquire().await;
+        if let Some(stream) = place.pool.join() {
+            return Ok(Way::Stream(stream));
+        }
+        if place.pool.is_http1_only() {
+            drop(turn);
+            return open::line(place, self.shared.limits).await.map(Way::Line);
+        }
+        let way = self.open_shared(place, background).await;
+        drop(turn);
+        way
+    }
+
+    /// Opens a connection on the background runtime, where it lives if it is shared.
+    async fn open_shared(&self, place: &Arc<Place>, background: &Handle) -> Result<Way, TransportError> {
+        let (there, limits, handle) = (Arc::clone(place), self.shared.limits, background.clone());
+        let mut task =
+            Abandoned(background.spawn(async move { open::either(&there, limits, &handle).await }));
+        let opened =
+            (&mut task.0).await.map_err(|error| TransportError::Connect(std::io::Error::other(error)))??;
+        match opened {
+            Opened::Line(line) => {
+                place.pool.set_http1_only();
+                Ok(Way::Line(line))
+            }
+            Opened::Trunk(trunk) => {
+                let stream: Option<Stream> = trunk.join();
+                place.pool.share(trunk);
+                stream.map(Way::Stream).ok_or_else(|| {
+                    TransportError::Connect(std::io::Error::other("the agent closed the new connection"))
+                })
+            }
+        }
+    }
+
+    /// Remembers a pool for sweeping.
+    fn know(&self, place: &Arc<Place>) {
+        if !place.pool.known.swap(true, std::sync::atomic::Ordering::Relaxed) {
+            self.places().push(Arc::downgrade(place));
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Vec<Weak<Place>>> {
+        self.shared.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A task that ends when nobody waits for it any more.
+struct Abandoned<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for Abandoned<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The line that was used last here and still lives.
+async fn rested(pool: &Pool) -> Option<Box<Line>> {
+    let home = Handle::current().id();
+    while let Some(Rested { mut line, rested }) = pool.take(home) {
+        if rested >= pool.idle_for() {
+            continue;
+        }
+        if rested >= STALE_AFTER {
+            // Lets the runtime look at its sockets: it may not have seen yet that the agent closed this one.
+            tokio::task::yield_now().await;
+        }
+        if line.is_alive() {
+            return Some(line);
+        }
+    }
+    None
+}

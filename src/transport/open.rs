@@ -1,0 +1,172 @@
+//! Opening a connection: resolve, connect, TLS.
+//!
+//! No proxy settings are read from the environment. The caller puts the connect timeout around it.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_rustls::TlsConnector;
+
+use super::ClientLimits;
+use super::error::TransportError;
+use super::line::Line;
+use super::target::{Host, Place};
+use super::trunk::Trunk;
+use super::wire::Wire;
+
+/// Head start of each address before the next is tried as well.
+const STAGGER: Duration = Duration::from_millis(250);
+/// Most addresses of a name that are tried.
+const ADDRESSES: usize = 8;
+
+/// A new connection, by the protocol that was agreed on.
+pub(super) enum Opened {
+    /// HTTP/1.1, for one request at a time.
+    Line(Box<Line>),
+    /// HTTP/2, to be shared.
+    Trunk(Trunk),
+}
+
+/// Opens an HTTP/1.1 connection on the current runtime.
+pub(super) async fn line(place: &Place, limits: ClientLimits) -> Result<Box<Line>, TransportError> {
+    let tcp = connect(place).await?;
+    let wire = match &place.tls {
+        None => Wire::Plain(TokioIo::new(tcp)),
+        Some(tls) => {
+            let stream = TlsConnector::from(tls.http1.clone()).connect(tls.name.clone(), tcp).await;
+            Wire::Tls(Box::new(TokioIo::new(stream.map_err(TransportError::Tls)?)))
+        }
+    };
+    Line::start(wire, limits).await.map_err(TransportError::Unsent)
+}
+
+/// Opens a connection by whichever protocol the agent prefers. Must run on the runtime of `background`, because a
+/// shared connection is driven there.
+pub(super) async fn either(
+    place: &Place,
+    limits: ClientLimits,
+    background: &Handle,
+) -> Result<Opened, TransportError> {
+    let tcp = connect(place).await?;
+    let Some(tls) = &place.tls else {
+        return Line::start(Wire::Plain(TokioIo::new(tcp)), limits)
+            .await
+            .map(Opened::Line)
+            .map_err(TransportError::Unsent);
+    };
+    let stream = TlsConnector::from(tls.either.clone())
+        .connect(tls.name.clone(), tcp)
+        .await
+        .map_err(TransportError::Tls)?;
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let wire = Wire::Tls(Box::new(TokioIo::new(stream)));
+    if http2 {
+        Trunk::start(wire, limits, background).await.map(Opened::Trunk).map_err(TransportError::Unsent)
+    } else {
+        Line::start(wire, limits).await.map(Opened::Line).map_err(TransportError::Unsent)
+    }
+}
+
+async fn connect(place: &Place) -> Result<TcpStream, TransportError> {
+    let addresses = match &place.host {
+        Host::Address(address) => vec![SocketAddr::new(*address, place.port)],
+        Host::Name(name) => tokio::net::lookup_host((name.as_str(), place.port))
+            .await
+            .map_err(TransportError::Resolve)?
+            .take(ADDRESSES)
+            .collect(),
+    };
+    let stream = race(addresses).await.map_err(TransportError::Connect)?;
+    // Requests are written whole; waiting for more to send would only delay them.
+    stream.set_nodelay(true).map_err(TransportError::Connect)?;
+    Ok(stream)
+}
+
+/// The first connection that any of the addresses gives; each has a head start before the next.
+async fn race(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut waiting = addresses.into_iter();
+    let mut attempts = Vec::new();
+    let mut last = None;
+    loop {
+        if let Some(address) = waiting.next() {
+            attempts.push(Box::pin(TcpStream::connect(address)));
+        } else if attempts.is_empty() {
+            return Err(
+                last.unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+            );
+        }
+        let outcome = if waiting.len() == 0 {
+            Some(first(&mut attempts).await)
+        } else {
+            tokio::time::timeout(STAGGER, first(&mut attempts)).await.ok()
+        };
+        match outcome {
+            Some(Ok(stream)) => return Ok(stream),
+            Some(Err(error)) => last = Some(error),
+            None => {}
+        }
+    }
+}
+
+/// Waits for one of the attempts and removes it.
+async fn first<A, T>(attempts: &mut Vec<Pin<Box<A>>>) -> T
+where
+    A: Future<Output = T>,
+{
+    std::future::poll_fn(|cx| {
+        for at in 0..attempts.len() {
+            let Some(attempt) = attempts.get_mut(at) else { break };
+            if let Poll::Ready(outcome) = attempt.as_mut().poll(cx) {
+                drop(attempts.swap_remove(at));
+                return Poll::Ready(outcome);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_dead_address_does_not_hide_a_live_one() {
+        let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let live = listener.local_addr().unwrap();
+        let stream = race(vec![dead, live]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), live);
+    }
+
+    #[tokio::test]
+    async fn a_silent_address_only_delays_the_next() {
+        // A full backlog: the kernel answers no more handshakes.
+        let silent = tokio::net::TcpSocket::new_v4().unwrap();
+        silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let silent = silent.listen(1).unwrap();
+        let full = silent.local_addr().unwrap();
+        let mut held = Vec::new();
+        while let Ok(Ok(stream)) =
+            tokio::time::timeout(Duration::from_millis(50), TcpStream::connect(full)).await
+        {
+            held.push(stream);
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let live = listener.local_addr().unwrap();
+        let stream = race(vec![full, live]).await.unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), live);
+    }
+
+    #[tokio::test]
+    async fn no_address_is_an_error() {
+        assert_eq!(race(Vec::new()).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,170 @@
+//! The connections of one target that rest or are shared.
+//!
+//! A resting HTTP/1.1 line is not polled by anybody; it is looked at when it is taken and when the pool is swept.
+//! Not here: opening.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime;
+use tokio::sync::Semaphore;
+
+use super::line::Line;
+use super::trunk::{Stream, Trunk};
+
+/// Most HTTP/2 connections that one target shares; those above it serve one request.
+const TRUNKS: usize = 16;
+
+/// The connections of one target.
+pub(super) struct Pool {
+    inside: Mutex<Inside>,
+    max_idle: usize,
+    idle_for: Duration,
+    /// One opening at a time while HTTP/2 is possible, or a burst would open a connection per request.
+    pub(super) opening: Semaphore,
+    http1_only: AtomicBool,
+    /// Whether the client knows this pool and sweeps it.
+    pub(super) known: AtomicBool,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// Oldest first.
+    lines: Vec<Resting>,
+    trunks: Vec<Shared>,
+}
+
+struct Resting {
+    line: Box<Line>,
+    since: Instant,
+}
+
+struct Shared {
+    trunk: Trunk,
+    unused_since: Option<Instant>,
+}
+
+/// A line that was resting, and for how long.
+pub(super) struct Rested {
+    pub(super) line: Box<Line>,
+    pub(super) rested: Duration,
+}
+
+impl Pool {
+    pub(super) fn new(max_idle: usize, idle_for: Duration) -> Self {
+        Self {
+            inside: Mutex::default(),
+            max_idle,
+            idle_for,
+            opening: Semaphore::new(1),
+            http1_only: AtomicBool::new(false),
+            known: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the line that was used last on this runtime, whether it still lives or not.
+    pub(super) fn take(&self, home: runtime::Id) -> Option<Rested> {
+        let resting = {
+            let mut inside = self.lock();
+            let at = inside.lines.iter().rposition(|resting| resting.line.home() == home)?;
+            inside.lines.remove(at)
+        };
+        Some(Rested { line: resting.line, rested: resting.since.elapsed() })
+    }
+
+    /// How long a connection may rest.
+    pub(super) fn idle_for(&self) -> Duration {
+        self.idle_for
+    }
+
+    /// Puts a line to rest; the oldest makes room.
+    pub(super) fn rest(&self, line: Box<Line>) {
+        let resting = Resting { line, since: Instant::now() };
+        // Dropping closes a socket: not under the lock.
+        let surplus = {
+            let mut inside = self.lock();
+            inside.lines.push(resting);
+            (inside.lines.len() > self.max_idle).then(|| inside.lines.remove(0))
+        };
+        drop(surplus);
+    }
+
+    /// Takes a place on a shared connection that has one.
+    pub(super) fn join(&self) -> Option<Stream> {
+        let mut inside = self.lock();
+        inside.trunks.iter_mut().find_map(|shared| {
+            let stream = shared.trunk.join()?;
+            shared.unused_since = None;
+            Some(stream)
+        })
+    }
+
+    /// Shares a new connection, unless there are too many.
+    pub(super) fn share(&self, trunk: Trunk) {
+        let surplus = {
+            let mut inside = self.lock();
+            if inside.trunks.len() < TRUNKS {
+                inside.trunks.push(Shared { trunk, unused_since: None });
+                None
+            } else {
+                Some(trunk)
+            }
+        };
+        drop(surplus);
+    }
+
+    /// No longer offers this connection.
+    pub(super) fn forget(&self, trunk: &Trunk) {
+        let forgotten: Vec<Shared> =
+            self.lock().trunks.extract_if(.., |shared| shared.trunk.is(trunk)).collect();
+        drop(forgotten);
+    }
+
+    /// Whether the agent has chosen HTTP/1.1 where it could have chosen HTTP/2.
+    pub(super) fn is_http1_only(&self) -> bool {
+        self.http1_only.load(Ordering::Acquire)
+    }
+
+    /// Remembers that the agent has chosen HTTP/1.1.
+    pub(super) fn set_http1_only(&self) {
+        self.http1_only.store(true, Ordering::Release);
+    }
+
+    /// Closes what has rested too long at `now`, and what the agent has closed.
+    pub(super) fn sweep(&self, now: Instant) {
+        let idle_for = self.idle_for;
+        let (lines, trunks): (Vec<Resting>, Vec<Shared>) = {
+            let mut inside = self.lock();
+            let lines = inside
+                .lines
+                .extract_if(.., |resting| {
+                    now.saturating_duration_since(resting.since) >= idle_for || !resting.line.is_alive()
+                })
+                .collect();
+            (lines, inside.trunks.extract_if(.., |shared| shared.is_over(now, idle_for)).collect())
+        };
+        drop((lines, trunks));
+    }
+
+    /// Connections open and not in use.
+    pub(super) fn idle(&self) -> usize {
+        let inside = self.lock();
+        inside.lines.len() + inside.trunks.iter().filter(|shared| shared.trunk.streams() == 0).count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn is_over(&mut self, now: Instant, idle_for: Duration) -> bool {
+        if self.trunk.streams() > 0 {
+            self.unused_since = None;
+            return !self.trunk.is_alive();
+        }
+        let since = *self.unused_since.get_or_insert(now);
+        !self.trunk.is_alive() || now.saturating_duration_since(since) >= idle_for
+    }
+}

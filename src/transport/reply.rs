@@ -1,0 +1,221 @@
+//! A response whose header has come and whose body is still being read.
+//!
+//! Read to its end, its connection goes back to the pool; dropped before, the connection is closed (HTTP/2: the stream
+//! is reset). Not here: what the body means.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
+use http::response::Parts;
+use http::{HeaderMap, Response, StatusCode, Version};
+use hyper::body::{Body as _, Frame, Incoming};
+use tokio::time::Instant;
+
+use super::error::TransportError;
+use super::line::Line;
+use super::target::Target;
+use super::trunk::Stream;
+
+/// A response of an agent.
+pub struct Reply {
+    head: Parts,
+    body: Incoming,
+    way: Way,
+    target: Target,
+    last_byte: Instant,
+    give_up: Instant,
+}
+
+/// What carries the body.
+pub(super) enum Way {
+    /// An HTTP/1.1 connection of our own.
+    Line(Box<Line>),
+    /// A stream of a shared HTTP/2 connection.
+    Stream(Stream),
+    /// Nothing any more: the body has been read to its end.
+    Ended,
+    /// Nothing any more: the body failed.
+    Failed,
+}
+
+impl Reply {
+    /// Checks the header of a response and takes over its body. `give_up` ends the exchange.
+    pub(super) fn new(
+        response: Response<Incoming>,
+        way: Way,
+        target: Target,
+        give_up: Instant,
+        header_lines: usize,
+    ) -> Result<Self, TransportError> {
+        let (head, body) = response.into_parts();
+        check(&head, header_lines)?;
+        let mut reply = Self { head, body, way, target, last_byte: Instant::now(), give_up };
+        if reply.body.is_end_stream() {
+            reply.finish();
+        }
+        Ok(reply)
+    }
+
+    /// The status as the agent sent it: redirects are not followed.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.head.status
+    }
+
+    /// The header of the response. Nothing of it may reach a client unless it is on a list.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    /// The protocol that carried the response.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.head.version
+    }
+
+    /// Waits for the next piece of the body; `None` after the last.
+    ///
+    /// Cancel-safe: a dropped wait loses no byte, and the silence is measured from the last byte, not from the call.
+    /// An end that the agent did not announce is an error, never `None` (except for a plain-text HTTP/1.0 style body
+    /// without any length, which cannot be told apart).
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError::IdleTimeout`], [`TransportError::TotalTimeout`], [`TransportError::Broken`] or
+    /// [`TransportError::Truncated`]. The connection is closed then, and later calls fail too.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
+        match self.way {
+            Way::Ended => return Ok(None),
+            Way::Failed => return Err(TransportError::Truncated),
+            Way::Line(_) | Way::Stream(_) => {}
+        }
+        let silent_until = after(self.last_byte, self.target.timeouts.idle);
+        let deadline = silent_until.min(self.give_up);
+        let polled = tokio::time::timeout_at(deadline, std::future::poll_fn(|cx| self.poll_data(cx))).await;
+        let outcome = match polled {
+            Ok(Some(Ok(data))) => Ok(Some(data)),
+            Ok(None) if self.is_cut() => Err(TransportError::Truncated),
+            Ok(None) => Ok(None),
+            Ok(Some(Err(error))) => Err(TransportError::after_sending(error)),
+            Err(_) if deadline == self.give_up => Err(TransportError::TotalTimeout),
+            Err(_) => Err(TransportError::IdleTimeout),
+        };
+        match &outcome {
+            Ok(Some(_)) => {
+                self.last_byte = Instant::now();
+                if self.body.is_end_stream() {
+                    self.finish();
+                }
+            }
+            Ok(None) => self.finish(),
+            Err(_) => self.way = Way::Failed,
+        }
+        outcome
+    }
+
+    /// Reads the whole body.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError::TooLarge`] as soon as the body is, or says that it will be, over `limit` bytes; otherwise as
+    /// [`Reply::chunk`].
+    pub async fn collect(mut self, limit: usize) -> Result<Bytes, TransportError> {
+        if self.body.size_hint().lower() > limit as u64 {
+            return Err(TransportError::TooLarge { limit });
+        }
+        // Nearly every body comes in one piece, which is handed on without a copy.
+        let Some(first) = self.piece(limit).await? else { return Ok(Bytes::new()) };
+        let Some(second) =
+            self.piece(limit.saturating_sub(first.len())).await.map_err(|e| e.with_limit(limit))?
+        else {
+            return Ok(first);
+        };
+        let mut whole = BytesMut::with_capacity(first.len() + second.len());
+        whole.extend_from_slice(&first);
+        whole.extend_from_slice(&second);
+        while let Some(piece) =
+            self.piece(limit.saturating_sub(whole.len())).await.map_err(|e| e.with_limit(limit))?
+        {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+
+    async fn piece(&mut self, limit: usize) -> Result<Option<Bytes>, TransportError> {
+        match self.chunk().await? {
+            Some(data) if data.len() > limit => Err(TransportError::TooLarge { limit }),
+            other => Ok(other),
+        }
+    }
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
+        loop {
+            match ready!(self.poll_frame(cx)) {
+                // Trailers carry nothing that A2A knows.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
+                    Ok(_) | Err(_) => {}
+                },
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let waiting = Pin::new(&mut self.body).poll_frame(cx);
+        match &mut self.way {
+            Way::Line(line) if waiting.is_pending() => {
+                line.drive(cx);
+                Pin::new(&mut self.body).poll_frame(cx)
+            }
+            _ => waiting,
+        }
+    }
+
+    /// Whether a body that says it is over was in fact cut: an HTTP/2 stream can be reset "without error".
+    fn is_cut(&self) -> bool {
+        matches!(self.way, Way::Stream(_)) && !self.body.is_end_stream()
+    }
+
+    /// Gives the connection back.
+    fn finish(&mut self) {
+        if let Way::Line(mut line) = std::mem::replace(&mut self.way, Way::Ended)
+            && (line.is_ready() || line.is_alive())
+        {
+            self.target.place.pool.rest(line);
+        }
+    }
+}
+
+impl TransportError {
+    fn with_limit(self, limit: usize) -> Self {
+        if matches!(self, Self::TooLarge { .. }) { Self::TooLarge { limit } } else { self }
+    }
+}
+
+/// `start + wait`, or the far future.
+pub(super) fn after(start: Instant, wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    start.checked_add(wait.min(FAR)).unwrap_or(start)
+}
+
+fn check(head: &Parts, header_lines: usize) -> Result<(), TransportError> {
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(TransportError::Unasked("another protocol"));
+    }
+    if head.headers.len() > header_lines {
+        return Err(TransportError::HeaderTooLarge);
+    }
+    let plain = head.headers.get_all(CONTENT_ENCODING).iter().all(|value| value.as_bytes() == b"identity");
+    let framed = head
+        .headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .all(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if plain && framed { Ok(()) } else { Err(TransportError::Encoded) }
+}

@@ -1,0 +1,79 @@
+//! Whom the gateway trusts when it connects, and who it says it is: the TLS configuration of a client.
+//!
+//! There is no insecure mode. Not here: the listener's certificate (`tls`), reading files.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Why no TLS client configuration could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustProblem {
+    /// The system has no certificate authorities, or they cannot be read.
+    #[error("no certificate authority found on this system: {0}")]
+    NoSystemRoots(String),
+    /// A configured certificate authority is not one.
+    #[error("unusable certificate authority: {0}")]
+    BadAuthority(#[source] rustls::Error),
+    /// No certificate authority was given at all, so no agent could be trusted.
+    #[error("the list of certificate authorities is empty")]
+    NoAuthority,
+    /// The client certificate and its key do not fit together or cannot be used.
+    #[error("unusable client certificate or key: {0}")]
+    BadIdentity(#[source] rustls::Error),
+    /// The cryptography cannot do TLS 1.2 and 1.3.
+    #[error("unusable TLS provider: {0}")]
+    Provider(#[source] rustls::Error),
+}
+
+/// Makes the TLS side of a target.
+///
+/// Trusts the certificate authorities in `authorities` and no others, or the system's when it is `None` (they are
+/// read once per process). With `identity` (chain and key) the gateway proves itself by that certificate. Sessions
+/// are resumed; make one configuration per identity, so that none is resumed under another.
+///
+/// # Errors
+///
+/// [`TrustProblem`] names what cannot be used.
+pub fn client_config(
+    authorities: Option<&[CertificateDer<'_>]>,
+    identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+) -> Result<ClientConfig, TrustProblem> {
+    let roots = match authorities {
+        Some(authorities) => Arc::new(configured(authorities)?),
+        None => system()?,
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(TrustProblem::Provider)?
+        .with_root_certificates(roots);
+    match identity {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(TrustProblem::BadIdentity),
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+fn configured(authorities: &[CertificateDer<'_>]) -> Result<RootCertStore, TrustProblem> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.clone().into_owned()).map_err(TrustProblem::BadAuthority)?;
+    }
+    if roots.is_empty() { Err(TrustProblem::NoAuthority) } else { Ok(roots) }
+}
+
+fn system() -> Result<Arc<RootCertStore>, TrustProblem> {
+    static SYSTEM: OnceLock<Result<Arc<RootCertStore>, String>> = OnceLock::new();
+    SYSTEM.get_or_init(load_system).clone().map_err(TrustProblem::NoSystemRoots)
+}
+
+fn load_system() -> Result<Arc<RootCertStore>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Systems ship odd certificates; those that cannot be parsed are left out, as every TLS library does.
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable > 0 {
+        return Ok(Arc::new(roots));
+    }
+    Err(found.errors.first().map_or_else(|| "none installed".to_owned(), ToString::to_string))
+}

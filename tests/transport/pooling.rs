@@ -1,0 +1,281 @@
+//! Which connection carries which request, and that no message is sent twice.
+
+use std::time::{Duration, Instant};
+
+use mcp_a2a_gateway::transport::{Sent, Target, TargetSettings, TransportError};
+
+use crate::support::*;
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let (address, seen) = always(OK).await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..5 {
+        assert_eq!(call(&client, &target, "{}").await.unwrap(), "ok");
+    }
+    assert_eq!((seen.accepts(), client.idle_connections()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_request_is_framed_by_the_target_alone() {
+    let (address, seen) = always(OK).await;
+    let mut request = post("{\"a\":1}");
+    for (name, value) in
+        [("host", "evil"), ("transfer-encoding", "chunked"), ("connection", "close"), ("te", "gzip")]
+    {
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    request.headers_mut().insert("authorization", "Bearer x".parse().unwrap());
+    client().send(&target(address), request).await.unwrap().collect(10).await.unwrap();
+    let text = &seen.requests()[0];
+    let mut lines: Vec<&str> = text.split("\r\n").collect();
+    lines[1..].sort_unstable();
+    let host = format!("host: {address}");
+    let expected = [
+        "POST /rpc HTTP/1.1",
+        "",
+        "accept-encoding: identity",
+        "authorization: Bearer x",
+        "content-length: 7",
+        &host,
+    ];
+    assert_eq!(lines[..6], expected, "{text}");
+}
+
+#[tokio::test]
+async fn another_origin_in_the_request_is_refused() {
+    let (address, seen) = always(OK).await;
+    for uri in ["http://other.example/rpc", "https://127.0.0.1/rpc", "*"] {
+        let mut request = post("{}");
+        *request.uri_mut() = uri.parse().unwrap();
+        let error = client().send(&target(address), request).await.err().unwrap();
+        assert!(matches!(error, TransportError::BadUri(_)), "{uri}: {error}");
+    }
+    let mut request = post("{}");
+    *request.uri_mut() = format!("http://{address}/rpc?x=1").parse().unwrap();
+    client().send(&target(address), request).await.unwrap().collect(10).await.unwrap();
+    assert!(seen.requests()[0].starts_with("POST /rpc?x=1 HTTP/1.1\r\n"));
+}
+
+#[test]
+fn unusable_origins_are_refused() {
+    for uri in ["/rpc", "ftp://agent.example", "http://user:secret@agent.example", "https://agent.example"] {
+        let error = Target::new(TargetSettings::new(uri.parse().unwrap())).err().unwrap();
+        assert!(matches!(error, TransportError::BadUri(_)) && error.sent() == Sent::No, "{uri}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_resting_connection_that_the_agent_closed_is_replaced() {
+    let (address, seen) = once(OK).await;
+    let (client, target) = (client(), target(address));
+    for body in ["1", "2", "3"] {
+        assert_eq!(call(&client, &target, body).await.unwrap(), "ok");
+        tokio::time::sleep(ms(30)).await;
+    }
+    let bodies: String = seen.requests().iter().filter_map(|text| text.chars().last()).collect();
+    assert_eq!((seen.accepts(), bodies.as_str()), (3, "123"));
+}
+
+#[tokio::test]
+async fn many_stale_connections_do_not_use_up_the_tries() {
+    // Answers together, so that each of the four calls has a connection of its own, then closes all.
+    let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(4));
+    let (address, seen) = serve(move |mut peer| {
+        let barrier = barrier.clone();
+        async move {
+            peer.hear().await;
+            if peer.number < 4 {
+                barrier.wait().await;
+            }
+            peer.say(OK).await;
+            tokio::time::sleep(ms(100)).await;
+        }
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    let calls = (0..4).map(|_| (client.clone(), target.clone()));
+    let calls: Vec<_> = calls.map(|(c, t)| tokio::spawn(async move { call(&c, &t, "x").await })).collect();
+    for answer in calls {
+        answer.await.unwrap().unwrap();
+    }
+    assert_eq!(client.idle_connections(), 4);
+    tokio::time::sleep(ms(200)).await;
+    call(&client, &target, "x").await.unwrap();
+    assert_eq!((seen.accepts(), seen.requests().len()), (5, 5));
+}
+
+#[tokio::test]
+async fn a_message_that_was_read_is_never_sent_again() {
+    let (address, seen) = serve(|mut peer| async move {
+        peer.hear().await;
+        if peer.number == 0 {
+            peer.say(OK).await;
+            peer.hear().await; // the second request on this connection: read, never answered
+        }
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    call(&client, &target, "first").await.unwrap();
+    let error = call(&client, &target, "second").await.unwrap_err();
+    assert!(matches!(error, TransportError::Broken(_)), "{error}");
+    assert_eq!((error.sent(), seen.accepts(), seen.requests().len()), (Sent::Maybe, 1, 2));
+}
+
+#[tokio::test]
+async fn a_refused_connection_proves_that_nothing_was_sent() {
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = call(&client(), &target(address), "{}").await.unwrap_err();
+    assert!(matches!(error, TransportError::Connect(_)) && error.sent() == Sent::No, "{error}");
+}
+
+#[tokio::test]
+async fn targets_never_share_connections() {
+    let (address, seen) = always(OK).await;
+    let client = client();
+    for target in [target(address), target(address)] {
+        call(&client, &target, "{}").await.unwrap();
+        call(&client, &target.clone(), "{}").await.unwrap();
+        call(&client, &target.with_timeouts(PATIENT), "{}").await.unwrap();
+    }
+    assert_eq!(seen.accepts(), 2);
+}
+
+#[tokio::test]
+async fn a_reply_dropped_early_closes_its_connection() {
+    let (address, seen) = always("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345").await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..2 {
+        let mut reply = client.send(&target, post("{}")).await.unwrap();
+        assert_eq!(reply.chunk().await.unwrap().unwrap(), "12345");
+        drop(reply);
+        assert_eq!(client.idle_connections(), 0);
+    }
+    assert_eq!(seen.accepts(), 2);
+}
+
+#[tokio::test]
+async fn a_stream_that_ended_properly_is_pooled() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
+                  9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n";
+    let (address, seen) = always(answer).await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..3 {
+        let mut reply = client.send(&target, post("{}")).await.unwrap();
+        let (read, error) = drain(&mut reply).await;
+        assert_eq!((read.as_slice(), error.is_none()), (b"data: 1\n\ndata: 2\n\n".as_slice(), true));
+        assert!(reply.chunk().await.unwrap().is_none());
+    }
+    assert_eq!(seen.accepts(), 1);
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_pooled_at_once() {
+    let (address, seen) = always("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..3 {
+        assert_eq!(client.send(&target, post("")).await.unwrap().status(), 202);
+    }
+    assert_eq!(seen.accepts(), 1);
+    assert!(seen.requests()[0].contains("content-length: 0\r\n"));
+}
+
+#[tokio::test]
+async fn close_is_obeyed() {
+    for answer in
+        ["HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok", "HTTP/1.0 200 OK\r\n\r\nok"]
+    {
+        let (address, seen) = once(answer).await;
+        let (client, target) = (client(), target(address));
+        for _ in 0..2 {
+            assert_eq!(call(&client, &target, "{}").await.unwrap(), "ok");
+            assert_eq!(client.idle_connections(), 0, "{answer}");
+        }
+        assert_eq!(seen.accepts(), 2);
+    }
+}
+
+#[tokio::test]
+async fn bytes_after_the_answer_poison_the_connection() {
+    // A second answer that nobody asked for must never be taken for the next one.
+    let (address, seen) = always(format!("{OK}{OK}")).await;
+    let (client, target) = (client(), target(address));
+    for _ in 0..3 {
+        assert_eq!(call(&client, &target, "{}").await.unwrap(), "ok");
+        assert_eq!(client.idle_connections(), 0);
+    }
+    assert_eq!(seen.accepts(), 3);
+}
+
+#[tokio::test]
+async fn the_pool_is_bounded_and_swept() {
+    let (address, _) = serve(|mut peer| async move {
+        while peer.hear().await.is_some() {
+            tokio::time::sleep(ms(50)).await;
+            peer.say(OK).await;
+        }
+    })
+    .await;
+    let client = client();
+    let target = Target::new(TargetSettings { max_idle: 2, ..settings(address) }).unwrap();
+    let calls: Vec<_> = (0..5)
+        .map(|_| (client.clone(), target.clone()))
+        .map(|(client, target)| tokio::spawn(async move { call(&client, &target, "{}").await.unwrap() }))
+        .collect();
+    for answer in calls {
+        answer.await.unwrap();
+    }
+    assert_eq!(client.idle_connections(), 2);
+    client.sweep(Instant::now());
+    assert_eq!(client.idle_connections(), 2);
+    client.sweep(Instant::now() + Duration::from_secs(31));
+    assert_eq!(client.idle_connections(), 0);
+}
+
+#[tokio::test]
+async fn a_sweep_finds_what_the_agent_closed() {
+    let (address, _) = once(OK).await;
+    let (client, target) = (client(), target(address));
+    call(&client, &target, "{}").await.unwrap();
+    tokio::time::sleep(ms(30)).await;
+    client.sweep(Instant::now());
+    assert_eq!(client.idle_connections(), 0);
+}
+
+#[test]
+fn a_connection_stays_on_its_runtime() {
+    let new = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (server, first, second) = (new(), new(), new());
+    let (address, seen) = server.block_on(always(OK));
+    let (client, target) = (client(), target(address));
+    first.block_on(call(&client, &target, "1")).unwrap();
+    second.block_on(call(&client, &target, "2")).unwrap();
+    assert_eq!(seen.accepts(), 2);
+    first.block_on(call(&client, &target, "3")).unwrap();
+    assert_eq!(seen.accepts(), 2);
+    // What a runtime leaves behind when it ends harms nobody.
+    drop(first);
+    second.block_on(call(&client, &target, "4")).unwrap();
+    client.sweep(Instant::now());
+    assert_eq!((seen.accepts(), client.idle_connections()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_long_rested_connection_is_looked_at_before_use() {
+    let (address, seen) = serve(|mut peer| async move {
+        peer.hear().await;
+        peer.say(OK).await;
+        tokio::time::sleep(ms(600)).await;
+    })
+    .await;
+    let (client, target) = (client(), target(address));
+    call(&client, &target, "1").await.unwrap();
+    // Blocks this runtime's only thread past the close, so its I/O driver cannot have seen it.
+    let end = Instant::now() + ms(900);
+    tokio::time::sleep(ms(590)).await;
+    while Instant::now() < end {
+        tokio::task::yield_now().await;
+    }
+    call(&client, &target, "2").await.unwrap();
+    assert_eq!((seen.accepts(), seen.requests().len()), (2, 2));
+}
