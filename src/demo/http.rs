@@ -1,0 +1,111 @@
+//! HTTP: which path and method is what, headers, the limit on bodies.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::Agent;
+use super::methods::{self, Outcome};
+use super::rpc::{self, Call, Refusal};
+use super::stream::{self, Answer};
+
+/// Largest request body, in bytes.
+const MAX_BODY: usize = 1024 * 1024;
+/// Longest wait for a request body.
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+const VERSION: HeaderName = HeaderName::from_static("a2a-version");
+
+type Reply = Response<Answer>;
+
+/// Answers one HTTP request.
+pub(super) async fn answer(agent: Arc<Agent>, request: Request<Incoming>) -> Result<Reply, Infallible> {
+    let reply = match (request.uri().path(), request.method()) {
+        ("/.well-known/agent-card.json", &Method::GET | &Method::HEAD) => card(&agent, &request),
+        ("/.well-known/agent-card.json", _) => refuse(StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD"),
+        ("/", &Method::POST) => call(&agent, request).await,
+        ("/", _) => refuse(StatusCode::METHOD_NOT_ALLOWED, "POST"),
+        _ => status(StatusCode::NOT_FOUND),
+    };
+    Ok(reply)
+}
+
+fn card(agent: &Agent, request: &Request<Incoming>) -> Reply {
+    let known =
+        request.headers().get(IF_NONE_MATCH).and_then(|known| known.to_str().ok()).unwrap_or_default();
+    let is_known = known.split(',').any(|tag| tag.trim() == agent.card.etag);
+    let mut reply = if is_known {
+        status(StatusCode::NOT_MODIFIED)
+    } else {
+        typed(StatusCode::OK, "application/json", Answer::Whole(Some(agent.card.body.clone())))
+    };
+    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=60"));
+    if let Ok(etag) = HeaderValue::from_str(&agent.card.etag) {
+        reply.headers_mut().insert(ETAG, etag);
+    }
+    reply
+}
+
+async fn call(agent: &Agent, request: Request<Incoming>) -> Reply {
+    let version = request.headers().get(VERSION).map(|version| version.as_bytes().trim_ascii().to_vec());
+    let body = match timeout(BODY_PATIENCE, Limited::new(request.into_body(), MAX_BODY).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            return status(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        Ok(Err(_)) => return status(StatusCode::BAD_REQUEST),
+        Err(_) => return status(StatusCode::REQUEST_TIMEOUT),
+    };
+    let call = match rpc::read(&body) {
+        Ok(call) => call,
+        Err((id, refusal)) => return json(&rpc::error(&id, &refusal)),
+    };
+    // Without the header a client speaks 0.3 (A2A 1.0 §3.6.2), which this agent does not.
+    if version.as_deref() != Some(b"1.0") {
+        return json(&rpc::error(&call.id, &Refusal::WrongVersion));
+    }
+    perform(agent, call).await
+}
+
+async fn perform(agent: &Agent, call: Call) -> Reply {
+    match methods::perform(&agent.tasks, &call).await {
+        Ok(Outcome::Result(result)) => json(&rpc::result(&call.id, result)),
+        Ok(Outcome::Stream(first, events)) => {
+            let mut reply =
+                typed(StatusCode::OK, "text/event-stream", stream::events(call.id, first, events));
+            reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            reply
+        }
+        Err(refusal) => json(&rpc::error(&call.id, &refusal)),
+    }
+}
+
+fn json(value: &Value) -> Reply {
+    typed(StatusCode::OK, "application/json", Answer::Whole(Some(Bytes::from(value.to_string()))))
+}
+
+fn typed(status: StatusCode, content_type: &'static str, body: Answer) -> Reply {
+    let mut reply = Response::new(body);
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    reply
+}
+
+fn status(status: StatusCode) -> Reply {
+    let mut reply = Response::new(Answer::Whole(None));
+    *reply.status_mut() = status;
+    reply
+}
+
+fn refuse(code: StatusCode, allowed: &'static str) -> Reply {
+    let mut reply = status(code);
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    reply
+}

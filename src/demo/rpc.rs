@@ -1,0 +1,133 @@
+//! JSON-RPC 2.0 as the demonstration agent speaks it: one request, one answer, errors with A2A 1.0 `ErrorInfo`.
+
+use serde_json::{Value, json};
+
+/// A request whose envelope is in order.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// A string, a number or null; goes back as it came.
+    pub(super) id: Value,
+    pub(super) method: String,
+    /// Always an object.
+    pub(super) params: Value,
+}
+
+/// Why a call fails (A2A 1.0 §5.4 and JSON-RPC 2.0 §5.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    NotJson,
+    NotARequest,
+    NoSuchMethod,
+    /// The field in question and what is wrong with it.
+    BadParams(&'static str, String),
+    NoSuchTask,
+    NotCancelable,
+    NoPush,
+    Unsupported(&'static str),
+    NoExtendedCard,
+    WrongVersion,
+}
+
+impl Refusal {
+    /// Code, text, and the reason for `ErrorInfo` where A2A defines one.
+    fn facts(&self) -> (i32, String, Option<&'static str>) {
+        match self {
+            Self::NotJson => (-32700, "Invalid JSON payload".into(), None),
+            Self::NotARequest => (-32600, "Request payload validation error".into(), None),
+            Self::NoSuchMethod => (-32601, "Method not found".into(), None),
+            Self::BadParams(field, problem) => {
+                (-32602, format!("Invalid parameters: {field}: {problem}"), None)
+            }
+            Self::NoSuchTask => (-32001, "Task not found".into(), Some("TASK_NOT_FOUND")),
+            Self::NotCancelable => (-32002, "Task cannot be canceled".into(), Some("TASK_NOT_CANCELABLE")),
+            Self::NoPush => {
+                let text = "Push Notification is not supported".into();
+                (-32003, text, Some("PUSH_NOTIFICATION_NOT_SUPPORTED"))
+            }
+            Self::Unsupported(what) => (-32004, (*what).into(), Some("UNSUPPORTED_OPERATION")),
+            Self::NoExtendedCard => {
+                let text = "Extended Agent Card is not configured".into();
+                (-32007, text, Some("EXTENDED_AGENT_CARD_NOT_CONFIGURED"))
+            }
+            Self::WrongVersion => {
+                let text = "A2A-Version must be 1.0".into();
+                (-32009, text, Some("VERSION_NOT_SUPPORTED"))
+            }
+        }
+    }
+
+    fn details(&self) -> Option<Value> {
+        if let Self::BadParams(field, problem) = self {
+            return Some(json!([{
+                "@type": "type.googleapis.com/google.rpc.BadRequest",
+                "fieldViolations": [{ "field": field, "description": problem }],
+            }]));
+        }
+        let (_, _, reason) = self.facts();
+        Some(json!([{
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": reason?,
+            "domain": "a2a-protocol.org",
+            "metadata": {},
+        }]))
+    }
+}
+
+/// Reads the envelope; on a refusal also the id to answer with.
+pub(super) fn read(body: &[u8]) -> Result<Call, (Value, Refusal)> {
+    let whole: Value = serde_json::from_slice(body).map_err(|_| (Value::Null, Refusal::NotJson))?;
+    let id = whole.get("id").filter(|id| id.is_string() || id.is_number()).cloned().unwrap_or_default();
+    let method = whole.get("method").and_then(Value::as_str);
+    let version = whole.get("jsonrpc").and_then(Value::as_str);
+    let (Some(method), Some("2.0")) = (method, version) else { return Err((id, Refusal::NotARequest)) };
+    let params = match whole.get("params") {
+        None => json!({}),
+        Some(params) if params.is_object() => params.clone(),
+        Some(_) => return Err((id, Refusal::BadParams("params", "must be an object".into()))),
+    };
+    Ok(Call { id, method: method.to_owned(), params })
+}
+
+/// A successful answer.
+pub(super) fn result(id: &Value, result: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "result": result })
+}
+
+/// A failed answer.
+pub(super) fn error(id: &Value, refusal: &Refusal) -> Value {
+    let (code, message, _) = refusal.facts();
+    let mut error = json!({ "code": code, "message": message });
+    if let (Some(details), Some(error)) = (refusal.details(), error.as_object_mut()) {
+        error.insert("data".into(), details);
+    }
+    json!({ "jsonrpc": "2.0", "id": id, "error": error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_broken_envelope_has_its_code_and_keeps_its_id() {
+        for (body, id, code) in [
+            ("{", Value::Null, -32700),
+            ("[]", Value::Null, -32600),
+            (r#"{"jsonrpc":"2.0","id":7}"#, json!(7), -32600),
+            (r#"{"jsonrpc":"1.0","id":"a","method":"x"}"#, json!("a"), -32600),
+            (r#"{"jsonrpc":"2.0","id":"a","method":"x","params":[1]}"#, json!("a"), -32602),
+            (r#"{"jsonrpc":"2.0","id":{"a":1},"method":3}"#, Value::Null, -32600),
+        ] {
+            let (read_id, refusal) = read(body.as_bytes()).unwrap_err();
+            let answer = error(&read_id, &refusal);
+            assert_eq!((&answer["id"], &answer["error"]["code"]), (&id, &json!(code)), "{body}");
+        }
+    }
+
+    #[test]
+    fn an_a2a_error_names_its_reason() {
+        let answer = error(&json!(1), &Refusal::WrongVersion);
+        assert_eq!(answer["error"]["code"], -32009);
+        assert_eq!(answer["error"]["data"][0]["reason"], "VERSION_NOT_SUPPORTED");
+        assert_eq!(answer["error"]["data"][0]["domain"], "a2a-protocol.org");
+    }
+}

@@ -1,0 +1,102 @@
+//! What the agent does: one function per skill, run on a spawned task of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use super::message::{Incoming, Skill};
+use super::stamp::new_id;
+use super::task::{Chunk, State, Task};
+
+/// Seconds that a countdown takes if the client does not say.
+const DEFAULT_SECONDS: u64 = 3;
+/// The longest countdown, in seconds.
+const MAX_SECONDS: u64 = 60;
+
+/// `echo`: the message that answers at once, with the parts as they came.
+pub(super) fn echo(incoming: &Incoming) -> Value {
+    json!({
+        "messageId": new_id(),
+        "role": "ROLE_AGENT",
+        "contextId": incoming.context.clone().unwrap_or_else(new_id),
+        "parts": incoming.parts,
+    })
+}
+
+/// Begins the work of a new task. It runs to its end whoever watches.
+pub(super) fn begin(task: Arc<Task>, text: &str) {
+    match task.skill {
+        Skill::Countdown => drop(tokio::spawn(countdown(task, seconds(text)))),
+        Skill::Ask => ask(&task, text),
+        // Answered without a task.
+        Skill::Echo => {}
+    }
+}
+
+/// Goes on with a task whose question was answered.
+pub(super) fn resume(task: &Task, text: &str) {
+    let answer = format!("You said: {text}");
+    let chunk = Chunk { artifact: "answer", text: &answer, append: false, last: true };
+    // A cancel may have come in between; then there is nothing to complete.
+    if task.produce(&chunk) && task.report(State::Completed, None) {
+        tracing::debug!(task = task.id, "demo agent has its answer");
+    }
+}
+
+fn ask(task: &Task, text: &str) {
+    let question = match text.trim() {
+        "" => "What is your favourite colour?".to_owned(),
+        about => format!("What should I know about \"{about}\"?"),
+    };
+    if !task.report(State::InputRequired, Some(&question)) {
+        tracing::debug!(task = task.id, "demo agent was canceled before its question");
+    }
+}
+
+async fn countdown(task: Arc<Task>, seconds: u64) {
+    let begun = Instant::now();
+    for left in (1..=seconds).rev() {
+        let passed = seconds - left;
+        let said = task.report(State::Working, Some(&format!("{left} s left")));
+        let chunk =
+            Chunk { artifact: "countdown", text: &format!("{left} "), append: passed > 0, last: false };
+        if !(said && task.produce(&chunk)) {
+            return;
+        }
+        // From the beginning, so that delays do not add up.
+        sleep_until(begun + Duration::from_secs(passed + 1)).await;
+    }
+    let chunk = Chunk { artifact: "countdown", text: "liftoff", append: seconds > 0, last: true };
+    if task.produce(&chunk) && task.report(State::Completed, None) {
+        tracing::debug!(task = task.id, "demo agent has counted down");
+    }
+}
+
+/// The first number in the text.
+fn seconds(text: &str) -> u64 {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty());
+    // Digits that do not fit are more than the most.
+    digits.map_or(DEFAULT_SECONDS, |digits| digits.parse().unwrap_or(MAX_SECONDS)).min(MAX_SECONDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_found_and_bounded() {
+        for (text, expected) in [
+            ("", 3),
+            ("from five", 3),
+            ("5", 5),
+            ("from 10 please, not 20", 10),
+            ("0", 0),
+            ("61", 60),
+            ("99999999999999999999999", 60),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+}

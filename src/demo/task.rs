@@ -1,0 +1,312 @@
+//! Tasks: a bounded map of them, and one task with its watchers.
+//!
+//! A task belongs to the map, not to the request that began it, so it goes on when its client leaves.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::message::Skill;
+use super::rpc::Refusal;
+use super::stamp::{new_id, now};
+
+/// Tasks remembered; the oldest goes first.
+const MAX_TASKS: usize = 1000;
+/// Messages remembered per task.
+const MAX_HISTORY: usize = 100;
+/// Watchers per task.
+const MAX_WATCHERS: usize = 16;
+/// Events that a watcher may lag behind: more than the longest countdown has, so none is lost to a slow reader.
+const WATCHER_QUEUE: usize = 512;
+
+/// Every task that the agent remembers.
+#[derive(Default)]
+pub(super) struct Tasks(Mutex<Shelf>);
+
+#[derive(Default)]
+struct Shelf {
+    by_id: HashMap<String, Arc<Task>>,
+    oldest_first: VecDeque<String>,
+}
+
+impl Tasks {
+    /// Begins a task in state submitted.
+    pub(super) fn begin(&self, skill: Skill, context: Option<String>, message: &Value) -> Arc<Task> {
+        let task = Arc::new(Task {
+            id: new_id(),
+            context: context.unwrap_or_else(new_id),
+            skill,
+            inner: Mutex::new(Inner {
+                state: State::Submitted,
+                status: json!({ "state": State::Submitted.word(), "timestamp": now() }),
+                artifacts: Vec::new(),
+                history: VecDeque::new(),
+                watchers: Vec::new(),
+            }),
+        });
+        task.remember(message);
+        let mut shelf = lock(&self.0);
+        shelf.by_id.insert(task.id.clone(), Arc::clone(&task));
+        shelf.oldest_first.push_back(task.id.clone());
+        while shelf.oldest_first.len() > MAX_TASKS {
+            if let Some(oldest) = shelf.oldest_first.pop_front() {
+                shelf.by_id.remove(&oldest);
+            }
+        }
+        task
+    }
+
+    /// The task with this id.
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Task>, Refusal> {
+        lock(&self.0).by_id.get(id).cloned().ok_or(Refusal::NoSuchTask)
+    }
+}
+
+/// Where a task stands: the states that this agent uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Submitted,
+    Working,
+    InputRequired,
+    Completed,
+    Canceled,
+}
+
+impl State {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Submitted => "TASK_STATE_SUBMITTED",
+            Self::Working => "TASK_STATE_WORKING",
+            Self::InputRequired => "TASK_STATE_INPUT_REQUIRED",
+            Self::Completed => "TASK_STATE_COMPLETED",
+            Self::Canceled => "TASK_STATE_CANCELED",
+        }
+    }
+
+    fn is_terminal(self) -> bool {
+        match self {
+            Self::Completed | Self::Canceled => true,
+            Self::Submitted | Self::Working | Self::InputRequired => false,
+        }
+    }
+
+    /// Whether streams close here: the client has to do something, or nothing more will happen.
+    fn ends_streams(self) -> bool {
+        self.is_terminal() || self == Self::InputRequired
+    }
+}
+
+/// One task.
+pub(super) struct Task {
+    pub(super) id: String,
+    pub(super) context: String,
+    pub(super) skill: Skill,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    state: State,
+    status: Value,
+    artifacts: Vec<Value>,
+    history: VecDeque<Value>,
+    watchers: Vec<mpsc::Sender<Value>>,
+}
+
+/// A piece of an artifact.
+pub(super) struct Chunk<'a> {
+    pub(super) artifact: &'static str,
+    pub(super) text: &'a str,
+    pub(super) append: bool,
+    pub(super) last: bool,
+}
+
+impl Task {
+    /// The task as A2A shows it, with the last `history` messages (all of them if `None`).
+    pub(super) fn snapshot(&self, history: Option<usize>) -> Value {
+        self.render(&lock(&self.inner), history)
+    }
+
+    /// The snapshot, and every event after it; the events end where a stream of this task ends.
+    pub(super) fn watch(&self) -> Result<(Value, mpsc::Receiver<Value>), Refusal> {
+        let (sender, receiver) = mpsc::channel(WATCHER_QUEUE);
+        let mut inner = lock(&self.inner);
+        inner.watchers.retain(|watcher| !watcher.is_closed());
+        if inner.watchers.len() >= MAX_WATCHERS {
+            return Err(Refusal::Unsupported("Too many streams watch this task"));
+        }
+        inner.watchers.push(sender);
+        Ok((self.render(&inner, None), receiver))
+    }
+
+    /// Refuses to attach to a task that will never change again.
+    pub(super) fn resubscribe(&self) -> Result<(Value, mpsc::Receiver<Value>), Refusal> {
+        if lock(&self.inner).state.is_terminal() {
+            return Err(Refusal::Unsupported("The task is finished: nothing is left to stream"));
+        }
+        self.watch()
+    }
+
+    /// Takes the answer to an open question: the task works again. Refuses where no question is open.
+    pub(super) fn resume(&self, message: &Value) -> Result<(), Refusal> {
+        let mut inner = lock(&self.inner);
+        match inner.state {
+            State::InputRequired => {}
+            State::Completed | State::Canceled => {
+                return Err(Refusal::Unsupported("The task is finished and takes no more messages"));
+            }
+            State::Submitted | State::Working => {
+                return Err(Refusal::Unsupported("The task is working and takes no message now"));
+            }
+        }
+        inner.remember(message.clone());
+        inner.state = State::Working;
+        inner.status = json!({ "state": State::Working.word(), "timestamp": now() });
+        Ok(())
+    }
+
+    /// Cancels; what runs for the task notices by its next [`Self::report`].
+    pub(super) fn cancel(&self) -> Result<Value, Refusal> {
+        if !self.report(State::Canceled, Some("Canceled on request.")) {
+            return Err(Refusal::NotCancelable);
+        }
+        Ok(self.snapshot(None))
+    }
+
+    /// Moves to `state`, tells the watchers. `false`: the task had ended, nothing was done.
+    #[must_use = "a task that has ended has no more work"]
+    pub(super) fn report(&self, state: State, text: Option<&str>) -> bool {
+        let mut inner = lock(&self.inner);
+        if inner.state.is_terminal() {
+            return false;
+        }
+        let mut status = json!({ "state": state.word(), "timestamp": now() });
+        if let (Some(text), Some(status)) = (text, status.as_object_mut()) {
+            let message = self.message(text);
+            inner.remember(message.clone());
+            status.insert("message".into(), message);
+        }
+        inner.state = state;
+        inner.status = status.clone();
+        let event = json!({ "taskId": self.id, "contextId": self.context, "status": status });
+        inner.tell(&json!({ "statusUpdate": event }));
+        if state.ends_streams() {
+            inner.watchers.clear();
+        }
+        true
+    }
+
+    /// Adds to an artifact, tells the watchers. `false`: the task had ended, nothing was done.
+    #[must_use = "a task that has ended has no more work"]
+    pub(super) fn produce(&self, chunk: &Chunk<'_>) -> bool {
+        let mut inner = lock(&self.inner);
+        if inner.state.is_terminal() {
+            return false;
+        }
+        let artifact = json!({
+            "artifactId": chunk.artifact,
+            "name": format!("{}.txt", chunk.artifact),
+            "parts": [{ "text": chunk.text, "mediaType": "text/plain" }],
+        });
+        inner.store(chunk, &artifact);
+        let mut event = json!({ "taskId": self.id, "contextId": self.context, "artifact": artifact });
+        if let Some(event) = event.as_object_mut() {
+            // As ProtoJSON has it: false is left out.
+            for (name, _) in
+                [("append", chunk.append), ("lastChunk", chunk.last)].iter().filter(|(_, set)| *set)
+            {
+                event.insert((*name).into(), Value::Bool(true));
+            }
+        }
+        inner.tell(&json!({ "artifactUpdate": event }));
+        true
+    }
+
+    fn remember(&self, message: &Value) {
+        lock(&self.inner).remember(message.clone());
+    }
+
+    fn message(&self, text: &str) -> Value {
+        json!({
+            "messageId": new_id(),
+            "role": "ROLE_AGENT",
+            "taskId": self.id,
+            "contextId": self.context,
+            "parts": [{ "text": text }],
+        })
+    }
+
+    fn render(&self, inner: &Inner, history: Option<usize>) -> Value {
+        let wanted = history.unwrap_or(usize::MAX);
+        let skipped = inner.history.len().saturating_sub(wanted);
+        let mut task = json!({ "id": self.id, "contextId": self.context, "status": inner.status });
+        if let Some(task) = task.as_object_mut() {
+            if !inner.artifacts.is_empty() {
+                task.insert("artifacts".into(), json!(inner.artifacts));
+            }
+            if wanted > 0 {
+                task.insert("history".into(), inner.history.iter().skip(skipped).cloned().collect());
+            }
+        }
+        task
+    }
+}
+
+impl Inner {
+    fn remember(&mut self, message: Value) {
+        if self.history.len() >= MAX_HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(message);
+    }
+
+    fn store(&mut self, chunk: &Chunk<'_>, artifact: &Value) {
+        let known =
+            self.artifacts.iter_mut().find(|known| known.get("artifactId") == artifact.get("artifactId"));
+        let Some(known) = known else {
+            self.artifacts.push(artifact.clone());
+            return;
+        };
+        let text = known.pointer_mut("/parts/0/text");
+        match (text, chunk.append) {
+            (Some(Value::String(text)), true) => text.push_str(chunk.text),
+            _ => *known = artifact.clone(),
+        }
+    }
+
+    /// A watcher that lags too far behind is dropped: its stream ends, and `GetTask` tells it the rest.
+    fn tell(&mut self, event: &Value) {
+        self.watchers.retain(|watcher| watcher.try_send(event.clone()).is_ok());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_task_goes_first() {
+        let tasks = Tasks::default();
+        let first = tasks.begin(Skill::Echo, None, &json!({}));
+        let second = tasks.begin(Skill::Echo, None, &json!({}));
+        for _ in 0..MAX_TASKS - 1 {
+            tasks.begin(Skill::Echo, None, &json!({}));
+        }
+        assert_eq!(tasks.find(&first.id).err(), Some(Refusal::NoSuchTask));
+        assert!(tasks.find(&second.id).is_ok());
+    }
+
+    #[test]
+    fn a_finished_task_never_changes() {
+        let task = Tasks::default().begin(Skill::Countdown, None, &json!({}));
+        assert!(task.report(State::Completed, None));
+        assert!(!task.report(State::Working, None));
+        assert_eq!(task.cancel(), Err(Refusal::NotCancelable));
+        assert_eq!(task.snapshot(Some(0))["status"]["state"], "TASK_STATE_COMPLETED");
+    }
+}
