@@ -1,0 +1,108 @@
+//! What is done at an agent for one call.
+//!
+//! A message is sent once and never again. Not here: who waits for the answer.
+
+use std::sync::Arc;
+
+use super::directory::Known;
+use super::drive::{Drive, Outlet};
+use super::judge::FIRST_PAUSE;
+use super::rpc::{Form, cancel_task, get_task, post, refusal, whole};
+use super::stream::{Ending, Track, read};
+use crate::a2a::{Event, Message, Send};
+use crate::fault::Trouble;
+use crate::transport::Client;
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Errand {
+    /// Say this.
+    Say(Message),
+    /// Say this in the task, or after it if it is finished.
+    Continue(String, Message),
+    /// Wait for the task to end or to ask.
+    Await(String),
+    /// Stop the task.
+    Cancel(String),
+}
+
+/// What an agent may send, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Caps {
+    /// One answer.
+    pub response: usize,
+    /// One event of a stream.
+    pub event: usize,
+}
+
+/// One call.
+pub(super) struct Call {
+    pub(super) client: Client,
+    pub(super) known: Arc<Known>,
+    pub(super) caps: Caps,
+}
+
+/// Begins a call. Nothing happens until the drive is polled.
+pub fn start(client: Client, known: Arc<Known>, caps: Caps, errand: Errand) -> Drive {
+    let call = Call { client, known, caps };
+    Drive::new(move |outlet| async move { call.run(errand, outlet).await })
+}
+
+impl Call {
+    async fn run(self, errand: Errand, outlet: Outlet) -> Result<(), Trouble> {
+        match errand {
+            Errand::Say(message) => self.say(&message, outlet).await,
+            Errand::Continue(task, message) => self.go_on(task, message, outlet).await,
+            Errand::Await(task) => {
+                let mut track = Track::new(outlet, Some(task));
+                self.judge(&mut track, Trouble::TaskLost).await
+            }
+            Errand::Cancel(task) => {
+                let stopped = cancel_task(&self.client, &self.known, &task, self.caps.response).await?;
+                Track::new(outlet, Some(task)).take(Event::Task(stopped)).await.map(|_| ())
+            }
+        }
+    }
+
+    /// A finished task takes no more messages: what is said then begins a new one in its conversation.
+    async fn go_on(&self, task: String, mut message: Message, outlet: Outlet) -> Result<(), Trouble> {
+        let found = get_task(&self.client, &self.known, &task, self.caps.response).await?;
+        message.context_id = found.context_id.or(message.context_id);
+        if found.status.state.is_terminal() {
+            message.reference_task_ids.push(task);
+        } else {
+            message.task_id = Some(task);
+        }
+        self.say(&message, outlet).await
+    }
+
+    async fn say(&self, message: &Message, outlet: Outlet) -> Result<(), Trouble> {
+        let interface = &self.known.interface;
+        let ask = Send {
+            message,
+            accepted_output_modes: &self.known.output_modes,
+            tenant: interface.tenant.as_deref(),
+        };
+        let body = interface.dialect.send(&ask, self.known.streaming);
+        let (form, reply) = post(&self.client, &self.known, body).await?;
+        let mut track = Track::new(outlet, message.task_id.clone());
+        match form {
+            Form::Stream => match read(reply, &self.known, &self.caps, &mut track).await? {
+                Ending::Said => Ok(()),
+                Ending::Early(_) if track.awaits_authorization() => {
+                    self.judge(&mut track, Trouble::TaskLost).await
+                }
+                Ending::Early(stopped) => self.judge(&mut track, stopped).await,
+            },
+            Form::Json => {
+                let body = whole(reply, self.caps.response).await?;
+                let event = interface.dialect.event(&body).map_err(refusal)?;
+                if track.take(event).await? {
+                    return Ok(());
+                }
+                tokio::time::sleep(FIRST_PAUSE).await;
+                self.judge(&mut track, Trouble::TaskLost).await
+            }
+        }
+    }
+}

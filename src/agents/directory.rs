@@ -1,0 +1,217 @@
+//! All agents of the configuration, and what is known of each right now.
+//!
+//! What is known is swapped as a whole; readers never wait. Not here: how it comes to be known (see `refresh`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwapOption;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Uri};
+use rustls::ClientConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::watch;
+
+use super::fetch::CardProblem;
+use super::interface::trusted;
+use crate::a2a::{Card, Dialect, Interface};
+use crate::config::{self, CardSource, Protocol, Settings};
+use crate::transport::{Client, Target, TargetSettings, Timeouts, client_config};
+
+/// What is known of an agent whose card has been seen.
+#[derive(Debug)]
+pub struct Known {
+    /// Its card.
+    pub card: Arc<Card>,
+    /// Where and how it is called.
+    pub interface: Interface,
+    pub(super) target: Target,
+    pub(super) path: PathAndQuery,
+    pub(super) headers: HeaderMap,
+    pub(super) streaming: bool,
+    pub(super) output_modes: Vec<String>,
+}
+
+/// One agent of the configuration.
+pub struct Agent {
+    /// What the configuration says of it.
+    pub settings: config::Agent,
+    pub(super) card_target: Option<Target>,
+    pub(super) credentials: HeaderMap,
+    tls: Option<Arc<ClientConfig>>,
+    known: ArcSwapOption<Known>,
+    problem: Mutex<Option<String>>,
+}
+
+impl Agent {
+    fn new(settings: config::Agent) -> Result<Self, CardProblem> {
+        let tls = tls(&settings)?;
+        let card_target = match &settings.card {
+            CardSource::File(_) => None,
+            CardSource::Url(url) => {
+                let uri: Uri =
+                    url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
+                Some(target(&settings, uri, tls.clone())?)
+            }
+        };
+        let credentials = credentials(&settings)?;
+        let (known, problem) = (ArcSwapOption::empty(), Mutex::default());
+        Ok(Self { settings, card_target, credentials, tls, known, problem })
+    }
+
+    /// What is known of it now; `None` until its card has been seen.
+    pub fn known(&self) -> Option<Arc<Known>> {
+        self.known.load_full()
+    }
+
+    /// Why its card could not be had the last time, if it could not.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_problem(&self, problem: Option<String>) {
+        *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    /// How the agent is called, by its card.
+    pub(super) fn understand(
+        &self,
+        card: Card,
+        from: Option<&Uri>,
+        pin: Option<Dialect>,
+    ) -> Result<Known, CardProblem> {
+        let interface = card.interface(pin)?;
+        let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = target(&self.settings, uri, self.tls.clone())?;
+        let headers = self.headers(&interface);
+        let streaming = card.streaming && self.settings.streaming;
+        let output_modes = self.settings.output_modes.clone();
+        let output_modes = output_modes.unwrap_or_else(|| card.default_output_modes.clone());
+        Ok(Known { card: Arc::new(card), interface, target, path, headers, streaming, output_modes })
+    }
+
+    fn headers(&self, interface: &Interface) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.extend(interface.dialect.headers(&self.settings.extensions));
+        headers.extend(self.credentials.clone());
+        headers
+    }
+
+    pub(super) fn pin(&self) -> Option<Dialect> {
+        match self.settings.protocol {
+            Protocol::Auto => None,
+            Protocol::V0_3 => Some(Dialect::V0_3),
+            Protocol::V1 => Some(Dialect::V1),
+        }
+    }
+
+    pub(super) fn learn(&self, known: Known) {
+        self.known.store(Some(Arc::new(known)));
+    }
+}
+
+/// All agents.
+pub struct Directory {
+    agents: Vec<Arc<Agent>>,
+    places: HashMap<String, usize>,
+    changed: watch::Sender<u64>,
+    pub(super) client: Client,
+    pub(super) cards: config::Cards,
+}
+
+impl Directory {
+    /// Makes the directory; no card is fetched yet.
+    ///
+    /// # Errors
+    ///
+    /// [`CardProblem::Setting`] with the agent's name, when its settings cannot be used.
+    pub fn new(settings: &Settings, client: Client) -> Result<Self, CardProblem> {
+        let mut agents = Vec::with_capacity(settings.agents.len());
+        for agent in &settings.agents {
+            let name = agent.name.clone();
+            let agent = Agent::new(agent.clone())
+                .map_err(|problem| CardProblem::Setting(format!("agents.{name}: {problem}")))?;
+            agents.push(Arc::new(agent));
+        }
+        let places =
+            agents.iter().enumerate().map(|(place, agent)| (agent.settings.name.clone(), place)).collect();
+        Ok(Self { agents, places, changed: watch::Sender::new(0), client, cards: settings.cards.clone() })
+    }
+
+    /// Every agent, sorted by name.
+    pub fn agents(&self) -> &[Arc<Agent>] {
+        &self.agents
+    }
+
+    /// The agent of this name.
+    pub fn find(&self, name: &str) -> Option<&Arc<Agent>> {
+        self.agents.get(*self.places.get(name)?)
+    }
+
+    /// Hears of every change: a card appeared or became another one.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn tell(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+}
+
+fn tls(settings: &config::Agent) -> Result<Option<Arc<ClientConfig>>, CardProblem> {
+    let unusable = |what: &str, why: String| CardProblem::Setting(format!("tls.{what}: {why}"));
+    let certificates = |what: &'static str, pem: &config::Pem| {
+        let all: Result<Vec<_>, _> =
+            CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
+        all.map_err(|error| unusable(what, error.to_string()))
+    };
+    let authorities = settings.tls.ca.as_ref().map(|pem| certificates("ca", pem)).transpose()?;
+    let identity = match (&settings.tls.certificate, &settings.tls.key) {
+        (Some(certificate), Some(key)) => {
+            let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
+                .map_err(|error| unusable("key", error.to_string()))?;
+            Some((certificates("certificate", certificate)?, key))
+        }
+        _ => None,
+    };
+    if matches!(&settings.card, CardSource::Url(url) if url.starts_with("http:"))
+        && authorities.is_none()
+        && identity.is_none()
+    {
+        // A system without roots can serve agents that need none.
+        return Ok(client_config(None, None).ok().map(Arc::new));
+    }
+    let config = client_config(authorities.as_deref(), identity)
+        .map_err(|problem| CardProblem::Setting(format!("tls: {problem}")))?;
+    Ok(Some(Arc::new(config)))
+}
+
+fn target(
+    settings: &config::Agent,
+    uri: Uri,
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<Target, CardProblem> {
+    let timeouts = &settings.timeouts;
+    let timeouts = Timeouts {
+        connect: timeouts.connect,
+        first_byte: timeouts.first_byte,
+        idle: timeouts.idle,
+        total: timeouts.total,
+    };
+    Ok(Target::new(TargetSettings { tls, timeouts, ..TargetSettings::new(uri) })?)
+}
+
+fn credentials(settings: &config::Agent) -> Result<HeaderMap, CardProblem> {
+    let mut headers = HeaderMap::new();
+    for (name, secret) in &settings.headers {
+        let mut value = HeaderValue::from_str(secret.expose())
+            .map_err(|_| CardProblem::Setting(format!("headers.{name}: not a header value")))?;
+        value.set_sensitive(true);
+        headers.append(name.clone(), value);
+    }
+    Ok(headers)
+}

@@ -1,0 +1,171 @@
+//! One look at an agent's card: over HTTP or from a file.
+//!
+//! Reads a2a.md §2.1: both well-known paths, validators honoured, no redirects. Not here: when (see `refresh`), what the card
+//! says (see `a2a::card`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+
+use crate::a2a::{Card, CardError};
+use crate::config::{Agent, CardSource};
+use crate::transport::{Client, Target, TransportError};
+
+/// Longest card that is read, in bytes.
+const LONGEST: usize = 1024 * 1024;
+/// Where cards are, newest place first.
+const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
+
+/// Why there is no card.
+#[derive(Debug, thiserror::Error)]
+pub enum CardProblem {
+    /// The agent does not answer.
+    #[error("cannot be reached: {0}")]
+    Transport(#[from] TransportError),
+    /// The answer is not a card.
+    #[error("GET {0} answered with HTTP {1}")]
+    Status(String, u16),
+    /// The card cannot be used.
+    #[error("{0}")]
+    Card(#[from] CardError),
+    /// The card sends the gateway to a place that it may not go to.
+    #[error("{0}")]
+    Distrusted(#[from] super::interface::Distrust),
+    /// The file cannot be read.
+    #[error("cannot read {0}: {1}")]
+    File(String, std::io::Error),
+    /// Something in the configuration of this agent cannot be used.
+    #[error("{0}")]
+    Setting(String),
+}
+
+/// A card that was fetched.
+#[derive(Debug)]
+pub struct Fetched {
+    /// The card; `None` when it is still the one that the validator belongs to.
+    pub card: Option<Card>,
+    /// Validator for the next look.
+    pub etag: Option<String>,
+    /// How long the agent says that the card stays good.
+    pub fresh_for: Option<Duration>,
+    /// Where it came from; `None` for a file.
+    pub from: Option<Uri>,
+}
+
+/// How a card is asked for.
+pub(super) struct Asking<'a> {
+    pub(super) client: &'a Client,
+    pub(super) target: Option<&'a Target>,
+    pub(super) credentials: &'a HeaderMap,
+    pub(super) etag: Option<&'a str>,
+}
+
+impl Asking<'_> {
+    /// Fetches the card of an agent.
+    pub(super) async fn fetch(&self, agent: &Agent) -> Result<Fetched, CardProblem> {
+        let url = match &agent.card {
+            CardSource::File(path) => return from_file(path).await,
+            CardSource::Url(url) => url,
+        };
+        let uri: Uri =
+            url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
+        if is_exact(&uri) {
+            return self.get(&uri, uri.path_and_query().map_or("/", |path| path.as_str())).await;
+        }
+        let base = uri.path().trim_end_matches('/');
+        let [newest, older] = WELL_KNOWN.map(|path| format!("{base}{path}"));
+        match self.get(&uri, &newest).await {
+            Err(CardProblem::Status(_, 404 | 405 | 410) | CardProblem::Card(CardError::NotJson(_))) => {
+                self.get(&uri, &older).await
+            }
+            other => other,
+        }
+    }
+
+    async fn get(&self, origin: &Uri, path: &str) -> Result<Fetched, CardProblem> {
+        let target = self.target.ok_or_else(|| CardProblem::Setting("card: no such place".into()))?;
+        let mut request = Request::builder().method(Method::GET).uri(path).header(ACCEPT, "application/json");
+        // A compatibility server chooses the shape of its card by this header.
+        request = request.header("a2a-version", "1.0");
+        if let Some(etag) = self.etag {
+            request = request.header(IF_NONE_MATCH, etag);
+        }
+        let mut request =
+            request.body(Bytes::new()).map_err(|error| CardProblem::Setting(format!("card: {error}")))?;
+        request.headers_mut().extend(self.credentials.clone());
+        let reply = self.client.send(target, request).await?;
+        let etag = reply.headers().get(ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let fresh_for = max_age(reply.headers());
+        let from = Some(origin.clone());
+        match reply.status() {
+            StatusCode::NOT_MODIFIED => {
+                let etag = etag.or_else(|| self.etag.map(str::to_owned));
+                Ok(Fetched { card: None, etag, fresh_for, from })
+            }
+            StatusCode::OK => {
+                let body = reply.collect(LONGEST).await?;
+                Ok(Fetched { card: Some(Card::parse(&body)?), etag, fresh_for, from })
+            }
+            status => Err(CardProblem::Status(path.to_owned(), status.as_u16())),
+        }
+    }
+}
+
+/// Whether a URL names the card itself and not the agent's base.
+fn is_exact(uri: &Uri) -> bool {
+    uri.query().is_some() || uri.path().ends_with(".json") || uri.path().contains("/.well-known/")
+}
+
+async fn from_file(path: &Path) -> Result<Fetched, CardProblem> {
+    let shown = || path.display().to_string();
+    let size = tokio::fs::metadata(path).await.map_err(|error| CardProblem::File(shown(), error))?.len();
+    if size > LONGEST as u64 {
+        return Err(CardProblem::Card(CardError::TooLarge { bytes: usize::try_from(size).unwrap_or(usize::MAX) }));
+    }
+    let body = tokio::fs::read(path).await.map_err(|error| CardProblem::File(shown(), error))?;
+    Ok(Fetched { card: Some(Card::parse(&body)?), etag: None, fresh_for: None, from: None })
+}
+
+fn max_age(headers: &HeaderMap) -> Option<Duration> {
+    let directives = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let mut age = None;
+    for directive in directives.flat_map(|text| text.split(',')).map(str::trim) {
+        if directive.eq_ignore_ascii_case("no-cache") || directive.eq_ignore_ascii_case("no-store") {
+            return Some(Duration::ZERO);
+        }
+        let seconds = directive.to_ascii_lowercase();
+        age = seconds.strip_prefix("max-age=").and_then(|seconds| seconds.parse().ok()).or(age);
+    }
+    age.map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_the_card_or_the_agents_base() {
+        for (url, exact) in [
+            ("http://a/", false),
+            ("http://a/agents/x", false),
+            ("http://a/card.json", true),
+            ("http://a/.well-known/agent-card.json", true),
+            ("http://a/card?id=7", true),
+        ] {
+            assert_eq!(is_exact(&url.parse().unwrap()), exact, "{url}");
+        }
+    }
+
+    #[test]
+    fn the_agents_word_on_freshness_is_read() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(max_age(&headers), None);
+        headers.insert(CACHE_CONTROL, "public, Max-Age=60".parse().unwrap());
+        assert_eq!(max_age(&headers), Some(Duration::from_secs(60)));
+        headers.append(CACHE_CONTROL, "no-store".parse().unwrap());
+        assert_eq!(max_age(&headers), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,19 @@
+//! The agents behind the gateway: their cards, how each is reached, and one call to one of them.
+//!
+//! [`Directory`] holds them all and keeps their cards fresh in the background; [`Drive`] is a call that is under way. Not here:
+//! MCP, tools (see `bridge`), what becomes of a call whose client left (see `follow`).
+
+mod call;
+mod directory;
+mod drive;
+mod fetch;
+mod interface;
+mod judge;
+mod refresh;
+mod rpc;
+mod stream;
+
+pub use call::{Caps, Errand, start};
+pub use directory::{Agent, Directory, Known};
+pub use drive::{Drive, Turn};
+pub use fetch::{CardProblem, Fetched};

@@ -1,0 +1,172 @@
+//! Keeps the cards fresh: one small loop per agent, in the background.
+//!
+//! An agent that is down does not matter to the others; its last good card keeps working, and its first one is looked for with
+//! growing pauses. Not here: how a card is fetched (see `fetch`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Uri};
+use tracing::{info, warn};
+
+use super::directory::{Agent, Directory, Known};
+use super::fetch::{Asking, CardProblem, Fetched};
+use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
+use crate::telemetry::Metrics;
+use crate::transport::{Target, TargetSettings};
+
+/// Longest answer to a probe that is read, in bytes.
+const PROBE_ANSWER: usize = 64 * 1024;
+
+/// What one look brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Changed(Option<Duration>),
+    Same(Option<Duration>),
+    Failed,
+}
+
+/// What is remembered between two looks.
+#[derive(Default)]
+struct Memory {
+    etag: Option<String>,
+    raw: Option<String>,
+    failures: u32,
+}
+
+impl Directory {
+    /// Keeps the card of one agent fresh, for ever.
+    pub(crate) async fn keep_fresh(&self, agent: &Arc<Agent>, metrics: &Metrics) {
+        let mut memory = Memory::default();
+        loop {
+            let look = self.look(agent, &mut memory).await;
+            let outcome = match look {
+                Look::Changed(_) => "changed",
+                Look::Same(_) => "same",
+                Look::Failed => "failed",
+            };
+            metrics.card_refreshed(outcome);
+            metrics.agent_up(&agent.settings.name, look != Look::Failed);
+            if matches!(look, Look::Changed(_)) {
+                self.tell();
+            }
+            tokio::time::sleep(self.pause(look, &mut memory)).await;
+        }
+    }
+
+    /// Looks once, for the `agents` command.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no card, or none that can be used.
+    pub async fn look_once(&self, agent: &Arc<Agent>) -> Result<(), CardProblem> {
+        self.renew(agent, &mut Memory::default()).await.map(|_| ())
+    }
+
+    async fn look(&self, agent: &Arc<Agent>, memory: &mut Memory) -> Look {
+        let name = agent.settings.name.as_str();
+        match self.renew(agent, memory).await {
+            Ok(look) => {
+                if memory.failures > 0 || matches!(look, Look::Changed(_)) {
+                    info!(agent = name, "agent card read");
+                }
+                memory.failures = 0;
+                agent.set_problem(None);
+                look
+            }
+            Err(problem) => {
+                if memory.failures == 0 {
+                    warn!(agent = name, %problem, "agent card not to be had");
+                }
+                memory.failures = memory.failures.saturating_add(1);
+                agent.set_problem(Some(problem.to_string()));
+                Look::Failed
+            }
+        }
+    }
+
+    async fn renew(&self, agent: &Arc<Agent>, memory: &mut Memory) -> Result<Look, CardProblem> {
+        let asking = Asking {
+            client: &self.client,
+            target: agent.card_target.as_ref(),
+            credentials: &agent.credentials,
+            etag: memory.etag.as_deref(),
+        };
+        let Fetched { card, etag, fresh_for, from } = asking.fetch(&agent.settings).await?;
+        let Some(card) = card else { return Ok(Look::Same(fresh_for)) };
+        if memory.raw.as_deref() == Some(card.raw.get()) {
+            memory.etag = etag;
+            return Ok(Look::Same(fresh_for));
+        }
+        let raw = card.raw.get().to_owned();
+        let known = self.understand(agent, card, from.as_ref()).await?;
+        for problem in &known.card.problems {
+            warn!(agent = agent.settings.name, %problem, "agent card has a flaw");
+        }
+        agent.learn(known);
+        // Only now: a card that was not understood must be looked at again as a whole.
+        memory.etag = etag;
+        memory.raw = Some(raw);
+        Ok(Look::Changed(fresh_for))
+    }
+
+    async fn understand(
+        &self,
+        agent: &Agent,
+        card: Card,
+        from: Option<&Uri>,
+    ) -> Result<Known, CardProblem> {
+        let pin = agent.pin();
+        match card.interface(pin) {
+            Err(CardError::Ambiguous { url }) => {
+                let dialect = self.probe(agent, &url, from).await?;
+                agent.understand(card, from, Some(dialect))
+            }
+            _ => agent.understand(card, from, pin),
+        }
+    }
+
+    /// Asks an agent whose card does not say which version it speaks. The questions are malformed on purpose: no agent
+    /// begins work on them.
+    async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
+        let uri = super::interface::trusted(url, from, &agent.settings.allow_hosts)?;
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let target = match &agent.card_target {
+            Some(target) => target.clone(),
+            None => Target::new(TargetSettings::new(uri))?,
+        };
+        let mut question = Question::MessageSend;
+        loop {
+            let mut request = Request::new(Bytes::from_static(question.body()));
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = path.parse().unwrap_or_default();
+            request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+            request.headers_mut().extend(agent.credentials.clone());
+            let reply = self.client.send(&target, request).await?;
+            let status = reply.status().as_u16();
+            let body = reply.collect(PROBE_ANSWER).await?;
+            match question.verdict(status, &body) {
+                Verdict::Slash => return Ok(Dialect::V0_3),
+                Verdict::V1 => return Ok(Dialect::V1),
+                Verdict::V01 => return Err(CardError::V0_1 { url: url.to_owned() }.into()),
+                Verdict::AskTasksSend if question == Question::MessageSend => question = Question::TasksSend,
+                Verdict::AskTasksSend | Verdict::Undecided => {
+                    return Err(CardError::Ambiguous { url: url.to_owned() }.into());
+                }
+            }
+        }
+    }
+
+    /// How long to wait before the next look.
+    fn pause(&self, look: Look, memory: &mut Memory) -> Duration {
+        let (floor, ceiling) = (self.cards.min_refresh, self.cards.max_refresh.max(self.cards.min_refresh));
+        match look {
+            Look::Changed(fresh) | Look::Same(fresh) => fresh.unwrap_or(floor).clamp(floor, ceiling),
+            Look::Failed => {
+                let doublings = memory.failures.saturating_sub(1).min(16);
+                self.cards.retry.saturating_mul(1 << doublings).min(floor.max(self.cards.retry))
+            }
+        }
+    }
+}

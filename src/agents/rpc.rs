@@ -1,0 +1,121 @@
+//! One JSON-RPC request to an agent, and what its failures mean.
+//!
+//! Not here: streams (see `stream`), what is asked (see `call`).
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+
+use super::directory::Known;
+use crate::a2a::{AgentError, ErrorKind, Task};
+use crate::fault::Trouble;
+use crate::transport::{Client, Reply, Sent, TransportError};
+
+/// What the body of an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One JSON value.
+    Json,
+    /// A stream of events.
+    Stream,
+}
+
+/// Posts one JSON-RPC request and looks at the head of the answer. The answer decides its form, not the question.
+pub(super) async fn post(client: &Client, known: &Known, body: Vec<u8>) -> Result<(Form, Reply), Trouble> {
+    let mut request = Request::new(Bytes::from(body));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = known.path.clone().into();
+    *request.headers_mut() = known.headers.clone();
+    let reply = client.send(&known.target, request).await.map_err(|error| trouble(&error))?;
+    let status = reply.status();
+    if status == http::StatusCode::UNAUTHORIZED || status == http::StatusCode::FORBIDDEN {
+        return Err(Trouble::NotAuthorized(status.as_u16()));
+    }
+    let form = form(&reply);
+    match form {
+        Some(form) if status.is_success() => Ok((form, reply)),
+        // Some agents answer errors of JSON-RPC with 4xx.
+        Some(Form::Json) if status.is_client_error() => Ok((Form::Json, reply)),
+        Some(_) => Err(Trouble::Status(status.as_u16())),
+        None if status.is_success() => {
+            Err(Trouble::Misbehaved("its answer is neither JSON nor an event stream".into()))
+        }
+        None => Err(Trouble::Status(status.as_u16())),
+    }
+}
+
+fn form(reply: &Reply) -> Option<Form> {
+    let value = reply.headers().get(CONTENT_TYPE)?.to_str().ok()?;
+    let name = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match name.as_str() {
+        "text/event-stream" => Some(Form::Stream),
+        "application/json" | "application/a2a+json" => Some(Form::Json),
+        _ => None,
+    }
+}
+
+/// The body of an answer as one JSON value.
+pub(super) async fn whole(reply: Reply, limit: usize) -> Result<Bytes, Trouble> {
+    let status = reply.status();
+    let body = reply.collect(limit).await.map_err(|error| trouble(&error))?;
+    if body.is_empty() && !status.is_success() { Err(Trouble::Status(status.as_u16())) } else { Ok(body) }
+}
+
+/// Asks for a task as it stands.
+pub(super) async fn get_task(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
+    let tenant = known.interface.tenant.as_deref();
+    let body = known.interface.dialect.get_task(task, tenant);
+    task_of(client, known, body, limit).await
+}
+
+/// Asks for a task to be stopped.
+pub(super) async fn cancel_task(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
+    let tenant = known.interface.tenant.as_deref();
+    let body = known.interface.dialect.cancel_task(task, tenant);
+    task_of(client, known, body, limit).await
+}
+
+async fn task_of(client: &Client, known: &Known, body: Vec<u8>, limit: usize) -> Result<Task, Trouble> {
+    let (form, reply) = post(client, known, body).await?;
+    if form == Form::Stream {
+        return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
+    }
+    let body = whole(reply, limit).await?;
+    known.interface.dialect.task(&body).map_err(refusal)
+}
+
+/// What an agent's own error means.
+pub(super) fn refusal(error: AgentError) -> Trouble {
+    match error {
+        AgentError::Refused { kind: ErrorKind::TaskNotFound, .. } => Trouble::TaskLost,
+        AgentError::Refused { message, code, .. } if message.is_empty() => {
+            Trouble::Refused(format!("error {code}"))
+        }
+        AgentError::Refused { message, .. } => Trouble::Refused(message),
+        AgentError::NotA2a(what) => Trouble::Misbehaved(what),
+    }
+}
+
+/// What a failure of the connection means. Addresses and the words of TLS stay in the log.
+pub(super) fn trouble(error: &TransportError) -> Trouble {
+    tracing::debug!(%error, "exchange with an agent failed");
+    if error.sent() == Sent::No {
+        return Trouble::Unreachable(match error {
+            TransportError::Resolve(_) => "its name does not resolve",
+            TransportError::ConnectTimeout => "no connection in time",
+            TransportError::Tls(_) => "TLS handshake failed",
+            TransportError::BadUri(_) => "its address cannot be used",
+            _ => "connection refused",
+        });
+    }
+    match error {
+        TransportError::FirstByteTimeout => Trouble::Slow("no answer"),
+        TransportError::IdleTimeout => Trouble::Slow("it fell silent"),
+        TransportError::TotalTimeout => Trouble::Slow("it took too long altogether"),
+        TransportError::TooLarge { limit } => Trouble::TooMuch(*limit, "one answer"),
+        TransportError::HeaderTooLarge => Trouble::Misbehaved("its response header is too large".into()),
+        TransportError::Encoded => Trouble::Misbehaved("it sent an encoding that nobody asked for".into()),
+        TransportError::Unasked(what) => Trouble::Misbehaved((*what).to_owned()),
+        _ => Trouble::Broken("the answer was cut off"),
+    }
+}
