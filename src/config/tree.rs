@@ -6,6 +6,7 @@
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Options, Spanned};
 
@@ -96,8 +97,15 @@ fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
 
 fn not_yaml(error: &Error) -> Problem {
     let line = error.location().map(|location| location.line()).filter(|line| *line > 0);
-    let problem = DefaultMessageFormatter.format_message(error.without_snippet()).into_owned();
-    Problem { line, at: String::new(), problem }
+    let reason = match error.without_snippet() {
+        Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
+            "a second document begins (after ---)".into()
+        }
+        Error::Budget { .. } => "too many or too deeply nested values".into(),
+        Error::NonFiniteFloat { .. } => "a number that is none (put it in quotes)".into(),
+        other => DefaultMessageFormatter.format_message(other),
+    };
+    Problem { line, at: String::new(), problem: format!("cannot be read as YAML: {reason}") }
 }
 
 /// Removes all but the last entry of each key, and reports the others.

@@ -1,5 +1,7 @@
 //! What YAML does to people, and files that are none.
 
+use proptest::prelude::*;
+
 use super::desk::{BASE, Desk, report, settings};
 
 #[test]
@@ -74,12 +76,13 @@ fn bombs_and_broken_texts_are_one_problem_with_a_line() {
         ("a: 1\n b: 2\n", Some(2)),
         ("a: [1\n", None),
         ("a: *nobody\n", Some(1)),
-        ("a: 1\n---\nb: 2\n", None),
+        ("a: 1\n---\nb: 2\n", Some(2)),
         ("a: .nan\n", Some(1)),
     ] {
         let report = report(text);
         assert_eq!(report.lines().count(), 1, "{report}");
         assert!(report.starts_with("gateway.yaml:"), "{report}");
+        assert!(report.contains(": cannot be read as YAML: "), "{report}");
         if let Some(line) = line {
             assert!(report.starts_with(&format!("gateway.yaml:{line}: ")), "{report}");
         }
@@ -123,5 +126,28 @@ fn a_file_that_is_no_configuration_says_why() {
     assert_eq!(desk.load("comment.yaml").unwrap_err().list().len(), 2);
     for good in ["marked.yaml", "plain"] {
         desk.load(good).unwrap_or_else(|problems| panic!("{problems}"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_damaged_file_gives_settings_or_problems_with_lines(
+        from in 0usize..4000, cut in 0usize..40, put in "[a-z0-9{}\\[\\]:&*<>!|'\"$ \n\t-]{0,12}",
+    ) {
+        let full = include_str!("../../config/full.yaml");
+        let bytes = full.as_bytes();
+        let from = from.min(bytes.len());
+        let to = (from + cut).min(bytes.len());
+        let damaged = [&bytes[..from], put.as_bytes(), &bytes[to..]].concat();
+        let desk = Desk::new().file("gateway.yaml", damaged);
+        let problems = desk.load("gateway.yaml").expect_err("no variable is set");
+        prop_assert!(!problems.list().is_empty());
+        for problem in problems.list() {
+            let shown = problem.to_string();
+            prop_assert!(problem.line.is_some_and(|line| line > 0), "{shown}");
+            prop_assert!(!shown.contains('\n') && shown.len() < 2000, "{shown}");
+        }
     }
 }
