@@ -6,6 +6,8 @@
 
 pub mod a2a;
 pub mod bridge;
+#[cfg(feature = "gateway")]
+pub mod config;
 pub mod fault;
 pub mod jsonrpc;
 pub mod mcp;

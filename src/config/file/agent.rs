@@ -1,0 +1,262 @@
+//! `agents.NAME` as written.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::gateway::checked;
+use super::headers;
+use super::skill::SkillFile;
+use super::url;
+use crate::config::pem::{self, Holds, PemFile};
+use crate::config::place::{Place, Written};
+use crate::config::reading::Reading;
+use crate::config::reference::Template;
+use crate::config::units::Wait;
+use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, ToolsPer};
+
+/// The most that a card's file may hold.
+const CARD_FILE: usize = 1 << 20;
+
+/// One A2A agent behind the gateway.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Agent")]
+pub(super) struct AgentFile {
+    /// Where the agent's card is: a URL, for example `https://agent.example/.well-known/agent-card.json`, or the path
+    /// of a file.
+    card: Written<String>,
+    /// Headers for every request to this agent, for example `Authorization: Bearer ${env:AGENT_TOKEN}`. References are
+    /// accepted in the values.
+    #[serde(default)]
+    headers: Written<BTreeMap<String, Written<Template>>>,
+    /// How the gateway trusts this agent, and what it shows it.
+    #[serde(default)]
+    tls: Written<AgentTlsFile>,
+    /// What becomes a tool: each skill on the card (`per_skill`), or the agent as a whole (`per_agent`).
+    #[serde(default)]
+    #[schemars(extend("default" = "per_skill"))]
+    tools: Written<ToolsFile>,
+    /// The whole name of the tool with `tools: per_agent`: letters, digits, `-` and `_`, at most 64. Without it: made
+    /// from the agent's name.
+    #[serde(default)]
+    #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+    tool_name: Written<String>,
+    /// Stands in for the description in the card.
+    #[serde(default)]
+    description: Written<String>,
+    /// What is different for a skill, by its id in the card.
+    #[serde(default)]
+    skills: Written<BTreeMap<String, Written<SkillFile>>>,
+    /// The A2A version to speak: `auto` (what the card says), `"0.3"` or `"1.0"`.
+    #[serde(default)]
+    #[schemars(extend("default" = "auto"))]
+    protocol: Written<ProtocolFile>,
+    /// Media types to ask for, for example `[text/plain, application/json]`. Without it: what the card says.
+    #[serde(default)]
+    output_modes: Written<Vec<Written<String>>>,
+    /// URIs of A2A extensions to ask for.
+    #[serde(default)]
+    #[schemars(extend("default" = []))]
+    extensions: Written<Vec<Written<String>>>,
+    /// Hosts (`name` or `name:port`) besides the card's own to which the card may send this agent's credentials.
+    #[serde(default)]
+    #[schemars(extend("default" = []))]
+    allow_hosts: Written<Vec<Written<String>>>,
+    /// How long the gateway waits for this agent.
+    #[serde(default)]
+    timeouts: Written<TimeoutsFile>,
+    /// Whether to use the streaming method where the card offers it.
+    #[serde(default)]
+    #[schemars(extend("default" = true))]
+    streaming: Written<bool>,
+}
+
+/// How the gateway trusts an agent, and what it shows it.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "AgentTls")]
+struct AgentTlsFile {
+    /// The only roots to trust. Without it: the system's.
+    ca: Written<PemFile>,
+    /// The gateway's client certificate, followed by those that lead to its root.
+    certificate: Written<PemFile>,
+    /// The private key of `certificate`.
+    key: Written<PemFile>,
+}
+
+/// What becomes a tool.
+#[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Tools")]
+enum ToolsFile {
+    PerSkill,
+    PerAgent,
+}
+
+/// The A2A version that an agent speaks.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[schemars(rename = "Protocol")]
+enum ProtocolFile {
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "0.3")]
+    V0_3,
+    #[serde(rename = "1.0")]
+    V1,
+}
+
+/// How long the gateway waits for an agent.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "AgentTimeouts")]
+struct TimeoutsFile {
+    /// For a connection, TLS included.
+    #[schemars(extend("default" = "5s"))]
+    connect: Written<Wait>,
+    /// For the first byte of a response.
+    #[schemars(extend("default" = "120s"))]
+    first_byte: Written<Wait>,
+    /// For the next byte of a response.
+    #[schemars(extend("default" = "120s"))]
+    idle: Written<Wait>,
+    /// For one exchange as a whole.
+    #[schemars(extend("default" = "1h"))]
+    total: Written<Wait>,
+}
+
+impl AgentFile {
+    pub(super) fn resolve(self, name: String, section: &Place, reading: &mut Reading<'_>) -> Option<Agent> {
+        let tools = match self.tools.value() {
+            Some(ToolsFile::PerAgent) => ToolsPer::Agent,
+            Some(ToolsFile::PerSkill) | None => ToolsPer::Skill,
+        };
+        if let Some(place) = self.tool_name.place().filter(|_| tools == ToolsPer::Skill) {
+            reading.problem(
+                place,
+                "is only for `tools: per_agent` (write it below skills.ID for a skill's tool)",
+            );
+        }
+        let agent = Agent {
+            headers: headers::resolve(self.headers, reading),
+            tls: self.tls.take().map(|(place, tls)| tls.resolve(&place, reading)).unwrap_or_default(),
+            tools,
+            tool_name: tool_name(self.tool_name, reading),
+            description: self.description.value(),
+            skills: skills(self.skills, reading),
+            protocol: match self.protocol.value() {
+                Some(ProtocolFile::Auto) | None => Protocol::Auto,
+                Some(ProtocolFile::V0_3) => Protocol::V0_3,
+                Some(ProtocolFile::V1) => Protocol::V1,
+            },
+            output_modes: checked(self.output_modes, media_type, reading),
+            extensions: checked(self.extensions, extension, reading).unwrap_or_default(),
+            allow_hosts: checked(self.allow_hosts, url::host, reading).unwrap_or_default(),
+            timeouts: self.timeouts.value().unwrap_or_default().resolve(reading),
+            streaming: self.streaming.value().unwrap_or(true),
+            ..Agent::new(name, "")
+        };
+        let hint = "write the URL of the agent's card";
+        let (place, written) = reading.required(self.card, section, "card", hint)?;
+        match card(&written, reading) {
+            Ok(card) => Some(Agent { card, ..agent }),
+            Err(problem) => reading.refuse(&place, problem),
+        }
+    }
+}
+
+/// What is wrong with an agent's name, if anything.
+pub(super) fn name_problem(name: &str) -> Option<&'static str> {
+    let head = name.bytes().next().is_some_and(|first| first.is_ascii_lowercase() || first.is_ascii_digit());
+    let rest = |each: u8| each.is_ascii_lowercase() || each.is_ascii_digit() || matches!(each, b'-' | b'_');
+    (!head || name.len() > 32 || !name.bytes().all(rest)).then_some(
+        "is not a name for an agent (a lower-case letter or digit, then up to 31 lower-case letters, digits, - and _)",
+    )
+}
+
+/// The name of a tool: what every MCP client accepts.
+pub(super) fn tool_name(written: Written<String>, reading: &mut Reading<'_>) -> Option<String> {
+    let (place, name) = written.take()?;
+    let fits = |each: u8| each.is_ascii_alphanumeric() || matches!(each, b'-' | b'_');
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
+        return reading.refuse(&place, "is not a name for a tool (1 to 64 letters, digits, - and _)");
+    }
+    Some(name)
+}
+
+fn card(written: &str, reading: &Reading<'_>) -> Result<CardSource, String> {
+    if written.contains("://") || written.contains("${") {
+        return url::web(written).map(|_| CardSource::Url(written.to_owned()));
+    }
+    let path = reading.path(written);
+    let hint = "(for a URL write https:// before it)";
+    let text = reading.file(&path, CARD_FILE).map_err(|problem| format!("{problem} {hint}"))?;
+    match serde_json::from_str::<serde_json::Value>(&text) {
+        Ok(card) if card.is_object() => Ok(CardSource::File(path)),
+        Ok(_) => Err(format!("{} holds no agent card (a JSON object)", path.display())),
+        Err(error) => Err(format!("{} is not JSON: {error}", path.display())),
+    }
+}
+
+fn skills(
+    written: Written<BTreeMap<String, Written<SkillFile>>>,
+    reading: &mut Reading<'_>,
+) -> BTreeMap<String, crate::config::SkillOverride> {
+    let written = written.value().unwrap_or_default();
+    written.into_iter().filter_map(|(id, skill)| Some((id, skill.value()?.resolve(reading)))).collect()
+}
+
+fn media_type(text: &str) -> Result<(), String> {
+    let parts = text.split_once('/').filter(|(kind, rest)| !kind.is_empty() && !rest.is_empty());
+    match parts {
+        Some(_) if text.bytes().all(|each| each.is_ascii_graphic() || each == b' ') => Ok(()),
+        _ => Err("is not a media type (write type/subtype, such as text/plain)".to_owned()),
+    }
+}
+
+fn extension(text: &str) -> Result<(), String> {
+    // They travel in a header, separated by commas.
+    let plain = text.bytes().all(|each| each.is_ascii_graphic() && each != b',');
+    if plain && text.contains(':') { Ok(()) } else { Err("is not the URI of an extension".to_owned()) }
+}
+
+impl AgentTlsFile {
+    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> AgentTls {
+        match (self.certificate.place(), self.key.place()) {
+            (Some(_), None) => {
+                reading.problem(&section.below("key"), "is missing (the certificate needs its key)")
+            }
+            (None, Some(_)) => {
+                reading.problem(&section.below("certificate"), "is missing (the key needs its certificate)");
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+        let ca = pem::resolve(self.ca, Holds::Certificates, reading).map(|(_, ca)| ca);
+        let certificate = pem::resolve(self.certificate, Holds::Certificates, reading);
+        let key = pem::resolve(self.key, Holds::Key, reading);
+        let (certificate, key) = pem::pair(certificate, key, reading).unzip();
+        AgentTls { ca, certificate, key }
+    }
+}
+
+impl TimeoutsFile {
+    fn resolve(self, reading: &mut Reading<'_>) -> AgentTimeouts {
+        const LEAST: Duration = Duration::from_millis(10);
+        const DAY: Duration = Duration::from_secs(86_400);
+        let default = AgentTimeouts::default();
+        let whole = self.total.place().or(self.first_byte.place()).cloned();
+        let timeouts = AgentTimeouts {
+            connect: reading.wait(self.connect, LEAST..=DAY, default.connect),
+            first_byte: reading.wait(self.first_byte, LEAST..=DAY, default.first_byte),
+            idle: reading.wait(self.idle, LEAST..=DAY, default.idle),
+            total: reading.wait(self.total, LEAST..=7 * DAY, default.total),
+        };
+        let (first, total) = (Wait(timeouts.first_byte), Wait(timeouts.total));
+        if let Some(place) = whole.filter(|_| timeouts.first_byte > timeouts.total) {
+            reading.problem(&place, format!("total ({total}) is shorter than first_byte ({first})"));
+        }
+        timeouts
+    }
+}

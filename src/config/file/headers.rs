@@ -1,0 +1,57 @@
+//! `agents.NAME.headers` as written.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderName, HeaderValue};
+
+use crate::config::Secret;
+use crate::config::place::Written;
+use crate::config::reading::Reading;
+use crate::config::reference::{self, Template};
+
+/// Headers that the gateway writes itself: one of these from the configuration would break the exchange.
+const OWN_HEADERS: [&str; 14] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "a2a-version",
+];
+
+/// The headers that can be sent; what is wrong with the others is reported.
+pub(super) fn resolve(
+    written: Written<BTreeMap<String, Written<Template>>>,
+    reading: &mut Reading<'_>,
+) -> Vec<(HeaderName, Secret)> {
+    let mut headers: Vec<(HeaderName, Secret)> = Vec::new();
+    for (written_name, value) in written.value().unwrap_or_default() {
+        let Some(place) = value.place().cloned() else { continue };
+        let name = HeaderName::from_bytes(written_name.as_bytes());
+        match &name {
+            Err(_) => reading.problem(&place, "is not the name of a header"),
+            Ok(name) if OWN_HEADERS.contains(&name.as_str()) => {
+                reading.problem(&place, "is a header that the gateway writes itself (remove it)");
+            }
+            Ok(name) if headers.iter().any(|(other, _)| other == name) => {
+                reading.problem(&place, "is there twice (upper and lower case are the same)");
+            }
+            Ok(_) => {}
+        }
+        let Some((place, value)) = reference::one_line(value, reading) else { continue };
+        if HeaderValue::from_str(value.expose()).is_err() {
+            reading.problem(&place, "has a character that no header may have");
+        } else if let Ok(name) = name {
+            headers.push((name, value));
+        }
+    }
+    headers
+}

@@ -1,0 +1,76 @@
+//! `limits` as written.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::Limits;
+use crate::config::place::Written;
+use crate::config::reading::Reading;
+use crate::config::units::{Size, Wait};
+
+const KIB: usize = 1 << 10;
+const GIB: usize = 1 << 30;
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Limits for what peers send.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Limits")]
+pub(super) struct LimitsFile {
+    /// A request's body.
+    #[schemars(extend("default" = "4MiB"))]
+    body: Written<Size>,
+    /// Nesting of JSON.
+    #[schemars(range(min = 8, max = 120), extend("default" = 64))]
+    depth: Written<u64>,
+    /// An agent's response that is not a stream.
+    #[schemars(extend("default" = "16MiB"))]
+    response: Written<Size>,
+    /// One event of an agent's stream.
+    #[schemars(extend("default" = "4MiB"))]
+    event: Written<Size>,
+    /// What one task's artifacts may hold.
+    #[schemars(extend("default" = "16MiB"))]
+    artifacts: Written<Size>,
+    /// Messages in a JSON-RPC batch.
+    #[schemars(range(min = 1, max = 1000), extend("default" = 32))]
+    batch: Written<u64>,
+    /// How long a client may take to send its request's headers.
+    #[schemars(extend("default" = "10s"))]
+    header_read: Written<Wait>,
+    /// How long a client may take to send its request's body.
+    #[schemars(extend("default" = "30s"))]
+    body_read: Written<Wait>,
+    /// How long a client may leave a response unread.
+    #[schemars(extend("default" = "30s"))]
+    write_stall: Written<Wait>,
+    /// How long an idle client connection is kept.
+    #[schemars(extend("default" = "75s"))]
+    keep_alive: Written<Wait>,
+    /// Open GET and listen streams.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1024))]
+    streams: Written<u64>,
+}
+
+impl LimitsFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Limits {
+        let default = Limits::default();
+        Limits {
+            body: reading.size(self.body, KIB..=GIB, default.body),
+            // 128 is where serde_json stops by itself.
+            depth: reading.count(self.depth, 8..=120, default.depth),
+            response: reading.size(self.response, KIB..=GIB, default.response),
+            event: reading.size(self.event, KIB..=GIB, default.event),
+            artifacts: reading.size(self.artifacts, KIB..=GIB, default.artifacts),
+            batch: reading.count(self.batch, 1..=1000, default.batch),
+            header_read: reading.wait(self.header_read, SECOND..=HOUR, default.header_read),
+            body_read: reading.wait(self.body_read, SECOND..=HOUR, default.body_read),
+            write_stall: reading.wait(self.write_stall, SECOND..=HOUR, default.write_stall),
+            keep_alive: reading.wait(self.keep_alive, SECOND..=HOUR, default.keep_alive),
+            streams: reading.count(self.streams, 1..=1_000_000, default.streams),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The configuration file as written. Its documentation is the manual: the JSON Schema is made from it.
+//!
+//! Each section turns itself into its settings and reports what is wrong. Not here: reading YAML (`tree`, `reader`).
+
+mod agent;
+mod gateway;
+mod headers;
+mod limits;
+mod listener;
+mod operation;
+mod skill;
+mod url;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use self::agent::AgentFile;
+use self::gateway::{CallsFile, CardsFile, FollowersFile, McpFile, SessionsFile};
+use self::limits::LimitsFile;
+use self::listener::{AdminFile, ListenerFile};
+use self::operation::{LogFile, ShutdownFile};
+use super::place::{OneOrMany, Place, Written};
+use super::reading::Reading;
+use super::reference::{self, Template};
+use super::{Admin, Agent, Listener, Secret, Settings};
+
+/// The configuration of mcp-a2a-gateway.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "mcp-a2a-gateway")]
+pub(super) struct ConfigFile {
+    /// The URL under which clients reach the gateway, for example `https://gateway.example.com`. Needed when a proxy
+    /// stands before it.
+    #[serde(default)]
+    public_url: Written<String>,
+    /// Where the gateway listens for clients. At least one.
+    #[schemars(length(min = 1))]
+    listeners: Written<Vec<Written<ListenerFile>>>,
+    /// The operator's own listener: health, readiness, metrics, state. Without this key there is none.
+    #[serde(default)]
+    admin: Written<AdminFile>,
+    /// The key that seals task handles and session ids: at least 32 characters, or a list of such keys, of which the
+    /// first seals and all open. Replicas share it. Without it handles end with the process. References are accepted.
+    #[serde(default)]
+    seal_key: Written<OneOrMany<Written<Template>>>,
+    /// The A2A agents, each under its name: a lower-case letter or digit, then up to 31 lower-case letters, digits,
+    /// `-` and `_`. At least one.
+    #[schemars(extend("minProperties" = 1, "propertyNames" = { "pattern": "^[a-z0-9][a-z0-9_-]{0,31}$" }))]
+    agents: Written<BTreeMap<String, Written<AgentFile>>>,
+    /// How the gateway speaks MCP.
+    #[serde(default)]
+    mcp: Written<McpFile>,
+    /// How long calls may take.
+    #[serde(default)]
+    calls: Written<CallsFile>,
+    /// How agent cards are kept fresh.
+    #[serde(default)]
+    cards: Written<CardsFile>,
+    /// MCP sessions.
+    #[serde(default)]
+    sessions: Written<SessionsFile>,
+    /// Limits for what peers send.
+    #[serde(default)]
+    limits: Written<LimitsFile>,
+    /// Work that goes on after its client has left.
+    #[serde(default)]
+    followers: Written<FollowersFile>,
+    /// Worker threads per service; 0 is one per core.
+    #[serde(default)]
+    #[schemars(range(max = 1024), extend("default" = 0))]
+    threads: Written<u64>,
+    /// The log.
+    #[serde(default)]
+    log: Written<LogFile>,
+    /// How the gateway ends.
+    #[serde(default)]
+    shutdown: Written<ShutdownFile>,
+    /// How clients prove who they are.
+    #[serde(default)]
+    #[schemars(skip)]
+    auth: Written<IgnoredAny>,
+}
+
+impl ConfigFile {
+    /// Turns what was written into what runs. Where a problem was reported, a default stands in.
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Settings {
+        let root = Place { line: 1, at: String::new() };
+        later(&self.auth, reading);
+        let public_url = self.public_url.take().and_then(|(place, text)| url::public(&text, &place, reading));
+        let listeners = listeners(self.listeners, &root, reading);
+        let admin = admin(self.admin, &listeners, reading);
+        let seal_keys = seal_keys(self.seal_key, reading);
+        let agents = agents(self.agents, &root, reading);
+        Settings {
+            public_url,
+            listeners: listeners.into_iter().map(|(_, listener)| listener).collect(),
+            admin,
+            seal_keys,
+            mcp: self.mcp.value().unwrap_or_default().resolve(reading),
+            calls: self.calls.value().unwrap_or_default().resolve(reading),
+            cards: self.cards.value().unwrap_or_default().resolve(reading),
+            sessions: self.sessions.value().unwrap_or_default().resolve(reading),
+            limits: self.limits.value().unwrap_or_default().resolve(reading),
+            followers: self.followers.value().unwrap_or_default().resolve(reading),
+            threads: reading.count(self.threads, 0..=1024, 0),
+            log: self.log.value().unwrap_or_default().resolve(reading),
+            shutdown: self.shutdown.value().unwrap_or_default().resolve(reading),
+            ..Settings::new(agents)
+        }
+    }
+}
+
+/// Refuses a key whose meaning is fixed but not yet built: to pass over it could leave a door open.
+fn later(written: &Written<IgnoredAny>, reading: &mut Reading<'_>) {
+    if let Some(place) = written.place() {
+        reading.problem(place, "comes with a later version (remove it)");
+    }
+}
+
+fn listeners(
+    written: Written<Vec<Written<ListenerFile>>>,
+    root: &Place,
+    reading: &mut Reading<'_>,
+) -> Vec<(Place, Listener)> {
+    let hint = "write `listeners:` and below it `  - address: 127.0.0.1:8080`";
+    let Some((place, written)) = reading.required(written, root, "listeners", hint) else {
+        return Vec::new();
+    };
+    if written.is_empty() {
+        reading.problem(&place, format!("is empty ({hint})"));
+    }
+    let mut listeners: Vec<(Place, Listener)> = Vec::new();
+    for (place, listener) in written.into_iter().filter_map(Written::take) {
+        let Some((place, listener)) = listener.resolve(&place, reading) else { continue };
+        if taken(&listeners, listener.address) {
+            reading.problem(&place, format!("{} is there twice", listener.address));
+        }
+        listeners.push((place, listener));
+    }
+    listeners
+}
+
+fn taken(listeners: &[(Place, Listener)], address: std::net::SocketAddr) -> bool {
+    address.port() != 0 && listeners.iter().any(|(_, listener)| listener.address == address)
+}
+
+fn admin(
+    written: Written<AdminFile>,
+    listeners: &[(Place, Listener)],
+    reading: &mut Reading<'_>,
+) -> Option<Admin> {
+    let (place, admin) = written.take()?;
+    let (place, admin) = admin.resolve(&place, reading);
+    if taken(listeners, admin.address) {
+        reading.problem(&place, format!("{} is a listener for clients already", admin.address));
+    }
+    Some(admin)
+}
+
+fn seal_keys(written: Written<OneOrMany<Written<Template>>>, reading: &mut Reading<'_>) -> Vec<Secret> {
+    let Some((place, OneOrMany(written))) = written.take() else { return Vec::new() };
+    if written.is_empty() {
+        reading.problem(&place, "is an empty list (write a key, or remove it)");
+    }
+    let mut keys: Vec<Secret> = Vec::new();
+    for key in written {
+        let Some((place, key)) = reference::one_line(key, reading) else { continue };
+        if key.expose().chars().count() < 32 {
+            reading.problem(&place, "is shorter than 32 characters (make one with `openssl rand -hex 32`)");
+        } else if keys.contains(&key) {
+            reading.problem(&place, "is there twice");
+        }
+        keys.push(key);
+    }
+    keys
+}
+
+fn agents(
+    written: Written<BTreeMap<String, Written<AgentFile>>>,
+    root: &Place,
+    reading: &mut Reading<'_>,
+) -> Vec<Agent> {
+    let hint = "write `agents:`, below it a name, and below that `card: URL`";
+    let Some((place, agents)) = reading.required(written, root, "agents", hint) else { return Vec::new() };
+    if agents.is_empty() {
+        reading.problem(&place, format!("is empty ({hint})"));
+    }
+    let mut resolved = Vec::new();
+    for (name, written) in agents {
+        if let Some(problem) = written.place().and(agent::name_problem(&name))
+            && let Some(place) = written.place()
+        {
+            reading.problem(place, problem);
+        }
+        let Some((place, agent)) = written.take() else { continue };
+        resolved.extend(agent.resolve(name, &place, reading));
+    }
+    resolved
+}

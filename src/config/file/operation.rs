@@ -1,0 +1,86 @@
+//! `log` and `shutdown` as written.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::place::Written;
+use crate::config::reading::Reading;
+use crate::config::units::Wait;
+use crate::config::{Log, LogFormat, Shutdown};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The log.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Log")]
+pub(super) struct LogFile {
+    /// How a line looks: `text` for people, `json` for machines.
+    #[schemars(extend("default" = "text"))]
+    format: Written<LogFormatFile>,
+    /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,pingora=warn`.
+    #[schemars(extend("default" = "info"))]
+    level: Written<String>,
+}
+
+/// How a line of the log looks.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "LogFormat")]
+enum LogFormatFile {
+    Text,
+    Json,
+}
+
+impl LogFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Log {
+        let default = Log::default();
+        let format = match self.format.value() {
+            Some(LogFormatFile::Text) => LogFormat::Text,
+            Some(LogFormatFile::Json) => LogFormat::Json,
+            None => default.format,
+        };
+        let Some((place, level)) = self.level.take() else { return Log { format, ..default } };
+        if !levels(&level) {
+            reading.problem(
+                &place,
+                "is not a level (write error, warn, info, debug or trace, or info,pingora=warn)",
+            );
+        }
+        Log { format, level }
+    }
+}
+
+/// Whether the filter understands every directive. It would take a misspelt level for the name of a module.
+fn levels(text: &str) -> bool {
+    let bare = |directive: &str| directive.parse::<tracing::level_filters::LevelFilter>().is_ok();
+    let directives = text.split(',').map(str::trim);
+    let named = |directive: &str| directive.contains(['=', '[']) || bare(directive);
+    !text.trim().is_empty() && directives.into_iter().all(named) && EnvFilter::builder().parse(text).is_ok()
+}
+
+/// How the gateway ends.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Shutdown")]
+pub(super) struct ShutdownFile {
+    /// How long it still takes new requests after the signal, so that load balancers notice.
+    #[schemars(extend("default" = "5s"))]
+    grace: Written<Wait>,
+    /// How long it then waits for those under way.
+    #[schemars(extend("default" = "30s"))]
+    drain: Written<Wait>,
+}
+
+impl ShutdownFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Shutdown {
+        let default = Shutdown::default();
+        Shutdown {
+            grace: reading.wait(self.grace, Duration::ZERO..=HOUR, default.grace),
+            drain: reading.wait(self.drain, Duration::ZERO..=HOUR, default.drain),
+        }
+    }
+}

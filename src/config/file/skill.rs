@@ -1,0 +1,111 @@
+//! `agents.NAME.skills.ID` as written.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::agent::tool_name;
+use crate::config::SkillOverride;
+use crate::config::place::{Place, Written};
+use crate::config::reading::Reading;
+
+/// The most that a schema's file may hold.
+const SCHEMA_FILE: usize = 1 << 20;
+/// The most memory that one pattern of a schema may take when compiled.
+const PATTERN: usize = 1 << 20;
+
+/// What is different for one skill.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Skill")]
+pub(super) struct SkillFile {
+    /// The whole name of its tool, without the agent's before it: letters, digits, `-` and `_`, at most 64.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
+    tool_name: Written<String>,
+    /// Stands in for the description in the card.
+    description: Written<String>,
+    /// The JSON Schema (2020-12) of its tool's arguments, which go to the agent as data.
+    input_schema: Written<InputSchema>,
+    /// Whether no tool is made of it.
+    #[schemars(extend("default" = false))]
+    hidden: Written<bool>,
+}
+
+/// A JSON Schema, or where it is.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct InputSchema(Value);
+
+impl JsonSchema for InputSchema {
+    fn schema_name() -> Cow<'static, str> {
+        "InputSchema".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A JSON Schema that says `type: object`, or the path of a JSON file that holds one.",
+            "anyOf": [
+                { "type": "string" },
+                { "type": "object", "properties": { "type": { "const": "object" } }, "required": ["type"] },
+            ],
+        })
+    }
+}
+
+impl SkillFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> SkillOverride {
+        SkillOverride {
+            tool_name: tool_name(self.tool_name, reading),
+            description: self.description.value(),
+            input_schema: self
+                .input_schema
+                .take()
+                .and_then(|(place, schema)| schema.resolve(&place, reading)),
+            hidden: self.hidden.value().unwrap_or_default(),
+        }
+    }
+}
+
+impl InputSchema {
+    fn resolve(self, place: &Place, reading: &mut Reading<'_>) -> Option<Value> {
+        let schema = match self.0 {
+            Value::String(path) => match from_file(&path, reading) {
+                Ok(schema) => schema,
+                Err(problem) => return reading.refuse(place, problem),
+            },
+            inline => inline,
+        };
+        match compile(&schema) {
+            Ok(()) => Some(schema),
+            Err(problem) => reading.refuse(place, problem),
+        }
+    }
+}
+
+fn from_file(written: &str, reading: &Reading<'_>) -> Result<Value, String> {
+    let reference = written.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
+    let path = reading.path(reference.unwrap_or(written));
+    let text = reading.file(&path, SCHEMA_FILE)?;
+    serde_json::from_str(&text).map_err(|error| format!("{} is not JSON: {error}", path.display()))
+}
+
+/// Whether this is a schema for arguments: an object, with references and patterns that cost the gateway little.
+fn compile(schema: &Value) -> Result<(), String> {
+    let object =
+        schema.as_object().ok_or("is not a JSON Schema (write an object that says `type: object`)")?;
+    if object.get("type").and_then(Value::as_str) != Some("object") {
+        return Err("a tool's arguments are an object (write `type: object` in the schema)".to_owned());
+    }
+    // This engine runs in linear time; the default one can be made to run for ever.
+    let patterns = jsonschema::PatternOptions::regex().size_limit(PATTERN);
+    match jsonschema::options().with_pattern_options(patterns).build(schema) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let inside = error.instance_path().to_string();
+            let inside = if inside.is_empty() { String::new() } else { format!(" at {inside}") };
+            Err(format!("is not a valid JSON Schema{inside}: {error}"))
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The configuration: the file as written → every problem at once → the settings as used.
+//!
+//! ```text
+//! text ─ tree (YAML with lines) ─ reader ─ file/* (as written) ─ resolve ─ Settings
+//!                    └──────────────┴── Vec<Problem> ──┘
+//! ```
+//!
+//! One YAML file (JSON is YAML), strict. What the file says wins; where it is silent the defaults of [`Settings`] rule.
+//! The environment fills in only what the file refers to (`${env:NAME}`); no variable stands in for an absent key yet,
+//! and one that ever does must lose against the file. Paths are relative to the folder of the file.
+//! Not here: applying the settings.
+
+mod file;
+mod pem;
+mod place;
+mod problem;
+mod reader;
+mod reading;
+mod reference;
+mod secret;
+mod settings;
+mod suggest;
+mod tree;
+mod units;
+mod unreadable;
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::path::Path;
+
+use schemars::generate::SchemaSettings;
+use serde::Deserialize;
+
+use self::file::ConfigFile;
+use self::reader::Reader;
+use self::reading::Reading;
+pub use problem::{Problem, Problems};
+pub use secret::Secret;
+pub use settings::{
+    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Faces, Followers, Limits, Listener,
+    ListenerTls, Log, LogFormat, Mcp, Pem, Protocol, Sessions, Settings, Shutdown, SkillOverride, ToolsPer,
+};
+
+/// The most that a configuration file may hold, in bytes.
+const FILE: usize = 1 << 20;
+
+/// Reads a configuration file and everything that it names.
+///
+/// # Errors
+///
+/// Every problem that it has, each with line and path.
+pub fn load(path: &Path) -> Result<Settings, Problems> {
+    load_with(path, &|name| std::env::var_os(name))
+}
+
+/// Like [`load`], with an environment of the caller's choice.
+///
+/// # Errors
+///
+/// Every problem that it has, each with line and path.
+pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Settings, Problems> {
+    let text = text(path)?;
+    let mut problems = Vec::new();
+    let root = match tree::parse(&text, &mut problems) {
+        Ok(root) => root,
+        Err(problem) => {
+            problems.push(problem);
+            return Err(Problems::new(path, problems));
+        }
+    };
+    let found = RefCell::new(problems);
+    let file = ConfigFile::deserialize(Reader::new(&root, &found));
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut reading = Reading::new(folder, environment, found.into_inner());
+    let settings = file.ok().map(|file| file.resolve(&mut reading));
+    let problems = reading.into_problems();
+    match settings {
+        Some(settings) if problems.is_empty() => Ok(settings),
+        _ => Err(Problems::new(path, problems)),
+    }
+}
+
+/// The JSON Schema (2020-12) of the configuration file, pretty, with a newline at its end.
+pub fn schema() -> String {
+    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
+    format!("{:#}\n", schema.as_value())
+}
+
+fn text(path: &Path) -> Result<String, Problems> {
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    if extension.is_some_and(|extension| !matches!(extension.as_str(), "yaml" | "yml" | "json")) {
+        return Err(Problems::whole(path, "is not a .yaml, .yml or .json file"));
+    }
+    let bytes = reading::read(path, FILE)
+        .map_err(|error| Problems::whole(path, format!("cannot read it: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());
+        let line = 1 + good.filter(|byte| **byte == b'\n').count() as u64;
+        let problem = Problem { line: Some(line), at: String::new(), problem: "is not UTF-8".to_owned() };
+        Problems::new(path, vec![problem])
+    })?;
+    if text.trim().is_empty() {
+        return Err(Problems::whole(path, "is empty (it needs at least `listeners` and `agents`)"));
+    }
+    Ok(text)
+}

@@ -1,0 +1,121 @@
+//! PEM texts in the configuration: found, read and checked.
+//!
+//! Not here: TLS itself.
+
+use std::borrow::Cow;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use super::Pem;
+use super::place::{Place, Written};
+use super::reading::Reading;
+use super::reference::Template;
+
+/// The most that a PEM file may hold; the bundle of all public roots has 0.25 MiB.
+const PEM_FILE: usize = 1 << 20;
+
+/// A PEM text, or the path of a file that holds one.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct PemFile(Template);
+
+impl JsonSchema for PemFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Pem".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "The path of a PEM file, or the PEM text itself (it begins with `-----BEGIN`). References \
+                are accepted.",
+            "type": "string",
+        })
+    }
+}
+
+/// What a PEM text must hold.
+#[derive(Clone, Copy)]
+pub(super) enum Holds {
+    Certificates,
+    Key,
+}
+
+/// A certificate and its key, which go together.
+pub(super) fn pair(
+    certificate: Option<(Place, Pem)>,
+    key: Option<(Place, Pem)>,
+    reading: &mut Reading<'_>,
+) -> Option<(Pem, Pem)> {
+    let ((place, certificate), (_, key)) = certificate.zip(key)?;
+    match belongs(&certificate, &key) {
+        Ok(()) => Some((certificate, key)),
+        Err(problem) => reading.refuse(&place, problem),
+    }
+}
+
+fn belongs(certificate: &Pem, key: &Pem) -> Result<(), String> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate.expose().as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("is not a certificate in PEM: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
+        .map_err(|_| "its key is not a private key in PEM".to_owned())?;
+    let provider = rustls::crypto::ring::default_provider();
+    match rustls::sign::CertifiedKey::from_der(chain, key, &provider) {
+        Ok(_) => Ok(()),
+        Err(rustls::Error::InconsistentKeys(_)) => Err("does not belong to the key beside it".to_owned()),
+        Err(rustls::Error::InvalidCertificate(error)) => Err(format!("is not a certificate in PEM: {error}")),
+        Err(error) => Err(format!("cannot be used with the key beside it: {error}")),
+    }
+}
+
+/// Reads a PEM text and checks what it holds. Absent and wrong ones give nothing.
+pub(super) fn resolve(
+    written: Written<PemFile>,
+    holds: Holds,
+    reading: &mut Reading<'_>,
+) -> Option<(Place, Pem)> {
+    let (place, PemFile(template)) = written.take()?;
+    let text = template.resolve(reading, &place)?;
+    let text = text.expose();
+    let pem = if text.trim_start().starts_with("-----BEGIN") {
+        Pem::inline(text)
+    } else if text.len() > 4096 || text.contains(['\n', '\0']) {
+        return reading.refuse(&place, "is neither a path nor PEM (PEM begins with -----BEGIN)");
+    } else {
+        let path = reading.path(text);
+        match reading.file(&path, PEM_FILE) {
+            Ok(text) => Pem::from_file(path, text),
+            Err(problem) => return reading.refuse(&place, problem),
+        }
+    };
+    match check(&pem, holds) {
+        Ok(()) => Some((place, pem)),
+        Err(problem) => reading.refuse(&place, problem),
+    }
+}
+
+fn check(pem: &Pem, holds: Holds) -> Result<(), String> {
+    let bytes = pem.expose().as_bytes();
+    match holds {
+        Holds::Key => match PrivateKeyDer::from_pem_slice(bytes) {
+            Ok(_) => Ok(()),
+            // The reader's own message may quote lines of the key.
+            Err(_) => {
+                Err("holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, without a passphrase)".to_owned())
+            }
+        },
+        Holds::Certificates => {
+            let mut found = 0_usize;
+            for certificate in CertificateDer::pem_slice_iter(bytes) {
+                let certificate = certificate.map_err(|_| "is not PEM".to_owned())?;
+                rustls::server::ParsedCertificate::try_from(&certificate)
+                    .map_err(|error| format!("holds a certificate that cannot be read: {error}"))?;
+                found += 1;
+            }
+            if found == 0 { Err("holds no certificate in PEM".to_owned()) } else { Ok(()) }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What is wrong with a configuration: every problem with its line and path.
+//!
+//! Not here: finding problems. A problem never quotes a value that could be a secret.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One thing that is wrong with a configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The line in the file, counted from 1; `None` when the problem is about the file as a whole.
+    pub line: Option<u64>,
+    /// The path of the key, for example `agents.weather.card`; empty when the problem is about the file as a whole.
+    pub at: String,
+    /// What is wrong, and in brackets what to do about it.
+    pub problem: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.at.is_empty() {
+            write!(out, "{}: ", self.at)?;
+        }
+        out.write_str(&self.problem)
+    }
+}
+
+/// Everything that is wrong with a configuration file, in the order of its lines. Never empty.
+///
+/// Displays as one `FILE:LINE: path.to.key: problem (hint)` per line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems {
+    file: PathBuf,
+    list: Vec<Problem>,
+}
+
+impl Problems {
+    pub(super) fn new(file: &Path, mut list: Vec<Problem>) -> Self {
+        list.sort_by_key(|problem| problem.line);
+        list.dedup();
+        Self { file: file.to_path_buf(), list }
+    }
+
+    /// A problem with the file as a whole.
+    pub(super) fn whole(file: &Path, problem: impl Into<String>) -> Self {
+        Self::new(file, vec![Problem { line: None, at: String::new(), problem: problem.into() }])
+    }
+
+    /// The problems, in the order of their lines.
+    pub fn list(&self) -> &[Problem] {
+        &self.list
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.list.iter().enumerate() {
+            if index > 0 {
+                out.write_str("\n")?;
+            }
+            write!(out, "{}:", self.file.display())?;
+            if let Some(line) = problem.line {
+                write!(out, "{line}:")?;
+            }
+            write!(out, " {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

@@ -1,0 +1,140 @@
+//! The settings of one agent.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderName;
+
+use super::Pem;
+use crate::config::Secret;
+
+/// One A2A agent behind the gateway.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    /// Its name: a lower-case letter or digit, then up to 31 lower-case letters, digits, `-` and `_`.
+    pub name: String,
+    /// Where its card is.
+    pub card: CardSource,
+    /// Headers for every request to this agent.
+    pub headers: Vec<(HeaderName, Secret)>,
+    /// How the gateway trusts this agent, and what it shows it.
+    pub tls: AgentTls,
+    /// What becomes a tool.
+    pub tools: ToolsPer,
+    /// The tool's name with [`ToolsPer::Agent`]; `None`: made from the agent's name.
+    pub tool_name: Option<String>,
+    /// Stands in for the description in the card.
+    pub description: Option<String>,
+    /// What is different for a skill, by its id in the card.
+    pub skills: BTreeMap<String, SkillOverride>,
+    /// The A2A version to speak. Default: what the card says.
+    pub protocol: Protocol,
+    /// Media types to ask for. `None`: what the card says.
+    pub output_modes: Option<Vec<String>>,
+    /// URIs of A2A extensions to ask for.
+    pub extensions: Vec<String>,
+    /// Hosts (`name` or `name:port`) besides the card's own that get this agent's credentials. Default: none.
+    pub allow_hosts: Vec<String>,
+    /// How long the gateway waits for this agent.
+    pub timeouts: AgentTimeouts,
+    /// Whether to use the streaming method where the card offers it. Default: yes.
+    pub streaming: bool,
+}
+
+impl Agent {
+    /// An agent with every default, whose card is at a URL.
+    pub fn new(name: impl Into<String>, card_url: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            card: CardSource::Url(card_url.into()),
+            headers: Vec::new(),
+            tls: AgentTls::default(),
+            tools: ToolsPer::default(),
+            tool_name: None,
+            description: None,
+            skills: BTreeMap::new(),
+            protocol: Protocol::default(),
+            output_modes: None,
+            extensions: Vec::new(),
+            allow_hosts: Vec::new(),
+            timeouts: AgentTimeouts::default(),
+            streaming: true,
+        }
+    }
+}
+
+/// Where an agent's card is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CardSource {
+    /// An `http` or `https` URL.
+    Url(String),
+    /// A file.
+    File(PathBuf),
+}
+
+/// How the gateway trusts an agent, and what it shows it.
+#[derive(Debug, Clone, Default)]
+pub struct AgentTls {
+    /// The only roots to trust; `None`: the system's.
+    pub ca: Option<Pem>,
+    /// The gateway's client certificate, followed by those that lead to its root. Set together with `key`.
+    pub certificate: Option<Pem>,
+    /// The private key of `certificate`.
+    pub key: Option<Pem>,
+}
+
+/// What becomes a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolsPer {
+    /// Each skill on the card.
+    #[default]
+    Skill,
+    /// The agent as a whole.
+    Agent,
+}
+
+/// The A2A version that an agent speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// What its card says.
+    #[default]
+    Auto,
+    /// A2A 0.3 (and 0.2).
+    V0_3,
+    /// A2A 1.0.
+    V1,
+}
+
+/// What is different for one skill.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SkillOverride {
+    /// The whole name of its tool: letters, digits, `-` and `_`, at most 64.
+    pub tool_name: Option<String>,
+    /// Stands in for the description in the card.
+    pub description: Option<String>,
+    /// The JSON Schema of its tool's arguments: an object that says `"type": "object"`, compiled once already.
+    pub input_schema: Option<serde_json::Value>,
+    /// Whether no tool is made of it.
+    pub hidden: bool,
+}
+
+/// How long the gateway waits for an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgentTimeouts {
+    /// For a connection, TLS included. Default: 5 s.
+    pub connect: Duration,
+    /// For the first byte of a response. Default: 120 s.
+    pub first_byte: Duration,
+    /// For the next byte of a response. Default: 120 s.
+    pub idle: Duration,
+    /// For one exchange as a whole. Default: 1 h.
+    pub total: Duration,
+}
+
+impl Default for AgentTimeouts {
+    fn default() -> Self {
+        let [connect, first_byte, idle, total] = [5, 120, 120, 3600].map(Duration::from_secs);
+        Self { connect, first_byte, idle, total }
+    }
+}

@@ -1,0 +1,252 @@
+//! The settings as used: plain values with their defaults.
+//!
+//! Made by [`load`](super::load), or in code by whoever embeds the gateway. Not here: how they are written
+//! (`config/file`), and whether they make sense: what comes from `load` does.
+
+mod agent;
+mod listener;
+mod pem;
+
+use std::time::Duration;
+
+pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, ToolsPer};
+pub use listener::{Admin, Faces, Listener, ListenerTls};
+pub use pem::Pem;
+
+use super::Secret;
+
+/// Everything that one gateway runs with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The URL under which clients reach the gateway, without a slash at the end.
+    pub public_url: Option<String>,
+    /// Where the gateway listens for clients.
+    pub listeners: Vec<Listener>,
+    /// The operator's own listener; `None`: there is none.
+    pub admin: Option<Admin>,
+    /// The keys that seal handles: the first seals, all of them open. Empty: a random key per start.
+    pub seal_keys: Vec<Secret>,
+    /// The agents, sorted by name; no name is there twice.
+    pub agents: Vec<Agent>,
+    /// How the gateway speaks MCP.
+    pub mcp: Mcp,
+    /// How long calls may take.
+    pub calls: Calls,
+    /// How agent cards are kept fresh.
+    pub cards: Cards,
+    /// MCP sessions.
+    pub sessions: Sessions,
+    /// Limits for what peers send.
+    pub limits: Limits,
+    /// Work that goes on after its client has left.
+    pub followers: Followers,
+    /// Worker threads per service; 0: one per core.
+    pub threads: usize,
+    /// The log.
+    pub log: Log,
+    /// How the gateway ends.
+    pub shutdown: Shutdown,
+}
+
+impl Settings {
+    /// Settings with every default: no listener, no admin listener, a random seal key.
+    pub fn new(mut agents: Vec<Agent>) -> Self {
+        agents.sort_by(|one, other| one.name.cmp(&other.name));
+        Self {
+            public_url: None,
+            listeners: Vec::new(),
+            admin: None,
+            seal_keys: Vec::new(),
+            agents,
+            mcp: Mcp::default(),
+            calls: Calls::default(),
+            cards: Cards::default(),
+            sessions: Sessions::default(),
+            limits: Limits::default(),
+            followers: Followers::default(),
+            threads: 0,
+            log: Log::default(),
+            shutdown: Shutdown::default(),
+        }
+    }
+}
+
+/// How the gateway speaks MCP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mcp {
+    /// Values of `Origin` that are let in besides the gateway's own; `*` is any. Default: none.
+    pub allowed_origins: Vec<String>,
+    /// Hosts (`name` or `name:port`) in `Host` that are let in besides the gateway's own; `*` is any. Default: none.
+    pub allowed_hosts: Vec<String>,
+    /// Items on one page of a list. Default: 100.
+    pub page_size: usize,
+    /// How long clients may keep a list, told to them. Default: 60 s.
+    pub list_ttl: Duration,
+    /// What the gateway tells the client's model about itself. Default: its own text.
+    pub instructions: Option<String>,
+    /// The gateway's name in `serverInfo`. Default: `mcp-a2a-gateway`.
+    pub server_name: String,
+}
+
+impl Default for Mcp {
+    fn default() -> Self {
+        Self {
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            page_size: 100,
+            list_ttl: Duration::from_secs(60),
+            instructions: None,
+            server_name: "mcp-a2a-gateway".to_owned(),
+        }
+    }
+}
+
+/// How long calls may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Calls {
+    /// How long a client waits at most before it gets a handle instead of the result. Default: 45 s.
+    pub budget: Duration,
+    /// When a response that has nothing to say yet becomes an event stream. Default: 10 s.
+    pub stream_after: Duration,
+    /// The longest silence on an event stream. Default: 15 s.
+    pub keep_alive: Duration,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        let [budget, stream_after, keep_alive] = [45, 10, 15].map(Duration::from_secs);
+        Self { budget, stream_after, keep_alive }
+    }
+}
+
+/// How agent cards are kept fresh.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cards {
+    /// The shortest time between two fetches of a good card. Default: 30 s.
+    pub min_refresh: Duration,
+    /// The longest time between two fetches of a good card. Default: 1 h.
+    pub max_refresh: Duration,
+    /// The wait after the first failure; it doubles up to `min_refresh`. Default: 1 s.
+    pub retry: Duration,
+}
+
+impl Default for Cards {
+    fn default() -> Self {
+        let [min_refresh, max_refresh, retry] = [30, 3600, 1].map(Duration::from_secs);
+        Self { min_refresh, max_refresh, retry }
+    }
+}
+
+/// MCP sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sessions {
+    /// How long a session id is good. Default: 30 days.
+    pub ttl: Duration,
+    /// How many sessions the gateway remembers more about than their id holds. Default: 10000.
+    pub remembered: usize,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { ttl: Duration::from_secs(30 * 86_400), remembered: 10_000 }
+    }
+}
+
+/// Limits for what peers send. Sizes are in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// A request's body. Default: 4 MiB.
+    pub body: usize,
+    /// Nesting of JSON. Default: 64.
+    pub depth: usize,
+    /// An agent's response that is not a stream. Default: 16 MiB.
+    pub response: usize,
+    /// One event of an agent's stream. Default: 4 MiB.
+    pub event: usize,
+    /// What one task's artifacts may hold. Default: 16 MiB.
+    pub artifacts: usize,
+    /// Messages in a JSON-RPC batch. Default: 32.
+    pub batch: usize,
+    /// How long a client may take to send its request's headers. Default: 10 s.
+    pub header_read: Duration,
+    /// How long a client may take to send its request's body. Default: 30 s.
+    pub body_read: Duration,
+    /// How long a client may leave a response unread. Default: 30 s.
+    pub write_stall: Duration,
+    /// How long an idle client connection is kept. Default: 75 s.
+    pub keep_alive: Duration,
+    /// Open GET and listen streams. Default: 1024.
+    pub streams: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 4 << 20,
+            depth: 64,
+            response: 16 << 20,
+            event: 4 << 20,
+            artifacts: 16 << 20,
+            batch: 32,
+            header_read: Duration::from_secs(10),
+            body_read: Duration::from_secs(30),
+            write_stall: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(75),
+            streams: 1024,
+        }
+    }
+}
+
+/// Work that goes on after its client has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Followers {
+    /// Exchanges with agents in the background. Default: 1000.
+    pub max: usize,
+    /// How long the result of a background call is kept. Default: 10 min.
+    pub keep: Duration,
+}
+
+impl Default for Followers {
+    fn default() -> Self {
+        Self { max: 1000, keep: Duration::from_secs(600) }
+    }
+}
+
+/// The log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// How a line looks. Default: text.
+    pub format: LogFormat,
+    /// What is logged: a level, or `tracing` directives. Default: `info`.
+    pub level: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".to_owned() }
+    }
+}
+
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// How the gateway ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shutdown {
+    /// How long it still takes new requests after the signal. Default: 5 s.
+    pub grace: Duration,
+    /// How long it then waits for those under way. Default: 30 s.
+    pub drain: Duration,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self { grace: Duration::from_secs(5), drain: Duration::from_secs(30) }
+    }
+}

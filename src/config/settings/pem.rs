@@ -1,0 +1,34 @@
+//! A PEM text and where it came from.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::Secret;
+
+/// Certificates or a private key in PEM. Kept like a secret, as it may be one.
+#[derive(Debug, Clone)]
+pub struct Pem {
+    path: Option<PathBuf>,
+    text: Secret,
+}
+
+impl Pem {
+    /// A PEM text that is in no file.
+    pub fn inline(text: impl Into<String>) -> Self {
+        Self { path: None, text: Secret::new(text) }
+    }
+
+    /// The text of a file; the path is kept so that the file can be read again when it changes.
+    pub fn from_file(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
+        Self { path: Some(path.into()), text: Secret::new(text) }
+    }
+
+    /// The file, if it came from one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The PEM text as it was read.
+    pub fn expose(&self) -> &str {
+        self.text.expose()
+    }
+}

@@ -1,0 +1,219 @@
+//! The YAML text as a tree in which every node knows its line.
+//!
+//! Reads YAML 1.2 (so also JSON) under a budget: `yes`, `no`, `on` and `off` are texts, `true` and `false` are not;
+//! alias bombs and deep nesting are refused. Not here: what the keys mean.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Options, Spanned};
+
+use super::problem::Problem;
+
+/// The deepest nesting that a file may have.
+const DEPTH: usize = 48;
+/// How many nodes, replayed aliases included, a file may have.
+const NODES: usize = 100_000;
+
+/// One value and the line on which it begins. Without `Debug`: it may be a secret.
+#[derive(Clone)]
+pub(super) struct Node {
+    pub(super) line: u64,
+    pub(super) value: Value,
+}
+
+/// A value as YAML sees it.
+#[derive(Clone)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Whole(u64),
+    Negative(i64),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the file. A key may be there twice: the tree is how we find that out.
+    Section(Vec<(Key, Node)>),
+}
+
+/// A key of a section and its line.
+#[derive(Clone)]
+pub(super) struct Key {
+    pub(super) line: u64,
+    pub(super) name: String,
+}
+
+impl Value {
+    /// What this is, in the words of a person.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "nothing",
+            Self::Bool(_) => "true or false",
+            Self::Whole(_) | Self::Negative(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "a text",
+            Self::List(_) => "a list",
+            Self::Section(_) => "a section",
+        }
+    }
+}
+
+/// Parses a file. Keys that are written twice become problems, and the last one counts.
+///
+/// # Errors
+///
+/// The one problem that keeps the text from being YAML; after it nothing more can be said about the file.
+pub(super) fn parse(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
+    let mut root: Node = serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins))
+        .map_err(|error| not_yaml(&error))?;
+    let before = problems.len();
+    drop_doubles(&mut root, "", problems);
+    if problems.len() == before {
+        // Keys that look like numbers are merged by the parser before the tree sees them, so it must judge them.
+        serde_saphyr::from_str_with_options::<Node>(text, options(DuplicateKeyPolicy::Error))
+            .map_err(|error| not_yaml(&error))?;
+    }
+    Ok(root)
+}
+
+fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH,
+            flow_nesting_limit: DEPTH,
+            max_documents: 1,
+            max_nodes: NODES,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: NODES,
+            max_replay_stack_depth: 16,
+        },
+        duplicate_keys: duplicate_keys,
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+fn not_yaml(error: &Error) -> Problem {
+    let line = error.location().map(|location| location.line()).filter(|line| *line > 0);
+    let reason = match error.without_snippet() {
+        Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
+            "a second document begins (after ---)".into()
+        }
+        Error::Budget { .. } => "too many or too deeply nested values".into(),
+        Error::NonFiniteFloat { .. } => "a number that is none (put it in quotes)".into(),
+        other => DefaultMessageFormatter.format_message(other),
+    };
+    Problem { line, at: String::new(), problem: format!("cannot be read as YAML: {reason}") }
+}
+
+/// Removes all but the last entry of each key, and reports the others.
+fn drop_doubles(node: &mut Node, at: &str, problems: &mut Vec<Problem>) {
+    match &mut node.value {
+        Value::List(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                drop_doubles(item, &format!("{at}[{index}]"), problems);
+            }
+        }
+        Value::Section(entries) => {
+            let mut kept: Vec<(Key, Node)> = Vec::with_capacity(entries.len());
+            let mut places = std::collections::HashMap::with_capacity(entries.len());
+            for (key, mut value) in entries.drain(..) {
+                let below = join(at, &key.name);
+                if let Some(first) = places.insert(key.name.clone(), key.line) {
+                    let problem = format!("is written twice (first on line {first})");
+                    problems.push(Problem { line: Some(key.line), at: below.clone(), problem });
+                    kept.retain(|(other, _)| other.name != key.name);
+                }
+                drop_doubles(&mut value, &below, problems);
+                kept.push((key, value));
+            }
+            *entries = kept;
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Whole(_)
+        | Value::Negative(_)
+        | Value::Float(_)
+        | Value::Text(_) => {}
+    }
+}
+
+/// The path of a key below another.
+pub(super) fn join(at: &str, key: &str) -> String {
+    // Control characters in a key would forge lines of the report.
+    let key: String = key.chars().map(|each| if each.is_control() { '\u{fffd}' } else { each }).collect();
+    if at.is_empty() { key } else { format!("{at}.{key}") }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        Ok(Self { line: spanned.referenced.line(), value: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Build)
+    }
+}
+
+struct Build;
+
+impl<'de> Visitor<'de> for Build {
+    type Value = Value;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        Value::deserialize(deserializer)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Whole(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(u64::try_from(value).map_or(Value::Negative(value), Value::Whole))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, value)) = access.next_entry::<Spanned<String>, Node>()? {
+            entries.push((Key { line: key.referenced.line(), name: key.value }, value));
+        }
+        Ok(Value::Section(entries))
+    }
+}

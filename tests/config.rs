@@ -1,0 +1,20 @@
+//! The configuration as an operator meets it: files in, settings or the whole list of problems out.
+
+#[cfg(test)]
+#[path = "config/defaults.rs"]
+mod defaults;
+#[cfg(test)]
+#[path = "config/desk.rs"]
+mod desk;
+#[cfg(test)]
+#[path = "config/problems.rs"]
+mod problems;
+#[cfg(test)]
+#[path = "config/secrets.rs"]
+mod secrets;
+#[cfg(test)]
+#[path = "config/settings.rs"]
+mod settings;
+#[cfg(test)]
+#[path = "config/yaml.rs"]
+mod yaml;

@@ -1,0 +1,99 @@
+//! What rules where the file is silent, and that the manual says the same.
+
+use std::time::Duration;
+
+use mcp_a2a_gateway::config::{
+    Agent, Calls, Cards, Faces, Followers, Limits, Log, Mcp, Sessions, Settings, Shutdown, schema,
+};
+use serde_json::{Map, Value, json};
+
+use super::desk::{BASE, settings};
+
+#[test]
+fn the_smallest_file_has_every_default() {
+    let settings = settings(BASE);
+    assert_eq!(settings.public_url, None);
+    assert_eq!(settings.listeners.len(), 1);
+    assert_eq!(settings.listeners[0].address.to_string(), "127.0.0.1:8080");
+    assert_eq!(settings.listeners[0].faces, Faces { mcp: true, health: true });
+    assert!(settings.listeners[0].tls.is_none() && settings.admin.is_none() && settings.seal_keys.is_empty());
+    let expected = Settings {
+        listeners: settings.listeners.clone(),
+        ..Settings::new(vec![Agent::new("a", "http://a/")])
+    };
+    assert_eq!(format!("{settings:?}"), format!("{expected:?}"));
+}
+
+#[test]
+fn the_defaults_are_these() {
+    let seconds = Duration::from_secs;
+    let calls = Calls { budget: seconds(45), stream_after: seconds(10), keep_alive: seconds(15) };
+    assert_eq!(Calls::default(), calls);
+    let cards = Cards { min_refresh: seconds(30), max_refresh: seconds(3600), retry: seconds(1) };
+    assert_eq!(Cards::default(), cards);
+    assert_eq!(Sessions::default(), Sessions { ttl: seconds(30 * 86_400), remembered: 10_000 });
+    assert_eq!(Followers::default(), Followers { max: 1000, keep: seconds(600) });
+    assert_eq!(Shutdown::default(), Shutdown { grace: seconds(5), drain: seconds(30) });
+    assert_eq!((Mcp::default().page_size, Mcp::default().list_ttl), (100, seconds(60)));
+    assert_eq!(Log::default().level, "info");
+    let limits = Limits::default();
+    assert_eq!(
+        [limits.body, limits.response, limits.event, limits.artifacts],
+        [4, 16, 4, 16].map(|mib| mib << 20)
+    );
+    assert_eq!([limits.depth, limits.batch, limits.streams], [64, 32, 1024]);
+    let waits = [limits.header_read, limits.body_read, limits.write_stall, limits.keep_alive];
+    assert_eq!(waits, [10, 30, 30, 75].map(seconds));
+    let timeouts = Agent::new("a", "http://a/").timeouts;
+    let waits = [timeouts.connect, timeouts.first_byte, timeouts.idle, timeouts.total];
+    assert_eq!(waits, [5, 120, 120, 3600].map(seconds));
+}
+
+#[test]
+fn an_admin_section_without_an_address_is_on_loopback() {
+    for text in ["admin:\n", "admin: {}\n", "admin: { address: '127.0.0.1:9090' }\n"] {
+        let settings = settings(&format!("{BASE}{text}"));
+        assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090", "{text}");
+    }
+}
+
+#[test]
+fn empty_sections_are_sections_with_defaults() {
+    let text = format!("{BASE}mcp:\ncalls:\ncards: {{}}\nlimits:\nlog:\n");
+    assert_eq!(format!("{:?}", settings(&text)), format!("{:?}", settings(BASE)));
+}
+
+#[test]
+fn every_default_in_the_manual_is_the_real_one() {
+    let schema: Value = serde_json::from_str(&schema()).unwrap();
+    let mut written = defaults(&schema, &schema);
+    let sections = schema["properties"].as_object().unwrap();
+    for (key, section) in sections {
+        let below = defaults(&schema, resolve(&schema, section));
+        if !below.is_empty() && key != "admin" {
+            written.insert(key.clone(), Value::Object(below));
+        }
+    }
+    let agent = &schema["$defs"]["Agent"];
+    let mut one = defaults(&schema, agent);
+    one.insert("card".into(), json!("http://a/"));
+    one.insert("timeouts".into(), Value::Object(defaults(&schema, &schema["$defs"]["AgentTimeouts"])));
+    written.insert("agents".into(), json!({ "a": one }));
+    let mut listener = defaults(&schema, &schema["$defs"]["Listener"]);
+    listener.insert("address".into(), json!("127.0.0.1:8080"));
+    written.insert("listeners".into(), json!([listener]));
+    assert!(written.len() >= 10, "{written:?}");
+    let text = serde_json::to_string_pretty(&written).unwrap();
+    assert_eq!(format!("{:?}", settings(&text)), format!("{:?}", settings(BASE)));
+}
+
+fn resolve<'a>(schema: &'a Value, at: &'a Value) -> &'a Value {
+    let name = at["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/$defs/"));
+    name.map_or(at, |name| &schema["$defs"][name])
+}
+
+/// The keys of a section with the defaults that its documentation names.
+fn defaults(schema: &Value, section: &Value) -> Map<String, Value> {
+    let keys = resolve(schema, section)["properties"].as_object().cloned().unwrap_or_default();
+    keys.into_iter().filter_map(|(key, value)| Some((key, value.get("default")?.clone()))).collect()
+}

@@ -1,0 +1,191 @@
+//! The examples, key by key, and the JSON Schema.
+
+use std::path::{Path, PathBuf};
+
+use mcp_a2a_gateway::config::{CardSource, Faces, Protocol, Secret, Settings, ToolsPer, load_with, schema};
+
+use super::secrets::identity;
+
+/// Loads an example of the repository. Every variable that it may name is a PEM or a key of 32 characters.
+fn example(path: &Path) -> Settings {
+    let (certificate, key) = identity();
+    let environment = |name: &str| {
+        let value = match name {
+            _ if name.ends_with("CERTIFICATE") || name.ends_with("CA") => certificate.clone(),
+            _ if name.ends_with("TLS_KEY") => key.clone(),
+            _ => format!("{name:-<32}"),
+        };
+        Some(value.into())
+    };
+    load_with(path, &environment).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every YAML file below a folder that may not exist.
+fn examples(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let files = paths.flat_map(|path| if path.is_dir() { examples(&path) } else { vec![path] });
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")).collect()
+}
+
+#[test]
+fn every_example_is_right_and_fits_the_schema() {
+    let schema = serde_json::from_str(&schema()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let found = ["config", "examples"].map(|folder| examples(&repository().join(folder))).concat();
+    assert!(found.len() >= 2, "{found:?}");
+    for path in found {
+        example(&path);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let value: serde_json::Value = serde_saphyr::from_str_with_options(&text, options).unwrap();
+        let errors: Vec<_> = schema.iter_errors(&value).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{}: {errors:?}", path.display());
+    }
+}
+
+#[test]
+fn the_full_example_names_every_key() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+    let text = std::fs::read_to_string(repository().join("config/full.yaml")).unwrap();
+    let mut sections = vec![&schema];
+    sections.extend(schema["$defs"].as_object().unwrap().values());
+    let keys =
+        sections.iter().filter_map(|section| section["properties"].as_object()).flat_map(|keys| keys.keys());
+    for key in keys {
+        assert!(text.contains(&format!("{key}:")), "{key}");
+    }
+}
+
+#[test]
+fn the_full_example_says_this() {
+    let settings = example(&repository().join("config/full.yaml"));
+    assert_eq!(settings.public_url.as_deref(), Some("https://gateway.example.com"));
+    let [tls, plain] = settings.listeners.as_slice() else { panic!("{settings:?}") };
+    assert_eq!(tls.address.to_string(), "0.0.0.0:8443");
+    assert!(tls.tls.as_ref().unwrap().certificate.expose().starts_with("-----BEGIN CERTIFICATE"));
+    assert!(tls.tls.as_ref().unwrap().key.expose().starts_with("-----BEGIN PRIVATE KEY"));
+    assert_eq!(
+        (tls.faces, plain.faces),
+        (Faces { mcp: true, health: true }, Faces { mcp: false, health: true })
+    );
+    assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");
+    let keys: Vec<_> = settings.seal_keys.iter().map(Secret::expose).collect();
+    assert_eq!(keys, ["GATEWAY_SEAL_KEY----------------", "GATEWAY_OLD_SEAL_KEY------------"]);
+    assert_eq!(settings.mcp.allowed_origins, ["https://app.example.com"]);
+    assert_eq!(settings.mcp.allowed_hosts, ["gateway.internal:8443"]);
+    assert_eq!(settings.mcp.instructions.as_deref(), Some("Ask weather for forecasts."));
+}
+
+#[test]
+fn the_agents_of_the_full_example_are_these() {
+    let settings = example(&repository().join("config/full.yaml"));
+    let [helpdesk, weather] = settings.agents.as_slice() else { panic!("{settings:?}") };
+    assert_eq!(
+        (helpdesk.name.as_str(), helpdesk.tools, helpdesk.protocol),
+        ("helpdesk", ToolsPer::Agent, Protocol::V0_3)
+    );
+    assert_eq!(helpdesk.tool_name.as_deref(), Some("ask_helpdesk"));
+    let card = "https://weather.internal/.well-known/agent-card.json";
+    assert_eq!((weather.name.as_str(), &weather.card), ("weather", &CardSource::Url(card.into())));
+    let (name, value) = &weather.headers[0];
+    assert_eq!((name.as_str(), value.expose()), ("authorization", "Bearer WEATHER_TOKEN-------------------"));
+    assert!(weather.tls.ca.is_some() && weather.tls.certificate.is_some() && weather.tls.key.is_some());
+    assert_eq!((weather.tools, weather.protocol, weather.streaming), (ToolsPer::Skill, Protocol::Auto, true));
+}
+
+#[test]
+fn the_tools_of_the_full_example_are_these() {
+    let settings = example(&repository().join("config/full.yaml"));
+    let weather = &settings.agents[1];
+    assert_eq!(weather.description.as_deref(), Some("Knows the weather of every city."));
+    let forecast = &weather.skills["forecast"];
+    assert_eq!(forecast.tool_name.as_deref(), Some("get_forecast"));
+    assert_eq!(forecast.description.as_deref(), Some("The forecast for a city."));
+    assert_eq!(forecast.input_schema.as_ref().unwrap()["properties"]["days"]["maximum"], 14);
+    assert!(!forecast.hidden && weather.skills["debug"].hidden);
+    assert_eq!(weather.output_modes.as_deref().unwrap(), ["text/plain", "application/json"]);
+    assert_eq!(weather.extensions, ["https://example.com/ext/units/v1"]);
+    assert_eq!(weather.allow_hosts, ["weather-eu.internal", "weather-us.internal:8443"]);
+}
+
+#[test]
+fn every_key_reaches_its_setting() {
+    let text = "\
+listeners: [{ address: '[::1]:0', faces: [mcp] }, { address: '[::1]:0' }]
+agents:
+  a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0',
+    skills: { s: { input_schema: schema.json } } }
+mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'] }
+calls: { budget: 33s, stream_after: 32s, keep_alive: 31s }
+cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
+sessions: { ttl: 51m, remembered: 52 }
+limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71 }
+followers: { max: 81, keep: 82s }
+threads: 3
+log: { format: json, level: 'info,pingora=warn' }
+shutdown: { grace: 0s, drain: 91s }
+public_url: https://gateway.example.com/below/
+";
+    let desk =
+        super::desk::Desk::new().file("card.json", "{}").file("schema.json", r#"{ "type": "object" }"#);
+    let card = desk.path("card.json");
+    let settings = desk.settings(text);
+    let shown = format!("{settings:?}");
+    for part in [
+        r#"public_url: Some("https://gateway.example.com/below")"#,
+        "faces: Faces { mcp: true, health: false }",
+        "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false",
+        "protocol: V1",
+        r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine" }"#,
+        "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s }",
+        "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
+        "Sessions { ttl: 3060s, remembered: 52 }",
+        "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71 }",
+        "Followers { max: 81, keep: 82s }",
+        "threads: 3",
+        r#"Log { format: Json, level: "info,pingora=warn" }"#,
+        "Shutdown { grace: 0ns, drain: 91s }",
+    ] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+    assert_eq!(settings.agents[0].card, CardSource::File(card));
+    assert_eq!(settings.agents[0].skills["s"].input_schema, Some(serde_json::json!({ "type": "object" })));
+}
+
+#[test]
+fn the_schema_file_is_current() {
+    let path = repository().join("schemas/config.schema.json");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, schema()).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == schema(), "schemas/config.schema.json is old; run UPDATE=1 cargo test --test config");
+}
+
+#[test]
+fn the_schema_refuses_what_the_gateway_refuses() {
+    let schema = serde_json::from_str(&schema()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let good = serde_json::json!({ "listeners": [{ "address": "127.0.0.1:1" }], "agents": { "a": { "card": "http://a" } } });
+    assert!(schema.is_valid(&good));
+    for (pointer, value) in [
+        ("/zebra", serde_json::json!(1)),
+        ("/threads", serde_json::json!(-1)),
+        ("/calls", serde_json::json!({ "budget": 3 })),
+        ("/limits", serde_json::json!({ "body": "lots" })),
+        ("/agents", serde_json::json!({ "A": { "card": "http://a" } })),
+        ("/agents", serde_json::json!({ "a": {} })),
+        ("/agents", serde_json::json!({})),
+        ("/listeners", serde_json::json!([])),
+        ("/auth", serde_json::json!({})),
+    ] {
+        let mut bad = good.clone();
+        bad[pointer.trim_start_matches('/')] = value;
+        assert!(!schema.is_valid(&bad), "{bad}");
+    }
+}
