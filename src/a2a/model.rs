@@ -41,7 +41,30 @@ impl State {
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Canceled | Self::Rejected => true,
-            Self::Submitted | Self::Working | Self::InputRequired | Self::AuthRequired | Self::Unknown => false,
+            Self::Submitted | Self::Working | Self::InputRequired | Self::AuthRequired | Self::Unknown => {
+                false
+            }
+        }
+    }
+
+    /// Reads a state as any version writes it: in any case, with `_` or `-`, with or without `TASK_STATE_`.
+    pub fn from_wire(word: &str) -> Self {
+        const PREFIX: &str = "TASK_STATE_";
+        let word = match word.split_at_checked(PREFIX.len()) {
+            Some((prefix, rest)) if prefix.eq_ignore_ascii_case(PREFIX) => rest,
+            _ => word,
+        };
+        let is = |known: &str| word.eq_ignore_ascii_case(known);
+        match word {
+            _ if is("completed") => Self::Completed,
+            _ if is("working") => Self::Working,
+            _ if is("submitted") => Self::Submitted,
+            _ if is("input_required") || is("input-required") => Self::InputRequired,
+            _ if is("auth_required") || is("auth-required") => Self::AuthRequired,
+            _ if is("failed") => Self::Failed,
+            _ if is("canceled") || is("cancelled") => Self::Canceled,
+            _ if is("rejected") => Self::Rejected,
+            _ => Self::Unknown,
         }
     }
 
