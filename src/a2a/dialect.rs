@@ -177,3 +177,53 @@ fn extension_list(extensions: &[String]) -> Option<HeaderValue> {
     }
     HeaderValue::from_str(&named.join(", ")).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_about_a_task_name_it_and_its_tenant() {
+        use Dialect::{V0_3, V1};
+        let subscribe = |dialect: Dialect, tenant| dialect.subscribe("t\"1", tenant).unwrap_or_default();
+        for (body, expected) in [
+            (V0_3.get_task("t\"1", Some("acme")), r#""method":"tasks/get","params":{"id":"t\"1"}}"#),
+            (V0_3.cancel_task("t\"1", None), r#""method":"tasks/cancel","params":{"id":"t\"1"}}"#),
+            (
+                V1.get_task("t\"1", Some("acme")),
+                r#""method":"GetTask","params":{"id":"t\"1","tenant":"acme"}}"#,
+            ),
+            (V1.cancel_task("t\"1", Some("")), r#""method":"CancelTask","params":{"id":"t\"1"}}"#),
+            (subscribe(V1, None), r#""method":"SubscribeToTask","params":{"id":"t\"1"}}"#),
+        ] {
+            assert_eq!(String::from_utf8(body).unwrap(), format!(r#"{{"jsonrpc":"2.0","id":1,{expected}"#));
+        }
+        assert_eq!(V0_3.subscribe("t", None), None);
+    }
+
+    #[test]
+    fn text_that_is_no_extension_never_reaches_a_header() {
+        let bad = ["", "a b", "a,b", "a\r\nx: y", "é", "\"a\"", &"x".repeat(513)].map(str::to_owned);
+        assert_eq!(Dialect::V0_3.headers(&bad), []);
+        assert_eq!(Dialect::V1.headers(&bad), [(VERSION, HeaderValue::from_static("1.0"))]);
+        let many = vec!["urn:a".to_owned(); 100];
+        let headers = Dialect::V1.headers(&many);
+        assert_eq!(headers[1].1.to_str().unwrap().matches("urn:a").count(), MAX_EXTENSIONS);
+    }
+
+    #[test]
+    fn depth_is_refused_before_anything_is_read() {
+        let data = "[".repeat(100_000) + &"]".repeat(100_000);
+        let answer = format!(r#"{{"result":{{"message":{{"parts":[{{"data":{data}}}]}}}}}}"#);
+        for dialect in [Dialect::V0_3, Dialect::V1] {
+            let error = dialect.event(answer.as_bytes()).unwrap_err();
+            assert_eq!(error, AgentError::NotA2a("nested too deeply".to_owned()));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_refused() {
+        let error = Dialect::V1.event(b"{\"result\":{\"kind\":\"\xff\"}}").unwrap_err();
+        assert_eq!(error, AgentError::NotA2a("not UTF-8".to_owned()));
+    }
+}

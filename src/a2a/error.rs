@@ -103,3 +103,43 @@ impl AgentError {
         Self::NotA2a(clean_line(what, MAX_WHAT))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_unknown_method_or_version_proves_that_nothing_ran() {
+        for dialect in [Dialect::V0_3, Dialect::V1] {
+            for (code, proves) in [
+                (-32601, true),
+                (-32009, true),
+                (-32600, false),
+                (-32602, false),
+                (-32603, false),
+                (-32001, false),
+                (-32004, false),
+                (404, false),
+                (i64::MIN, false),
+            ] {
+                let error = AgentError::refused(code, "", dialect);
+                assert_eq!(error.proves_not_executed(), proves, "{code} {dialect:?}");
+            }
+        }
+        assert!(!AgentError::not_a2a("x").proves_not_executed());
+    }
+
+    #[test]
+    fn words_of_an_agent_are_capped_and_cleaned() {
+        let AgentError::Refused { message, .. } =
+            AgentError::refused(1, &"\u{1b}é".repeat(5000), Dialect::V1)
+        else {
+            panic!("not refused");
+        };
+        assert_eq!(message, "é".repeat(1024));
+        assert_eq!(
+            AgentError::not_a2a(&"x\n".repeat(100)),
+            AgentError::NotA2a("x ".repeat(50).trim_end().to_owned())
+        );
+    }
+}

@@ -226,3 +226,31 @@ pub enum Event {
     /// An event of a kind that no version knows; passed over, never an error.
     Unknown,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+
+    #[test]
+    fn a_state_is_read_however_it_is_written() {
+        for (words, state) in [
+            (&["submitted", "TASK_STATE_SUBMITTED"][..], State::Submitted),
+            (&["working", "Working", "task_state_working"], State::Working),
+            (&["input-required", "input_required", "TASK_STATE_INPUT_REQUIRED"], State::InputRequired),
+            (&["auth-required", "TASK_STATE_AUTH_REQUIRED"], State::AuthRequired),
+            (&["completed", "TASK_STATE_COMPLETED"], State::Completed),
+            (&["failed", "TASK_STATE_FAILED"], State::Failed),
+            (&["canceled", "cancelled", "TASK_STATE_CANCELED", "TASK_STATE_CANCELLED"], State::Canceled),
+            (&["rejected", "TASK_STATE_REJECTED"], State::Rejected),
+            (
+                &["", "unknown", "TASK_STATE_UNSPECIFIED", "TASK_STATE_", "tâches", "pondering"],
+                State::Unknown,
+            ),
+        ] {
+            for word in words {
+                assert_eq!(State::from_wire(word), state, "{word}");
+            }
+            assert_eq!(State::from_wire(state.word()), state);
+        }
+    }
+}

@@ -159,7 +159,8 @@ fn unknown<M: SerializeMap>(mut map: M, json: &RawValue) -> Result<M::Ok, M::Err
     map.end()
 }
 
-fn members(json: &RawValue) -> Vec<(String, &RawValue)> {
+/// The members of a JSON object, in their order; none, if it is none.
+pub(crate) fn members(json: &RawValue) -> Vec<(String, &RawValue)> {
     let Members(members) = serde_json::from_str(json.get()).unwrap_or_default();
     members.unwrap_or_default()
 }

@@ -177,3 +177,39 @@ impl Card {
 fn not_json(error: &serde_json::Error) -> CardError {
     CardError::NotJson(super::text::clean_line(&error.to_string(), 100))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_bounded_in_every_direction() {
+        let large = vec![b' '; MAX_CARD_BYTES + 1];
+        assert_eq!(Card::parse(&large).unwrap_err(), CardError::TooLarge { bytes: MAX_CARD_BYTES + 1 });
+        let deep = format!("{{\"x\":{}", "[".repeat(1000));
+        assert_eq!(
+            Card::parse(deep.as_bytes()).unwrap_err(),
+            CardError::NotJson("nested too deeply".to_owned())
+        );
+
+        let long = "x".repeat(10_000);
+        let skill = |id: usize| format!(r#"{{"id":"{id}","name":"{long}"}}"#);
+        let skills: Vec<String> =
+            (0..10).map(skill).chain((10..300).map(|id| format!(r#"{{"id":"{id}"}}"#))).collect();
+        let bad = ["{}"; 100].join(",");
+        let card = format!(
+            r#"{{"name":"{long}","description":"{long}","url":"http://h/","skills":[{bad},{}],"x":"é"}}"#,
+            skills.join(",")
+        );
+        let card = Card::parse(card.as_bytes()).unwrap();
+        assert_eq!((card.name.len(), card.description.len()), (128, 4096));
+        assert_eq!((card.skills.len(), card.skills[0].name.len()), (MAX_SKILLS, 128));
+        assert_eq!(card.problems.len(), 32);
+    }
+
+    #[test]
+    fn a_byte_order_mark_does_no_harm() {
+        let card = Card::parse("\u{FEFF}{\"url\":\"http://h/\"}".as_bytes()).unwrap();
+        assert_eq!(card.raw.get(), "{\"url\":\"http://h/\"}");
+    }
+}

@@ -4,6 +4,7 @@
 //! all, and agents that mix them. Not here: writing (see `v0_3`, `v1`), the Agent Card (see `card`).
 
 mod part;
+mod wrapped;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -9,9 +9,9 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::super::loose::{List, Members, Object, Text};
+use super::super::loose::{List, Object, Text};
 use super::super::model::{Part, PartBody, State};
-use super::super::v0_3::WRAPPED;
+use super::wrapped::unwrap_data;
 
 /// The parts of a message or an artifact. What is no object at all is passed over.
 pub(super) fn parts(list: List<PartIn>) -> Vec<Part> {
@@ -190,7 +190,31 @@ impl Serialize for Found<'_> {
 
 /// A string; nothing, if it is anything else.
 fn text(raw: &RawValue) -> Option<String> {
-    if raw.get().starts_with('"') { serde_json::from_str(raw.get()).ok() } else { None }
+    if !raw.get().starts_with('"') {
+        return None;
+    }
+    serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(raw.get()).map(|Torn(text)| text)).ok()
+}
+
+/// Text with half of a surrogate pair in it: JavaScript agents that stream cut strings between the halves.
+struct Torn(String);
+
+impl<'de> Deserialize<'de> for Torn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Torn;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Torn, E> {
+                // A half comes as three bytes, of which each would become a replacement character.
+                let text = String::from_utf8_lossy(bytes);
+                Ok(Torn(text.replace("\u{FFFD}\u{FFFD}\u{FFFD}", "\u{FFFD}")))
+            }
+        }
+        deserializer.deserialize_bytes(Reader)
+    }
 }
 
 fn filled(raw: Option<&RawValue>) -> Option<String> {
@@ -234,40 +258,6 @@ impl<'de> Deserialize<'de> for Name {
             }
         }
         deserializer.deserialize_str(Reader)
-    }
-}
-
-/// Undoes the wrapping that `v0_3` and the official SDK do to data that is no object.
-fn unwrap_data(part: &mut Part) {
-    let PartBody::Data(data) = &part.body else { return };
-    let Some(metadata) = part.metadata.as_deref().filter(|raw| raw.get().contains(WRAPPED)) else { return };
-    let mut members = read_members(metadata);
-    let Some(marked) = members.iter().position(|(name, value)| name == WRAPPED && value.get() == "true")
-    else {
-        return;
-    };
-    members.remove(marked);
-    let wrapped = read_members(data);
-    let [(name, value)] = wrapped.as_slice() else { return };
-    if name != "value" {
-        return;
-    }
-    let rest = (!members.is_empty()).then(|| to_raw_value(&AsObject(&members)));
-    let value = PartBody::Data((*value).to_owned());
-    part.metadata = rest.and_then(Result::ok);
-    part.body = value;
-}
-
-fn read_members(json: &RawValue) -> Vec<(String, &RawValue)> {
-    let Members(members) = serde_json::from_str(json.get()).unwrap_or_default();
-    members.unwrap_or_default()
-}
-
-struct AsObject<'a>(&'a [(String, &'a RawValue)]);
-
-impl Serialize for AsObject<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
