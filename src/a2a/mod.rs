@@ -4,6 +4,27 @@
 //! the edge. Nothing outside this folder asks which version an agent speaks beyond handing a [`Dialect`] back in.
 //! Not here: MCP, what a tool call becomes (see `bridge`), fetching anything.
 
+mod artifacts;
+mod card;
+mod depth;
+mod dialect;
+mod error;
+mod loose;
 mod model;
+mod probe;
+mod read;
+mod text;
+mod v0_3;
+mod v1;
 
+pub use artifacts::{Artifacts, Change, TooMuch};
+pub use card::{
+    Card, CardError, Extension, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Requirement,
+    SchemeKind, SecurityScheme, Skill,
+};
+pub use depth::{MAX_DEPTH, depth_within};
+pub use dialect::{Dialect, Send};
+pub use error::{AgentError, ErrorKind};
 pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};
+pub use probe::{Question, Verdict};
+pub use text::clean;

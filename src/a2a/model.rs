@@ -47,6 +47,27 @@ impl State {
         }
     }
 
+    /// Reads a state as any version writes it: in any case, with `_` or `-`, with or without `TASK_STATE_`.
+    pub fn from_wire(word: &str) -> Self {
+        const PREFIX: &str = "TASK_STATE_";
+        let word = match word.split_at_checked(PREFIX.len()) {
+            Some((prefix, rest)) if prefix.eq_ignore_ascii_case(PREFIX) => rest,
+            _ => word,
+        };
+        let is = |known: &str| word.eq_ignore_ascii_case(known);
+        match word {
+            _ if is("completed") => Self::Completed,
+            _ if is("working") => Self::Working,
+            _ if is("submitted") => Self::Submitted,
+            _ if is("input_required") || is("input-required") => Self::InputRequired,
+            _ if is("auth_required") || is("auth-required") => Self::AuthRequired,
+            _ if is("failed") => Self::Failed,
+            _ if is("canceled") || is("cancelled") => Self::Canceled,
+            _ if is("rejected") => Self::Rejected,
+            _ => Self::Unknown,
+        }
+    }
+
     /// Whether the agent waits for somebody: a question or an authorization is open.
     pub fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
@@ -204,4 +225,32 @@ pub enum Event {
     },
     /// An event of a kind that no version knows; passed over, never an error.
     Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+
+    #[test]
+    fn a_state_is_read_however_it_is_written() {
+        for (words, state) in [
+            (&["submitted", "TASK_STATE_SUBMITTED"][..], State::Submitted),
+            (&["working", "Working", "task_state_working"], State::Working),
+            (&["input-required", "input_required", "TASK_STATE_INPUT_REQUIRED"], State::InputRequired),
+            (&["auth-required", "TASK_STATE_AUTH_REQUIRED"], State::AuthRequired),
+            (&["completed", "TASK_STATE_COMPLETED"], State::Completed),
+            (&["failed", "TASK_STATE_FAILED"], State::Failed),
+            (&["canceled", "cancelled", "TASK_STATE_CANCELED", "TASK_STATE_CANCELLED"], State::Canceled),
+            (&["rejected", "TASK_STATE_REJECTED"], State::Rejected),
+            (
+                &["", "unknown", "TASK_STATE_UNSPECIFIED", "TASK_STATE_", "tâches", "pondering"],
+                State::Unknown,
+            ),
+        ] {
+            for word in words {
+                assert_eq!(State::from_wire(word), state, "{word}");
+            }
+            assert_eq!(State::from_wire(state.word()), state);
+        }
+    }
 }

@@ -165,8 +165,7 @@ impl Directory {
 fn tls(settings: &config::Agent) -> Result<Option<Arc<ClientConfig>>, CardProblem> {
     let unusable = |what: &str, why: String| CardProblem::Setting(format!("tls.{what}: {why}"));
     let certificates = |what: &'static str, pem: &config::Pem| {
-        let all: Result<Vec<_>, _> =
-            CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
         all.map_err(|error| unusable(what, error.to_string()))
     };
     let authorities = settings.tls.ca.as_ref().map(|pem| certificates("ca", pem)).transpose()?;
@@ -190,11 +189,7 @@ fn tls(settings: &config::Agent) -> Result<Option<Arc<ClientConfig>>, CardProble
     Ok(Some(Arc::new(config)))
 }
 
-fn target(
-    settings: &config::Agent,
-    uri: Uri,
-    tls: Option<Arc<ClientConfig>>,
-) -> Result<Target, CardProblem> {
+fn target(settings: &config::Agent, uri: Uri, tls: Option<Arc<ClientConfig>>) -> Result<Target, CardProblem> {
     let timeouts = &settings.timeouts;
     let timeouts = Timeouts {
         connect: timeouts.connect,

@@ -123,7 +123,9 @@ async fn from_file(path: &Path) -> Result<Fetched, CardProblem> {
     let shown = || path.display().to_string();
     let size = tokio::fs::metadata(path).await.map_err(|error| CardProblem::File(shown(), error))?.len();
     if size > LONGEST as u64 {
-        return Err(CardProblem::Card(CardError::TooLarge { bytes: usize::try_from(size).unwrap_or(usize::MAX) }));
+        return Err(CardProblem::Card(CardError::TooLarge {
+            bytes: usize::try_from(size).unwrap_or(usize::MAX),
+        }));
     }
     let body = tokio::fs::read(path).await.map_err(|error| CardProblem::File(shown(), error))?;
     Ok(Fetched { card: Some(Card::parse(&body)?), etag: None, fresh_for: None, from: None })

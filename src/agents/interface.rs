@@ -99,7 +99,10 @@ mod tests {
         ] {
             assert!(judged(interface, card, &[]).is_ok(), "{interface}");
         }
-        assert_eq!(judged("http://0.0.0.0:99/x", "http://a.example:99/c", &[]).unwrap(), "http://a.example:99/x");
+        assert_eq!(
+            judged("http://0.0.0.0:99/x", "http://a.example:99/c", &[]).unwrap(),
+            "http://a.example:99/x"
+        );
     }
 
     #[test]

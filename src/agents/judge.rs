@@ -41,7 +41,12 @@ impl Call {
                         }
                     }
                 }
-                Err(trouble @ (Trouble::Unreachable(_) | Trouble::Slow(_) | Trouble::Broken(_) | Trouble::Status(_))) => {
+                Err(
+                    trouble @ (Trouble::Unreachable(_)
+                    | Trouble::Slow(_)
+                    | Trouble::Broken(_)
+                    | Trouble::Status(_)),
+                ) => {
                     failures += 1;
                     if failures >= MOST_FAILURES {
                         return Err(trouble);
@@ -59,7 +64,9 @@ impl Call {
     /// Listens to a live task. Says whether listening is worth another try.
     async fn subscribe(&self, task: &str, track: &mut Track, pause: &mut Duration) -> Result<bool, Trouble> {
         let interface = &self.known.interface;
-        let Some(body) = interface.dialect.subscribe(task, interface.tenant.as_deref()) else { return Ok(false) };
+        let Some(body) = interface.dialect.subscribe(task, interface.tenant.as_deref()) else {
+            return Ok(false);
+        };
         let (form, reply) = match post(&self.client, &self.known, body).await {
             Ok(answer) => answer,
             Err(_) => return Ok(false),

@@ -111,12 +111,7 @@ impl Directory {
         Ok(Look::Changed(fresh_for))
     }
 
-    async fn understand(
-        &self,
-        agent: &Agent,
-        card: Card,
-        from: Option<&Uri>,
-    ) -> Result<Known, CardProblem> {
+    async fn understand(&self, agent: &Agent, card: Card, from: Option<&Uri>) -> Result<Known, CardProblem> {
         let pin = agent.pin();
         match card.interface(pin) {
             Err(CardError::Ambiguous { url }) => {

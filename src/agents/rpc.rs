@@ -62,14 +62,24 @@ pub(super) async fn whole(reply: Reply, limit: usize) -> Result<Bytes, Trouble> 
 }
 
 /// Asks for a task as it stands.
-pub(super) async fn get_task(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
+pub(super) async fn get_task(
+    client: &Client,
+    known: &Known,
+    task: &str,
+    limit: usize,
+) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.get_task(task, tenant);
     task_of(client, known, body, limit).await
 }
 
 /// Asks for a task to be stopped.
-pub(super) async fn cancel_task(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
+pub(super) async fn cancel_task(
+    client: &Client,
+    known: &Known,
+    task: &str,
+    limit: usize,
+) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.cancel_task(task, tenant);
     task_of(client, known, body, limit).await

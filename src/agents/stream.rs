@@ -103,7 +103,8 @@ pub(super) async fn read(
             Ok(None) => return Ok(Ending::Early(Trouble::Broken("its stream ended too early"))),
             Err(error) => return Ok(Ending::Early(trouble(&error))),
         };
-        let events = decoder.push(&bytes).map_err(|too_large| Trouble::TooMuch(too_large.limit, "one event"))?;
+        let events =
+            decoder.push(&bytes).map_err(|too_large| Trouble::TooMuch(too_large.limit, "one event"))?;
         for event in events {
             count += 1;
             if count > MOST_EVENTS {

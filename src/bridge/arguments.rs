@@ -157,9 +157,11 @@ fn flat(text: &str) -> Result<Asked, String> {
         task: given(flat.task),
     };
     if asked.text.is_none() && asked.task.is_none() {
-        return Err("Invalid arguments: text is missing. Give text (what to tell the agent), or taskId alone \
+        return Err(
+            "Invalid arguments: text is missing. Give text (what to tell the agent), or taskId alone \
                     to wait for a task that is under way."
-            .into());
+                .into(),
+        );
     }
     Ok(asked)
 }
@@ -262,7 +264,8 @@ mod tests {
 
     #[test]
     fn an_own_schema_judges_and_its_arguments_travel_whole() {
-        let own = OwnSchema::new(&json!({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}));
+        let own =
+            OwnSchema::new(&json!({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}));
         let input = Input::Own(own.unwrap());
         let raw = RawValue::from_string(r#"{"n": 1 }"#.into()).unwrap();
         assert_eq!(read(&input, Some(&raw)).unwrap().data.unwrap().get(), r#"{"n": 1 }"#);

@@ -165,7 +165,8 @@ fn drafts<'a>(plan: &'a Plan, card: &'a Card) -> Vec<Draft<'a>> {
             input: Arc::new(Input::Flat),
         }];
     }
-    let shown = card.skills.iter().filter(|skill| !plan.skills.get(&skill.id).is_some_and(|plan| plan.hidden));
+    let shown =
+        card.skills.iter().filter(|skill| !plan.skills.get(&skill.id).is_some_and(|plan| plan.hidden));
     shown.map(|skill| draft(&agent, plan.skills.get(&skill.id), card, skill)).collect()
 }
 

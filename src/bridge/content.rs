@@ -64,7 +64,11 @@ fn raw(part: &Part, data: &str, hints: Hints, version: Version) -> Block {
 fn link(part: &Part, url: &str, version: Version) -> Block {
     let name = part.filename.as_deref().unwrap_or("file");
     if version.has_structured_output() {
-        Block::ResourceLink { uri: url.to_owned(), name: name.to_owned(), media_type: part.media_type.clone() }
+        Block::ResourceLink {
+            uri: url.to_owned(),
+            name: name.to_owned(),
+            media_type: part.media_type.clone(),
+        }
     } else {
         Block::text(format!("{name}: {url}"))
     }
@@ -168,7 +172,9 @@ mod tests {
 
     #[test]
     fn every_base64_becomes_the_standard_one() {
-        for (given, standard) in [("_-8=", "/+8="), ("_-8", "/+8="), ("QQ", "QQ=="), ("QUJD", "QUJD"), ("*", "*")] {
+        for (given, standard) in
+            [("_-8=", "/+8="), ("_-8", "/+8="), ("QQ", "QQ=="), ("QUJD", "QUJD"), ("*", "*")]
+        {
             assert_eq!(standard_base64(given), standard);
         }
     }

@@ -79,7 +79,11 @@ fn suffixed(wish: &Wish<'_>) -> String {
         _ => '_',
     });
     let head: String = clean.take(LONGEST - tail.len() - 1).collect();
-    let head = if is_reserved(&head) { format!("x_{head}").chars().take(LONGEST - tail.len() - 1).collect() } else { head };
+    let head = if is_reserved(&head) {
+        format!("x_{head}").chars().take(LONGEST - tail.len() - 1).collect()
+    } else {
+        head
+    };
     format!("{head}_{tail}")
 }
 

@@ -74,14 +74,16 @@ pub fn order(asked: Asked, sender: &Sender<'_>) -> Result<Order, String> {
     };
     let Some(handle) = &asked.task else { return Ok(Order::Say(message(asked, context, sender))) };
     let speaks = asked.text.is_some() || asked.data.is_some() || !asked.files.is_empty();
-    let local = LocalRef::open(sender.sealer, sender.caller, handle).filter(|local| local.agent == sender.agent);
+    let local =
+        LocalRef::open(sender.sealer, sender.caller, handle).filter(|local| local.agent == sender.agent);
     if let Some(local) = local {
         return Ok(match speaks {
             true => Order::ContinueLocal(local.number, message(asked, context, sender)),
             false => Order::AwaitLocal(local.number),
         });
     }
-    let known = TaskRef::open(sender.sealer, sender.caller, handle).filter(|known| known.agent == sender.agent);
+    let known =
+        TaskRef::open(sender.sealer, sender.caller, handle).filter(|known| known.agent == sender.agent);
     let Some(known) = known else { return Err(unknown_task()) };
     Ok(match speaks {
         true => Order::Continue(known.task, message(asked, context, sender)),
@@ -91,7 +93,8 @@ pub fn order(asked: Asked, sender: &Sender<'_>) -> Result<Order, String> {
 
 /// What the model is told about a task that is not its own, or none.
 pub fn unknown_task() -> String {
-    "Unknown taskId: no such task of this tool, or it has expired. Call without taskId to begin a new one.".into()
+    "Unknown taskId: no such task of this tool, or it has expired. Call without taskId to begin a new one."
+        .into()
 }
 
 fn open_context(handle: &str, sender: &Sender<'_>) -> Result<String, String> {
@@ -99,7 +102,8 @@ fn open_context(handle: &str, sender: &Sender<'_>) -> Result<String, String> {
         .filter(|known| known.agent == sender.agent)
         .map(|known| known.context)
         .ok_or_else(|| {
-            "Unknown contextId: no such conversation of this tool. Call without contextId to begin a new one.".into()
+            "Unknown contextId: no such conversation of this tool. Call without contextId to begin a new one."
+                .into()
         })
 }
 
@@ -176,7 +180,8 @@ mod tests {
     #[test]
     fn a_message_carries_all_that_was_asked() {
         let sealer = sealer();
-        let asked = ask(r#"{"text":"hi","data":[1],"files":[{"bytes":"QQ==","mediaType":"a/b","name":"f"}]}"#);
+        let asked =
+            ask(r#"{"text":"hi","data":[1],"files":[{"bytes":"QQ==","mediaType":"a/b","name":"f"}]}"#);
         let Order::Say(message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else { panic!() };
         assert_eq!(message.parts.len(), 3);
         assert_eq!(message.metadata.unwrap().get(), r#"{"skillId":"sing","traceparent":"00-t"}"#);
@@ -189,7 +194,9 @@ mod tests {
         let known = TaskRef { agent: "bard".into(), task: "t1".into() };
         let handle = known.seal(&sealer, "me");
         let asked = || ask(&format!(r#"{{"taskId":"{handle}"}}"#));
-        assert!(matches!(order(asked(), &sender(&sealer, "me", "bard")), Ok(Order::Await(task)) if task.as_str() == "t1"));
+        assert!(
+            matches!(order(asked(), &sender(&sealer, "me", "bard")), Ok(Order::Await(task)) if task.as_str() == "t1")
+        );
         let foreign = order(asked(), &sender(&sealer, "you", "bard")).unwrap_err();
         let other_agent = order(asked(), &sender(&sealer, "me", "scribe")).unwrap_err();
         let nonsense = order(ask(r#"{"taskId":"nonsense"}"#), &sender(&sealer, "me", "bard")).unwrap_err();
@@ -203,7 +210,9 @@ mod tests {
         let handle = TaskRef { agent: "bard".into(), task: "t1".into() }.seal(&sealer, "me");
         let context = ContextRef { agent: "bard".into(), context: "c1".into() }.seal(&sealer, "me");
         let asked = ask(&format!(r#"{{"text":"on","taskId":"{handle}","contextId":"{context}"}}"#));
-        let Order::Continue(task, message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else { panic!() };
+        let Order::Continue(task, message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else {
+            panic!()
+        };
         assert_eq!(task.as_str(), "t1");
         assert_eq!(message.context_id.as_deref(), Some("c1"));
         assert!(order(ask(r#"{"text":"a","contextId":"c1"}"#), &sender(&sealer, "me", "bard")).is_err());

@@ -48,7 +48,9 @@ fn finished(work: &Work, audience: &Audience<'_>) -> CallResult {
     }
     let structured_content = if is_error { None } else { structured(work, audience.version) };
     if let Some(context) = context_handle(work, audience).filter(|_| !is_error) {
-        content.push(Block::for_the_model(format!("To continue this conversation, pass contextId {context:?}.")));
+        content.push(Block::for_the_model(format!(
+            "To continue this conversation, pass contextId {context:?}."
+        )));
     }
     CallResult { content, structured_content, is_error }
 }
@@ -244,7 +246,9 @@ mod tests {
 
     #[test]
     fn clients_never_see_an_agents_ids() {
-        for state in [State::Completed, State::Failed, State::InputRequired, State::Working, State::AuthRequired] {
+        for state in
+            [State::Completed, State::Failed, State::InputRequired, State::Working, State::AuthRequired]
+        {
             let text = told(&work(state, Some("words"), vec![]), Version::V2026_07_28).to_string();
             assert!(!text.contains("raw-"), "{text}");
         }
@@ -283,7 +287,9 @@ mod tests {
 
     #[test]
     fn failures_are_errors_with_the_agents_words() {
-        for (state, words) in [(State::Failed, "failed"), (State::Rejected, "rejected"), (State::Canceled, "canceled")] {
+        for (state, words) in
+            [(State::Failed, "failed"), (State::Rejected, "rejected"), (State::Canceled, "canceled")]
+        {
             let told = told(&work(state, Some("no luck"), vec![]), Version::V2025_11_25);
             assert_eq!(told["isError"], true);
             let text = told["content"][0]["text"].as_str().unwrap();

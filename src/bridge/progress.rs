@@ -80,7 +80,15 @@ mod tests {
         let token: Id = serde_json::from_str("\"p\"").unwrap();
         let mut teller = Teller::new(Some(token), None, "a");
         let mut last = 0.0;
-        for (value, total) in [(None, None), (Some(0.0), Some(100.0)), (Some(50.0), Some(100.0)), (Some(20.0), None), (None, None), (Some(f64::NAN), None), (Some(100.0), None)] {
+        for (value, total) in [
+            (None, None),
+            (Some(0.0), Some(100.0)),
+            (Some(50.0), Some(100.0)),
+            (Some(20.0), None),
+            (None, None),
+            (Some(f64::NAN), None),
+            (Some(100.0), None),
+        ] {
             let text = told(&mut teller, &note("x", value, total)).remove(0);
             let json: serde_json::Value = serde_json::from_str(&text).unwrap();
             let now = json["params"]["progress"].as_f64().unwrap();
@@ -98,7 +106,9 @@ mod tests {
         let logged = told(&mut Teller::new(None, Some(Level::Debug), "bard"), &given);
         assert_eq!(
             logged,
-            [r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","logger":"bard","data":"hello"}}"#]
+            [
+                r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","logger":"bard","data":"hello"}}"#
+            ]
         );
     }
 

@@ -5,7 +5,9 @@
 
 use serde::Deserialize;
 
-use crate::a2a::{Artifact, Artifacts, Change, Event, Message, Part, PartBody, Role, State, Status, Task, TooMuch};
+use crate::a2a::{
+    Artifact, Artifacts, Change, Event, Message, Part, PartBody, Role, State, Status, Task, TooMuch,
+};
 
 /// The work so far.
 #[derive(Debug)]
@@ -179,7 +181,9 @@ fn made(change: Change, name: Option<String>) -> Option<Note> {
     let text = match change {
         Change::Added(text) if !text.is_empty() => text,
         Change::Replaced(text) if !text.is_empty() => text,
-        Change::Added(_) | Change::Replaced(_) => format!("artifact {}", name.unwrap_or_default()).trim_end().to_owned(),
+        Change::Added(_) | Change::Replaced(_) => {
+            format!("artifact {}", name.unwrap_or_default()).trim_end().to_owned()
+        }
         Change::Nothing => return None,
     };
     Some(Note { text: Some(text), ..Note::default() })
@@ -216,7 +220,14 @@ mod tests {
         let parts = vec![Part::new(PartBody::Text(text.into()))];
         let artifact =
             Artifact { artifact_id: "a".into(), name: None, description: None, parts, metadata: None };
-        Event::Artifact { task_id: None, context_id: None, artifact, append, last_chunk: false, metadata: None }
+        Event::Artifact {
+            task_id: None,
+            context_id: None,
+            artifact,
+            append,
+            last_chunk: false,
+            metadata: None,
+        }
     }
 
     #[test]

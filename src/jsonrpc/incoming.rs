@@ -78,7 +78,8 @@ pub fn is_batch(text: &str) -> bool {
 ///
 /// [`Grammar`] when it is not JSON, empty, or longer than `most`.
 pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, Grammar> {
-    let all: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| Grammar::NotJson(error.to_string()))?;
+    let all: Vec<&RawValue> =
+        serde_json::from_str(text).map_err(|error| Grammar::NotJson(error.to_string()))?;
     match all.len() {
         0 => Err(Grammar::NotMessage("the batch is empty".into())),
         count if count > most => {
@@ -221,7 +222,8 @@ mod tests {
 
     #[test]
     fn names_are_exact_never_folded() {
-        let message = parse_envelope(r#"{"jsonrpc":"2.0","id":1,"method":"a","METHOD":"b","Params":[]}"#).unwrap();
+        let message =
+            parse_envelope(r#"{"jsonrpc":"2.0","id":1,"method":"a","METHOD":"b","Params":[]}"#).unwrap();
         assert_eq!(message.method.as_str(), "a");
     }
 }

@@ -120,7 +120,8 @@ fn name_agrees(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Resu
     // What is missing in the body is told as bad params, which say more.
     let Some(named) = named else { return Ok(()) };
     let header = headers.name.value().map(|value| {
-        decode_name(value).ok_or_else(|| Misfit::Mismatch("Mcp-Name is not valid base64 in =?base64?…?=".into()))
+        decode_name(value)
+            .ok_or_else(|| Misfit::Mismatch("Mcp-Name is not valid base64 in =?base64?…?=".into()))
     });
     match header.transpose()? {
         Some(value) if value == named.as_str() => Ok(()),
@@ -159,7 +160,12 @@ mod tests {
 
     const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-    fn placed(body: &str, version: Option<&str>, method: Option<&str>, name: Option<&str>) -> Result<Place, Misfit> {
+    fn placed(
+        body: &str,
+        version: Option<&str>,
+        method: Option<&str>,
+        name: Option<&str>,
+    ) -> Result<Place, Misfit> {
         let is = |value: Option<&'static str>| value.map_or(Header::Absent, Header::Is);
         let leak = |value: Option<&str>| value.map(|text| &*Box::leak(text.to_owned().into_boxed_str()));
         let headers = Headers {
@@ -217,7 +223,11 @@ mod tests {
     #[test]
     fn everything_else_is_legacy_and_a_sticky_header_does_no_harm() {
         for version in [None, Some("2025-06-18"), Some("2024-01-01"), Some("nonsense")] {
-            assert_eq!(placed(&request("tools/list", ""), version, None, None), Ok(Place::Legacy), "{version:?}");
+            assert_eq!(
+                placed(&request("tools/list", ""), version, None, None),
+                Ok(Place::Legacy),
+                "{version:?}"
+            );
         }
     }
 

@@ -57,12 +57,8 @@ impl Serialize for Number {
 
 /// `notifications/progress`, as JSON text.
 pub fn progress(token: &Id, progress: f64, total: Option<f64>, message: Option<&str>) -> Vec<u8> {
-    let params = Progress {
-        progress_token: token,
-        progress: Number(progress),
-        total: total.map(Number),
-        message,
-    };
+    let params =
+        Progress { progress_token: token, progress: Number(progress), total: total.map(Number), message };
     write_notification("notifications/progress", Some(&params))
 }
 
@@ -162,7 +158,6 @@ pub fn acknowledged(subscription: &Id, honoured: &Honoured) -> Vec<u8> {
     write_notification("notifications/subscriptions/acknowledged", Some(&params))
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,7 +176,8 @@ mod tests {
     #[test]
     fn an_acknowledgement_names_only_what_is_honoured() {
         let id: Id = serde_json::from_str("\"L1\"").unwrap();
-        let text = String::from_utf8(acknowledged(&id, &Honoured { tools: true, ..Honoured::default() })).unwrap();
+        let text =
+            String::from_utf8(acknowledged(&id, &Honoured { tools: true, ..Honoured::default() })).unwrap();
         assert!(text.contains(r#""notifications":{"toolsListChanged":true}"#), "{text}");
         assert!(text.contains(r#""io.modelcontextprotocol/subscriptionId":"L1""#), "{text}");
     }

@@ -151,13 +151,15 @@ mod tests {
 
     #[test]
     fn null_members_are_absent() {
-        let params: Params<'_> = serde_json::from_str(r#"{"cursor":null,"arguments":null,"_meta":null}"#).unwrap();
+        let params: Params<'_> =
+            serde_json::from_str(r#"{"cursor":null,"arguments":null,"_meta":null}"#).unwrap();
         assert!(params.cursor.is_none() && params.meta.is_none());
     }
 
     #[test]
     fn a_broken_claim_is_a_claim() {
-        let raw: &RawValue = serde_json::from_str(r#"{"io.modelcontextprotocol/protocolVersion":7}"#).unwrap();
+        let raw: &RawValue =
+            serde_json::from_str(r#"{"io.modelcontextprotocol/protocolVersion":7}"#).unwrap();
         assert!(claims_modern(raw));
     }
 }

@@ -38,7 +38,8 @@ pub enum Version {
 
 impl Version {
     /// Every legacy revision, newest first.
-    pub const LEGACY: [Self; 4] = [Self::V2025_11_25, Self::V2025_06_18, Self::V2025_03_26, Self::V2024_11_05];
+    pub const LEGACY: [Self; 4] =
+        [Self::V2025_11_25, Self::V2025_06_18, Self::V2025_03_26, Self::V2024_11_05];
     /// Every modern revision: what `server/discover` and -32022 name.
     pub const MODERN: [Self; 1] = [Self::V2026_07_28];
     /// What a legacy request without a session is served as.

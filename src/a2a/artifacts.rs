@@ -1,0 +1,265 @@
+//! Putting artifacts together from what a stream brings (A2A 1.0 §4.2.2), within a bound.
+//!
+//! Keyed by artifact id: a piece without `append` replaces the parts, one with it adds to them or begins the artifact; a
+//! task replaces everything. Says what text is new, so that a stream to a client shows nothing twice.
+//! Not here: which task an event belongs to, what a client is shown of an artifact.
+
+use super::model::{Artifact, Part, PartBody};
+
+/// Most artifacts that one task may make.
+const MAX_ARTIFACTS: usize = 1024;
+/// What an artifact or a part takes beyond its content, in bytes: many empty ones must not be free.
+const OVERHEAD: usize = 128;
+
+/// The artifacts of one task so far.
+#[derive(Debug, Clone)]
+pub struct Artifacts {
+    artifacts: Vec<Artifact>,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+/// What a piece changed, as far as text goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The artifact grew by this text; by other content only, if the text is empty.
+    Added(String),
+    /// The artifact is another now; this is all of its text.
+    Replaced(String),
+    /// The same came again.
+    Nothing,
+}
+
+/// The task's artifacts would pass the bound. What was there before stays as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("artifacts of one task exceed {max_bytes} bytes or {MAX_ARTIFACTS} in number")]
+pub struct TooMuch {
+    /// The bound that was set.
+    pub max_bytes: usize,
+}
+
+impl Artifacts {
+    /// Starts with no artifact. At most `max_bytes` will be held, counting content and an allowance per part.
+    pub fn new(max_bytes: usize) -> Self {
+        Self { artifacts: Vec::new(), bytes: 0, max_bytes }
+    }
+
+    /// Takes in an artifact or a piece of one.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMuch`], if it does not fit.
+    pub fn apply(&mut self, artifact: Artifact, append: bool) -> Result<Change, TooMuch> {
+        // The newest first: a stream works on one artifact at a time.
+        let known = self.artifacts.iter_mut().rposition(|known| known.artifact_id == artifact.artifact_id);
+        match known {
+            Some(at) if append => self.append(at, artifact),
+            Some(at) => self.replace(at, artifact),
+            None => self.begin(artifact),
+        }
+    }
+
+    /// Takes over the artifacts of a task as the agent gives it; what was known before is gone.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMuch`], if they do not fit.
+    pub fn replace_all(&mut self, artifacts: Vec<Artifact>) -> Result<(), TooMuch> {
+        let bytes = artifacts.iter().map(weight).fold(0, usize::saturating_add);
+        if artifacts.len() > MAX_ARTIFACTS || bytes > self.max_bytes {
+            return Err(self.too_much());
+        }
+        self.artifacts = artifacts;
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// The artifacts in the order in which they began.
+    pub fn iter(&self) -> impl Iterator<Item = &Artifact> {
+        self.artifacts.iter()
+    }
+
+    /// Hands the artifacts over, in the order in which they began.
+    pub fn into_vec(self) -> Vec<Artifact> {
+        self.artifacts
+    }
+
+    /// How much of the bound is used, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn begin(&mut self, artifact: Artifact) -> Result<Change, TooMuch> {
+        if self.artifacts.len() >= MAX_ARTIFACTS {
+            return Err(self.too_much());
+        }
+        self.account(0, weight(&artifact))?;
+        let text = text_of(&artifact.parts);
+        self.artifacts.push(artifact);
+        Ok(Change::Added(text))
+    }
+
+    fn append(&mut self, at: usize, piece: Artifact) -> Result<Change, TooMuch> {
+        if piece.parts.is_empty() {
+            return Ok(Change::Nothing);
+        }
+        self.account(0, piece.parts.iter().map(part_weight).fold(0, usize::saturating_add))?;
+        let text = text_of(&piece.parts);
+        if let Some(artifact) = self.artifacts.get_mut(at) {
+            artifact.parts.extend(piece.parts);
+        }
+        Ok(Change::Added(text))
+    }
+
+    fn replace(&mut self, at: usize, artifact: Artifact) -> Result<Change, TooMuch> {
+        let Some(old) = self.artifacts.get(at) else { return self.begin(artifact) };
+        let (before, now) = (text_of(&old.parts), text_of(&artifact.parts));
+        let change = match now.strip_prefix(before.as_str()) {
+            Some("") if same_parts(&old.parts, &artifact.parts) => Change::Nothing,
+            Some(added) => Change::Added(added.to_owned()),
+            None => Change::Replaced(now),
+        };
+        self.account(weight(old), weight(&artifact))?;
+        if let Some(old) = self.artifacts.get_mut(at) {
+            *old = artifact;
+        }
+        Ok(change)
+    }
+
+    fn account(&mut self, freed: usize, taken: usize) -> Result<(), TooMuch> {
+        let bytes = self.bytes.saturating_sub(freed).saturating_add(taken);
+        if bytes > self.max_bytes {
+            return Err(self.too_much());
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    fn too_much(&self) -> TooMuch {
+        TooMuch { max_bytes: self.max_bytes }
+    }
+}
+
+/// The text of the parts, joined: agents cut it anywhere.
+fn text_of(parts: &[Part]) -> String {
+    parts.iter().filter_map(text).collect()
+}
+
+fn text(part: &Part) -> Option<&str> {
+    match &part.body {
+        PartBody::Text(text) => Some(text),
+        PartBody::Raw(_) | PartBody::Url(_) | PartBody::Data(_) | PartBody::Unknown(_) => None,
+    }
+}
+
+fn same_parts(one: &[Part], other: &[Part]) -> bool {
+    let content = |parts: &[Part]| parts.iter().filter(|part| text(part).is_none()).count();
+    content(one) == content(other)
+        && one
+            .iter()
+            .filter(|part| text(part).is_none())
+            .zip(other.iter().filter(|part| text(part).is_none()))
+            .all(|(one, other)| same_content(&one.body, &other.body))
+}
+
+fn same_content(one: &PartBody, other: &PartBody) -> bool {
+    match (one, other) {
+        (PartBody::Text(one), PartBody::Text(other))
+        | (PartBody::Raw(one), PartBody::Raw(other))
+        | (PartBody::Url(one), PartBody::Url(other)) => one == other,
+        (PartBody::Data(one), PartBody::Data(other)) | (PartBody::Unknown(one), PartBody::Unknown(other)) => {
+            one.get() == other.get()
+        }
+        _ => false,
+    }
+}
+
+fn weight(artifact: &Artifact) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let head = OVERHEAD
+        + artifact.artifact_id.len()
+        + text(&artifact.name)
+        + text(&artifact.description)
+        + artifact.metadata.as_ref().map_or(0, |raw| raw.get().len());
+    artifact.parts.iter().map(part_weight).fold(head, usize::saturating_add)
+}
+
+fn part_weight(part: &Part) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let content = match &part.body {
+        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
+        PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
+    };
+    OVERHEAD
+        + content
+        + text(&part.filename)
+        + text(&part.media_type)
+        + part.metadata.as_ref().map_or(0, |raw| raw.get().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(id: &str, texts: &[&str]) -> Artifact {
+        let parts = texts.iter().map(|text| Part::new(PartBody::Text((*text).to_owned()))).collect();
+        Artifact { artifact_id: id.to_owned(), name: None, description: None, parts, metadata: None }
+    }
+
+    fn all_text(artifacts: &Artifacts) -> String {
+        artifacts.iter().map(|artifact| text_of(&artifact.parts)).collect::<Vec<_>>().join("|")
+    }
+
+    #[test]
+    fn a_piece_says_what_is_new() {
+        let added = |text: &str| Change::Added(text.to_owned());
+        let mut artifacts = Artifacts::new(10_000);
+        for (id, texts, append, change, after) in [
+            ("a", &["chunk-1 "][..], true, added("chunk-1 "), "chunk-1 "),
+            ("a", &["chunk-2 "], true, added("chunk-2 "), "chunk-1 chunk-2 "),
+            ("b", &["other"], false, added("other"), "chunk-1 chunk-2 |other"),
+            ("a", &["chunk-1 chunk-2 ", "chunk-3"], false, added("chunk-3"), "chunk-1 chunk-2 chunk-3|other"),
+            ("a", &["chunk-1 ", "chunk-2 chunk-3"], false, Change::Nothing, "chunk-1 chunk-2 chunk-3|other"),
+            ("a", &["fresh"], false, Change::Replaced("fresh".to_owned()), "fresh|other"),
+            ("a", &[], true, Change::Nothing, "fresh|other"),
+            ("a", &[], false, Change::Replaced(String::new()), "|other"),
+        ] {
+            assert_eq!(artifacts.apply(piece(id, texts), append), Ok(change), "{id} {texts:?} {append}");
+            assert_eq!(all_text(&artifacts), after);
+        }
+    }
+
+    #[test]
+    fn the_bound_holds_and_a_refusal_changes_nothing() {
+        let mut artifacts = Artifacts::new(1000);
+        assert!(artifacts.apply(piece("a", &["x"]), false).is_ok());
+        let before = artifacts.bytes();
+        let large = "y".repeat(1000);
+        assert!(artifacts.apply(piece("a", &[&large]), true).is_err());
+        assert!(artifacts.apply(piece("a", &[&large]), false).is_err());
+        assert!(artifacts.apply(piece("b", &[&large]), false).is_err());
+        assert!(artifacts.replace_all(vec![piece("c", &[&large])]).is_err());
+        assert_eq!((all_text(&artifacts).as_str(), artifacts.bytes()), ("x", before));
+        let many = (0..10).find(|_| artifacts.apply(piece("a", &[""]), true).is_err());
+        assert!(many.is_some(), "empty parts are not free");
+        assert_eq!(artifacts.replace_all(Vec::new()), Ok(()));
+        assert_eq!(artifacts.bytes(), 0);
+    }
+
+    #[test]
+    fn other_content_counts_as_new_unless_it_is_the_same() {
+        let file = |base64: &str| {
+            let mut artifact = piece("f", &[]);
+            artifact.parts.push(Part::new(PartBody::Raw(base64.to_owned())));
+            artifact
+        };
+        let mut artifacts = Artifacts::new(10_000);
+        for (base64, change) in [
+            ("AA==", Change::Added(String::new())),
+            ("AA==", Change::Nothing),
+            ("BB==", Change::Added(String::new())),
+        ] {
+            assert_eq!(artifacts.apply(file(base64), false), Ok(change));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What a card says about authentication, in the OpenAPI form of 0.2 and 0.3 and in that of 1.0.
+//!
+//! Only tells where credentials would go; the credentials themselves, and whether they may go there, come from
+//! configuration. Not here: OAuth flows, 0.1 (whose `authentication` names no scheme precisely).
+
+use serde::Deserialize;
+
+use super::super::loose::{List, Members, Object, Text};
+use super::super::text::clean_line;
+
+/// Most schemes, and most alternatives, that are looked at.
+const MAX_SCHEMES: usize = 32;
+/// Longest name or word, in bytes.
+const MAX_WORD: usize = 128;
+
+/// A way to authenticate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecurityScheme {
+    /// Its name in this card.
+    pub name: String,
+    /// What it is.
+    pub kind: SchemeKind,
+}
+
+/// What a scheme is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SchemeKind {
+    /// A key under a name.
+    ApiKey {
+        /// Where it goes.
+        place: KeyPlace,
+        /// The name of the header, query member or cookie.
+        name: String,
+    },
+    /// `Authorization` with this scheme, in lower case, for example `bearer`.
+    Http {
+        /// The scheme.
+        scheme: String,
+    },
+    /// An OAuth 2 token.
+    OAuth2,
+    /// A token of an OpenID Connect issuer.
+    OpenIdConnect,
+    /// A client certificate.
+    MutualTls,
+    /// Something else, by its name; perhaps empty.
+    Unknown(String),
+}
+
+/// Where an API key goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// A request header.
+    Header,
+    /// The query of the address.
+    Query,
+    /// A cookie.
+    Cookie,
+}
+
+/// Schemes that are required together, each with its scopes. None at all means that anonymous is fine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    /// Name of the scheme, and the scopes.
+    pub schemes: Vec<(String, Vec<String>)>,
+}
+
+/// One scheme in either form: `type` tells it in the older one, the only member in the newer one.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct SchemeIn {
+    r#type: Text,
+    #[serde(rename = "in")]
+    place: Text,
+    name: Text,
+    scheme: Text,
+    api_key_security_scheme: Object<KeyIn>,
+    http_auth_security_scheme: Object<HttpIn>,
+    oauth2_security_scheme: Object<NothingIn>,
+    open_id_connect_security_scheme: Object<NothingIn>,
+    mtls_security_scheme: Object<NothingIn>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct KeyIn {
+    location: Text,
+    name: Text,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct HttpIn {
+    scheme: Text,
+}
+
+/// An object whose members do not matter here.
+#[derive(Deserialize)]
+struct NothingIn {}
+
+/// `securitySchemes`.
+pub(super) type SchemesIn = Members<Object<SchemeIn>>;
+/// `security` of 0.2 and 0.3.
+pub(super) type OldRequirementsIn = List<Members<List<Text>>>;
+/// `securityRequirements` of 1.0.
+pub(super) type RequirementsIn = List<Object<RequirementIn>>;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RequirementIn {
+    schemes: Members<Object<ScopesIn>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ScopesIn {
+    list: List<Text>,
+}
+
+/// The schemes of a card.
+pub(super) fn schemes(schemes: SchemesIn) -> Vec<SecurityScheme> {
+    let schemes = schemes.0.unwrap_or_default().into_iter().take(MAX_SCHEMES);
+    schemes
+        .filter_map(|(name, scheme)| {
+            let kind = scheme.0.map_or_else(|| SchemeKind::Unknown(String::new()), SchemeIn::kind);
+            Some(SecurityScheme { name: word(&name)?, kind })
+        })
+        .collect()
+}
+
+/// The requirements of a card or a skill, in whichever form they are; the newer one wins.
+pub(super) fn requirements(new: RequirementsIn, old: OldRequirementsIn) -> Vec<Requirement> {
+    if new.is_filled() {
+        let alternatives = new.items().take(MAX_SCHEMES).filter_map(|alternative| alternative.0);
+        return alternatives
+            .map(|alternative| {
+                let schemes = alternative.schemes.0.unwrap_or_default().into_iter();
+                requirement(schemes.map(|(name, scopes)| (name, scopes.0.unwrap_or_default().list)))
+            })
+            .collect();
+    }
+    let alternatives = old.items().take(MAX_SCHEMES).filter_map(|alternative| alternative.0);
+    alternatives.map(|alternative| requirement(alternative.into_iter())).collect()
+}
+
+fn requirement(schemes: impl Iterator<Item = (String, List<Text>)>) -> Requirement {
+    let schemes = schemes.take(MAX_SCHEMES).map(|(name, scopes)| {
+        let scopes = scopes.items().take(MAX_SCHEMES).filter_map(|scope| word(&scope.filled()?)).collect();
+        (clean_line(&name, MAX_WORD), scopes)
+    });
+    Requirement { schemes: schemes.collect() }
+}
+
+fn word(text: &str) -> Option<String> {
+    Some(clean_line(text, MAX_WORD)).filter(|text| !text.is_empty())
+}
+
+impl SchemeIn {
+    fn kind(self) -> SchemeKind {
+        if let Some(key) = self.api_key_security_scheme.0 {
+            return api_key(key.location, key.name);
+        }
+        if let Some(http) = self.http_auth_security_scheme.0 {
+            return http_scheme(http.scheme);
+        }
+        if self.oauth2_security_scheme.0.is_some() {
+            return SchemeKind::OAuth2;
+        }
+        if self.open_id_connect_security_scheme.0.is_some() {
+            return SchemeKind::OpenIdConnect;
+        }
+        if self.mtls_security_scheme.0.is_some() {
+            return SchemeKind::MutualTls;
+        }
+        let kind = self.r#type.filled().unwrap_or_default();
+        match kind.to_ascii_lowercase().as_str() {
+            "apikey" => api_key(self.place, self.name),
+            "http" => http_scheme(self.scheme),
+            "oauth2" => SchemeKind::OAuth2,
+            "openidconnect" => SchemeKind::OpenIdConnect,
+            "mutualtls" => SchemeKind::MutualTls,
+            _ => SchemeKind::Unknown(clean_line(&kind, MAX_WORD)),
+        }
+    }
+}
+
+fn api_key(place: Text, name: Text) -> SchemeKind {
+    let place = match place.filled().unwrap_or_default().to_ascii_lowercase().as_str() {
+        "header" => KeyPlace::Header,
+        "query" => KeyPlace::Query,
+        "cookie" => KeyPlace::Cookie,
+        _ => return SchemeKind::Unknown("apiKey".to_owned()),
+    };
+    SchemeKind::ApiKey { place, name: clean_line(&name.filled().unwrap_or_default(), MAX_WORD) }
+}
+
+fn http_scheme(scheme: Text) -> SchemeKind {
+    let scheme = clean_line(&scheme.filled().unwrap_or_default(), MAX_WORD);
+    SchemeKind::Http { scheme: scheme.to_ascii_lowercase() }
+}

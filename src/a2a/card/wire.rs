@@ -1,0 +1,249 @@
+//! The members of an Agent Card of every version, and how they become a [`Card`].
+//!
+//! Not here: which interface is called (see `detect`).
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::super::loose::{Flag, List, Object, Text, VersionText};
+use super::super::text::{clean, clean_line};
+use super::security::{OldRequirementsIn, RequirementsIn, SchemesIn, requirements, schemes};
+use super::{Card, CardError, Extension, MAX_SKILLS, Skill, detect};
+
+const MAX_NAME: usize = 128;
+const MAX_DESCRIPTION: usize = 4096;
+const MAX_EXAMPLE: usize = 1024;
+const MAX_WORD: usize = 128;
+const MAX_URL: usize = 2048;
+/// Most tags, examples, media types or extensions in one list.
+const MAX_LIST: usize = 64;
+const MAX_PROBLEMS: usize = 32;
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct CardIn {
+    name: Text,
+    description: Text,
+    version: VersionText,
+    provider: Object<ProviderIn>,
+    documentation_url: Text,
+    icon_url: Text,
+    capabilities: Object<CapabilitiesIn>,
+    default_input_modes: List<Text>,
+    default_output_modes: List<Text>,
+    skills: List<Object<SkillIn>>,
+    signatures: List<IgnoredAny>,
+    security_schemes: Option<SchemesIn>,
+    security: Option<OldRequirementsIn>,
+    security_requirements: RequirementsIn,
+    /// A2A 1.0.
+    pub(super) supported_interfaces: List<Object<InterfaceIn>>,
+    /// Before 1.0, this and those below.
+    pub(super) url: Text,
+    pub(super) protocol_version: VersionText,
+    pub(super) preferred_transport: Text,
+    pub(super) additional_interfaces: List<Object<OldInterfaceIn>>,
+    supports_authenticated_extended_card: Flag,
+    /// A2A 0.1.
+    authentication: Object<IgnoredMembers>,
+}
+
+#[derive(Deserialize)]
+struct IgnoredMembers {}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ProviderIn {
+    organization: Text,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct CapabilitiesIn {
+    streaming: Flag,
+    push_notifications: Flag,
+    extended_agent_card: Flag,
+    extensions: List<Object<ExtensionIn>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ExtensionIn {
+    uri: Text,
+    description: Text,
+    required: Flag,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct InterfaceIn {
+    pub(super) url: Text,
+    pub(super) protocol_binding: Text,
+    pub(super) tenant: Text,
+    pub(super) protocol_version: VersionText,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OldInterfaceIn {
+    pub(super) url: Text,
+    pub(super) transport: Text,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SkillIn {
+    id: Text,
+    name: Text,
+    description: Text,
+    tags: List<Text>,
+    examples: List<Text>,
+    input_modes: List<Text>,
+    output_modes: List<Text>,
+    security: OldRequirementsIn,
+    security_requirements: RequirementsIn,
+}
+
+impl CardIn {
+    /// Whether it has a member that came with 0.2 and that 0.1 does not have.
+    pub(super) fn has_slash_members(&self) -> bool {
+        self.security_schemes.is_some()
+            || self.security.is_some()
+            || self.supports_authenticated_extended_card.0.is_some()
+            || self.preferred_transport.is_filled()
+            || self.additional_interfaces.0.is_some()
+            || self.capabilities.0.as_ref().is_some_and(|can| can.extensions.0.is_some())
+            || self.icon_url.is_filled()
+    }
+
+    /// Whether it has what only 0.1 has, or lacks what every later version requires.
+    pub(super) fn has_or_lacks_like_v0_1(&self) -> bool {
+        let skills = self.skills.0.iter().flatten().filter_map(|skill| skill.0.as_ref());
+        let mut bare = skills.filter(|skill| skill.description.0.is_none() || skill.tags.0.is_none());
+        self.authentication.0.is_some() || bare.next().is_some()
+    }
+
+    /// Turns what was written into what is used.
+    pub(super) fn into_card(mut self, raw: Box<RawValue>) -> Result<Card, CardError> {
+        let (interfaces, signs) = detect::offers(&mut self);
+        if interfaces.is_empty() {
+            return Err(CardError::NotACard("it has neither supportedInterfaces nor url".to_owned()));
+        }
+        let mut problems = Problems::default();
+        let name = line(self.name, MAX_NAME);
+        if name.is_empty() {
+            problems.note("the card has no name".to_owned());
+        }
+        let can = self.capabilities.0.unwrap_or_default();
+        Ok(Card {
+            name,
+            description: block(self.description, MAX_DESCRIPTION),
+            version: clean_line(&self.version.0.unwrap_or_default(), MAX_WORD),
+            provider: self
+                .provider
+                .0
+                .map(|provider| line(provider.organization, MAX_NAME))
+                .filter(|it| !it.is_empty()),
+            documentation_url: address(self.documentation_url),
+            icon_url: address(self.icon_url),
+            streaming: can.streaming.is_set(),
+            push_notifications: can.push_notifications.is_set(),
+            extended_card: can.extended_agent_card.is_set()
+                || self.supports_authenticated_extended_card.is_set(),
+            signed: self.signatures.is_filled(),
+            default_input_modes: lines(self.default_input_modes, MAX_WORD),
+            default_output_modes: lines(self.default_output_modes, MAX_WORD),
+            skills: skills(self.skills, &mut problems),
+            extensions: extensions(can.extensions, &mut problems),
+            security_schemes: schemes(self.security_schemes.unwrap_or_default()),
+            security: requirements(self.security_requirements, self.security.unwrap_or_default()),
+            interfaces,
+            raw,
+            problems: problems.0,
+            signs,
+        })
+    }
+}
+
+#[derive(Default)]
+struct Problems(Vec<String>);
+
+impl Problems {
+    fn note(&mut self, problem: String) {
+        if self.0.len() < MAX_PROBLEMS {
+            self.0.push(problem);
+        }
+    }
+}
+
+fn skills(list: List<Object<SkillIn>>, problems: &mut Problems) -> Vec<Skill> {
+    let mut skills: Vec<Skill> = Vec::new();
+    for (at, skill) in list.items().enumerate() {
+        if skills.len() == MAX_SKILLS {
+            problems.note(format!("more than {MAX_SKILLS} skills; those after skills[{at}] were left out"));
+            break;
+        }
+        let Some(skill) = skill.0.map(Skill::from).filter(|skill| !skill.id.is_empty()) else {
+            problems.note(format!("skills[{at}] has no id and was left out"));
+            continue;
+        };
+        if skills.iter().any(|known| known.id == skill.id) {
+            problems.note(format!("skills[{at}] has the id {:?} of another and was left out", skill.id));
+            continue;
+        }
+        skills.push(skill);
+    }
+    skills
+}
+
+impl From<SkillIn> for Skill {
+    fn from(skill: SkillIn) -> Self {
+        let id = line(skill.id, MAX_NAME);
+        let name = Some(line(skill.name, MAX_NAME)).filter(|name| !name.is_empty());
+        Self {
+            name: name.unwrap_or_else(|| id.clone()),
+            id,
+            description: block(skill.description, MAX_DESCRIPTION),
+            tags: lines(skill.tags, MAX_WORD),
+            examples: lines(skill.examples, MAX_EXAMPLE),
+            input_modes: lines(skill.input_modes, MAX_WORD),
+            output_modes: lines(skill.output_modes, MAX_WORD),
+            security: requirements(skill.security_requirements, skill.security),
+        }
+    }
+}
+
+fn extensions(list: List<Object<ExtensionIn>>, problems: &mut Problems) -> Vec<Extension> {
+    let mut extensions = Vec::new();
+    for (at, extension) in list.items().take(MAX_LIST).enumerate() {
+        let Some(extension) = extension.0.filter(|extension| extension.uri.is_filled()) else {
+            problems.note(format!("capabilities.extensions[{at}] has no uri and was left out"));
+            continue;
+        };
+        extensions.push(Extension {
+            uri: line(extension.uri, MAX_URL),
+            description: block(extension.description, MAX_DESCRIPTION),
+            required: extension.required.is_set(),
+        });
+    }
+    extensions
+}
+
+fn line(text: Text, max_bytes: usize) -> String {
+    clean_line(&text.0.unwrap_or_default(), max_bytes)
+}
+
+fn block(text: Text, max_bytes: usize) -> String {
+    clean(&text.0.unwrap_or_default(), max_bytes)
+}
+
+fn lines(list: List<Text>, max_bytes: usize) -> Vec<String> {
+    let lines = list.items().map(|text| line(text, max_bytes)).filter(|text| !text.is_empty());
+    lines.take(MAX_LIST).collect()
+}
+
+/// Addresses are passed on as they are or not at all.
+fn address(text: Text) -> Option<String> {
+    text.filled().filter(|url| url.len() <= MAX_URL && url.bytes().all(|byte| byte.is_ascii_graphic()))
+}

@@ -1,0 +1,229 @@
+//! The dialects of A2A: what is said to an agent in each, and how its answers are read.
+//!
+//! One request per HTTP exchange, so every request has the id 1 and the id of an answer is not looked at.
+//! Not here: which dialect an agent speaks (see `card` and `probe`), sending.
+
+use http::{HeaderName, HeaderValue};
+use serde::Serialize;
+
+use super::error::AgentError;
+use super::model::{Event, Message, PartBody, Task};
+use super::{read, v0_3, v1};
+
+const VERSION: HeaderName = HeaderName::from_static("a2a-version");
+const EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
+const OLD_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
+
+/// Longest URI of an extension that is named to an agent, in bytes.
+const MAX_EXTENSION: usize = 512;
+/// Most extensions that are named in one request.
+const MAX_EXTENSIONS: usize = 32;
+
+/// A way of speaking A2A. Versions within one differ too little to matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// A2A 0.2 and 0.3: `message/send`.
+    V0_3,
+    /// A2A 1.0: `SendMessage`.
+    V1,
+}
+
+/// What is asked of an agent.
+#[derive(Debug, Clone, Copy)]
+pub struct Send<'a> {
+    /// The turn. Its `message_id` should be set: every version requires one, and it is sent empty otherwise.
+    pub message: &'a Message,
+    /// Media types that the answer may have; empty leaves it to the agent.
+    pub accepted_output_modes: &'a [String],
+    /// Tenant of the chosen interface (A2A 1.0); not sent to older agents.
+    pub tenant: Option<&'a str>,
+}
+
+impl Dialect {
+    /// The version for people, and for `A2A-Version`.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::V0_3 => "0.3",
+            Self::V1 => "1.0",
+        }
+    }
+
+    /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`.
+    pub fn send(self, ask: &Send<'_>, streaming: bool) -> Vec<u8> {
+        let room = room_for(ask);
+        match (self, streaming) {
+            (Self::V0_3, false) => call("message/send", &v0_3::SendParams(ask), room),
+            (Self::V0_3, true) => call("message/stream", &v0_3::SendParams(ask), room),
+            (Self::V1, false) => call("SendMessage", &v1::SendParams(ask), room),
+            (Self::V1, true) => call("SendStreamingMessage", &v1::SendParams(ask), room),
+        }
+    }
+
+    /// The request for a task as it stands.
+    pub fn get_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
+        match self {
+            Self::V0_3 => about_task("tasks/get", task_id, None),
+            Self::V1 => about_task("GetTask", task_id, tenant),
+        }
+    }
+
+    /// The request to cancel a task.
+    pub fn cancel_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
+        match self {
+            Self::V0_3 => about_task("tasks/cancel", task_id, None),
+            Self::V1 => about_task("CancelTask", task_id, tenant),
+        }
+    }
+
+    /// The request to attach to a task's stream again; none where that is not safe.
+    pub fn subscribe(self, task_id: &str, tenant: Option<&str>) -> Option<Vec<u8>> {
+        match self {
+            // Resubscribing makes the Python SDK 0.3 store every event once per listener: the task is corrupted.
+            Self::V0_3 => None,
+            Self::V1 => Some(about_task("SubscribeToTask", task_id, tenant)),
+        }
+    }
+
+    /// The headers that go with every request, naming these extensions. Text that is no URI of an extension is skipped.
+    pub fn headers(self, extensions: &[String]) -> Vec<(HeaderName, HeaderValue)> {
+        let extensions = extension_list(extensions);
+        let mut headers = Vec::with_capacity(2);
+        match self {
+            // No version: 0.3 servers ignore it, and some that speak both route by it.
+            Self::V0_3 => headers.extend(extensions.clone().map(|list| (OLD_EXTENSIONS, list))),
+            Self::V1 => headers.push((VERSION, HeaderValue::from_static("1.0"))),
+        }
+        headers.extend(extensions.map(|list| (EXTENSIONS, list)));
+        headers
+    }
+
+    /// Reads one JSON-RPC response object: the data of a stream's event, or the body that answers a send.
+    ///
+    /// An answer without a result, or with one of a kind that no version knows, is [`Event::Unknown`].
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`], if the agent refused or the bytes are not such an object.
+    pub fn event(self, json: &[u8]) -> Result<Event, AgentError> {
+        read::result(json, self)?.map_or(Ok(Event::Unknown), |body| body.event())
+    }
+
+    /// Reads the answer to a request for a task, or to its cancellation.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`], if the agent refused or the answer holds no task.
+    pub fn task(self, json: &[u8]) -> Result<Task, AgentError> {
+        match self.event(json)? {
+            Event::Task(task) => Ok(task),
+            Event::Message(_) | Event::Status { .. } | Event::Artifact { .. } | Event::Unknown => {
+                Err(AgentError::not_a2a("the answer holds no task"))
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Call<'a, P> {
+    jsonrpc: &'static str,
+    id: u8,
+    method: &'static str,
+    params: &'a P,
+}
+
+#[derive(Serialize)]
+struct TaskParams<'a> {
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+}
+
+fn about_task(method: &'static str, id: &str, tenant: Option<&str>) -> Vec<u8> {
+    let params = TaskParams { id, tenant: tenant.filter(|tenant| !tenant.is_empty()) };
+    call(method, &params, 128 + id.len())
+}
+
+fn call<P: Serialize>(method: &'static str, params: &P, room: usize) -> Vec<u8> {
+    let mut body = Vec::with_capacity(room);
+    let call = Call { jsonrpc: "2.0", id: 1, method, params };
+    // Writing to memory does not fail, and neither does text or JSON that was read before.
+    match serde_json::to_writer(&mut body, &call) {
+        Ok(()) => body,
+        Err(_) => Vec::new(),
+    }
+}
+
+/// About how many bytes the request takes, so that it is written without growing.
+fn room_for(ask: &Send<'_>) -> usize {
+    let parts = ask.message.parts.iter().map(|part| {
+        128 + match &part.body {
+            PartBody::Text(text) => text.len() + text.len() / 8,
+            PartBody::Raw(text) | PartBody::Url(text) => text.len(),
+            PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
+        }
+    });
+    512 + parts.sum::<usize>()
+}
+
+fn extension_list(extensions: &[String]) -> Option<HeaderValue> {
+    let nameable = |uri: &&String| {
+        (1..=MAX_EXTENSION).contains(&uri.len())
+            && uri.bytes().all(|b| b.is_ascii_graphic() && b != b',' && b != b'"')
+    };
+    let named: Vec<&str> =
+        extensions.iter().filter(nameable).map(String::as_str).take(MAX_EXTENSIONS).collect();
+    if named.is_empty() {
+        return None;
+    }
+    HeaderValue::from_str(&named.join(", ")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_about_a_task_name_it_and_its_tenant() {
+        use Dialect::{V0_3, V1};
+        let subscribe = |dialect: Dialect, tenant| dialect.subscribe("t\"1", tenant).unwrap_or_default();
+        for (body, expected) in [
+            (V0_3.get_task("t\"1", Some("acme")), r#""method":"tasks/get","params":{"id":"t\"1"}}"#),
+            (V0_3.cancel_task("t\"1", None), r#""method":"tasks/cancel","params":{"id":"t\"1"}}"#),
+            (
+                V1.get_task("t\"1", Some("acme")),
+                r#""method":"GetTask","params":{"id":"t\"1","tenant":"acme"}}"#,
+            ),
+            (V1.cancel_task("t\"1", Some("")), r#""method":"CancelTask","params":{"id":"t\"1"}}"#),
+            (subscribe(V1, None), r#""method":"SubscribeToTask","params":{"id":"t\"1"}}"#),
+        ] {
+            assert_eq!(String::from_utf8(body).unwrap(), format!(r#"{{"jsonrpc":"2.0","id":1,{expected}"#));
+        }
+        assert_eq!(V0_3.subscribe("t", None), None);
+    }
+
+    #[test]
+    fn text_that_is_no_extension_never_reaches_a_header() {
+        let bad = ["", "a b", "a,b", "a\r\nx: y", "é", "\"a\"", &"x".repeat(513)].map(str::to_owned);
+        assert_eq!(Dialect::V0_3.headers(&bad), []);
+        assert_eq!(Dialect::V1.headers(&bad), [(VERSION, HeaderValue::from_static("1.0"))]);
+        let many = vec!["urn:a".to_owned(); 100];
+        let headers = Dialect::V1.headers(&many);
+        assert_eq!(headers[1].1.to_str().unwrap().matches("urn:a").count(), MAX_EXTENSIONS);
+    }
+
+    #[test]
+    fn depth_is_refused_before_anything_is_read() {
+        let data = "[".repeat(100_000) + &"]".repeat(100_000);
+        let answer = format!(r#"{{"result":{{"message":{{"parts":[{{"data":{data}}}]}}}}}}"#);
+        for dialect in [Dialect::V0_3, Dialect::V1] {
+            let error = dialect.event(answer.as_bytes()).unwrap_err();
+            assert_eq!(error, AgentError::NotA2a("nested too deeply".to_owned()));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_refused() {
+        let error = Dialect::V1.event(b"{\"result\":{\"kind\":\"\xff\"}}").unwrap_err();
+        assert_eq!(error, AgentError::NotA2a("not UTF-8".to_owned()));
+    }
+}

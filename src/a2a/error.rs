@@ -1,0 +1,145 @@
+//! How an agent says no, and how it can fail to speak A2A at all.
+//!
+//! Codes are decoded with the dialect: -32006 to -32009 mean different things in different versions. Not here: what a
+//! client is told (see `fault`), HTTP and connection failures (see `transport`).
+
+use super::dialect::Dialect;
+use super::text::{clean, clean_line};
+
+/// Longest error message that is kept, in bytes.
+const MAX_MESSAGE: usize = 2048;
+/// Longest explanation of what is wrong with an answer, in bytes.
+const MAX_WHAT: usize = 100;
+
+/// Why an exchange with an agent gave no event and no task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AgentError {
+    /// The agent answered with a JSON-RPC error.
+    #[error("agent refused with {code}: {message}")]
+    Refused {
+        /// The code as it came.
+        code: i64,
+        /// What the code means in the agent's dialect.
+        kind: ErrorKind,
+        /// The agent's words, at most 2 KiB, without control characters.
+        message: String,
+    },
+    /// The answer is not A2A. Says what is wrong in at most 100 bytes.
+    #[error("agent did not answer in A2A: {0}")]
+    NotA2a(String),
+}
+
+/// What an A2A error code means (A2A 1.0 §5.4, 0.3 §8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// No such task, or it has expired, or it belongs to somebody else.
+    TaskNotFound,
+    /// The task has ended; nothing is left to cancel.
+    TaskNotCancelable,
+    /// The agent sends no push notifications.
+    PushNotSupported,
+    /// The agent does not do this, or not in the state that the task is in.
+    Unsupported,
+    /// The agent does not take, or make, this media type.
+    ContentType,
+    /// The agent's own code gave an answer that its server refused.
+    InvalidAgentResponse,
+    /// The agent has no extended card.
+    ExtendedCard,
+    /// The agent insists on an extension that was not named.
+    Extension,
+    /// The agent does not speak the version that was asked for.
+    Version,
+    /// The agent does not know the method.
+    MethodNotFound,
+    /// The agent does not accept the parameters.
+    InvalidParams,
+    /// The agent does not see a valid request, or not one for the state that the task is in.
+    InvalidRequest,
+    /// The agent broke. Whether it did the work is not known.
+    Internal,
+    /// A code that the dialect does not know.
+    Other,
+}
+
+impl ErrorKind {
+    fn of(code: i64, dialect: Dialect) -> Self {
+        match (code, dialect) {
+            (-32001, _) => Self::TaskNotFound,
+            (-32002, _) => Self::TaskNotCancelable,
+            (-32003, _) => Self::PushNotSupported,
+            (-32004, _) => Self::Unsupported,
+            (-32005, _) => Self::ContentType,
+            (-32006, Dialect::V0_3 | Dialect::V1) => Self::InvalidAgentResponse,
+            (-32007, Dialect::V0_3 | Dialect::V1) => Self::ExtendedCard,
+            // 0.2 and 0.3 have no -32008 and -32009: only a 1.0 server that was called the old way says them.
+            (-32008, Dialect::V0_3 | Dialect::V1) => Self::Extension,
+            (-32009, Dialect::V0_3 | Dialect::V1) => Self::Version,
+            (-32600 | -32700, _) => Self::InvalidRequest,
+            (-32601, _) => Self::MethodNotFound,
+            (-32602, _) => Self::InvalidParams,
+            (-32603, _) => Self::Internal,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl AgentError {
+    /// Whether the agent surely did nothing, so that asking again in another dialect is safe.
+    ///
+    /// True only of an unknown method and of a version that is not spoken; a send may have run in every other case.
+    pub fn proves_not_executed(&self) -> bool {
+        match self {
+            Self::Refused { kind, .. } => matches!(kind, ErrorKind::MethodNotFound | ErrorKind::Version),
+            Self::NotA2a(_) => false,
+        }
+    }
+
+    pub(crate) fn refused(code: i64, message: &str, dialect: Dialect) -> Self {
+        Self::Refused { code, kind: ErrorKind::of(code, dialect), message: clean(message, MAX_MESSAGE) }
+    }
+
+    pub(crate) fn not_a2a(what: &str) -> Self {
+        Self::NotA2a(clean_line(what, MAX_WHAT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_unknown_method_or_version_proves_that_nothing_ran() {
+        for dialect in [Dialect::V0_3, Dialect::V1] {
+            for (code, proves) in [
+                (-32601, true),
+                (-32009, true),
+                (-32600, false),
+                (-32602, false),
+                (-32603, false),
+                (-32001, false),
+                (-32004, false),
+                (404, false),
+                (i64::MIN, false),
+            ] {
+                let error = AgentError::refused(code, "", dialect);
+                assert_eq!(error.proves_not_executed(), proves, "{code} {dialect:?}");
+            }
+        }
+        assert!(!AgentError::not_a2a("x").proves_not_executed());
+    }
+
+    #[test]
+    fn words_of_an_agent_are_capped_and_cleaned() {
+        let AgentError::Refused { message, .. } =
+            AgentError::refused(1, &"\u{1b}é".repeat(5000), Dialect::V1)
+        else {
+            panic!("not refused");
+        };
+        assert_eq!(message, "é".repeat(1024));
+        assert_eq!(
+            AgentError::not_a2a(&"x\n".repeat(100)),
+            AgentError::NotA2a("x ".repeat(50).trim_end().to_owned())
+        );
+    }
+}

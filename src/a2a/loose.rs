@@ -1,0 +1,244 @@
+//! Reading what an agent wrote without falling over it: a member of the wrong type reads as absent.
+//!
+//! Each type here reads any JSON value in one pass and keeps it only if it is what it should be, so one odd member never
+//! costs the rest of an answer. Not here: which members there are.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Writes the visitor methods of the JSON types that read as absent.
+macro_rules! absent {
+    (bool) => { fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> { Ok(Self::Value::default()) } };
+    (text) => { fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> { Ok(Self::Value::default()) } };
+    (number) => {
+        fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> { Ok(Self::Value::default()) }
+        fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> { Ok(Self::Value::default()) }
+        fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> { Ok(Self::Value::default()) }
+    };
+    (list) => {
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(Self::Value::default())
+        }
+    };
+    (object) => {
+        fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+            while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(Self::Value::default())
+        }
+    };
+    ($($kind:ident),+) => {
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str("any JSON value") }
+        fn visit_unit<E>(self) -> Result<Self::Value, E> { Ok(Self::Value::default()) }
+        $(absent!($kind);)+
+    };
+}
+
+/// A string; anything else reads as absent.
+#[derive(Debug, Default)]
+pub(crate) struct Text(pub(crate) Option<String>);
+
+impl Text {
+    /// The string, unless it is empty: agents print `""` for "absent".
+    pub(crate) fn filled(self) -> Option<String> {
+        self.0.filter(|text| !text.is_empty())
+    }
+
+    /// Whether there is a string, and it is not empty.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.0.as_ref().is_some_and(|text| !text.is_empty())
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Text;
+            absent!(bool, number, list, object);
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(Some(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// A version: a string, or the number that a careless writer makes of it (`0.3`).
+#[derive(Debug, Default)]
+pub(crate) struct VersionText(pub(crate) Option<String>);
+
+impl<'de> Deserialize<'de> for VersionText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = VersionText;
+            absent!(bool, list, object);
+            fn visit_str<E>(self, text: &str) -> Result<VersionText, E> {
+                Ok(VersionText(Some(text.trim().to_owned()).filter(|text| !text.is_empty())))
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<VersionText, E> {
+                Ok(VersionText(Some(number.to_string())))
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<VersionText, E> {
+                Ok(VersionText(Some(number.to_string())))
+            }
+            fn visit_f64<E>(self, number: f64) -> Result<VersionText, E> {
+                Ok(VersionText(Some(number.to_string())))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// `true` or `false`; anything else reads as absent.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Flag(pub(crate) Option<bool>);
+
+impl Flag {
+    /// Whether it says `true`.
+    pub(crate) fn is_set(self) -> bool {
+        self.0 == Some(true)
+    }
+}
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Flag;
+            absent!(text, number, list, object);
+            fn visit_bool<E>(self, flag: bool) -> Result<Flag, E> {
+                Ok(Flag(Some(flag)))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// A whole number, also if it is written as a float; anything else reads as absent.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Whole(pub(crate) Option<i64>);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Whole;
+            absent!(bool, text, list, object);
+            fn visit_i64<E>(self, number: i64) -> Result<Whole, E> {
+                Ok(Whole(Some(number)))
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Whole, E> {
+                Ok(Whole(i64::try_from(number).ok()))
+            }
+            fn visit_f64<E>(self, number: f64) -> Result<Whole, E> {
+                // Beyond 2^53 a float is not a number that somebody meant.
+                let meant = number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0;
+                Ok(Whole(meant.then_some(number as i64)))
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// An object of a known shape; anything else reads as absent.
+#[derive(Debug)]
+pub(crate) struct Object<T>(pub(crate) Option<T>);
+
+impl<T> Default for Object<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = Object<T>;
+            absent!(bool, text, number, list);
+            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(object)).map(|value| Object(Some(value)))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
+/// A list; anything else reads as absent.
+#[derive(Debug)]
+pub(crate) struct List<T>(pub(crate) Option<Vec<T>>);
+
+impl<T> List<T> {
+    /// What is in the list; nothing, if there is none.
+    pub(crate) fn items(self) -> impl Iterator<Item = T> {
+        self.0.unwrap_or_default().into_iter()
+    }
+
+    /// Whether there is a list with something in it.
+    pub(crate) fn is_filled(&self) -> bool {
+        self.0.as_ref().is_some_and(|list| !list.is_empty())
+    }
+}
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = List<T>;
+            absent!(bool, text, number, object);
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<List<T>, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = list.next_element()? {
+                    items.push(item);
+                }
+                Ok(List(Some(items)))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
+/// The members of an object whose names are not known beforehand, in their order; anything else reads as absent.
+#[derive(Debug)]
+pub(crate) struct Members<T>(pub(crate) Option<Vec<(String, T)>>);
+
+impl<T> Default for Members<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+            type Value = Members<T>;
+            absent!(bool, text, number, list);
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Members<T>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = object.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(Some(members)))
+            }
+        }
+        deserializer.deserialize_any(Reader(PhantomData))
+    }
+}
+
+/// `raw`, if it is an object.
+pub(crate) fn object(raw: Option<Box<RawValue>>) -> Option<Box<RawValue>> {
+    raw.filter(|raw| raw.get().starts_with('{'))
+}

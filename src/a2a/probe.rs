@@ -1,0 +1,129 @@
+//! Asking an agent whose card shows no version which dialect it speaks, without starting anything.
+//!
+//! The questions are sends without a message, which every known server refuses before it does anything; how it refuses
+//! tells the dialect. Not here: asking, remembering the outcome, cards that do show a version (see `card`).
+
+use serde::Deserialize;
+
+use super::depth::{MAX_DEPTH, depth_within};
+use super::loose::{Object, Whole};
+
+/// One question to an agent, asked by POST of [`Question::body`] to the card's URL, without `A2A-Version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// A2A 0.2 and 0.3: `message/send`. Ask this one first.
+    MessageSend,
+    /// A2A 0.1: `tasks/send`. Ask only after [`Verdict::AskTasksSend`].
+    TasksSend,
+}
+
+/// What an answer shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// A2A 0.2 or 0.3.
+    Slash,
+    /// A2A 1.0.
+    V1,
+    /// A2A 0.1.
+    V01,
+    /// Not decided yet: ask [`Question::TasksSend`].
+    AskTasksSend,
+    /// The answer shows nothing; it must not be remembered.
+    Undecided,
+}
+
+impl Question {
+    /// The JSON-RPC request.
+    pub fn body(self) -> &'static [u8] {
+        match self {
+            Self::MessageSend => br#"{"jsonrpc":"2.0","id":1,"method":"message/send","params":{}}"#,
+            Self::TasksSend => br#"{"jsonrpc":"2.0","id":1,"method":"tasks/send","params":{}}"#,
+        }
+    }
+
+    /// Reads the answer to this question: its HTTP status and body.
+    pub fn verdict(self, status: u16, body: &[u8]) -> Verdict {
+        // Everything else comes from whatever stands before the agent: authentication, limits, a broken backend.
+        if !matches!(status, 200..=299 | 400 | 404 | 422) {
+            return Verdict::Undecided;
+        }
+        match (self, code(body), status) {
+            (Self::MessageSend, Some(-32602 | -32603), _) => Verdict::Slash,
+            // The Python reference server of 0.1 refuses every unknown method so, with this status.
+            (Self::MessageSend, Some(-32600), 400) => Verdict::V01,
+            (Self::MessageSend, Some(-32600), _) => Verdict::Slash,
+            (Self::MessageSend, Some(-32009), _) => Verdict::V1,
+            (Self::MessageSend, Some(-32601), _) => Verdict::AskTasksSend,
+            (Self::TasksSend, Some(-32602 | -32600), _) => Verdict::V01,
+            (Self::TasksSend, Some(_), _) => Verdict::V1,
+            (Self::MessageSend, Some(_), _) | (_, None, _) => Verdict::Undecided,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    error: Object<ErrorIn>,
+}
+
+#[derive(Deserialize)]
+struct ErrorIn {
+    #[serde(default)]
+    code: Whole,
+}
+
+/// The code of a JSON-RPC error, if that is what the body is.
+fn code(body: &[u8]) -> Option<i64> {
+    if !depth_within(body, MAX_DEPTH) {
+        return None;
+    }
+    let Object(answer) = serde_json::from_slice::<Object<Answer>>(body).ok()?;
+    answer?.error.0?.code.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_server_is_told_by_how_it_refuses() {
+        use Question::{MessageSend, TasksSend};
+        for (peer, question, status, code, verdict) in [
+            ("0.1 Python", MessageSend, 400, -32600, Verdict::V01),
+            ("0.1 JavaScript", MessageSend, 200, -32601, Verdict::AskTasksSend),
+            ("0.1 JavaScript", TasksSend, 200, -32602, Verdict::V01),
+            ("Python 0.2.16", MessageSend, 200, -32600, Verdict::Slash),
+            ("Python 0.3.26", MessageSend, 200, -32602, Verdict::Slash),
+            ("JavaScript 0.3.14", MessageSend, 200, -32603, Verdict::Slash),
+            ("Python 1.3", MessageSend, 200, -32601, Verdict::AskTasksSend),
+            ("Python 1.3", TasksSend, 200, -32601, Verdict::V1),
+            ("Python 1.3 compat", MessageSend, 200, -32600, Verdict::Slash),
+            ("JavaScript 1.3", MessageSend, 200, -32009, Verdict::V1),
+            ("JavaScript 1.3", TasksSend, 200, -32009, Verdict::V1),
+            ("JavaScript 1.3 compat", MessageSend, 200, -32602, Verdict::Slash),
+            ("a guard", MessageSend, 401, -32602, Verdict::Undecided),
+            ("a broken backend", TasksSend, 503, -32602, Verdict::Undecided),
+            ("something else", MessageSend, 200, -1, Verdict::Undecided),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"no"}}}}"#);
+            assert_eq!(question.verdict(status, body.as_bytes()), verdict, "{peer} {question:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_no_refusal_decides_nothing() {
+        for body in [
+            "",
+            "<html>",
+            "[]",
+            "{}",
+            r#"{"error":"unauthorized"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+        ] {
+            for question in [Question::MessageSend, Question::TasksSend] {
+                assert_eq!(question.verdict(200, body.as_bytes()), Verdict::Undecided, "{body}");
+            }
+        }
+    }
+}

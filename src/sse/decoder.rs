@@ -1,0 +1,224 @@
+//! Reading an event stream that arrives in chunks of any size.
+//!
+//! By the W3C rules: lines end in CR, LF or CRLF, a byte order mark may open the stream, several `data` lines are joined
+//! by LF, comments and unknown fields are skipped, an event without its closing empty line never happened.
+//! Not here: `id` and `retry` (A2A has no resumption by event id), what the data means.
+
+use std::mem;
+
+use memchr::{memchr, memchr2};
+
+/// What a line may have beyond the data in it: the name of the field, a byte order mark.
+const FIELD_ROOM: usize = 64;
+
+/// One event of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// The `event` field, if it is there and not empty.
+    pub name: Option<String>,
+    /// The `data` lines, joined by line feeds.
+    pub data: Vec<u8>,
+}
+
+/// An event, or a line, is longer than the decoder's limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("event of the stream exceeds {limit} bytes")]
+pub struct EventTooLarge {
+    /// The limit in bytes.
+    pub limit: usize,
+}
+
+/// Takes a stream apart into events.
+#[derive(Debug)]
+pub struct Decoder {
+    max_event: usize,
+    /// The beginning of a line whose end has not come yet.
+    line: Vec<u8>,
+    name: Option<String>,
+    data: Option<Vec<u8>>,
+    first_line: bool,
+    /// The last byte was CR: if LF follows, it belongs to it.
+    after_return: bool,
+    failed: bool,
+}
+
+impl Decoder {
+    /// Starts at the beginning of a stream. Data of an event may have up to `max_event` bytes.
+    pub fn new(max_event: usize) -> Self {
+        Self {
+            max_event,
+            line: Vec::new(),
+            name: None,
+            data: None,
+            first_line: true,
+            after_return: false,
+            failed: false,
+        }
+    }
+
+    /// Adds bytes and returns the events they complete, in order.
+    ///
+    /// The events do not depend on how the stream was cut into chunks. Those before one that is too large are still
+    /// returned; the next call then fails, and so does every later one.
+    ///
+    /// # Errors
+    ///
+    /// [`EventTooLarge`] once an event or a line passes the limit.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, EventTooLarge> {
+        let mut events = Vec::new();
+        if !self.failed && self.take(bytes, &mut events).is_none() {
+            self.failed = true;
+            self.line = Vec::new();
+            self.data = None;
+        }
+        if self.failed && events.is_empty() {
+            return Err(EventTooLarge { limit: self.max_event });
+        }
+        Ok(events)
+    }
+
+    /// Returns nothing once the limit is passed.
+    fn take(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Option<()> {
+        let mut rest = bytes;
+        if mem::take(&mut self.after_return) {
+            match rest.split_first() {
+                Some((b'\n', tail)) => rest = tail,
+                Some(_) => {}
+                None => self.after_return = true,
+            }
+        }
+        while let Some(at) = memchr2(b'\r', b'\n', rest) {
+            let (line, tail) = rest.split_at_checked(at)?;
+            let (end, tail) = tail.split_first()?;
+            rest = match (end, tail.split_first()) {
+                (b'\r', Some((b'\n', after))) => after,
+                (b'\r', None) => {
+                    self.after_return = true;
+                    tail
+                }
+                _ => tail,
+            };
+            self.end_line(line, events)?;
+        }
+        self.fits_in_line(rest)?;
+        self.line.extend_from_slice(rest);
+        Some(())
+    }
+
+    fn end_line(&mut self, end: &[u8], events: &mut Vec<Event>) -> Option<()> {
+        if self.line.is_empty() {
+            self.fits_in_line(end)?;
+            return self.read_line(end, events);
+        }
+        self.fits_in_line(end)?;
+        let mut line = mem::take(&mut self.line);
+        line.extend_from_slice(end);
+        self.read_line(&line, events)?;
+        line.clear();
+        self.line = line;
+        Some(())
+    }
+
+    fn fits_in_line(&self, more: &[u8]) -> Option<()> {
+        let limit = self.max_event.saturating_add(FIELD_ROOM);
+        (self.line.len().saturating_add(more.len()) <= limit).then_some(())
+    }
+
+    fn read_line(&mut self, line: &[u8], events: &mut Vec<Event>) -> Option<()> {
+        let line = match mem::take(&mut self.first_line) {
+            true => line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line),
+            false => line,
+        };
+        if line.is_empty() {
+            let name = self.name.take();
+            events.extend(self.data.take().map(|data| Event { name, data }));
+            return Some(());
+        }
+        let (field, value) = match memchr(b':', line) {
+            Some(at) => {
+                let (field, value) = line.split_at_checked(at)?;
+                let value = value.strip_prefix(b":").unwrap_or(value);
+                (field, value.strip_prefix(b" ").unwrap_or(value))
+            }
+            None => (line, &[][..]),
+        };
+        match field {
+            b"data" => self.add_data(value),
+            b"event" => {
+                self.name = Some(String::from_utf8_lossy(value).into_owned()).filter(|name| !name.is_empty());
+                Some(())
+            }
+            _ => Some(()),
+        }
+    }
+
+    fn add_data(&mut self, value: &[u8]) -> Option<()> {
+        let so_far = self.data.as_ref().map_or(0, |data| data.len() + 1);
+        if so_far.saturating_add(value.len()) > self.max_event {
+            return None;
+        }
+        match &mut self.data {
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+            None => self.data = Some(value.to_vec()),
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(stream: &[u8]) -> Vec<(Option<String>, String)> {
+        let events = Decoder::new(1000).push(stream).unwrap();
+        events.into_iter().map(|event| (event.name, String::from_utf8(event.data).unwrap())).collect()
+    }
+
+    #[test]
+    fn the_grammar_is_that_of_the_w3c() {
+        for (stream, expected) in [
+            ("data: a\n\n", &[(None, "a")][..]),
+            ("data: a\r\n\r\ndata: b\r\rdata: c\n\n", &[(None, "a"), (None, "b"), (None, "c")]),
+            ("\u{FEFF}data: a\n\n", &[(None, "a")]),
+            (": ping - 2026\n\n:\n\ndata:a\n\n", &[(None, "a")]),
+            ("data: a\ndata:  b\ndata\ndata:\n\n", &[(None, "a\n b\n\n")]),
+            ("event: error\ndata: {}\n\n", &[(Some("error"), "{}")]),
+            ("event: lost\n\ndata: a\n\n", &[(None, "a")]),
+            ("event:\ndata: a\n\n", &[(None, "a")]),
+            ("id: 7\nretry: 10\nfoo: bar\nDATA: x\ndata: a\n\n", &[(None, "a")]),
+            ("data\n\n", &[(None, "")]),
+            ("data: unfinished\n", &[]),
+            ("data: unfinished", &[]),
+            ("\n\n\r\n\r", &[]),
+        ] {
+            let expected: Vec<_> =
+                expected.iter().map(|(name, data)| (name.map(str::to_owned), (*data).to_owned())).collect();
+            assert_eq!(events(stream.as_bytes()), expected, "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_grow_without_end_is_bounded() {
+        let endless: [&[u8]; 4] = [b"data: aaaaaaaa", b"data:\n", b": comment", b"aaaaaaaaaaaaaaaaaaaa"];
+        for piece in endless {
+            let mut decoder = Decoder::new(1000);
+            let failed = (0..2000).find(|_| decoder.push(piece).is_err());
+            assert!(failed.is_some(), "{piece:?}");
+            assert!(decoder.line.len() + decoder.data.as_ref().map_or(0, Vec::len) <= 2064);
+            assert!(decoder.push(b"\n\ndata: late\n\n").is_err(), "a stream stays broken");
+        }
+    }
+
+    #[test]
+    fn the_limit_is_exact_and_spares_the_events_before_it() {
+        let fitting = format!("data: {}\n\n", "x".repeat(1000));
+        assert_eq!(events(fitting.as_bytes()).len(), 1);
+        let stream = format!("data: a\n\ndata: {}\n\n", "x".repeat(1001));
+        let mut decoder = Decoder::new(1000);
+        assert_eq!(decoder.push(stream.as_bytes()).map(|events| events.len()), Ok(1));
+        assert_eq!(decoder.push(b""), Err(EventTooLarge { limit: 1000 }));
+    }
+}

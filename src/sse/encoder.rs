@@ -1,0 +1,55 @@
+//! Writing an event stream: every function appends one whole block to `out`.
+//!
+//! Not here: reading (see [`Decoder`](super::Decoder)), when to write what.
+
+use memchr::memchr2_iter;
+
+/// Writes an event whose data is the JSON text `json`, on one line.
+pub fn event(out: &mut Vec<u8>, json: &[u8]) {
+    out.reserve(json.len() + 8);
+    out.extend_from_slice(b"data: ");
+    one_line(out, json);
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Writes a comment, which readers skip: a keep-alive.
+pub fn comment(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(b": ");
+    one_line(out, text.as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Tells the reader to wait so many milliseconds before it connects again.
+pub fn retry(out: &mut Vec<u8>, milliseconds: u64) {
+    out.extend_from_slice(b"retry: ");
+    out.extend_from_slice(milliseconds.to_string().as_bytes());
+    out.extend_from_slice(b"\n\n");
+}
+
+/// Appends `text` with spaces for line ends.
+///
+/// In JSON a bare line end stands only between tokens, so the value stays the same: raw members (`data`, `metadata`)
+/// may be as pretty as their agent wrote them.
+fn one_line(out: &mut Vec<u8>, text: &[u8]) {
+    let mut done = 0;
+    for at in memchr2_iter(b'\r', b'\n', text) {
+        out.extend_from_slice(text.get(done..at).unwrap_or_default());
+        out.push(b' ');
+        done = at + 1;
+    }
+    out.extend_from_slice(text.get(done..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_is_one_line_and_an_empty_one() {
+        let mut out = Vec::new();
+        retry(&mut out, 1500);
+        comment(&mut out, "two\nlines");
+        event(&mut out, b"{\"a\":\r\n [1,\n2]}");
+        assert_eq!(out, b"retry: 1500\n\n: two lines\n\ndata: {\"a\":   [1, 2]}\n\n");
+    }
+}

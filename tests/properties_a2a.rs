@@ -1,0 +1,286 @@
+//! Promises of the A2A side that hold for any input: nothing panics, nothing is lost, chunking never matters.
+
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use mcp_a2a_gateway::a2a::{
+    Artifact, Artifacts, Card, Change, Dialect, Event, Message, Part, PartBody, Question, Role, Send, clean,
+    depth_within,
+};
+use mcp_a2a_gateway::sse::{self, Decoder};
+use proptest::prelude::*;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+const DIALECTS: [Dialect; 2] = [Dialect::V0_3, Dialect::V1];
+
+/// Any JSON, not deep.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::vec((member(), inner), 0..6).prop_map(|members| members.into_iter().collect()),
+        ]
+    })
+}
+
+/// Mostly names that mean something in A2A.
+fn member() -> impl Strategy<Value = String> {
+    const KNOWN: &[&str] = &[
+        "jsonrpc",
+        "result",
+        "error",
+        "code",
+        "message",
+        "task",
+        "statusUpdate",
+        "artifactUpdate",
+        "kind",
+        "type",
+        "id",
+        "taskId",
+        "contextId",
+        "status",
+        "state",
+        "artifacts",
+        "history",
+        "artifact",
+        "append",
+        "lastChunk",
+        "final",
+        "messageId",
+        "role",
+        "parts",
+        "text",
+        "raw",
+        "url",
+        "data",
+        "file",
+        "bytes",
+        "uri",
+        "metadata",
+        "skills",
+        "capabilities",
+        "supportedInterfaces",
+        "protocolBinding",
+        "securitySchemes",
+        "security",
+        "data_part_compat",
+    ];
+    prop_oneof![9 => prop::sample::select(KNOWN).prop_map(str::to_owned), 1 => ".{0,6}"]
+}
+
+fn message(parts: Vec<Part>) -> Message {
+    Message {
+        message_id: Some("m".to_owned()),
+        role: Role::User,
+        parts,
+        task_id: None,
+        context_id: None,
+        reference_task_ids: Vec::new(),
+        extensions: Vec::new(),
+        metadata: None,
+    }
+}
+
+/// Writes a message in a dialect, and reads what was written as if an agent had answered with it.
+fn there_and_back(dialect: Dialect, message: &Message) -> Message {
+    let ask = Send { message, accepted_output_modes: &[], tenant: None };
+    let body: Value = serde_json::from_slice(&dialect.send(&ask, false)).unwrap();
+    let answer = json!({"jsonrpc": "2.0", "id": 1, "result": body["params"]["message"]});
+    match dialect.event(answer.to_string().as_bytes()).unwrap() {
+        Event::Message(message) => message,
+        other => panic!("not a message: {other:?}"),
+    }
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        for dialect in DIALECTS {
+            prop_assert!(dialect.event(&bytes).is_err());
+            prop_assert!(dialect.task(&bytes).is_err());
+        }
+        prop_assert!(Card::parse(&bytes).is_err());
+        Question::MessageSend.verdict(200, &bytes);
+        depth_within(&bytes, 3);
+        let mut decoder = Decoder::new(64);
+        prop_assert!(bytes.chunks(7).map(|chunk| decoder.push(chunk)).count() <= 43);
+    }
+
+    #[test]
+    fn any_json_is_read_without_panic(value in any_json(), name in member()) {
+        for json in [json!({"jsonrpc": "2.0", "result": value}), json!({"result": {name: value}}), value] {
+            let text = json.to_string();
+            for dialect in DIALECTS {
+                let event = dialect.event(text.as_bytes());
+                prop_assert_eq!(event.is_ok(), dialect.event(text.as_bytes()).is_ok());
+                if let Ok(Event::Message(message)) = event {
+                    there_and_back(dialect, &message);
+                }
+                prop_assert!(dialect.task(text.as_bytes()).is_err() || text.contains("status"));
+            }
+            if let Ok(card) = Card::parse(text.as_bytes()) {
+                prop_assert!(card.interface(None).is_err() || text.contains("http"));
+            }
+        }
+    }
+
+    #[test]
+    fn cut_answers_are_refused_without_panic(cut in any::<prop::sample::Index>()) {
+        let whole = json!({"jsonrpc": "2.0", "id": 1, "result": {"task": {"id": "t", "contextId": "c",
+            "status": {"state": "TASK_STATE_COMPLETED", "message": {"parts": [{"text": "ä\n"}], "role": "ROLE_AGENT"}},
+            "artifacts": [{"artifactId": "a", "parts": [{"data": {"a": [1, 2]}}, {"raw": "aGk="}]}]}}}).to_string();
+        prop_assert!(Dialect::V1.event(&whole.as_bytes()[..cut.index(whole.len())]).is_err());
+    }
+
+    #[test]
+    fn content_survives_the_way_there_and_back(
+        text in any::<String>(),
+        value in any_json(),
+        filename in prop::option::of("[^\0]{1,12}"),
+        metadata in prop::option::of(prop::collection::btree_map("[a-z]{1,6}", any::<i32>(), 1..4)),
+    ) {
+        let with = |body| Part {
+            body,
+            filename: filename.clone(),
+            media_type: None,
+            metadata: metadata.as_ref().map(|members| raw(&json!(members))),
+        };
+        let parts = vec![
+            with(PartBody::Text(text.clone())),
+            with(PartBody::Data(raw(&value))),
+            with(PartBody::Raw("aGk=".to_owned())),
+            with(PartBody::Url("https://example.test/".to_owned())),
+        ];
+        for dialect in DIALECTS {
+            let back = there_and_back(dialect, &message(parts.clone()));
+            prop_assert_eq!(back.parts.len(), 4);
+            prop_assert!(matches!(&back.parts[0].body, PartBody::Text(same) if *same == text));
+            let PartBody::Data(data) = &back.parts[1].body else { panic!("{:?}", back.parts[1]) };
+            prop_assert_eq!(data.get(), value.to_string());
+            for part in &back.parts[2..] {
+                prop_assert_eq!(&part.filename, &filename);
+                prop_assert_eq!(part.metadata.as_ref().map(|raw| raw.get()), parts[0].metadata.as_ref().map(|raw| raw.get()));
+            }
+        }
+    }
+
+    #[test]
+    fn ids_come_back_as_they_were(id in any::<String>(), context in any::<String>()) {
+        prop_assume!(!id.is_empty() && !context.is_empty());
+        for (dialect, state) in [(Dialect::V0_3, "completed"), (Dialect::V1, "TASK_STATE_COMPLETED")] {
+            let answer = json!({"jsonrpc": "2.0", "id": 1, "result":
+                {"id": id, "contextId": context, "status": {"state": state}}});
+            let task = dialect.task(answer.to_string().as_bytes()).unwrap();
+            prop_assert_eq!((&task.id, task.context_id.as_ref()), (&id, Some(&context)));
+            let mut follow_up = message(Vec::new());
+            (follow_up.task_id, follow_up.context_id) = (Some(task.id.clone()), task.context_id.clone());
+            follow_up.reference_task_ids.push(task.id.clone());
+            let back = there_and_back(dialect, &follow_up);
+            prop_assert_eq!((back.task_id.as_ref(), back.context_id.as_ref()), (Some(&id), Some(&context)));
+            prop_assert_eq!(&back.reference_task_ids, std::slice::from_ref(&id));
+            let body: Value = serde_json::from_slice(&dialect.get_task(&task.id, None)).unwrap();
+            prop_assert_eq!(&body["params"]["id"], &json!(id));
+        }
+    }
+
+    #[test]
+    fn chunking_never_changes_the_events(
+        stream in prop::collection::vec(
+            prop::sample::select(&["data: a", "data:b", "data", ":c", "event: e", "x", "é", "\u{FEFF}", "\r", "\n", "\r\n", "\n\n"][..]),
+            0..60,
+        ),
+        cuts in prop::collection::vec(0usize..200, 0..12),
+        limit in 1usize..80,
+    ) {
+        let stream = stream.concat().into_bytes();
+        let whole = drain(limit, &[&stream]);
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(stream.len())).collect();
+        cuts.sort_unstable();
+        let (mut chunks, mut from) = (Vec::new(), 0);
+        for cut in cuts {
+            chunks.push(&stream[from..cut]);
+            from = cut;
+        }
+        chunks.push(&stream[from..]);
+        prop_assert_eq!(&drain(limit, &chunks), &whole);
+        let bytes: Vec<&[u8]> = stream.chunks(1).collect();
+        prop_assert_eq!(&drain(limit, &bytes), &whole);
+    }
+
+    #[test]
+    fn what_is_written_as_events_is_read_back(values in prop::collection::vec(any_json(), 0..5), comment in any::<String>()) {
+        let mut stream = Vec::new();
+        for value in &values {
+            sse::encoder::comment(&mut stream, &comment);
+            sse::encoder::event(&mut stream, serde_json::to_string_pretty(value).unwrap().as_bytes());
+        }
+        let events = Decoder::new(1 << 20).push(&stream).unwrap();
+        let read: Vec<Value> = events.iter().map(|event| serde_json::from_slice(&event.data).unwrap()).collect();
+        prop_assert_eq!(json!(read).to_string(), json!(values).to_string());
+    }
+
+    #[test]
+    fn what_is_shown_of_an_artifact_adds_up_to_its_text(
+        pieces in prop::collection::vec((prop::collection::vec("[ab]{0,3}", 0..3), any::<bool>()), 0..12),
+        max_bytes in 500usize..4000,
+    ) {
+        let mut artifacts = Artifacts::new(max_bytes);
+        let mut shown = String::new();
+        for (texts, append) in pieces {
+            let parts = texts.into_iter().map(|text| Part::new(PartBody::Text(text))).collect();
+            let piece = Artifact { artifact_id: "a".to_owned(), name: None, description: None, parts, metadata: None };
+            match artifacts.apply(piece, append) {
+                Ok(Change::Added(text)) => shown += &text,
+                Ok(Change::Replaced(text)) => shown = text,
+                Ok(Change::Nothing) | Err(_) => {}
+            }
+            let parts = artifacts.iter().flat_map(|artifact| &artifact.parts);
+            let text: String = parts.map(|part| match &part.body { PartBody::Text(text) => text.as_str(), _ => "" }).collect();
+            prop_assert_eq!(&shown, &text);
+            prop_assert!(artifacts.bytes() <= max_bytes);
+        }
+        let mut again = Artifacts::new(max_bytes);
+        let bytes = artifacts.bytes();
+        prop_assert!(again.replace_all(artifacts.into_vec()).is_ok());
+        prop_assert_eq!(again.bytes(), bytes);
+    }
+
+    #[test]
+    fn clean_text_is_short_and_stays_clean(text in any::<String>(), max_bytes in 0usize..60) {
+        let once = clean(&text, max_bytes);
+        prop_assert!(once.len() <= max_bytes);
+        prop_assert!(!once.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
+        prop_assert_eq!(&clean(&once, max_bytes), &once);
+    }
+
+    #[test]
+    fn depth_is_what_the_brackets_say(depth in 0usize..300, limit in 0usize..300, noise in "[a-z\\[{]{0,8}") {
+        let text = format!("{}\"{noise}\\\"[\"{}", "[".repeat(depth), "]".repeat(depth));
+        prop_assert_eq!(depth_within(text.as_bytes(), limit), depth <= limit);
+    }
+}
+
+/// The events of a stream in chunks, and whether it broke.
+fn drain(limit: usize, chunks: &[&[u8]]) -> (Vec<sse::Event>, bool) {
+    let mut decoder = Decoder::new(limit);
+    let mut events = Vec::new();
+    for chunk in chunks.iter().copied().chain([&b""[..]]) {
+        match decoder.push(chunk) {
+            Ok(more) => events.extend(more),
+            Err(_) => return (events, true),
+        }
+    }
+    (events, false)
+}
