@@ -3,6 +3,7 @@
 //! What is known is swapped as a whole; readers never wait. Not here: how it comes to be known (see `refresh`).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
@@ -16,7 +17,9 @@ use tokio::sync::watch;
 use super::fetch::CardProblem;
 use super::interface::trusted;
 use crate::a2a::{Card, Dialect, Interface};
+use crate::auth::static_headers;
 use crate::config::{self, CardSource, Protocol, Settings};
+use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, Target, TargetSettings, Timeouts, client_config};
 
 /// What is known of an agent whose card has been seen.
@@ -42,10 +45,14 @@ pub struct Agent {
     tls: Option<Arc<ClientConfig>>,
     known: ArcSwapOption<Known>,
     problem: Mutex<Option<String>>,
+    looks: AtomicU64,
+    versions: AtomicU64,
+    /// What is counted about it.
+    pub metrics: Arc<AgentMetrics>,
 }
 
 impl Agent {
-    fn new(settings: config::Agent) -> Result<Self, CardProblem> {
+    fn new(settings: config::Agent, metrics: Arc<AgentMetrics>) -> Result<Self, CardProblem> {
         let tls = tls(&settings)?;
         let card_target = match &settings.card {
             CardSource::File(_) => None,
@@ -55,14 +62,37 @@ impl Agent {
                 Some(target(&settings, uri, tls.clone())?)
             }
         };
-        let credentials = credentials(&settings)?;
-        let (known, problem) = (ArcSwapOption::empty(), Mutex::default());
-        Ok(Self { settings, card_target, credentials, tls, known, problem })
+        let credentials = static_headers(&settings).map_err(CardProblem::Setting)?;
+        Ok(Self {
+            settings,
+            card_target,
+            credentials,
+            tls,
+            known: ArcSwapOption::empty(),
+            problem: Mutex::default(),
+            looks: AtomicU64::new(0),
+            versions: AtomicU64::new(0),
+            metrics,
+        })
     }
 
     /// What is known of it now; `None` until its card has been seen.
     pub fn known(&self) -> Option<Arc<Known>> {
         self.known.load_full()
+    }
+
+    /// How many cards it has had since the start.
+    pub fn version(&self) -> u64 {
+        self.versions.load(Ordering::Acquire)
+    }
+
+    /// Whether its card has been looked for at least once, with whatever outcome.
+    pub fn has_been_looked_at(&self) -> bool {
+        self.looks.load(Ordering::Acquire) > 0
+    }
+
+    pub(super) fn looked(&self) {
+        self.looks.fetch_add(1, Ordering::Release);
     }
 
     /// Why its card could not be had the last time, if it could not.
@@ -111,6 +141,7 @@ impl Agent {
 
     pub(super) fn learn(&self, known: Known) {
         self.known.store(Some(Arc::new(known)));
+        self.versions.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -129,11 +160,11 @@ impl Directory {
     /// # Errors
     ///
     /// [`CardProblem::Setting`] with the agent's name, when its settings cannot be used.
-    pub fn new(settings: &Settings, client: Client) -> Result<Self, CardProblem> {
+    pub fn new(settings: &Settings, client: Client, metrics: &Arc<Metrics>) -> Result<Self, CardProblem> {
         let mut agents = Vec::with_capacity(settings.agents.len());
         for agent in &settings.agents {
             let name = agent.name.clone();
-            let agent = Agent::new(agent.clone())
+            let agent = Agent::new(agent.clone(), metrics.agent(&name))
                 .map_err(|problem| CardProblem::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
         }
@@ -152,7 +183,7 @@ impl Directory {
         self.agents.get(*self.places.get(name)?)
     }
 
-    /// Hears of every change: a card appeared or became another one.
+    /// Hears of every look at a card; [`Agent::version`] says whether it became another one.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -198,15 +229,4 @@ fn target(settings: &config::Agent, uri: Uri, tls: Option<Arc<ClientConfig>>) ->
         total: timeouts.total,
     };
     Ok(Target::new(TargetSettings { tls, timeouts, ..TargetSettings::new(uri) })?)
-}
-
-fn credentials(settings: &config::Agent) -> Result<HeaderMap, CardProblem> {
-    let mut headers = HeaderMap::new();
-    for (name, secret) in &settings.headers {
-        let mut value = HeaderValue::from_str(secret.expose())
-            .map_err(|_| CardProblem::Setting(format!("headers.{name}: not a header value")))?;
-        value.set_sensitive(true);
-        headers.append(name.clone(), value);
-    }
-    Ok(headers)
 }

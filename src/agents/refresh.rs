@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::directory::{Agent, Directory, Known};
 use super::fetch::{Asking, CardProblem, Fetched};
 use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
-use crate::telemetry::Metrics;
+use crate::telemetry::label::Refresh;
 use crate::transport::{Target, TargetSettings};
 
 /// Longest answer to a probe that is read, in bytes.
@@ -37,20 +37,19 @@ struct Memory {
 
 impl Directory {
     /// Keeps the card of one agent fresh, for ever.
-    pub(crate) async fn keep_fresh(&self, agent: &Arc<Agent>, metrics: &Metrics) {
+    pub(crate) async fn keep_fresh(&self, agent: &Arc<Agent>) {
         let mut memory = Memory::default();
         loop {
             let look = self.look(agent, &mut memory).await;
             let outcome = match look {
-                Look::Changed(_) => "changed",
-                Look::Same(_) => "same",
-                Look::Failed => "failed",
+                Look::Changed(_) => Refresh::Changed,
+                Look::Same(_) => Refresh::Unchanged,
+                Look::Failed => Refresh::Failed,
             };
-            metrics.card_refreshed(outcome);
-            metrics.agent_up(&agent.settings.name, look != Look::Failed);
-            if matches!(look, Look::Changed(_)) {
-                self.tell();
-            }
+            agent.metrics.card_refresh(outcome);
+            agent.metrics.up(look != Look::Failed);
+            agent.looked();
+            self.tell();
             tokio::time::sleep(self.pause(look, &mut memory)).await;
         }
     }
