@@ -5,6 +5,7 @@
 
 mod body;
 mod part;
+mod pieces;
 mod wrapped;
 
 use std::fmt;
