@@ -38,6 +38,8 @@ macro_rules! absent {
     };
 }
 
+pub(crate) use absent;
+
 /// A string; anything else reads as absent.
 #[derive(Debug, Default)]
 pub(crate) struct Text(pub(crate) Option<String>);

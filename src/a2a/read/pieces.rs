@@ -1,0 +1,88 @@
+//! What a task is made of: messages, its status, artifacts.
+//!
+//! Not here: parts (see `part`), the task itself (see `body`).
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::super::loose::{List, Object, Text, object};
+use super::super::model::{Artifact, Message, Role, Status};
+use super::part::{PartIn, StateIn, parts};
+
+/// A message within something else.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct MessageIn {
+    message_id: Text,
+    role: Text,
+    parts: List<PartIn>,
+    task_id: Text,
+    context_id: Text,
+    reference_task_ids: List<Text>,
+    extensions: List<Text>,
+    metadata: Option<Box<RawValue>>,
+}
+
+impl From<MessageIn> for Message {
+    fn from(message: MessageIn) -> Self {
+        Self {
+            message_id: message.message_id.filled(),
+            role: role(&message.role),
+            parts: parts(message.parts),
+            task_id: message.task_id.filled(),
+            context_id: message.context_id.filled(),
+            reference_task_ids: message.reference_task_ids.items().filter_map(Text::filled).collect(),
+            extensions: message.extensions.items().filter_map(Text::filled).collect(),
+            metadata: object(message.metadata),
+        }
+    }
+}
+
+/// What an agent sends is the agent's, unless it says otherwise.
+pub(super) fn role(role: &Text) -> Role {
+    let user = |word: &str| word.eq_ignore_ascii_case("user") || word.eq_ignore_ascii_case("ROLE_USER");
+    if role.0.as_deref().is_some_and(user) { Role::User } else { Role::Agent }
+}
+
+/// A status.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StatusIn {
+    state: StateIn,
+    message: Object<MessageIn>,
+    timestamp: Text,
+}
+
+/// The status, if there is one.
+pub(super) fn status(status: Object<StatusIn>) -> Option<Status> {
+    status.0.map(|status| Status {
+        state: status.state.0,
+        message: status.message.0.map(Message::from),
+        timestamp: status.timestamp.filled(),
+    })
+}
+
+/// An artifact, or a piece of one.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct ArtifactIn {
+    artifact_id: Text,
+    name: Text,
+    description: Text,
+    parts: List<PartIn>,
+    metadata: Option<Box<RawValue>>,
+}
+
+impl From<ArtifactIn> for Artifact {
+    fn from(artifact: ArtifactIn) -> Self {
+        let name = artifact.name.filled();
+        Self {
+            // The id is required; without it the name is the best key that there is.
+            artifact_id: artifact.artifact_id.filled().or_else(|| name.clone()).unwrap_or_default(),
+            name,
+            description: artifact.description.filled(),
+            parts: parts(artifact.parts),
+            metadata: object(artifact.metadata),
+        }
+    }
+}
