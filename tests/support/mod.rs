@@ -22,6 +22,7 @@ pub mod client;
 pub mod events;
 pub mod gateway;
 pub mod payload;
+mod player;
 pub mod reply;
 pub mod session;
 pub mod signal;

@@ -110,6 +110,31 @@ async fn tls_demands_the_right_certificates() {
     assert!(authority.crl(&[&authority.client("alice")]).starts_with("-----BEGIN X509 CRL"));
 }
 
+#[tokio::test]
+async fn the_client_speaks_http2_where_the_server_does() {
+    let authority = Authority::new("ours");
+    let mut config = (*server_config(&authority.server(), None)).clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let tls = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/mcp", listener.local_addr().unwrap().port());
+    let server = tokio::spawn(async move {
+        let socket = tls.accept(listener.accept().await.unwrap().0).await.unwrap();
+        let service =
+            hyper::service::service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+                let seen = format!("{:?} {}", request.version(), request.uri().path());
+                Ok::<_, std::convert::Infallible>(hyper::Response::new(seen))
+            });
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let socket = hyper_util::rt::TokioIo::new(socket);
+        hyper::server::conn::http2::Builder::new(executor).serve_connection(socket, service).await
+    });
+    let client = McpClient::new(&url).tls(client_config(&authority, None, &["h2", "http/1.1"]));
+    assert_eq!(client.get(&[]).await.text().await, "HTTP/2.0 /mcp");
+    // The answer was dropped, so the connection is closed.
+    drop(in_time("the connection to end", server).await.unwrap());
+}
+
 #[test]
 fn names_that_a_header_cannot_carry_are_encoded() {
     for (name, mirrored) in [
