@@ -45,7 +45,7 @@ async fn send(tasks: &Tasks, incoming: Incoming) -> Result<Outcome, Refusal> {
     let Some(turn) = turn(tasks, &incoming)? else {
         return Ok(Outcome::Result(json!({ "message": skills::echo(&incoming) })));
     };
-    let (_, mut events) = turn.task.watch()?;
+    let (_, mut events) = turn.task.watch();
     turn.go(&incoming.text);
     if !incoming.return_immediately {
         while events.recv().await.is_some() {}
@@ -57,7 +57,7 @@ fn stream(tasks: &Tasks, incoming: &Incoming) -> Result<Outcome, Refusal> {
     let Some(turn) = turn(tasks, incoming)? else {
         return Ok(Outcome::Stream(json!({ "message": skills::echo(incoming) }), None));
     };
-    let (snapshot, events) = turn.task.watch()?;
+    let (snapshot, events) = turn.task.watch();
     turn.go(&incoming.text);
     Ok(Outcome::Stream(json!({ "task": snapshot }), Some(events)))
 }

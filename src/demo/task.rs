@@ -16,7 +16,7 @@ use super::stamp::{new_id, now};
 const MAX_TASKS: usize = 1000;
 /// Messages remembered per task.
 const MAX_HISTORY: usize = 100;
-/// Watchers per task.
+/// Watchers per task; one more ends the stream of the oldest.
 const MAX_WATCHERS: usize = 16;
 /// Events that a watcher may lag behind: more than the longest countdown has, so none is lost to a slow reader.
 const WATCHER_QUEUE: usize = 512;
@@ -129,15 +129,18 @@ impl Task {
     }
 
     /// The snapshot, and every event after it; the events end where a stream of this task ends.
-    pub(super) fn watch(&self) -> Result<(Value, mpsc::Receiver<Value>), Refusal> {
+    pub(super) fn watch(&self) -> (Value, mpsc::Receiver<Value>) {
         let (sender, receiver) = mpsc::channel(WATCHER_QUEUE);
         let mut inner = lock(&self.inner);
         inner.watchers.retain(|watcher| !watcher.is_closed());
         if inner.watchers.len() >= MAX_WATCHERS {
-            return Err(Refusal::Unsupported("Too many streams watch this task"));
+            inner.watchers.remove(0);
         }
-        inner.watchers.push(sender);
-        Ok((self.render(&inner, None), receiver))
+        // It may have ended a moment ago; then nobody would ever end this stream.
+        if !inner.state.is_terminal() {
+            inner.watchers.push(sender);
+        }
+        (self.render(&inner, None), receiver)
     }
 
     /// Refuses to attach to a task that will never change again.
@@ -145,7 +148,7 @@ impl Task {
         if lock(&self.inner).state.is_terminal() {
             return Err(Refusal::Unsupported("The task is finished: nothing is left to stream"));
         }
-        self.watch()
+        Ok(self.watch())
     }
 
     /// Takes the answer to an open question: the task works again. Refuses where no question is open.
@@ -299,6 +302,14 @@ mod tests {
         }
         assert_eq!(tasks.find(&first.id).err(), Some(Refusal::NoSuchTask));
         assert!(tasks.find(&second.id).is_ok());
+    }
+
+    #[test]
+    fn the_stream_of_a_finished_task_ends_at_once() {
+        let task = Tasks::default().begin(Skill::Countdown, None, &json!({}));
+        assert!(task.report(State::Completed, None));
+        let (_, mut events) = task.watch();
+        assert_eq!(events.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
     }
 
     #[test]

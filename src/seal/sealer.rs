@@ -10,7 +10,8 @@ use aes_siv::{KeyInit as _, siv::Aes256Siv};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256, Sha512};
 
-/// Longest token that [`Sealer::open`] looks at, in characters; longer ones are foreign.
+/// Longest token that [`Sealer::open`] looks at, in characters; longer ones are foreign. Room for 12 KiB of payload:
+/// whoever seals more gets a token that does not open.
 pub const MAX_TOKEN: usize = 16 * 1024;
 
 const KEY_ID: usize = 3;

@@ -1,0 +1,259 @@
+//! Holds the source to the plan of the house: who may import whom, sizes, names, headers.
+//!
+//! Reads the files under `src` and `tests` as text. The plan is data at the top; moving a wall means changing it here
+//! and in the README, in the same commit. The checks themselves are proven on bad snippets below.
+//! Not here: what the compiler or clippy can tell.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that fails loudly"
+)]
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use source::{blank, imports, tokens};
+
+/// Each module at the top of the crate, and the others that it may name. Every module has its line.
+const MAY_IMPORT: &[(&str, &[&str])] = &[
+    ("jsonrpc", &[]),
+    ("sse", &[]),
+    ("seal", &[]),
+    ("telemetry", &[]),
+    // A peer: sharing code with the gateway would hide the gateway's mistakes.
+    ("demo", &[]),
+    ("mcp", &["jsonrpc"]),
+    ("a2a", &["jsonrpc"]),
+    ("fault", &["mcp"]),
+    ("bridge", &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal"]),
+    ("config", &["mcp", "a2a"]),
+    ("transport", &["config", "fault", "telemetry"]),
+    ("auth", &["config", "fault", "transport"]),
+    ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "transport", "telemetry"]),
+    ("tasks", &["a2a", "fault", "seal", "config", "telemetry"]),
+    ("follow", &["tasks", "agents", "bridge"]),
+    ("gateway", BELOW_GATEWAY),
+    ("server", ANYTHING),
+    ("tls", ANYTHING),
+    ("admin", ANYTHING),
+    ("cli", ANYTHING),
+    // The doors.
+    ("lib", ANYTHING),
+    ("main", ANYTHING),
+];
+const BELOW_GATEWAY: &[&str] = &[
+    "jsonrpc",
+    "sse",
+    "seal",
+    "telemetry",
+    "mcp",
+    "a2a",
+    "fault",
+    "bridge",
+    "config",
+    "transport",
+    "auth",
+    "agents",
+    "tasks",
+    "follow",
+];
+const ANYTHING: &[&str] = &["*"];
+
+/// Modules without I/O, clock and randomness; the compiler sees to everything but the standard library.
+const PURE: &[&str] = &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal", "bridge"];
+const IMPURE: &[&str] =
+    &["Instant::now", "SystemTime::now", "std::fs", "std::env", "std::process", "std::thread", "TcpStream"];
+const NO_MODULE_NAMES: &[&str] =
+    &["utils", "util", "common", "helpers", "helper", "types", "manager", "misc"];
+const MAX_LINES: usize = 400;
+/// In two parts, so that this file does not accuse itself.
+const MACHINE_PATHS: &[(&str, &str)] = &[("/t", "mp/"), ("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/")];
+
+#[test]
+fn the_source_keeps_to_the_plan() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut problems = Vec::new();
+    let mut files = 0;
+    for directory in ["src", "tests", "examples", "benches"] {
+        for file in rust_files(&root.join(directory)) {
+            let text = fs::read_to_string(&file).unwrap();
+            let name = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+            problems.extend(check(&name, &text));
+            files += 1;
+        }
+    }
+    assert!(files > 10, "only {files} files were found: the test looks in the wrong place");
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn the_plan_has_no_cycle() {
+    let plan: BTreeMap<_, _> = MAY_IMPORT.iter().copied().collect();
+    for (module, allowed) in MAY_IMPORT.iter().filter(|(_, allowed)| *allowed != ANYTHING) {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<&str> = allowed.to_vec();
+        while let Some(next) = open.pop() {
+            assert!(plan.contains_key(next), "{module} may import {next}, which the plan does not have");
+            if reached.insert(next) {
+                open.extend(plan[next]);
+            }
+        }
+        assert!(!reached.contains(module), "{module} reaches itself");
+    }
+}
+
+/// Every way in which this file breaks the plan.
+fn check(name: &str, text: &str) -> Vec<String> {
+    let code = blank(text);
+    let tokens = tokens(&code);
+    let mut problems = Vec::new();
+    let mut problem = |line: usize, what: String| problems.push(format!("{name}:{line}: {what}"));
+    if !text.starts_with("//!") {
+        problem(1, "does not open with a //! header".into());
+    }
+    let lines = text.lines().count();
+    if lines > MAX_LINES {
+        problem(lines, format!("{lines} lines are more than {MAX_LINES}"));
+    }
+    for part in name.trim_end_matches(".rs").split('/').filter(|part| NO_MODULE_NAMES.contains(part)) {
+        problem(1, format!("`{part}` says nothing about what is in it"));
+    }
+    for (number, line) in text.lines().enumerate() {
+        for (head, tail) in MACHINE_PATHS {
+            if line.contains(&format!("{head}{tail}")) {
+                problem(number + 1, format!("names the machine path {head}{tail}"));
+            }
+        }
+    }
+    for window in tokens.windows(4) {
+        match [window[0].text, window[1].text, window[2].text, window[3].text] {
+            ["#", "[", "ignore", "]"] => problem(window[0].line, "#[ignore] without a reason".into()),
+            ["mod", inner, "{" | ";", _] if NO_MODULE_NAMES.contains(&inner) => {
+                problem(window[0].line, format!("`{inner}` says nothing about what is in it"));
+            }
+            _ => {}
+        }
+    }
+    if let Some(inside) = name.strip_prefix("src/") {
+        let (home, path) = place(inside);
+        check_imports(&home, &imports(&tokens, &path), &mut problem);
+        if PURE.contains(&home.as_str()) && !inside.contains("tests") {
+            check_purity(&code, &mut problem);
+        }
+    }
+    problems
+}
+
+fn check_imports(home: &str, imports: &[(usize, String)], problem: &mut impl FnMut(usize, String)) {
+    let known = |name: &str| MAY_IMPORT.iter().find(|(module, _)| *module == name);
+    let Some((_, allowed)) = known(home) else {
+        return problem(1, format!("the module `{home}` has no place in the plan"));
+    };
+    for (line, import) in imports.iter().filter(|(_, import)| import != home) {
+        if *allowed != ANYTHING && !allowed.contains(&import.as_str()) {
+            let why = if known(import).is_some() { "" } else { " (which is no module of the plan)" };
+            problem(*line, format!("`{home}` may not import `{import}`{why}"));
+        }
+    }
+}
+
+fn check_purity(code: &str, problem: &mut impl FnMut(usize, String)) {
+    let product = code.split("mod tests").next().unwrap_or_default();
+    for (number, line) in product.lines().enumerate() {
+        for impure in IMPURE.iter().filter(|impure| line.contains(**impure)) {
+            problem(number + 1, format!("`{impure}` in a pure module: hand it in as an argument"));
+        }
+    }
+}
+
+/// The top module that a file under `src` belongs to, and the module path of the file (empty: the crate root).
+fn place(inside: &str) -> (String, Vec<String>) {
+    let mut path: Vec<String> = inside.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+    let home = path[0].clone();
+    if path.last().is_some_and(|last| last == "mod") || inside == "lib.rs" || inside == "main.rs" {
+        path.pop();
+    }
+    (home, path)
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn each_broken_rule_is_found() {
+    let machine_path = format!("//! x\nconst P: &str = \"{}{}x\";", "/t", "mp/");
+    for (name, text, expected) in [
+        ("src/mcp/tools.rs", "//! x\nuse crate::a2a::Task;", "`mcp` may not import `a2a`"),
+        ("src/mcp/tools.rs", "//! x\nuse super::super::a2a::Task;", "`mcp` may not import `a2a`"),
+        ("src/mcp/mod.rs", "//! x\nuse super::a2a;", "`mcp` may not import `a2a`"),
+        (
+            "src/mcp/mod.rs",
+            "//! x\nmod deep { use super::super::{jsonrpc, a2a}; }",
+            "`mcp` may not import `a2a`",
+        ),
+        (
+            "src/mcp/tools.rs",
+            "//! x\nuse super::{Tool, super::a2a::{Task, Part}};",
+            "`mcp` may not import `a2a`",
+        ),
+        (
+            "src/mcp/tools.rs",
+            "//! x\nuse crate::{jsonrpc as j,\n a2a::Task};",
+            "3: `mcp` may not import `a2a`",
+        ),
+        ("src/mcp/tools.rs", "//! x\nfn f() -> crate::bridge::Call {}", "`mcp` may not import `bridge`"),
+        ("src/mcp/a/b.rs", "//! x\nuse super::super::super::a2a;", "`mcp` may not import `a2a`"),
+        ("src/fault.rs", "//! x\nuse super::seal::Sealer;", "`fault` may not import `seal`"),
+        ("src/sse/mod.rs", "//! x\nuse crate::Thing;", "no module of the plan"),
+        ("src/demo/mod.rs", "//! x\nuse crate::a2a;", "`demo` may not import `a2a`"),
+        ("src/gateway/mod.rs", "//! x\nuse crate::server::run;", "`gateway` may not import `server`"),
+        ("src/newcomer/mod.rs", "//! x", "`newcomer` has no place in the plan"),
+        ("src/sse/mod.rs", "//! x\nfn f() { Instant::now(); }", "`Instant::now` in a pure module"),
+        ("src/sse/mod.rs", "fn f() {}", "does not open with a //! header"),
+        ("src/sse/utils.rs", "//! x", "`utils` says nothing"),
+        ("src/sse/mod.rs", "//! x\nmod helpers;\nfn f() {}", "`helpers` says nothing"),
+        ("tests/a.rs", "//! x\n#[test]\n#[ignore]\nfn f() {}", "3: #[ignore] without a reason"),
+        ("tests/a.rs", &machine_path, "names the machine path"),
+        ("src/sse/mod.rs", &format!("//! x\n{}", "\n".repeat(MAX_LINES)), "lines are more than"),
+    ] {
+        let problems = check(name, text);
+        assert_eq!(problems.len(), 1, "{name}: {text}: {problems:?}");
+        assert!(problems[0].contains(expected), "{name}: {text}: {problems:?}");
+    }
+}
+
+#[test]
+fn what_keeps_to_the_rules_is_left_alone() {
+    for (name, text) in [
+        ("src/mcp/tools.rs", "//! x\nuse crate::jsonrpc::Id;\nuse crate::mcp::Era;\nuse super::Tool;"),
+        ("src/mcp/tools.rs", "//! x\n// use crate::a2a;\n/* crate::a2a */ /// crate::a2a\nfn f() {}"),
+        ("src/mcp/tools.rs", "//! x\nconst A: &str = \"crate::a2a \\\" crate::a2a\";\nconst B: char = '\"';"),
+        ("src/mcp/tools.rs", "//! x\nconst A: &str = r#\"crate::a2a \" \"#; fn f<'a>(x: &'a str) {}"),
+        ("src/mcp/tools.rs", "//! x\nmod tests { use super::super::Era; use super::a2a; }"),
+        (
+            "src/mcp/tools.rs",
+            "//! x\npub(in crate::mcp) fn f() {}\npub(super) mod a2a {}\npub(crate) struct S;",
+        ),
+        ("src/a2a/v1/part.rs", "//! x\nuse super::super::model::Part;\nuse other::crate_name;"),
+        ("src/sse/mod.rs", "//! x\nfn f() {}\n#[cfg(test)]\nmod tests { fn g() { Instant::now(); } }"),
+        ("src/lib.rs", "//! x\npub mod a2a;\npub use crate::cli::run;"),
+        ("src/server.rs", "//! x\nuse crate::demo::DemoAgent;"),
+        ("tests/a.rs", "//! x\n#[ignore = \"needs node\"]\nfn f() { crate::a2a::x(); }"),
+    ] {
+        assert_eq!(check(name, text), Vec::<String>::new(), "{text}");
+    }
+}
