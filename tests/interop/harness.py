@@ -36,6 +36,11 @@ def python(venv):
     return SCRATCH / venv / "bin" / "python"
 
 
+def environment():
+    """Ours, without Python caches in the source tree."""
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 def place_scripts(*folders):
     """Copies the JavaScript files to where Node finds the installed packages."""
     for folder in folders:
@@ -88,7 +93,7 @@ def group_alive(group):
         return False
 
 
-def run_limited(argv, limit, env=None):
+def run_limited(argv, limit):
     """Runs a command to its end. Returns (exit code, output); a late one is killed: code 124."""
     if STOPPING:
         return 130, ""
@@ -100,7 +105,7 @@ def run_limited(argv, limit, env=None):
         text=True,
         errors="replace",
         start_new_session=True,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+        env=environment(),
     )
     LIVE.add(process)
     try:
@@ -130,6 +135,8 @@ class Processes:
     """What runs beside the test; stopped together."""
 
     def __init__(self, name):
+        if not NODE.exists():
+            raise Trouble(f"nothing is installed in {SCRATCH}: run tests/interop/setup first")
         self.logs = SCRATCH / "logs" / name
         shutil.rmtree(self.logs, ignore_errors=True)
         self.logs.mkdir(parents=True)
@@ -144,18 +151,21 @@ class Processes:
         for process in reversed(self.running):
             stop_group(process)
 
-    def start(self, name, argv, env=None):
+    def start(self, name, argv):
         """Starts a process; its output goes to a log file, whose path is returned with it."""
         log = self.logs / f"{name}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [str(part) for part in argv],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
-            )
+        try:
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [str(part) for part in argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=environment(),
+                )
+        except OSError as error:
+            raise Trouble(f"{name} does not start: {error}") from error
         self.running.append(process)
         return process, log
 

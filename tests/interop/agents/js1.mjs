@@ -32,9 +32,16 @@ class Turn {
   constructor(context, bus) {
     this.ids = { taskId: context.taskId, contextId: context.contextId };
     this.bus = bus;
+    this.over = false;
+  }
+
+  cancel() {
+    this.status(TaskState.TASK_STATE_CANCELED);
+    this.over = true;
   }
 
   status(state, text) {
+    if (this.over) return;
     const message = text && {
       role: Role.ROLE_AGENT,
       messageId: crypto.randomUUID(),
@@ -49,6 +56,7 @@ class Turn {
   }
 
   artifact(artifactId, parts, append, lastChunk) {
+    if (this.over) return;
     const artifact = { artifactId, name: artifactId, description: '', parts, extensions: [], metadata: undefined };
     this.bus.publish(AgentEvent.artifactUpdate({ ...this.ids, artifact, append, lastChunk, metadata: undefined }));
   }
@@ -91,6 +99,8 @@ class Turn {
   }
 }
 
+const turns = new Map(); // by task id, while they run
+
 const executor = {
   async execute(context, bus) {
     const { userMessage, task, taskId, contextId } = context;
@@ -101,11 +111,17 @@ const executor = {
     );
     const words = userMessage.parts.map((one) => (one.content?.$case === 'text' ? one.content.value : ''));
     const [skill, text] = choose(userMessage.metadata, words.join('\n'));
-    await new Turn(context, bus).run(skill, text, continued);
+    const turn = new Turn(context, bus);
+    turns.set(taskId, turn);
+    try {
+      await turn.run(skill, text, continued);
+    } finally {
+      turns.delete(taskId);
+    }
   },
   async cancelTask(taskId, bus) {
-    const status = { state: TaskState.TASK_STATE_CANCELED, timestamp: new Date().toISOString(), message: undefined };
-    bus.publish(AgentEvent.statusUpdate({ taskId, contextId: '', status, metadata: undefined }));
+    const turn = turns.get(taskId) ?? new Turn({ taskId, contextId: '' }, bus);
+    turn.cancel();
   },
 };
 
