@@ -1,0 +1,165 @@
+// A real A2A 1.0 agent on the official JavaScript SDK, `@a2a-js/sdk` 1.3.0, over JSON-RPC.
+// Not a mock: the SDK makes every byte on the wire. It does what `behaviour.py` does, step for step.
+
+import { createServer } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import express from 'express';
+import { AGENT_CARD_PATH, Role, TaskState } from '@a2a-js/sdk';
+import { AgentEvent, DefaultRequestHandler, InMemoryTaskStore } from '@a2a-js/sdk/server';
+import { agentCardHandler, jsonRpcHandler, UserBuilder } from '@a2a-js/sdk/server/express';
+
+const SKILLS = {
+  echo: 'Gives the text back',
+  stream: 'Tells of its progress, then gives the text back in pieces',
+  slow: 'Takes a few seconds, then gives the text back',
+  ask: 'Asks one question, then completes with the answer',
+  fail: 'Always fails, and says why',
+  data: 'Gives structured data back',
+};
+
+function choose(metadata, text) {
+  const named = metadata?.skillId;
+  if (Object.hasOwn(SKILLS, named ?? '')) return [named, text];
+  const first = text.split(' ', 1)[0];
+  return Object.hasOwn(SKILLS, first) ? [first, text.slice(first.length + 1)] : ['echo', text];
+}
+
+const part = (content) => ({ content, metadata: undefined, filename: '', mediaType: '' });
+const textPart = (value) => part({ $case: 'text', value });
+
+class Turn {
+  constructor(context, bus) {
+    this.ids = { taskId: context.taskId, contextId: context.contextId };
+    this.bus = bus;
+    this.over = false;
+  }
+
+  cancel() {
+    this.status(TaskState.TASK_STATE_CANCELED);
+    this.over = true;
+  }
+
+  status(state, text) {
+    if (this.over) return;
+    const message = text && {
+      role: Role.ROLE_AGENT,
+      messageId: crypto.randomUUID(),
+      parts: [textPart(text)],
+      ...this.ids,
+      extensions: [],
+      referenceTaskIds: [],
+      metadata: undefined,
+    };
+    const status = { state, message: message || undefined, timestamp: new Date().toISOString() };
+    this.bus.publish(AgentEvent.statusUpdate({ ...this.ids, status, metadata: undefined }));
+  }
+
+  artifact(artifactId, parts, append, lastChunk) {
+    if (this.over) return;
+    const artifact = { artifactId, name: artifactId, description: '', parts, extensions: [], metadata: undefined };
+    this.bus.publish(AgentEvent.artifactUpdate({ ...this.ids, artifact, append, lastChunk, metadata: undefined }));
+  }
+
+  async run(skill, text, continued) {
+    const answer = (value) => this.artifact('answer', [textPart(value)], false, true);
+    if (skill === 'ask' && !continued) return this.status(TaskState.TASK_STATE_INPUT_REQUIRED, 'Which colour?');
+    if (skill === 'fail') {
+      this.status(TaskState.TASK_STATE_WORKING, 'trying');
+      return this.status(TaskState.TASK_STATE_FAILED, 'It went wrong on purpose');
+    }
+    if (skill === 'data') {
+      const value = { text, list: [1, 2, 3], nested: { ok: true } };
+      this.artifact('data', [part({ $case: 'data', value })], false, false);
+    } else if (skill === 'stream') {
+      await this.stream(text);
+    } else if (skill === 'slow') {
+      for (let second = 0; second < 3; second += 1) {
+        this.status(TaskState.TASK_STATE_WORKING, `${second} seconds gone`);
+        await pause(1000);
+      }
+      answer(text);
+    } else {
+      answer(skill === 'ask' ? `The colour is ${text}` : text);
+    }
+    return this.status(TaskState.TASK_STATE_COMPLETED);
+  }
+
+  async stream(text) {
+    for (const percent of [25, 50, 75]) {
+      this.status(TaskState.TASK_STATE_WORKING, `${percent} percent done`);
+      await pause(50);
+    }
+    const third = Math.max(1, Math.floor(text.length / 3));
+    const pieces = [text.slice(0, third), text.slice(third, 2 * third), text.slice(2 * third)];
+    for (const [index, piece] of pieces.entries()) {
+      this.artifact('answer', [textPart(piece || ' ')], index > 0, index === 2);
+      await pause(20);
+    }
+  }
+}
+
+const turns = new Map(); // by task id, while they run
+
+const executor = {
+  async execute(context, bus) {
+    const { userMessage, task, taskId, contextId } = context;
+    const continued = task !== undefined;
+    const status = { state: TaskState.TASK_STATE_SUBMITTED, timestamp: new Date().toISOString(), message: undefined };
+    bus.publish(
+      AgentEvent.task(task ?? { id: taskId, contextId, status, artifacts: [], history: [userMessage], metadata: undefined }),
+    );
+    const words = userMessage.parts.map((one) => (one.content?.$case === 'text' ? one.content.value : ''));
+    const [skill, text] = choose(userMessage.metadata, words.join('\n'));
+    const turn = new Turn(context, bus);
+    turns.set(taskId, turn);
+    try {
+      await turn.run(skill, text, continued);
+    } finally {
+      turns.delete(taskId);
+    }
+  },
+  async cancelTask(taskId, bus) {
+    const turn = turns.get(taskId) ?? new Turn({ taskId, contextId: '' }, bus);
+    turn.cancel();
+  },
+};
+
+function card(url) {
+  return {
+    name: 'JavaScript 1.0 agent',
+    description: 'The interop agent on @a2a-js/sdk 1.3',
+    supportedInterfaces: [{ url, protocolBinding: 'JSONRPC', tenant: '', protocolVersion: '1.0' }],
+    provider: undefined,
+    version: '1.0.0',
+    capabilities: { streaming: true, pushNotifications: false, extensions: [], extendedAgentCard: false },
+    securitySchemes: {},
+    securityRequirements: [],
+    defaultInputModes: ['text/plain'],
+    defaultOutputModes: ['text/plain', 'application/json'],
+    skills: Object.entries(SKILLS).map(([id, description]) => ({
+      id,
+      name: id,
+      description,
+      tags: ['interop'],
+      examples: [],
+      inputModes: [],
+      outputModes: [],
+      securityRequirements: [],
+    })),
+    documentationUrl: '',
+    signatures: [],
+  };
+}
+
+const { values } = parseArgs({ options: { port: { type: 'string', default: '0' } } });
+const server = createServer();
+server.listen(Number(values.port), '127.0.0.1', () => {
+  const url = `http://127.0.0.1:${server.address().port}/`;
+  const requestHandler = new DefaultRequestHandler(card(url), new InMemoryTaskStore(), executor);
+  const app = express();
+  app.use(`/${AGENT_CARD_PATH}`, agentCardHandler({ agentCardProvider: requestHandler }));
+  app.use(jsonRpcHandler({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
+  server.on('request', app);
+  console.log(`ready ${url}`);
+});

@@ -1,0 +1,98 @@
+"""A real A2A 1.0 agent on the official Python SDK, `a2a-sdk` 1.3.0, over JSON-RPC.
+
+Not a mock: the SDK makes every byte on the wire. What it does is in `behaviour.py`.
+"""
+
+import asyncio
+
+from a2a.helpers.proto_helpers import new_data_part, new_text_part
+from a2a.server.agent_execution import AgentExecutor
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    Task,
+    TaskState,
+    TaskStatus,
+)
+from starlette.applications import Starlette
+
+import behaviour
+import serving
+
+
+class Executor(AgentExecutor):
+    async def execute(self, context, event_queue):
+        continued = context.current_task is not None
+        if not continued:
+            submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
+            await event_queue.enqueue_event(
+                Task(
+                    id=context.task_id,
+                    context_id=context.context_id,
+                    status=submitted,
+                    history=[context.message],
+                )
+            )
+        updater = TaskUpdater(event_queue, context.task_id, context.context_id)
+        metadata = dict(context.message.metadata)
+        skill, text = behaviour.choose(metadata, context.get_user_input())
+        for step in behaviour.steps(skill, text, continued):
+            await self.act(updater, *step)
+
+    async def act(self, updater, kind, *rest):
+        def message(text):
+            return updater.new_agent_message([new_text_part(text)])
+
+        if kind == "pause":
+            await asyncio.sleep(rest[0])
+        elif kind == "working":
+            await updater.start_work(message(rest[0]))
+        elif kind == "chunk":
+            text, first, last = rest
+            await updater.add_artifact(
+                [new_text_part(text)], artifact_id="answer", name="answer", append=not first, last_chunk=last
+            )
+        elif kind == "data":
+            await updater.add_artifact([new_data_part(rest[0])], artifact_id="data", name="data")
+        elif kind == "ask":
+            await updater.requires_input(message(rest[0]))
+        elif kind == "fail":
+            await updater.failed(message(rest[0]))
+        else:
+            await updater.complete()
+
+    async def cancel(self, context, event_queue):
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+def main():
+    listener, url = serving.listen()
+    card = AgentCard(
+        name="Python 1.0 agent",
+        description="The interop agent on a2a-sdk 1.3",
+        version="1.0.0",
+        supported_interfaces=[
+            AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="1.0")
+        ],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain", "application/json"],
+        skills=[
+            AgentSkill(id=skill, name=skill, description=about, tags=["interop"])
+            for skill, about in behaviour.SKILLS.items()
+        ],
+    )
+    handler = DefaultRequestHandler(
+        agent_executor=Executor(), task_store=InMemoryTaskStore(), agent_card=card
+    )
+    routes = create_agent_card_routes(card) + create_jsonrpc_routes(handler, rpc_url="/")
+    serving.serve(Starlette(routes=routes), listener, url)
+
+
+if __name__ == "__main__":
+    main()

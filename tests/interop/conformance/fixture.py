@@ -1,0 +1,125 @@
+"""The A2A 1.0 agent behind the gateway when the MCP conformance suite judges it.
+
+On the official SDK, like `agents/py1.py`. Its skills carry the names of the tools that the suite
+calls and give what those must return; what the gateway makes of each part is the gateway's
+convention: media type image/* and audio/* become image and audio blocks, part metadata
+`mcp.resourceUri` makes an embedded resource, status metadata `progress`/`total` sets progress.
+"""
+
+import asyncio
+import base64
+import pathlib
+import sys
+
+from a2a.helpers.proto_helpers import new_raw_part, new_text_part
+from a2a.server.agent_execution import AgentExecutor
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part, Task, TaskState, TaskStatus
+from starlette.applications import Starlette
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "agents"))
+import serving  # noqa: E402  (found through the line above)
+
+# The smallest valid ones: a PNG of one red pixel, and a WAV with a header and no sample.
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+)
+WAV = base64.b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=")
+
+
+def image():
+    return new_raw_part(PNG, media_type="image/png")
+
+
+def resource(uri, text):
+    return Part(text=text, media_type="text/plain", metadata={"mcp.resourceUri": uri})
+
+
+# Tools that answer at once, with these parts.
+ANSWERS = {
+    "test_simple_text": lambda: [new_text_part("This is a simple text response for testing.")],
+    "test_image_content": lambda: [image()],
+    "test_audio_content": lambda: [new_raw_part(WAV, media_type="audio/wav")],
+    "test_embedded_resource": lambda: [
+        resource("test://embedded-resource", "This is an embedded resource content.")
+    ],
+    "test_multiple_content_types": lambda: [
+        new_text_part("Multiple content types test:"),
+        image(),
+        resource("test://mixed-content-resource", '{"test":"data","value":123}'),
+    ],
+    # The suite only wants an answer on a stream without requests of the server in it.
+    "test_streaming_elicitation": lambda: [new_text_part("Nothing to ask.")],
+}
+# Tools that tell of their work first: (text, metadata of the status update).
+TOLD = {
+    "test_tool_with_logging": [
+        ("Tool execution started", None),
+        ("Tool processing data", None),
+        ("Tool execution completed", None),
+    ],
+    "test_logging_tool": [("This must not reach a client that set no log level", None)],
+    "test_tool_with_progress": [
+        ("Started", {"progress": 0, "total": 100}),
+        ("Half way", {"progress": 50, "total": 100}),
+        ("Done", {"progress": 100, "total": 100}),
+    ],
+}
+FAILS = {"test_error_handling": "This tool intentionally returns an error for testing"}
+SKILLS = sorted([*ANSWERS, *TOLD, *FAILS])
+PAUSE = 0.05  # seconds between two messages
+
+
+class Executor(AgentExecutor):
+    async def execute(self, context, event_queue):
+        submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
+        await event_queue.enqueue_event(
+            Task(id=context.task_id, context_id=context.context_id, status=submitted, history=[context.message])
+        )
+        updater = TaskUpdater(event_queue, context.task_id, context.context_id)
+
+        def message(text):
+            return updater.new_agent_message([new_text_part(text)])
+
+        skill = dict(context.message.metadata).get("skillId")
+        if skill in FAILS:
+            return await updater.failed(message(FAILS[skill]))
+        if skill in ANSWERS:
+            await updater.add_artifact(ANSWERS[skill](), name="answer")
+            return await updater.complete()
+        if skill not in TOLD:
+            return await updater.failed(message(f"no such skill: {skill}"))
+        for text, metadata in TOLD[skill]:
+            await updater.update_status(TaskState.TASK_STATE_WORKING, message(text), metadata=metadata)
+            await asyncio.sleep(PAUSE)
+        await updater.add_artifact([new_text_part("Done.")], name="answer")
+        return await updater.complete()
+
+    async def cancel(self, context, event_queue):
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+def main():
+    listener, url = serving.listen()
+    card = AgentCard(
+        name="Conformance fixture",
+        description="Serves the tools that the MCP conformance suite calls",
+        version="1.0.0",
+        supported_interfaces=[AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="1.0")],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain", "image/png", "audio/wav"],
+        skills=[
+            AgentSkill(id=skill, name=skill, description=f"The conformance tool {skill}", tags=["conformance"])
+            for skill in SKILLS
+        ],
+    )
+    handler = DefaultRequestHandler(agent_executor=Executor(), task_store=InMemoryTaskStore(), agent_card=card)
+    routes = create_agent_card_routes(card) + create_jsonrpc_routes(handler, rpc_url="/")
+    serving.serve(Starlette(routes=routes), listener, url)
+
+
+if __name__ == "__main__":
+    main()
