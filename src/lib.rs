@@ -13,4 +13,8 @@ pub mod seal;
 pub mod sse;
 
 #[cfg(feature = "gateway")]
+pub mod telemetry;
+#[cfg(feature = "gateway")]
+pub mod tls;
+#[cfg(feature = "gateway")]
 pub mod transport;
