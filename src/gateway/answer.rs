@@ -67,12 +67,7 @@ pub(super) async fn json(
 }
 
 /// Answers with a fault.
-pub(super) async fn fault(
-    http: &mut Session,
-    fault: &Fault,
-    era: Era,
-    id: Option<&Id>,
-) -> Result<(), Gone> {
+pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Option<&Id>) -> Result<(), Gone> {
     let wire = fault.on_wire(era);
     let data = fault.data();
     let body = write_error(id, wire.code, &fault.to_string(), data.as_deref());

@@ -146,7 +146,9 @@ mod tests {
 
     #[test]
     fn own_names_and_addresses_are_served() {
-        for host in ["localhost:8080", "127.0.0.1", "[::1]:80", "10.1.2.3:9", "GW.example.com", "gateway.internal:1"] {
+        for host in
+            ["localhost:8080", "127.0.0.1", "[::1]:80", "10.1.2.3:9", "GW.example.com", "gateway.internal:1"]
+        {
             assert!(asked(host, None).is_ok(), "{host}");
         }
     }

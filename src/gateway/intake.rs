@@ -30,7 +30,8 @@ pub(super) async fn body(http: &mut Session, limit: usize, within: Duration) -> 
 
 fn check(http: &Session, limit: usize) -> Result<(), Fault> {
     let header = http.req_header();
-    let length = header.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let length =
+        header.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > limit) {
         return Err(Fault::BodyTooLarge(limit));
     }

@@ -82,7 +82,13 @@ impl Sessions {
     }
 
     /// The session of an id, and what changed in it; `None` if it is unknown, expired, ended or somebody else's.
-    pub(super) fn find(&self, sealer: &Sealer, caller: &str, id: &str, now: u64) -> Option<(Session, Changes)> {
+    pub(super) fn find(
+        &self,
+        sealer: &Sealer,
+        caller: &str,
+        id: &str,
+        now: u64,
+    ) -> Option<(Session, Changes)> {
         let ticket = SessionTicket::open(sealer, caller, id).filter(|ticket| ticket.is_live(now))?;
         let changes = self.table().changes.get(&ticket.nonce).cloned().unwrap_or_default();
         let session = Session {
@@ -129,7 +135,11 @@ impl Sessions {
 
     /// Whether the session wants to hear of any of the resources, and of which.
     pub(super) fn subscriptions(&self, session: &Session) -> BTreeSet<String> {
-        self.table().changes.get(&session.key).map(|changes| changes.subscriptions.clone()).unwrap_or_default()
+        self.table()
+            .changes
+            .get(&session.key)
+            .map(|changes| changes.subscriptions.clone())
+            .unwrap_or_default()
     }
 
     /// Whether the session has been ended.
