@@ -1,0 +1,17 @@
+//! Every journey through the running binary: a real client, the real gateway, a scripted agent.
+//!
+//! One file per journey; each test's name is the promise that it keeps. Not here: the kit (`tests/support`).
+
+#[cfg(test)]
+mod answer_here;
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod call;
+#[cfg(test)]
+mod eras;
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+#[path = "../support/mod.rs"]
+mod support;
