@@ -9,9 +9,17 @@ mod bad_input;
 #[cfg(test)]
 mod call;
 #[cfg(test)]
+mod client_leaves;
+#[cfg(test)]
 mod eras;
 #[cfg(test)]
+mod handles;
+#[cfg(test)]
+mod large_body;
+#[cfg(test)]
 mod scene;
+#[cfg(test)]
+mod stream;
 #[cfg(test)]
 #[path = "../support/mod.rs"]
 mod support;
