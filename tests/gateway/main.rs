@@ -3,6 +3,10 @@
 //! One file per journey; each test's name is the promise that it keeps. Not here: the kit (`tests/support`).
 
 #[cfg(test)]
+mod agent_misbehaves;
+#[cfg(test)]
+mod agents;
+#[cfg(test)]
 mod answer_here;
 #[cfg(test)]
 mod bad_input;
@@ -11,15 +15,29 @@ mod call;
 #[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
+mod cross_delivery;
+#[cfg(test)]
 mod eras;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
+mod https;
+#[cfg(test)]
 mod large_body;
 #[cfg(test)]
+mod origin;
+#[cfg(test)]
 mod scene;
+#[cfg(test)]
+mod seen;
+#[cfg(test)]
+mod sessions;
+#[cfg(test)]
+mod shutdown;
 #[cfg(test)]
 mod stream;
 #[cfg(test)]
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(test)]
+mod transport;
