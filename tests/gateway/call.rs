@@ -44,7 +44,8 @@ async fn a_streaming_1_0_agent_receives_exactly_this() {
     assert_eq!(request.header("a2a-version"), Some("1.0"));
     assert_eq!(request.header("content-type"), Some("application/json"));
     assert!(request.header("accept").unwrap().contains("text/event-stream"));
-    assert_eq!(request.header("a2a-extensions"), Some("https://x.example/a,https://x.example/b"));
+    let extensions: Vec<_> = request.header("a2a-extensions").unwrap().split(',').map(str::trim).collect();
+    assert_eq!(extensions, ["https://x.example/a", "https://x.example/b"]);
     assert_eq!(request.header("x-choir"), Some("north"));
     let mut params = request.params();
     let id = params["message"]["messageId"].take();

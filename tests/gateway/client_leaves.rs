@@ -151,7 +151,8 @@ async fn a_cancel_of_what_is_over_or_never_was_does_no_harm() {
         let answer = session
             .post(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }))
             .await;
-        assert_eq!(answer.status, 202, "{params}");
+        assert!(matches!(answer.status, 202 | 400), "{params}: {}", answer.status);
+        assert_eq!(answer.text().await, "", "an answer to a notification");
     }
     assert_eq!(words(&session.call_tool(TOOL, json!({ "text": "x" })).await.result().await), "la");
     assert!(scene.agent.calls("CancelTask").is_empty());

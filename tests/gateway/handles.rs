@@ -78,7 +78,7 @@ async fn legacy_clients_get_the_handle_in_the_form_they_know() {
 
 #[tokio::test]
 async fn one_who_waits_hears_the_progress_too() {
-    let scene = Scene::tuned(SHORT).await;
+    let scene = Scene::tuned("calls: { budget: 2s, stream_after: 100ms }").await;
     let (go, then) = (Signal::new(), Signal::new());
     let waits = (go.clone(), then.clone());
     scene.agent.on_send(move |_| {
@@ -88,8 +88,9 @@ async fn one_who_waits_hears_the_progress_too() {
     });
     let task = task_of(&scene.said("sing").await);
     let params = json!({ "progressToken": "p" });
-    go.fire();
     let mut answer = scene.call_with(json!({ "taskId": task }), params).await;
+    // Its stream is open, so it listens.
+    go.fire();
     let note = answer.next_message().await;
     assert_eq!(note["params"]["message"], "second verse", "{note}");
     then.fire();

@@ -35,6 +35,8 @@ mod sessions;
 #[cfg(test)]
 mod shutdown;
 #[cfg(test)]
+mod start;
+#[cfg(test)]
 mod stream;
 #[cfg(test)]
 #[path = "../support/mod.rs"]

@@ -153,8 +153,13 @@ async fn secrets_are_nowhere() {
     let (card, key) = (agent.card_url(), "CANARY-seal-0123456789abcdef0123456789");
     let environment = [("AGENT_TOKEN", "CANARY-agent"), ("SEAL", key)];
     let gateway = TestGateway::start_with(&environment, |ports| {
-        let agent = format!("  bard:\n    card: {card}?key=CANARY-query\n    headers: {{ Authorization: \"Bearer ${{env:AGENT_TOKEN}}\" }}\n");
-        format!("{}log: {{ format: json, level: trace }}\nseal_key: ${{env:SEAL}}\nagents:\n{agent}", ports.listeners())
+        let agent = format!(
+            "  bard:\n    card: {card}\n    headers: {{ Authorization: \"Bearer ${{env:AGENT_TOKEN}}\" }}\n"
+        );
+        format!(
+            "{}log: {{ format: json, level: trace }}\nseal_key: ${{env:SEAL}}\nagents:\n{agent}",
+            ports.listeners()
+        )
     })
     .await;
     let params = || json!({ "name": TOOL, "arguments": { "text": "CANARY-text" } });
