@@ -17,6 +17,8 @@ mod client_leaves;
 #[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
+mod embedded;
+#[cfg(test)]
 mod eras;
 #[cfg(test)]
 mod handles;
