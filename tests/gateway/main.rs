@@ -21,6 +21,8 @@ mod embedded;
 #[cfg(test)]
 mod eras;
 #[cfg(test)]
+mod fallback;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod https;
