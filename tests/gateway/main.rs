@@ -15,6 +15,8 @@ mod call;
 #[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
+mod client_wire;
+#[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
 mod eras;
@@ -24,6 +26,8 @@ mod handles;
 mod https;
 #[cfg(test)]
 mod large_body;
+#[cfg(test)]
+mod listen;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
@@ -43,3 +47,5 @@ mod stream;
 mod support;
 #[cfg(test)]
 mod transport;
+#[cfg(test)]
+mod versions;

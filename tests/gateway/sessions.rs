@@ -78,9 +78,15 @@ async fn ids_that_are_none_are_not_found() {
         bytes[place] = if bytes[place] == b'A' { b'B' } else { b'A' };
         String::from_utf8(bytes).unwrap()
     };
-    for id in
-        ["x", "made-up", good.get(1..).unwrap(), &format!("{good}A"), &flip(0), &flip(good.len() / 2), &"x".repeat(5000)]
-    {
+    for id in [
+        "x",
+        "made-up",
+        good.get(1..).unwrap(),
+        &format!("{good}A"),
+        &flip(0),
+        &flip(good.len() / 2),
+        &"x".repeat(5000),
+    ] {
         let bad = named(&session, id);
         assert_eq!(ping(&bad).await, (404, -32001), "{id}");
         assert_eq!(bad.listen(None).await.status, 404, "{id}");
