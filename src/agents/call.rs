@@ -95,6 +95,9 @@ impl Call {
                 if track.take(event).await? {
                     return Ok(());
                 }
+                if track.task_id.is_none() {
+                    return Err(Trouble::Misbehaved("its answer is neither a task nor a message".into()));
+                }
                 tokio::time::sleep(FIRST_PAUSE).await;
                 self.judge(&mut track, Trouble::TaskLost).await
             }

@@ -177,11 +177,13 @@ impl Bridge {
         &self.inner.metrics
     }
 
-    /// Whether every agent has been looked for at least once, so that the list of tools is as good as it gets.
+    /// Whether every agent has been looked for at least once, so that the list of tools is as good as it gets; not while the
+    /// process ends.
     pub fn is_ready(&self) -> bool {
         let directory = &self.inner.directory;
         let looked = directory.agents().iter().all(|agent| agent.has_been_looked_at());
-        looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
+        let open = !*self.inner.closing.borrow();
+        open && looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
     }
 
     /// How many requests and followed calls are under way.

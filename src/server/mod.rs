@@ -80,6 +80,7 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
         }
     }
     let (bridge, background) = Bridge::new(settings.clone())?;
+    let addresses = listeners.iter().map(|listener| listener.address).collect();
     for listener in listeners {
         let endpoint = endpoint(&listener)?;
         let service = service(&server, &settings, Gateway { bridge: bridge.clone(), listener });
@@ -89,7 +90,7 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
     }
     server.add_service(background_service("bridge", background));
     if let Some(admin) = admin {
-        server.add_service(admin_service(&bridge, admin.address));
+        server.add_service(admin_service(&bridge, admin.address, addresses));
     }
     Ok(Ready { server, bridge, grace: settings.shutdown.grace, drain: settings.shutdown.drain })
 }
