@@ -59,7 +59,6 @@ pub struct Ready {
     /// The bridge that answers.
     pub bridge: Bridge,
     grace: Duration,
-    drain: Duration,
 }
 
 /// Makes a server.
@@ -92,7 +91,7 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
     if let Some(admin) = admin {
         server.add_service(admin_service(&bridge, admin.address, addresses));
     }
-    Ok(Ready { server, bridge, grace: settings.shutdown.grace, drain: settings.shutdown.drain })
+    Ok(Ready { server, bridge, grace: settings.shutdown.grace })
 }
 
 /// The application of one listener: a proxy whose requests must send their headers in time.
@@ -110,8 +109,8 @@ fn service(server: &Server, settings: &Settings, gateway: Gateway) -> Timely<Htt
 impl Ready {
     /// Runs until the process is told to end, and then until what is under way is done.
     pub fn run(self) -> ! {
-        let Self { server, bridge, grace, drain } = self;
-        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, grace, drain }) });
+        let Self { server, bridge, grace } = self;
+        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, grace }) });
         std::process::exit(0)
     }
 }
@@ -121,7 +120,7 @@ fn conf(settings: &Settings) -> ServerConf {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    // These two count after an upgrade only: on the other signals the drain is waited for before Pingora hears of them.
+    // Pingora's grace is the longest wait, and it waits it out; `shutdown` ends the process as soon as nothing runs.
     ServerConf {
         threads,
         grace_period_seconds: Some(settings.shutdown.drain.as_secs()),

@@ -7,7 +7,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::Instant;
 use tracing::info;
 
 use crate::gateway::Bridge;
@@ -21,8 +20,6 @@ pub(super) struct Patient {
     pub(super) bridge: Bridge,
     /// The least time between being told and ending: load balancers have to notice.
     pub(super) grace: Duration,
-    /// The longest.
-    pub(super) drain: Duration,
 }
 
 #[async_trait]
@@ -40,30 +37,37 @@ impl ShutdownSignalWatch for Patient {
                 ShutdownSignal::GracefulUpgrade
             }
             _ = terminate.recv() => {
-                self.drained(&mut terminate, &mut interrupt).await;
-                ShutdownSignal::FastShutdown
+                self.end(terminate, interrupt).await;
+                ShutdownSignal::GracefulTerminate
             }
         }
     }
 }
 
 impl Patient {
-    /// Waits until nothing runs any more; a second signal ends the wait.
-    async fn drained(&self, terminate: &mut Signal, interrupt: &mut Signal) {
+    /// Goes on taking connections for the grace, then leaves the rest to Pingora (which closes the listeners and waits out the
+    /// drain), and ends the process as soon as nothing runs any more, or on a second signal.
+    async fn end(&self, mut terminate: Signal, mut interrupt: Signal) {
         info!(running = self.bridge.running(), "told to end; calls under way are finished first");
         self.bridge.close();
-        let begun = Instant::now();
-        loop {
-            let (waited, running) = (begun.elapsed(), self.bridge.running());
-            if (running == 0 && waited >= self.grace) || waited >= self.drain.max(self.grace) {
-                info!(running, "ending");
-                return;
-            }
-            tokio::select! {
-                _ = terminate.recv() => return,
-                _ = interrupt.recv() => return,
-                () = tokio::time::sleep(LOOK) => {}
-            }
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = interrupt.recv() => return,
+            () = tokio::time::sleep(self.grace) => {}
         }
+        let bridge = self.bridge.clone();
+        tokio::spawn(async move {
+            while bridge.running() > 0 {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+            }
+            // Connections that just got their last answer are given the time to read it.
+            tokio::time::sleep(LOOK).await;
+            info!(running = bridge.running(), "ending");
+            std::process::exit(0)
+        });
     }
 }

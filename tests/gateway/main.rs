@@ -19,6 +19,8 @@ mod client_wire;
 #[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
+mod embedded;
+#[cfg(test)]
 mod eras;
 #[cfg(test)]
 mod handles;
