@@ -15,6 +15,8 @@ mod call;
 #[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
+mod client_wire;
+#[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
 mod embedded;
@@ -28,6 +30,8 @@ mod handles;
 mod https;
 #[cfg(test)]
 mod large_body;
+#[cfg(test)]
+mod listen;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
@@ -47,3 +51,5 @@ mod stream;
 mod support;
 #[cfg(test)]
 mod transport;
+#[cfg(test)]
+mod versions;
