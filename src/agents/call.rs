@@ -106,7 +106,7 @@ impl Call {
             Form::Stream if message.task_id.is_some() => self.listen(reply, &mut track.answering()).await,
             Form::Stream => self.listen(reply, &mut track).await,
             Form::Json => {
-                let body = whole(reply, self.caps.response).await?;
+                let body = whole(reply, &self.known, self.caps.response).await?;
                 let event = interface.dialect.event(&body).map_err(first_refusal)?;
                 if track.take(event).await {
                     return Ok(());

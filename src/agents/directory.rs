@@ -23,7 +23,6 @@ use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, Target, TargetSettings, Timeouts, client_config};
 
 /// What is known of an agent whose card has been seen.
-#[derive(Debug)]
 pub struct Known {
     /// Its card.
     pub card: Arc<Card>,
@@ -34,6 +33,7 @@ pub struct Known {
     pub(super) headers: HeaderMap,
     pub(super) streaming: bool,
     pub(super) output_modes: Vec<String>,
+    pub(super) metrics: Arc<AgentMetrics>,
     /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
     pub(super) other: Option<Arc<Known>>,
 }
@@ -138,7 +138,8 @@ impl Agent {
         let output_modes = self.settings.output_modes.clone();
         let output_modes = output_modes.unwrap_or_else(|| card.default_output_modes.clone());
         let card = card.clone();
-        Ok(Known { card, interface, target, path, headers, streaming, output_modes, other: None })
+        let metrics = self.metrics.clone();
+        Ok(Known { card, interface, target, path, headers, streaming, output_modes, metrics, other: None })
     }
 
     fn headers(&self, interface: &Interface) -> HeaderMap {

@@ -72,7 +72,7 @@ impl Call {
             Err(_) => return Ok(false),
         };
         if form == Form::Json {
-            let body = whole(reply, self.caps.response).await?;
+            let body = whole(reply, &self.known, self.caps.response).await?;
             return match interface.dialect.event(&body) {
                 Ok(event) => Ok(!track.take(event).await),
                 Err(error) => {

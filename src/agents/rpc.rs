@@ -26,7 +26,7 @@ pub(super) async fn post(client: &Client, known: &Known, body: Vec<u8>) -> Resul
     *request.method_mut() = Method::POST;
     *request.uri_mut() = known.path.clone().into();
     *request.headers_mut() = known.headers.clone();
-    let reply = client.send(&known.target, request).await.map_err(|error| trouble(&error))?;
+    let reply = client.send(&known.target, request).await.map_err(|error| trouble(&error, known))?;
     let status = reply.status();
     if status == http::StatusCode::UNAUTHORIZED || status == http::StatusCode::FORBIDDEN {
         return Err(Trouble::NotAuthorized(status.as_u16()));
@@ -55,9 +55,9 @@ fn form(reply: &Reply) -> Option<Form> {
 }
 
 /// The body of an answer as one JSON value.
-pub(super) async fn whole(reply: Reply, limit: usize) -> Result<Bytes, Trouble> {
+pub(super) async fn whole(reply: Reply, known: &Known, limit: usize) -> Result<Bytes, Trouble> {
     let status = reply.status();
-    let body = reply.collect(limit).await.map_err(|error| trouble(&error))?;
+    let body = reply.collect(limit).await.map_err(|error| trouble(&error, known))?;
     if body.is_empty() && !status.is_success() { Err(Trouble::Status(status.as_u16())) } else { Ok(body) }
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn get_task(
 ) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.get_task(task, tenant);
-    task_of(client, known, body, limit).await
+    task_of(client, known, body, limit).await.and_then(|found| the_one_asked_for(found, task))
 }
 
 /// Asks for a task to be stopped.
@@ -82,7 +82,16 @@ pub(super) async fn cancel_task(
 ) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.cancel_task(task, tenant);
-    task_of(client, known, body, limit).await
+    task_of(client, known, body, limit).await.and_then(|found| the_one_asked_for(found, task))
+}
+
+/// Somebody else's task is never taken for the one that was asked for.
+fn the_one_asked_for(found: Task, asked: &str) -> Result<Task, Trouble> {
+    if found.id == asked {
+        Ok(found)
+    } else {
+        Err(Trouble::Misbehaved("it answered with another task".into()))
+    }
 }
 
 async fn task_of(client: &Client, known: &Known, body: Vec<u8>, limit: usize) -> Result<Task, Trouble> {
@@ -90,7 +99,7 @@ async fn task_of(client: &Client, known: &Known, body: Vec<u8>, limit: usize) ->
     if form == Form::Stream {
         return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
     }
-    let body = whole(reply, limit).await?;
+    let body = whole(reply, known, limit).await?;
     known.interface.dialect.task(&body).map_err(refusal)
 }
 
@@ -116,7 +125,8 @@ pub(super) fn first_refusal(error: AgentError) -> Trouble {
 }
 
 /// What a failure of the connection means. Addresses and the words of TLS stay in the log.
-pub(super) fn trouble(error: &TransportError) -> Trouble {
+pub(super) fn trouble(error: &TransportError, known: &Known) -> Trouble {
+    known.metrics.transport_error(error.kind());
     tracing::debug!(%error, "exchange with an agent failed");
     if error.sent() == Sent::No {
         return Trouble::Unreachable(match error {

@@ -124,7 +124,7 @@ pub(super) async fn read(
         let bytes = match reply.chunk().await {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(Ending::Early(Trouble::Broken("its stream ended too early"))),
-            Err(error) => return Ok(Ending::Early(trouble(&error))),
+            Err(error) => return Ok(Ending::Early(trouble(&error, known))),
         };
         let events =
             decoder.push(&bytes).map_err(|too_large| Trouble::TooMuch(too_large.limit, "one event"))?;

@@ -4,6 +4,7 @@
 //! configuration. Arguments are judged by the schema; the flat ones are read typed first, which accepts nothing that the schema
 //! would refuse (but `null` for an absent member, which clients do send), so that the hot path needs no tree. Not here: what handles stand for (see `order`).
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use jsonschema::{PatternOptions, Validator};
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::members::Members;
 use crate::jsonrpc::{Object, Text};
 
 /// The default input of a tool as JSON Schema, as clients get it.
@@ -36,6 +38,7 @@ pub struct OwnSchema {
     schema: Box<RawValue>,
     validator: Validator,
     claims_task_id: bool,
+    claims_context_id: bool,
 }
 
 impl OwnSchema {
@@ -46,9 +49,10 @@ impl OwnSchema {
     /// What is wrong with it.
     pub fn new(schema: &Value) -> Result<Self, String> {
         let claims_task_id = schema.pointer("/properties/taskId").is_some();
+        let claims_context_id = schema.pointer("/properties/contextId").is_some();
         let validator = validator(schema)?;
         let schema = serde_json::value::to_raw_value(schema).map_err(|error| error.to_string())?;
-        Ok(Self { schema, validator, claims_task_id })
+        Ok(Self { schema, validator, claims_task_id, claims_context_id })
     }
 }
 
@@ -167,26 +171,23 @@ fn flat(text: &str) -> Result<Asked, String> {
 }
 
 fn read_own(own: &OwnSchema, text: &str) -> Result<Asked, String> {
-    if !own.claims_task_id && names_a_task(text) {
+    let members: Members<'_> =
+        serde_json::from_str(text).map_err(|error| format!("Invalid arguments: {error}."))?;
+    // What results tell the model to do next works for tools with their own schema too.
+    if !own.claims_task_id && members.handle("taskId").is_some() {
         return flat(text);
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("Invalid arguments: {error}."))?;
+    let context = if own.claims_context_id { None } else { members.handle("contextId") };
+    let text = match &context {
+        Some(_) => Cow::Owned(members.without("contextId")),
+        None => Cow::Borrowed(text),
+    };
+    let value: Value = serde_json::from_str(&text).map_err(|error| format!("Invalid arguments: {error}."))?;
     if let Some(complaint) = complaints(&own.validator, &value) {
         return Err(complaint);
     }
-    let data = RawValue::from_string(text.to_owned()).map_err(|error| error.to_string())?;
-    Ok(Asked { data: Some(data), ..Asked::default() })
-}
-
-/// Whether arguments go on with a task rather than begin one: what a handle result tells the model to do works for tools with
-/// their own schema too.
-fn names_a_task(text: &str) -> bool {
-    #[derive(Deserialize)]
-    struct OnlyTask<'a> {
-        #[serde(borrow, rename = "taskId")]
-        task: Option<Text<'a>>,
-    }
-    serde_json::from_str::<OnlyTask<'_>>(text).is_ok_and(|only| only.task.is_some())
+    let data = RawValue::from_string(text.into_owned()).map_err(|error| error.to_string())?;
+    Ok(Asked { data: Some(data), context, ..Asked::default() })
 }
 
 fn complaint(validator: Option<&Validator>, text: &str) -> String {
@@ -270,6 +271,13 @@ mod tests {
         let raw = RawValue::from_string(r#"{"n": 1 }"#.into()).unwrap();
         assert_eq!(read(&input, Some(&raw)).unwrap().data.unwrap().get(), r#"{"n": 1 }"#);
         assert!(read(&input, None).unwrap_err().contains("\"n\" is a required property"));
+        let with_context = RawValue::from_string(r#"{"n":2,"contextId":"c"}"#.into()).unwrap();
+        let asked = read(&input, Some(&with_context)).unwrap();
+        assert_eq!((asked.data.unwrap().get(), asked.context.as_deref()), (r#"{"n":2}"#, Some("c")));
+        for twice in [r#"{"n":1,"n":2}"#, r#"{"n":1,"o":{"a":1,"a":2}}"#, r#"{"n":1,"o":[{"a":1,"a":2}]}"#] {
+            let raw = RawValue::from_string(twice.into()).unwrap();
+            assert!(read(&input, Some(&raw)).unwrap_err().contains("twice"), "{twice}");
+        }
         let task = RawValue::from_string(r#"{"taskId":"t"}"#.into()).unwrap();
         assert_eq!(read(&input, Some(&task)).unwrap().task.as_deref(), Some("t"));
     }

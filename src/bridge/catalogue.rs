@@ -161,16 +161,17 @@ fn drafts<'a>(plan: &'a Plan, card: &'a Card) -> Vec<Draft<'a>> {
             skill: None,
             given: plan.tool_name.as_deref(),
             title: &card.name,
-            description: described(description, &card.name, &[]),
+            description: described(description, (&card.name, None), &[]),
             input: Arc::new(Input::Flat),
         }];
     }
     let shown =
         card.skills.iter().filter(|skill| !plan.skills.get(&skill.id).is_some_and(|plan| plan.hidden));
-    shown.map(|skill| draft(&agent, plan.skills.get(&skill.id), card, skill)).collect()
+    shown.map(|skill| draft(&agent, plan, card, skill)).collect()
 }
 
-fn draft<'a>(agent: &Arc<str>, plan: Option<&'a SkillPlan>, card: &'a Card, skill: &'a Skill) -> Draft<'a> {
+fn draft<'a>(agent: &Arc<str>, whole: &'a Plan, card: &'a Card, skill: &'a Skill) -> Draft<'a> {
+    let plan = whole.skills.get(&skill.id);
     let own = plan.and_then(|plan| plan.input_schema.as_ref()).and_then(|schema| OwnSchema::new(schema).ok());
     let description = plan.and_then(|plan| plan.description.as_deref()).unwrap_or(&skill.description);
     Draft {
@@ -178,14 +179,16 @@ fn draft<'a>(agent: &Arc<str>, plan: Option<&'a SkillPlan>, card: &'a Card, skil
         skill: Some(skill),
         given: plan.and_then(|plan| plan.tool_name.as_deref()),
         title: &skill.name,
-        description: described(description, &card.name, &skill.examples),
+        description: described(description, (&card.name, whole.description.as_deref()), &skill.examples),
         input: Arc::new(own.map_or(Input::Flat, Input::Own)),
     }
 }
 
 /// Never empty, and says whose words these are: a card is not the gateway's.
-fn described(description: &str, agent: &str, examples: &[String]) -> String {
-    let mut out = format!("{description}\n(Skill of the A2A agent {agent:?}.)").trim_start().to_owned();
+fn described(description: &str, (agent, about): (&str, Option<&str>), examples: &[String]) -> String {
+    let about = about.map(|about| format!(": {about}")).unwrap_or_default();
+    let mut out =
+        format!("{description}\n(Skill of the A2A agent {agent:?}{about}.)").trim_start().to_owned();
     for example in examples.iter().take(3) {
         out.push_str("\nExample: ");
         out.push_str(example);

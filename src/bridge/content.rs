@@ -3,6 +3,8 @@
 //! Reads mcp.md §2.4, §3.2. Links are passed on and never followed. Not here: which parts a result is made of (see
 //! `outcome`).
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
@@ -41,7 +43,13 @@ fn block(part: &Part, version: Version) -> Block {
             Some(uri) => embedded(uri, part.media_type.clone(), Body::Text(text.clone())),
             None => Block::text(text.clone()),
         },
-        PartBody::Raw(data) => raw(part, &standard_base64(data), hints, version),
+        PartBody::Raw(data) => match standard_base64(data) {
+            Some(data) => raw(part, &data, hints, version),
+            None => {
+                let name = part.filename.as_deref().unwrap_or("without a name");
+                Block::text(format!("(A file, {name}, that cannot be shown: its content is not base64.)"))
+            }
+        },
         PartBody::Url(url) => link(part, url, version),
         PartBody::Data(json) | PartBody::Unknown(json) => Block::text(json.get()),
     }
@@ -93,18 +101,19 @@ impl Hints {
     }
 }
 
-/// Base64 as MCP wants it: the standard alphabet, padded. Agents send every form there is; what is none is passed on as it came.
-fn standard_base64(data: &str) -> String {
+/// Base64 as MCP wants it: the standard alphabet, padded. Agents send every form there is; `None` for what is none of them, which
+/// would make clients refuse the whole result.
+fn standard_base64(data: &str) -> Option<Cow<'_, str>> {
     const EITHER: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, EITHER);
     const PLAIN: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, EITHER);
-    let url_safe = memchr::memchr2(b'-', b'_', data.as_bytes()).is_some();
-    if !url_safe && data.len().is_multiple_of(4) {
-        return data.to_owned();
+    if STANDARD.decode(data).is_ok() {
+        return Some(Cow::Borrowed(data));
     }
-    let decoded = if url_safe { URL_SAFE.decode(data) } else { PLAIN.decode(data) };
-    decoded.map_or_else(|_| data.to_owned(), |bytes| STANDARD.encode(bytes))
+    let dense: String = data.split_ascii_whitespace().collect();
+    let decoded = PLAIN.decode(&dense).or_else(|_| URL_SAFE.decode(&dense));
+    decoded.ok().map(|bytes| Cow::Owned(STANDARD.encode(bytes)))
 }
 
 /// A file name as one segment of a URI path.
@@ -172,10 +181,16 @@ mod tests {
 
     #[test]
     fn every_base64_becomes_the_standard_one() {
-        for (given, standard) in
-            [("_-8=", "/+8="), ("_-8", "/+8="), ("QQ", "QQ=="), ("QUJD", "QUJD"), ("*", "*")]
-        {
-            assert_eq!(standard_base64(given), standard);
+        for (given, standard) in [
+            ("_-8=", Some("/+8=")),
+            ("_-8", Some("/+8=")),
+            ("QQ", Some("QQ==")),
+            ("QUJD", Some("QUJD")),
+            ("QU\nJD", Some("QUJD")),
+            ("!!!!", None),
+            ("*", None),
+        ] {
+            assert_eq!(standard_base64(given).as_deref(), standard, "{given}");
         }
     }
 

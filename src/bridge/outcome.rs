@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::content::{blocks, joined};
 use super::work::{Standing, Work, words};
-use crate::a2a::{Message, Part, PartBody, State};
+use crate::a2a::{Message, Part, PartBody, State, clean};
 use crate::mcp::Version;
 use crate::mcp::content::Block;
 use crate::mcp::tools::CallResult;
@@ -74,7 +74,7 @@ fn output(work: &Work, is_error: bool, version: Version, content: &mut Vec<Block
 }
 
 fn verdict(state: State, said: Option<&Message>) -> String {
-    let said = said.map(words).filter(|text| !text.is_empty());
+    let said = said.map(quoted).filter(|text| !text.is_empty());
     let what = match state {
         State::Rejected => "The agent rejected the task",
         State::Canceled => "The agent canceled the task",
@@ -141,7 +141,7 @@ fn handle(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
     };
     let task = task.as_str();
     let state = work.state.unwrap_or(State::Submitted);
-    let said = work.status.as_ref().map(words).filter(|text| !text.is_empty());
+    let said = work.status.as_ref().map(quoted).filter(|text| !text.is_empty());
     let mut content = vec![Block::text(advice(state, said.as_deref(), task))];
     if let Some(status) = work.status.as_ref().filter(|_| state.is_interrupted()) {
         let beside_text = status.parts.iter().filter(|part| !matches!(part.body, PartBody::Text(_)));
@@ -158,6 +158,12 @@ fn handle(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
     let structured_content =
         structured_content.then(|| serde_json::value::to_raw_value(&handle).ok()).flatten();
     CallResult { content, structured_content, is_error: false }
+}
+
+/// The words of an agent within a sentence of the gateway's: bounded, and without characters that a reader does not see.
+fn quoted(message: &Message) -> String {
+    const LONGEST: usize = 8 * 1024;
+    clean(&words(message), LONGEST)
 }
 
 fn advice(state: State, said: Option<&str>, task: &str) -> String {

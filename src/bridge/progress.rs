@@ -45,14 +45,16 @@ impl Teller {
         told.into_iter().chain(logged)
     }
 
-    /// The agent's own number if it grows, else a step of ours: a whole one, or a small one where the agent counts.
+    /// The agent's own number if it grows, else a step of ours: a whole one, or a small one where the agent counts. Numbers that
+    /// leave no room for a step, and goals that are passed already, are not believed.
     fn step(&mut self, note: &Note) {
-        if note.total.is_some_and(f64::is_finite) {
-            self.total = note.total;
-        }
-        let reported = note.progress.filter(|value| value.is_finite() && *value > self.last);
+        const BELIEVED: f64 = 1e12;
+        let reported = note.progress.filter(|value| *value > self.last && *value < BELIEVED);
+        let is_goal = |total: &f64| *total > 0.0 && *total < BELIEVED;
+        self.total = note.total.filter(is_goal).or(self.total);
         let step = if self.total.is_some() { 0.01 } else { 1.0 };
         self.last = reported.unwrap_or(self.last + step);
+        self.total = self.total.filter(|total| *total >= self.last);
     }
 }
 
@@ -87,6 +89,7 @@ mod tests {
             (Some(20.0), None),
             (None, None),
             (Some(f64::NAN), None),
+            (Some(1e300), Some(-1.0)),
             (Some(100.0), None),
         ] {
             let text = told(&mut teller, &note("x", value, total)).remove(0);

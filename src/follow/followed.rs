@@ -3,7 +3,6 @@
 //! Not here: who polls it (see `followers`).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use tokio::sync::watch;
 
@@ -21,7 +20,7 @@ pub struct Followed {
 struct Inside {
     work: Work,
     last: Option<Note>,
-    over: Option<(Result<(), Trouble>, Instant)>,
+    over: Option<Result<(), Trouble>>,
 }
 
 impl Followed {
@@ -45,7 +44,7 @@ impl Followed {
 
     /// How it ended, if it has.
     pub fn over(&self) -> Option<Result<(), Trouble>> {
-        self.inside().over.as_ref().map(|(result, _)| result.clone())
+        self.inside().over.clone()
     }
 
     /// Whether somebody who waits has something to be told: the end, or a question.
@@ -68,12 +67,14 @@ impl Followed {
         taken.map_err(|too_much| Trouble::TooMuch(too_much.max_bytes, "its artifacts"))
     }
 
-    pub(super) fn end(&self, result: Result<(), Trouble>, now: Instant) {
-        self.inside().over = Some((result, now));
+    /// Notes the end; says how many bytes the result takes.
+    pub(super) fn end(&self, result: Result<(), Trouble>) -> usize {
+        let bytes = {
+            let mut inside = self.inside();
+            inside.over = Some(result);
+            inside.work.bytes()
+        };
         self.changes.send_modify(|count| *count += 1);
-    }
-
-    pub(super) fn ended_before(&self, then: Instant) -> bool {
-        self.inside().over.as_ref().is_some_and(|(_, at)| *at < then)
+        bytes
     }
 }

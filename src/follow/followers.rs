@@ -1,20 +1,20 @@
 //! All calls that are followed, and the one place where they are polled.
 //!
 //! Calls come in through a bounded queue and run on the runtime of the bridge's own service, so that nothing is spawned
-//! elsewhere. Not here: reading streams (see `agents`).
+//! elsewhere. Not here: reading streams (see `agents`), what is kept of them (see `kept`).
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::followed::Followed;
+use super::kept::Kept;
 use crate::agents::{Caps, Drive, Errand, Known, Turn, start};
 use crate::bridge::work::Work;
+use crate::fault::Trouble;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::Client;
 
@@ -25,6 +25,17 @@ pub enum Key {
     Task(String, String),
     /// By the number that it got while the agent had not named a task.
     Local([u8; 16]),
+}
+
+/// Why a call is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The client holds a handle and will ask for the result.
+    Keep,
+    /// Nobody can ask for it, but the agent must not lose its listener.
+    Drain,
+    /// The work is to be stopped as soon as the agent has named it.
+    Stop,
 }
 
 /// A call that is handed over.
@@ -39,89 +50,84 @@ pub struct Job {
     pub known: Arc<Known>,
     /// The number that the client may hold.
     pub local: [u8; 16],
-    /// Stop the work as soon as the agent has named it, instead of following it.
-    pub cancel: bool,
+    /// Why it is handed over.
+    pub purpose: Purpose,
+}
+
+/// How much is followed and kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Calls at once.
+    pub most: usize,
+    /// How long one is followed.
+    pub lifetime: Duration,
+    /// How long its result is kept.
+    pub keep: Duration,
+    /// How many bytes of results are kept.
+    pub keep_bytes: usize,
 }
 
 /// How long an unnamed task is waited for when it is to be stopped.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
 
-type Handed = (Job, Arc<Followed>);
-type Kept = HashMap<Key, Arc<Followed>>;
+/// A job with what it was given: its place and its record.
+struct Handed {
+    job: Job,
+    followed: Arc<Followed>,
+    place: OwnedSemaphorePermit,
+}
 
 /// The followed calls of one bridge.
 pub struct Followers {
-    kept: Mutex<Kept>,
+    kept: Kept,
     jobs: mpsc::Sender<Handed>,
     incoming: Mutex<Option<mpsc::Receiver<Handed>>>,
-    running: AtomicUsize,
-    most: usize,
-    keep: Duration,
+    places: Arc<Semaphore>,
+    bounds: Bounds,
     client: Client,
     caps: Caps,
     metrics: Arc<Metrics>,
 }
 
 impl Followers {
-    /// At most `most` calls at once; results are kept for `keep`.
-    pub fn new(most: usize, keep: Duration, client: Client, caps: Caps, metrics: Arc<Metrics>) -> Self {
-        let (jobs, incoming) = mpsc::channel(most.max(1));
+    /// Follows nothing yet.
+    pub fn new(bounds: Bounds, client: Client, caps: Caps, metrics: Arc<Metrics>) -> Self {
+        let most = bounds.most.clamp(1, Semaphore::MAX_PERMITS);
+        let (jobs, incoming) = mpsc::channel(most);
         Self {
-            kept: Mutex::default(),
+            kept: Kept::new(bounds.keep, bounds.keep_bytes),
             jobs,
             incoming: Mutex::new(Some(incoming)),
-            running: AtomicUsize::new(0),
-            most,
-            keep,
+            places: Arc::new(Semaphore::new(most)),
+            bounds,
             client,
             caps,
             metrics,
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// How many calls are followed now.
     pub fn running(&self) -> usize {
-        self.running.load(Ordering::Relaxed)
+        self.bounds.most.clamp(1, Semaphore::MAX_PERMITS).saturating_sub(self.places.available_permits())
     }
 
     /// The followed call of this key.
     pub fn find(&self, key: &Key) -> Option<Arc<Followed>> {
-        self.kept().get(key).cloned()
+        self.kept.find(key)
     }
 
-    /// Takes over a call. Says whether there was room; without, the call is dropped and the agent is not listened to any more
-    /// (its task can still be asked for).
-    pub fn take(&self, job: Job) -> bool {
-        if self.running() >= self.most {
+    /// Takes over a call. Says whether there was room; without, the call is dropped: the agent is not listened to any more, and
+    /// only a task that it has named can still be asked for.
+    pub fn take(&self, mut job: Job) -> bool {
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
             warn!(agent = job.agent, "no room to follow another call; it is not listened to any more");
             return false;
+        };
+        let followed = Arc::new(Followed::new(std::mem::replace(&mut job.work, Work::new(0))));
+        for key in keys(&job, &followed) {
+            self.kept.insert(key, &followed);
         }
-        self.queue(job)
-    }
-
-    fn queue(&self, mut job: Job) -> bool {
-        let work = std::mem::replace(&mut job.work, Work::new(0));
-        let local = Key::Local(job.local);
-        let named = work.task_id.clone().map(|task| Key::Task(job.agent.clone(), task));
-        let cancel = job.cancel;
-        let followed = Arc::new(Followed::new(work));
-        if self.jobs.try_send((job, followed.clone())).is_err() {
-            warn!("the queue of followed calls is full; one is not listened to any more");
-            return false;
-        }
-        self.running.fetch_add(1, Ordering::Relaxed);
-        if !cancel {
-            let mut kept = self.kept();
-            kept.insert(local, followed.clone());
-            if let Some(named) = named {
-                kept.insert(named, followed);
-            }
-        }
-        true
+        self.jobs.try_send(Handed { job, followed, place }).is_ok()
     }
 
     /// Polls all calls until the end of the process. Runs once; on the runtime that is to own the work.
@@ -129,62 +135,57 @@ impl Followers {
         let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut incoming) = incoming else { return };
         let mut calls = JoinSet::new();
-        let mut sweep = tokio::time::interval(Duration::from_secs(5));
+        let mut sweep = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                job = incoming.recv() => match job {
-                    Some((job, followed)) => { calls.spawn(self.clone().follow(job, followed)); }
+                handed = incoming.recv() => match handed {
+                    Some(handed) => { calls.spawn(self.clone().follow(handed)); }
                     None => return,
                 },
                 Some(ended) = calls.join_next() => {
-                    if let Err(error) = ended {
-                        self.running.fetch_sub(1, Ordering::Relaxed);
+                    if ended.is_err_and(|error| error.is_panic()) {
                         self.metrics.panicked();
-                        warn!(%error, "a followed call broke");
+                        warn!("a followed call broke");
                     }
                 }
-                _ = sweep.tick() => self.sweep(Instant::now()),
+                _ = sweep.tick() => self.kept.sweep(Instant::now()),
             }
         }
     }
 
-    fn sweep(&self, now: Instant) {
-        let Some(then) = now.checked_sub(self.keep) else { return };
-        self.kept().retain(|_, followed| !followed.ended_before(then));
-    }
-
-    async fn follow(self: Arc<Self>, job: Job, followed: Arc<Followed>) {
+    async fn follow(self: Arc<Self>, handed: Handed) {
+        let Handed { job, followed, place } = handed;
         let _counted = self.metrics.in_background();
-        match job.cancel {
-            true => self.stop(job, &followed).await,
-            false => self.drain(job, &followed).await,
+        match job.purpose {
+            Purpose::Stop => self.stop(job, &followed).await,
+            Purpose::Drain | Purpose::Keep => self.drain(job, followed).await,
         }
-        self.running.fetch_sub(1, Ordering::Relaxed);
+        drop(place);
     }
 
     /// Listens to the end, so that an agent that stops when nobody listens does not stop.
-    async fn drain(&self, mut job: Job, followed: &Arc<Followed>) {
-        let result = loop {
+    async fn drain(&self, mut job: Job, followed: Arc<Followed>) {
+        let listened = tokio::time::timeout(self.bounds.lifetime, self.listen(&mut job, &followed)).await;
+        let result = listened.unwrap_or(Err(Trouble::Gateway("it took longer than calls are followed")));
+        debug!(agent = job.agent, ok = result.is_ok(), "followed call ended");
+        let bytes = followed.end(result);
+        if job.purpose == Purpose::Keep {
+            self.kept.ended(followed.clone(), keys(&job, &followed), bytes, Instant::now());
+        }
+    }
+
+    async fn listen(&self, job: &mut Job, followed: &Arc<Followed>) -> Result<(), Trouble> {
+        loop {
             match job.drive.next().await {
-                Turn::Over(result) => break result,
+                Turn::Over(result) => return result,
                 Turn::Said(event) => {
                     let was_named = followed.look(|work| work.task_id.is_some());
-                    if let Err(trouble) = followed.apply(event) {
-                        break Err(trouble);
-                    }
+                    followed.apply(event)?;
                     if !was_named {
-                        self.name(&job.agent, followed);
+                        keys(job, followed).into_iter().for_each(|key| self.kept.insert(key, followed));
                     }
                 }
             }
-        };
-        debug!(agent = job.agent, ok = result.is_ok(), "followed call ended");
-        followed.end(result, Instant::now());
-    }
-
-    fn name(&self, agent: &str, followed: &Arc<Followed>) {
-        if let Some(task) = followed.look(|work| work.task_id.clone()) {
-            self.kept().insert(Key::Task(agent.to_owned(), task), followed.clone());
         }
     }
 
@@ -192,12 +193,14 @@ impl Followers {
     async fn stop(&self, mut job: Job, followed: &Followed) {
         let named = async {
             loop {
-                if let Some(task) = followed.look(|work| work.task_id.clone()) {
-                    return Some(task);
+                let task = followed.look(|work| work.task_id.clone());
+                if task.is_some() {
+                    return task;
                 }
                 match job.drive.next().await {
                     Turn::Said(event) => {
-                        if followed.apply(event).is_err() {
+                        if let Err(trouble) = followed.apply(event) {
+                            debug!(%trouble, "agent sends too much to a call that is to be stopped");
                             return followed.look(|work| work.task_id.clone());
                         }
                     }
@@ -213,4 +216,14 @@ impl Followers {
         while let Turn::Said(_) = cancelling.next().await {}
         debug!(agent = job.agent, "work stopped: its client left");
     }
+}
+
+/// The keys under which a followed call is found: none if nobody holds one.
+fn keys(job: &Job, followed: &Followed) -> Vec<Key> {
+    if job.purpose != Purpose::Keep {
+        return Vec::new();
+    }
+    let named = followed.look(|work| work.task_id.clone());
+    let named = named.map(|task| Key::Task(job.agent.clone(), task));
+    named.into_iter().chain([Key::Local(job.local)]).collect()
 }

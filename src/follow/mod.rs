@@ -5,6 +5,7 @@
 
 mod followed;
 mod followers;
+mod kept;
 
 pub use followed::Followed;
-pub use followers::{Followers, Job, Key};
+pub use followers::{Bounds, Followers, Job, Key, Purpose};

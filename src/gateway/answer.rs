@@ -155,8 +155,13 @@ impl<'s> Events<'s> {
     /// Begins a stream.
     pub(super) async fn begin(http: &'s mut Session, session: Option<&str>) -> Result<Self, Gone> {
         let mut response = stream_header(http, session)?;
-        if http.req_header().version == Version::HTTP_11 {
-            response.insert_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?;
+        match http.req_header().version {
+            Version::HTTP_11 => {
+                response.insert_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?;
+            }
+            // Without chunks only the end of the connection ends a stream.
+            Version::HTTP_10 => http.set_keepalive(None),
+            _ => {}
         }
         http.write_response_header(Box::new(response), false).await?;
         Ok(Self { http })

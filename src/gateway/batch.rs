@@ -1,6 +1,8 @@
 //! Batches: several messages in one body, for 2025-03-26 only.
 //!
-//! Answered one after the other, in JSON, without notifications. Not here: the single answers.
+//! Answered one after the other within one budget, in JSON, without notifications. Not here: the single answers.
+
+use std::time::Instant;
 
 use http::StatusCode;
 use pingora::proxy::Session;
@@ -9,6 +11,7 @@ use super::Inner;
 use super::answer::{Gone, empty, json};
 use super::exchange::Exchange;
 use super::face::{Placed, Refused};
+use super::pump::To;
 use super::route::Door;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, elements, write_error};
@@ -34,6 +37,8 @@ impl Inner {
             }
         };
         let mut answers: Vec<Vec<u8>> = Vec::new();
+        // One budget for all of them: the client waits for the whole.
+        let until = Instant::now() + self.settings.calls.budget;
         for message in placed {
             let (asker, method, id, params) = match message {
                 Ok(Placed::Request(asker, method, id, params)) => (asker, method, id, params),
@@ -48,7 +53,8 @@ impl Inner {
                 Method::ToolsCall => {
                     let catalogue = self.catalogue.load_full();
                     let view = self.view(&catalogue, door);
-                    Box::pin(self.call_tool(None, (&asker, exchange), (&id, &params), view)).await
+                    let to = (To::Batch(http), until.saturating_duration_since(Instant::now()));
+                    Box::pin(self.call_tool(to, (&asker, exchange), (&id, &params), view)).await
                 }
                 _ => {
                     self.answer(door, &asker, method, &id, &params).map(|reply| Some(reply.body)).map_err(Ok)

@@ -3,14 +3,13 @@
 //! Not here: waiting and telling (see `pump`), the words (see `bridge`).
 
 use std::sync::Arc;
-
-use pingora::proxy::Session;
+use std::time::Duration;
 
 use super::answer::{Gone, reply};
 use super::exchange::Exchange;
-use super::pump::{Ending, Patience, Pump};
+use super::pump::{Ending, Patience, Pump, To};
 use super::running::Entry;
-use super::source::{Own, Source};
+use super::source::{Leaving, Own, Source};
 use super::{Asker, Inner};
 use crate::agents::{Agent, Errand, start};
 use crate::bridge::arguments;
@@ -36,10 +35,10 @@ enum Early {
 }
 
 impl Inner {
-    /// Carries a call out. The body of its response goes to `http`, or comes back when there is none.
+    /// Carries a call out within a budget. The body of its response goes to the client, or comes back for the batch.
     pub(super) async fn call_tool(
         &self,
-        http: Option<&mut Session>,
+        (to, budget): (To<'_>, Duration),
         (asker, exchange): (&Asker, &mut Exchange),
         (id, params): (&Id, &Params<'_>),
         view: &View,
@@ -50,7 +49,7 @@ impl Inner {
             Err(Early::Told(result, outcome)) => {
                 exchange.outcome = outcome;
                 let body = self.writer(asker.version.era()).spoken(id, &result);
-                let Some(http) = http else { return Ok(Some(body)) };
+                let To::Client(http) = to else { return Ok(Some(body)) };
                 reply(http, asker.takes, body, None).await.map_err(Err)?;
                 return Ok(None);
             }
@@ -59,14 +58,14 @@ impl Inner {
         let meta = params.meta();
         let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
         let streams = agent.metrics.clone();
-        let pump = Pump::new(http, asker.takes, teller, self.patience(), &streams);
+        let pump = Pump::new(to, asker.takes, teller, self.patience(budget), &streams);
         let work = Pumped { pump, source, agent, running };
         self.pump(work, asker, exchange, id).await.map_err(Err)
     }
 
-    fn patience(&self) -> Patience {
+    fn patience(&self, budget: Duration) -> Patience {
         let calls = &self.settings.calls;
-        Patience { budget: calls.budget, stream_after: calls.stream_after, keep_alive: calls.keep_alive }
+        Patience { budget, stream_after: calls.stream_after, keep_alive: calls.keep_alive }
     }
 
     /// Finds the tool, reads the arguments, and decides what is to be done at the agent.
@@ -193,25 +192,24 @@ impl Inner {
         agent.metrics.events(source.heard());
         exchange.agent_took = source.agent_took();
         exchange.outcome = outcome(&ending, &source);
-        let result = match &ending {
-            Ending::Settled | Ending::OutOfPatience => Some(source.result(&audience)),
+        let (result, finished) = match ending {
+            Ending::Settled if source.standing() == Standing::Finished => {
+                (Some(source.result(&audience)), Some(source))
+            }
+            Ending::Settled | Ending::OutOfPatience => {
+                let handle = source.result(&audience);
+                let leads_back = source.leave(&self.followers, name, Leaving::WithHandle);
+                (Some(if leads_back { handle } else { no_room(name) }), None)
+            }
             Ending::Failed(trouble) => {
                 exchange.fault = Some(trouble.word());
-                Some(failure(trouble, name, &source, &audience))
+                (Some(failure(&trouble, name, &source, &audience)), None)
             }
-            Ending::Cancelled | Ending::Gone => None,
-        };
-        let stop = match ending {
-            Ending::Cancelled => true,
-            Ending::Gone => asker.version.era() == Era::Modern,
-            Ending::Settled | Ending::OutOfPatience | Ending::Failed(_) => false,
-        };
-        let finished = match ending {
-            Ending::Settled if source.standing() == Standing::Finished => Some(source),
-            Ending::Failed(_) => None,
-            Ending::Settled | Ending::OutOfPatience | Ending::Cancelled | Ending::Gone => {
-                source.leave(&self.followers, name, stop);
-                None
+            Ending::Cancelled | Ending::Gone => {
+                let stops = matches!(ending, Ending::Cancelled) || asker.version.era() == Era::Modern;
+                let leaving = if stops { Leaving::Stopping } else { Leaving::Silently };
+                source.leave(&self.followers, name, leaving);
+                (None, None)
             }
         };
         if exchange.outcome == Outcome::ClientGone {
@@ -251,6 +249,13 @@ fn outcome(ending: &Ending, source: &Source) -> Outcome {
         Ending::Cancelled => Outcome::Cancelled,
         Ending::Gone => Outcome::ClientGone,
     }
+}
+
+/// What a model is told when nothing would lead back to the work: the agent has not named it, and nobody can listen any longer.
+fn no_room(agent: &str) -> CallResult {
+    CallResult::failure(
+        Trouble::Gateway("too many calls are followed already; its answer is lost").told(agent),
+    )
 }
 
 /// What a model is told when an agent failed: what happened, and how to look again if there is a task.

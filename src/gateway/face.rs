@@ -7,6 +7,7 @@ use pingora::proxy::Session;
 
 use super::answer::{Gone, Takes, empty, fault, reply};
 use super::exchange::Exchange;
+use super::pump::To;
 use super::route::Door;
 use super::{Asker, Inner, intake, methods::Reply};
 use crate::fault::Fault;
@@ -47,9 +48,7 @@ impl Inner {
         let limits = &self.settings.limits;
         let body = match intake::body(http, limits.body, limits.body_read).await {
             Ok(body) => body,
-            Err(fault) => {
-                return self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await;
-            }
+            Err(fault) => return self.refuse_unread(http, exchange, fault).await,
         };
         let text = match well_formed(&body, limits.depth) {
             Ok(text) => text,
@@ -86,7 +85,8 @@ impl Inner {
             Method::ToolsCall => {
                 let catalogue = self.catalogue.load_full();
                 let view = self.view(&catalogue, door);
-                Box::pin(self.call_tool(Some(http), (asker, exchange), (id, params), view)).await.map(|_| ())
+                let to = (To::Client(http), self.settings.calls.budget);
+                Box::pin(self.call_tool(to, (asker, exchange), (id, params), view)).await.map(|_| ())
             }
             Method::Listen => Box::pin(self.listen(http, door, asker, id, params)).await,
             _ => match self.answer(door, asker, method, id, params) {

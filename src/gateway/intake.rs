@@ -14,18 +14,32 @@ use crate::fault::Fault;
 ///
 /// # Errors
 ///
-/// A [`Fault`] that says what is wrong with it; the connection is not used again when the rest was not read.
+/// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
 pub(super) async fn body(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
-    let checked = check(http, limit);
-    let read = match checked {
-        Ok(()) => tokio::time::timeout(within, read(http, limit)).await.unwrap_or(Err(Fault::BodyTooSlow)),
-        Err(fault) => Err(fault),
-    };
-    if read.is_err() {
-        // What was not read must never be taken for the next request.
-        http.set_keepalive(None);
+    check(http, limit)?;
+    tokio::time::timeout(within, read(http, limit)).await.unwrap_or(Err(Fault::BodyTooSlow))
+}
+
+/// Reads and throws away what a refused client still sends, for a while: closing on it would lose it the refusal.
+pub(super) async fn linger(http: &mut Session, limit: usize) {
+    const SHORTLY: Duration = Duration::from_secs(2);
+    // A client that waits to be told to go on sends nothing.
+    if http.req_header().headers.get(EXPECT).is_some() {
+        return;
     }
-    read
+    let most = limit.saturating_mul(2);
+    let reading = async {
+        let mut thrown = 0;
+        while let Ok(Some(bytes)) = next(http).await {
+            thrown += bytes.len();
+            if thrown > most {
+                return;
+            }
+        }
+    };
+    if tokio::time::timeout(SHORTLY, reading).await.is_err() {
+        tracing::debug!("a refused client goes on sending");
+    }
 }
 
 fn check(http: &Session, limit: usize) -> Result<(), Fault> {

@@ -43,6 +43,15 @@ impl Inner {
         Writer { era, server: self.server(), ttl_ms }
     }
 
+    /// How to use the gateway, for the model: the operator's words, or the gateway's own.
+    fn instructions(&self) -> Option<&str> {
+        const OWN: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
+                           contextId: pass it to continue that conversation. If a result says that the agent still works or \
+                           asks something, call the same tool again with the taskId it gives: alone to wait, or with text to \
+                           answer.";
+        Some(self.settings.mcp.instructions.as_deref().unwrap_or(OWN)).filter(|text| !text.is_empty())
+    }
+
     fn server(&self) -> ServerInfo<'_> {
         ServerInfo { name: &self.settings.mcp.server_name, version: env!("CARGO_PKG_VERSION") }
     }
@@ -68,9 +77,7 @@ impl Inner {
         let body = match method {
             Method::Initialize => return self.initialize(asker, id, params),
             Method::Ping => nothing(),
-            Method::Discover => {
-                writer.listed(id, &Discovered::new(self.settings.mcp.instructions.as_deref()))
-            }
+            Method::Discover => writer.listed(id, &Discovered::new(self.instructions())),
             Method::ToolsList => self.tools(door, asker, &writer, id, params)?,
             Method::ResourcesList => self.resources(door, asker, &writer, id, params)?,
             Method::ResourceTemplatesList => {
@@ -103,7 +110,7 @@ impl Inner {
             protocol_version: version.as_str(),
             capabilities: ServerCapabilities::legacy(),
             server_info: self.server(),
-            instructions: self.settings.mcp.instructions.as_deref(),
+            instructions: self.instructions(),
         };
         let agreed = (version, params.capabilities.unwrap_or_default());
         let owner = (&self.sealer, asker.caller.name());

@@ -32,9 +32,9 @@ use tokio::sync::{Semaphore, watch};
 use crate::agents::{Caps, CardProblem, Directory};
 use crate::auth::Caller;
 use crate::bridge::catalogue::{Catalogue, View};
-use crate::config::Settings;
+use crate::config::{self, Settings};
 use crate::fault::Fault;
-use crate::follow::Followers;
+use crate::follow::{Bounds, Followers};
 use crate::mcp::notifications::Level;
 use crate::mcp::{Capabilities, Era, Version};
 use crate::seal::Sealer;
@@ -123,8 +123,9 @@ impl Bridge {
         let sealer = sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
         let caps = Caps { response: settings.limits.response, event: settings.limits.event };
-        let followers = &settings.followers;
-        let followers = Followers::new(followers.max, followers.keep, client.clone(), caps, metrics.clone());
+        let config::Followers { max, lifetime, keep, keep_bytes } = settings.followers;
+        let bounds = Bounds { most: max, lifetime, keep, keep_bytes };
+        let followers = Followers::new(bounds, client.clone(), caps, metrics.clone());
         let inner = Inner {
             begun: Instant::now(),
             sealer,
@@ -235,8 +236,7 @@ impl Inner {
             return self.serve_health(http, &method).await;
         }
         if let Err(fault) = self.gate.check(http.req_header()) {
-            http.set_keepalive(None);
-            return self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await;
+            return self.refuse_unread(http, exchange, fault).await;
         }
         if method == HttpMethod::OPTIONS {
             let headers = gate::preflight(http.req_header());
@@ -257,12 +257,22 @@ impl Inner {
         match refused {
             Ok(()) => Ok(()),
             Err(Err(gone)) => Err(gone),
-            Err(Ok(fault)) => {
-                // A body that nobody read must not be taken for the next request.
-                http.set_keepalive(None);
-                self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await
-            }
+            Err(Ok(fault)) => self.refuse_unread(http, exchange, fault).await,
         }
+    }
+
+    /// Refuses a request whose body was not read whole: it must not be taken for the next request, and a client that is still
+    /// sending must get to read why.
+    async fn refuse_unread(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        fault: Fault,
+    ) -> Result<(), Gone> {
+        http.set_keepalive(None);
+        self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await?;
+        intake::linger(http, self.settings.limits.body).await;
+        Ok(())
     }
 
     /// Ends a legacy session; ending it twice is as good as once.

@@ -17,6 +17,8 @@ use crate::fault::Trouble;
 use crate::sse::encoder;
 use crate::telemetry::metrics::{AgentMetrics, Open};
 
+/// After so many events in a row it is looked whether the client is still there.
+const LOOK_UP: u32 = 32;
 /// Bytes of notifications that are sent even if more are to come at once.
 const ENOUGH: usize = 16 * 1024;
 
@@ -46,13 +48,23 @@ pub(super) enum Ending {
     Gone,
 }
 
+/// Where an answer goes.
+pub(super) enum To<'s> {
+    /// To the client.
+    Client(&'s mut Session),
+    /// Into the answer to a batch of this client.
+    Batch(&'s mut Session),
+}
+
 /// The client's side of a call.
 enum Line<'s> {
     /// Nothing has been sent.
     Quiet(&'s mut Session),
     /// An event stream is open.
     Open(Events<'s>),
-    /// Nobody listens until the end: one call of a batch.
+    /// Nothing will be sent from here: one call of a batch. But the client may go away.
+    Watched(&'s mut Session),
+    /// There is no client.
     Nobody,
 }
 
@@ -69,15 +81,18 @@ pub(super) struct Pump<'s> {
 }
 
 impl<'s> Pump<'s> {
-    /// A call whose answer goes to `http`, or to nobody yet.
+    /// A call whose answer goes to a client, or into a batch.
     pub(super) fn new(
-        http: Option<&'s mut Session>,
+        to: To<'s>,
         takes: Takes,
         teller: Teller,
         patience: Patience,
         streams: &'s AgentMetrics,
     ) -> Self {
-        let line = http.map_or(Line::Nobody, Line::Quiet);
+        let line = match to {
+            To::Client(http) => Line::Quiet(http),
+            To::Batch(http) => Line::Watched(http),
+        };
         Self { line, takes, teller, patience, streams, open: None, unsent: Vec::new() }
     }
 
@@ -86,14 +101,13 @@ impl<'s> Pump<'s> {
         let begun = Instant::now();
         let until = begun + self.patience.budget;
         let mut next_sign = begun + self.patience.stream_after;
+        let mut heard = 0_u32;
         loop {
-            // One timer serves both: what comes first.
+            // One timer serves both: what comes first. Before the agent, which may always have something to say.
             let wake = sleep_until(next_sign.min(until));
             let step = tokio::select! {
                 biased;
-                step = source.next() => step,
                 () = cancelled(running) => return Ending::Cancelled,
-                () = self.left() => return Ending::Gone,
                 () = wake => {
                     if Instant::now() >= until {
                         return Ending::OutOfPatience;
@@ -104,7 +118,13 @@ impl<'s> Pump<'s> {
                     }
                     continue;
                 }
+                step = source.next() => step,
+                () = self.left() => return Ending::Gone,
             };
+            heard += 1;
+            if heard.is_multiple_of(LOOK_UP) && self.has_left().await {
+                return Ending::Gone;
+            }
             match step {
                 Step::Settled => return Ending::Settled,
                 Step::Failed(trouble) => return Ending::Failed(trouble),
@@ -128,7 +148,7 @@ impl<'s> Pump<'s> {
             encoder::event(&mut self.unsent, body);
         }
         match (self.line, body) {
-            (Line::Nobody, body) => return Ok(body),
+            (Line::Nobody | Line::Watched(_), body) => return Ok(body),
             (Line::Open(mut stream), _) => stream.write(self.unsent, true).await?,
             (Line::Quiet(http), Some(body)) if !in_stream => reply(http, self.takes, body, None).await?,
             // A request that its client took back gets no answer: an empty stream says so.
@@ -139,7 +159,7 @@ impl<'s> Pump<'s> {
 
     fn encode(&mut self, note: Option<&Note>) {
         let Some(note) = note.filter(|_| self.takes.stream && self.teller.listens()) else { return };
-        if matches!(self.line, Line::Nobody) {
+        if matches!(self.line, Line::Nobody | Line::Watched(_)) {
             return;
         }
         for message in self.teller.tell(note) {
@@ -148,7 +168,7 @@ impl<'s> Pump<'s> {
     }
 
     async fn sign_of_life(&mut self) -> Result<(), Gone> {
-        if !self.takes.stream || matches!(self.line, Line::Nobody) {
+        if !self.takes.stream || matches!(self.line, Line::Nobody | Line::Watched(_)) {
             return Ok(());
         }
         encoder::comment(&mut self.unsent, "");
@@ -165,19 +185,31 @@ impl<'s> Pump<'s> {
         }
         match &mut self.line {
             Line::Open(stream) => stream.write(encoded, false).await,
-            Line::Quiet(_) | Line::Nobody => Ok(()),
+            Line::Quiet(_) | Line::Watched(_) | Line::Nobody => Ok(()),
+        }
+    }
+
+    /// Whether the client has gone away by now.
+    async fn has_left(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.left() => true,
+            () = at_once() => false,
         }
     }
 
     /// Waits until the client goes away.
     async fn left(&mut self) {
         match &mut self.line {
-            Line::Quiet(http) => gone(http).await,
+            Line::Quiet(http) | Line::Watched(http) => gone(http).await,
             Line::Open(events) => events.gone().await,
             Line::Nobody => std::future::pending().await,
         }
     }
 }
+
+/// What is ready at once.
+async fn at_once() {}
 
 async fn cancelled(running: Option<&Entry>) {
     match running {

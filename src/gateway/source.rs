@@ -12,7 +12,7 @@ use crate::agents::{Drive, Known, Turn};
 use crate::bridge::outcome::{Audience, result};
 use crate::bridge::work::{Note, Standing, Work};
 use crate::fault::Trouble;
-use crate::follow::{Followed, Followers, Job};
+use crate::follow::{Followed, Followers, Job, Purpose};
 use crate::mcp::tools::CallResult;
 
 /// A call of ours.
@@ -139,13 +139,30 @@ impl Source {
         }
     }
 
-    /// Lets the work go on without this call; or stops it, if `stop` and nobody holds a handle of it.
-    pub(super) fn leave(self, followers: &Followers, agent: &str, stop: bool) {
-        let Self::Own(own) = self else { return };
+    /// Lets the work go on without this call. Says whether the client's handle will lead back to it.
+    pub(super) fn leave(self, followers: &Followers, agent: &str, leaving: Leaving) -> bool {
+        let Self::Own(own) = self else { return true };
         let Own { drive, work, known, local, held, .. } = *own;
-        let cancel = stop && !held;
-        followers.take(Job { drive, work, agent: agent.to_owned(), known, local, cancel });
+        let purpose = match leaving {
+            Leaving::WithHandle => Purpose::Keep,
+            Leaving::Stopping | Leaving::Silently if held => Purpose::Keep,
+            Leaving::Stopping => Purpose::Stop,
+            Leaving::Silently => Purpose::Drain,
+        };
+        let is_named = work.task_id.is_some();
+        followers.take(Job { drive, work, agent: agent.to_owned(), known, local, purpose }) || is_named
     }
+}
+
+/// How a client leaves its call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// With a handle in its answer.
+    WithHandle,
+    /// Without an answer, and the work is to stop.
+    Stopping,
+    /// Without an answer, and the work is to go on.
+    Silently,
 }
 
 impl Own {

@@ -4,6 +4,7 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use crate::jsonrpc::Object;
 
@@ -43,22 +44,20 @@ impl Capabilities {
     }
 }
 
+/// Only presence counts, whatever is there: clients of old wrote `true`.
 #[derive(Deserialize)]
-struct Wire {
+struct Wire<'a> {
+    #[serde(borrow, default)]
+    elicitation: Option<&'a RawValue>,
     #[serde(default)]
-    elicitation: Option<Object<Elicitation>>,
+    sampling: Option<IgnoredAny>,
     #[serde(default)]
-    sampling: Option<Object<Anything>>,
-    #[serde(default)]
-    roots: Option<Object<Anything>>,
-    #[serde(default)]
-    extensions: Option<Object<Extensions>>,
+    roots: Option<IgnoredAny>,
+    #[serde(borrow, default)]
+    extensions: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-struct Anything {}
-
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Elicitation {
     #[serde(default)]
     form: Option<IgnoredAny>,
@@ -66,21 +65,25 @@ struct Elicitation {
     url: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Extensions {
     #[serde(default, rename = "io.modelcontextprotocol/tasks")]
     tasks: Option<IgnoredAny>,
 }
 
+fn inside<'a, T: Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
+    serde_json::from_str::<Object<T>>(raw.get()).map_or_else(|_| T::default(), |Object(inside)| inside)
+}
+
 impl<'de> Deserialize<'de> for Capabilities {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Object(wire) = Object::<Wire>::deserialize(deserializer)?;
-        let (form, url) = match wire.elicitation {
+        let Object(wire) = Object::<Wire<'de>>::deserialize(deserializer)?;
+        let (form, url) = match wire.elicitation.map(inside::<Elicitation>) {
             // `{}` means forms: it is all that 2025-06-18 knew.
-            Some(Object(modes)) => (modes.form.is_some() || modes.url.is_none(), modes.url.is_some()),
+            Some(modes) => (modes.form.is_some() || modes.url.is_none(), modes.url.is_some()),
             None => (false, false),
         };
-        let tasks = wire.extensions.is_some_and(|Object(extensions)| extensions.tasks.is_some());
+        let tasks = wire.extensions.is_some_and(|raw| inside::<Extensions>(raw).tasks.is_some());
         Ok(Self::default()
             .with(Self::FORM, form)
             .with(Self::URL, url)
@@ -98,6 +101,7 @@ mod tests {
     fn capabilities_are_read_by_presence() {
         let all = |text| serde_json::from_str::<Capabilities>(text).unwrap();
         assert_eq!(all("{}"), Capabilities::default());
+        assert!(all(r#"{"sampling":true,"roots":1}"#).has(Capabilities::SAMPLING));
         assert!(all(r#"{"elicitation":{}}"#).has(Capabilities::FORM));
         let url = all(r#"{"elicitation":{"url":{}}}"#);
         assert!(url.has(Capabilities::URL) && !url.has(Capabilities::FORM));

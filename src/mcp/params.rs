@@ -81,12 +81,17 @@ pub struct Meta<'a> {
     /// Token for progress notifications: a string or an integer, `0` and `""` included.
     #[serde(default, rename = "progressToken")]
     pub progress: Option<Id>,
-    /// W3C trace context.
-    #[serde(borrow, default)]
+    /// W3C trace context. Read leniently: it must never cost a call.
+    #[serde(borrow, default, deserialize_with = "if_text")]
     pub traceparent: Option<Text<'a>>,
-    /// W3C trace state.
-    #[serde(borrow, default)]
+    /// W3C trace state; as leniently.
+    #[serde(borrow, default, deserialize_with = "if_text")]
     pub tracestate: Option<Text<'a>>,
+}
+
+fn if_text<'de: 'a, 'a, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Text<'a>>, D::Error> {
+    let raw = Option::<&'de RawValue>::deserialize(deserializer)?;
+    Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
 /// What a `subscriptions/listen` asks to be told of.

@@ -36,7 +36,7 @@ use target::{Body, Place};
 use trunk::Stream;
 
 /// A line that rested longer may have been closed without this runtime having heard of it yet.
-const STALE_AFTER: Duration = Duration::from_millis(500);
+const STALE_AFTER: Duration = Duration::from_millis(5);
 
 /// What the client reads at most, on every connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

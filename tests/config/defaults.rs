@@ -32,7 +32,9 @@ fn the_defaults_are_these() {
     let cards = Cards { min_refresh: seconds(30), max_refresh: seconds(3600), retry: seconds(1) };
     assert_eq!(Cards::default(), cards);
     assert_eq!(Sessions::default(), Sessions { ttl: seconds(30 * 86_400), remembered: 10_000 });
-    assert_eq!(Followers::default(), Followers { max: 1000, keep: seconds(600) });
+    let followers =
+        Followers { max: 1000, lifetime: seconds(3600), keep: seconds(600), keep_bytes: 256 << 20 };
+    assert_eq!(Followers::default(), followers);
     assert_eq!(Shutdown::default(), Shutdown { grace: seconds(5), drain: seconds(30) });
     assert_eq!((Mcp::default().page_size, Mcp::default().list_ttl), (100, seconds(60)));
     assert_eq!(Log::default().level, "info");

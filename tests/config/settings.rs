@@ -125,7 +125,7 @@ calls: { budget: 33s, stream_after: 32s, keep_alive: 31s }
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, remembered: 52 }
 limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71 }
-followers: { max: 81, keep: 82s }
+followers: { max: 81, lifetime: 84s, keep: 82s, keep_bytes: 83KiB }
 threads: 3
 log: { format: json, level: 'info,pingora=warn' }
 shutdown: { grace: 0s, drain: 91s }
@@ -146,7 +146,7 @@ public_url: https://gateway.example.com/below/
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
         "Sessions { ttl: 3060s, remembered: 52 }",
         "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71 }",
-        "Followers { max: 81, keep: 82s }",
+        "Followers { max: 81, lifetime: 84s, keep: 82s, keep_bytes: 84992 }",
         "threads: 3",
         r#"Log { format: Json, level: "info,pingora=warn" }"#,
         "Shutdown { grace: 0ns, drain: 91s }",

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::url;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
-use crate::config::units::Wait;
+use crate::config::units::{Size, Wait};
 use crate::config::{Calls, Cards, Followers, Mcp, Sessions};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -180,9 +180,15 @@ pub(super) struct FollowersFile {
     /// Exchanges with agents in the background.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
     max: Written<u64>,
+    /// How long a call is followed without its client. Its task can be asked for as long as the agent knows it.
+    #[schemars(extend("default" = "1h"))]
+    lifetime: Written<Wait>,
     /// How long the result of a background call is kept.
     #[schemars(extend("default" = "10m"))]
     keep: Written<Wait>,
+    /// Size of all results that are kept; the oldest go first.
+    #[schemars(extend("default" = "256MiB"))]
+    keep_bytes: Written<Size>,
 }
 
 impl FollowersFile {
@@ -190,7 +196,9 @@ impl FollowersFile {
         let default = Followers::default();
         Followers {
             max: reading.count(self.max, 1..=1_000_000, default.max),
+            lifetime: reading.wait(self.lifetime, SECOND..=30 * DAY, default.lifetime),
             keep: reading.wait(self.keep, SECOND..=7 * DAY, default.keep),
+            keep_bytes: reading.size(self.keep_bytes, 0..=1 << 40, default.keep_bytes),
         }
     }
 }

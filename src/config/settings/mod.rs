@@ -202,13 +202,22 @@ impl Default for Limits {
 pub struct Followers {
     /// Exchanges with agents in the background. Default: 1000.
     pub max: usize,
+    /// How long a call is followed without its client. Default: 1 h.
+    pub lifetime: Duration,
     /// How long the result of a background call is kept. Default: 10 min.
     pub keep: Duration,
+    /// Size of all results that are kept, in bytes; the oldest go first. Default: 256 MiB.
+    pub keep_bytes: usize,
 }
 
 impl Default for Followers {
     fn default() -> Self {
-        Self { max: 1000, keep: Duration::from_secs(600) }
+        Self {
+            max: 1000,
+            lifetime: Duration::from_secs(3600),
+            keep: Duration::from_secs(600),
+            keep_bytes: 256 * 1024 * 1024,
+        }
     }
 }
 

@@ -1,0 +1,113 @@
+//! The members of an object, each of them once.
+//!
+//! What is judged must be what is sent: two members of one name would let a schema see the one and an agent the other. Not here:
+//! schemas (see `arguments`).
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::value::RawValue;
+
+/// An object whose names, at every depth, are there once.
+#[derive(Debug)]
+pub(super) struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl Members<'_> {
+    /// A member that is a string with something in it.
+    pub(super) fn handle(&self, name: &str) -> Option<String> {
+        let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
+        serde_json::from_str(value.get()).ok().filter(|text: &String| !text.is_empty())
+    }
+
+    /// The object as JSON text without one member.
+    pub(super) fn without(&self, name: &str) -> String {
+        let mut out = Vec::new();
+        let mut writer = serde_json::Serializer::new(&mut out);
+        let written = writer.serialize_map(None).and_then(|mut map| {
+            for (known, value) in self.0.iter().filter(|(known, _)| known != name) {
+                map.serialize_entry(known, value)?;
+            }
+            map.end()
+        });
+        written.ok().and_then(|()| String::from_utf8(out).ok()).unwrap_or_else(|| "{}".to_owned())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Vec<(String, &'de RawValue)>;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members: Self::Value = Vec::new();
+                let mut names = HashSet::new();
+                while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
+                    if !names.insert(name.clone()) {
+                        return Err(twice(&name));
+                    }
+                    serde_json::from_str::<Unique>(value.get()).map_err(A::Error::custom)?;
+                    members.push((name, value));
+                }
+                Ok(members)
+            }
+        }
+        deserializer.deserialize_map(All).map(Members)
+    }
+}
+
+fn twice<E: Error>(name: &str) -> E {
+    let shown: String = name.chars().take(50).collect();
+    E::custom(format!("member {shown:?} is there twice"))
+}
+
+/// Any value whose objects have each name once; the value itself is not kept.
+struct Unique;
+
+impl<'de> Deserialize<'de> for Unique {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Unique;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("any value")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
+                let mut names = HashSet::new();
+                while let Some((name, Unique)) = map.next_entry::<String, Unique>()? {
+                    if let Some(name) = names.replace(name) {
+                        return Err(twice(&name));
+                    }
+                }
+                Ok(Unique)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Unique, A::Error> {
+                while let Some(Unique) = all.next_element()? {}
+                Ok(Unique)
+            }
+            fn visit_bool<E: Error>(self, _: bool) -> Result<Unique, E> {
+                Ok(Unique)
+            }
+            fn visit_i64<E: Error>(self, _: i64) -> Result<Unique, E> {
+                Ok(Unique)
+            }
+            fn visit_u64<E: Error>(self, _: u64) -> Result<Unique, E> {
+                Ok(Unique)
+            }
+            fn visit_f64<E: Error>(self, _: f64) -> Result<Unique, E> {
+                Ok(Unique)
+            }
+            fn visit_str<E: Error>(self, _: &str) -> Result<Unique, E> {
+                Ok(Unique)
+            }
+            fn visit_unit<E: Error>(self) -> Result<Unique, E> {
+                Ok(Unique)
+            }
+        }
+        deserializer.deserialize_any(Any)
+    }
+}
