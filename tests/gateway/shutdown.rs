@@ -70,5 +70,5 @@ async fn calls_that_begin_within_the_grace_are_served() {
     scene.gateway.signal("TERM");
     scene.gateway.wait_for_output("told to end").await;
     assert_eq!(words(&scene.said("x").await), "still here");
-    drop(scene.gateway.terminate().await);
+    scene.gateway.terminate().await;
 }
