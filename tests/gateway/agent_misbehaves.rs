@@ -284,13 +284,8 @@ async fn keep_alives_to_the_client_do_not_prolong_an_agents_silence() {
 
 #[tokio::test]
 async fn an_agent_that_never_comes_to_an_end_is_given_up_in_the_end() {
-    let scene =
-        Scene::of(Card::v1().skill("sing"), "timeouts: { first_byte: 2s, idle: 2s, total: 2s }", "").await;
-    // Bytes come, so it is never idle; but none of them is the end.
-    scene.agent.on_send(|_| {
-        let start = Reply::stream().in_pieces(1);
-        (0..20_000).fold(start, |stream, _| stream.event(json!({}))).stall()
-    });
+    let scene = Scene::of(Card::v1().skill("sing"), "timeouts: { first_byte: 2s, total: 2s }", "").await;
+    scene.agent.on_send(|_| Reply::stream().comment("ping").stall());
     let told = trouble(&scene).await;
     assert!(told.contains("did not answer in time"), "{told}");
 }

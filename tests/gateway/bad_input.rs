@@ -245,3 +245,22 @@ async fn a_body_that_is_cut_off_or_never_ends_is_not_waited_for() {
     assert!(read.is_ok() && seen.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&seen));
     assert_eq!(post(&scene, ping_with("1")).await.status, 200);
 }
+
+/// The client is still writing when the refusal comes; it must be able to read it.
+#[tokio::test]
+async fn a_large_body_that_is_refused_early_is_told_why() {
+    let scene = Scene::tuned("limits: { body: 64KiB }").await;
+    let body = ping_with(&format!("\"{}\"", "x".repeat(8 << 20)));
+    for (path, headers, expected) in [
+        ("/mcp", vec![JSON, BOTH], 413),
+        ("/elsewhere", vec![JSON], 404),
+        ("/mcp", vec![JSON, ("Origin", "http://evil.example")], 403),
+    ] {
+        for _ in 0..5 {
+            let client = scene.gateway.client().at(path);
+            let answer = client.try_send("POST", &headers, body.clone()).await;
+            let status = answer.map(|answer| answer.status).map_err(|error| error.to_string());
+            assert_eq!(status, Ok(expected), "{path} {headers:?}");
+        }
+    }
+}

@@ -178,7 +178,7 @@ async fn a_client_that_stops_reading_is_let_go_after_a_while() {
     scene.agent.on_send(move |_| {
         let verse =
             |place| v1::artifact_update(RAW_TASK, RAW_CONTEXT, &format!("{place}{text}"), false, false);
-        let all = (0..4_000).map(verse);
+        let all = (0..2_000).map(verse);
         Reply::events(std::iter::once(v1::task(RAW_TASK, RAW_CONTEXT, "working")).chain(all)).stall()
     });
     scene.agent.on_cancel(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled")));

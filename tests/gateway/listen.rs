@@ -38,7 +38,8 @@ async fn what_is_promised_comes_first_and_under_the_requests_id() {
 
 #[tokio::test]
 async fn a_changed_card_is_told_to_who_asked_and_only_what_was_asked() {
-    let scene = Scene::of(Card::v1().skill("sing"), "", QUICK).await;
+    let settings = format!("{QUICK}\nshutdown: {{ grace: 0s }}");
+    let scene = Scene::of(Card::v1().skill("sing"), "", &settings).await;
     let (mut tools, _) = listen(&scene, json!("t"), json!({ "toolsListChanged": true })).await;
     let uris = json!({ "resourceSubscriptions": ["a2a-agent://bard"] });
     let (mut card, _) = listen(&scene, json!("r"), uris).await;

@@ -41,3 +41,34 @@ async fn an_idle_gateway_ends_at_once() {
     assert!(begin.elapsed().as_secs() < 8, "it waited for a stream that never ends: {:?}", begin.elapsed());
     listening.until_end().await;
 }
+
+#[tokio::test]
+async fn a_second_signal_ends_the_process_at_once() {
+    let mut scene = Scene::tuned("shutdown: { grace: 60s, drain: 60s }").await;
+    scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
+    answer.next_message().await;
+    scene.gateway.signal("TERM");
+    scene.gateway.wait_for_output("told to end").await;
+    // Fails if it takes longer than the kit's patience.
+    scene.gateway.terminate().await;
+}
+
+#[tokio::test]
+async fn what_takes_longer_than_the_drain_is_cut() {
+    let mut scene = Scene::tuned("shutdown: { grace: 0s, drain: 1s }").await;
+    scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
+    answer.next_message().await;
+    scene.gateway.terminate().await;
+}
+
+#[tokio::test]
+async fn calls_that_begin_within_the_grace_are_served() {
+    let mut scene = Scene::tuned("shutdown: { grace: 3s, drain: 10s }").await;
+    scene.agent.on_send(|_| Reply::events([v1::message("still here")]));
+    scene.gateway.signal("TERM");
+    scene.gateway.wait_for_output("told to end").await;
+    assert_eq!(words(&scene.said("x").await), "still here");
+    scene.gateway.terminate().await;
+}

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -47,16 +48,28 @@ impl Ports {
     }
 
     fn pick(directory: &Path) -> Self {
-        // Held together, so that they differ.
-        let held = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).expect("a free port"));
-        let [main, admin, other] = held.map(|listener| listener.local_addr().unwrap().port());
+        let [main, admin, other] = [(); 3].map(|()| free_port());
         Self { main, admin, other, directory: directory.to_owned() }
     }
 }
 
-/// A port that was free a moment ago: Pingora cannot tell which one it got for 0.
+/// Below the ports that systems give to outgoing connections, so that none of those takes it meanwhile.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
+static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
+
+/// A port that was free a moment ago, another one each time: Pingora cannot tell which one it got for 0.
 pub fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).expect("a free port").local_addr().unwrap().port()
+    // Test processes that run side by side begin at different places.
+    let begin = std::process::id().wrapping_mul(2_654_435_761);
+    let count = u32::from(PORTS.end - PORTS.start);
+    for _ in 0..count {
+        let next = begin.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed)) % count;
+        let port = PORTS.start + u16::try_from(next).expect("fits");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 impl TestGateway {
@@ -120,6 +133,9 @@ impl TestGateway {
                 self.join_readers();
                 return Err(format!("the gateway ended with {status} before it was ready"));
             }
+            if self.lost_its_port() {
+                return Err("somebody took its port".to_owned());
+            }
             if let Ok(Ok(answer)) =
                 tokio::time::timeout(Duration::from_secs(2), admin.try_send("GET", &[], Vec::new())).await
                 && answer.status == 200
@@ -138,7 +154,10 @@ impl TestGateway {
     }
 
     fn lost_its_port(&self) -> bool {
-        self.output().to_lowercase().contains("address already in use") || self.output().contains("AddrInUse")
+        let output = self.output();
+        ["ddress already in use", "AddrInUse", "is in use, will try again"]
+            .iter()
+            .any(|sign| output.contains(sign))
     }
 
     /// A client of `/mcp`.
