@@ -5,7 +5,7 @@
 use super::call::Caps;
 use super::directory::Known;
 use super::drive::Outlet;
-use super::rpc::{refusal, trouble};
+use super::rpc::{first_refusal, refusal, trouble};
 use crate::a2a::{Event, State};
 use crate::fault::Trouble;
 use crate::sse::Decoder;
@@ -32,16 +32,22 @@ pub(super) struct Track {
     heard: usize,
     over: bool,
     answers: bool,
+    opens: bool,
 }
 
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
-        Self { outlet, task_id, state: None, heard: 0, over: false, answers: false }
+        Self { outlet, task_id, state: None, heard: 0, over: false, answers: false, opens: false }
     }
 
     /// The same, for a message that answers the question of a task.
     pub(super) fn answering(self) -> Self {
         Self { answers: true, ..self }
+    }
+
+    /// The same, for the first answer to a message.
+    pub(super) fn opening(self) -> Self {
+        Self { opens: true, ..self }
     }
 
     /// How many events were passed on.
@@ -130,6 +136,7 @@ pub(super) async fn read(
             }
             let event = match known.interface.dialect.event(&event.data) {
                 Ok(event) => event,
+                Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return said_no(refusal(error), track),
             };
             if track.take(event).await? {
