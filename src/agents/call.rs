@@ -53,14 +53,16 @@ impl Call {
     async fn run(self, errand: Errand, outlet: Outlet) -> Result<(), Trouble> {
         match errand {
             Errand::Say(message) => self.say(&message, outlet).await,
-            Errand::Continue(task, message) => self.go_on(task, message, outlet).await,
+            // Boxed, here and below: what a plain call does not need must not make it larger.
+            Errand::Continue(task, message) => Box::pin(self.go_on(task, message, outlet)).await,
             Errand::Await(task) => {
                 let mut track = Track::new(outlet, Some(task));
-                self.judge(&mut track, Trouble::TaskLost).await
+                Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
             Errand::Cancel(task) => {
                 let stopped = cancel_task(&self.client, &self.known, &task, self.caps.response).await?;
-                Track::new(outlet, Some(task)).take(Event::Task(stopped)).await.map(|_| ())
+                Track::new(outlet, Some(task)).take(Event::Task(stopped)).await;
+                Ok(())
             }
         }
     }
@@ -84,7 +86,7 @@ impl Call {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, why, "agent does not speak what its card promises; trying the other version");
                 let call = Self { client: self.client.clone(), known: other.clone(), caps: self.caps };
-                call.say_once(message, outlet).await
+                Box::pin(call.say_once(message, outlet)).await
             }
             (result, _) => result,
         }
@@ -106,14 +108,14 @@ impl Call {
             Form::Json => {
                 let body = whole(reply, self.caps.response).await?;
                 let event = interface.dialect.event(&body).map_err(first_refusal)?;
-                if track.take(event).await? {
+                if track.take(event).await {
                     return Ok(());
                 }
                 if track.task_id.is_none() {
                     return Err(Trouble::Misbehaved("its answer is neither a task nor a message".into()));
                 }
                 tokio::time::sleep(FIRST_PAUSE).await;
-                self.judge(&mut track, Trouble::TaskLost).await
+                Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
         }
     }
@@ -122,8 +124,10 @@ impl Call {
     async fn listen(&self, reply: Reply, track: &mut Track) -> Result<(), Trouble> {
         match read(reply, &self.known, &self.caps, track).await? {
             Ending::Said => Ok(()),
-            Ending::Early(_) if track.awaits_authorization() => self.judge(track, Trouble::TaskLost).await,
-            Ending::Early(stopped) => self.judge(track, stopped).await,
+            Ending::Early(_) if track.awaits_authorization() => {
+                Box::pin(self.judge(track, Trouble::TaskLost)).await
+            }
+            Ending::Early(stopped) => Box::pin(self.judge(track, stopped)).await,
         }
     }
 }

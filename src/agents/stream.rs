@@ -66,13 +66,13 @@ impl Track {
     }
 
     /// Passes an event on if it is ours; says whether it is the last one.
-    pub(super) async fn take(&mut self, mut event: Event) -> Result<bool, Trouble> {
+    pub(super) async fn take(&mut self, mut event: Event) -> bool {
         if std::mem::take(&mut self.answers) {
             unask(&mut event);
         }
         let (task_id, state, last) = facts(&event);
         match (&self.task_id, task_id) {
-            (Some(ours), Some(theirs)) if ours != theirs => return Ok(false),
+            (Some(ours), Some(theirs)) if ours != theirs => return false,
             (None, Some(theirs)) => self.task_id = Some(theirs.to_owned()),
             _ => {}
         }
@@ -82,9 +82,8 @@ impl Track {
             || state.is_some_and(|state| state.is_terminal() || state == State::InputRequired);
         self.heard += 1;
         self.over |= ends;
-        // A closed outlet means that nobody holds the call any more.
-        self.outlet.send(event).await.map_err(|_| Trouble::Gateway("nobody waits for it"))?;
-        Ok(ends)
+        self.outlet.send(event).await;
+        ends
     }
 }
 
@@ -139,7 +138,7 @@ pub(super) async fn read(
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return said_no(refusal(error), track),
             };
-            if track.take(event).await? {
+            if track.take(event).await {
                 finish(reply).await;
                 return Ok(Ending::Said);
             }
