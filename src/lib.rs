@@ -27,10 +27,26 @@ pub mod seal;
 pub mod sse;
 
 #[cfg(feature = "gateway")]
+pub mod admin;
+#[cfg(feature = "gateway")]
 pub mod agents;
+#[cfg(feature = "gateway")]
+pub mod auth;
+#[cfg(feature = "gateway")]
+pub mod cli;
 #[cfg(feature = "gateway")]
 pub mod config;
 #[cfg(feature = "gateway")]
 pub mod demo;
+#[cfg(feature = "gateway")]
+pub mod follow;
+#[cfg(feature = "gateway")]
+pub mod gateway;
+#[cfg(feature = "gateway")]
+pub mod server;
+#[cfg(feature = "gateway")]
+pub mod telemetry;
+#[cfg(feature = "gateway")]
+pub mod tls;
 #[cfg(feature = "gateway")]
 pub mod transport;

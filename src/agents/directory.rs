@@ -178,6 +178,11 @@ impl Directory {
         &self.agents
     }
 
+    /// How many cards all agents have had since the start.
+    pub fn versions(&self) -> u64 {
+        self.agents.iter().map(|agent| agent.version()).sum()
+    }
+
     /// The agent of this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Agent>> {
         self.agents.get(*self.places.get(name)?)

@@ -34,7 +34,7 @@ pub enum Distrust {
 /// # Errors
 ///
 /// [`Distrust`] says why it is not used and how it could be.
-pub fn trusted(interface: &str, card: Option<&Uri>, allowed: &[String]) -> Result<Uri, Distrust> {
+pub(super) fn trusted(interface: &str, card: Option<&Uri>, allowed: &[String]) -> Result<Uri, Distrust> {
     let uri: Uri = interface.parse().map_err(|_| Distrust::NotAUrl(interface.to_owned()))?;
     let (Some(host), Some(scheme)) = (uri.host(), uri.scheme_str()) else {
         return Err(Distrust::NotAUrl(interface.to_owned()));

@@ -195,8 +195,12 @@ impl Followers {
                     return Some(task);
                 }
                 match job.drive.next().await {
-                    Turn::Said(event) if followed.apply(event).is_ok() => {}
-                    Turn::Said(_) | Turn::Over(_) => return followed.look(|work| work.task_id.clone()),
+                    Turn::Said(event) => {
+                        if followed.apply(event).is_err() {
+                            return followed.look(|work| work.task_id.clone());
+                        }
+                    }
+                    Turn::Over(_) => return followed.look(|work| work.task_id.clone()),
                 }
             }
         };

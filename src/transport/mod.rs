@@ -102,21 +102,19 @@ impl Client {
         let give_up = after(begun, target.timeouts.total);
         self.know(&target.place);
         let mut request = Box::new(target.place.prepare(request)?);
-        let mut cause = None;
-        // Twice at most: on a resting connection, then on a new one.
-        for fresh in [false, true] {
+        let mut fresh = false;
+        loop {
             let connect_until = after(Instant::now(), target.timeouts.connect).min(give_up);
             let way = self.way(&target.place, fresh, connect_until).await?;
             match self.exchange(target, way, request, give_up).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Unsent(back, error)) => {
-                    request = back;
-                    cause = Some(error);
-                }
+                Err(Failure::Unsent(_, error)) if fresh => return Err(TransportError::Unsent(error)),
+                Err(Failure::Unsent(back, _)) => request = back,
             }
+            // Twice at most: on a resting connection, then on a new one.
+            fresh = true;
         }
-        Err(cause.map_or(TransportError::Truncated, TransportError::Unsent))
     }
 
     /// Closes connections that have rested too long at `now` or that the agent has closed. To be called every few

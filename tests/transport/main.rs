@@ -1,4 +1,5 @@
 //! The HTTP client against real sockets: scripted peers, and hyper's server for HTTP/2.
+#![cfg(feature = "gateway")]
 
 #[cfg(test)]
 mod deadlines;

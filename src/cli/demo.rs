@@ -1,0 +1,117 @@
+//! `demo`: the main job on an embedded agent, with nothing to prepare.
+//!
+//! Not here: the agent itself (see the module `demo` at the root).
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use super::{complain, say, start_log};
+use crate::config::{Admin, Agent, Listener, Settings};
+use crate::demo::DemoAgent;
+use crate::gateway::Bridge;
+use crate::server::prepare;
+
+/// The port that is tried first.
+const PORT: u16 = 8080;
+/// How long the demo may take to start.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+pub(super) fn run(port: Option<u16>) -> ExitCode {
+    let card = match start_agent() {
+        Ok(card) => card,
+        Err(error) => return failed(&format!("the demo agent cannot start: {error}")),
+    };
+    let mut agent = Agent::new("demo", card.clone());
+    agent.timeouts.idle = Duration::from_secs(60);
+    let mut settings = Settings::new(vec![agent]);
+    let address = match free(port) {
+        Ok(address) => address,
+        Err(error) => return failed(&format!("cannot listen: {error}; choose another --port")),
+    };
+    settings.listeners = vec![Listener::new(address)];
+    settings.admin = free(Some(0)).ok().map(|address| Admin { address });
+    settings.log.level = "warn".to_owned();
+    let admin = settings.admin.clone();
+    start_log(&settings);
+    match prepare(settings, false) {
+        Ok(ready) => {
+            let bridge = ready.bridge.clone();
+            std::thread::spawn(move || announce(&bridge, address, admin.map(|admin| admin.address), &card));
+            ready.run()
+        }
+        Err(problem) => failed(&problem.to_string()),
+    }
+}
+
+fn failed(line: &str) -> ExitCode {
+    complain(line);
+    ExitCode::FAILURE
+}
+
+/// Starts the agent on a thread of its own: it is a peer, not a part of the gateway.
+fn start_agent() -> std::io::Result<String> {
+    let (told, hears) = mpsc::channel();
+    std::thread::Builder::new().name("demo-agent".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let serve = |runtime: tokio::runtime::Runtime| {
+            runtime.block_on(async {
+                let agent = DemoAgent::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+                let url = agent.card_url();
+                if told.send(Ok(url)).is_ok() {
+                    agent.run().await;
+                }
+                Ok(())
+            })
+        };
+        if let Err(error) = runtime.and_then(serve)
+            && told.send(Err(error)).is_err()
+        {
+            tracing::trace!("nobody waits for the demo agent");
+        }
+    })?;
+    hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))
+}
+
+/// The address asked for; or the usual one, or any if that is taken.
+fn free(port: Option<u16>) -> std::io::Result<SocketAddr> {
+    let at = |port| {
+        TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .and_then(|socket| socket.local_addr())
+    };
+    match port {
+        Some(port) => at(port),
+        None => at(PORT).or_else(|_| at(0)),
+    }
+}
+
+/// Says how to use it, once it can be used.
+fn announce(bridge: &Bridge, address: SocketAddr, admin: Option<SocketAddr>, card: &str) {
+    let until = Instant::now() + STARTS_WITHIN;
+    while !(bridge.is_ready() && TcpStream::connect(address).is_ok()) {
+        if Instant::now() > until {
+            return complain("the demo did not start in time");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let url = format!("http://{address}/mcp");
+    let call = |tool: &str, text: &str, extra: &str| {
+        format!(
+            "curl -sN {url} -H 'Content-Type: application/json'{extra} -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\
+             \"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\"arguments\":{{\"text\":\"{text}\"}},\
+             \"_meta\":{{\"progressToken\":1}}}}}}'"
+        )
+    };
+    let stream = " -H 'Accept: application/json, text/event-stream'";
+    say(&format!("MCP endpoint   {url}"));
+    say(&format!("A2A agent      {card}"));
+    if let Some(admin) = admin {
+        say(&format!("admin          http://{admin}/metrics"));
+    }
+    say("\nPaste this to call the agent:\n");
+    say(&call("demo_echo", "Hello, agent", ""));
+    say("\nand this to watch a task that takes several seconds:\n");
+    say(&call("demo_countdown", "5", stream));
+    say("\nCtrl-C ends the demo.");
+}

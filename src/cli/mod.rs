@@ -1,0 +1,161 @@
+//! The command line.
+//!
+//! Not here: what the commands start (see `server`, `config`).
+
+mod agents;
+mod demo;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{self, LogFormat, Settings};
+use crate::server::prepare;
+use crate::telemetry::log;
+
+/// Any MCP client calls any A2A agent.
+#[derive(Debug, Parser)]
+#[command(name = "mcp-a2a-gateway", version, about, long_about = None)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start an embedded A2A agent and the gateway before it, and say how to call it.
+    Demo {
+        /// Port of the gateway on 127.0.0.1; without it 8080, or any free one if that is taken.
+        #[arg(long)]
+        port: Option<u16>,
+    },
+    /// Run the gateway.
+    Serve {
+        /// The configuration file (YAML or JSON).
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Take over the sockets of a running gateway, which was told to end by SIGQUIT.
+        #[arg(long)]
+        upgrade: bool,
+    },
+    /// Read a configuration and everything that it names, and report every problem.
+    Check {
+        /// The configuration file (YAML or JSON).
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Report in JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fetch the card of each agent and show what becomes of it.
+    Agents {
+        /// The configuration file (YAML or JSON).
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Show it in JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of the configuration.
+    Schema,
+}
+
+/// Does what the command line says.
+pub fn run() -> ExitCode {
+    let Cli { command } = Cli::parse();
+    match command {
+        Command::Demo { port } => demo::run(port),
+        Command::Serve { config, upgrade } => serve(&config, upgrade),
+        Command::Check { config, json } => check(&config, json),
+        Command::Agents { config, json } => agents::run(&config, json),
+        Command::Schema => {
+            say(config::schema().trim_end());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Writes a line for whoever ran the command. That nobody reads it is no reason to fail.
+fn say(line: &str) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        tracing::trace!("nobody reads the output");
+    }
+}
+
+fn complain(line: &str) {
+    if writeln!(std::io::stderr(), "{line}").is_err() {
+        tracing::trace!("nobody reads the complaints");
+    }
+}
+
+/// Reads the configuration, or says everything that is wrong with it.
+fn load(path: &std::path::Path) -> Result<Settings, ExitCode> {
+    config::load(path).map_err(|problems| {
+        complain(&problems.to_string());
+        ExitCode::FAILURE
+    })
+}
+
+fn check(path: &std::path::Path, json: bool) -> ExitCode {
+    let problems = match config::load(path) {
+        Ok(_) if json => return done("{\"ok\":true,\"problems\":[]}"),
+        Ok(settings) => {
+            return done(&format!("{}: no problems, {} agents", path.display(), settings.agents.len()));
+        }
+        Err(problems) => problems,
+    };
+    if json {
+        let all = problems.list().iter().map(|problem| {
+            serde_json::json!({ "line": problem.line, "at": problem.at, "problem": problem.problem })
+        });
+        say(&serde_json::json!({ "ok": false, "problems": all.collect::<Vec<_>>() }).to_string());
+    } else {
+        complain(&problems.to_string());
+    }
+    ExitCode::FAILURE
+}
+
+fn done(line: &str) -> ExitCode {
+    say(line);
+    ExitCode::SUCCESS
+}
+
+fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
+    let settings = match load(path) {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    start_log(&settings);
+    let lines: Vec<String> = settings
+        .listeners
+        .iter()
+        .map(|listener| {
+            let scheme = if listener.tls.is_some() { "https" } else { "http" };
+            format!("listening on {scheme}://{}", listener.address)
+        })
+        .chain(settings.admin.iter().map(|admin| format!("admin on http://{}", admin.address)))
+        .collect();
+    match prepare(settings, upgrade) {
+        Ok(ready) => {
+            lines.iter().for_each(|line| say(line));
+            ready.run()
+        }
+        Err(problem) => {
+            complain(&format!("{}: {problem}", path.display()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_log(settings: &Settings) {
+    let format = match settings.log.format {
+        LogFormat::Text => log::LogFormat::Text,
+        LogFormat::Json => log::LogFormat::Json,
+    };
+    let wanted = log::LogSettings { format, filter: Some(settings.log.level.clone()) };
+    if let Err(problem) = log::init(&wanted) {
+        complain(&problem.to_string());
+    }
+}

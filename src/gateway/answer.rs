@@ -1,0 +1,165 @@
+//! How an answer goes out: JSON first, an event stream when there is something to say on the way.
+//!
+//! Writes happen one after the other and are never dropped half-way. Not here: what is said.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
+use http::{HeaderValue, StatusCode, Version};
+use pingora::http::ResponseHeader;
+use pingora::proxy::Session;
+
+use super::gate::cors;
+use crate::fault::Fault;
+use crate::jsonrpc::{Id, write_error};
+use crate::mcp::{Era, headers::SESSION_ID};
+use crate::sse::encoder;
+
+/// What a client that cannot be reached any more is told: nothing.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl From<Box<pingora::Error>> for Gone {
+    fn from(error: Box<pingora::Error>) -> Self {
+        tracing::debug!(%error, "client went away");
+        Self
+    }
+}
+
+type Headers = Vec<(HeaderName, HeaderValue)>;
+
+/// Answers without a body.
+pub(super) async fn empty(http: &mut Session, status: StatusCode, headers: Headers) -> Result<(), Gone> {
+    let mut response = ResponseHeader::build(status, Some(8))?;
+    if status != StatusCode::NO_CONTENT {
+        response.insert_header(CONTENT_LENGTH, "0")?;
+    }
+    for (name, value) in headers {
+        response.append_header(name, value)?;
+    }
+    for (name, value) in cors(http.req_header()) {
+        response.insert_header(name, value)?;
+    }
+    http.write_response_header(Box::new(response), true).await?;
+    Ok(())
+}
+
+/// Answers with one JSON value.
+pub(super) async fn json(
+    http: &mut Session,
+    status: StatusCode,
+    body: Vec<u8>,
+    session: Option<&str>,
+) -> Result<(), Gone> {
+    let mut response = ResponseHeader::build(status, Some(8))?;
+    response.insert_header(CONTENT_TYPE, "application/json")?;
+    response.insert_header(CONTENT_LENGTH, body.len())?;
+    if let Some(session) = session {
+        response.insert_header(SESSION_ID, session)?;
+    }
+    for (name, value) in cors(http.req_header()) {
+        response.insert_header(name, value)?;
+    }
+    http.write_response_header(Box::new(response), false).await?;
+    http.write_response_body(Some(Bytes::from(body)), true).await?;
+    Ok(())
+}
+
+/// Answers with a fault.
+pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Option<&Id>) -> Result<(), Gone> {
+    let wire = fault.on_wire(era);
+    let data = fault.data();
+    let body = write_error(id, wire.code, &fault.to_string(), data.as_deref());
+    let mut response = ResponseHeader::build(wire.status, Some(8))?;
+    response.insert_header(CONTENT_TYPE, "application/json")?;
+    response.insert_header(CONTENT_LENGTH, body.len())?;
+    if let Fault::MethodNotAllowed(methods) = fault {
+        response.insert_header(ALLOW, *methods)?;
+    }
+    if let Fault::Busy(_) = fault {
+        response.insert_header("retry-after", "1")?;
+    }
+    for (name, value) in cors(http.req_header()) {
+        response.insert_header(name, value)?;
+    }
+    http.write_response_header(Box::new(response), false).await?;
+    http.write_response_body(Some(Bytes::from(body)), true).await?;
+    Ok(())
+}
+
+/// Waits until the client goes away. May be dropped and called again.
+pub(super) async fn gone(http: &mut Session) {
+    // Anything that a client sends after its body counts as going away: Pingora cannot answer it in order.
+    if let Err(error) = http.downstream_session.read_body_or_idle(true).await {
+        tracing::trace!(%error, "client left");
+    }
+}
+
+/// An event stream to a client.
+pub(super) struct Events<'s> {
+    http: &'s mut Session,
+    buffer: Vec<u8>,
+}
+
+impl<'s> Events<'s> {
+    /// Begins a stream.
+    pub(super) async fn begin(http: &'s mut Session) -> Result<Self, Gone> {
+        let mut response = ResponseHeader::build(StatusCode::OK, Some(8))?;
+        response.insert_header(CONTENT_TYPE, "text/event-stream")?;
+        response.insert_header(CACHE_CONTROL, "no-cache, no-transform")?;
+        response.insert_header("x-accel-buffering", "no")?;
+        if http.req_header().version == Version::HTTP_11 {
+            response.insert_header(TRANSFER_ENCODING, "chunked")?;
+        }
+        for (name, value) in cors(http.req_header()) {
+            response.insert_header(name, value)?;
+        }
+        http.write_response_header(Box::new(response), false).await?;
+        Ok(Self { http, buffer: Vec::with_capacity(512) })
+    }
+
+    /// Sends one message.
+    pub(super) async fn send(&mut self, json: &[u8]) -> Result<(), Gone> {
+        encoder::event(&mut self.buffer, json);
+        self.flush(false).await
+    }
+
+    /// Sends the last message and ends the stream.
+    pub(super) async fn end(mut self, json: Option<&[u8]>) -> Result<(), Gone> {
+        if let Some(json) = json {
+            encoder::event(&mut self.buffer, json);
+        }
+        self.flush(true).await
+    }
+
+    /// Tells a client that the stream is alive.
+    pub(super) async fn keep_alive(&mut self) -> Result<(), Gone> {
+        encoder::comment(&mut self.buffer, "");
+        self.flush(false).await
+    }
+
+    /// Asks a client to come back after a while, and ends the stream.
+    pub(super) async fn come_back(mut self, after: Duration) -> Result<(), Gone> {
+        let milliseconds = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        encoder::retry(&mut self.buffer, milliseconds);
+        self.flush(true).await
+    }
+
+    /// Waits until the client goes away.
+    pub(super) async fn gone(&mut self) {
+        gone(self.http).await;
+    }
+
+    /// Whether the process is about to end.
+    pub(super) fn is_shutting_down(&self) -> bool {
+        self.http.is_process_shutting_down()
+    }
+
+    async fn flush(&mut self, end: bool) -> Result<(), Gone> {
+        let bytes = Bytes::copy_from_slice(&self.buffer);
+        self.buffer.clear();
+        self.http.write_response_body(Some(bytes), end).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Batches: several messages in one body, for 2025-03-26 only.
+//!
+//! Answered one after the other, in JSON, without notifications. Not here: the single answers.
+
+use http::StatusCode;
+use pingora::proxy::Session;
+
+use super::Inner;
+use super::answer::{Gone, empty, json};
+use super::exchange::Exchange;
+use super::face::{Placed, Refused};
+use super::route::Door;
+use crate::fault::Fault;
+use crate::jsonrpc::{Id, elements, write_error};
+use crate::mcp::classify::era_of_headers;
+use crate::mcp::headers::Headers;
+use crate::mcp::{Era, Method, Version};
+
+impl Inner {
+    /// Answers a batch.
+    pub(super) async fn batch(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        door: Door<'_>,
+        text: &str,
+    ) -> Result<(), Gone> {
+        let placed = self.place_all(http, exchange, text);
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(fault) => {
+                let era = era_of_headers(&Headers::read(&http.req_header().headers));
+                return self.refuse(http, exchange, Refused { fault, era, id: None }).await;
+            }
+        };
+        let mut answers: Vec<Vec<u8>> = Vec::new();
+        for message in placed {
+            let Placed::Request(asker, method, id, params) = message else { continue };
+            let params = params.unwrap_or_default();
+            let answered = match method {
+                Method::ToolsCall => {
+                    let catalogue = self.catalogue.load_full();
+                    let view = self.view(&catalogue, door);
+                    Box::pin(self.call_tool(None, (&asker, exchange), (&id, &params), view)).await
+                }
+                _ => {
+                    self.answer(door, &asker, method, &id, &params).map(|reply| Some(reply.body)).map_err(Ok)
+                }
+            };
+            match answered {
+                Ok(body) => answers.extend(body),
+                Err(Ok(fault)) => answers.push(refusal(&fault, &id)),
+                Err(Err(gone)) => return Err(gone),
+            }
+        }
+        if answers.is_empty() {
+            return empty(http, StatusCode::ACCEPTED, Vec::new()).await;
+        }
+        let mut body = vec![b'['];
+        body.extend(answers.join(&b','));
+        body.push(b']');
+        json(http, StatusCode::OK, body, None).await
+    }
+
+    fn place_all<'a>(
+        &self,
+        http: &Session,
+        exchange: &mut Exchange,
+        text: &'a str,
+    ) -> Result<Vec<Placed<'a>>, Fault> {
+        let headers = Headers::read(&http.req_header().headers);
+        let bad = |what: String| Fault::NotJsonRpc(what);
+        let all = elements(text, self.settings.limits.batch).map_err(|grammar| match grammar {
+            crate::jsonrpc::Grammar::NotJson(what) => Fault::NotJson(what),
+            other => bad(other.to_string()),
+        })?;
+        let mut placed = Vec::with_capacity(all.len());
+        for element in all {
+            let one = match self.place(&headers, element.get(), exchange) {
+                Ok(one) => one,
+                Err(refused) => match refused.fault {
+                    Fault::SessionNotFound => return Err(Fault::SessionNotFound),
+                    fault => return Err(bad(format!("in a batch: {fault}"))),
+                },
+            };
+            if let Placed::Request(asker, method, ..) = &one {
+                check(asker.version, *method).map_err(|what| bad(what.into()))?;
+            }
+            placed.push(one);
+        }
+        Ok(placed)
+    }
+}
+
+fn check(version: Version, method: Method) -> Result<(), &'static str> {
+    match () {
+        () if version.era() == Era::Modern => Err("a modern client sends no batches"),
+        () if !version.has_batches() => Err("this session's protocol version has no batches"),
+        () if method == Method::Initialize => Err("initialize must not be in a batch"),
+        () => Ok(()),
+    }
+}
+
+fn refusal(fault: &Fault, id: &Id) -> Vec<u8> {
+    let data = fault.data();
+    write_error(Some(id), fault.on_wire(Era::Legacy).code, &fault.to_string(), data.as_deref())
+}

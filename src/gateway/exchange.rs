@@ -1,0 +1,107 @@
+//! One HTTP request on its way through: what will be counted and logged about it.
+//!
+//! Not here: the counting (see `telemetry`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pingora::proxy::Session;
+
+use crate::agents::Agent;
+use crate::auth::Caller;
+use crate::fault::{Culprit, Fault};
+use crate::mcp::Era;
+use crate::telemetry::access::AccessLine;
+use crate::telemetry::label::{Method, Outcome, Refusal};
+use crate::telemetry::metrics::{AgentMetrics, Metrics};
+
+/// What is known about a request so far.
+pub(super) struct Exchange {
+    begun: Instant,
+    /// Who asks.
+    pub(super) caller: Caller,
+    /// What is asked.
+    pub(super) method: Method,
+    /// The tool that is called.
+    pub(super) tool: Option<String>,
+    /// The agent that is asked.
+    pub(super) agent: Option<Arc<Agent>>,
+    /// The era of the client.
+    pub(super) era: Option<Era>,
+    /// Whether it belongs to a session.
+    pub(super) session: bool,
+    /// Time spent waiting for the agent.
+    pub(super) agent_took: Option<Duration>,
+    /// How it ends.
+    pub(super) outcome: Outcome,
+    /// Why it ends badly.
+    pub(super) fault: Option<&'static str>,
+}
+
+impl Exchange {
+    pub(super) fn new(caller: Caller) -> Self {
+        Self {
+            begun: Instant::now(),
+            caller,
+            method: Method::Other,
+            tool: None,
+            agent: None,
+            era: None,
+            session: false,
+            agent_took: None,
+            outcome: Outcome::Ok,
+            fault: None,
+        }
+    }
+
+    /// Notes that the request is refused.
+    pub(super) fn refused(&mut self, fault: &Fault, metrics: &Metrics) {
+        self.fault = Some(fault.word());
+        self.outcome = match fault.culprit() {
+            Culprit::Client => Outcome::ClientFault,
+            Culprit::Agent => Outcome::AgentFault,
+            Culprit::Gateway => Outcome::GatewayFault,
+        };
+        metrics.refused(match fault {
+            Fault::HostRefused(_) => Refusal::Host,
+            Fault::OriginRefused(_) => Refusal::Origin,
+            Fault::Busy(_) => Refusal::Overloaded,
+            Fault::BodyTooLarge(_) => Refusal::TooLarge,
+            Fault::NoSuchPath | Fault::NoSuchTool(_) | Fault::NoSuchResource(_) | Fault::SessionNotFound => {
+                Refusal::NotFound
+            }
+            _ => Refusal::Malformed,
+        });
+    }
+
+    /// Counts and logs the request.
+    pub(super) fn close(&self, http: &Session, nobody: &AgentMetrics) {
+        let took = self.begun.elapsed();
+        let metrics = self.agent.as_ref().map_or(nobody, |agent| &agent.metrics);
+        metrics.request(self.method, self.outcome);
+        metrics.took(took, self.agent_took);
+        if !tracing::enabled!(target: "access", tracing::Level::INFO) {
+            return;
+        }
+        let header = http.req_header();
+        let listener = http.server_addr().map(ToString::to_string).unwrap_or_default();
+        AccessLine {
+            listener: &listener,
+            method: header.method.as_str(),
+            path: header.uri.path(),
+            status: http.response_written().map_or(0, |response| response.status.as_u16()),
+            rpc: (self.method != Method::Other).then(|| self.method.label()),
+            tool: self.tool.as_deref(),
+            agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
+            era: self.era.map(Era::word),
+            session: self.session,
+            took,
+            agent_took: self.agent_took,
+            bytes_in: http.body_bytes_read() as u64,
+            bytes_out: http.body_bytes_sent() as u64,
+            outcome: self.outcome.label(),
+            fault: self.fault,
+        }
+        .write();
+    }
+}

@@ -1,0 +1,258 @@
+//! The MCP face: what a POST is, whose it is, and who answers it.
+//!
+//! Reads mcp.md §1.5. Not here: the answers of single methods (see `methods`, `call`, `listen`).
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use pingora::proxy::Session;
+
+use super::answer::{Gone, empty, fault, json};
+use super::exchange::Exchange;
+use super::route::Door;
+use super::{Asker, Inner, intake, methods::Reply};
+use crate::fault::Fault;
+use crate::jsonrpc::{
+    Grammar, Id, Kind, Loose, Message, is_batch, parse, parse_envelope, salvage_id, well_formed,
+};
+use crate::mcp::classify::{Misfit, Place, era_of_headers, place, stateless_version};
+use crate::mcp::headers::{Header, Headers};
+use crate::mcp::method::CANCELLED;
+use crate::mcp::params::claims_modern;
+use crate::mcp::{Era, Method, Params, Version};
+use crate::telemetry::label;
+
+/// A refusal with what is needed to write it.
+pub(super) struct Refused {
+    pub(super) fault: Fault,
+    pub(super) era: Era,
+    pub(super) id: Option<Id>,
+}
+
+/// What a single message turned out to be.
+pub(super) enum Placed<'a> {
+    /// A request of a known method.
+    Request(Asker, Method, Id, Option<Params<'a>>),
+    /// Nothing that wants an answer.
+    Accepted,
+}
+
+impl Inner {
+    /// Answers a POST.
+    pub(super) async fn post(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        door: Door<'_>,
+    ) -> Result<(), Gone> {
+        let limits = &self.settings.limits;
+        let body = match intake::body(http, limits.body, limits.body_read).await {
+            Ok(body) => body,
+            Err(fault) => {
+                return self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await;
+            }
+        };
+        let text = match well_formed(&body, limits.depth) {
+            Ok(text) => text,
+            Err(malformed) => {
+                let era = era_of_headers(&Headers::read(&http.req_header().headers));
+                let fault = Fault::NotJson(malformed.to_string());
+                return self.refuse(http, exchange, Refused { fault, era, id: None }).await;
+            }
+        };
+        if is_batch(text) {
+            return self.batch(http, exchange, door, text).await;
+        }
+        let placed = self.place(&Headers::read(&http.req_header().headers), text, exchange);
+        match placed {
+            Ok(Placed::Accepted) => empty(http, StatusCode::ACCEPTED, Vec::new()).await,
+            Ok(Placed::Request(asker, method, id, params)) => {
+                let request = (method, &id, &params.unwrap_or_default());
+                self.request(http, exchange, door, &asker, request).await
+            }
+            Err(refused) => self.refuse(http, exchange, *refused).await,
+        }
+    }
+
+    async fn request(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        door: Door<'_>,
+        asker: &Asker,
+        (method, id, params): (Method, &Id, &Params<'_>),
+    ) -> Result<(), Gone> {
+        let answered = match method {
+            // Boxed: the big futures live only while they are needed.
+            Method::ToolsCall => {
+                let catalogue = self.catalogue.load_full();
+                let view = self.view(&catalogue, door);
+                Box::pin(self.call_tool(Some(http), (asker, exchange), (id, params), view)).await.map(|_| ())
+            }
+            Method::Listen => Box::pin(self.listen(http, door, asker, id, params)).await,
+            _ => match self.answer(door, asker, method, id, params) {
+                Ok(Reply { body, session }) => {
+                    json(http, StatusCode::OK, body, session.as_deref()).await.map_err(Err)
+                }
+                Err(fault) => Err(Ok(fault)),
+            },
+        };
+        match answered {
+            Ok(()) => Ok(()),
+            Err(Err(gone)) => Err(gone),
+            Err(Ok(fault)) => {
+                let refused = Refused { fault, era: asker.version.era(), id: Some(id.clone()) };
+                self.refuse(http, exchange, refused).await
+            }
+        }
+    }
+
+    /// Refuses a request, in the form of its era.
+    pub(super) async fn refuse(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        refused: Refused,
+    ) -> Result<(), Gone> {
+        exchange.refused(&refused.fault, &self.metrics);
+        fault(http, &refused.fault, refused.era, refused.id.as_ref()).await
+    }
+
+    /// Says what a message is and whose.
+    pub(super) fn place<'a>(
+        &self,
+        headers: &Headers<'_>,
+        text: &'a str,
+        exchange: &mut Exchange,
+    ) -> Result<Placed<'a>, Box<Refused>> {
+        let message =
+            parse::<Params<'a>>(text).map_err(|grammar| Box::new(misparsed(text, headers, grammar)))?;
+        exchange.method = match message.kind {
+            Kind::Response => label::Method::Response,
+            Kind::Request | Kind::Notification => label::Method::of(message.method.as_str()),
+        };
+        let refused = |fault, era| Box::new(Refused { fault, era, id: message.id.clone() });
+        let placed = place(&message, headers).map_err(|misfit| refused(unfit(misfit), Era::Modern))?;
+        exchange.era = Some(placed.era());
+        let asker = match placed {
+            Place::Modern(version, capabilities) => {
+                let level = message.params.as_ref().and_then(|params| params.meta().level);
+                let caller = exchange.caller.clone();
+                Asker {
+                    caller,
+                    version,
+                    capabilities,
+                    session: None,
+                    level,
+                    takes_stream: headers.takes_stream,
+                }
+            }
+            Place::Legacy => {
+                self.legacy(headers, &message, exchange).map_err(|fault| refused(fault, Era::Legacy))?
+            }
+        };
+        exchange.session = asker.session.is_some();
+        self.sort(asker, message)
+    }
+
+    fn sort<'a>(&self, asker: Asker, message: Message<'a, Params<'a>>) -> Result<Placed<'a>, Box<Refused>> {
+        let era = asker.version.era();
+        let Some(id) = message.id.filter(|_| message.kind == Kind::Request) else {
+            let session = asker.session.as_ref();
+            let cancelled = message.params.filter(|_| message.method.as_str() == CANCELLED);
+            if let (Some(session), Some(id)) = (session, cancelled.and_then(|params| params.request_id)) {
+                self.running.cancel(session.key, &id);
+            }
+            if message.kind == Kind::Response && session.is_none() {
+                let fault = if era == Era::Legacy { Fault::NoSession } else { unasked() };
+                return Err(Box::new(Refused { fault, era, id: None }));
+            }
+            return Ok(Placed::Accepted);
+        };
+        match Method::named(message.method.as_str(), era) {
+            Some(method) => Ok(Placed::Request(asker, method, id, message.params)),
+            None => {
+                let fault = Fault::UnknownMethod(capped(&message.method.0));
+                Err(Box::new(Refused { fault, era, id: Some(id) }))
+            }
+        }
+    }
+
+    /// The client of a legacy message: its session says who it is; without one it is served statelessly.
+    fn legacy(
+        &self,
+        headers: &Headers<'_>,
+        message: &Message<'_, Params<'_>>,
+        exchange: &Exchange,
+    ) -> Result<Asker, Fault> {
+        let caller = exchange.caller.clone();
+        let takes_stream = headers.takes_stream;
+        let begins = message.kind == Kind::Request && message.method.as_str() == Method::Initialize.as_str();
+        let stateless = |version| Asker {
+            caller: caller.clone(),
+            version,
+            capabilities: crate::mcp::Capabilities::default(),
+            session: None,
+            level: None,
+            takes_stream,
+        };
+        match headers.session {
+            // A client that begins anew may still send the session that it lost.
+            _ if begins => Ok(stateless(Version::STATELESS)),
+            Header::Absent => stateless_version(headers).map(stateless).map_err(unfit),
+            Header::Unusable => Err(Fault::SessionNotFound),
+            Header::Is(id) => {
+                let found = self.sessions.find(&self.sealer, caller.name(), id, super::now());
+                let (session, changes) = found.ok_or(Fault::SessionNotFound)?;
+                let (version, capabilities) = (session.version, session.capabilities);
+                let level = changes.level;
+                Ok(Asker { caller, version, capabilities, session: Some(session), level, takes_stream })
+            }
+        }
+    }
+}
+
+fn unasked() -> Fault {
+    Fault::NotJsonRpc("a modern client answers by calling again, not by posting a response".into())
+}
+
+fn unfit(misfit: Misfit) -> Fault {
+    match misfit {
+        Misfit::Envelope(what) => Fault::BadEnvelope(what),
+        Misfit::Mismatch(what) => Fault::HeaderMismatch(what),
+        Misfit::Unsupported(version) => Fault::UnsupportedVersion(version),
+    }
+}
+
+/// What is wrong with a body that is no message, or whose params have the wrong shape.
+fn misparsed(text: &str, headers: &Headers<'_>, grammar: Grammar) -> Refused {
+    let era = era_of_headers(headers);
+    let what = match grammar {
+        Grammar::NotJson(what) => return Refused { fault: Fault::NotJson(what), era, id: None },
+        Grammar::NotMessage(what) => {
+            return Refused { fault: Fault::NotJsonRpc(what), era, id: salvage_id(text) };
+        }
+        Grammar::BadParams(what) => what,
+    };
+    let Ok(message) = parse_envelope(text) else {
+        return Refused { fault: Fault::BadParams(what), era, id: salvage_id(text) };
+    };
+    let meta = message.params.as_ref().and_then(|Loose { meta }| *meta);
+    let claims = meta.is_some_and(claims_modern);
+    let era = if claims { Era::Modern } else { era };
+    let id = message.id;
+    if era == Era::Modern
+        && meta.is_none_or(|meta| serde_json::from_str::<crate::mcp::params::Meta<'_>>(meta.get()).is_err())
+    {
+        return Refused { fault: Fault::BadEnvelope(what), era, id };
+    }
+    let fault = match Method::named(message.method.as_str(), era) {
+        Some(_) => Fault::BadParams(what),
+        None => Fault::UnknownMethod(capped(&message.method.0)),
+    };
+    Refused { fault, era, id }
+}
+
+fn capped(text: &Cow<'_, str>) -> String {
+    text.chars().take(100).collect()
+}

@@ -1,0 +1,191 @@
+//! Who may knock: `Host` and `Origin`, against DNS rebinding and foreign web pages, and what CORS tells browsers.
+//!
+//! On by default, as MCP demands. An absent `Origin` is allowed: only browsers send one. Not here: who the caller is.
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HOST, HeaderName, ORIGIN, VARY,
+};
+use http::{HeaderMap, HeaderValue, Uri};
+use pingora::http::RequestHeader;
+
+use crate::config::Settings;
+use crate::fault::Fault;
+
+/// The names under which the gateway is reached, and the web pages that may use it.
+#[derive(Debug)]
+pub(super) struct Gate {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+}
+
+impl Gate {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let public = settings.public_url.as_deref().and_then(|url| url.parse::<Uri>().ok());
+        let public_host = public.as_ref().and_then(|uri| uri.host()).map(str::to_ascii_lowercase);
+        let lower = |all: &[String]| all.iter().map(|text| text.to_ascii_lowercase()).collect::<Vec<_>>();
+        let mut hosts = lower(&settings.mcp.allowed_hosts);
+        hosts.extend(public_host);
+        let mut origins = lower(&settings.mcp.allowed_origins);
+        origins.extend(public.as_ref().and_then(origin_of));
+        Self { hosts, origins }
+    }
+
+    /// Lets a request in or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::HostRefused`] or [`Fault::OriginRefused`].
+    pub(super) fn check(&self, request: &RequestHeader) -> Result<(), Fault> {
+        let host = host(request).map_err(Fault::HostRefused)?;
+        let known = is_local(&host) || self.hosts.iter().any(|known| known == "*" || *known == host);
+        if !known {
+            return Err(Fault::HostRefused(capped(&host)));
+        }
+        match origin(&request.headers) {
+            Ok(None) => Ok(()),
+            Ok(Some(origin)) if self.admits(origin) => Ok(()),
+            Ok(Some(origin)) => Err(Fault::OriginRefused(capped(origin))),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn admits(&self, origin: &str) -> bool {
+        let lower = origin.to_ascii_lowercase();
+        if self.origins.iter().any(|known| known == "*" || *known == lower) {
+            return true;
+        }
+        let uri = lower.parse::<Uri>().ok();
+        let web = uri.as_ref().filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")));
+        web.and_then(|uri| uri.host()).is_some_and(is_loopback)
+    }
+}
+
+/// The CORS headers of an answer to a request that [`Gate::check`] let in.
+pub(super) fn cors(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
+    let Some(origin) = request.headers.get(ORIGIN) else { return Vec::new() };
+    vec![
+        (ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()),
+        (ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, www-authenticate")),
+        (VARY, HeaderValue::from_static("origin")),
+    ]
+}
+
+/// What a browser is told before it asks.
+pub(super) fn preflight(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
+    const METHODS: &str = "POST, GET, DELETE, OPTIONS";
+    const HEADERS: &str = "content-type, authorization, accept, mcp-protocol-version, mcp-session-id, mcp-method, \
+                           mcp-name, last-event-id";
+    let mut headers = cors(request);
+    headers.push((ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS)));
+    headers.push((ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS)));
+    headers.push((ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600")));
+    headers
+}
+
+/// The host that a request is for, without its port: from `Host`, or from `:authority` on HTTP/2.
+fn host(request: &RequestHeader) -> Result<String, String> {
+    let mut values = request.headers.get_all(HOST).iter();
+    let written = match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().map_err(|_| "?".to_owned())?.to_owned(),
+        (None, _) => request.uri.authority().map(ToString::to_string).ok_or("")?,
+        (Some(_), Some(_)) => return Err("(twice)".to_owned()),
+    };
+    let authority: http::uri::Authority = written.trim().parse().map_err(|_| capped(&written))?;
+    Ok(authority.host().to_ascii_lowercase())
+}
+
+fn origin(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
+    let mut values = headers.get_all(ORIGIN).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => {
+            value.to_str().map(Some).map_err(|_| Fault::OriginRefused("(not ASCII)".into()))
+        }
+        (Some(_), Some(_)) => Err(Fault::OriginRefused("(twice)".into())),
+    }
+}
+
+/// A loopback name, or an address: rebinding needs a name.
+fn is_local(host: &str) -> bool {
+    is_loopback(host) || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+}
+
+fn is_loopback(host: &str) -> bool {
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+fn origin_of(uri: &Uri) -> Option<String> {
+    Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())
+}
+
+fn capped(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> Gate {
+        let mut settings = Settings::new(Vec::new());
+        settings.public_url = Some("https://gw.example.com/base".into());
+        settings.mcp.allowed_origins = vec!["vscode-webview://abc".into()];
+        settings.mcp.allowed_hosts = vec!["gateway.internal".into()];
+        Gate::new(&settings)
+    }
+
+    fn asked(host: &str, origin: Option<&str>) -> Result<(), Fault> {
+        let mut request = RequestHeader::build("POST", b"/mcp", None).unwrap();
+        request.insert_header("host", host).unwrap();
+        if let Some(origin) = origin {
+            request.insert_header("origin", origin).unwrap();
+        }
+        gate().check(&request)
+    }
+
+    #[test]
+    fn own_names_and_addresses_are_served() {
+        for host in
+            ["localhost:8080", "127.0.0.1", "[::1]:80", "10.1.2.3:9", "GW.example.com", "gateway.internal:1"]
+        {
+            assert!(asked(host, None).is_ok(), "{host}");
+        }
+    }
+
+    #[test]
+    fn foreign_names_are_refused() {
+        for host in ["evil.example.com", "localhost.evil", "gw.example.com.evil", "", "a b"] {
+            assert!(matches!(asked(host, None), Err(Fault::HostRefused(_))), "{host}");
+        }
+    }
+
+    #[test]
+    fn origins_are_compared_whole() {
+        for (origin, allowed) in [
+            ("http://localhost:3000", true),
+            ("https://127.0.0.1", true),
+            ("https://gw.example.com", true),
+            ("vscode-webview://abc", true),
+            ("http://localhost.evil", false),
+            ("https://evil.example.com", false),
+            ("null", false),
+            ("vscode-webview://abcd", false),
+            ("https://gw.example.com:444", false),
+        ] {
+            assert_eq!(asked("localhost", Some(origin)).is_ok(), allowed, "{origin}");
+        }
+    }
+
+    #[test]
+    fn a_header_twice_is_refused() {
+        let mut request = RequestHeader::build("POST", b"/mcp", None).unwrap();
+        request.append_header("host", "localhost").unwrap();
+        assert!(gate().check(&request).is_ok());
+        request.append_header("origin", "http://localhost").unwrap();
+        request.append_header("origin", "http://localhost").unwrap();
+        assert!(matches!(gate().check(&request), Err(Fault::OriginRefused(_))));
+        request.append_header("host", "localhost").unwrap();
+        assert!(matches!(gate().check(&request), Err(Fault::HostRefused(_))));
+    }
+}

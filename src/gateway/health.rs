@@ -1,0 +1,73 @@
+//! How it goes: for load balancers and operators.
+//!
+//! Not here: metrics (see `telemetry`), the admin listener (see `admin`).
+
+use http::{Method, StatusCode};
+use pingora::proxy::Session;
+use serde::Serialize;
+
+use super::Inner;
+use super::answer::{Gone, empty, json};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Health {
+    ok: bool,
+    active_sse: i64,
+    tasks: usize,
+    uptime: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentState<'a> {
+    name: &'a str,
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    streaming: Option<bool>,
+    tools: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl Inner {
+    pub(super) fn health(&self) -> String {
+        let health = Health {
+            ok: true,
+            active_sse: self.metrics.open_streams(),
+            tasks: self.followers.running(),
+            uptime: self.begun.elapsed().as_secs(),
+        };
+        serde_json::to_string(&health).unwrap_or_default()
+    }
+
+    pub(super) fn agents(&self) -> String {
+        let catalogue = self.catalogue.load_full();
+        let states = self.directory.agents().iter().map(|agent| {
+            let known = agent.known();
+            let tools = catalogue.all().tools().iter().filter(|tool| *tool.agent == *agent.settings.name);
+            AgentState {
+                name: &agent.settings.name,
+                ready: known.is_some(),
+                protocol: known.as_ref().map(|known| known.interface.dialect.version()),
+                streaming: known.as_ref().map(|known| known.card.streaming),
+                tools: tools.map(|tool| tool.name.as_str()).collect(),
+                problem: agent.problem(),
+            }
+        });
+        serde_json::to_string(&states.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    pub(super) async fn serve_health(&self, http: &mut Session, method: &Method) -> Result<(), Gone> {
+        match *method {
+            Method::GET => json(http, StatusCode::OK, self.health().into_bytes(), None).await,
+            _ => {
+                let allow = (http::header::ALLOW, http::HeaderValue::from_static("GET"));
+                http.set_keepalive(None);
+                empty(http, StatusCode::METHOD_NOT_ALLOWED, vec![allow]).await
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Reading a body: under a limit, within a time, and whole.
+//!
+//! Not here: what is in it (see `jsonrpc`).
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use pingora::proxy::Session;
+
+use crate::fault::Fault;
+
+/// Reads the body of a request that must be JSON.
+///
+/// # Errors
+///
+/// A [`Fault`] that says what is wrong with it; the connection is not used again when the rest was not read.
+pub(super) async fn body(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
+    let checked = check(http, limit);
+    let read = match checked {
+        Ok(()) => tokio::time::timeout(within, read(http, limit)).await.unwrap_or(Err(Fault::BodyTooSlow)),
+        Err(fault) => Err(fault),
+    };
+    if read.is_err() {
+        // What was not read must never be taken for the next request.
+        http.set_keepalive(None);
+    }
+    read
+}
+
+fn check(http: &Session, limit: usize) -> Result<(), Fault> {
+    let header = http.req_header();
+    let length =
+        header.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > limit) {
+        return Err(Fault::BodyTooLarge(limit));
+    }
+    let mut types = header.headers.get_all(CONTENT_TYPE).iter();
+    let (first, second) = (types.next(), types.next());
+    let first = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if second.is_some() || !is_json(first) {
+        return Err(Fault::NotJsonType);
+    }
+    let mut encodings = header.headers.get_all(CONTENT_ENCODING).iter();
+    if encodings.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Fault::EncodedBody);
+    }
+    Ok(())
+}
+
+fn is_json(value: &str) -> bool {
+    let mut pieces = value.split(';').map(str::trim);
+    let is_json = pieces.next().is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
+    let mut parameters = pieces.filter(|piece| !piece.is_empty());
+    is_json
+        && parameters.all(|piece| match piece.split_once('=') {
+            Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+                value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+            }
+            _ => true,
+        })
+}
+
+async fn read(http: &mut Session, limit: usize) -> Result<Bytes, Fault> {
+    if http.req_header().headers.get(EXPECT).is_some() {
+        http.write_continue_response().await.map_err(|_| Fault::BodyCut)?;
+    }
+    let Some(first) = next(http).await? else { return Ok(Bytes::new()) };
+    if first.len() > limit {
+        return Err(Fault::BodyTooLarge(limit));
+    }
+    let Some(second) = next(http).await? else { return Ok(first) };
+    let mut whole = BytesMut::with_capacity((first.len() + second.len()).max(16 * 1024).min(limit.max(1)));
+    whole.extend_from_slice(&first);
+    let mut piece = Some(second);
+    while let Some(bytes) = piece {
+        if whole.len() + bytes.len() > limit {
+            return Err(Fault::BodyTooLarge(limit));
+        }
+        whole.extend_from_slice(&bytes);
+        piece = next(http).await?;
+    }
+    Ok(whole.freeze())
+}
+
+async fn next(http: &mut Session) -> Result<Option<Bytes>, Fault> {
+    http.downstream_session.read_request_body().await.map_err(|_| Fault::BodyCut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_json_is_json() {
+        for (value, json) in [
+            ("application/json", true),
+            ("Application/JSON; charset=UTF-8", true),
+            ("application/json;charset=\"utf-8\"", true),
+            ("application/json; charset=latin1", false),
+            ("text/plain", false),
+            ("application/jsonx", false),
+            ("", false),
+        ] {
+            assert_eq!(is_json(value), json, "{value}");
+        }
+    }
+}

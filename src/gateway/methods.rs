@@ -1,0 +1,235 @@
+//! Everything that the gateway answers by itself.
+//!
+//! Not here: `tools/call` (see `call`), streams (see `listen`).
+
+use std::sync::Arc;
+
+use super::route::Door;
+use super::{Asker, Inner};
+use crate::agents::{Agent, Known};
+use crate::bridge::catalogue::{Catalogue, View};
+use crate::bridge::resources::{TEMPLATES, agent_of, agent_uri};
+use crate::fault::Fault;
+use crate::jsonrpc::{Id, Object, write_result};
+use crate::mcp::content::{Body, Embedded};
+use crate::mcp::lifecycle::{Discovered, Initialized, Nothing, ServerCapabilities, ServerInfo};
+use crate::mcp::params::{Argument, Reference};
+use crate::mcp::reply::Writer;
+use crate::mcp::resources::{
+    Completed, Completion, Contents, PromptList, Resource, ResourceList, TemplateList,
+};
+use crate::mcp::tools::ToolList;
+use crate::mcp::{Era, Method, Params, Version};
+use crate::seal::{Cursor, Listing};
+
+/// Most values of one completion; the limit of MCP.
+const MOST_VALUES: usize = 100;
+
+/// A response, and the session that it begins.
+pub(super) struct Reply {
+    pub(super) body: Vec<u8>,
+    pub(super) session: Option<String>,
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(body: Vec<u8>) -> Self {
+        Self { body, session: None }
+    }
+}
+
+impl Inner {
+    pub(super) fn writer(&self, era: Era) -> Writer<'_> {
+        let ttl_ms = u64::try_from(self.settings.mcp.list_ttl.as_millis()).unwrap_or(u64::MAX);
+        Writer { era, server: self.server(), ttl_ms }
+    }
+
+    fn server(&self) -> ServerInfo<'_> {
+        ServerInfo { name: &self.settings.mcp.server_name, version: env!("CARGO_PKG_VERSION") }
+    }
+
+    pub(super) fn view<'c>(&'c self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
+        match door {
+            Door::OneAgent(agent) => catalogue.of(agent).unwrap_or(&self.nothing),
+            Door::AllAgents | Door::Health => catalogue.all(),
+        }
+    }
+
+    /// Answers a request.
+    pub(super) fn answer(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        method: Method,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Reply, Fault> {
+        let writer = self.writer(asker.version.era());
+        let nothing = || write_result(id, &Nothing {});
+        let body = match method {
+            Method::Initialize => return self.initialize(asker, id, params),
+            Method::Ping => nothing(),
+            Method::Discover => {
+                writer.listed(id, &Discovered::new(self.settings.mcp.instructions.as_deref()))
+            }
+            Method::ToolsList => self.tools(door, asker, &writer, id, params)?,
+            Method::ResourcesList => self.resources(door, asker, &writer, id, params)?,
+            Method::ResourceTemplatesList => {
+                writer.listed(id, &TemplateList { resource_templates: TEMPLATES })
+            }
+            Method::ResourcesRead => self.read(door, &writer, id, params)?,
+            Method::PromptsList => writer.listed(id, &PromptList::default()),
+            Method::Complete => self.complete(door, &writer, id, params)?,
+            Method::SetLevel => {
+                let level = params.level.ok_or_else(|| Fault::BadParams("level is missing".into()))?;
+                if let Some(session) = &asker.session {
+                    self.sessions.set_level(session, level);
+                }
+                nothing()
+            }
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+                self.subscribe(asker, params, method == Method::ResourcesSubscribe)?;
+                nothing()
+            }
+            Method::ToolsCall | Method::Listen => return Err(Fault::Internal),
+        };
+        Ok(body.into())
+    }
+
+    fn initialize(&self, asker: &Asker, id: &Id, params: &Params<'_>) -> Result<Reply, Fault> {
+        let requested = params.protocol_version.as_ref();
+        let requested = requested.ok_or_else(|| Fault::BadParams("protocolVersion is missing".into()))?;
+        let version = Version::negotiate(requested.as_str());
+        let result = Initialized {
+            protocol_version: version.as_str(),
+            capabilities: ServerCapabilities::legacy(),
+            server_info: self.server(),
+            instructions: self.settings.mcp.instructions.as_deref(),
+        };
+        let agreed = (version, params.capabilities.unwrap_or_default());
+        let owner = (&self.sealer, asker.caller.name());
+        let session = self.sessions.begin(owner, agreed, super::now(), rand::random());
+        Ok(Reply { body: write_result(id, &result), session: Some(session) })
+    }
+
+    fn tools(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        writer: &Writer<'_>,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let after = self.cursor(asker, Listing::Tools, params)?;
+        let catalogue = self.catalogue.load_full();
+        let (page, next) = self.view(&catalogue, door).page(after.as_deref(), self.settings.mcp.page_size);
+        let tools = page.iter().map(|tool| tool.listed(asker.version)).collect();
+        let next_cursor = next.map(|after| self.next(asker, Listing::Tools, after));
+        Ok(writer.listed(id, &ToolList { tools, next_cursor }))
+    }
+
+    fn resources(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        writer: &Writer<'_>,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let after = self.cursor(asker, Listing::Resources, params)?;
+        let most = self.settings.mcp.page_size;
+        let all = self.seen(door);
+        let start = after.map_or(0, |after| all.partition_point(|(agent, _)| agent.settings.name <= after));
+        let rest = all.get(start..).unwrap_or_default();
+        let page = rest.get(..most).unwrap_or(rest);
+        let more = if rest.len() > page.len() { page.last() } else { None };
+        let resources = page.iter().map(|(agent, known)| Resource {
+            uri: agent_uri(&agent.settings.name),
+            name: &known.card.name,
+            description: Some(known.card.description.as_str()).filter(|text| !text.is_empty()),
+            media_type: "application/json",
+        });
+        let next_cursor = more.map(|(agent, _)| self.next(asker, Listing::Resources, &agent.settings.name));
+        Ok(writer.listed(id, &ResourceList { resources: resources.collect(), next_cursor }))
+    }
+
+    fn read(
+        &self,
+        door: Door<'_>,
+        writer: &Writer<'_>,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?.as_str();
+        let known = agent_of(uri).and_then(|name| {
+            let seen = self.seen(door);
+            seen.into_iter().find(|(agent, _)| agent.settings.name == name).map(|(_, known)| known)
+        });
+        let known = known.ok_or_else(|| Fault::NoSuchResource(uri.chars().take(1024).collect()))?;
+        let content = Body::Text(known.card.raw.get().to_owned());
+        let media_type = Some("application/json".to_owned());
+        let contents = vec![Embedded { uri: uri.to_owned(), media_type, content }];
+        Ok(writer.listed(id, &Contents { contents }))
+    }
+
+    /// Completes the name of an agent; anything else has no completions.
+    fn complete(
+        &self,
+        door: Door<'_>,
+        writer: &Writer<'_>,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let (Some(Object(reference)), Some(Object(argument))) = (&params.reference, &params.argument) else {
+            return Err(Fault::BadParams("ref and argument are needed".into()));
+        };
+        let seen = if names_an_agent(reference, argument) { self.seen(door) } else { Vec::new() };
+        let all: Vec<&str> = seen
+            .iter()
+            .map(|(agent, _)| agent.settings.name.as_str())
+            .filter(|name| name.starts_with(argument.value.as_str()))
+            .collect();
+        let total = all.len();
+        let values: Vec<&str> = all.into_iter().take(MOST_VALUES).collect();
+        let has_more = total > values.len();
+        Ok(writer.spoken(id, &Completed { completion: Completion { values, total, has_more } }))
+    }
+
+    fn subscribe(&self, asker: &Asker, params: &Params<'_>, begin: bool) -> Result<(), Fault> {
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?;
+        let session = asker.session.as_ref().ok_or(Fault::NoSession)?;
+        if !begin {
+            self.sessions.unsubscribe(session, uri.as_str());
+            return Ok(());
+        }
+        match self.sessions.subscribe(session, uri.as_str()) {
+            true => Ok(()),
+            false => Err(Fault::BadParams("too many subscriptions, or too long a uri".into())),
+        }
+    }
+
+    /// The agents behind a door whose cards have been seen, by name.
+    fn seen(&self, door: Door<'_>) -> Vec<(Arc<Agent>, Arc<Known>)> {
+        let behind = self.directory.agents().iter().filter(|agent| match door {
+            Door::OneAgent(name) => agent.settings.name == name,
+            Door::AllAgents | Door::Health => true,
+        });
+        behind.filter_map(|agent| Some((agent.clone(), agent.known()?))).collect()
+    }
+
+    fn cursor(&self, asker: &Asker, listing: Listing, params: &Params<'_>) -> Result<Option<String>, Fault> {
+        let Some(cursor) = &params.cursor else { return Ok(None) };
+        Cursor::open(&self.sealer, asker.caller.name(), cursor.as_str())
+            .filter(|cursor| cursor.listing == listing)
+            .map(|cursor| Some(cursor.after))
+            .ok_or_else(|| Fault::BadParams("unknown cursor: begin again without one".into()))
+    }
+
+    fn next(&self, asker: &Asker, listing: Listing, after: &str) -> String {
+        Cursor { listing, after: after.to_owned() }.seal(&self.sealer, asker.caller.name())
+    }
+}
+
+fn names_an_agent(reference: &Reference<'_>, argument: &Argument<'_>) -> bool {
+    let template = TEMPLATES.first().map(|template| template.uri_template);
+    reference.uri.as_ref().map(|uri| uri.as_str()) == template && argument.name.as_str() == "agent"
+}

@@ -1,0 +1,266 @@
+//! The gateway: the only code that sees Pingora sessions.
+//!
+//! [`Bridge`] answers requests from within a proxy's `request_filter`; [`BridgeService`] does what goes on between requests.
+//! Both drain on shutdown. Not here: listeners and certificates (see `server`), the protocols themselves.
+
+mod answer;
+mod batch;
+mod call;
+mod exchange;
+mod face;
+mod gate;
+mod health;
+mod intake;
+mod listen;
+mod methods;
+mod pump;
+mod route;
+mod running;
+mod service;
+mod sessions;
+mod source;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use http::{Method as HttpMethod, StatusCode};
+use pingora::proxy::Session;
+use tokio::sync::{Semaphore, watch};
+
+use crate::agents::{Caps, CardProblem, Directory};
+use crate::auth::Caller;
+use crate::bridge::catalogue::{Catalogue, View};
+use crate::config::Settings;
+use crate::fault::Fault;
+use crate::follow::Followers;
+use crate::mcp::notifications::Level;
+use crate::mcp::{Capabilities, Era, Version};
+use crate::seal::Sealer;
+use crate::telemetry::label;
+use crate::telemetry::metrics::{AgentMetrics, Metrics};
+use crate::transport::{Client, ClientLimits};
+
+use answer::{Gone, empty};
+use exchange::Exchange;
+use face::Refused;
+use route::{Door, door};
+
+pub use service::{BridgeService, tools_of};
+
+/// What became of a request that was shown to the bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handled {
+    /// The bridge has answered it, or its client has gone.
+    Yes,
+    /// It is not for the bridge; nothing has been read or written.
+    NotOurs,
+}
+
+/// Why a bridge cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BridgeProblem {
+    /// Something in the settings of an agent cannot be used.
+    #[error("{0}")]
+    Agent(#[from] CardProblem),
+    /// The metrics cannot be set up.
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// The seal has no key.
+    #[error("seal_key: {0}")]
+    Seal(#[from] crate::seal::NoKey),
+}
+
+/// The bridge between MCP clients and A2A agents, for any Pingora proxy. Clones share everything.
+#[derive(Clone)]
+pub struct Bridge {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    settings: Settings,
+    begun: Instant,
+    sealer: Sealer,
+    gate: gate::Gate,
+    client: Client,
+    directory: Directory,
+    catalogue: ArcSwap<Catalogue>,
+    built: AtomicU64,
+    nothing: View,
+    changes: watch::Sender<u64>,
+    closing: watch::Sender<bool>,
+    sessions: sessions::Sessions,
+    running: running::Running,
+    followers: Arc<Followers>,
+    streams: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+    nobody: Arc<AgentMetrics>,
+}
+
+/// Who asks, and what is known of how it wants to be answered.
+struct Asker {
+    caller: Caller,
+    version: Version,
+    #[expect(dead_code, reason = "questions to the user will need it; the session carries it already")]
+    capabilities: Capabilities,
+    session: Option<sessions::Session>,
+    level: Option<Level>,
+    takes_stream: bool,
+}
+
+impl Bridge {
+    /// Makes a bridge and the service that belongs to it. Nothing is started: the host adds the service to its server (see
+    /// [`BridgeService`]) and shows requests to [`Bridge::handle`].
+    ///
+    /// # Errors
+    ///
+    /// [`BridgeProblem`] says what in the settings cannot be used.
+    pub fn new(settings: Settings) -> Result<(Self, BridgeService), BridgeProblem> {
+        let metrics = Metrics::new()?;
+        let client = Client::new(ClientLimits::default());
+        let sealer = sealer(&settings)?;
+        let directory = Directory::new(&settings, client.clone(), &metrics)?;
+        let caps = Caps { response: settings.limits.response, event: settings.limits.event };
+        let followers = &settings.followers;
+        let followers = Followers::new(followers.max, followers.keep, client.clone(), caps, metrics.clone());
+        let inner = Inner {
+            begun: Instant::now(),
+            sealer,
+            gate: gate::Gate::new(&settings),
+            client,
+            directory,
+            catalogue: ArcSwap::default(),
+            built: AtomicU64::new(0),
+            nothing: View::default(),
+            changes: watch::Sender::new(0),
+            closing: watch::Sender::new(false),
+            sessions: sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered),
+            running: running::Running::default(),
+            followers: Arc::new(followers),
+            streams: Arc::new(Semaphore::new(settings.limits.streams)),
+            nobody: metrics.no_agent(),
+            metrics,
+            settings,
+        };
+        let bridge = Self { inner: Arc::new(inner) };
+        let service = BridgeService::new(bridge.inner.clone());
+        Ok((bridge, service))
+    }
+
+    /// Answers a request, if it is the bridge's. To be called from a proxy's `request_filter`, before anything has read
+    /// the body.
+    pub async fn handle(&self, http: &mut Session) -> Handled {
+        let path = http.req_header().uri.path().to_owned();
+        let Some(door) = door(&path) else { return Handled::NotOurs };
+        let inner = &self.inner;
+        let mut exchange = Exchange::new(Caller::anonymous());
+        // A keep-alive that nobody limits is for ever.
+        http.set_keepalive(Some(inner.settings.limits.keep_alive.as_secs().max(1)));
+        http.set_write_timeout(Some(inner.settings.limits.write_stall));
+        if let Err(Gone) = inner.open(http, &mut exchange, door).await {
+            if exchange.fault.is_none() {
+                exchange.outcome = label::Outcome::ClientGone;
+            }
+            http.set_keepalive(None);
+        }
+        exchange.close(http, &inner.nobody);
+        Handled::Yes
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
+    }
+
+    /// Whether every agent has been looked for at least once, so that the list of tools is as good as it gets.
+    pub fn is_ready(&self) -> bool {
+        let directory = &self.inner.directory;
+        let looked = directory.agents().iter().all(|agent| agent.has_been_looked_at());
+        looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
+    }
+
+    /// How it goes, as JSON: what `/healthz` answers.
+    pub fn health(&self) -> String {
+        self.inner.health()
+    }
+
+    /// What is known of each agent, as JSON, for operators.
+    pub fn agents(&self) -> String {
+        self.inner.agents()
+    }
+}
+
+impl Inner {
+    fn caps(&self) -> Caps {
+        Caps { response: self.settings.limits.response, event: self.settings.limits.event }
+    }
+
+    async fn open(&self, http: &mut Session, exchange: &mut Exchange, door: Door<'_>) -> Result<(), Gone> {
+        let method = http.req_header().method.clone();
+        // Load balancers ask by whatever name they like, and learn nothing that is worth a rebinding.
+        if let Door::Health = door {
+            return self.serve_health(http, &method).await;
+        }
+        if let Err(fault) = self.gate.check(http.req_header()) {
+            http.set_keepalive(None);
+            return self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await;
+        }
+        if method == HttpMethod::OPTIONS {
+            let headers = gate::preflight(http.req_header());
+            return empty(http, StatusCode::NO_CONTENT, headers).await;
+        }
+        let unknown = matches!(door, Door::OneAgent(agent) if self.directory.find(agent).is_none());
+        let refused = match method {
+            _ if unknown => Err(Ok(Fault::NoSuchPath)),
+            HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
+            HttpMethod::GET => {
+                exchange.method = label::Method::SessionStream;
+                let caller = exchange.caller.name().to_owned();
+                Box::pin(self.session_stream(http, &caller, door)).await
+            }
+            HttpMethod::DELETE => self.end_session(http, exchange).await,
+            _ => Err(Ok(Fault::MethodNotAllowed("POST, GET, DELETE, OPTIONS"))),
+        };
+        match refused {
+            Ok(()) => Ok(()),
+            Err(Err(gone)) => Err(gone),
+            Err(Ok(fault)) => {
+                // A body that nobody read must not be taken for the next request.
+                http.set_keepalive(None);
+                self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await
+            }
+        }
+    }
+
+    /// Ends a legacy session; ending it twice is as good as once.
+    async fn end_session(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+    ) -> Result<(), Result<Fault, Gone>> {
+        exchange.method = label::Method::SessionEnd;
+        let headers = crate::mcp::headers::Headers::read(&http.req_header().headers);
+        let Some(id) = headers.session.value() else { return Err(Ok(Fault::MethodNotAllowed("POST"))) };
+        let found = self.sessions.find(&self.sealer, exchange.caller.name(), id, now());
+        let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
+        self.sessions.end(&session);
+        empty(http, StatusCode::NO_CONTENT, Vec::new()).await.map_err(Err)
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn sealer(settings: &Settings) -> Result<Sealer, crate::seal::NoKey> {
+    if settings.seal_keys.is_empty() {
+        tracing::warn!(
+            "no seal_key: sessions and task handles end with this process and work on no other replica"
+        );
+        let random: [u8; 32] = rand::random();
+        return Sealer::new([random.as_slice()]);
+    }
+    Sealer::new(settings.seal_keys.iter().map(|key| key.expose().as_bytes()))
+}

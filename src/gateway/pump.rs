@@ -1,0 +1,173 @@
+//! From what an agent says to what a client reads, while it flows.
+//!
+//! JSON first; an event stream once there is something to tell, or when the agent is slow and the client takes one. The agent is
+//! read no faster than the client reads. Not here: who is asked what (see `call`).
+
+use std::time::Duration;
+
+use pingora::proxy::Session;
+use tokio::time::{Instant, sleep_until};
+
+use super::answer::{Events, Gone, gone, json};
+use super::running::Entry;
+use super::source::{Source, Step};
+use crate::bridge::progress::Teller;
+use crate::bridge::work::Note;
+use crate::fault::Trouble;
+
+/// How long a client waits for what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Until it must have an answer.
+    pub(super) budget: Duration,
+    /// Until it must hear something.
+    pub(super) stream_after: Duration,
+    /// Between two signs of life.
+    pub(super) keep_alive: Duration,
+}
+
+/// How the wait ended.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// There is something to answer.
+    Settled,
+    /// The agent is not done, and the client's patience is.
+    OutOfPatience,
+    /// The agent failed.
+    Failed(Trouble),
+    /// The client cancelled the request.
+    Cancelled,
+    /// The client went away.
+    Gone,
+}
+
+/// The client's side of a call.
+enum Line<'s> {
+    /// Nothing has been sent.
+    Quiet(&'s mut Session),
+    /// An event stream is open.
+    Open(Events<'s>),
+    /// Nobody listens until the end: one call of a batch.
+    Nobody,
+}
+
+/// A call on its way to a client.
+pub(super) struct Pump<'s> {
+    line: Line<'s>,
+    takes_stream: bool,
+    teller: Teller,
+    patience: Patience,
+    /// Notifications sent.
+    pub(super) told: u64,
+}
+
+impl<'s> Pump<'s> {
+    /// A call whose answer goes to `http`, or to nobody yet.
+    pub(super) fn new(
+        http: Option<&'s mut Session>,
+        takes_stream: bool,
+        teller: Teller,
+        patience: Patience,
+    ) -> Self {
+        let line = http.map_or(Line::Nobody, Line::Quiet);
+        Self { line, takes_stream, teller, patience, told: 0 }
+    }
+
+    /// Passes on what comes, until there is an answer or nobody to give it to.
+    pub(super) async fn run(&mut self, source: &mut Source, running: Option<&Entry>) -> Ending {
+        let begun = Instant::now();
+        let until = begun + self.patience.budget;
+        let mut next_sign = begun + self.patience.stream_after;
+        loop {
+            // One timer serves both: what comes first.
+            let wake = sleep_until(next_sign.min(until));
+            let step = tokio::select! {
+                biased;
+                step = source.next() => step,
+                () = cancelled(running) => return Ending::Cancelled,
+                () = self.left() => return Ending::Gone,
+                () = wake => {
+                    if Instant::now() >= until {
+                        return Ending::OutOfPatience;
+                    }
+                    next_sign = Instant::now() + self.patience.keep_alive;
+                    if self.sign_of_life().await.is_err() {
+                        return Ending::Gone;
+                    }
+                    continue;
+                }
+            };
+            match step {
+                Step::Settled => return Ending::Settled,
+                Step::Failed(trouble) => return Ending::Failed(trouble),
+                Step::News(None) => {}
+                Step::News(Some(note)) => match self.tell(&note).await {
+                    Ok(true) => next_sign = Instant::now() + self.patience.keep_alive,
+                    Ok(false) => {}
+                    Err(Gone) => return Ending::Gone,
+                },
+            }
+        }
+    }
+
+    /// Sends the answer, or ends without one.
+    pub(super) async fn finish(self, body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, Gone> {
+        match (self.line, body) {
+            (Line::Nobody, body) => return Ok(body),
+            (Line::Open(events), body) => events.end(body.as_deref()).await?,
+            (Line::Quiet(http), Some(body)) => json(http, http::StatusCode::OK, body, None).await?,
+            // A request that its client took back gets no answer: an empty stream says so.
+            (Line::Quiet(http), None) => Events::begin(http).await?.end(None).await?,
+        }
+        Ok(None)
+    }
+
+    async fn tell(&mut self, note: &Note) -> Result<bool, Gone> {
+        if !self.takes_stream || !self.teller.listens() {
+            return Ok(false);
+        }
+        for message in self.teller.tell(note) {
+            let Some(events) = self.open().await? else { return Ok(false) };
+            events.send(&message).await?;
+            self.told += 1;
+        }
+        Ok(true)
+    }
+
+    async fn sign_of_life(&mut self) -> Result<(), Gone> {
+        if !self.takes_stream {
+            return Ok(());
+        }
+        match self.open().await? {
+            Some(events) => events.keep_alive().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn open(&mut self) -> Result<Option<&mut Events<'s>>, Gone> {
+        if let Line::Quiet(_) = self.line {
+            let Line::Quiet(http) = std::mem::replace(&mut self.line, Line::Nobody) else { return Ok(None) };
+            self.line = Line::Open(Events::begin(http).await?);
+        }
+        match &mut self.line {
+            Line::Open(events) => Ok(Some(events)),
+            Line::Quiet(_) | Line::Nobody => Ok(None),
+        }
+    }
+
+    /// Waits until the client goes away.
+    async fn left(&mut self) {
+        match &mut self.line {
+            Line::Quiet(http) => gone(http).await,
+            Line::Open(events) => events.gone().await,
+            Line::Nobody => std::future::pending().await,
+        }
+    }
+}
+
+async fn cancelled(running: Option<&Entry>) {
+    match running {
+        Some(entry) => entry.cancelled().await,
+        None => std::future::pending().await,
+    }
+}

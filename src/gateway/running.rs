@@ -1,0 +1,81 @@
+//! Calls that are running for legacy sessions, so that `notifications/cancelled` finds them.
+//!
+//! Instance-local: a cancellation that reaches another replica does nothing. Not here: what cancelling does (see `pump`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::jsonrpc::Id;
+
+type Key = ([u8; 16], String);
+
+/// The running calls of one bridge; each lasts no longer than its request.
+#[derive(Default)]
+pub(super) struct Running {
+    calls: Arc<Mutex<HashMap<Key, Arc<Notify>>>>,
+}
+
+/// A running call; forgotten when it is dropped.
+pub(super) struct Entry {
+    calls: Arc<Mutex<HashMap<Key, Arc<Notify>>>>,
+    key: Key,
+    cancelled: Arc<Notify>,
+}
+
+impl Running {
+    /// Remembers a call of a session.
+    pub(super) fn enter(&self, session: [u8; 16], id: &Id) -> Entry {
+        let key = (session, id.as_json().to_owned());
+        let cancelled = Arc::new(Notify::new());
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.insert(key.clone(), cancelled.clone());
+        Entry { calls: self.calls.clone(), key, cancelled }
+    }
+
+    /// Cancels a call, if it is running.
+    pub(super) fn cancel(&self, session: [u8; 16], id: &Id) {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(call) = calls.get(&(session, id.as_json().to_owned())) {
+            call.notify_one();
+        }
+    }
+}
+
+impl Entry {
+    /// Waits until the call is cancelled.
+    pub(super) async fn cancelled(&self) {
+        self.cancelled.notified().await;
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if calls.get(&self.key).is_some_and(|call| Arc::ptr_eq(call, &self.cancelled)) {
+            calls.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_is_cancelled_by_its_session_and_its_exact_id_only() {
+        let running = Running::default();
+        let id: Id = serde_json::from_str("1").unwrap();
+        let other: Id = serde_json::from_str("\"1\"").unwrap();
+        let entry = running.enter([1; 16], &id);
+        running.cancel([2; 16], &id);
+        running.cancel([1; 16], &other);
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(20), entry.cancelled()).await;
+        assert!(waited.is_err());
+        running.cancel([1; 16], &id);
+        entry.cancelled().await;
+        drop(entry);
+        assert!(running.calls.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,119 @@
+//! What the bridge does between requests: cards, followed calls, sweeps. On one named service, with its own runtime.
+//!
+//! Not here: what each of them does.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use super::{Inner, now};
+use crate::agents::Directory;
+use crate::bridge::catalogue::{Catalogue, Plan, SkillPlan};
+use crate::config::{Agent, ToolsPer};
+
+/// How often idle connections and sessions are looked through.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// The bridge's background work. The host wraps it with Pingora's `background_service` and adds it to its server.
+pub struct BridgeService {
+    inner: Arc<Inner>,
+}
+
+impl BridgeService {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for BridgeService {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let inner = &self.inner;
+        inner.client.attach(tokio::runtime::Handle::current());
+        let mut work = JoinSet::new();
+        for agent in inner.directory.agents() {
+            let (inner, agent) = (inner.clone(), agent.clone());
+            work.spawn(async move { inner.directory.keep_fresh(&agent).await });
+        }
+        work.spawn(inner.clone().keep_catalogue());
+        work.spawn(inner.clone().sweep());
+        work.spawn(inner.followers.clone().run());
+        if shutdown.wait_for(|ends| *ends).await.is_err() {
+            info!("the server is gone");
+        }
+        inner.closing.send_replace(true);
+        // Followed calls go on until the server ends this runtime, within its grace.
+        while inner.followers.running() > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Inner {
+    /// Makes the catalogue anew whenever a card changed.
+    async fn keep_catalogue(self: Arc<Self>) {
+        let mut looks = self.directory.changes();
+        let mut versions = 0;
+        loop {
+            let all = self.directory.versions();
+            if versions != all {
+                versions = all;
+                self.catalogue.store(Arc::new(catalogue(&self.directory)));
+                self.built.store(all, Ordering::Release);
+                self.changes.send_modify(|count| *count += 1);
+            }
+            if looks.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn sweep(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            self.client.sweep(Instant::now());
+            self.sessions.sweep(now());
+        }
+    }
+}
+
+/// The tools of all agents whose cards are known.
+pub(crate) fn catalogue(directory: &Directory) -> Catalogue {
+    let seen = directory.agents().iter().filter_map(|agent| {
+        let known = agent.known()?;
+        Some((plan(&agent.settings), known.card.clone()))
+    });
+    Catalogue::build(&seen.collect::<Vec<_>>())
+}
+
+fn plan(agent: &Agent) -> Plan {
+    let skills = agent.skills.iter().map(|(id, skill)| {
+        let plan = SkillPlan {
+            tool_name: skill.tool_name.clone(),
+            description: skill.description.clone(),
+            input_schema: skill.input_schema.clone(),
+            hidden: skill.hidden,
+        };
+        (id.clone(), plan)
+    });
+    Plan {
+        agent: agent.name.clone(),
+        per_agent: agent.tools == ToolsPer::Agent,
+        tool_name: agent.tool_name.clone(),
+        description: agent.description.clone(),
+        skills: skills.collect(),
+    }
+}
+
+/// The skills of an agent and the tools that they become on `/mcp`, for the `agents` command.
+pub fn tools_of(directory: &Directory, agent: &str) -> Vec<(String, String)> {
+    let catalogue = catalogue(directory);
+    let own = catalogue.all().tools().iter().filter(|tool| *tool.agent == *agent);
+    own.map(|tool| (tool.skill.as_deref().unwrap_or("-").to_owned(), tool.name.clone())).collect()
+}

@@ -1,0 +1,167 @@
+//! Settings to a Pingora server: listeners, services, shutdown, upgrade.
+//!
+//! Not here: what is answered (see `gateway`), certificates (see `tls`).
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::apps::HttpServerOptions;
+use pingora::listeners::ListenerConfig;
+use pingora::protocols::TcpKeepalive;
+use pingora::protocols::l4::stream::L4BufferSettings;
+use pingora::proxy::{ProxyHttp, ProxyServiceBuilder, Session};
+use pingora::server::Server;
+use pingora::server::configuration::{Opt, ServerConf};
+use pingora::services::background::background_service;
+use pingora::upstreams::peer::HttpPeer;
+
+use crate::admin::admin_service;
+use crate::config::{Listener, Settings};
+use crate::gateway::{Bridge, BridgeProblem, BridgeService, Handled};
+use crate::tls;
+
+/// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
+const READ_BUFFER: usize = 4 * 1024;
+/// Write buffer of a client connection; Pingora's own.
+const WRITE_BUFFER: usize = 1460;
+
+/// Why the server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartProblem {
+    /// The bridge cannot be made.
+    #[error("{0}")]
+    Bridge(#[from] BridgeProblem),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {0}: {1}; is another process using it?")]
+    Address(SocketAddr, io::Error),
+    /// A certificate cannot be used.
+    #[error("listener {0}: {1}")]
+    Certificate(SocketAddr, tls::TlsProblem),
+    /// Pingora refuses the whole.
+    #[error("{0}")]
+    Pingora(String),
+}
+
+/// A server that is ready to run, and the bridge within.
+pub struct Ready {
+    server: Server,
+    /// The bridge that answers.
+    pub bridge: Bridge,
+}
+
+/// Makes a server.
+///
+/// # Errors
+///
+/// [`StartProblem`] says what cannot be used.
+pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem> {
+    tls::install_provider();
+    let conf = conf(&settings);
+    let mut server = Server::new_with_opt_and_conf(Opt { upgrade, ..Opt::default() }, conf);
+    server.bootstrap();
+    let (listeners, admin) = (settings.listeners.clone(), settings.admin.clone());
+    if !upgrade {
+        let admin = admin.iter().map(|admin| admin.address);
+        for address in listeners.iter().map(|listener| listener.address).chain(admin) {
+            probe(address)?;
+        }
+    }
+    let (bridge, background) = Bridge::new(settings.clone())?;
+    let mut options = HttpServerOptions::default();
+    options.h2_idle_timeout = Some(settings.limits.keep_alive);
+    for listener in listeners {
+        let gateway = Gateway { bridge: bridge.clone(), listener: listener.clone() };
+        let mut service =
+            ProxyServiceBuilder::new(&server.configuration, gateway).server_options(options.clone()).build();
+        service.add_listener(endpoint(&listener)?);
+        server.add_service(service);
+    }
+    server.add_service(background_service("bridge", background)
+        as pingora::services::background::GenBackgroundService<BridgeService>);
+    if let Some(admin) = admin {
+        server.add_service(admin_service(&bridge, admin.address));
+    }
+    Ok(Ready { server, bridge })
+}
+
+impl Ready {
+    /// Runs until the process is told to end.
+    pub fn run(self) -> ! {
+        self.server.run_forever()
+    }
+}
+
+fn conf(settings: &Settings) -> ServerConf {
+    let mut conf = ServerConf::default();
+    conf.threads = match settings.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    conf.grace_period_seconds = Some(settings.shutdown.grace.as_secs());
+    conf.graceful_shutdown_timeout_seconds = Some(settings.shutdown.drain.as_secs());
+    conf
+}
+
+/// Pingora ends the process with a panic when an address is taken; this says so in words before.
+fn probe(address: SocketAddr) -> Result<(), StartProblem> {
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| StartProblem::Address(address, error))
+}
+
+fn endpoint(listener: &Listener) -> Result<ListenerConfig, StartProblem> {
+    let mut socket = pingora::listeners::TcpSocketOptions::default();
+    socket.tcp_keepalive = Some(TcpKeepalive {
+        idle: Duration::from_secs(60),
+        interval: Duration::from_secs(15),
+        count: 4,
+        #[cfg(target_os = "linux")]
+        user_timeout: Duration::from_secs(120),
+    });
+    let mut endpoint = ListenerConfig::tcp(listener.address.to_string())
+        .l4_buffer(L4BufferSettings::new(READ_BUFFER, WRITE_BUFFER))
+        .tcp_socket_options(socket);
+    if let Some(pem) = &listener.tls {
+        let settings = tls::listener(pem.certificate.expose().as_bytes(), pem.key.expose().as_bytes())
+            .map_err(|problem| StartProblem::Certificate(listener.address, problem))?;
+        endpoint = endpoint.tls(settings);
+    }
+    Ok(endpoint)
+}
+
+/// The proxy of one listener: everything is the bridge's, or nobody's.
+struct Gateway {
+    bridge: Bridge,
+    listener: Listener,
+}
+
+#[async_trait]
+impl ProxyHttp for Gateway {
+    type CTX = ();
+
+    fn new_ctx(&self) {}
+
+    fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {
+        // None: compression would hold event streams back.
+    }
+
+    async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
+        let path = http.req_header().uri.path();
+        let served = if path == "/healthz" { self.listener.faces.health } else { self.listener.faces.mcp };
+        if served && self.bridge.handle(http).await == Handled::Yes {
+            return Ok(true);
+        }
+        http.set_keepalive(None);
+        http.respond_error(404).await?;
+        Ok(true)
+    }
+
+    async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora::Result<Box<HttpPeer>> {
+        // Every request is answered above; there is nowhere to pass one on to.
+        Err(pingora::Error::new(pingora::ErrorType::HTTPStatus(404)))
+    }
+
+    fn suppress_error_log(&self, _: &Session, (): &(), _: &pingora::Error) -> bool {
+        true
+    }
+}

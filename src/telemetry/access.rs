@@ -1,0 +1,164 @@
+//! One line of the access log per request.
+//!
+//! Has no room for secrets: no header values, no bodies, no query. What a peer wrote is cut and escaped. Written as an
+//! event of target `access`, so the log's filter and format apply to it.
+
+use std::fmt::{self, Display, Write as _};
+use std::time::Duration;
+
+use tracing::field;
+
+/// Characters of a peer's text that are logged.
+const LONGEST: usize = 200;
+
+/// What there is to say about a request that is over. `None` where it did not come to that.
+#[derive(Debug, Clone, Default)]
+pub struct AccessLine<'a> {
+    /// The listener that took the request.
+    pub listener: &'a str,
+    /// HTTP method.
+    pub method: &'a str,
+    /// Path without query: a query may carry secrets.
+    pub path: &'a str,
+    /// HTTP status; 0 if none was sent.
+    pub status: u16,
+    /// The MCP or A2A method within.
+    pub rpc: Option<&'a str>,
+    /// The tool that was called.
+    pub tool: Option<&'a str>,
+    /// The agent's configured name.
+    pub agent: Option<&'a str>,
+    /// The era of MCP that the client speaks.
+    pub era: Option<&'a str>,
+    /// Whether the request belonged to an MCP session. Its id is a secret.
+    pub session: bool,
+    /// From the request's first byte to the response's last.
+    pub took: Duration,
+    /// The part of it spent waiting for the agent.
+    pub agent_took: Option<Duration>,
+    /// Bytes of the request's body.
+    pub bytes_in: u64,
+    /// Bytes of the response's body.
+    pub bytes_out: u64,
+    /// How it ended, as in the metrics.
+    pub outcome: &'a str,
+    /// What went wrong, by its public name.
+    pub fault: Option<&'a str>,
+}
+
+impl AccessLine<'_> {
+    /// Writes the line.
+    pub fn write(&self) {
+        tracing::info!(
+            target: "access",
+            listener = %Tame(self.listener),
+            method = %Tame(self.method),
+            path = %Tame(path_only(self.path)),
+            status = self.status,
+            rpc = self.rpc.map(|text| field::display(Tame(text))),
+            tool = self.tool.map(|text| field::display(Tame(text))),
+            agent = self.agent.map(|text| field::display(Tame(text))),
+            era = self.era,
+            session = self.session,
+            ms = milliseconds(self.took),
+            agent_ms = self.agent_took.map(milliseconds),
+            bytes_in = self.bytes_in,
+            bytes_out = self.bytes_out,
+            outcome = self.outcome,
+            fault = self.fault.map(|text| field::display(Tame(text))),
+        );
+    }
+}
+
+/// Text of a peer, made fit for a log: cut, and without anything that moves a cursor or hides text.
+///
+/// Use it for every log field that a peer can choose.
+#[derive(Debug, Clone, Copy)]
+pub struct Tame<'a>(pub &'a str);
+
+impl Display for Tame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut characters = self.0.chars();
+        for character in characters.by_ref().take(LONGEST) {
+            if is_wild(character) {
+                write!(f, "{}", character.escape_unicode())?;
+            } else {
+                f.write_char(character)?;
+            }
+        }
+        if characters.next().is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+/// Control characters, line separators, and the invisible ones that reorder or hide text.
+fn is_wild(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+fn path_only(path: &str) -> &str {
+    path.split(['?', '#']).next().unwrap_or_default()
+}
+
+/// Milliseconds with three decimals: a gateway's own part is well under one.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::log::tests::written;
+
+    fn line<'a>() -> AccessLine<'a> {
+        AccessLine {
+            listener: "0.0.0.0:8080",
+            method: "POST",
+            path: "/mcp/weather?key=CANARY",
+            status: 200,
+            rpc: Some("tools/call"),
+            tool: Some("fore\ncast\u{202e}"),
+            agent: Some("weather"),
+            era: Some("legacy"),
+            took: Duration::from_micros(1500),
+            agent_took: Some(Duration::from_millis(1)),
+            bytes_in: 10,
+            bytes_out: 20,
+            outcome: "ok",
+            ..AccessLine::default()
+        }
+    }
+
+    #[test]
+    fn a_line_has_its_fields_and_no_secret() {
+        for json in [false, true] {
+            let text = written(json, "info", || line().write());
+            assert_eq!(text.lines().count(), 1, "{text}");
+            assert!(!text.contains("CANARY") && !text.contains('\u{202e}'), "{text}");
+            assert!(!text.contains("fault"), "absent fields are left out: {text}");
+            if json {
+                let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(line["target"], "access");
+                assert_eq!(line["path"], "/mcp/weather");
+                assert_eq!(line["tool"], "fore\\u{a}cast\\u{202e}");
+                assert_eq!((&line["ms"], &line["agent_ms"]), (&1.5.into(), &1.0.into()));
+                assert_eq!((&line["session"], &line["status"]), (&false.into(), &200.into()));
+            }
+        }
+    }
+
+    #[test]
+    fn the_access_log_can_be_switched_off() {
+        assert_eq!(written(false, "info,access=off", || line().write()), "");
+    }
+
+    #[test]
+    fn long_text_is_cut() {
+        let shown = Tame(&"ü".repeat(5000)).to_string();
+        assert_eq!(shown.chars().count(), LONGEST + 1);
+        assert_eq!(Tame("plain \"text\" ✓").to_string(), "plain \"text\" ✓");
+        assert_eq!(Tame("\x1b[31m\r\0").to_string(), "\\u{1b}[31m\\u{d}\\u{0}");
+    }
+}

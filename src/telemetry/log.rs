@@ -1,0 +1,205 @@
+//! The log: where it goes, in which form, and what is left out.
+//!
+//! Writes to standard error. What Pingora logs (by the `log` crate) comes through here too; lines in which any port
+//! scanner could drown the log are left out unless the filter names Pingora.
+
+use std::fmt;
+use std::io::IsTerminal;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry};
+
+/// What Pingora logs as errors although any client can cause them at will.
+const NOISE: [&str; 7] = [
+    "Downstream handshake error",
+    "Downstream handshake timeout",
+    "H2 handshake error",
+    "HTTP server fails to read from downstream",
+    "HTTP server fails to finish the request",
+    "failed to send error response to downstream",
+    "failed to acquire reusable stream",
+];
+
+/// The form of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line, for collectors.
+    Json,
+}
+
+/// How to log.
+#[derive(Debug, Clone, Default)]
+pub struct LogSettings {
+    /// The form of each line.
+    pub format: LogFormat,
+    /// Levels by target, for example `info,access=off,mcp_a2a_gateway::transport=debug`. Without it the environment
+    /// variable `RUST_LOG` counts, and then `info`.
+    pub filter: Option<String>,
+}
+
+/// Why the log could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LogProblem {
+    /// The filter is not one.
+    #[error("log filter {filter:?}: {problem}")]
+    Filter {
+        /// What was written.
+        filter: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The process logs already, perhaps because it embeds the gateway.
+    #[error("the log is already running: {0}")]
+    AlreadyRunning(String),
+}
+
+/// Starts the log of the process.
+///
+/// # Errors
+///
+/// [`LogProblem`]; after [`LogProblem::AlreadyRunning`] the log that runs goes on.
+pub fn init(settings: &LogSettings) -> Result<(), LogProblem> {
+    let stderr = std::io::stderr;
+    subscriber(settings, stderr, stderr().is_terminal())?
+        .try_init()
+        .map_err(|error| LogProblem::AlreadyRunning(error.to_string()))
+}
+
+fn subscriber<W>(
+    settings: &LogSettings,
+    writer: W,
+    ansi: bool,
+) -> Result<Box<dyn Subscriber + Send + Sync>, LogProblem>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter = settings.filter.clone().or_else(|| std::env::var("RUST_LOG").ok()).unwrap_or_default();
+    let filter = if filter.trim().is_empty() { "info".to_owned() } else { filter };
+    let levels = EnvFilter::builder()
+        .parse(&filter)
+        .map_err(|error| LogProblem::Filter { filter: filter.clone(), problem: error.to_string() })?;
+    let quiet = Quiet { on: !filter.contains("pingora") };
+    let base = Registry::default().with(levels).with(quiet);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    Ok(match settings.format {
+        LogFormat::Text => Box::new(base.with(lines.with_ansi(ansi))),
+        LogFormat::Json => Box::new(
+            base.with(lines.json().flatten_event(true).with_current_span(false).with_span_list(false)),
+        ),
+    })
+}
+
+/// Leaves out the noise.
+struct Quiet {
+    on: bool,
+}
+
+impl<S: Subscriber> Layer<S> for Quiet {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        // All that comes by the `log` crate has this target; its own is a field.
+        if !self.on || event.metadata().target() != "log" {
+            return true;
+        }
+        let mut sniff = Sniff::default();
+        event.record(&mut sniff);
+        !(sniff.from_pingora && sniff.is_noise)
+    }
+}
+
+#[derive(Default)]
+struct Sniff {
+    from_pingora: bool,
+    is_noise: bool,
+}
+
+impl Visit for Sniff {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "log.target" => self.from_pingora = value.starts_with("pingora"),
+            "message" => self.is_noise = NOISE.iter().any(|noise| value.starts_with(noise)),
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.record_str(field, &format!("{value:?}"));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What `work` logs.
+    pub(crate) fn written(json: bool, filter: &str, work: impl FnOnce()) -> String {
+        let format = if json { LogFormat::Json } else { LogFormat::Text };
+        let settings = LogSettings { format, filter: Some(filter.to_owned()) };
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let subscriber = subscriber(&settings, move || writer.clone(), false).unwrap();
+        tracing::subscriber::with_default(subscriber, work);
+        let bytes = kept.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn pingora_speaks() {
+        let target = "pingora_core::services::listening";
+        tracing::error!(target: "log", { log.target = target }, "Downstream handshake error from 1.2.3.4: x");
+        tracing::error!(target: "log", { log.target = target }, "Accept() failed: too many open files");
+        tracing::error!(target: "log", { log.target = "other" }, "Downstream handshake error of somebody else");
+    }
+
+    #[test]
+    fn noise_is_left_out_and_the_rest_is_not() {
+        let text = written(false, "info", pingora_speaks);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("Accept() failed") && text.contains("somebody else"), "{text}");
+    }
+
+    #[test]
+    fn noise_can_be_asked_for() {
+        assert_eq!(written(true, "info,pingora_core=debug", pingora_speaks).lines().count(), 3);
+    }
+
+    #[test]
+    fn levels_are_obeyed() {
+        let text = written(true, "warn", || {
+            tracing::info!("too little");
+            tracing::warn!(agent = "weather", "enough");
+        });
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["message"], &line["agent"]), (&"enough".into(), &"weather".into()));
+    }
+
+    #[test]
+    fn a_bad_filter_is_named() {
+        let settings = LogSettings { filter: Some("info,access=loud".to_owned()), ..LogSettings::default() };
+        let problem = subscriber(&settings, io::sink, false).err().unwrap();
+        assert!(problem.to_string().contains("access=loud"), "{problem}");
+    }
+}

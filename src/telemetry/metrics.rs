@@ -1,0 +1,341 @@
+//! The gateway's metrics, in a registry of their own.
+//!
+//! Every label comes from a closed set: methods, outcomes and reasons are enums here, agents are those of the
+//! configuration. So no peer can make series. What the hot path counts is resolved once per agent, not per request.
+
+use std::array;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{
+    Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry, TextEncoder,
+};
+
+use super::label::{Method, Outcome, Refresh, Refusal};
+
+/// The agent label of requests that no agent serves, such as `initialize`.
+const NO_AGENT: &str = "";
+
+/// Seconds. The gateway's own part is in the first ones, agents are in the others.
+const BUCKETS: [f64; 14] =
+    [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0];
+
+/// Every metric, by its name on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Requests,
+    Duration,
+    OpenStreams,
+    Events,
+    Background,
+    AgentUp,
+    CardRefreshes,
+    TransportErrors,
+    Refused,
+    Panics,
+}
+
+impl Name {
+    fn opts(self) -> Opts {
+        let (name, help) = match self {
+            Self::Requests => ("requests_total", "Requests that are over, by method, agent and outcome."),
+            Self::Duration => {
+                ("request_duration_seconds", "Time of a request, spent in the gateway or at the agent.")
+            }
+            Self::OpenStreams => ("open_streams", "Event streams open to clients."),
+            Self::Events => ("events_translated_total", "Events of agents' streams that were translated."),
+            Self::Background => ("background_exchanges", "Exchanges with agents whose client has left."),
+            Self::AgentUp => ("agent_up", "Whether the agent's card is known and its last exchange worked."),
+            Self::CardRefreshes => ("card_refreshes_total", "Fetches of agents' cards, by outcome."),
+            Self::TransportErrors => {
+                ("transport_errors_total", "Failed HTTP exchanges with agents, by kind.")
+            }
+            Self::Refused => ("refused_total", "Requests refused before any agent was asked, by reason."),
+            Self::Panics => ("panics_total", "Panics caught. Each is a bug of the gateway."),
+        };
+        Opts::new(format!("mcp_a2a_gateway_{name}"), help)
+    }
+}
+
+/// The metrics of one gateway.
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    duration: HistogramVec,
+    open_streams: IntGaugeVec,
+    /// Over all agents; not registered, because it is their sum.
+    all_streams: IntGauge,
+    events: IntCounterVec,
+    background: IntGauge,
+    agent_up: IntGaugeVec,
+    card_refreshes: IntCounterVec,
+    transport_errors: IntCounterVec,
+    refused: [IntCounter; Refusal::ALL.len()],
+    panics: IntCounter,
+}
+
+impl Metrics {
+    /// Makes and registers them all.
+    ///
+    /// # Errors
+    ///
+    /// Prometheus's, which only a mistake in this module can cause.
+    pub fn new() -> Result<Arc<Self>, prometheus::Error> {
+        let registry = Registry::new();
+        let refused = register(&registry, IntCounterVec::new(Name::Refused.opts(), &["reason"])?)?;
+        Ok(Arc::new(Self {
+            requests: register(
+                &registry,
+                IntCounterVec::new(Name::Requests.opts(), &["method", "agent", "outcome"])?,
+            )?,
+            duration: register(
+                &registry,
+                HistogramVec::new(
+                    HistogramOpts { common_opts: Name::Duration.opts(), buckets: BUCKETS.to_vec() },
+                    &["agent", "part"],
+                )?,
+            )?,
+            open_streams: register(&registry, IntGaugeVec::new(Name::OpenStreams.opts(), &["agent"])?)?,
+            all_streams: IntGauge::with_opts(Name::OpenStreams.opts())?,
+            events: register(&registry, IntCounterVec::new(Name::Events.opts(), &["agent"])?)?,
+            background: register(&registry, IntGauge::with_opts(Name::Background.opts())?)?,
+            agent_up: register(&registry, IntGaugeVec::new(Name::AgentUp.opts(), &["agent"])?)?,
+            card_refreshes: register(
+                &registry,
+                IntCounterVec::new(Name::CardRefreshes.opts(), &["agent", "outcome"])?,
+            )?,
+            transport_errors: register(
+                &registry,
+                IntCounterVec::new(Name::TransportErrors.opts(), &["agent", "kind"])?,
+            )?,
+            refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
+            panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
+            registry,
+        }))
+    }
+
+    /// The metrics of one configured agent, resolved. Keep it as long as the agent.
+    #[must_use]
+    pub fn agent(self: &Arc<Self>, name: &str) -> Arc<AgentMetrics> {
+        Arc::new(AgentMetrics {
+            gateway_time: self.duration.with_label_values(&[name, "gateway"]),
+            agent_time: self.duration.with_label_values(&[name, "agent"]),
+            open_streams: self.open_streams.with_label_values(&[name]),
+            events: self.events.with_label_values(&[name]),
+            requests: array::from_fn(|_| OnceLock::new()),
+            all: Arc::clone(self),
+            name: name.to_owned(),
+        })
+    }
+
+    /// The metrics of requests that no agent serves.
+    #[must_use]
+    pub fn no_agent(self: &Arc<Self>) -> Arc<AgentMetrics> {
+        self.agent(NO_AGENT)
+    }
+
+    /// No longer says that an agent is up or down: it has left the configuration.
+    pub fn forget_agent(&self, name: &str) {
+        // Fails only if the agent was never up or down.
+        drop(self.agent_up.remove_label_values(&[name]));
+    }
+
+    /// Counts a request that was refused before any agent was asked.
+    pub fn refused(&self, reason: Refusal) {
+        if let Some(counter) = self.refused.get(reason as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts a panic.
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// Counts an exchange as running in the background until the guard is dropped.
+    pub fn in_background(&self) -> Open {
+        Open::new([Some(&self.background), None])
+    }
+
+    /// Event streams open now, over all agents.
+    #[must_use]
+    pub fn open_streams(&self) -> i64 {
+        self.all_streams.get()
+    }
+
+    /// All metrics in Prometheus's text format ([`prometheus::TEXT_FORMAT`]).
+    #[must_use]
+    pub fn render(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Err(error) = TextEncoder::new().encode(&self.registry.gather(), &mut text) {
+            tracing::error!(%error, "metrics could not be written");
+        }
+        text
+    }
+}
+
+const SERIES: usize = Method::ALL.len() * Outcome::ALL.len();
+
+/// The metrics of one agent.
+pub struct AgentMetrics {
+    all: Arc<Metrics>,
+    name: String,
+    /// By method, then outcome; made when first counted, so that what never happens takes no series.
+    requests: [OnceLock<IntCounter>; SERIES],
+    gateway_time: Histogram,
+    agent_time: Histogram,
+    open_streams: IntGauge,
+    events: IntCounter,
+}
+
+impl AgentMetrics {
+    /// Counts a request that is over.
+    pub fn request(&self, method: Method, outcome: Outcome) {
+        if let Some(counter) = self.requests.get(method as usize * Outcome::ALL.len() + outcome as usize) {
+            counter
+                .get_or_init(|| {
+                    self.all.requests.with_label_values(&[method.label(), &self.name, outcome.label()])
+                })
+                .inc();
+        }
+    }
+
+    /// Records how long a request took: all of it, and the part spent waiting for the agent.
+    pub fn took(&self, whole: Duration, agent: Option<Duration>) {
+        self.gateway_time.observe(whole.saturating_sub(agent.unwrap_or_default()).as_secs_f64());
+        if let Some(agent) = agent {
+            self.agent_time.observe(agent.as_secs_f64());
+        }
+    }
+
+    /// Counts an event stream as open until the guard is dropped.
+    pub fn stream(&self) -> Open {
+        Open::new([Some(&self.open_streams), Some(&self.all.all_streams)])
+    }
+
+    /// Counts translated events.
+    pub fn events(&self, count: u64) {
+        self.events.inc_by(count);
+    }
+
+    /// Says whether the agent can be used.
+    pub fn up(&self, up: bool) {
+        self.all.agent_up.with_label_values(&[&self.name]).set(i64::from(up));
+    }
+
+    /// Counts a fetch of the agent's card.
+    pub fn card_refresh(&self, outcome: Refresh) {
+        self.all.card_refreshes.with_label_values(&[self.name.as_str(), outcome.label()]).inc();
+    }
+
+    /// Counts a failed HTTP exchange, by the transport's name for the kind (a closed set, never a peer's text).
+    pub fn transport_error(&self, kind: &'static str) {
+        self.all.transport_errors.with_label_values(&[self.name.as_str(), kind]).inc();
+    }
+}
+
+/// Something counted while it lasts.
+#[must_use = "it is counted until this is dropped"]
+pub struct Open([Option<IntGauge>; 2]);
+
+impl Open {
+    fn new(gauges: [Option<&IntGauge>; 2]) -> Self {
+        gauges.iter().flatten().for_each(|gauge| gauge.inc());
+        Self(gauges.map(Option::<&IntGauge>::cloned))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.iter().flatten().for_each(IntGauge::dec);
+    }
+}
+
+fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> Result<C, prometheus::Error> {
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        String::from_utf8(metrics.render()).unwrap()
+    }
+
+    #[test]
+    fn what_is_counted_is_rendered() {
+        let metrics = Metrics::new().unwrap();
+        let agent = metrics.agent("weather");
+        agent.request(Method::of("tools/call"), Outcome::Ok);
+        agent.request(Method::of("tools/call"), Outcome::Ok);
+        agent.request(Method::of("tools/call"), Outcome::AgentFault);
+        metrics.no_agent().request(Method::of("made/up\n\"by\" a peer"), Outcome::ClientFault);
+        agent.took(Duration::from_millis(300), Some(Duration::from_millis(299)));
+        agent.events(3);
+        agent.up(true);
+        agent.card_refresh(Refresh::Failed);
+        agent.transport_error("idle_timeout");
+        metrics.refused(Refusal::Unauthenticated);
+        metrics.panicked();
+        let text = text(&metrics);
+        for line in [
+            r#"mcp_a2a_gateway_requests_total{agent="weather",method="tools/call",outcome="ok"} 2"#,
+            r#"mcp_a2a_gateway_requests_total{agent="weather",method="tools/call",outcome="agent_fault"} 1"#,
+            r#"mcp_a2a_gateway_requests_total{agent="",method="other",outcome="client_fault"} 1"#,
+            r#"mcp_a2a_gateway_request_duration_seconds_bucket{agent="weather",part="gateway",le="0.0025"} 1"#,
+            r#"mcp_a2a_gateway_request_duration_seconds_bucket{agent="weather",part="agent",le="0.25"} 0"#,
+            r#"mcp_a2a_gateway_events_translated_total{agent="weather"} 3"#,
+            r#"mcp_a2a_gateway_agent_up{agent="weather"} 1"#,
+            r#"mcp_a2a_gateway_card_refreshes_total{agent="weather",outcome="failed"} 1"#,
+            r#"mcp_a2a_gateway_transport_errors_total{agent="weather",kind="idle_timeout"} 1"#,
+            r#"mcp_a2a_gateway_refused_total{reason="unauthenticated"} 1"#,
+            r#"mcp_a2a_gateway_refused_total{reason="rate_limited"} 0"#,
+            "mcp_a2a_gateway_panics_total 1",
+        ] {
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn guards_count_while_they_live() {
+        let metrics = Metrics::new().unwrap();
+        let (weather, news) = (metrics.agent("weather"), metrics.agent("news"));
+        let (first, second) = (weather.stream(), news.stream());
+        let background = metrics.in_background();
+        assert_eq!(metrics.open_streams(), 2);
+        assert!(text(&metrics).contains("mcp_a2a_gateway_background_exchanges 1"));
+        drop((first, background));
+        assert_eq!(metrics.open_streams(), 1);
+        assert!(text(&metrics).contains("mcp_a2a_gateway_background_exchanges 0"));
+        drop(second);
+    }
+
+    #[test]
+    fn two_gateways_in_one_process_do_not_mix() {
+        let (one, two) = (Metrics::new().unwrap(), Metrics::new().unwrap());
+        one.panicked();
+        assert!(text(&two).contains("panics_total 0"));
+    }
+
+    #[test]
+    fn two_handles_of_an_agent_count_together() {
+        let metrics = Metrics::new().unwrap();
+        for _ in 0..2 {
+            metrics.agent("weather").request(Method::of("ping"), Outcome::Ok);
+        }
+        assert!(text(&metrics).contains(r#"method="ping",outcome="ok"} 2"#));
+    }
+
+    #[test]
+    fn a_forgotten_agent_is_neither_up_nor_down() {
+        let metrics = Metrics::new().unwrap();
+        metrics.agent("weather").up(false);
+        metrics.forget_agent("weather");
+        metrics.forget_agent("never there");
+        assert!(!text(&metrics).contains("agent_up{"));
+    }
+}

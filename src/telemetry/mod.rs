@@ -1,0 +1,8 @@
+//! What the gateway tells its operator: metrics, the access log, the log.
+//!
+//! Knows nothing else of the gateway: labels are closed sets of its own. Not here: the listener that serves metrics.
+
+pub mod access;
+pub mod label;
+pub mod log;
+pub mod metrics;
