@@ -3,23 +3,29 @@
 //! Not here: what is counted (see `telemetry`).
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{Method, Response, StatusCode};
 use pingora::apps::http_app::ServeHttp;
 use pingora::protocols::http::ServerSession;
 use pingora::services::listening::Service;
+use tokio::net::TcpStream;
 
 use crate::gateway::Bridge;
 
 /// The application behind the admin listener.
 pub struct Admin {
     bridge: Bridge,
+    listeners: Vec<SocketAddr>,
+    accepts: AtomicBool,
 }
 
-/// The service of the admin listener.
-pub fn admin_service(bridge: &Bridge, address: SocketAddr) -> Service<Admin> {
-    let mut service = Service::new("admin".to_owned(), Admin { bridge: bridge.clone() });
+/// The service of the admin listener of a bridge that is served at `listeners`.
+pub fn admin_service(bridge: &Bridge, address: SocketAddr, listeners: Vec<SocketAddr>) -> Service<Admin> {
+    let admin = Admin { bridge: bridge.clone(), listeners, accepts: AtomicBool::new(false) };
+    let mut service = Service::new("admin".to_owned(), admin);
     service.threads = Some(1);
     service.add_tcp(&address.to_string());
     service
@@ -37,7 +43,7 @@ impl ServeHttp for Admin {
             "/healthz" => answer(StatusCode::OK, json, self.bridge.health().into_bytes()),
             "/agents" => answer(StatusCode::OK, json, self.bridge.agents().into_bytes()),
             "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4", self.bridge.metrics().render()),
-            "/readyz" if self.bridge.is_ready() => {
+            "/readyz" if self.bridge.is_ready() && self.accepts().await => {
                 answer(StatusCode::OK, json, br#"{"ready":true}"#.to_vec())
             }
             "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, json, br#"{"ready":false}"#.to_vec()),
@@ -47,6 +53,24 @@ impl ServeHttp for Admin {
                 b"served here: /healthz /readyz /metrics /agents\n".to_vec(),
             ),
         }
+    }
+}
+
+impl Admin {
+    /// Whether every listener takes connections. Services start in no order; once they run, they run.
+    async fn accepts(&self) -> bool {
+        const SHORTLY: Duration = Duration::from_millis(500);
+        if self.accepts.load(Ordering::Acquire) {
+            return true;
+        }
+        for address in &self.listeners {
+            let connecting = tokio::time::timeout(SHORTLY, TcpStream::connect(address));
+            if !matches!(connecting.await, Ok(Ok(_))) {
+                return false;
+            }
+        }
+        self.accepts.store(true, Ordering::Release);
+        true
     }
 }
 

@@ -11,7 +11,7 @@ use super::rpc::{Form, cancel_task, get_task, post, refusal, whole};
 use super::stream::{Ending, Track, read};
 use crate::a2a::{Event, Message, Send};
 use crate::fault::Trouble;
-use crate::transport::Client;
+use crate::transport::{Client, Reply};
 
 /// What is to be done.
 #[derive(Debug)]
@@ -87,22 +87,29 @@ impl Call {
         let (form, reply) = post(&self.client, &self.known, body).await?;
         let mut track = Track::new(outlet, message.task_id.clone());
         match form {
-            Form::Stream => match read(reply, &self.known, &self.caps, &mut track).await? {
-                Ending::Said => Ok(()),
-                Ending::Early(_) if track.awaits_authorization() => {
-                    self.judge(&mut track, Trouble::TaskLost).await
-                }
-                Ending::Early(stopped) => self.judge(&mut track, stopped).await,
-            },
+            Form::Stream if message.task_id.is_some() => self.listen(reply, &mut track.answering()).await,
+            Form::Stream => self.listen(reply, &mut track).await,
             Form::Json => {
                 let body = whole(reply, self.caps.response).await?;
                 let event = interface.dialect.event(&body).map_err(refusal)?;
                 if track.take(event).await? {
                     return Ok(());
                 }
+                if track.task_id.is_none() {
+                    return Err(Trouble::Misbehaved("its answer is neither a task nor a message".into()));
+                }
                 tokio::time::sleep(FIRST_PAUSE).await;
                 self.judge(&mut track, Trouble::TaskLost).await
             }
+        }
+    }
+
+    /// Reads a stream to its end, and asks the agent what became of the task if that came too early.
+    async fn listen(&self, reply: Reply, track: &mut Track) -> Result<(), Trouble> {
+        match read(reply, &self.known, &self.caps, track).await? {
+            Ending::Said => Ok(()),
+            Ending::Early(_) if track.awaits_authorization() => self.judge(track, Trouble::TaskLost).await,
+            Ending::Early(stopped) => self.judge(track, stopped).await,
         }
     }
 }

@@ -170,7 +170,7 @@ impl Directory {
         }
         let places =
             agents.iter().enumerate().map(|(place, agent)| (agent.settings.name.clone(), place)).collect();
-        Ok(Self { agents, places, changed: watch::Sender::new(0), client, cards: settings.cards.clone() })
+        Ok(Self { agents, places, changed: watch::Sender::new(0), client, cards: settings.cards })
     }
 
     /// Every agent, sorted by name.

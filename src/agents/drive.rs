@@ -17,6 +17,7 @@ const WAITING: usize = 8;
 
 /// What comes next in a call.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "made and taken apart at once, never stored")]
 pub enum Turn {
     /// The agent said something.
     Said(Event),

@@ -109,7 +109,11 @@ impl Asking<'_> {
                 let body = reply.collect(LONGEST).await?;
                 Ok(Fetched { card: Some(Card::parse(&body)?), etag, fresh_for, from })
             }
-            status => Err(CardProblem::Status(path.to_owned(), status.as_u16())),
+            status => {
+                // Without the query: it may carry a secret.
+                let path = path.split('?').next().unwrap_or_default().to_owned();
+                Err(CardProblem::Status(path, status.as_u16()))
+            }
         }
     }
 }

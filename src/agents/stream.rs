@@ -31,11 +31,17 @@ pub(super) struct Track {
     state: Option<State>,
     heard: usize,
     over: bool,
+    answers: bool,
 }
 
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
-        Self { outlet, task_id, state: None, heard: 0, over: false }
+        Self { outlet, task_id, state: None, heard: 0, over: false, answers: false }
+    }
+
+    /// The same, for a message that answers the question of a task.
+    pub(super) fn answering(self) -> Self {
+        Self { answers: true, ..self }
     }
 
     /// How many events were passed on.
@@ -54,7 +60,10 @@ impl Track {
     }
 
     /// Passes an event on if it is ours; says whether it is the last one.
-    pub(super) async fn take(&mut self, event: Event) -> Result<bool, Trouble> {
+    pub(super) async fn take(&mut self, mut event: Event) -> Result<bool, Trouble> {
+        if std::mem::take(&mut self.answers) {
+            unask(&mut event);
+        }
         let (task_id, state, last) = facts(&event);
         match (&self.task_id, task_id) {
             (Some(ours), Some(theirs)) if ours != theirs => return Ok(false),
@@ -70,6 +79,15 @@ impl Track {
         // A closed outlet means that nobody holds the call any more.
         self.outlet.send(event).await.map_err(|_| Trouble::Gateway("nobody waits for it"))?;
         Ok(ends)
+    }
+}
+
+/// Some agents begin the stream of an answer with the task as it stood before, question and all; that is no new question.
+fn unask(event: &mut Event) {
+    if let Event::Task(task) = event
+        && task.status.state.is_interrupted()
+    {
+        (task.status.state, task.status.message) = (State::Working, None);
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn run(port: Option<u16>) -> ExitCode {
     settings.listeners = vec![Listener::new(address)];
     settings.admin = free(Some(0)).ok().map(|address| Admin { address });
     settings.log.level = "warn".to_owned();
-    let admin = settings.admin.clone();
+    let admin = settings.admin;
     start_log(&settings);
     match prepare(settings, false) {
         Ok(ready) => {

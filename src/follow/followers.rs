@@ -46,13 +46,14 @@ pub struct Job {
 /// How long an unnamed task is waited for when it is to be stopped.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
 
+type Handed = (Job, Arc<Followed>);
 type Kept = HashMap<Key, Arc<Followed>>;
 
 /// The followed calls of one bridge.
 pub struct Followers {
     kept: Mutex<Kept>,
-    jobs: mpsc::Sender<(Job, Arc<Followed>)>,
-    incoming: Mutex<Option<mpsc::Receiver<(Job, Arc<Followed>)>>>,
+    jobs: mpsc::Sender<Handed>,
+    incoming: Mutex<Option<mpsc::Receiver<Handed>>>,
     running: AtomicUsize,
     most: usize,
     keep: Duration,

@@ -27,6 +27,15 @@ impl From<Box<pingora::Error>> for Gone {
     }
 }
 
+/// Which forms of an answer a client takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Takes {
+    /// One JSON value.
+    pub(super) json: bool,
+    /// An event stream.
+    pub(super) stream: bool,
+}
+
 type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Answers without a body.
@@ -66,6 +75,19 @@ pub(super) async fn json(
     Ok(())
 }
 
+/// Answers with one JSON value, as an event stream where the client takes nothing else.
+pub(super) async fn reply(
+    http: &mut Session,
+    takes: Takes,
+    body: Vec<u8>,
+    session: Option<&str>,
+) -> Result<(), Gone> {
+    if takes.json {
+        return json(http, StatusCode::OK, body, session).await;
+    }
+    Events::begin(http, session).await?.end(Some(&body)).await
+}
+
 /// Answers with a fault.
 pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Option<&Id>) -> Result<(), Gone> {
     let wire = fault.on_wire(era);
@@ -80,8 +102,11 @@ pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Optio
     if let Fault::Busy(_) = fault {
         response.insert_header("retry-after", "1")?;
     }
-    for (name, value) in cors(http.req_header()) {
-        response.insert_header(name, value)?;
+    // A page that may not use the gateway may not read the refusal either.
+    if !matches!(fault, Fault::OriginRefused(_) | Fault::HostRefused(_)) {
+        for (name, value) in cors(http.req_header()) {
+            response.insert_header(name, value)?;
+        }
     }
     http.write_response_header(Box::new(response), false).await?;
     http.write_response_body(Some(Bytes::from(body)), true).await?;
@@ -104,9 +129,12 @@ pub(super) struct Events<'s> {
 
 impl<'s> Events<'s> {
     /// Begins a stream.
-    pub(super) async fn begin(http: &'s mut Session) -> Result<Self, Gone> {
+    pub(super) async fn begin(http: &'s mut Session, session: Option<&str>) -> Result<Self, Gone> {
         let mut response = ResponseHeader::build(StatusCode::OK, Some(8))?;
         response.insert_header(CONTENT_TYPE, "text/event-stream")?;
+        if let Some(session) = session {
+            response.insert_header(SESSION_ID, session)?;
+        }
         response.insert_header(CACHE_CONTROL, "no-cache, no-transform")?;
         response.insert_header("x-accel-buffering", "no")?;
         if http.req_header().version == Version::HTTP_11 {

@@ -35,7 +35,14 @@ impl Inner {
         };
         let mut answers: Vec<Vec<u8>> = Vec::new();
         for message in placed {
-            let Placed::Request(asker, method, id, params) = message else { continue };
+            let (asker, method, id, params) = match message {
+                Ok(Placed::Request(asker, method, id, params)) => (asker, method, id, params),
+                Ok(Placed::Accepted) => continue,
+                Err((fault, id)) => {
+                    answers.push(refusal(&fault, &id));
+                    continue;
+                }
+            };
             let params = params.unwrap_or_default();
             let answered = match method {
                 Method::ToolsCall => {
@@ -67,7 +74,7 @@ impl Inner {
         http: &Session,
         exchange: &mut Exchange,
         text: &'a str,
-    ) -> Result<Vec<Placed<'a>>, Fault> {
+    ) -> Result<Vec<One<'a>>, Fault> {
         let headers = Headers::read(&http.req_header().headers);
         let bad = |what: String| Fault::NotJsonRpc(what);
         let all = elements(text, self.settings.limits.batch).map_err(|grammar| match grammar {
@@ -76,20 +83,29 @@ impl Inner {
         })?;
         let mut placed = Vec::with_capacity(all.len());
         for element in all {
-            let one = match self.place(&headers, element.get(), exchange) {
-                Ok(one) => one,
-                Err(refused) => match refused.fault {
-                    Fault::SessionNotFound => return Err(Fault::SessionNotFound),
-                    fault => return Err(bad(format!("in a batch: {fault}"))),
-                },
+            let one = match self.place(&headers, element.get(), exchange).map_err(|refused| *refused) {
+                Ok(one) => Ok(one),
+                Err(Refused { fault: Fault::SessionNotFound, .. }) => return Err(Fault::SessionNotFound),
+                Err(Refused { fault, id: Some(id), era: Era::Legacy }) if is_own_fault(&fault) => {
+                    Err((fault, id))
+                }
+                Err(Refused { fault, .. }) => return Err(bad(format!("in a batch: {fault}"))),
             };
-            if let Placed::Request(asker, method, ..) = &one {
+            if let Ok(Placed::Request(asker, method, ..)) = &one {
                 check(asker.version, *method).map_err(|what| bad(what.into()))?;
             }
             placed.push(one);
         }
         Ok(placed)
     }
+}
+
+/// One message of a batch, or why it cannot be answered as it wants.
+type One<'a> = Result<Placed<'a>, (Fault, Id)>;
+
+/// Whether a fault is told to one request and leaves the rest of the batch alone.
+fn is_own_fault(fault: &Fault) -> bool {
+    matches!(fault, Fault::UnknownMethod(_) | Fault::BadParams(_))
 }
 
 fn check(version: Version, method: Method) -> Result<(), &'static str> {

@@ -4,10 +4,9 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use pingora::proxy::Session;
 
-use super::answer::{Gone, json};
+use super::answer::{Gone, reply};
 use super::exchange::Exchange;
 use super::pump::{Ending, Patience, Pump};
 use super::running::Entry;
@@ -52,14 +51,15 @@ impl Inner {
                 exchange.outcome = outcome;
                 let body = self.writer(asker.version.era()).spoken(id, &result);
                 let Some(http) = http else { return Ok(Some(body)) };
-                json(http, StatusCode::OK, body, None).await.map_err(Err)?;
+                reply(http, asker.takes, body, None).await.map_err(Err)?;
                 return Ok(None);
             }
         };
         let running = asker.session.as_ref().map(|session| self.running.enter(session.key, id));
         let meta = params.meta();
         let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
-        let pump = Pump::new(http, asker.takes_stream, teller, self.patience());
+        let streams = agent.metrics.clone();
+        let pump = Pump::new(http, asker.takes, teller, self.patience(), &streams);
         let work = Pumped { pump, source, agent, running };
         self.pump(work, asker, exchange, id).await.map_err(Err)
     }
@@ -148,8 +148,9 @@ impl Inner {
             Key::Local(number) => *number,
             Key::Task(..) => rand::random(),
         };
-        // A call that failed says nothing about the task: the agent is asked again.
-        if matches!((key, followed.over()), (Key::Task(..), Some(_))) {
+        // What ended without the task's own end says nothing about the task now: the agent is asked again.
+        let is_stale = followed.over().is_some() && followed.look(Work::standing) != Standing::Finished;
+        if is_stale && matches!(key, Key::Task(..)) {
             return None;
         }
         let changes = followed.changes();
@@ -189,7 +190,7 @@ impl Inner {
             agent: name,
         };
         let ending = pump.run(&mut source, running.as_ref()).await;
-        agent.metrics.events(pump.told);
+        agent.metrics.events(source.heard());
         exchange.agent_took = source.agent_took();
         exchange.outcome = outcome(&ending, &source);
         let result = match &ending {

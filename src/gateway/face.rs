@@ -2,12 +2,10 @@
 //!
 //! Reads mcp.md §1.5. Not here: the answers of single methods (see `methods`, `call`, `listen`).
 
-use std::borrow::Cow;
-
 use http::StatusCode;
 use pingora::proxy::Session;
 
-use super::answer::{Gone, empty, fault, json};
+use super::answer::{Gone, Takes, empty, fault, reply};
 use super::exchange::Exchange;
 use super::route::Door;
 use super::{Asker, Inner, intake, methods::Reply};
@@ -30,6 +28,7 @@ pub(super) struct Refused {
 }
 
 /// What a single message turned out to be.
+#[expect(clippy::large_enum_variant, reason = "made and taken apart at once, never stored")]
 pub(super) enum Placed<'a> {
     /// A request of a known method.
     Request(Asker, Method, Id, Option<Params<'a>>),
@@ -92,7 +91,7 @@ impl Inner {
             Method::Listen => Box::pin(self.listen(http, door, asker, id, params)).await,
             _ => match self.answer(door, asker, method, id, params) {
                 Ok(Reply { body, session }) => {
-                    json(http, StatusCode::OK, body, session.as_deref()).await.map_err(Err)
+                    reply(http, asker.takes, body, session.as_deref()).await.map_err(Err)
                 }
                 Err(fault) => Err(Ok(fault)),
             },
@@ -125,8 +124,12 @@ impl Inner {
         text: &'a str,
         exchange: &mut Exchange,
     ) -> Result<Placed<'a>, Box<Refused>> {
-        let message =
-            parse::<Params<'a>>(text).map_err(|grammar| Box::new(misparsed(text, headers, grammar)))?;
+        let message = match parse::<Params<'a>>(text) {
+            Ok(message) => message,
+            // Nobody reads the answer to a notification, whatever is wrong with it.
+            Err(Grammar::BadParams(_)) if is_notification(text) => return Ok(Placed::Accepted),
+            Err(grammar) => return Err(Box::new(misparsed(text, headers, grammar))),
+        };
         exchange.method = match message.kind {
             Kind::Response => label::Method::Response,
             Kind::Request | Kind::Notification => label::Method::of(message.method.as_str()),
@@ -138,14 +141,7 @@ impl Inner {
             Place::Modern(version, capabilities) => {
                 let level = message.params.as_ref().and_then(|params| params.meta().level);
                 let caller = exchange.caller.clone();
-                Asker {
-                    caller,
-                    version,
-                    capabilities,
-                    session: None,
-                    level,
-                    takes_stream: headers.takes_stream,
-                }
+                Asker { caller, version, capabilities, session: None, level, takes: takes(headers) }
             }
             Place::Legacy => {
                 self.legacy(headers, &message, exchange).map_err(|fault| refused(fault, Era::Legacy))?
@@ -186,7 +182,7 @@ impl Inner {
         exchange: &Exchange,
     ) -> Result<Asker, Fault> {
         let caller = exchange.caller.clone();
-        let takes_stream = headers.takes_stream;
+        let takes = takes(headers);
         let begins = message.kind == Kind::Request && message.method.as_str() == Method::Initialize.as_str();
         let stateless = |version| Asker {
             caller: caller.clone(),
@@ -194,7 +190,7 @@ impl Inner {
             capabilities: crate::mcp::Capabilities::default(),
             session: None,
             level: None,
-            takes_stream,
+            takes,
         };
         match headers.session {
             // A client that begins anew may still send the session that it lost.
@@ -206,10 +202,14 @@ impl Inner {
                 let (session, changes) = found.ok_or(Fault::SessionNotFound)?;
                 let (version, capabilities) = (session.version, session.capabilities);
                 let level = changes.level;
-                Ok(Asker { caller, version, capabilities, session: Some(session), level, takes_stream })
+                Ok(Asker { caller, version, capabilities, session: Some(session), level, takes })
             }
         }
     }
+}
+
+fn takes(headers: &Headers<'_>) -> Takes {
+    Takes { json: headers.takes_json, stream: headers.takes_stream }
 }
 
 fn unasked() -> Fault {
@@ -222,6 +222,10 @@ fn unfit(misfit: Misfit) -> Fault {
         Misfit::Mismatch(what) => Fault::HeaderMismatch(what),
         Misfit::Unsupported(version) => Fault::UnsupportedVersion(version),
     }
+}
+
+fn is_notification(text: &str) -> bool {
+    parse_envelope(text).is_ok_and(|message| message.kind == Kind::Notification)
 }
 
 /// What is wrong with a body that is no message, or whose params have the wrong shape.
@@ -253,6 +257,6 @@ fn misparsed(text: &str, headers: &Headers<'_>, grammar: Grammar) -> Refused {
     Refused { fault, era, id }
 }
 
-fn capped(text: &Cow<'_, str>) -> String {
+fn capped(text: &str) -> String {
     text.chars().take(100).collect()
 }

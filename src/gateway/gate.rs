@@ -6,6 +6,7 @@ use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HOST, HeaderName, ORIGIN, VARY,
 };
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Uri};
 use pingora::http::RequestHeader;
 
@@ -37,10 +38,12 @@ impl Gate {
     ///
     /// [`Fault::HostRefused`] or [`Fault::OriginRefused`].
     pub(super) fn check(&self, request: &RequestHeader) -> Result<(), Fault> {
-        let host = host(request).map_err(Fault::HostRefused)?;
-        let known = is_local(&host) || self.hosts.iter().any(|known| known == "*" || *known == host);
-        if !known {
-            return Err(Fault::HostRefused(capped(&host)));
+        let authority = authority(request).map_err(Fault::HostRefused)?;
+        let host = authority.host();
+        // An entry with a port means that port only.
+        let is_listed = |known: &String| known == "*" || known == host || known == authority.as_str();
+        if !is_local(host) && !self.hosts.iter().any(is_listed) {
+            return Err(Fault::HostRefused(capped(host)));
         }
         match origin(&request.headers) {
             Ok(None) => Ok(()),
@@ -83,16 +86,15 @@ pub(super) fn preflight(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue
     headers
 }
 
-/// The host that a request is for, without its port: from `Host`, or from `:authority` on HTTP/2.
-fn host(request: &RequestHeader) -> Result<String, String> {
+/// The place that a request is for, in lower case: from `Host`, or from `:authority` on HTTP/2.
+fn authority(request: &RequestHeader) -> Result<Authority, String> {
     let mut values = request.headers.get_all(HOST).iter();
     let written = match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().map_err(|_| "?".to_owned())?.to_owned(),
         (None, _) => request.uri.authority().map(ToString::to_string).ok_or("")?,
         (Some(_), Some(_)) => return Err("(twice)".to_owned()),
     };
-    let authority: http::uri::Authority = written.trim().parse().map_err(|_| capped(&written))?;
-    Ok(authority.host().to_ascii_lowercase())
+    written.trim().to_ascii_lowercase().parse().map_err(|_| capped(&written))
 }
 
 fn origin(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
@@ -131,7 +133,7 @@ mod tests {
         let mut settings = Settings::new(Vec::new());
         settings.public_url = Some("https://gw.example.com/base".into());
         settings.mcp.allowed_origins = vec!["vscode-webview://abc".into()];
-        settings.mcp.allowed_hosts = vec!["gateway.internal".into()];
+        settings.mcp.allowed_hosts = vec!["gateway.internal".into(), "inside.example:8443".into()];
         Gate::new(&settings)
     }
 
@@ -146,16 +148,30 @@ mod tests {
 
     #[test]
     fn own_names_and_addresses_are_served() {
-        for host in
-            ["localhost:8080", "127.0.0.1", "[::1]:80", "10.1.2.3:9", "GW.example.com", "gateway.internal:1"]
-        {
+        for host in [
+            "localhost:8080",
+            "127.0.0.1",
+            "[::1]:80",
+            "10.1.2.3:9",
+            "GW.example.com",
+            "gateway.internal:1",
+            "inside.example:8443",
+        ] {
             assert!(asked(host, None).is_ok(), "{host}");
         }
     }
 
     #[test]
     fn foreign_names_are_refused() {
-        for host in ["evil.example.com", "localhost.evil", "gw.example.com.evil", "", "a b"] {
+        for host in [
+            "evil.example.com",
+            "localhost.evil",
+            "inside.example",
+            "inside.example:1",
+            "gw.example.com.evil",
+            "",
+            "a b",
+        ] {
             assert!(matches!(asked(host, None), Err(Fault::HostRefused(_))), "{host}");
         }
     }

@@ -47,7 +47,7 @@ impl Inner {
         let found = self.sessions.find(&self.sealer, caller, id, super::now());
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
         let _open = self.room()?;
-        let events = Events::begin(http).await.map_err(Err)?;
+        let events = Events::begin(http, None).await.map_err(Err)?;
         self.speak(events, Wants::Session(Box::new(session)), door).await.map_err(Err)
     }
 
@@ -68,7 +68,7 @@ impl Inner {
         let uris = uris.take(MOST_URIS).map(str::to_owned).collect();
         let honoured = Honoured { tools: filter.tools, resources: filter.resources, uris };
         let _open = self.room()?;
-        let mut events = Events::begin(http).await.map_err(Err)?;
+        let mut events = Events::begin(http, None).await.map_err(Err)?;
         events.send(&acknowledged(id, &honoured)).await.map_err(Err)?;
         self.speak(events, Wants::Subscription(id.clone(), honoured), door).await.map_err(Err)
     }

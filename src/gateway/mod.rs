@@ -21,7 +21,7 @@ mod sessions;
 mod source;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -42,7 +42,7 @@ use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, ClientLimits};
 
-use answer::{Gone, empty};
+use answer::{Gone, Takes, empty};
 use exchange::Exchange;
 use face::Refused;
 use route::{Door, door};
@@ -90,6 +90,7 @@ struct Inner {
     nothing: View,
     changes: watch::Sender<u64>,
     closing: watch::Sender<bool>,
+    open: AtomicUsize,
     sessions: sessions::Sessions,
     running: running::Running,
     followers: Arc<Followers>,
@@ -106,7 +107,7 @@ struct Asker {
     capabilities: Capabilities,
     session: Option<sessions::Session>,
     level: Option<Level>,
-    takes_stream: bool,
+    takes: Takes,
 }
 
 impl Bridge {
@@ -135,6 +136,7 @@ impl Bridge {
             nothing: View::default(),
             changes: watch::Sender::new(0),
             closing: watch::Sender::new(false),
+            open: AtomicUsize::new(0),
             sessions: sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered),
             running: running::Running::default(),
             followers: Arc::new(followers),
@@ -155,8 +157,10 @@ impl Bridge {
         let Some(door) = door(&path) else { return Handled::NotOurs };
         let inner = &self.inner;
         let mut exchange = Exchange::new(Caller::anonymous());
+        let _under_way = UnderWay::enter(&inner.open);
         // A keep-alive that nobody limits is for ever.
-        http.set_keepalive(Some(inner.settings.limits.keep_alive.as_secs().max(1)));
+        let rest = inner.settings.limits.keep_alive.as_secs().max(1);
+        http.set_keepalive(if *inner.closing.borrow() { None } else { Some(rest) });
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
         if let Err(Gone) = inner.open(http, &mut exchange, door).await {
             if exchange.fault.is_none() {
@@ -173,11 +177,23 @@ impl Bridge {
         &self.inner.metrics
     }
 
-    /// Whether every agent has been looked for at least once, so that the list of tools is as good as it gets.
+    /// Whether every agent has been looked for at least once, so that the list of tools is as good as it gets; not while the
+    /// process ends.
     pub fn is_ready(&self) -> bool {
         let directory = &self.inner.directory;
         let looked = directory.agents().iter().all(|agent| agent.has_been_looked_at());
-        looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
+        let open = !*self.inner.closing.borrow();
+        open && looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
+    }
+
+    /// How many requests and followed calls are under way.
+    pub fn running(&self) -> usize {
+        self.inner.open.load(Ordering::Acquire) + self.inner.followers.running()
+    }
+
+    /// Says that the process will end: streams that would never end by themselves are ended, and connections are not kept.
+    pub fn close(&self) {
+        self.inner.closing.send_replace(true);
     }
 
     /// How it goes, as JSON: what `/healthz` answers.
@@ -188,6 +204,22 @@ impl Bridge {
     /// What is known of each agent, as JSON, for operators.
     pub fn agents(&self) -> String {
         self.inner.agents()
+    }
+}
+
+/// A request under way; counted while it lasts.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn enter(open: &'a AtomicUsize) -> Self {
+        open.fetch_add(1, Ordering::AcqRel);
+        Self(open)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

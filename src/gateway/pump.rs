@@ -8,12 +8,13 @@ use std::time::Duration;
 use pingora::proxy::Session;
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::{Events, Gone, gone, json};
+use super::answer::{Events, Gone, Takes, gone, reply};
 use super::running::Entry;
 use super::source::{Source, Step};
 use crate::bridge::progress::Teller;
 use crate::bridge::work::Note;
 use crate::fault::Trouble;
+use crate::telemetry::metrics::{AgentMetrics, Open};
 
 /// How long a client waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -54,23 +55,24 @@ enum Line<'s> {
 /// A call on its way to a client.
 pub(super) struct Pump<'s> {
     line: Line<'s>,
-    takes_stream: bool,
+    takes: Takes,
     teller: Teller,
     patience: Patience,
-    /// Notifications sent.
-    pub(super) told: u64,
+    streams: &'s AgentMetrics,
+    open: Option<Open>,
 }
 
 impl<'s> Pump<'s> {
     /// A call whose answer goes to `http`, or to nobody yet.
     pub(super) fn new(
         http: Option<&'s mut Session>,
-        takes_stream: bool,
+        takes: Takes,
         teller: Teller,
         patience: Patience,
+        streams: &'s AgentMetrics,
     ) -> Self {
         let line = http.map_or(Line::Nobody, Line::Quiet);
-        Self { line, takes_stream, teller, patience, told: 0 }
+        Self { line, takes, teller, patience, streams, open: None }
     }
 
     /// Passes on what comes, until there is an answer or nobody to give it to.
@@ -115,27 +117,26 @@ impl<'s> Pump<'s> {
         match (self.line, body) {
             (Line::Nobody, body) => return Ok(body),
             (Line::Open(events), body) => events.end(body.as_deref()).await?,
-            (Line::Quiet(http), Some(body)) => json(http, http::StatusCode::OK, body, None).await?,
+            (Line::Quiet(http), Some(body)) => reply(http, self.takes, body, None).await?,
             // A request that its client took back gets no answer: an empty stream says so.
-            (Line::Quiet(http), None) => Events::begin(http).await?.end(None).await?,
+            (Line::Quiet(http), None) => Events::begin(http, None).await?.end(None).await?,
         }
         Ok(None)
     }
 
     async fn tell(&mut self, note: &Note) -> Result<bool, Gone> {
-        if !self.takes_stream || !self.teller.listens() {
+        if !self.takes.stream || !self.teller.listens() {
             return Ok(false);
         }
         for message in self.teller.tell(note) {
             let Some(events) = self.open().await? else { return Ok(false) };
             events.send(&message).await?;
-            self.told += 1;
         }
         Ok(true)
     }
 
     async fn sign_of_life(&mut self) -> Result<(), Gone> {
-        if !self.takes_stream {
+        if !self.takes.stream {
             return Ok(());
         }
         match self.open().await? {
@@ -147,7 +148,8 @@ impl<'s> Pump<'s> {
     async fn open(&mut self) -> Result<Option<&mut Events<'s>>, Gone> {
         if let Line::Quiet(_) = self.line {
             let Line::Quiet(http) = std::mem::replace(&mut self.line, Line::Nobody) else { return Ok(None) };
-            self.line = Line::Open(Events::begin(http).await?);
+            self.line = Line::Open(Events::begin(http, None).await?);
+            self.open = Some(self.streams.stream());
         }
         match &mut self.line {
             Line::Open(events) => Ok(Some(events)),

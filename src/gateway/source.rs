@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::a2a::Event;
 use crate::agents::{Drive, Known, Turn};
 use crate::bridge::outcome::{Audience, result};
 use crate::bridge::work::{Note, Standing, Work};
@@ -25,11 +26,13 @@ pub(super) struct Own {
     /// Somebody waits for the task: an authorization that is open is no answer.
     pub(super) patient: bool,
     agent_time: Duration,
+    /// Events that the agent sent.
+    heard: u64,
 }
 
 impl Own {
     pub(super) fn new(drive: Drive, work: Work, known: Arc<Known>, local: [u8; 16]) -> Self {
-        Self { drive, work, known, local, held: false, patient: false, agent_time: Duration::ZERO }
+        Self { drive, work, known, local, held: false, patient: false, agent_time: Duration::ZERO, heard: 0 }
     }
 }
 
@@ -102,6 +105,14 @@ impl Source {
         }
     }
 
+    /// Events that the agent sent for this call.
+    pub(super) fn heard(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.heard,
+            Self::Watched { .. } => 0,
+        }
+    }
+
     /// Time spent waiting for the agent.
     pub(super) fn agent_took(&self) -> Option<Duration> {
         match self {
@@ -125,16 +136,20 @@ impl Own {
         let turn = self.drive.next().await;
         self.agent_time += since.elapsed();
         match turn {
-            Turn::Said(event) => match self.work.apply(event) {
-                Ok(note) if self.is_settled() => {
-                    drop(note);
-                    Step::Settled
-                }
-                Ok(note) => Step::News(note),
-                Err(too_much) => Step::Failed(Trouble::TooMuch(too_much.max_bytes, "its artifacts")),
-            },
+            Turn::Said(event) => {
+                self.heard += 1;
+                self.take(event)
+            }
             Turn::Over(Ok(())) => self.ended(),
             Turn::Over(Err(trouble)) => Step::Failed(trouble),
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Step {
+        match self.work.apply(event) {
+            Ok(_) if self.is_settled() => Step::Settled,
+            Ok(note) => Step::News(note),
+            Err(too_much) => Step::Failed(Trouble::TooMuch(too_much.max_bytes, "its artifacts")),
         }
     }
 

@@ -97,7 +97,7 @@ pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, Grammar> {
 pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, Grammar> {
     match serde_json::from_str::<Object<Wire<'a, P>>>(text) {
         Ok(Object(wire)) => judge(wire),
-        Err(error) => Err(blame::<P>(text, &error)),
+        Err(error) => Err(blame(text, &error)),
     }
 }
 
@@ -128,7 +128,7 @@ pub fn salvage_id(text: &str) -> Option<Id> {
 }
 
 /// Says what is wrong: syntax, the envelope, or only the params.
-fn blame<P>(text: &str, error: &serde_json::Error) -> Grammar {
+fn blame(text: &str, error: &serde_json::Error) -> Grammar {
     if serde_json::from_str::<&RawValue>(text).is_err() {
         return Grammar::NotJson(error.to_string());
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::IsTerminal;
 
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -103,6 +103,12 @@ struct Quiet {
 
 impl<S: Subscriber> Layer<S> for Quiet {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        // Below info other crates print whole requests, credentials included.
+        let target = event.metadata().target();
+        let ours = target.starts_with("mcp_a2a_gateway") || target == "access";
+        if !ours && *event.metadata().level() > Level::INFO {
+            return false;
+        }
         // All that comes by the `log` crate has this target; its own is a field.
         if !self.on || event.metadata().target() != "log" {
             return true;

@@ -37,7 +37,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("auth", &["config", "fault", "transport"]),
     ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "transport", "telemetry"]),
     ("tasks", &["a2a", "fault", "seal", "config", "telemetry"]),
-    ("follow", &["tasks", "agents", "bridge"]),
+    // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is stopped through `transport`.
+    ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "telemetry", "transport"]),
     ("gateway", BELOW_GATEWAY),
     ("server", ANYTHING),
     ("tls", ANYTHING),

@@ -123,12 +123,18 @@ impl TestGateway {
             if let Ok(Ok(answer)) =
                 tokio::time::timeout(Duration::from_secs(2), admin.try_send("GET", &[], Vec::new())).await
                 && answer.status == 200
+                && self.listens().await
             {
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;
         }
         Err(format!("the gateway was not ready within {PATIENCE:?}"))
+    }
+
+    /// Each listener binds its own socket, so that the admin listener can be there before the others.
+    async fn listens(&self) -> bool {
+        tokio::net::TcpStream::connect(self.address()).await.is_ok()
     }
 
     fn lost_its_port(&self) -> bool {

@@ -68,11 +68,19 @@ TOLD = {
     ],
 }
 FAILS = {"test_error_handling": "This tool intentionally returns an error for testing"}
-SKILLS = sorted([*ANSWERS, *TOLD, *FAILS])
+CHANGES = "test_trigger_tool_change"  # puts another skill on the card
+SKILLS = sorted([*ANSWERS, *TOLD, *FAILS, CHANGES])
 PAUSE = 0.05  # seconds between two messages
 
 
+def described(skill):
+    return AgentSkill(id=skill, name=skill, description=f"The conformance tool {skill}", tags=["conformance"])
+
+
 class Executor(AgentExecutor):
+    def __init__(self, card):
+        self.card = card
+
     async def execute(self, context, event_queue):
         submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
         await event_queue.enqueue_event(
@@ -88,6 +96,10 @@ class Executor(AgentExecutor):
             return await updater.failed(message(FAILS[skill]))
         if skill in ANSWERS:
             await updater.add_artifact(ANSWERS[skill](), name="answer")
+            return await updater.complete()
+        if skill == CHANGES:
+            self.card.skills.append(described(f"test_added_{len(self.card.skills)}"))
+            await updater.add_artifact([new_text_part("Added.")], name="answer")
             return await updater.complete()
         if skill not in TOLD:
             return await updater.failed(message(f"no such skill: {skill}"))
@@ -111,12 +123,9 @@ def main():
         capabilities=AgentCapabilities(streaming=True),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain", "image/png", "audio/wav"],
-        skills=[
-            AgentSkill(id=skill, name=skill, description=f"The conformance tool {skill}", tags=["conformance"])
-            for skill in SKILLS
-        ],
+        skills=[described(skill) for skill in SKILLS],
     )
-    handler = DefaultRequestHandler(agent_executor=Executor(), task_store=InMemoryTaskStore(), agent_card=card)
+    handler = DefaultRequestHandler(agent_executor=Executor(card), task_store=InMemoryTaskStore(), agent_card=card)
     routes = create_agent_card_routes(card) + create_jsonrpc_routes(handler, rpc_url="/")
     serving.serve(Starlette(routes=routes), listener, url)
 

@@ -2,25 +2,34 @@
 //!
 //! Not here: what is answered (see `gateway`), certificates (see `tls`).
 
+mod deadline;
+mod shutdown;
+
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use pingora::apps::HttpServerOptions;
-use pingora::listeners::ListenerConfig;
+use pingora::listeners::{ListenerConfig, TcpSocketOptions};
 use pingora::protocols::TcpKeepalive;
+use pingora::protocols::http::v2::server::default_h2_options;
 use pingora::protocols::l4::stream::L4BufferSettings;
-use pingora::proxy::{ProxyHttp, ProxyServiceBuilder, Session};
-use pingora::server::Server;
+use pingora::proxy::{HttpProxy, ProxyHttp, Session, http_proxy};
 use pingora::server::configuration::{Opt, ServerConf};
+use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
+use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
 
 use crate::admin::admin_service;
 use crate::config::{Listener, Settings};
-use crate::gateway::{Bridge, BridgeProblem, BridgeService, Handled};
+use crate::gateway::{Bridge, BridgeProblem, Handled};
 use crate::tls;
+
+use deadline::{Timely, header_read};
+use shutdown::Patient;
 
 /// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
 const READ_BUFFER: usize = 4 * 1024;
@@ -49,6 +58,7 @@ pub struct Ready {
     server: Server,
     /// The bridge that answers.
     pub bridge: Bridge,
+    grace: Duration,
 }
 
 /// Makes a server.
@@ -61,7 +71,7 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
     let conf = conf(&settings);
     let mut server = Server::new_with_opt_and_conf(Opt { upgrade, ..Opt::default() }, conf);
     server.bootstrap();
-    let (listeners, admin) = (settings.listeners.clone(), settings.admin.clone());
+    let (listeners, admin) = (settings.listeners.clone(), settings.admin);
     if !upgrade {
         let admin = admin.iter().map(|admin| admin.address);
         for address in listeners.iter().map(|listener| listener.address).chain(admin) {
@@ -69,39 +79,54 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
         }
     }
     let (bridge, background) = Bridge::new(settings.clone())?;
-    let mut options = HttpServerOptions::default();
-    options.h2_idle_timeout = Some(settings.limits.keep_alive);
+    let addresses = listeners.iter().map(|listener| listener.address).collect();
     for listener in listeners {
-        let gateway = Gateway { bridge: bridge.clone(), listener: listener.clone() };
-        let mut service =
-            ProxyServiceBuilder::new(&server.configuration, gateway).server_options(options.clone()).build();
-        service.add_listener(endpoint(&listener)?);
+        let endpoint = endpoint(&listener)?;
+        let service = service(&server, &settings, Gateway { bridge: bridge.clone(), listener });
+        let mut service = Service::new("gateway".to_owned(), service);
+        service.add_listener(endpoint);
         server.add_service(service);
     }
-    server.add_service(background_service("bridge", background)
-        as pingora::services::background::GenBackgroundService<BridgeService>);
+    server.add_service(background_service("bridge", background));
     if let Some(admin) = admin {
-        server.add_service(admin_service(&bridge, admin.address));
+        server.add_service(admin_service(&bridge, admin.address, addresses));
     }
-    Ok(Ready { server, bridge })
+    Ok(Ready { server, bridge, grace: settings.shutdown.grace })
+}
+
+/// The application of one listener: a proxy whose requests must send their headers in time.
+fn service(server: &Server, settings: &Settings, gateway: Gateway) -> Timely<HttpProxy<Gateway>> {
+    let mut options = HttpServerOptions::default();
+    options.h2_idle_timeout = Some(settings.limits.keep_alive);
+    let mut h2 = default_h2_options();
+    h2.max_concurrent_streams(100).max_header_list_size(32 * 1024);
+    let mut proxy = http_proxy(&server.configuration, gateway);
+    proxy.server_options = Some(options);
+    proxy.h2_options = Some(h2);
+    Timely { app: Arc::new(proxy), within: settings.limits.header_read, rest: settings.limits.keep_alive }
 }
 
 impl Ready {
-    /// Runs until the process is told to end.
+    /// Runs until the process is told to end, and then until what is under way is done.
     pub fn run(self) -> ! {
-        self.server.run_forever()
+        let Self { server, bridge, grace } = self;
+        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, grace }) });
+        std::process::exit(0)
     }
 }
 
 fn conf(settings: &Settings) -> ServerConf {
-    let mut conf = ServerConf::default();
-    conf.threads = match settings.threads {
+    let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    conf.grace_period_seconds = Some(settings.shutdown.grace.as_secs());
-    conf.graceful_shutdown_timeout_seconds = Some(settings.shutdown.drain.as_secs());
-    conf
+    // Pingora's grace is the longest wait, and it waits it out; `shutdown` ends the process as soon as nothing runs.
+    ServerConf {
+        threads,
+        grace_period_seconds: Some(settings.shutdown.drain.as_secs()),
+        graceful_shutdown_timeout_seconds: Some(1),
+        ..ServerConf::default()
+    }
 }
 
 /// Pingora ends the process with a panic when an address is taken; this says so in words before.
@@ -110,14 +135,15 @@ fn probe(address: SocketAddr) -> Result<(), StartProblem> {
 }
 
 fn endpoint(listener: &Listener) -> Result<ListenerConfig, StartProblem> {
-    let mut socket = pingora::listeners::TcpSocketOptions::default();
-    socket.tcp_keepalive = Some(TcpKeepalive {
+    let keepalive = TcpKeepalive {
         idle: Duration::from_secs(60),
         interval: Duration::from_secs(15),
         count: 4,
         #[cfg(target_os = "linux")]
         user_timeout: Duration::from_secs(120),
-    });
+    };
+    let mut socket = TcpSocketOptions::default();
+    socket.tcp_keepalive = Some(keepalive);
     let mut endpoint = ListenerConfig::tcp(listener.address.to_string())
         .l4_buffer(L4BufferSettings::new(READ_BUFFER, WRITE_BUFFER))
         .tcp_socket_options(socket);
@@ -146,6 +172,7 @@ impl ProxyHttp for Gateway {
     }
 
     async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
+        header_read();
         let path = http.req_header().uri.path();
         let served = if path == "/healthz" { self.listener.faces.health } else { self.listener.faces.mcp };
         if served && self.bridge.handle(http).await == Handled::Yes {

@@ -1,0 +1,83 @@
+//! The bridge inside somebody else's Pingora proxy.
+//!
+//! The host serves its own site by passing requests on to an upstream; what is the bridge's it shows to the bridge first, from its
+//! own `request_filter`, and goes on when the request was not the bridge's.
+//!
+//! ```sh
+//! cargo run --example embed -- config/minimal.yaml 127.0.0.1:8088 127.0.0.1:3000
+//! ```
+//!
+//! The listeners of the configuration are not used: the host has its own. Not here: TLS, which the host sets up as always.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use async_trait::async_trait;
+use mcp_a2a_gateway::config;
+use mcp_a2a_gateway::gateway::{Bridge, BridgeService, Handled};
+use mcp_a2a_gateway::tls::install_provider;
+use pingora::proxy::{ProxyHttp, Session, http_proxy_service};
+use pingora::server::Server;
+use pingora::services::background::background_service;
+use pingora::upstreams::peer::HttpPeer;
+
+/// A proxy that someone had before.
+struct Host {
+    bridge: Bridge,
+    upstream: SocketAddr,
+}
+
+#[async_trait]
+impl ProxyHttp for Host {
+    type CTX = ();
+
+    fn new_ctx(&self) {}
+
+    async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
+        match self.bridge.handle(http).await {
+            Handled::Yes => Ok(true),
+            // Nothing has been read or written: the host goes on as it always did.
+            Handled::NotOurs => Ok(false),
+        }
+    }
+
+    async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora::Result<Box<HttpPeer>> {
+        Ok(Box::new(HttpPeer::new(self.upstream, false, String::new())))
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [config, listen, upstream] = arguments.as_slice() else {
+        eprintln!("usage: embed CONFIG LISTEN UPSTREAM");
+        return ExitCode::FAILURE;
+    };
+    let Ok(upstream) = upstream.parse() else {
+        eprintln!("UPSTREAM must be an address like 127.0.0.1:3000");
+        return ExitCode::FAILURE;
+    };
+    match bridge(Path::new(config)) {
+        Ok((bridge, service)) => serve(listen, Host { bridge, upstream }, service),
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bridge(path: &Path) -> Result<(Bridge, BridgeService), Box<dyn std::error::Error>> {
+    install_provider();
+    Ok(Bridge::new(config::load(path)?)?)
+}
+
+fn serve(listen: &str, host: Host, service: BridgeService) -> ! {
+    let mut server = Server::new_with_opt_and_conf(None, Default::default());
+    server.bootstrap();
+    let mut proxy = http_proxy_service(&server.configuration, host);
+    proxy.add_tcp(listen);
+    server.add_service(proxy);
+    // Cards, followed calls and sweeps: without this the bridge knows no agents.
+    server.add_service(background_service("bridge", service));
+    server.run_forever()
+}

@@ -1,0 +1,82 @@
+//! A deadline for the header of each request, which Pingora lacks: it has one per read, so that a client that sends a byte now
+//! and then holds its connection for ever.
+//!
+//! Not here: deadlines for bodies (see `gateway::intake`) and for writes.
+
+use std::cell::Cell;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
+use pingora::protocols::http::ServerSession;
+use pingora::protocols::http::v2::server::H2Options;
+use pingora::server::ShutdownWatch;
+
+tokio::task_local! {
+    static HEADER_READ: Cell<bool>;
+}
+
+/// Notes that the header of this request has been read. To be called from the first filter.
+pub(super) fn header_read() {
+    if HEADER_READ.try_with(|read| read.set(true)).is_err() {
+        tracing::trace!("request outside of a deadline");
+    }
+}
+
+/// An application whose requests must send their header in time.
+pub(super) struct Timely<A> {
+    /// The application.
+    pub(super) app: Arc<A>,
+    /// For the header of a first request, from the moment of the connection.
+    pub(super) within: Duration,
+    /// How long a connection may rest before another one.
+    pub(super) rest: Duration,
+}
+
+#[async_trait]
+impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        // HTTP/2 has read the header before; a connection that is used again has a keep-alive.
+        let rests = session.get_keepalive().is_some();
+        let within = if rests { self.rest + self.within } else { self.within };
+        let begun = Cell::new(session.is_http2());
+        HEADER_READ.scope(begun, bounded(self.app.process_new_http(session, shutdown), within)).await
+    }
+
+    fn h2_options(&self) -> Option<H2Options> {
+        self.app.h2_options()
+    }
+
+    fn server_options(&self) -> Option<&HttpServerOptions> {
+        self.app.server_options()
+    }
+
+    async fn http_cleanup(&self) {
+        self.app.http_cleanup().await;
+    }
+}
+
+/// Runs a request; drops it, and its connection with it, if its header takes too long.
+async fn bounded<T>(request: impl Future<Output = Option<T>>, within: Duration) -> Option<T> {
+    let mut request = pin!(request);
+    let mut deadline = pin!(tokio::time::sleep(within));
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(done) = request.as_mut().poll(context) {
+            return Poll::Ready(done);
+        }
+        let read = HEADER_READ.try_with(Cell::get).unwrap_or(true);
+        if !read && deadline.as_mut().poll(context).is_ready() {
+            tracing::debug!("the header of a request took too long");
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    })
+    .await
+}

@@ -1,0 +1,73 @@
+//! When the process ends: not before the calls under way are answered, and not later than it was told.
+//!
+//! Pingora's own wait is a fixed time, whether anything runs or not. Not here: handing sockets over, which is Pingora's.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::info;
+
+use crate::gateway::Bridge;
+
+/// How often it is looked whether all calls are answered.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Waits for signals on behalf of a bridge.
+pub(super) struct Patient {
+    /// Whose calls are waited for.
+    pub(super) bridge: Bridge,
+    /// The least time between being told and ending: load balancers have to notice.
+    pub(super) grace: Duration,
+}
+
+#[async_trait]
+impl ShutdownSignalWatch for Patient {
+    async fn recv(&self) -> ShutdownSignal {
+        let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
+        let [Ok(mut terminate), Ok(mut interrupt), Ok(mut quit)] = signals else {
+            // Without signals the process can only be killed.
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => ShutdownSignal::FastShutdown,
+            _ = quit.recv() => {
+                self.bridge.close();
+                ShutdownSignal::GracefulUpgrade
+            }
+            _ = terminate.recv() => {
+                self.end(terminate, interrupt).await;
+                ShutdownSignal::GracefulTerminate
+            }
+        }
+    }
+}
+
+impl Patient {
+    /// Goes on taking connections for the grace, then leaves the rest to Pingora (which closes the listeners and waits out the
+    /// drain), and ends the process as soon as nothing runs any more, or on a second signal.
+    async fn end(&self, mut terminate: Signal, mut interrupt: Signal) {
+        info!(running = self.bridge.running(), "told to end; calls under way are finished first");
+        self.bridge.close();
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = interrupt.recv() => return,
+            () = tokio::time::sleep(self.grace) => {}
+        }
+        let bridge = self.bridge.clone();
+        tokio::spawn(async move {
+            while bridge.running() > 0 {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                    () = tokio::time::sleep(LOOK) => {}
+                }
+            }
+            // Connections that just got their last answer are given the time to read it.
+            tokio::time::sleep(LOOK).await;
+            info!(running = bridge.running(), "ending");
+            std::process::exit(0)
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! Every journey through the running binary: a real client, the real gateway, a scripted agent.
+//!
+//! One file per journey; each test's name is the promise that it keeps. Not here: the kit (`tests/support`).
+
+#[cfg(test)]
+mod agent_misbehaves;
+#[cfg(test)]
+mod agents;
+#[cfg(test)]
+mod answer_here;
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod call;
+#[cfg(test)]
+mod client_leaves;
+#[cfg(test)]
+mod cross_delivery;
+#[cfg(test)]
+mod embedded;
+#[cfg(test)]
+mod eras;
+#[cfg(test)]
+mod handles;
+#[cfg(test)]
+mod https;
+#[cfg(test)]
+mod large_body;
+#[cfg(test)]
+mod origin;
+#[cfg(test)]
+mod scene;
+#[cfg(test)]
+mod seen;
+#[cfg(test)]
+mod sessions;
+#[cfg(test)]
+mod shutdown;
+#[cfg(test)]
+mod start;
+#[cfg(test)]
+mod stream;
+#[cfg(test)]
+#[path = "../support/mod.rs"]
+mod support;
+#[cfg(test)]
+mod transport;

@@ -1,0 +1,43 @@
+//! The end: calls under way are finished, streams are ended, and the process goes in time.
+
+use serde_json::json;
+
+use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, words};
+use crate::support::payload::v1;
+use crate::support::{Reply, Signal};
+
+#[tokio::test]
+async fn a_running_call_is_finished_before_the_process_ends() {
+    let mut scene = Scene::tuned("shutdown: { grace: 0s, drain: 10s }").await;
+    let go = Signal::new();
+    let wait = go.clone();
+    scene.agent.on_send(move |_| {
+        let stream = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&wait);
+        stream.event(v1::completed(RAW_TASK, RAW_CONTEXT, "finished all the same"))
+    });
+    let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
+    answer.next_message().await;
+    scene.gateway.signal("TERM");
+    // It takes no new connections, and the call lives.
+    let refused = async {
+        while scene.gateway.client().try_send("GET", &[], Vec::new()).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    crate::support::in_time("the listener to close", refused).await;
+    go.fire();
+    assert_eq!(words(&answer.result().await), "finished all the same");
+    assert_eq!(scene.gateway.terminate().await, Some(0));
+}
+
+#[tokio::test]
+async fn an_idle_gateway_ends_at_once() {
+    let mut scene = Scene::tuned("shutdown: { grace: 0s, drain: 10s }").await;
+    let session = scene.session().await;
+    let listening = session.listen(None).await;
+    assert!(listening.is_stream());
+    let begin = std::time::Instant::now();
+    assert_eq!(scene.gateway.terminate().await, Some(0));
+    assert!(begin.elapsed().as_secs() < 8, "it waited for a stream that never ends: {:?}", begin.elapsed());
+    listening.until_end().await;
+}
