@@ -1,12 +1,15 @@
 //! The agent: A2A 1.0 over HTTP/1.1 that says the same to everyone, at once.
 //!
-//! A plain one (`/plain`) answers with a finished task, a streaming one (`/flowing`) with [`EVENTS`] events, each written on its own.
+//! A plain one (`/plain`) answers with a finished task, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
+//! other, so that nobody on the way gets two of them at once.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::Future as _;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, Either, Full};
@@ -16,9 +19,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::time::{Instant, Sleep, sleep};
 
 /// How many events an answer of the streaming agent has, the finished task included.
 pub(crate) const EVENTS: u32 = 10;
+const APART: Duration = Duration::from_millis(1);
 
 /// Runs for ever.
 pub(crate) fn run(port: u16) {
@@ -73,15 +78,15 @@ impl Script {
     }
 }
 
-/// Events that are written one by one: after each the connection is told to wait, which makes it flush.
+/// Events that are written one by one: the connection flushes whenever it has to wait.
 struct Events {
     left: VecDeque<Bytes>,
-    flush: bool,
+    pause: Pin<Box<Sleep>>,
 }
 
 impl Events {
     fn new(events: &[Bytes]) -> Self {
-        Self { left: events.iter().cloned().collect(), flush: false }
+        Self { left: events.iter().cloned().collect(), pause: Box::pin(sleep(APART)) }
     }
 }
 
@@ -93,11 +98,8 @@ impl Body for Events {
         mut self: Pin<&mut Self>,
         waiting: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if std::mem::replace(&mut self.flush, false) {
-            waiting.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        self.flush = true;
+        ready!(self.pause.as_mut().poll(waiting));
+        self.pause.as_mut().reset(Instant::now() + APART);
         Poll::Ready(self.left.pop_front().map(|event| Ok(Frame::data(event))))
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) threads: usize,
     /// What the gateway logs; the pass-through logs nothing.
     pub(crate) log: String,
-    /// Only the ways whose names have this in them; empty: all.
+    /// Only these ways, between commas; empty: all.
     pub(crate) only: String,
 }
 
@@ -42,6 +42,11 @@ impl Role {
 }
 
 impl Options {
+    /// Whether this way is to be measured.
+    pub(crate) fn wants(&self, way: &str) -> bool {
+        self.only.is_empty() || self.only.split(',').any(|wanted| wanted == way)
+    }
+
     fn read(words: &[String]) -> Self {
         // `cargo test --all-targets` runs benches too, without this word: then it only shows that everything works.
         let in_earnest = words.iter().any(|word| word == "--bench");

@@ -33,10 +33,10 @@ impl Way {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
-            Self::Pass => "pass-through",
+            Self::Pass => "pass",
             Self::Gateway => "gateway",
-            Self::PassStream => "pass-through, stream",
-            Self::GatewayStream => "gateway, stream",
+            Self::PassStream => "pass-stream",
+            Self::GatewayStream => "gateway-stream",
         }
     }
 
@@ -89,7 +89,7 @@ impl Field {
         let config = config(port, agent.port, options);
         let gateway = Process::gateway(config.path(), port);
         let mut field = Self { ways: Vec::new(), pass, gateway, agent, _config: config };
-        for way in Way::ALL.into_iter().filter(|way| way.name().contains(&options.only)) {
+        for way in Way::ALL.into_iter().filter(|way| options.wants(way.name())) {
             let question = field.question(way).await;
             field.ways.push((way, question));
         }
