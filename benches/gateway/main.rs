@@ -41,12 +41,19 @@ fn main() {
 fn measure(options: &Options) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let rounds = runtime.block_on(async {
-        let mut field = way::Field::set_up(options).await;
-        let mut rounds = Vec::with_capacity(options.rounds);
-        for round in 0..options.rounds {
-            rounds.push(field.round(round, options).await);
+        tokio::select! {
+            rounds = rounds(options) => rounds,
+            () = process::told_to_end() => Vec::new(),
         }
-        rounds
     });
     report::print(options, &rounds);
+}
+
+async fn rounds(options: &Options) -> Vec<Vec<way::Sample>> {
+    let mut field = way::Field::set_up(options).await;
+    let mut rounds = Vec::with_capacity(options.rounds);
+    for round in 0..options.rounds {
+        rounds.push(field.round(round, options).await);
+    }
+    rounds
 }

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 
+/// Where the gateway listens to MCP.
+const FACE: &str = "/mcp";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until the tool is there, opens a session, and returns the request that calls the tool in it.
@@ -26,12 +28,12 @@ pub(crate) async fn call_in_session(port: u16, tool: &str, with_progress: bool) 
         assert!(Instant::now() < until, "no tool {tool} in: {list}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    post(Some(&session), &call(tool, with_progress))
+    post(FACE, Some(&session), &call(tool, with_progress))
 }
 
-/// A call that belongs to no session, for ways on which nobody reads it.
-pub(crate) fn call_of_nobody(tool: &str, with_progress: bool) -> Vec<u8> {
-    post(Some(&"0".repeat(96)), &call(tool, with_progress))
+/// The same for ways on which nobody reads it: to the path of an agent, and to no session.
+pub(crate) fn call_unread(path: &str, tool: &str, with_progress: bool) -> Vec<u8> {
+    post(path, Some(&"0".repeat(96)), &call(tool, with_progress))
 }
 
 fn call(tool: &str, with_progress: bool) -> Value {
@@ -49,16 +51,16 @@ fn request(method: &str, params: &Value) -> Value {
 }
 
 async fn say(connection: &mut Connection, session: Option<&str>, body: &Value) -> String {
-    String::from_utf8_lossy(connection.exchange(&post(session, body)).await).into_owned()
+    String::from_utf8_lossy(connection.exchange(&post(FACE, session, body)).await).into_owned()
 }
 
-fn post(session: Option<&str>, body: &Value) -> Vec<u8> {
+fn post(path: &str, session: Option<&str>, body: &Value) -> Vec<u8> {
     let session = session.map_or_else(String::new, |id| {
         format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n")
     });
     let body = body.to_string();
     format!(
-        "POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: bench/1.0\r\n\
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: bench/1.0\r\n\
          accept: application/json, text/event-stream\r\ncontent-type: application/json\r\n{session}\
          content-length: {}\r\n\r\n{body}",
         body.len()

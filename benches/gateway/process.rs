@@ -6,6 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use tokio::signal::unix::{SignalKind, signal};
+
 /// A process that ends with its owner.
 pub(crate) struct Process {
     child: Child,
@@ -71,6 +73,16 @@ impl Drop for Process {
         // Gone already: then there is nothing to end.
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+/// Waits for a signal to end, so that the other processes are ended too and not left behind.
+pub(crate) async fn told_to_end() {
+    let [mut terminate, mut interrupt] =
+        [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).unwrap());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
 }
 

@@ -98,17 +98,20 @@ impl Field {
 
     async fn question(&self, way: Way) -> Question {
         let progress = way.events().is_some();
-        let tool = if progress { "flowing_say" } else { "plain_say" };
+        let (tool, path) = if progress { ("flowing_say", "/flowing") } else { ("plain_say", "/plain") };
         let (port, request) = match way {
-            Way::Direct => (self.agent.port, mcp::call_of_nobody(tool, progress)),
-            Way::Pass | Way::PassStream => (self.pass.port, mcp::call_of_nobody(tool, progress)),
+            Way::Direct => (self.agent.port, mcp::call_unread(path, tool, progress)),
+            Way::Pass | Way::PassStream => (self.pass.port, mcp::call_unread(path, tool, progress)),
             Way::Gateway | Way::GatewayStream => {
                 (self.gateway.port, mcp::call_in_session(self.gateway.port, tool, progress).await)
             }
         };
         let marker = match way {
-            Way::Direct | Way::Pass | Way::PassStream => "TASK_STATE_COMPLETED",
-            Way::Gateway | Way::GatewayStream => "\"isError\":false",
+            Way::Direct | Way::Pass => "TASK_STATE_COMPLETED",
+            // The first event and not the last: a stream that was not one would be noticed.
+            Way::PassStream => "TASK_STATE_WORKING",
+            Way::Gateway => "\"isError\":false",
+            Way::GatewayStream => "notifications/progress",
         };
         Question { port, request: request.into(), marker }
     }

@@ -32,7 +32,11 @@ async fn the_host_goes_on_where_the_bridge_does_not_answer() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("gateway.yaml");
     let listeners = "listeners: [{ address: 127.0.0.1:1 }]";
-    std::fs::write(&config, format!("{listeners}\nagents: {{ bard: {{ card: \"{}\" }} }}\n", agent.card_url())).unwrap();
+    std::fs::write(
+        &config,
+        format!("{listeners}\nagents: {{ bard: {{ card: \"{}\" }} }}\n", agent.card_url()),
+    )
+    .unwrap();
     let listen = format!("127.0.0.1:{}", free_port());
     let child = Command::new(example())
         .args([config.to_str().unwrap(), &listen, &site.address().to_string()])
