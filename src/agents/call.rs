@@ -7,11 +7,12 @@ use std::sync::Arc;
 use super::directory::Known;
 use super::drive::{Drive, Outlet};
 use super::judge::FIRST_PAUSE;
-use super::rpc::{Form, cancel_task, get_task, post, refusal, whole};
+use super::rpc::{Form, cancel_task, first_refusal, get_task, post, whole};
 use super::stream::{Ending, Track, read};
 use crate::a2a::{Event, Message, Send};
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
+use tracing::warn;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -52,14 +53,16 @@ impl Call {
     async fn run(self, errand: Errand, outlet: Outlet) -> Result<(), Trouble> {
         match errand {
             Errand::Say(message) => self.say(&message, outlet).await,
-            Errand::Continue(task, message) => self.go_on(task, message, outlet).await,
+            // Boxed, here and below: what a plain call does not need must not make it larger.
+            Errand::Continue(task, message) => Box::pin(self.go_on(task, message, outlet)).await,
             Errand::Await(task) => {
                 let mut track = Track::new(outlet, Some(task));
-                self.judge(&mut track, Trouble::TaskLost).await
+                Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
             Errand::Cancel(task) => {
                 let stopped = cancel_task(&self.client, &self.known, &task, self.caps.response).await?;
-                Track::new(outlet, Some(task)).take(Event::Task(stopped)).await.map(|_| ())
+                Track::new(outlet, Some(task)).take(Event::Task(stopped)).await;
+                Ok(())
             }
         }
     }
@@ -76,7 +79,20 @@ impl Call {
         self.say(&message, outlet).await
     }
 
+    /// Says a message; once more in the other version if the agent proves that it understood nothing of the first try.
     async fn say(&self, message: &Message, outlet: Outlet) -> Result<(), Trouble> {
+        match (self.say_once(message, outlet.clone()).await, &self.known.other) {
+            (Err(Trouble::WrongVersion(why)), Some(other)) => {
+                let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
+                warn!(from, to, why, "agent does not speak what its card promises; trying the other version");
+                let call = Self { client: self.client.clone(), known: other.clone(), caps: self.caps };
+                Box::pin(call.say_once(message, outlet)).await
+            }
+            (result, _) => result,
+        }
+    }
+
+    async fn say_once(&self, message: &Message, outlet: Outlet) -> Result<(), Trouble> {
         let interface = &self.known.interface;
         let ask = Send {
             message,
@@ -85,21 +101,21 @@ impl Call {
         };
         let body = interface.dialect.send(&ask, self.known.streaming);
         let (form, reply) = post(&self.client, &self.known, body).await?;
-        let mut track = Track::new(outlet, message.task_id.clone());
+        let mut track = Track::new(outlet, message.task_id.clone()).opening();
         match form {
             Form::Stream if message.task_id.is_some() => self.listen(reply, &mut track.answering()).await,
             Form::Stream => self.listen(reply, &mut track).await,
             Form::Json => {
                 let body = whole(reply, self.caps.response).await?;
-                let event = interface.dialect.event(&body).map_err(refusal)?;
-                if track.take(event).await? {
+                let event = interface.dialect.event(&body).map_err(first_refusal)?;
+                if track.take(event).await {
                     return Ok(());
                 }
                 if track.task_id.is_none() {
                     return Err(Trouble::Misbehaved("its answer is neither a task nor a message".into()));
                 }
                 tokio::time::sleep(FIRST_PAUSE).await;
-                self.judge(&mut track, Trouble::TaskLost).await
+                Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
         }
     }
@@ -108,8 +124,10 @@ impl Call {
     async fn listen(&self, reply: Reply, track: &mut Track) -> Result<(), Trouble> {
         match read(reply, &self.known, &self.caps, track).await? {
             Ending::Said => Ok(()),
-            Ending::Early(_) if track.awaits_authorization() => self.judge(track, Trouble::TaskLost).await,
-            Ending::Early(stopped) => self.judge(track, stopped).await,
+            Ending::Early(_) if track.awaits_authorization() => {
+                Box::pin(self.judge(track, Trouble::TaskLost)).await
+            }
+            Ending::Early(stopped) => Box::pin(self.judge(track, stopped)).await,
         }
     }
 }

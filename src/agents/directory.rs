@@ -34,6 +34,8 @@ pub struct Known {
     pub(super) headers: HeaderMap,
     pub(super) streaming: bool,
     pub(super) output_modes: Vec<String>,
+    /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
+    pub(super) other: Option<Arc<Known>>,
 }
 
 /// One agent of the configuration.
@@ -111,6 +113,22 @@ impl Agent {
         from: Option<&Uri>,
         pin: Option<Dialect>,
     ) -> Result<Known, CardProblem> {
+        let card = Arc::new(card);
+        let known = self.call_by(&card, from, pin)?;
+        let other = match known.interface.dialect {
+            Dialect::V0_3 => Dialect::V1,
+            Dialect::V1 => Dialect::V0_3,
+        };
+        let other = if pin.is_none() { self.call_by(&card, from, Some(other)).ok() } else { None };
+        Ok(Known { other: other.map(Arc::new), ..known })
+    }
+
+    fn call_by(
+        &self,
+        card: &Arc<Card>,
+        from: Option<&Uri>,
+        pin: Option<Dialect>,
+    ) -> Result<Known, CardProblem> {
         let interface = card.interface(pin)?;
         let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -119,7 +137,8 @@ impl Agent {
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
         let output_modes = output_modes.unwrap_or_else(|| card.default_output_modes.clone());
-        Ok(Known { card: Arc::new(card), interface, target, path, headers, streaming, output_modes })
+        let card = card.clone();
+        Ok(Known { card, interface, target, path, headers, streaming, output_modes, other: None })
     }
 
     fn headers(&self, interface: &Interface) -> HeaderMap {

@@ -3,17 +3,17 @@
 //! It borrows nothing from the client's request, so that it can go on without it. Whoever holds it polls it; nothing is
 //! spawned. Not here: what is said to the agent (see `call`).
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-
-use tokio::sync::mpsc;
 
 use crate::a2a::Event;
 use crate::fault::Trouble;
 
 /// Events that may wait for a slow reader; then the agent's stream is not read on.
-const WAITING: usize = 8;
+const WAITING: usize = 64;
 
 /// What comes next in a call.
 #[derive(Debug)]
@@ -26,12 +26,32 @@ pub enum Turn {
 }
 
 /// Where a call puts what the agent says.
-pub(super) type Outlet = mpsc::Sender<Event>;
+///
+/// Exchange and reader are polled by the same task, one after the other, so that neither ever has to wake the other.
+#[derive(Clone, Default)]
+pub(super) struct Outlet(Arc<Mutex<VecDeque<Event>>>);
+
+impl Outlet {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Event>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts an event; waits while too many are not read yet.
+    pub(super) async fn send(&self, event: Event) {
+        self.waiting().push_back(event);
+        // The reader polls again once it has read all.
+        std::future::poll_fn(|_| match self.waiting().len() < WAITING {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+}
 
 /// A call that is under way.
 pub struct Drive {
     exchange: Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send>>,
-    said: mpsc::Receiver<Event>,
+    said: Outlet,
     over: Option<Result<(), Trouble>>,
 }
 
@@ -41,8 +61,8 @@ impl Drive {
     where
         F: Future<Output = Result<(), Trouble>> + Send + 'static,
     {
-        let (outlet, said) = mpsc::channel(WAITING);
-        Self { exchange: Box::pin(exchange(outlet)), said, over: None }
+        let said = Outlet::default();
+        Self { exchange: Box::pin(exchange(said.clone())), said, over: None }
     }
 
     /// What comes next. May be dropped and called again: nothing is lost.
@@ -50,8 +70,13 @@ impl Drive {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
+    /// Whether [`Drive::next`] has an event without waiting.
+    pub fn has_more(&self) -> bool {
+        !self.said.waiting().is_empty()
+    }
+
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
-        if let Poll::Ready(Some(event)) = self.said.poll_recv(context) {
+        if let Some(event) = self.said.waiting().pop_front() {
             return Poll::Ready(Turn::Said(event));
         }
         if self.over.is_none()
@@ -60,12 +85,10 @@ impl Drive {
             self.over = Some(result);
         }
         // What was said during that poll comes before the end.
-        match self.said.poll_recv(context) {
-            Poll::Ready(Some(event)) => Poll::Ready(Turn::Said(event)),
-            Poll::Ready(None) | Poll::Pending => match &self.over {
-                Some(result) => Poll::Ready(Turn::Over(result.clone())),
-                None => Poll::Pending,
-            },
+        match (self.said.waiting().pop_front(), &self.over) {
+            (Some(event), _) => Poll::Ready(Turn::Said(event)),
+            (None, Some(result)) => Poll::Ready(Turn::Over(result.clone())),
+            (None, None) => Poll::Pending,
         }
     }
 }
@@ -77,9 +100,11 @@ mod tests {
     #[tokio::test]
     async fn everything_said_comes_before_the_end_however_often_it_is_interrupted() {
         let mut drive = Drive::new(|outlet| async move {
-            for _ in 0..20 {
-                tokio::task::yield_now().await;
-                outlet.send(Event::Unknown).await.map_err(|_| Trouble::Gateway("closed"))?;
+            for number in 0..3 * WAITING {
+                if number % 7 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                outlet.send(Event::Unknown).await;
             }
             Ok(())
         });
@@ -94,6 +119,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(said, 40);
+        assert_eq!(said, 6 * WAITING);
     }
 }

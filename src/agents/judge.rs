@@ -31,11 +31,11 @@ impl Call {
                 Ok(found) => {
                     failures = 0;
                     let open = found.status.state;
-                    if track.take(Event::Task(found)).await? {
+                    if track.take(Event::Task(found)).await {
                         return Ok(());
                     }
                     if subscribes && open != State::AuthRequired {
-                        subscribes = self.subscribe(&task, track, &mut pause).await?;
+                        subscribes = Box::pin(self.subscribe(&task, track, &mut pause)).await?;
                         if track.is_over() {
                             return Ok(());
                         }
@@ -74,7 +74,7 @@ impl Call {
         if form == Form::Json {
             let body = whole(reply, self.caps.response).await?;
             return match interface.dialect.event(&body) {
-                Ok(event) => track.take(event).await.map(|over| !over),
+                Ok(event) => Ok(!track.take(event).await),
                 Err(error) => {
                     tracing::debug!(trouble = %refusal(error), "agent does not let the gateway subscribe");
                     Ok(false)

@@ -106,6 +106,15 @@ pub(super) fn refusal(error: AgentError) -> Trouble {
     }
 }
 
+/// The same for the very first answer to a message: two errors prove that nothing has begun.
+pub(super) fn first_refusal(error: AgentError) -> Trouble {
+    let nothing_begun = error.proves_not_executed();
+    match refusal(error) {
+        Trouble::Refused(text) if nothing_begun => Trouble::WrongVersion(text),
+        other => other,
+    }
+}
+
 /// What a failure of the connection means. Addresses and the words of TLS stay in the log.
 pub(super) fn trouble(error: &TransportError) -> Trouble {
     tracing::debug!(%error, "exchange with an agent failed");

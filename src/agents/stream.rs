@@ -5,7 +5,7 @@
 use super::call::Caps;
 use super::directory::Known;
 use super::drive::Outlet;
-use super::rpc::{refusal, trouble};
+use super::rpc::{first_refusal, refusal, trouble};
 use crate::a2a::{Event, State};
 use crate::fault::Trouble;
 use crate::sse::Decoder;
@@ -32,16 +32,22 @@ pub(super) struct Track {
     heard: usize,
     over: bool,
     answers: bool,
+    opens: bool,
 }
 
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
-        Self { outlet, task_id, state: None, heard: 0, over: false, answers: false }
+        Self { outlet, task_id, state: None, heard: 0, over: false, answers: false, opens: false }
     }
 
     /// The same, for a message that answers the question of a task.
     pub(super) fn answering(self) -> Self {
         Self { answers: true, ..self }
+    }
+
+    /// The same, for the first answer to a message.
+    pub(super) fn opening(self) -> Self {
+        Self { opens: true, ..self }
     }
 
     /// How many events were passed on.
@@ -60,13 +66,13 @@ impl Track {
     }
 
     /// Passes an event on if it is ours; says whether it is the last one.
-    pub(super) async fn take(&mut self, mut event: Event) -> Result<bool, Trouble> {
+    pub(super) async fn take(&mut self, mut event: Event) -> bool {
         if std::mem::take(&mut self.answers) {
             unask(&mut event);
         }
         let (task_id, state, last) = facts(&event);
         match (&self.task_id, task_id) {
-            (Some(ours), Some(theirs)) if ours != theirs => return Ok(false),
+            (Some(ours), Some(theirs)) if ours != theirs => return false,
             (None, Some(theirs)) => self.task_id = Some(theirs.to_owned()),
             _ => {}
         }
@@ -76,9 +82,8 @@ impl Track {
             || state.is_some_and(|state| state.is_terminal() || state == State::InputRequired);
         self.heard += 1;
         self.over |= ends;
-        // A closed outlet means that nobody holds the call any more.
-        self.outlet.send(event).await.map_err(|_| Trouble::Gateway("nobody waits for it"))?;
-        Ok(ends)
+        self.outlet.send(event).await;
+        ends
     }
 }
 
@@ -130,9 +135,10 @@ pub(super) async fn read(
             }
             let event = match known.interface.dialect.event(&event.data) {
                 Ok(event) => event,
+                Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return said_no(refusal(error), track),
             };
-            if track.take(event).await? {
+            if track.take(event).await {
                 finish(reply).await;
                 return Ok(Ending::Said);
             }

@@ -27,6 +27,9 @@ pub enum Trouble {
     /// It said no, in its own words.
     #[error("it refused: {0}")]
     Refused(String),
+    /// It does not speak the version of A2A that it was spoken to in; it has not begun anything.
+    #[error("it does not speak the A2A version that its card promises: {0}")]
+    WrongVersion(String),
     /// It does not know the task.
     #[error("it does not know this task any more; the task has expired or was lost")]
     TaskLost,
@@ -57,6 +60,7 @@ impl Trouble {
             Self::NotAuthorized(_) => "not_authorized",
             Self::Status(_) => "status",
             Self::Refused(_) => "refused",
+            Self::WrongVersion(_) => "wrong_version",
             Self::TaskLost => "task_lost",
             Self::Misbehaved(_) => "misbehaved",
             Self::TooMuch(..) => "too_much",

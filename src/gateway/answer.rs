@@ -36,11 +36,13 @@ pub(super) struct Takes {
     pub(super) stream: bool,
 }
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Answers without a body.
 pub(super) async fn empty(http: &mut Session, status: StatusCode, headers: Headers) -> Result<(), Gone> {
-    let mut response = ResponseHeader::build(status, Some(8))?;
+    let mut response = ResponseHeader::build_no_case(status, Some(8))?;
     if status != StatusCode::NO_CONTENT {
         response.insert_header(CONTENT_LENGTH, "0")?;
     }
@@ -61,8 +63,8 @@ pub(super) async fn json(
     body: Vec<u8>,
     session: Option<&str>,
 ) -> Result<(), Gone> {
-    let mut response = ResponseHeader::build(status, Some(8))?;
-    response.insert_header(CONTENT_TYPE, "application/json")?;
+    let mut response = ResponseHeader::build_no_case(status, Some(8))?;
+    response.insert_header(CONTENT_TYPE, JSON)?;
     response.insert_header(CONTENT_LENGTH, body.len())?;
     if let Some(session) = session {
         response.insert_header(SESSION_ID, session)?;
@@ -93,8 +95,8 @@ pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Optio
     let wire = fault.on_wire(era);
     let data = fault.data();
     let body = write_error(id, wire.code, &fault.to_string(), data.as_deref());
-    let mut response = ResponseHeader::build(wire.status, Some(8))?;
-    response.insert_header(CONTENT_TYPE, "application/json")?;
+    let mut response = ResponseHeader::build_no_case(wire.status, Some(8))?;
+    response.insert_header(CONTENT_TYPE, JSON)?;
     response.insert_header(CONTENT_LENGTH, body.len())?;
     if let Fault::MethodNotAllowed(methods) = fault {
         response.insert_header(ALLOW, *methods)?;
@@ -121,57 +123,79 @@ pub(super) async fn gone(http: &mut Session) {
     }
 }
 
+/// Answers with a whole event stream that is known already, in one piece.
+pub(super) async fn events(http: &mut Session, stream: Vec<u8>) -> Result<(), Gone> {
+    let mut response = stream_header(http, None)?;
+    response.insert_header(CONTENT_LENGTH, stream.len())?;
+    http.write_response_header(Box::new(response), false).await?;
+    http.write_response_body(Some(Bytes::from(stream)), true).await?;
+    Ok(())
+}
+
+fn stream_header(http: &Session, session: Option<&str>) -> Result<ResponseHeader, Gone> {
+    let mut response = ResponseHeader::build_no_case(StatusCode::OK, Some(8))?;
+    response.insert_header(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))?;
+    response.insert_header(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"))?;
+    response.insert_header("x-accel-buffering", HeaderValue::from_static("no"))?;
+    if let Some(session) = session {
+        response.insert_header(SESSION_ID, session)?;
+    }
+    for (name, value) in cors(http.req_header()) {
+        response.insert_header(name, value)?;
+    }
+    Ok(response)
+}
+
 /// An event stream to a client.
 pub(super) struct Events<'s> {
     http: &'s mut Session,
-    buffer: Vec<u8>,
 }
 
 impl<'s> Events<'s> {
     /// Begins a stream.
     pub(super) async fn begin(http: &'s mut Session, session: Option<&str>) -> Result<Self, Gone> {
-        let mut response = ResponseHeader::build(StatusCode::OK, Some(8))?;
-        response.insert_header(CONTENT_TYPE, "text/event-stream")?;
-        if let Some(session) = session {
-            response.insert_header(SESSION_ID, session)?;
-        }
-        response.insert_header(CACHE_CONTROL, "no-cache, no-transform")?;
-        response.insert_header("x-accel-buffering", "no")?;
+        let mut response = stream_header(http, session)?;
         if http.req_header().version == Version::HTTP_11 {
-            response.insert_header(TRANSFER_ENCODING, "chunked")?;
-        }
-        for (name, value) in cors(http.req_header()) {
-            response.insert_header(name, value)?;
+            response.insert_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?;
         }
         http.write_response_header(Box::new(response), false).await?;
-        Ok(Self { http, buffer: Vec::with_capacity(512) })
+        Ok(Self { http })
+    }
+
+    /// Sends what is encoded already.
+    pub(super) async fn write(&mut self, encoded: Vec<u8>, end: bool) -> Result<(), Gone> {
+        self.http.write_response_body(Some(Bytes::from(encoded)), end).await?;
+        Ok(())
     }
 
     /// Sends one message.
     pub(super) async fn send(&mut self, json: &[u8]) -> Result<(), Gone> {
-        encoder::event(&mut self.buffer, json);
-        self.flush(false).await
+        let mut encoded = Vec::with_capacity(json.len() + 16);
+        encoder::event(&mut encoded, json);
+        self.write(encoded, false).await
     }
 
     /// Sends the last message and ends the stream.
     pub(super) async fn end(mut self, json: Option<&[u8]>) -> Result<(), Gone> {
+        let mut encoded = Vec::new();
         if let Some(json) = json {
-            encoder::event(&mut self.buffer, json);
+            encoder::event(&mut encoded, json);
         }
-        self.flush(true).await
+        self.write(encoded, true).await
     }
 
     /// Tells a client that the stream is alive.
     pub(super) async fn keep_alive(&mut self) -> Result<(), Gone> {
-        encoder::comment(&mut self.buffer, "");
-        self.flush(false).await
+        let mut encoded = Vec::new();
+        encoder::comment(&mut encoded, "");
+        self.write(encoded, false).await
     }
 
     /// Asks a client to come back after a while, and ends the stream.
     pub(super) async fn come_back(mut self, after: Duration) -> Result<(), Gone> {
-        let milliseconds = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        encoder::retry(&mut self.buffer, milliseconds);
-        self.flush(true).await
+        let mut encoded = Vec::new();
+        encoder::retry(&mut encoded, u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+        self.write(encoded, true).await
     }
 
     /// Waits until the client goes away.
@@ -182,12 +206,5 @@ impl<'s> Events<'s> {
     /// Whether the process is about to end.
     pub(super) fn is_shutting_down(&self) -> bool {
         self.http.is_process_shutting_down()
-    }
-
-    async fn flush(&mut self, end: bool) -> Result<(), Gone> {
-        let bytes = Bytes::copy_from_slice(&self.buffer);
-        self.buffer.clear();
-        self.http.write_response_body(Some(bytes), end).await?;
-        Ok(())
     }
 }

@@ -201,17 +201,28 @@ impl Inner {
             }
             Ending::Cancelled | Ending::Gone => None,
         };
-        match ending {
-            Ending::Failed(_) => {}
-            Ending::Settled if source.standing() == Standing::Finished => {}
-            Ending::Settled | Ending::OutOfPatience => source.leave(&self.followers, name, false),
-            Ending::Cancelled => source.leave(&self.followers, name, true),
-            Ending::Gone => source.leave(&self.followers, name, asker.version.era() == Era::Modern),
-        }
+        let stop = match ending {
+            Ending::Cancelled => true,
+            Ending::Gone => asker.version.era() == Era::Modern,
+            Ending::Settled | Ending::OutOfPatience | Ending::Failed(_) => false,
+        };
+        let finished = match ending {
+            Ending::Settled if source.standing() == Standing::Finished => Some(source),
+            Ending::Failed(_) => None,
+            Ending::Settled | Ending::OutOfPatience | Ending::Cancelled | Ending::Gone => {
+                source.leave(&self.followers, name, stop);
+                None
+            }
+        };
         if exchange.outcome == Outcome::ClientGone {
             return Err(Gone);
         }
-        pump.finish(result.map(|result| self.writer(asker.version.era()).spoken(id, &result))).await
+        let body = result.map(|result| self.writer(asker.version.era()).spoken(id, &result));
+        let answered = pump.finish(body).await;
+        if let Some(source) = finished {
+            source.wind_down().await;
+        }
+        answered
     }
 }
 

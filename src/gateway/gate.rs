@@ -6,9 +6,9 @@ use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HOST, HeaderName, ORIGIN, VARY,
 };
-use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Uri};
 use pingora::http::RequestHeader;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::config::Settings;
 use crate::fault::Fault;
@@ -38,10 +38,12 @@ impl Gate {
     ///
     /// [`Fault::HostRefused`] or [`Fault::OriginRefused`].
     pub(super) fn check(&self, request: &RequestHeader) -> Result<(), Fault> {
-        let authority = authority(request).map_err(Fault::HostRefused)?;
-        let host = authority.host();
+        let written = host(request).map_err(|odd| Fault::HostRefused(odd.to_owned()))?;
+        let host = without_port(written).ok_or_else(|| Fault::HostRefused(capped(written)))?;
         // An entry with a port means that port only.
-        let is_listed = |known: &String| known == "*" || known == host || known == authority.as_str();
+        let is_listed = |known: &String| {
+            known == "*" || known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(written)
+        };
         if !is_local(host) && !self.hosts.iter().any(is_listed) {
             return Err(Fault::HostRefused(capped(host)));
         }
@@ -86,15 +88,29 @@ pub(super) fn preflight(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue
     headers
 }
 
-/// The place that a request is for, in lower case: from `Host`, or from `:authority` on HTTP/2.
-fn authority(request: &RequestHeader) -> Result<Authority, String> {
+/// The place that a request is for: from `Host`, or from `:authority` on HTTP/2. Or what is odd about it.
+fn host(request: &RequestHeader) -> Result<&str, &'static str> {
     let mut values = request.headers.get_all(HOST).iter();
-    let written = match (values.next(), values.next()) {
-        (Some(value), None) => value.to_str().map_err(|_| "?".to_owned())?.to_owned(),
-        (None, _) => request.uri.authority().map(ToString::to_string).ok_or("")?,
-        (Some(_), Some(_)) => return Err("(twice)".to_owned()),
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().map(str::trim).map_err(|_| "(not ASCII)"),
+        (None, _) => request.uri.authority().map(http::uri::Authority::as_str).ok_or("(none)"),
+        (Some(_), Some(_)) => Err("(twice)"),
+    }
+}
+
+/// The host of a place, if it is written as one: nothing but a name or an address, and a port.
+fn without_port(authority: &str) -> Option<&str> {
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (authority, ""),
     };
-    written.trim().to_ascii_lowercase().parse().map_err(|_| capped(&written))
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let fits = match inner {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(is_name),
+    };
+    (fits && port.bytes().all(|byte| byte.is_ascii_digit())).then_some(host)
 }
 
 fn origin(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
@@ -110,11 +126,11 @@ fn origin(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
 
 /// A loopback name, or an address: rebinding needs a name.
 fn is_local(host: &str) -> bool {
-    is_loopback(host) || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+    is_loopback(host) || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
 fn is_loopback(host: &str) -> bool {
-    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+    ["127.0.0.1", "localhost", "[::1]"].iter().any(|known| known.eq_ignore_ascii_case(host))
 }
 
 fn origin_of(uri: &Uri) -> Option<String> {

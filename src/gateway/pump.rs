@@ -8,13 +8,17 @@ use std::time::Duration;
 use pingora::proxy::Session;
 use tokio::time::{Instant, sleep_until};
 
-use super::answer::{Events, Gone, Takes, gone, reply};
+use super::answer::{Events, Gone, Takes, events, gone, reply};
 use super::running::Entry;
 use super::source::{Source, Step};
 use crate::bridge::progress::Teller;
 use crate::bridge::work::Note;
 use crate::fault::Trouble;
+use crate::sse::encoder;
 use crate::telemetry::metrics::{AgentMetrics, Open};
+
+/// Bytes of notifications that are sent even if more are to come at once.
+const ENOUGH: usize = 16 * 1024;
 
 /// How long a client waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +64,8 @@ pub(super) struct Pump<'s> {
     patience: Patience,
     streams: &'s AgentMetrics,
     open: Option<Open>,
+    /// Encoded and not sent yet: what comes at once is sent at once.
+    unsent: Vec<u8>,
 }
 
 impl<'s> Pump<'s> {
@@ -72,7 +78,7 @@ impl<'s> Pump<'s> {
         streams: &'s AgentMetrics,
     ) -> Self {
         let line = http.map_or(Line::Nobody, Line::Quiet);
-        Self { line, takes, teller, patience, streams, open: None }
+        Self { line, takes, teller, patience, streams, open: None, unsent: Vec::new() }
     }
 
     /// Passes on what comes, until there is an answer or nobody to give it to.
@@ -102,58 +108,64 @@ impl<'s> Pump<'s> {
             match step {
                 Step::Settled => return Ending::Settled,
                 Step::Failed(trouble) => return Ending::Failed(trouble),
-                Step::News(None) => {}
-                Step::News(Some(note)) => match self.tell(&note).await {
-                    Ok(true) => next_sign = Instant::now() + self.patience.keep_alive,
-                    Ok(false) => {}
-                    Err(Gone) => return Ending::Gone,
-                },
+                Step::News(note) => self.encode(note.as_ref()),
+            }
+            // Nothing waits for time, only for what is there already.
+            let is_due = !source.has_more() || self.unsent.len() > ENOUGH;
+            if is_due && !self.unsent.is_empty() {
+                next_sign = Instant::now() + self.patience.keep_alive;
+                if self.flush().await.is_err() {
+                    return Ending::Gone;
+                }
             }
         }
     }
 
     /// Sends the answer, or ends without one.
-    pub(super) async fn finish(self, body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, Gone> {
+    pub(super) async fn finish(mut self, body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, Gone> {
+        let in_stream = !self.unsent.is_empty() || matches!(self.line, Line::Open(_));
+        if let Some(body) = body.as_ref().filter(|_| in_stream) {
+            encoder::event(&mut self.unsent, body);
+        }
         match (self.line, body) {
             (Line::Nobody, body) => return Ok(body),
-            (Line::Open(events), body) => events.end(body.as_deref()).await?,
-            (Line::Quiet(http), Some(body)) => reply(http, self.takes, body, None).await?,
+            (Line::Open(mut stream), _) => stream.write(self.unsent, true).await?,
+            (Line::Quiet(http), Some(body)) if !in_stream => reply(http, self.takes, body, None).await?,
             // A request that its client took back gets no answer: an empty stream says so.
-            (Line::Quiet(http), None) => Events::begin(http, None).await?.end(None).await?,
+            (Line::Quiet(http), _) => events(http, self.unsent).await?,
         }
         Ok(None)
     }
 
-    async fn tell(&mut self, note: &Note) -> Result<bool, Gone> {
-        if !self.takes.stream || !self.teller.listens() {
-            return Ok(false);
+    fn encode(&mut self, note: Option<&Note>) {
+        let Some(note) = note.filter(|_| self.takes.stream && self.teller.listens()) else { return };
+        if matches!(self.line, Line::Nobody) {
+            return;
         }
         for message in self.teller.tell(note) {
-            let Some(events) = self.open().await? else { return Ok(false) };
-            events.send(&message).await?;
+            encoder::event(&mut self.unsent, &message);
         }
-        Ok(true)
     }
 
     async fn sign_of_life(&mut self) -> Result<(), Gone> {
-        if !self.takes.stream {
+        if !self.takes.stream || matches!(self.line, Line::Nobody) {
             return Ok(());
         }
-        match self.open().await? {
-            Some(events) => events.keep_alive().await,
-            None => Ok(()),
-        }
+        encoder::comment(&mut self.unsent, "");
+        self.flush().await
     }
 
-    async fn open(&mut self) -> Result<Option<&mut Events<'s>>, Gone> {
+    /// Sends what is unsent; opens the stream for it if need be.
+    async fn flush(&mut self) -> Result<(), Gone> {
+        let encoded = std::mem::take(&mut self.unsent);
         if let Line::Quiet(_) = self.line {
-            let Line::Quiet(http) = std::mem::replace(&mut self.line, Line::Nobody) else { return Ok(None) };
+            let Line::Quiet(http) = std::mem::replace(&mut self.line, Line::Nobody) else { return Ok(()) };
             self.line = Line::Open(Events::begin(http, None).await?);
             self.open = Some(self.streams.stream());
         }
         match &mut self.line {
-            Line::Open(events) => Ok(Some(events)),
-            Line::Quiet(_) | Line::Nobody => Ok(None),
+            Line::Open(stream) => stream.write(encoded, false).await,
+            Line::Quiet(_) | Line::Nobody => Ok(()),
         }
     }
 

@@ -105,6 +105,14 @@ impl Source {
         }
     }
 
+    /// Whether [`Source::next`] has something without waiting.
+    pub(super) fn has_more(&self) -> bool {
+        match self {
+            Self::Own(own) => own.drive.has_more(),
+            Self::Watched { .. } => false,
+        }
+    }
+
     /// Events that the agent sent for this call.
     pub(super) fn heard(&self) -> u64 {
         match self {
@@ -118,6 +126,16 @@ impl Source {
         match self {
             Self::Own(own) => Some(own.agent_time),
             Self::Watched { .. } => None,
+        }
+    }
+
+    /// Lets a finished exchange come to its end, so that its connection can be used again.
+    pub(super) async fn wind_down(self) {
+        const SHORTLY: Duration = Duration::from_millis(100);
+        let Self::Own(mut own) = self else { return };
+        let end = async { while let Turn::Said(_) = own.drive.next().await {} };
+        if tokio::time::timeout(SHORTLY, end).await.is_err() {
+            tracing::trace!("agent goes on after its last word");
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Not here: deadlines for bodies (see `gateway::intake`) and for writes.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,6 +27,13 @@ pub(super) fn header_read() {
     }
 }
 
+/// What a connection that has served a request carries to the next one.
+pub(super) fn mark() -> Box<dyn Any + Send + Sync> {
+    Box::new(Used)
+}
+
+struct Used;
+
 /// An application whose requests must send their header in time.
 pub(super) struct Timely<A> {
     /// The application.
@@ -40,12 +48,14 @@ pub(super) struct Timely<A> {
 impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
     async fn process_new_http(
         self: &Arc<Self>,
-        session: ServerSession,
+        mut session: ServerSession,
         shutdown: &ShutdownWatch,
     ) -> Option<ReusedHttpStream> {
-        // HTTP/2 has read the header before; a connection that is used again has a keep-alive.
-        let rests = session.get_keepalive().is_some();
-        let within = if rests { self.rest + self.within } else { self.within };
+        // A connection that is used again carries the mark, and goes on carrying it.
+        let mark = session.take_connection_user_context();
+        let within = if mark.is_some() { self.rest + self.within } else { self.within };
+        session.set_connection_user_context(mark);
+        // HTTP/2 has read the header before.
         let begun = Cell::new(session.is_http2());
         HEADER_READ.scope(begun, bounded(self.app.process_new_http(session, shutdown), within)).await
     }

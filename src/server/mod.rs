@@ -5,6 +5,7 @@
 mod deadline;
 mod shutdown;
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use crate::config::{Listener, Settings};
 use crate::gateway::{Bridge, BridgeProblem, Handled};
 use crate::tls;
 
-use deadline::{Timely, header_read};
+use deadline::{Timely, header_read, mark};
 use shutdown::Patient;
 
 /// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
@@ -186,6 +187,10 @@ impl ProxyHttp for Gateway {
     async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora::Result<Box<HttpPeer>> {
         // Every request is answered above; there is nowhere to pass one on to.
         Err(pingora::Error::new(pingora::ErrorType::HTTPStatus(404)))
+    }
+
+    fn persist_connection_context(&self, _: &Session, (): &()) -> Option<Box<dyn Any + Send + Sync>> {
+        Some(mark())
     }
 
     fn suppress_error_log(&self, _: &Session, (): &(), _: &pingora::Error) -> bool {

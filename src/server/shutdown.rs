@@ -37,8 +37,7 @@ impl ShutdownSignalWatch for Patient {
                 ShutdownSignal::GracefulUpgrade
             }
             _ = terminate.recv() => {
-                self.end(terminate, interrupt).await;
-                ShutdownSignal::GracefulTerminate
+                self.end(terminate, interrupt).await
             }
         }
     }
@@ -47,12 +46,12 @@ impl ShutdownSignalWatch for Patient {
 impl Patient {
     /// Goes on taking connections for the grace, then leaves the rest to Pingora (which closes the listeners and waits out the
     /// drain), and ends the process as soon as nothing runs any more, or on a second signal.
-    async fn end(&self, mut terminate: Signal, mut interrupt: Signal) {
+    async fn end(&self, mut terminate: Signal, mut interrupt: Signal) -> ShutdownSignal {
         info!(running = self.bridge.running(), "told to end; calls under way are finished first");
         self.bridge.close();
         tokio::select! {
-            _ = terminate.recv() => return,
-            _ = interrupt.recv() => return,
+            _ = terminate.recv() => return ShutdownSignal::FastShutdown,
+            _ = interrupt.recv() => return ShutdownSignal::FastShutdown,
             () = tokio::time::sleep(self.grace) => {}
         }
         let bridge = self.bridge.clone();
@@ -69,5 +68,6 @@ impl Patient {
             info!(running = bridge.running(), "ending");
             std::process::exit(0)
         });
+        ShutdownSignal::GracefulTerminate
     }
 }

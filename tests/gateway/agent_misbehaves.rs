@@ -265,3 +265,32 @@ async fn a_stream_that_stays_open_after_the_end_is_not_waited_for() {
     scene.agent.on_send(|_| Reply::stream().event(v1::asking(RAW_TASK, RAW_CONTEXT, "Which?")).stall());
     assert_eq!(scene.said("x").await["structuredContent"]["state"], "input-required");
 }
+
+/// The gateway's own signs of life toward the client are none of the agent's.
+#[tokio::test]
+async fn keep_alives_to_the_client_do_not_prolong_an_agents_silence() {
+    let own = "timeouts: { first_byte: 3s, idle: 3s }";
+    let scene = Scene::of(Card::v1().skill("sing"), own, "calls: { stream_after: 0s, keep_alive: 1s }").await;
+    for reply in [Reply::silence(), Reply::stream().stall()] {
+        scene.agent.on_send(move |_| reply.clone());
+        let begin = Instant::now();
+        let mut answer = scene.call(json!({ "text": "x" })).await;
+        assert!(answer.next_piece().await.unwrap().comment.is_some());
+        let result = answer.result().await;
+        assert!(complaint(&result).contains("did not answer in time"), "{result}");
+        assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_never_comes_to_an_end_is_given_up_in_the_end() {
+    let scene =
+        Scene::of(Card::v1().skill("sing"), "timeouts: { first_byte: 2s, idle: 2s, total: 2s }", "").await;
+    // Bytes come, so it is never idle; but none of them is the end.
+    scene.agent.on_send(|_| {
+        let start = Reply::stream().in_pieces(1);
+        (0..20_000).fold(start, |stream, _| stream.event(json!({}))).stall()
+    });
+    let told = trouble(&scene).await;
+    assert!(told.contains("did not answer in time"), "{told}");
+}

@@ -308,3 +308,22 @@ async fn an_agent_that_answers_before_it_is_done_is_asked_again() {
     assert_eq!(scene.agent.calls("SendMessage").len(), 1, "a message is never sent twice");
     assert_eq!(scene.agent.calls("GetTask")[0].params()["id"], RAW_TASK);
 }
+
+#[tokio::test]
+async fn members_that_are_null_are_not_there() {
+    let scene = Scene::new().await;
+    scene.agent.on_send(|_| Reply::events([v1::message("la")]));
+    let arguments = json!({ "text": "x", "contextId": null, "taskId": null });
+    assert_eq!(words(&scene.call(arguments).await.result().await), "la");
+    assert_eq!(scene.agent.calls("SendStreamingMessage")[0].message()["parts"], json!([{ "text": "x" }]));
+}
+
+#[tokio::test]
+async fn a_pattern_cannot_be_made_to_take_for_ever() {
+    let schema = "{type: object, properties: {a: {type: string, pattern: \"^(a+)+$\"}}}";
+    let own = format!("skills:\n  sing:\n    input_schema: {schema}");
+    let scene = Scene::of(Card::v1().skill("sing"), &own, "").await;
+    let arguments = json!({ "a": format!("{}!", "a".repeat(100_000)) });
+    let result = scene.call(arguments).await.result().await;
+    assert!(complaint(&result).contains("/a"), "{result}");
+}

@@ -157,3 +157,32 @@ async fn a_cancel_of_what_is_over_or_never_was_does_no_harm() {
     assert_eq!(words(&session.call_tool(TOOL, json!({ "text": "x" })).await.result().await), "la");
     assert!(scene.agent.calls("CancelTask").is_empty());
 }
+
+/// Nothing has been sent to it yet: the gateway has to look for itself whether it is still there.
+#[tokio::test]
+async fn a_client_that_leaves_before_the_first_byte_is_noticed() {
+    for is_modern in [true, false] {
+        let scene = Scene::new().await;
+        let go = busy(&scene);
+        let client = scene.gateway.client();
+        let body = client.request("tools/call", &json!({ "name": TOOL, "arguments": { "text": "x" } }));
+        let call = tokio::spawn(async move {
+            let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
+            if is_modern { client.modern("tools/call", params).await } else { client.post(&body, &[]).await }
+        });
+        scene.agent.wait_for_call("SendStreamingMessage").await;
+        let number = first_send(&scene);
+        call.abort();
+        assert!(call.await.is_err(), "there was nothing to answer yet");
+        if is_modern {
+            scene.agent.wait_for_call("CancelTask").await;
+        } else {
+            let gone =
+                async || scene.gateway.metrics().await.contains("mcp_a2a_gateway_background_exchanges 1");
+            crate::support::in_time("the exchange to go on", async { while !gone().await {} }).await;
+            go.fire();
+            scene.agent.wait_for("its end", |log| log.answered.contains(&number)).await;
+            assert!(scene.agent.calls("CancelTask").is_empty());
+        }
+    }
+}

@@ -244,3 +244,51 @@ async fn a_call_without_a_task_yet_has_a_handle_too() {
     go.fire();
     assert_eq!(words(&scene.call(json!({ "taskId": task })).await.result().await), "at last");
 }
+
+#[tokio::test]
+async fn many_wait_for_one_task_over_one_stream() {
+    let scene = Scene::tuned("calls: { budget: 2s, stream_after: 100ms }").await;
+    let go = slow(&scene);
+    let task = task_of(&scene.said("sing").await);
+    let session = scene.session().await;
+    let waiting = json!({ "taskId": task });
+    // The streams of both are open, so both wait.
+    let modern = scene.call(waiting.clone()).await;
+    let legacy = session.call_tool(TOOL, waiting).await;
+    assert!(modern.is_stream() && legacy.is_stream());
+    go.fire();
+    assert_eq!(words(&modern.result().await), "the song");
+    assert_eq!(words(&legacy.result().await), "the song");
+    let log = scene.agent.log();
+    assert_eq!(log.calls("SendStreamingMessage").len() + log.calls("SubscribeToTask").len(), 1, "one stream");
+}
+
+#[tokio::test]
+async fn a_call_that_there_is_no_room_to_follow_is_asked_for_at_the_agent() {
+    let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
+    let go = slow(&scene);
+    let first = task_of(&scene.said("first").await);
+    scene.agent.on_send(|_| Reply::stream().event(v1::task("raw-task-8", RAW_CONTEXT, "working")).stall());
+    let second = task_of(&scene.said("second").await);
+    scene.agent.on_get(|request| {
+        let task = request.params()["id"].as_str().unwrap().to_owned();
+        Reply::result(v1::bare_completed(&task, RAW_CONTEXT, &format!("{task} is done")))
+    });
+    let late = scene.call(json!({ "taskId": second })).await.result().await;
+    assert_eq!(words(&late), "raw-task-8 is done");
+    go.fire();
+    assert_eq!(words(&scene.call(json!({ "taskId": first })).await.result().await), "the song");
+}
+
+#[tokio::test]
+async fn a_tool_with_its_own_schema_goes_on_like_any_other() {
+    let own = "skills:\n  sing:\n    input_schema: {type: object, properties: {song: {type: string}}, required: [song], \
+               additionalProperties: false}";
+    let scene = Scene::of(Card::v1().skill("sing"), own, "").await;
+    asking(&scene.agent);
+    let task = task_of(&scene.call(json!({ "song": "x" })).await.result().await);
+    let answered = scene.call(json!({ "taskId": task, "text": "blue" })).await.result().await;
+    assert_eq!(words(&answered), "blue it is");
+    let message = scene.agent.calls("SendStreamingMessage")[1].message();
+    assert_eq!(message["parts"], json!([{ "text": "blue" }]));
+}

@@ -148,3 +148,71 @@ async fn an_agent_that_wants_a_certificate_gets_the_gateways() {
     let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
     assert_eq!(refused.client().modern("tools/call", params).await.error_code().await, -32602);
 }
+
+/// An agent that speaks HTTP/2 only: its card, and one answer for every message.
+async fn over_http2(authority: &Authority) -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut config = (*server_config(&authority.server(), None)).clone();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let tls = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
+    let card = Card::v1().skill("sing").body(&format!("https://{address}/"));
+    let answer = Fixed { card, answer: v1::completed("t", "c", "over HTTP/2") };
+    let answer = std::sync::Arc::new(answer);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let (tls, answer) = (tls.clone(), answer.clone());
+            tokio::spawn(async move {
+                let Ok(socket) = tls.accept(socket).await else { return };
+                let service = hyper::service::service_fn(move |request| {
+                    let body = answer.to(&request);
+                    async move { Ok::<_, std::convert::Infallible>(body) }
+                });
+                let executor = hyper_util::rt::TokioExecutor::new();
+                let socket = hyper_util::rt::TokioIo::new(socket);
+                let served =
+                    hyper::server::conn::http2::Builder::new(executor).serve_connection(socket, service);
+                // It ends when the gateway does.
+                drop(served.await);
+            });
+        }
+    });
+    address
+}
+
+struct Fixed {
+    card: Vec<u8>,
+    answer: serde_json::Value,
+}
+
+impl Fixed {
+    fn to(
+        &self,
+        request: &hyper::Request<hyper::body::Incoming>,
+    ) -> hyper::Response<http_body_util::Full<bytes::Bytes>> {
+        let is_card = request.method() == hyper::Method::GET;
+        let answer = || json!({ "jsonrpc": "2.0", "id": 1, "result": self.answer }).to_string().into_bytes();
+        let body = if is_card { self.card.clone() } else { answer() };
+        let response = hyper::Response::builder().header("content-type", "application/json");
+        response.body(http_body_util::Full::new(body.into())).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_offers_http2_is_spoken_to_in_http2() {
+    let authority = Authority::new("ours");
+    let address = over_http2(&authority).await;
+    let gateway = TestGateway::start(|ports| {
+        std::fs::write(ports.directory.join("ca.pem"), authority.pem()).unwrap();
+        let card = format!("https://{address}/.well-known/agent-card.json");
+        format!("{}agents:\n  bard:\n    card: {card}\n    tls: {{ ca: ca.pem }}\n", ports.listeners())
+    })
+    .await;
+    let texts = ["a", "b", "c"].map(|text| async {
+        let client = gateway.client();
+        sing(&client, text).await
+    });
+    for text in texts {
+        assert_eq!(text.await, "over HTTP/2");
+    }
+}

@@ -15,17 +15,23 @@ mod call;
 #[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
+mod client_wire;
+#[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod eras;
 #[cfg(test)]
+mod fallback;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod https;
 #[cfg(test)]
 mod large_body;
+#[cfg(test)]
+mod listen;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
@@ -45,3 +51,5 @@ mod stream;
 mod support;
 #[cfg(test)]
 mod transport;
+#[cfg(test)]
+mod versions;

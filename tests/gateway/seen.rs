@@ -202,3 +202,21 @@ async fn readiness_waits_for_the_first_look_at_each_agent_and_not_for_success() 
     let agents = gateway.admin().at("/agents").get(&[]).await.text().await;
     assert!(agents.contains("bard"), "{agents}");
 }
+
+#[tokio::test]
+async fn refusals_are_counted_by_reason() {
+    let scene = Scene::tuned("limits: { body: 1KiB }").await;
+    let client = scene.gateway.client();
+    let ping = |client: crate::support::McpClient, size: usize| async move {
+        client.post(&client.request("ping", &json!({ "x": "x".repeat(size) })), &[]).await.status
+    };
+    assert_eq!(ping(client.clone(), 2000).await, 413);
+    assert_eq!(ping(client.header("Origin", "http://evil.example"), 1).await, 403);
+    for line in [
+        r#"mcp_a2a_gateway_refused_total{reason="too_large"} 1"#,
+        r#"mcp_a2a_gateway_refused_total{reason="origin"} 1"#,
+        r#"mcp_a2a_gateway_refused_total{reason="host"} 0"#,
+    ] {
+        shows(&scene.gateway, line).await;
+    }
+}

@@ -18,13 +18,13 @@ async fn a_running_call_is_finished_before_the_process_ends() {
     let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
     answer.next_message().await;
     scene.gateway.signal("TERM");
-    // It takes no new connections, and the call lives.
-    let refused = async {
-        while scene.gateway.client().try_send("GET", &[], Vec::new()).await.is_ok() {
-            tokio::task::yield_now().await;
-        }
+    // Load balancers are told, and the call lives.
+    let ready = async || {
+        let answer = scene.gateway.admin().at("/readyz").try_send("GET", &[], Vec::new()).await;
+        answer.is_ok_and(|answer| answer.status == 200)
     };
-    crate::support::in_time("the listener to close", refused).await;
+    let told = async { while ready().await {} };
+    crate::support::in_time("/readyz to say that the end is near", told).await;
     go.fire();
     assert_eq!(words(&answer.result().await), "finished all the same");
     assert_eq!(scene.gateway.terminate().await, Some(0));
