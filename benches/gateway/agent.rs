@@ -1,0 +1,155 @@
+//! The agent: A2A 1.0 over HTTP/1.1 that says the same to everyone, at once.
+//!
+//! A plain one (`/plain`) answers with a finished task, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
+//! other, so that nobody on the way gets two of them at once.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future as _;
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::{Request, Response, header};
+use http_body_util::{BodyExt as _, Either, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How many events an answer of the streaming agent has, the finished task included.
+pub(crate) const EVENTS: u32 = 10;
+const APART: Duration = Duration::from_millis(1);
+
+/// Runs for ever.
+pub(crate) fn run(port: u16) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        let script: &Script = Box::leak(Box::new(Script::new(port)));
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            socket.set_nodelay(true).unwrap();
+            tokio::spawn(async move {
+                let answer = service_fn(move |request| script.answer(request));
+                // A connection that breaks ends; whoever broke it knows.
+                drop(http1::Builder::new().serve_connection(TokioIo::new(socket), answer).await);
+            });
+        }
+    });
+}
+
+struct Script {
+    card: Bytes,
+    flowing_card: Bytes,
+    task: Bytes,
+    events: [Bytes; EVENTS as usize],
+}
+
+impl Script {
+    fn new(port: u16) -> Self {
+        Self {
+            card: card(port, "plain"),
+            flowing_card: card(port, "flowing"),
+            task: task(),
+            events: std::array::from_fn(event),
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<Either<Full<Bytes>, Events>>, hyper::Error> {
+        let flowing = request.uri().path().starts_with("/flowing");
+        let wants_card = request.method() == http::Method::GET;
+        request.into_body().collect().await?;
+        let whole = |text: &Bytes| Either::Left(Full::new(text.clone()));
+        let (kind, body) = match (wants_card, flowing) {
+            (true, false) => ("application/json", whole(&self.card)),
+            (true, true) => ("application/json", whole(&self.flowing_card)),
+            (false, false) => ("application/json", whole(&self.task)),
+            (false, true) => ("text/event-stream", Either::Right(Events::new(&self.events))),
+        };
+        Ok(Response::builder().header(header::CONTENT_TYPE, kind).body(body).expect("a good response"))
+    }
+}
+
+/// Events that are written one by one: the connection flushes whenever it has to wait.
+struct Events {
+    left: VecDeque<Bytes>,
+    pause: Pin<Box<Sleep>>,
+}
+
+impl Events {
+    fn new(events: &[Bytes]) -> Self {
+        Self { left: events.iter().cloned().collect(), pause: Box::pin(sleep(APART)) }
+    }
+}
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        waiting: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        ready!(self.pause.as_mut().poll(waiting));
+        self.pause.as_mut().reset(Instant::now() + APART);
+        Poll::Ready(self.left.pop_front().map(|event| Ok(Frame::data(event))))
+    }
+}
+
+fn card(port: u16, name: &str) -> Bytes {
+    let url = format!("http://127.0.0.1:{port}/{name}");
+    let card = json!({
+        "name": name, "description": "Says the same to everyone.", "version": "1.0.0",
+        "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+        "capabilities": {"streaming": name == "flowing"},
+        "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"],
+        "skills": [{"id": "say", "name": "Say", "description": "Says something.", "tags": ["bench"]}],
+    });
+    card.to_string().into()
+}
+
+const TASK: &str = "0195f2a4-7c11-7f3e-9d55-3f0c8f6b2a10";
+const CONTEXT: &str = "0195f2a4-7c11-7f3e-9d55-4b1d7e2c9f33";
+
+fn task() -> Bytes {
+    answer(&json!({"task": finished()})).into()
+}
+
+/// Working, working …, and then the finished task.
+fn event(number: usize) -> Bytes {
+    let last = EVENTS as usize - 1;
+    let result = if number == last {
+        json!({"task": finished()})
+    } else {
+        let message = json!({"messageId": format!("m-{number}"), "role": "ROLE_AGENT",
+                             "parts": [{"text": format!("Asking weather station {number} of {last}")}]});
+        let status = json!({"state": "TASK_STATE_WORKING", "message": message,
+                            "timestamp": "2026-11-20T23:28:35.481174Z"});
+        json!({"statusUpdate": {"taskId": TASK, "contextId": CONTEXT, "status": status}})
+    };
+    format!("data: {}\r\n\r\n", answer(&result)).into()
+}
+
+fn finished() -> serde_json::Value {
+    let text = "On Saturday it will rain until noon, then clear up; take an umbrella. Sunday is dry and windy, \
+                with 17 degrees in the afternoon and 11 at night, so take a jacket for the evening.";
+    json!({
+        "id": TASK, "contextId": CONTEXT,
+        "status": {"state": "TASK_STATE_COMPLETED", "timestamp": "2026-11-20T23:28:35.481174Z"},
+        "artifacts": [{"artifactId": "answer", "name": "answer", "parts": [{"text": text}]}],
+        "history": [{"messageId": "m-2", "contextId": CONTEXT, "taskId": TASK, "role": "ROLE_USER",
+                     "parts": [{"text": "What will the weather be like in Lisbon next weekend?"}]}],
+    })
+}
+
+fn answer(result: &serde_json::Value) -> String {
+    json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string()
+}

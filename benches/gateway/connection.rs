@@ -1,0 +1,57 @@
+//! One keep-alive connection of HTTP/1.1: as little work as a client can do, since it shares the machine with what is measured.
+
+use std::net::Ipv4Addr;
+
+use memchr::memmem;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A connection.
+pub(crate) struct Connection {
+    socket: TcpStream,
+    read: Vec<u8>,
+}
+
+/// How the end of a body is known.
+enum Body {
+    Sized(usize),
+    Chunked,
+}
+
+impl Connection {
+    pub(crate) async fn open(port: u16) -> Self {
+        let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        Self { socket, read: Vec::with_capacity(16 << 10) }
+    }
+
+    /// Sends a request as it is and returns the whole answer, head and body as they came.
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> &[u8] {
+        self.socket.write_all(request).await.unwrap();
+        self.read.clear();
+        let mut head = None;
+        loop {
+            let more = self.socket.read_buf(&mut self.read).await.unwrap();
+            assert!(more > 0, "the connection ended within: {}", String::from_utf8_lossy(&self.read));
+            if head.is_none() {
+                let end = memmem::find(&self.read, b"\r\n\r\n").map(|at| at + 4);
+                head = end.map(|end| (end, body(&self.read[..end])));
+            }
+            let done = head.as_ref().is_some_and(|(end, body)| match body {
+                Body::Sized(size) => self.read.len() >= end + size,
+                Body::Chunked => self.read.ends_with(b"\r\n0\r\n\r\n"),
+            });
+            if done {
+                return &self.read;
+            }
+        }
+    }
+}
+
+fn body(head: &[u8]) -> Body {
+    let text = str::from_utf8(head).unwrap();
+    let size = text.lines().filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().unwrap())
+    });
+    size.map_or(Body::Chunked, Body::Sized)
+}

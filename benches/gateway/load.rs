@@ -1,0 +1,81 @@
+//! The load: so many connections, each asks again as soon as it has its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memchr::memmem;
+use tokio::task::JoinSet;
+
+use super::connection::Connection;
+
+/// What is asked, where, and what every good answer has in it.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(crate) port: u16,
+    pub(crate) request: Arc<[u8]>,
+    pub(crate) marker: &'static str,
+}
+
+/// Calls of each connection before anything is counted.
+const WARM_UP: usize = 50;
+/// Most calls of one period; an end for machines that are too fast.
+const MOST: usize = 1_000_000;
+
+/// Connections that are open and warm.
+pub(crate) struct Load {
+    connections: Vec<Connection>,
+    question: Question,
+}
+
+impl Load {
+    /// Opens connections and warms them up.
+    pub(crate) async fn open(question: &Question, connections: usize) -> Self {
+        let mut load = Self { connections: Vec::new(), question: question.clone() };
+        for _ in 0..connections {
+            load.connections.push(Connection::open(question.port).await);
+        }
+        load.ask(Stop { at: None, after: WARM_UP }).await;
+        load
+    }
+
+    /// Asks for a while, and returns how long each call took.
+    pub(crate) async fn run(&mut self, period: Duration) -> Vec<Duration> {
+        let after = MOST / self.connections.len().max(1);
+        self.ask(Stop { at: Some(Instant::now() + period), after }).await
+    }
+
+    async fn ask(&mut self, stop: Stop) -> Vec<Duration> {
+        let mut all = JoinSet::new();
+        for connection in self.connections.drain(..) {
+            all.spawn(one(connection, self.question.clone(), stop));
+        }
+        let mut taken = Vec::new();
+        while let Some(done) = all.join_next().await {
+            let (connection, mut times) = done.unwrap();
+            self.connections.push(connection);
+            taken.append(&mut times);
+        }
+        taken
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Stop {
+    at: Option<Instant>,
+    after: usize,
+}
+
+async fn one(mut connection: Connection, question: Question, stop: Stop) -> (Connection, Vec<Duration>) {
+    let mut times = Vec::with_capacity(4096);
+    let marker = memmem::Finder::new(question.marker);
+    let mut begun = Instant::now();
+    while times.len() < stop.after && stop.at.is_none_or(|at| begun < at) {
+        let answer = connection.exchange(&question.request).await;
+        let good = answer.starts_with(b"HTTP/1.1 200") && marker.find(answer).is_some();
+        assert!(good, "port {} answers: {}", question.port, String::from_utf8_lossy(answer));
+        let done = Instant::now();
+        times.push(done - begun);
+        begun = done;
+    }
+    (connection, times)
+}

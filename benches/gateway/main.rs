@@ -1,0 +1,59 @@
+//! What a call costs the gateway, beside a bare Pingora pass-through to the same agent in the same run.
+//!
+//! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N] [--threads N] [--log LEVEL]
+//! [--only WAYS]`. Four processes on loopback: the load (this one), the agent, the pass-through, and the real gateway. The ways to
+//! the agent take turns in every round; figures are medians over rounds, and ratios are made within a round, so that what else the
+//! machine does falls on both sides. CPU is that of the process on the way alone, never of load or agent.
+//! Not here: what translation alone costs (see `benches/translate`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a measurement that fails loudly"
+)]
+
+mod agent;
+mod connection;
+mod load;
+mod mcp;
+mod options;
+mod pass;
+mod process;
+mod report;
+mod way;
+
+use options::{Options, Role};
+
+/// As the gateway has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    match Role::of_this_process() {
+        Role::Agent { port } => agent::run(port),
+        Role::Pass { port, agent, threads } => pass::run(port, agent, threads),
+        Role::Load(options) => measure(&options),
+    }
+}
+
+fn measure(options: &Options) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let rounds = runtime.block_on(async {
+        tokio::select! {
+            rounds = rounds(options) => rounds,
+            () = process::told_to_end() => Vec::new(),
+        }
+    });
+    report::print(options, &rounds);
+}
+
+async fn rounds(options: &Options) -> Vec<Vec<way::Sample>> {
+    let mut field = way::Field::set_up(options).await;
+    let mut rounds = Vec::with_capacity(options.rounds);
+    for round in 0..options.rounds {
+        rounds.push(field.round(round, options).await);
+    }
+    rounds
+}

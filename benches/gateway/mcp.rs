@@ -1,0 +1,75 @@
+//! The client's requests, as bytes, and the little that has to be said before the first call.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::connection::Connection;
+
+/// Where the gateway listens to MCP.
+const FACE: &str = "/mcp";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until the tool is there, opens a session, and returns the request that calls the tool in it.
+pub(crate) async fn call_in_session(port: u16, tool: &str, with_progress: bool) -> Vec<u8> {
+    let mut connection = Connection::open(port).await;
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+                       "clientInfo": {"name": "bench", "version": "1.0.0"}});
+    let answer = say(&mut connection, None, &request("initialize", &hello)).await;
+    let session = header(&answer, "mcp-session-id").unwrap_or_else(|| panic!("no session in: {answer}"));
+    let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    say(&mut connection, Some(&session), &initialized).await;
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let list = say(&mut connection, Some(&session), &request("tools/list", &json!({}))).await;
+        if list.contains(&format!("\"{tool}\"")) {
+            break;
+        }
+        assert!(Instant::now() < until, "no tool {tool} in: {list}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    post(FACE, Some(&session), &call(tool, with_progress))
+}
+
+/// The same for ways on which nobody reads it: to the path of an agent, and to no session.
+pub(crate) fn call_unread(path: &str, tool: &str, with_progress: bool) -> Vec<u8> {
+    post(path, Some(&"0".repeat(96)), &call(tool, with_progress))
+}
+
+fn call(tool: &str, with_progress: bool) -> Value {
+    let text = "What will the weather be like in Lisbon next weekend? Please say whether to bring an umbrella, \
+                and what to wear in the evening. We arrive on Friday at noon, and leave on Sunday night.";
+    let mut params = json!({"name": tool, "arguments": {"text": text}});
+    if with_progress {
+        params["_meta"] = json!({"progressToken": 7});
+    }
+    request("tools/call", &params)
+}
+
+fn request(method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+}
+
+async fn say(connection: &mut Connection, session: Option<&str>, body: &Value) -> String {
+    String::from_utf8_lossy(connection.exchange(&post(FACE, session, body)).await).into_owned()
+}
+
+fn post(path: &str, session: Option<&str>, body: &Value) -> Vec<u8> {
+    let session = session.map_or_else(String::new, |id| {
+        format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n")
+    });
+    let body = body.to_string();
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nuser-agent: bench/1.0\r\n\
+         accept: application/json, text/event-stream\r\ncontent-type: application/json\r\n{session}\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+fn header(answer: &str, wanted: &str) -> Option<String> {
+    let mut headers =
+        answer.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split_once(':'));
+    headers.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim().to_owned())
+}

@@ -1,0 +1,79 @@
+//! What the command line asks for, and which of the processes this one is.
+
+use std::env;
+use std::time::Duration;
+
+/// What this process is to do.
+pub(crate) enum Role {
+    /// To be the agent.
+    Agent { port: u16 },
+    /// To be the pass-through.
+    Pass { port: u16, agent: u16, threads: usize },
+    /// To make the load, and to start the others.
+    Load(Options),
+}
+
+/// How the measurement is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) json: bool,
+    pub(crate) rounds: usize,
+    /// How long each way is loaded in each round.
+    pub(crate) period: Duration,
+    pub(crate) connections: usize,
+    /// Worker threads of pass-through and gateway.
+    pub(crate) threads: usize,
+    /// What the gateway logs; the pass-through logs nothing.
+    pub(crate) log: String,
+    /// Only these ways, between commas; empty: all.
+    pub(crate) only: String,
+}
+
+impl Role {
+    pub(crate) fn of_this_process() -> Self {
+        let words: Vec<String> = env::args().skip(1).collect();
+        let number = |place: usize| words[place].parse::<u16>().expect("a number");
+        match words.first().map(String::as_str) {
+            Some("agent") => Self::Agent { port: number(1) },
+            Some("pass") => Self::Pass { port: number(1), agent: number(2), threads: number(3).into() },
+            _ => Self::Load(Options::read(&words)),
+        }
+    }
+}
+
+impl Options {
+    /// Whether this way is to be measured.
+    pub(crate) fn wants(&self, way: &str) -> bool {
+        self.only.is_empty() || self.only.split(',').any(|wanted| wanted == way)
+    }
+
+    fn read(words: &[String]) -> Self {
+        // `cargo test --all-targets` runs benches too, without this word: then it only shows that everything works.
+        let in_earnest = words.iter().any(|word| word == "--bench");
+        let mut options = Self {
+            json: false,
+            rounds: if in_earnest { 7 } else { 1 },
+            period: Duration::from_millis(if in_earnest { 2000 } else { 200 }),
+            connections: 32,
+            threads: 1,
+            log: "warn".to_owned(),
+            only: String::new(),
+        };
+        let mut words = words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
+            match word {
+                "--bench" => {}
+                "--json" => options.json = true,
+                "--rounds" => options.rounds = value().parse().expect("a number"),
+                "--seconds" => options.period = Duration::from_secs_f64(value().parse().expect("seconds")),
+                "--connections" => options.connections = value().parse().expect("a number"),
+                "--threads" => options.threads = value().parse().expect("a number"),
+                "--log" => value().clone_into(&mut options.log),
+                "--only" => value().clone_into(&mut options.only),
+                other => panic!("{other}: no such option"),
+            }
+        }
+        options
+    }
+}

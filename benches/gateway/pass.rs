@@ -1,0 +1,43 @@
+//! The bare pass-through: Pingora as a plain reverse proxy, with nothing in it but where to go.
+//!
+//! Its listener is set as the gateway's (`src/server.rs`), so that buffers and modules make no difference.
+
+use std::net::Ipv4Addr;
+
+use async_trait::async_trait;
+use pingora::listeners::ListenerConfig;
+use pingora::modules::http::HttpModules;
+use pingora::prelude::{HttpPeer, Result};
+use pingora::protocols::l4::stream::L4BufferSettings;
+use pingora::proxy::{ProxyHttp, Session, http_proxy_service};
+use pingora::server::Server;
+use pingora::server::configuration::ServerConf;
+
+struct Pass {
+    agent: u16,
+}
+
+#[async_trait]
+impl ProxyHttp for Pass {
+    type CTX = ();
+
+    fn new_ctx(&self) {}
+
+    fn init_downstream_modules(&self, _modules: &mut HttpModules) {}
+
+    async fn upstream_peer(&self, _http: &mut Session, (): &mut ()) -> Result<Box<HttpPeer>> {
+        Ok(Box::new(HttpPeer::new((Ipv4Addr::LOCALHOST, self.agent), false, String::new())))
+    }
+}
+
+/// Runs for ever.
+pub(crate) fn run(port: u16, agent: u16, threads: usize) {
+    let conf = ServerConf { threads, ..ServerConf::default() };
+    let mut server = Server::new_with_opt_and_conf(None, conf);
+    server.bootstrap();
+    let mut service = http_proxy_service(&server.configuration, Pass { agent });
+    let listener = ListenerConfig::tcp(format!("127.0.0.1:{port}"));
+    service.add_listener(listener.l4_buffer(L4BufferSettings::new(4 * 1024, 1460)));
+    server.add_service(service);
+    server.run_forever();
+}

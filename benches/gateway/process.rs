@@ -1,0 +1,92 @@
+//! The processes beside the load: started, measured through `/proc`, ended with this one.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A process that ends with its owner.
+pub(crate) struct Process {
+    child: Child,
+    /// Where it listens on loopback.
+    pub(crate) port: u16,
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// `utime` and `stime` are counted in these, on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+impl Process {
+    /// This program once more, in another role. Its words are the role, the port, and these.
+    pub(crate) fn role(role: &str, words: &[String]) -> Self {
+        let port = free_port();
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.arg(role).arg(port.to_string()).args(words);
+        Self::start(command, port)
+    }
+
+    /// The gateway, with a configuration that makes it listen on `port`.
+    pub(crate) fn gateway(config: &Path, port: u16) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
+        command.arg("serve").arg("--config").arg(config);
+        Self::start(command, port)
+    }
+
+    fn start(mut command: Command, port: u16) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let mut process = Self { child, port };
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+            assert!(Instant::now() < until, "{command:?} does not listen");
+            assert_eq!(process.child.try_wait().unwrap(), None, "{command:?} has ended");
+            thread::sleep(Duration::from_millis(20));
+        }
+        process
+    }
+
+    /// CPU time that it has used so far, in seconds: user and system, of all its threads.
+    pub(crate) fn cpu(&self) -> f64 {
+        let stat = self.proc("stat");
+        // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after it.
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let ticks: u32 = fields.split_whitespace().skip(11).take(2).map(|n| n.parse::<u32>().unwrap()).sum();
+        f64::from(ticks) / TICKS_PER_SECOND
+    }
+
+    /// Memory that it occupies now, in MiB.
+    pub(crate) fn resident(&self) -> f64 {
+        let status = self.proc("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1024.0
+    }
+
+    fn proc(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Gone already: then there is nothing to end.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Waits for a signal to end, so that the other processes are ended too and not left behind.
+pub(crate) async fn told_to_end() {
+    let [mut terminate, mut interrupt] =
+        [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).unwrap());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// A port that nobody listens on now.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,128 @@
+//! What the rounds come to: medians, and ratios made within each round.
+
+use super::options::Options;
+use super::way::{Sample, Way, calls};
+
+/// The figures of one way.
+struct Figures {
+    way: Way,
+    calls_per_second: f64,
+    /// Microseconds.
+    cpu: Option<f64>,
+    p50: f64,
+    p99: f64,
+    resident: Option<f64>,
+    beside: Option<Ratios>,
+}
+
+/// A way over the one beside it.
+struct Ratios {
+    cpu: f64,
+    /// The least and the most of any round.
+    cpu_range: (f64, f64),
+    p50: f64,
+    p99: f64,
+}
+
+/// Prints a table, or JSON.
+pub(crate) fn print(options: &Options, rounds: &[Vec<Sample>]) {
+    let first = rounds.first().map(Vec::as_slice).unwrap_or_default();
+    let all: Vec<Figures> = first.iter().map(|sample| figures(sample.way, rounds)).collect();
+    if options.json { print_json(options, &all) } else { print_table(options, &all) }
+}
+
+fn figures(way: Way, rounds: &[Vec<Sample>]) -> Figures {
+    let of = |way: Way| rounds.iter().flatten().filter(move |sample| sample.way == way);
+    let median_of =
+        |figure: &dyn Fn(&Sample) -> f64| median(of(way).map(figure).collect()).unwrap_or_default();
+    let beside = way.beside().filter(|other| of(*other).next().is_some()).map(|other| {
+        let pairs = || of(way).zip(of(other));
+        let cpu: Vec<f64> = pairs().filter_map(|(one, other)| Some(one.cpu? / other.cpu?)).collect();
+        Ratios {
+            cpu_range: cpu.iter().fold((f64::MAX, 0.0), |(low, high), now| (low.min(*now), high.max(*now))),
+            cpu: median(cpu).unwrap_or_default(),
+            p50: median(pairs().map(|(one, other)| one.p50.div_duration_f64(other.p50)).collect())
+                .unwrap_or_default(),
+            p99: median(pairs().map(|(one, other)| one.p99.div_duration_f64(other.p99)).collect())
+                .unwrap_or_default(),
+        }
+    });
+    Figures {
+        way,
+        calls_per_second: median_of(&|sample| calls(sample.calls) / sample.wall.as_secs_f64()),
+        cpu: median(of(way).filter_map(|sample| sample.cpu).collect()),
+        p50: median_of(&|sample| sample.p50.as_secs_f64() * 1e6),
+        p99: median_of(&|sample| sample.p99.as_secs_f64() * 1e6),
+        resident: median(of(way).filter_map(|sample| sample.resident).collect()),
+        beside,
+    }
+}
+
+fn median(mut figures: Vec<f64>) -> Option<f64> {
+    figures.sort_by(f64::total_cmp);
+    figures.get(figures.len() / 2).copied()
+}
+
+fn print_table(options: &Options, all: &[Figures]) {
+    println!(
+        "{} rounds of {:?}, {} connections, {} thread(s); medians",
+        options.rounds, options.period, options.connections, options.threads
+    );
+    println!(
+        "{:<22} {:>12} {:>10} {:>10} {:>9} {:>9} {:>8}",
+        "", "CPU µs/call", "µs/event", "calls/s", "p50 µs", "p99 µs", "RSS MiB"
+    );
+    for one in all {
+        let per_event = one.cpu.zip(one.way.events()).map(|(cpu, events)| cpu / f64::from(events));
+        println!(
+            "{:<22} {:>12} {:>10} {:>10.0} {:>9.0} {:>9.0} {:>8}",
+            one.way.name(),
+            or_dash(one.cpu),
+            or_dash(per_event),
+            one.calls_per_second,
+            one.p50,
+            one.p99,
+            or_dash(one.resident),
+        );
+    }
+    for (way, other, ratios) in
+        all.iter().filter_map(|one| Some((one.way, one.way.beside()?, one.beside.as_ref()?)))
+    {
+        println!(
+            "{} / {}: CPU {:.2}× ({:.2}–{:.2}), p50 {:.2}×, p99 {:.2}×",
+            way.name(),
+            other.name(),
+            ratios.cpu,
+            ratios.cpu_range.0,
+            ratios.cpu_range.1,
+            ratios.p50,
+            ratios.p99,
+        );
+    }
+}
+
+fn or_dash(figure: Option<f64>) -> String {
+    figure.map_or_else(|| "–".to_owned(), |figure| format!("{figure:.1}"))
+}
+
+fn print_json(options: &Options, all: &[Figures]) {
+    let ways: Vec<serde_json::Value> = all
+        .iter()
+        .map(|one| {
+            serde_json::json!({
+                "way": one.way.name(), "cpuMicros": one.cpu, "callsPerSecond": one.calls_per_second,
+                "p50Micros": one.p50, "p99Micros": one.p99, "residentMiB": one.resident,
+                "eventsPerCall": one.way.events(),
+                "beside": one.beside.as_ref().map(|ratios| serde_json::json!({
+                    "way": one.way.beside().map(Way::name), "cpu": ratios.cpu, "cpuLeast": ratios.cpu_range.0,
+                    "cpuMost": ratios.cpu_range.1, "p50": ratios.p50, "p99": ratios.p99,
+                })),
+            })
+        })
+        .collect();
+    let report = serde_json::json!({
+        "rounds": options.rounds, "seconds": options.period.as_secs_f64(), "connections": options.connections,
+        "threads": options.threads, "ways": ways,
+    });
+    println!("{report:#}");
+}

@@ -1,0 +1,178 @@
+//! The ways to the agent that are compared, and one round through all of them.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use tempfile::NamedTempFile;
+
+use super::agent::EVENTS;
+use super::load::{Load, Question};
+use super::mcp;
+use super::options::Options;
+use super::process::{Process, free_port};
+
+/// A way to the agent. What it costs is compared with the way `beside` it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// No proxy.
+    Direct,
+    /// Through bare Pingora.
+    Pass,
+    /// Through the gateway: an MCP call becomes an A2A call.
+    Gateway,
+    /// A stream through bare Pingora.
+    PassStream,
+    /// A stream through the gateway: events become progress notifications.
+    GatewayStream,
+}
+
+impl Way {
+    const ALL: [Self; 5] = [Self::Direct, Self::Pass, Self::Gateway, Self::PassStream, Self::GatewayStream];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Pass => "pass",
+            Self::Gateway => "gateway",
+            Self::PassStream => "pass-stream",
+            Self::GatewayStream => "gateway-stream",
+        }
+    }
+
+    /// What it is measured against.
+    pub(crate) fn beside(self) -> Option<Self> {
+        match self {
+            Self::Gateway => Some(Self::Pass),
+            Self::GatewayStream => Some(Self::PassStream),
+            Self::Direct | Self::Pass | Self::PassStream => None,
+        }
+    }
+
+    /// Events of one call.
+    pub(crate) fn events(self) -> Option<u32> {
+        match self {
+            Self::PassStream | Self::GatewayStream => Some(EVENTS),
+            Self::Direct | Self::Pass | Self::Gateway => None,
+        }
+    }
+}
+
+/// What one way cost in one round.
+pub(crate) struct Sample {
+    pub(crate) way: Way,
+    pub(crate) calls: usize,
+    pub(crate) wall: Duration,
+    /// CPU of the process on the way, in microseconds per call; none where there is no process.
+    pub(crate) cpu: Option<f64>,
+    /// Memory of that process after the round, in MiB.
+    pub(crate) resident: Option<f64>,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+}
+
+/// Everything that is measured, running.
+pub(crate) struct Field {
+    ways: Vec<(Way, Question)>,
+    pass: Process,
+    gateway: Process,
+    /// Ends last.
+    agent: Process,
+    _config: NamedTempFile,
+}
+
+impl Field {
+    pub(crate) async fn set_up(options: &Options) -> Self {
+        let agent = Process::role("agent", &[]);
+        let pass = Process::role("pass", &[agent.port.to_string(), options.threads.to_string()]);
+        let port = free_port();
+        let config = config(port, agent.port, options);
+        let gateway = Process::gateway(config.path(), port);
+        let mut field = Self { ways: Vec::new(), pass, gateway, agent, _config: config };
+        for way in Way::ALL.into_iter().filter(|way| options.wants(way.name())) {
+            let question = field.question(way).await;
+            field.ways.push((way, question));
+        }
+        field
+    }
+
+    async fn question(&self, way: Way) -> Question {
+        let progress = way.events().is_some();
+        let (tool, path) = if progress { ("flowing_say", "/flowing") } else { ("plain_say", "/plain") };
+        let (port, request) = match way {
+            Way::Direct => (self.agent.port, mcp::call_unread(path, tool, progress)),
+            Way::Pass | Way::PassStream => (self.pass.port, mcp::call_unread(path, tool, progress)),
+            Way::Gateway | Way::GatewayStream => {
+                (self.gateway.port, mcp::call_in_session(self.gateway.port, tool, progress).await)
+            }
+        };
+        let marker = match way {
+            Way::Direct | Way::Pass => "TASK_STATE_COMPLETED",
+            // The first event and not the last: a stream that was not one would be noticed.
+            Way::PassStream => "TASK_STATE_WORKING",
+            Way::Gateway => "\"isError\":false",
+            Way::GatewayStream => "notifications/progress",
+        };
+        Question { port, request: request.into(), marker }
+    }
+
+    fn process(&self, way: Way) -> Option<&Process> {
+        match way {
+            Way::Direct => None,
+            Way::Pass | Way::PassStream => Some(&self.pass),
+            Way::Gateway | Way::GatewayStream => Some(&self.gateway),
+        }
+    }
+
+    /// Loads every way in turn; every other round backwards.
+    pub(crate) async fn round(&mut self, number: usize, options: &Options) -> Vec<Sample> {
+        let mut samples = Vec::with_capacity(self.ways.len());
+        for place in 0..self.ways.len() {
+            let place = if number.is_multiple_of(2) { place } else { self.ways.len() - 1 - place };
+            let (way, question) = &self.ways[place];
+            samples.push(self.sample(*way, question, options).await);
+        }
+        samples
+    }
+
+    async fn sample(&self, way: Way, question: &Question, options: &Options) -> Sample {
+        let mut load = Load::open(question, options.connections).await;
+        let process = self.process(way);
+        let before = process.map(Process::cpu);
+        let begun = Instant::now();
+        let mut times = load.run(options.period).await;
+        let wall = begun.elapsed();
+        let used = process.zip(before).map(|(process, before)| process.cpu() - before);
+        times.sort_unstable();
+        Sample {
+            way,
+            calls: times.len(),
+            wall,
+            cpu: used.map(|seconds| seconds * 1e6 / calls(times.len())),
+            resident: process.map(Process::resident),
+            p50: times[times.len() / 2],
+            p99: times[times.len() * 99 / 100],
+        }
+    }
+}
+
+/// A count as a number to divide by.
+pub(crate) fn calls(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap())
+}
+
+fn config(port: u16, agent: u16, options: &Options) -> NamedTempFile {
+    let mut text = format!(
+        "listeners: [{{ address: \"127.0.0.1:{port}\" }}]\nseal_key: {}\nthreads: {}\nlog: {{ level: {} }}\nagents:\n",
+        "0123456789abcdef".repeat(4),
+        options.threads,
+        options.log,
+    );
+    for name in ["plain", "flowing"] {
+        let card = format!("http://127.0.0.1:{agent}/{name}/.well-known/agent-card.json");
+        writeln!(text, "  {name}: {{ card: \"{card}\" }}").unwrap();
+    }
+    let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}

@@ -1,0 +1,189 @@
+//! The ways of a call through the core, in the order in which the gateway takes them.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue};
+use mcp_a2a_gateway::a2a::{Card, Dialect, Send};
+use mcp_a2a_gateway::bridge::arguments;
+use mcp_a2a_gateway::bridge::catalogue::{Catalogue, Plan};
+use mcp_a2a_gateway::bridge::order::{Order, Sender, Trace, order};
+use mcp_a2a_gateway::bridge::outcome::{Audience, result};
+use mcp_a2a_gateway::bridge::progress::Teller;
+use mcp_a2a_gateway::bridge::work::Work;
+use mcp_a2a_gateway::jsonrpc::{Id, parse, well_formed};
+use mcp_a2a_gateway::mcp::classify::place;
+use mcp_a2a_gateway::mcp::headers::Headers;
+use mcp_a2a_gateway::mcp::lifecycle::ServerInfo;
+use mcp_a2a_gateway::mcp::reply::Writer;
+use mcp_a2a_gateway::mcp::{Params, Version};
+use mcp_a2a_gateway::seal::Sealer;
+use mcp_a2a_gateway::sse::{Decoder, encoder};
+
+use super::bodies;
+use super::stopwatch::Case;
+
+const ARTIFACTS: usize = 16 << 20;
+const EVENT: usize = 4 << 20;
+/// How many events make up one piece of work.
+const EVENTS: usize = 64;
+
+/// What is there before the first call comes.
+pub(crate) struct Desk {
+    sealer: Sealer,
+    catalogue: Catalogue,
+    legacy: HeaderMap,
+    modern: HeaderMap,
+    modes: Vec<String>,
+    id: Id,
+}
+
+impl Desk {
+    pub(crate) fn new() -> Self {
+        let card = Card::parse(bodies::card().to_string().as_bytes()).unwrap();
+        let modes = card.default_output_modes.clone();
+        let plan = Plan { agent: "weather".into(), ..Plan::default() };
+        let mut legacy = HeaderMap::new();
+        for (name, value) in [
+            ("host", "127.0.0.1:8080"),
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-protocol-version", "2025-11-25"),
+        ] {
+            legacy.insert(name, HeaderValue::from_static(value));
+        }
+        let mut modern = legacy.clone();
+        for (name, value) in [
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "weather_forecast"),
+        ] {
+            modern.insert(name, HeaderValue::from_static(value));
+        }
+        Self {
+            sealer: Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap(),
+            catalogue: Catalogue::build(&[(plan, Arc::new(card))]),
+            legacy,
+            modern,
+            modes,
+            id: serde_json::from_str("42").unwrap(),
+        }
+    }
+
+    /// From the body of a client's request to the body of the agent's.
+    fn ask(&self, headers: &HeaderMap, body: &[u8], dialect: Dialect) -> Vec<u8> {
+        let headers = Headers::read(headers);
+        let text = well_formed(body, 64).unwrap();
+        let message = parse::<Params<'_>>(text).unwrap();
+        let era = place(&message, &headers).unwrap().era();
+        std::hint::black_box(era);
+        let params = message.params.as_ref().unwrap();
+        let tool = self.catalogue.all().find(params.name.as_ref().unwrap().as_str()).unwrap();
+        let asked = arguments::read(&tool.input, params.arguments).unwrap();
+        let sender = Sender {
+            caller: "anonymous",
+            sealer: &self.sealer,
+            agent: &tool.agent,
+            skill: tool.skill.as_deref(),
+            trace: Trace::default(),
+            message_id: [7; 16],
+        };
+        let Ok(Order::Say(message)) = order(asked, &sender) else { return Vec::new() };
+        dialect.send(&Send { message: &message, accepted_output_modes: &self.modes, tenant: None }, false)
+    }
+
+    /// From the body of an agent's answer to the body of the client's.
+    fn answer(&self, body: &[u8], dialect: Dialect, version: Version) -> Vec<u8> {
+        let mut work = Work::new(ARTIFACTS);
+        work.apply(dialect.event(body).unwrap()).unwrap();
+        let audience = Audience { version, caller: "anonymous", sealer: &self.sealer, agent: "weather" };
+        let server = ServerInfo { name: "bench", version: "1.0.0" };
+        let writer = Writer { era: version.era(), server, ttl_ms: 60_000 };
+        writer.spoken(&self.id, &result(&work, &audience, [1; 16]))
+    }
+}
+
+/// What a stream has gone through.
+struct Stream {
+    decoder: Decoder,
+    work: Work,
+    teller: Teller,
+    out: Vec<u8>,
+}
+
+impl Stream {
+    fn new(token: &Id) -> Self {
+        Self {
+            decoder: Decoder::new(EVENT),
+            work: Work::new(ARTIFACTS),
+            teller: Teller::new(Some(token.clone()), None, "weather"),
+            out: Vec::with_capacity(1024),
+        }
+    }
+
+    /// From bytes of the agent's stream to bytes of the client's.
+    fn pass(&mut self, bytes: &[u8]) -> usize {
+        self.out.clear();
+        for event in self.decoder.push(bytes).unwrap() {
+            let note = self.work.apply(Dialect::V1.event(&event.data).unwrap()).unwrap();
+            for told in note.iter().flat_map(|note| self.teller.tell(note)) {
+                encoder::event(&mut self.out, &told);
+            }
+        }
+        self.out.len()
+    }
+}
+
+/// Every case.
+pub(crate) fn all(desk: &Desk) -> Vec<Case<'_>> {
+    let newest_legacy = Version::V2025_11_25;
+    vec![
+        call(desk, "call: small", &desk.legacy, bodies::small_call(), Dialect::V1),
+        call(desk, "call: small, to A2A 0.3", &desk.legacy, bodies::small_call(), Dialect::V0_3),
+        call(desk, "call: small, modern client", &desk.modern, bodies::modern_call(), Dialect::V1),
+        call(desk, "call: 64 KiB text", &desk.legacy, bodies::text_call(), Dialect::V1),
+        call(desk, "call: 64 KiB nested data", &desk.legacy, bodies::data_call(), Dialect::V1),
+        reply(desk, "reply: small", bodies::small_task(), Dialect::V1, newest_legacy),
+        reply(desk, "reply: small, from A2A 0.3", bodies::old_task(), Dialect::V0_3, newest_legacy),
+        reply(desk, "reply: small, modern client", bodies::small_task(), Dialect::V1, Version::V2026_07_28),
+        reply(desk, "reply: 64 KiB text", bodies::text_task(), Dialect::V1, newest_legacy),
+        reply(desk, "reply: 64 KiB nested data", bodies::data_task(), Dialect::V1, newest_legacy),
+        events(desk, "stream event: status → progress", bodies::status_events()),
+        events(desk, "stream event: chunk → progress", [bodies::chunk_event(), bodies::chunk_event()]),
+    ]
+}
+
+fn call<'a>(
+    desk: &'a Desk,
+    name: &'static str,
+    headers: &'a HeaderMap,
+    body: Vec<u8>,
+    dialect: Dialect,
+) -> Case<'a> {
+    assert!(desk.ask(headers, &body, dialect).len() > body.len() / 2, "{name}");
+    Case { name, bytes: body.len(), once: Box::new(move || desk.ask(headers, &body, dialect).len()) }
+}
+
+fn reply<'a>(
+    desk: &'a Desk,
+    name: &'static str,
+    body: Vec<u8>,
+    dialect: Dialect,
+    version: Version,
+) -> Case<'a> {
+    assert!(desk.answer(&body, dialect, version).len() > body.len() / 3, "{name}");
+    Case { name, bytes: body.len(), once: Box::new(move || desk.answer(&body, dialect, version).len()) }
+}
+
+fn events<'a>(desk: &'a Desk, name: &'static str, events: [Vec<u8>; 2]) -> Case<'a> {
+    let bytes = (events[0].len() + events[1].len()) / 2;
+    let (mut stream, mut passed) = (Stream::new(&desk.id), 0);
+    assert!(events.iter().all(|event| stream.pass(event) > 0), "{name}: nothing is told");
+    let once = move || {
+        passed += 1;
+        if passed % EVENTS == 0 {
+            stream = Stream::new(&desk.id);
+        }
+        stream.pass(&events[passed % 2])
+    };
+    Case { name, bytes, once: Box::new(once) }
+}

@@ -1,0 +1,73 @@
+//! Whatever a client sends is taken apart without a panic, and an id that is taken comes back byte for byte.
+
+#![cfg_attr(feature = "libfuzzer", no_main)]
+
+use http::{HeaderMap, HeaderValue};
+use mcp_a2a_gateway::jsonrpc::{
+    Id, Kind, elements, is_batch, parse, parse_envelope, salvage_id, well_formed, write_error, write_result,
+};
+use mcp_a2a_gateway::mcp::classify::{place, stateless_version};
+use mcp_a2a_gateway::mcp::headers::Headers;
+use mcp_a2a_gateway::mcp::{Method, Params};
+use serde_json::value::RawValue;
+
+fuzz::program!(intake);
+
+const DEPTH: usize = 64;
+const BATCH: usize = 32;
+
+/// Headers up to the first line feed: revision, `Mcp-Method` and `Mcp-Name` between tabs. Then the body.
+fn intake(bytes: &[u8]) {
+    let mut halves = bytes.splitn(2, |byte| *byte == b'\n');
+    let (Some(head), Some(body)) = (halves.next(), halves.next()) else { return };
+    let headers = headers(head);
+    let Ok(text) = well_formed(body, DEPTH) else { return };
+    if is_batch(text) {
+        for one in elements(text, BATCH).unwrap_or_default() {
+            message(one.get(), &headers);
+        }
+    } else {
+        message(text, &headers);
+    }
+}
+
+fn headers(line: &[u8]) -> HeaderMap {
+    let names = ["mcp-protocol-version", "mcp-method", "mcp-name"];
+    let values = line.split(|byte| *byte == b'\t').map(HeaderValue::from_bytes);
+    names
+        .into_iter()
+        .zip(values)
+        .filter_map(|(name, value)| Some((name.parse().ok()?, value.ok()?)))
+        .collect()
+}
+
+fn message(text: &str, headers: &HeaderMap) {
+    let headers = Headers::read(headers);
+    let Ok(message) = parse::<Params<'_>>(text) else {
+        if let Some(id) = salvage_id(text) {
+            answered(&id);
+        }
+        return;
+    };
+    assert!(parse_envelope(text).is_ok(), "good with its params and not without");
+    assert!(message.kind != Kind::Response || message.method.as_str().is_empty());
+    let placed = place(&message, &headers);
+    assert!(message.kind == Kind::Request || placed.is_ok(), "nobody reads a refusal of {text}");
+    if let Ok(place) = placed {
+        let method = Method::named(message.method.as_str(), place.era());
+        drop(method.map(|_| stateless_version(&headers)));
+    }
+    if let Some(id) = &message.id {
+        answered(id);
+    }
+}
+
+fn answered(id: &Id) {
+    let result = write_result(id, &serde_json::json!({"ok": true}));
+    let error = write_error(Some(id), -32600, "no\n\"good\"", None);
+    for answer in [result, error] {
+        let answer = String::from_utf8(answer).expect("text");
+        let raw: std::collections::HashMap<&str, &RawValue> = serde_json::from_str(&answer).expect("JSON");
+        assert_eq!(raw["id"].get(), id.as_json());
+    }
+}
