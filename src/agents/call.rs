@@ -3,8 +3,9 @@
 //! A message is sent once and never again. Not here: who waits for the answer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::directory::Known;
+use super::directory::{Known, in_effect};
 use super::drive::{Drive, Outlet};
 use super::judge::FIRST_PAUSE;
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, whole};
@@ -45,7 +46,7 @@ pub(super) struct Call {
 
 /// Begins a call. Nothing happens until the drive is polled.
 pub fn start(client: Client, known: Arc<Known>, caps: Caps, errand: Errand) -> Drive {
-    let call = Call { client, known, caps };
+    let call = Call { client, known: in_effect(known), caps };
     Drive::new(move |outlet| async move { call.run(errand, outlet).await })
 }
 
@@ -86,7 +87,11 @@ impl Call {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, why, "agent does not speak what its card promises; trying the other version");
                 let call = Self { client: self.client.clone(), known: other.clone(), caps: self.caps };
-                Box::pin(call.say_once(message, outlet)).await
+                let said = Box::pin(call.say_once(message, outlet)).await;
+                // Remembered, unless it understood nothing of this either.
+                let is_wrong = !matches!(said, Err(Trouble::WrongVersion(_)));
+                self.known.is_wrong.store(is_wrong, Ordering::Release);
+                said
             }
             (result, _) => result,
         }

@@ -3,7 +3,7 @@
 //! What is known is swapped as a whole; readers never wait. Not here: how it comes to be known (see `refresh`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
@@ -36,6 +36,16 @@ pub struct Known {
     pub(super) metrics: Arc<AgentMetrics>,
     /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
     pub(super) other: Option<Arc<Known>>,
+    /// Whether it has turned out so.
+    pub(super) is_wrong: AtomicBool,
+}
+
+/// How the agent is really called, by all that is known now.
+pub(super) fn in_effect(known: Arc<Known>) -> Arc<Known> {
+    match &known.other {
+        Some(other) if known.is_wrong.load(Ordering::Acquire) => other.clone(),
+        _ => known,
+    }
 }
 
 /// One agent of the configuration.
@@ -132,14 +142,30 @@ impl Agent {
         let interface = card.interface(pin)?;
         let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let target = target(&self.settings, uri, self.tls.clone())?;
+        let target = self.target(uri)?;
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
         let output_modes = output_modes.unwrap_or_else(|| card.default_output_modes.clone());
         let card = card.clone();
         let metrics = self.metrics.clone();
-        Ok(Known { card, interface, target, path, headers, streaming, output_modes, metrics, other: None })
+        Ok(Known {
+            card,
+            interface,
+            target,
+            path,
+            headers,
+            streaming,
+            output_modes,
+            metrics,
+            other: None,
+            is_wrong: AtomicBool::new(false),
+        })
+    }
+
+    /// A place of this agent's, reached with its own trust and identity.
+    pub(super) fn target(&self, uri: Uri) -> Result<Target, CardProblem> {
+        target(&self.settings, uri, self.tls.clone())
     }
 
     fn headers(&self, interface: &Interface) -> HeaderMap {

@@ -35,16 +35,16 @@ pub enum Distrust {
 ///
 /// [`Distrust`] says why it is not used and how it could be.
 pub(super) fn trusted(interface: &str, card: Option<&Uri>, allowed: &[String]) -> Result<Uri, Distrust> {
-    let uri: Uri = interface.parse().map_err(|_| Distrust::NotAUrl(interface.to_owned()))?;
+    let uri: Uri = interface.parse().map_err(|_| Distrust::NotAUrl(shown(interface)))?;
     let (Some(host), Some(scheme)) = (uri.host(), uri.scheme_str()) else {
-        return Err(Distrust::NotAUrl(interface.to_owned()));
+        return Err(Distrust::NotAUrl(shown(interface)));
     };
     if scheme != "http" && scheme != "https" {
-        return Err(Distrust::NotAUrl(interface.to_owned()));
+        return Err(Distrust::NotAUrl(shown(interface)));
     }
     let Some(card) = card else { return Ok(uri) };
     if card.scheme_str() == Some("https") && scheme == "http" {
-        return Err(Distrust::Downgrade(interface.to_owned()));
+        return Err(Distrust::Downgrade(shown(interface)));
     }
     let expected_host = card.host().unwrap_or_default();
     let expected = place(expected_host, port(card));
@@ -53,10 +53,20 @@ pub(super) fn trusted(interface: &str, card: Option<&Uri>, allowed: &[String]) -
         return Ok(uri);
     }
     if is_unspecified(host) && port(&uri) == port(card) {
-        return moved(&uri, expected_host).ok_or_else(|| Distrust::NotAUrl(interface.to_owned()));
+        return moved(&uri, expected_host).ok_or_else(|| Distrust::NotAUrl(shown(interface)));
     }
     let leave = allowed.iter().any(|allowed| *allowed == found || allowed.eq_ignore_ascii_case(host));
     if leave { Ok(uri) } else { Err(Distrust::OtherHost { found, expected }) }
+}
+
+/// A URL for the log: without user and query, which may be secrets.
+fn shown(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let shown = match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, place))) => format!("{scheme}://{place}"),
+        _ => url.to_owned(),
+    };
+    shown.chars().take(200).collect()
 }
 
 fn place(host: &str, port: u16) -> String {

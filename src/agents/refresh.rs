@@ -14,7 +14,6 @@ use super::directory::{Agent, Directory, Known};
 use super::fetch::{Asking, CardProblem, Fetched};
 use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
 use crate::telemetry::label::Refresh;
-use crate::transport::{Target, TargetSettings};
 
 /// Longest answer to a probe that is read, in bytes.
 const PROBE_ANSWER: usize = 64 * 1024;
@@ -126,10 +125,7 @@ impl Directory {
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
         let uri = super::interface::trusted(url, from, &agent.settings.allow_hosts)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let target = match &agent.card_target {
-            Some(target) => target.clone(),
-            None => Target::new(TargetSettings::new(uri))?,
-        };
+        let target = agent.target(uri)?;
         let mut question = Question::MessageSend;
         loop {
             let mut request = Request::new(Bytes::from_static(question.body()));

@@ -119,7 +119,7 @@ struct Flat<'a> {
     #[serde(borrow, default)]
     data: Option<&'a RawValue>,
     #[serde(default)]
-    files: Vec<FileArgument>,
+    files: Option<Vec<FileArgument>>,
     #[serde(borrow, default, rename = "contextId")]
     context: Option<Text<'a>>,
     #[serde(borrow, default, rename = "taskId")]
@@ -146,17 +146,18 @@ fn flat(text: &str) -> Result<Asked, String> {
     let Ok(Object(flat)) = serde_json::from_str::<Object<Flat<'_>>>(text) else {
         return Err(complaint(FLAT.as_ref(), text));
     };
-    if flat.files.len() > MOST_FILES {
+    let files = flat.files.unwrap_or_default();
+    if files.len() > MOST_FILES {
         return Err(format!("Invalid arguments: at most {MOST_FILES} files are taken."));
     }
-    if let Some(place) = flat.files.iter().position(|file| file.url.is_some() == file.bytes.is_some()) {
+    if let Some(place) = files.iter().position(|file| file.url.is_some() == file.bytes.is_some()) {
         return Err(format!("Invalid arguments: /files/{place} needs either url or bytes, and not both."));
     }
     let given = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
     let asked = Asked {
         text: given(flat.text),
         data: flat.data.map(ToOwned::to_owned),
-        files: flat.files,
+        files,
         context: given(flat.context),
         task: given(flat.task),
     };

@@ -3,7 +3,7 @@
 //! Made anew whenever a card changes, and swapped as a whole. Each tool is written as JSON once, not once per client. Not here:
 //! where cards come from, who may see what.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -201,9 +201,16 @@ fn view<'a>(drafts: &[&'a Draft<'a>], wish: impl Fn(&'a Draft<'a>) -> Wish<'a>) 
     let mut tools: Vec<ToolEntry> =
         drafts.iter().zip(assign(&wishes)).filter_map(|(draft, name)| entry(draft, name)).collect();
     tools.sort_by(|one, other| one.name.cmp(&other.name));
-    tools.dedup_by(|one, other| one.name == other.name);
+    // Suffixes that meet were made to: neither gets the name.
+    let twice: HashSet<String> =
+        tools.windows(2).filter(|pair| same_name(pair)).flatten().map(|tool| tool.name.clone()).collect();
+    tools.retain(|tool| !twice.contains(&tool.name));
     let places = tools.iter().enumerate().map(|(place, tool)| (tool.name.clone(), place)).collect();
     View { tools, places }
+}
+
+fn same_name(pair: &[ToolEntry]) -> bool {
+    matches!(pair, [one, other] if one.name == other.name)
 }
 
 fn entry(draft: &Draft<'_>, name: String) -> Option<ToolEntry> {

@@ -73,7 +73,7 @@ fn suffixed(wish: &Wish<'_>) -> String {
     hash.update(wish.agent);
     hash.update([0]);
     hash.update(wish.skill.unwrap_or_default());
-    let tail: String = hash.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect();
+    let tail: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let clean = wish.natural.chars().map(|letter| match letter {
         'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => letter,
         _ => '_',

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::bridge::work::{Note, Standing, Work};
+use crate::bridge::work::{Note, Work};
 use crate::fault::Trouble;
 
 /// A call that goes on without the client that made it.
@@ -45,12 +45,6 @@ impl Followed {
     /// How it ended, if it has.
     pub fn over(&self) -> Option<Result<(), Trouble>> {
         self.inside().over.clone()
-    }
-
-    /// Whether somebody who waits has something to be told: the end, or a question.
-    pub fn is_settled(&self) -> bool {
-        let inside = self.inside();
-        inside.over.is_some() || inside.work.standing() != Standing::Running
     }
 
     /// Hears of every change.

@@ -165,6 +165,7 @@ impl Followers {
 
     /// Listens to the end, so that an agent that stops when nobody listens does not stop.
     async fn drain(&self, mut job: Job, followed: Arc<Followed>) {
+        let _guard = EndsAnyway(&followed);
         let listened = tokio::time::timeout(self.bounds.lifetime, self.listen(&mut job, &followed)).await;
         let result = listened.unwrap_or(Err(Trouble::Gateway("it took longer than calls are followed")));
         debug!(agent = job.agent, ok = result.is_ok(), "followed call ended");
@@ -215,6 +216,17 @@ impl Followers {
         let mut cancelling = start(self.client.clone(), job.known.clone(), self.caps, Errand::Cancel(task));
         while let Turn::Said(_) = cancelling.next().await {}
         debug!(agent = job.agent, "work stopped: its client left");
+    }
+}
+
+/// Ends a followed call even if following it breaks, so that nobody waits for it.
+struct EndsAnyway<'a>(&'a Followed);
+
+impl Drop for EndsAnyway<'_> {
+    fn drop(&mut self) {
+        if self.0.over().is_none() {
+            self.0.end(Err(Trouble::Gateway("following it broke off")));
+        }
     }
 }
 

@@ -95,6 +95,9 @@ impl Inner {
                 Err(Refused { fault, id: Some(id), era: Era::Legacy }) if is_own_fault(&fault) => {
                     Err((fault, id))
                 }
+                Err(Refused { fault: Fault::NotJsonRpc(what), .. }) => {
+                    return Err(bad(format!("in a batch: {what}")));
+                }
                 Err(Refused { fault, .. }) => return Err(bad(format!("in a batch: {fault}"))),
             };
             if let Ok(Placed::Request(asker, method, ..)) = &one {

@@ -63,8 +63,9 @@ impl Inner {
     pub(super) async fn serve_health(&self, http: &mut Session, method: &Method) -> Result<(), Gone> {
         match *method {
             Method::GET => json(http, StatusCode::OK, self.health().into_bytes(), None).await,
+            Method::HEAD => empty(http, StatusCode::OK, Vec::new()).await,
             _ => {
-                let allow = (http::header::ALLOW, http::HeaderValue::from_static("GET"));
+                let allow = (http::header::ALLOW, http::HeaderValue::from_static("GET, HEAD"));
                 http.set_keepalive(None);
                 empty(http, StatusCode::METHOD_NOT_ALLOWED, vec![allow]).await
             }

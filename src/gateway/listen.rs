@@ -91,6 +91,9 @@ impl Inner {
     async fn speak(&self, mut events: Events<'_>, wants: Wants, door: Door<'_>) -> Result<(), Gone> {
         let mut changes = self.changes.subscribe();
         let mut versions = self.versions(door);
+        // A deadline of its own: changes of other agents must not put it off.
+        let mut sign = tokio::time::interval(self.settings.calls.keep_alive);
+        sign.reset();
         loop {
             tokio::select! {
                 changed = changes.changed() => {
@@ -101,7 +104,7 @@ impl Inner {
                     self.tell_changes(&mut events, &wants, &before, &versions).await?;
                 }
                 () = events.gone() => return Err(Gone),
-                () = tokio::time::sleep(self.settings.calls.keep_alive) => {
+                _ = sign.tick() => {
                     if self.is_over(&events, &wants) {
                         return self.close(events, &wants).await;
                     }
@@ -114,7 +117,7 @@ impl Inner {
 
     fn is_over(&self, events: &Events<'_>, wants: &Wants) -> bool {
         let ended = match wants {
-            Wants::Session(session) => self.sessions.is_ended(session),
+            Wants::Session(session) => self.sessions.is_ended(session) || session.has_expired(super::now()),
             Wants::Subscription(..) => false,
         };
         ended || events.is_shutting_down()

@@ -26,6 +26,13 @@ pub(super) struct Session {
     expires: u64,
 }
 
+impl Session {
+    /// Whether its time is over at `now`.
+    pub(super) fn has_expired(&self, now: u64) -> bool {
+        now >= self.expires
+    }
+}
+
 /// What changed in a session since it began.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Changes {

@@ -1,6 +1,6 @@
 //! What the gateway tells a client beside the answer: progress, log messages, changed lists.
 //!
-//! Not here: when (see `bridge::note`), on which stream (see `gateway`).
+//! Not here: when (see `bridge::progress`), on which stream (see `gateway`).
 
 use serde::{Deserialize, Serialize};
 

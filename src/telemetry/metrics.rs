@@ -47,7 +47,9 @@ impl Name {
             Self::OpenStreams => ("open_streams", "Event streams open to clients."),
             Self::Events => ("events_translated_total", "Events of agents' streams that were translated."),
             Self::Background => ("background_exchanges", "Exchanges with agents whose client has left."),
-            Self::AgentUp => ("agent_up", "Whether the agent's card could be had when it was last looked for."),
+            Self::AgentUp => {
+                ("agent_up", "Whether the agent's card could be had when it was last looked for.")
+            }
             Self::CardRefreshes => ("card_refreshes_total", "Fetches of agents' cards, by outcome."),
             Self::TransportErrors => {
                 ("transport_errors_total", "Failed HTTP exchanges with agents, by kind.")

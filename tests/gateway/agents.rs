@@ -220,7 +220,7 @@ async fn no_card_captures_another_agents_tool() {
     assert_eq!(names.len(), 2);
     for name in &names {
         let suffix = name.strip_prefix("a_b_c_").unwrap_or_else(|| panic!("{name}"));
-        assert!(suffix.len() == 10 && suffix.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
+        assert!(suffix.len() == 16 && suffix.bytes().all(|byte| byte.is_ascii_hexdigit()), "{name}");
     }
     let again = TestGateway::before(&[("a_b", &two), ("a", &one)]).await;
     assert_eq!(tools(&again, "/mcp").await, names, "the same names on every start");
