@@ -78,14 +78,15 @@ impl Work {
         self.artifacts.iter()
     }
 
-    /// About how many bytes it takes, content only.
+    /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
+        const OVERHEAD: usize = 1024;
         let messages = self.status.iter().chain(&self.reply).chain(&self.last_message);
         let parts = messages.flat_map(|message| &message.parts).map(|part| match &part.body {
             PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
             PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
         });
-        self.artifacts.bytes() + parts.sum::<usize>()
+        OVERHEAD + self.artifacts.bytes() + parts.sum::<usize>()
     }
 
     /// Takes in an event and says what is new, if anything is.

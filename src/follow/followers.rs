@@ -124,10 +124,13 @@ impl Followers {
             return false;
         };
         let followed = Arc::new(Followed::new(std::mem::replace(&mut job.work, Work::new(0))));
-        for key in keys(&job, &followed) {
-            self.kept.insert(key, &followed);
+        let keys = keys(&job, &followed);
+        // Fails only when nobody follows any more: at the end of the process.
+        let taken = self.jobs.try_send(Handed { job, followed: followed.clone(), place }).is_ok();
+        if taken {
+            keys.into_iter().for_each(|key| self.kept.insert(key, &followed));
         }
-        self.jobs.try_send(Handed { job, followed, place }).is_ok()
+        taken
     }
 
     /// Polls all calls until the end of the process. Runs once; on the runtime that is to own the work.

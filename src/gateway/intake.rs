@@ -23,11 +23,12 @@ pub(super) async fn body(http: &mut Session, limit: usize, within: Duration) -> 
 /// Reads and throws away what a refused client still sends, for a while: closing on it would lose it the refusal.
 pub(super) async fn linger(http: &mut Session, limit: usize) {
     const SHORTLY: Duration = Duration::from_secs(2);
+    const AT_LEAST: usize = 16 * 1024 * 1024;
     // A client that waits to be told to go on sends nothing.
     if http.req_header().headers.get(EXPECT).is_some() {
         return;
     }
-    let most = limit.saturating_mul(2);
+    let most = limit.saturating_mul(2).max(AT_LEAST);
     let reading = async {
         let mut thrown = 0;
         while let Ok(Some(bytes)) = next(http).await {

@@ -173,6 +173,15 @@ impl Bridge {
         Handled::Yes
     }
 
+    /// Answers a request that is nobody's, for a host that serves nothing but the bridge.
+    pub async fn not_found(&self, http: &mut Session) {
+        let mut exchange = Exchange::new(Caller::anonymous());
+        if let Err(Gone) = self.inner.refuse_unread(http, &mut exchange, Fault::NoSuchPath).await {
+            exchange.outcome = label::Outcome::ClientGone;
+        }
+        exchange.close(http, &self.inner.nobody);
+    }
+
     /// What is counted.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.inner.metrics

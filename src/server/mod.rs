@@ -179,8 +179,7 @@ impl ProxyHttp for Gateway {
         if served && self.bridge.handle(http).await == Handled::Yes {
             return Ok(true);
         }
-        http.set_keepalive(None);
-        http.respond_error(404).await?;
+        self.bridge.not_found(http).await;
         Ok(true)
     }
 
