@@ -142,8 +142,8 @@ impl Page {
         for artifact in &task.artifacts {
             self.artifact(1, artifact);
         }
-        for message in &task.history {
-            self.message(1, message);
+        for message in task.history.messages() {
+            self.message(1, &message);
         }
         self.metadata(1, task.metadata.as_deref());
     }

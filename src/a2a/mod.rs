@@ -9,6 +9,7 @@ mod card;
 mod depth;
 mod dialect;
 mod error;
+mod history;
 mod loose;
 mod model;
 mod probe;
@@ -25,6 +26,7 @@ pub use card::{
 pub use depth::{MAX_DEPTH, depth_within};
 pub use dialect::{Dialect, Send};
 pub use error::{AgentError, ErrorKind};
+pub use history::History;
 pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};
 pub use probe::{Question, Verdict};
 pub use text::clean;

@@ -4,6 +4,8 @@
 
 use serde_json::value::RawValue;
 
+use super::history::History;
+
 /// Who wrote a message (A2A 1.0 `Role`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -183,7 +185,7 @@ pub struct Task {
     /// What it made so far.
     pub artifacts: Vec<Artifact>,
     /// Messages so far, as far as the agent gives them.
-    pub history: Vec<Message>,
+    pub history: History,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }

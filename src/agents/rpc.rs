@@ -46,11 +46,12 @@ pub(super) async fn post(client: &Client, known: &Known, body: Vec<u8>) -> Resul
 
 fn form(reply: &Reply) -> Option<Form> {
     let value = reply.headers().get(CONTENT_TYPE)?.to_str().ok()?;
-    let name = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match name.as_str() {
-        "text/event-stream" => Some(Form::Stream),
-        "application/json" | "application/a2a+json" => Some(Form::Json),
-        _ => None,
+    let name = value.split(';').next().unwrap_or_default().trim();
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    if is("text/event-stream") {
+        Some(Form::Stream)
+    } else {
+        (is("application/json") || is("application/a2a+json")).then_some(Form::Json)
     }
 }
 

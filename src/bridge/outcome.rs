@@ -66,10 +66,12 @@ fn output(work: &Work, is_error: bool, version: Version, content: &mut Vec<Block
     if is_error {
         return;
     }
-    let nothing_made = content.is_empty();
-    let fallback = work.last_message.as_ref().filter(|_| nothing_made);
-    if let Some(message) = work.status.as_ref().or(fallback) {
-        blocks(&message.parts, version, content);
+    if let Some(status) = &work.status {
+        blocks(&status.parts, version, content);
+    } else if content.is_empty()
+        && let Some(said) = work.last_message()
+    {
+        blocks(&said.parts, version, content);
     }
 }
 

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use crate::a2a::{
-    Artifact, Artifacts, Change, Event, Message, Part, PartBody, Role, State, Status, Task, TooMuch,
+    Artifact, Artifacts, Change, Event, History, Message, Part, PartBody, State, Status, Task, TooMuch,
 };
 
 /// The work so far.
@@ -22,8 +22,10 @@ pub struct Work {
     pub status: Option<Message>,
     /// The answer of an agent that made no task.
     pub reply: Option<Message>,
-    /// The agent's last message in the history of the task, for agents that put their answer there.
-    pub last_message: Option<Message>,
+    /// The agent's last message in the history of the task before it ended.
+    said: Option<Message>,
+    /// The history of the task as it ended.
+    history: History,
     artifacts: Artifacts,
 }
 
@@ -58,7 +60,8 @@ impl Work {
             state: None,
             status: None,
             reply: None,
-            last_message: None,
+            said: None,
+            history: History::default(),
             artifacts: Artifacts::new(most),
         }
     }
@@ -78,15 +81,20 @@ impl Work {
         self.artifacts.iter()
     }
 
+    /// The agent's last message in the history of the task, for agents that put their answer there. Read anew each time.
+    pub fn last_message(&self) -> Option<Message> {
+        self.history.last_agent_message().or_else(|| self.said.clone())
+    }
+
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         const OVERHEAD: usize = 1024;
-        let messages = self.status.iter().chain(&self.reply).chain(&self.last_message);
+        let messages = self.status.iter().chain(&self.reply).chain(&self.said);
         let parts = messages.flat_map(|message| &message.parts).map(|part| match &part.body {
             PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
             PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
         });
-        OVERHEAD + self.artifacts.bytes() + parts.sum::<usize>()
+        OVERHEAD + self.history.bytes() + self.artifacts.bytes() + parts.sum::<usize>()
     }
 
     /// Takes in an event and says what is new, if anything is.
@@ -103,17 +111,17 @@ impl Work {
         match event {
             Event::Task(task) => self.task(task),
             Event::Message(message) => {
-                self.name(message.task_id.as_ref(), message.context_id.as_ref());
+                self.name(message.task_id.clone(), message.context_id.clone());
                 self.reply = Some(message);
                 Ok(None)
             }
             Event::Status { task_id, context_id, status, metadata, .. } => {
-                self.name(task_id.as_ref(), context_id.as_ref());
+                self.name(task_id, context_id);
                 let reported = metadata.and_then(|raw| serde_json::from_str::<Reported>(raw.get()).ok());
                 Ok(self.status(status, reported.unwrap_or_default()))
             }
             Event::Artifact { task_id, context_id, artifact, append, .. } => {
-                self.name(task_id.as_ref(), context_id.as_ref());
+                self.name(task_id, context_id);
                 let name = artifact.name.clone();
                 let change = self.artifacts.apply(artifact, append)?;
                 Ok(made(change, name))
@@ -123,12 +131,16 @@ impl Work {
     }
 
     fn task(&mut self, task: Task) -> Result<Option<Note>, TooMuch> {
-        self.name(Some(&task.id), task.context_id.as_ref());
+        self.name(Some(task.id), task.context_id);
         if !task.artifacts.is_empty() {
             self.artifacts.replace_all(task.artifacts)?;
         }
-        let said = task.history.into_iter().rev().find(|message| message.role == Role::Agent);
-        self.last_message = said.or(self.last_message.take());
+        if task.status.state.is_terminal() {
+            // Nothing follows, and mostly nobody asks for it.
+            self.history = task.history;
+        } else {
+            self.said = task.history.last_agent_message().or(self.said.take());
+        }
         Ok(self.status(task.status, Reported::default()))
     }
 
@@ -144,13 +156,9 @@ impl Work {
         Some(Note { text, progress: reported.progress, total: reported.total })
     }
 
-    fn name(&mut self, task_id: Option<&String>, context_id: Option<&String>) {
-        if self.task_id.is_none() {
-            self.task_id = task_id.cloned();
-        }
-        if context_id.is_some() {
-            self.context_id = context_id.cloned();
-        }
+    fn name(&mut self, task_id: Option<String>, context_id: Option<String>) {
+        self.task_id = self.task_id.take().or(task_id);
+        self.context_id = context_id.or(self.context_id.take());
     }
 }
 
@@ -203,6 +211,7 @@ fn made(change: Change, name: Option<String>) -> Option<Note> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::a2a::{Dialect, Role};
 
     fn message(id: &str, text: &str) -> Message {
         Message {
@@ -265,6 +274,29 @@ mod tests {
         work.apply(status(State::Completed, None)).unwrap();
         work.apply(status(State::Failed, None)).unwrap();
         assert_eq!(work.state, Some(State::Completed));
+    }
+
+    #[test]
+    fn the_last_word_of_the_agent_is_found_whenever_its_history_came() {
+        let task = |state: &str, history: &str| {
+            let result =
+                format!(r#"{{"kind":"task","id":"t","status":{{"state":"{state}"}},"history":{history}}}"#);
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+            Dialect::V0_3.event(answer.as_bytes()).unwrap()
+        };
+        let early = r#"[{"role":"agent","parts":[{"kind":"text","text":"early"}]}]"#;
+        let late = r#"[{"role":"agent","parts":[{"kind":"text","text":"late"}]},{"role":"user","parts":[]}]"#;
+        for (end, expected) in [(late, "late"), ("[]", "early"), (r#"[{"role":"user"}]"#, "early")] {
+            let mut work = Work::new(1000);
+            work.apply(task("working", early)).unwrap();
+            assert_eq!(work.last_message().map(|message| words(&message)).as_deref(), Some("early"));
+            work.apply(task("completed", end)).unwrap();
+            assert_eq!(
+                work.last_message().map(|message| words(&message)).as_deref(),
+                Some(expected),
+                "{end}"
+            );
+        }
     }
 
     #[test]

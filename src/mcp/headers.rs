@@ -86,9 +86,10 @@ fn accepted(headers: &HeaderMap) -> (bool, bool) {
     let mut stream = false;
     let ranges = headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     for range in ranges.flat_map(|text| text.split(',')) {
-        let name = range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        json |= matches!(name.as_str(), "application/json" | "application/*" | "*/*");
-        stream |= matches!(name.as_str(), "text/event-stream" | "text/*");
+        let name = range.split(';').next().unwrap_or_default().trim();
+        let is_one_of = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+        json |= is_one_of(&["application/json", "application/*", "*/*"]);
+        stream |= is_one_of(&["text/event-stream", "text/*"]);
     }
     if json || stream { (json, stream) } else { (true, true) }
 }

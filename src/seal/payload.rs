@@ -2,12 +2,17 @@
 //!
 //! Reading never panics: a token may have been sealed by another release under the same key.
 
+/// What most payloads fit into, in bytes.
+const ROOM: usize = 96;
+
 /// Writes fields in order.
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
     pub(super) fn new(version: u8) -> Self {
-        Self(vec![version])
+        let mut bytes = Vec::with_capacity(ROOM);
+        bytes.push(version);
+        Self(bytes)
     }
 
     pub(super) fn bytes(mut self, bytes: &[u8]) -> Self {

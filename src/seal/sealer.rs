@@ -160,7 +160,8 @@ impl Key {
         }
     }
 
-    /// Made per use: its operations need `&mut`, and a lock on the hot path would cost more than the key schedule.
+    /// Made per use: its operations need `&mut`, it cannot be cloned, and a lock on the hot path would cost more than the
+    /// key schedule.
     fn cipher(&self) -> Aes256Siv {
         Aes256Siv::new((&self.key).into())
     }
@@ -247,6 +248,22 @@ mod tests {
         assert_eq!(both.open(Purpose::Task, "alice", &token).unwrap(), b"x");
         assert_eq!(new.open(Purpose::Task, "alice", &token), None);
         assert_eq!(both.seal(Purpose::Task, "alice", b"x"), new.seal(Purpose::Task, "alice", b"x"));
+    }
+
+    #[test]
+    fn keys_that_share_a_short_id_do_not_spoil_each_others_tokens() {
+        let mut seen = std::collections::HashMap::new();
+        let (one, other) = (0_u32..)
+            .map(|number| number.to_be_bytes())
+            .find_map(|secret| {
+                seen.insert(Key::derive(&secret).unwrap().id, secret).map(|earlier| (earlier, secret))
+            })
+            .unwrap();
+        let token = Sealer::new([one.as_slice()]).unwrap().seal(Purpose::Task, "alice", b"x");
+        for secrets in [[one, other], [other, one]] {
+            let both = Sealer::new(secrets.iter().map(<[u8; 4]>::as_slice)).unwrap();
+            assert_eq!(both.open(Purpose::Task, "alice", &token).as_deref(), Some(b"x".as_slice()));
+        }
     }
 
     #[test]

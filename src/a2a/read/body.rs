@@ -9,10 +9,11 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 
 use super::super::error::AgentError;
+use super::super::history::History;
 use super::super::loose::{Flag, List, Object, Text, absent, object};
 use super::super::model::{Artifact, Event, Message, Task};
 use super::part::{PartIn, parts};
-use super::pieces::{ArtifactIn, MessageIn, StatusIn, role, status};
+use super::pieces::{ArtifactIn, StatusIn, role, status};
 
 /// Every member that a task, a message or an event has in any version.
 #[derive(Default)]
@@ -25,7 +26,7 @@ pub(crate) struct Body {
     context_id: Text,
     status: Object<StatusIn>,
     artifacts: List<Object<ArtifactIn>>,
-    history: List<Object<MessageIn>>,
+    history: Option<Box<RawValue>>,
     artifact: Object<ArtifactIn>,
     append: Flag,
     last_chunk: Flag,
@@ -116,7 +117,7 @@ impl Body {
             context_id: self.context_id.filled(),
             status: status(self.status).ok_or_else(|| AgentError::not_a2a("a task without status"))?,
             artifacts: self.artifacts.items().filter_map(|artifact| artifact.0).map(Artifact::from).collect(),
-            history: self.history.items().filter_map(|message| message.0).map(Message::from).collect(),
+            history: History::new(self.history),
             metadata: object(self.metadata),
         })
     }

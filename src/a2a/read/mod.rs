@@ -13,6 +13,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 pub(crate) use self::body::Body;
+pub(super) use self::pieces::MessageIn;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::dialect::Dialect;
 use super::error::AgentError;

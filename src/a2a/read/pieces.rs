@@ -12,7 +12,7 @@ use super::part::{PartIn, StateIn, parts};
 /// A message within something else.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct MessageIn {
+pub(in super::super) struct MessageIn {
     message_id: Text,
     role: Text,
     parts: List<PartIn>,
