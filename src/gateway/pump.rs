@@ -3,6 +3,7 @@
 //! JSON first; an event stream once there is something to tell, or when the agent is slow and the client takes one. The agent is
 //! read no faster than the client reads. Not here: who is asked what (see `call`).
 
+use std::pin::pin;
 use std::time::Duration;
 
 use pingora::proxy::Session;
@@ -102,13 +103,18 @@ impl<'s> Pump<'s> {
         let until = begun + self.patience.budget;
         let mut next_sign = begun + self.patience.stream_after;
         let mut heard = 0_u32;
+        // One timer serves both deadlines: what comes first. It is looked at before the agent, which may always have
+        // something to say.
+        let mut wake = pin!(sleep_until(next_sign.min(until)));
         loop {
-            // One timer serves both: what comes first. Before the agent, which may always have something to say.
-            let wake = sleep_until(next_sign.min(until));
+            let due = next_sign.min(until);
+            if wake.deadline() != due {
+                wake.as_mut().reset(due);
+            }
             let step = tokio::select! {
                 biased;
                 () = cancelled(running) => return Ending::Cancelled,
-                () = wake => {
+                () = wake.as_mut() => {
                     if Instant::now() >= until {
                         return Ending::OutOfPatience;
                     }
