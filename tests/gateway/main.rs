@@ -11,6 +11,8 @@ mod answer_here;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod bounds;
+#[cfg(test)]
 mod call;
 #[cfg(test)]
 mod client_leaves;
