@@ -4,10 +4,10 @@
 //! read no faster than the client reads. Not here: who is asked what (see `call`).
 
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pingora::proxy::Session;
-use tokio::time::{Instant, sleep_until};
+use pingora::time::fast_timeout::fast_sleep;
 
 use super::answer::{Events, Gone, Takes, events, gone, reply};
 use super::running::Entry;
@@ -105,20 +105,27 @@ impl<'s> Pump<'s> {
         let mut heard = 0_u32;
         // One timer serves both deadlines: what comes first. It is looked at before the agent, which may always have
         // something to say.
-        let mut wake = pin!(sleep_until(next_sign.min(until)));
+        let mut due = next_sign.min(until);
+        let mut wake = pin!(fast_sleep(due - begun));
         loop {
-            let due = next_sign.min(until);
-            if wake.deadline() != due {
-                wake.as_mut().reset(due);
+            if due != next_sign.min(until) {
+                due = next_sign.min(until);
+                wake.set(fast_sleep(due.saturating_duration_since(Instant::now())));
             }
             let step = tokio::select! {
                 biased;
                 () = cancelled(running) => return Ending::Cancelled,
                 () = wake.as_mut() => {
-                    if Instant::now() >= until {
+                    let now = Instant::now();
+                    if now >= until {
                         return Ending::OutOfPatience;
                     }
-                    next_sign = Instant::now() + self.patience.keep_alive;
+                    if now < next_sign {
+                        // Coarse timers may be early.
+                        wake.set(fast_sleep(due - now));
+                        continue;
+                    }
+                    next_sign = now + self.patience.keep_alive;
                     if self.sign_of_life().await.is_err() {
                         return Ending::Gone;
                     }

@@ -15,6 +15,7 @@ use pingora::apps::{HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::protocols::http::v2::server::H2Options;
 use pingora::server::ShutdownWatch;
+use pingora::time::fast_timeout::fast_sleep;
 
 tokio::task_local! {
     static HEADER_READ: Cell<bool>;
@@ -76,7 +77,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
 /// Runs a request; drops it, and its connection with it, if its header takes too long.
 async fn bounded<T>(request: impl Future<Output = Option<T>>, within: Duration) -> Option<T> {
     let mut request = pin!(request);
-    let mut deadline = pin!(tokio::time::sleep(within));
+    let mut deadline = pin!(fast_sleep(within));
     std::future::poll_fn(|context| {
         if let Poll::Ready(done) = request.as_mut().poll(context) {
             return Poll::Ready(done);

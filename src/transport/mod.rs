@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use pingora::time::fast_timeout::fast_timeout;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -73,6 +74,12 @@ enum Failure {
     Unsent(Box<Request<Body>>, hyper::Error),
     /// It may have been written.
     Final(TransportError),
+}
+
+/// What is left until a deadline. The wait for a header is timed by Pingora's coarse timers: they cost a fraction of tokio's, and
+/// ten milliseconds do not matter there.
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }
 
 impl Client {
@@ -146,11 +153,11 @@ impl Client {
         let waited = match &mut way {
             Way::Line(line) => {
                 target.place.address_http1(&mut request);
-                tokio::time::timeout_at(deadline, line.exchange(*request)).await
+                fast_timeout(left(deadline), line.exchange(*request)).await
             }
             Way::Stream(stream) => {
                 target.place.address_http2(&mut request).map_err(Failure::Final)?;
-                tokio::time::timeout_at(deadline, stream.exchange(*request)).await
+                fast_timeout(left(deadline), stream.exchange(*request)).await
             }
             Way::Ended | Way::Failed => return Err(Failure::Final(TransportError::Truncated)),
         };
