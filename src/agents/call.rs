@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::directory::{Known, in_effect};
 use super::drive::{Drive, Outlet};
-use super::judge::FIRST_PAUSE;
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, whole};
-use super::stream::{Ending, Track, read};
-use crate::a2a::{Event, Message, Send};
+use super::stream::{Ending, Listening, Track};
+use crate::a2a::{Event, Fingerprint, Message, Send, fingerprint};
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
 use tracing::warn;
@@ -20,48 +20,85 @@ use tracing::warn;
 pub enum Errand {
     /// Say this.
     Say(Message),
-    /// Say this in the task, or after it if it is finished.
-    Continue(String, Message),
-    /// Wait for the task to end or to ask.
-    Await(String),
+    /// Say this in a task.
+    Continue(Continue),
+    /// Wait for the task to end or to ask something new.
+    Await(String, Option<Asked>),
+    /// See how the task stands.
+    Look(String),
     /// Stop the task.
     Cancel(String),
 }
 
-/// What an agent may send, in bytes.
+/// A question of a task that is known already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// It is open: the agent says nothing new while it repeats it.
+    Open(Fingerprint),
+    /// It has been answered: while the agent repeats it, it has not begun to work on the answer.
+    Answered(Fingerprint),
+}
+
+/// What is said in a task, or after it if it is finished.
+#[derive(Debug)]
+pub struct Continue {
+    /// The task.
+    pub task: String,
+    /// What is said.
+    pub message: Message,
+    /// The question that it answers: nothing is said if that is not open any more. `None`: said in any case.
+    pub turn: Option<Fingerprint>,
+    /// Whether somebody else listens to the task already: then no second stream is opened.
+    pub beside: bool,
+}
+
+/// What an agent may send, in bytes, and how long the gateway has patience with it.
 #[derive(Debug, Clone, Copy)]
-pub struct Caps {
-    /// One answer.
+pub struct Terms {
+    /// Bytes of one answer.
     pub response: usize,
-    /// One event of a stream.
+    /// Bytes of one event of a stream.
     pub event: usize,
+    /// How long a stream may be silent before the agent is asked how the task stands.
+    pub silence: Duration,
+    /// The pause before a question is asked again; it doubles from there.
+    pub retry_base: Duration,
+    /// The longest such pause.
+    pub retry_max: Duration,
+    /// How often in a row an agent may fail to answer before it is given up; 0: as long as somebody waits.
+    pub max_attempts: u32,
 }
 
 /// One call.
 pub(super) struct Call {
     pub(super) client: Client,
     pub(super) known: Arc<Known>,
-    pub(super) caps: Caps,
+    pub(super) terms: Terms,
 }
 
 /// Begins a call. Nothing happens until the drive is polled.
-pub fn start(client: Client, known: Arc<Known>, caps: Caps, errand: Errand) -> Drive {
-    let call = Call { client, known: in_effect(known), caps };
+pub fn start(client: Client, known: Arc<Known>, terms: Terms, errand: Errand) -> Drive {
+    let call = Call { client, known: in_effect(known), terms };
     Drive::new(move |outlet| async move { call.run(errand, outlet).await })
 }
 
 impl Call {
     async fn run(self, errand: Errand, outlet: Outlet) -> Result<(), Trouble> {
         match errand {
-            Errand::Say(message) => self.say(&message, outlet).await,
+            Errand::Say(message) => self.say(&message, Track::new(outlet, None)).await,
             // Boxed, here and below: what a plain call does not need must not make it larger.
-            Errand::Continue(task, message) => Box::pin(self.go_on(task, message, outlet)).await,
-            Errand::Await(task) => {
-                let mut track = Track::new(outlet, Some(task));
+            Errand::Continue(what) => Box::pin(self.go_on(what, outlet)).await,
+            Errand::Await(task, asked) => {
+                let mut track = Track::new(outlet, Some(task)).knowing(asked);
                 Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
+            Errand::Look(task) => {
+                let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
+                Track::new(outlet, Some(task)).take(Event::Task(found)).await;
+                Ok(())
+            }
             Errand::Cancel(task) => {
-                let stopped = cancel_task(&self.client, &self.known, &task, self.caps.response).await?;
+                let stopped = cancel_task(&self.client, &self.known, &task, self.terms.response).await?;
                 Track::new(outlet, Some(task)).take(Event::Task(stopped)).await;
                 Ok(())
             }
@@ -69,25 +106,36 @@ impl Call {
     }
 
     /// A finished task takes no more messages: what is said then begins a new one in its conversation.
-    async fn go_on(&self, task: String, mut message: Message, outlet: Outlet) -> Result<(), Trouble> {
-        let found = get_task(&self.client, &self.known, &task, self.caps.response).await?;
+    async fn go_on(&self, what: Continue, outlet: Outlet) -> Result<(), Trouble> {
+        let Continue { task, mut message, turn, beside } = what;
+        let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
+        let open = fingerprint(&task, &found.status);
+        if turn.is_some() && turn != open {
+            // Somebody has answered it, here or elsewhere: it is not answered twice.
+            let mut track = Track::new(outlet, Some(task)).knowing(turn.map(Asked::Answered));
+            if track.take(Event::Task(found)).await {
+                return Ok(());
+            }
+            return if beside { Ok(()) } else { self.judge(&mut track, Trouble::TaskLost).await };
+        }
         message.context_id = found.context_id.or(message.context_id);
         if found.status.state.is_terminal() {
             message.reference_task_ids.push(task);
         } else {
             message.task_id = Some(task);
         }
-        self.say(&message, outlet).await
+        let track = Track::new(outlet, message.task_id.clone()).knowing(open.map(Asked::Answered));
+        self.say(&message, if beside { track.beside() } else { track }).await
     }
 
     /// Says a message; once more in the other version if the agent proves that it understood nothing of the first try.
-    async fn say(&self, message: &Message, outlet: Outlet) -> Result<(), Trouble> {
-        match (self.say_once(message, outlet.clone()).await, &self.known.other) {
+    async fn say(&self, message: &Message, track: Track) -> Result<(), Trouble> {
+        match (self.say_once(message, track.clone()).await, &self.known.other) {
             (Err(Trouble::WrongVersion(why)), Some(other)) => {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, why, "agent does not speak what its card promises; trying the other version");
-                let call = Self { client: self.client.clone(), known: other.clone(), caps: self.caps };
-                let said = Box::pin(call.say_once(message, outlet)).await;
+                let call = Self { client: self.client.clone(), known: other.clone(), terms: self.terms };
+                let said = Box::pin(call.say_once(message, track)).await;
                 // Remembered, unless it understood nothing of this either.
                 let is_wrong = !matches!(said, Err(Trouble::WrongVersion(_)));
                 self.known.is_wrong.store(is_wrong, Ordering::Release);
@@ -97,42 +145,53 @@ impl Call {
         }
     }
 
-    async fn say_once(&self, message: &Message, outlet: Outlet) -> Result<(), Trouble> {
+    async fn say_once(&self, message: &Message, track: Track) -> Result<(), Trouble> {
         let interface = &self.known.interface;
         let ask = Send {
             message,
             accepted_output_modes: &self.known.output_modes,
             tenant: interface.tenant.as_deref(),
         };
-        let body = interface.dialect.send(&ask, self.known.streaming);
+        let is_beside = track.is_beside();
+        let body = interface.dialect.send(&ask, self.known.streaming && !is_beside);
         let (form, reply) = post(&self.client, &self.known, body).await?;
-        let mut track = Track::new(outlet, message.task_id.clone()).opening();
+        let mut track = track.opening();
         match form {
-            Form::Stream if message.task_id.is_some() => self.listen(reply, &mut track.answering()).await,
             Form::Stream => self.listen(reply, &mut track).await,
             Form::Json => {
-                let body = whole(reply, &self.known, self.caps.response).await?;
+                let body = whole(reply, &self.known, self.terms.response).await?;
                 let event = interface.dialect.event(&body).map_err(first_refusal)?;
-                if track.take(event).await {
+                if track.take(event).await || is_beside {
                     return Ok(());
                 }
                 if track.task_id.is_none() {
                     return Err(Trouble::Misbehaved("its answer is neither a task nor a message".into()));
                 }
-                tokio::time::sleep(FIRST_PAUSE).await;
+                self.pause(FIRST_PAUSE).await;
                 Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
         }
     }
 
-    /// Reads a stream to its end, and asks the agent what became of the task if that came too early.
+    /// Reads a stream to its end, and asks the agent what became of the task if that came too early, or if it falls silent.
     async fn listen(&self, reply: Reply, track: &mut Track) -> Result<(), Trouble> {
-        match read(reply, &self.known, &self.caps, track).await? {
-            Ending::Said => Ok(()),
-            Ending::Early(_) if track.awaits_authorization() => {
-                Box::pin(self.judge(track, Trouble::TaskLost)).await
+        let mut listening = Listening::new(reply, self.terms);
+        loop {
+            match listening.read(&self.known, track).await? {
+                Ending::Said => return Ok(()),
+                Ending::Early(_) if track.awaits_authorization() => {
+                    return Box::pin(self.judge(track, Trouble::TaskLost)).await;
+                }
+                Ending::Early(stopped) => return Box::pin(self.judge(track, stopped)).await,
+                Ending::Silent => {
+                    if Box::pin(self.look_aside(track)).await? {
+                        return Ok(());
+                    }
+                }
             }
-            Ending::Early(stopped) => Box::pin(self.judge(track, stopped)).await,
         }
     }
 }
+
+/// The pause after an answer that said only that the work has begun.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::fetch::CardProblem;
 use super::interface::trusted;
+use super::reach::Reach;
 use crate::a2a::{Card, Dialect, Interface};
 use crate::auth::static_headers;
 use crate::config::{self, CardSource, Protocol, Settings};
@@ -34,6 +35,7 @@ pub struct Known {
     pub(super) streaming: bool,
     pub(super) output_modes: Vec<String>,
     pub(super) metrics: Arc<AgentMetrics>,
+    pub(super) reach: Arc<Reach>,
     /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
     pub(super) other: Option<Arc<Known>>,
     /// Whether it has turned out so.
@@ -59,6 +61,7 @@ pub struct Agent {
     problem: Mutex<Option<String>>,
     looks: AtomicU64,
     versions: AtomicU64,
+    reach: Arc<Reach>,
     /// What is counted about it.
     pub metrics: Arc<AgentMetrics>,
 }
@@ -84,6 +87,7 @@ impl Agent {
             problem: Mutex::default(),
             looks: AtomicU64::new(0),
             versions: AtomicU64::new(0),
+            reach: Arc::default(),
             metrics,
         })
     }
@@ -158,6 +162,7 @@ impl Agent {
             streaming,
             output_modes,
             metrics,
+            reach: self.reach.clone(),
             other: None,
             is_wrong: AtomicBool::new(false),
         })

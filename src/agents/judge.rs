@@ -5,17 +5,14 @@
 
 use std::time::Duration;
 
-use super::call::Call;
+use super::call::{Call, FIRST_PAUSE};
 use super::rpc::{Form, get_task, post, refusal, whole};
-use super::stream::{Ending, Track, read};
+use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, State};
 use crate::fault::Trouble;
 
-/// The pause before the second question; it doubles from there.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between two questions to an agent that answers them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// How often in a row an agent may fail to answer before it is given up.
-const MOST_FAILURES: u32 = 5;
 
 impl Call {
     /// Follows a task until it ends or asks.
@@ -23,56 +20,62 @@ impl Call {
     /// `stopped` is why the agent stopped talking, told if it is never heard of again.
     pub(super) async fn judge(&self, track: &mut Track, stopped: Trouble) -> Result<(), Trouble> {
         let Some(task) = track.task_id.clone() else { return Err(stopped) };
-        let mut pause = FIRST_PAUSE;
-        let mut failures = 0;
+        let mut pace = Pace::new(self);
         let mut subscribes = self.known.streaming;
         loop {
-            match get_task(&self.client, &self.known, &task, self.caps.response).await {
+            let turn = self.known.reach.turn().await;
+            let asked = get_task(&self.client, &self.known, &task, self.terms.response).await;
+            self.note(&asked);
+            drop(turn);
+            match asked {
                 Ok(found) => {
-                    failures = 0;
+                    pace.answered();
                     let open = found.status.state;
                     if track.take(Event::Task(found)).await {
                         return Ok(());
                     }
                     if subscribes && open != State::AuthRequired {
-                        subscribes = Box::pin(self.subscribe(&task, track, &mut pause)).await?;
+                        subscribes = Box::pin(self.subscribe(&task, track, &mut pace)).await?;
                         if track.is_over() {
                             return Ok(());
                         }
                     }
                 }
-                Err(
-                    trouble @ (Trouble::Unreachable(_)
-                    | Trouble::Slow(_)
-                    | Trouble::Broken(_)
-                    | Trouble::Status(_)),
-                ) => {
-                    failures += 1;
-                    if failures >= MOST_FAILURES {
-                        return Err(trouble);
-                    }
-                }
+                Err(trouble) if is_passing(&trouble) => pace.failed(trouble)?,
                 // It knows no such task: what it said before is all that will ever be known.
                 Err(Trouble::TaskLost) => return Err(lost(stopped)),
                 Err(trouble) => return Err(trouble),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.pause(pace.next()).await;
+        }
+    }
+
+    /// Asks how the task of a silent stream stands, without letting the stream go: some agents stop their work when it closes.
+    /// Says whether that was the last word.
+    pub(super) async fn look_aside(&self, track: &mut Track) -> Result<bool, Trouble> {
+        let Some(task) = track.task_id.clone() else { return Ok(false) };
+        match get_task(&self.client, &self.known, &task, self.terms.response).await {
+            Ok(found) => Ok(track.take(Event::Task(found)).await),
+            Err(Trouble::TaskLost) => Err(Trouble::TaskLost),
+            Err(trouble) => {
+                tracing::debug!(%trouble, "agent is silent and does not say how the task stands");
+                Ok(false)
+            }
         }
     }
 
     /// Listens to a live task. Says whether listening is worth another try.
-    async fn subscribe(&self, task: &str, track: &mut Track, pause: &mut Duration) -> Result<bool, Trouble> {
+    async fn subscribe(&self, task: &str, track: &mut Track, pace: &mut Pace) -> Result<bool, Trouble> {
         let interface = &self.known.interface;
         let Some(body) = interface.dialect.subscribe(task, interface.tenant.as_deref()) else {
             return Ok(false);
         };
         let (form, reply) = match post(&self.client, &self.known, body).await {
             Ok(answer) => answer,
-            Err(_) => return Ok(false),
+            Err(trouble) => return Ok(is_passing(&trouble)),
         };
         if form == Form::Json {
-            let body = whole(reply, &self.known, self.caps.response).await?;
+            let body = whole(reply, &self.known, self.terms.response).await?;
             return match interface.dialect.event(&body) {
                 Ok(event) => Ok(!track.take(event).await),
                 Err(error) => {
@@ -82,17 +85,90 @@ impl Call {
             };
         }
         let before = track.heard();
-        match read(reply, &self.known, &self.caps, track).await? {
+        match Listening::new(reply, self.terms).read(&self.known, track).await? {
             Ending::Said => Ok(false),
-            Ending::Early(_) => {
+            Ending::Early(_) | Ending::Silent => {
                 // A stream that brought something was worth it; one that closes at once must not be opened in a circle.
                 if track.heard() > before {
-                    *pause = FIRST_PAUSE;
+                    pace.begin_anew();
                 }
                 Ok(true)
             }
         }
     }
+
+    fn note<T>(&self, asked: &Result<T, Trouble>) {
+        match asked {
+            Err(trouble) if is_passing(trouble) => self.known.reach.is_down(),
+            Ok(_) | Err(_) => self.known.reach.is_up(),
+        }
+    }
+
+    /// Waits, a little more or less than was said: those who wait together must not ask together.
+    pub(super) async fn pause(&self, pause: Duration) {
+        tokio::time::sleep(pause.mul_f64(rand::random::<f64>() * 0.4 + 0.8)).await;
+    }
+}
+
+/// How fast an agent is asked: slower while nothing changes, and slower still while it cannot be reached.
+struct Pace {
+    pause: Duration,
+    failures: u32,
+    base: Duration,
+    most: Duration,
+    max_attempts: u32,
+}
+
+impl Pace {
+    fn new(call: &Call) -> Self {
+        let terms = call.terms;
+        Self {
+            pause: FIRST_PAUSE,
+            failures: 0,
+            base: terms.retry_base,
+            most: terms.retry_max,
+            max_attempts: terms.max_attempts,
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        (self.failures, self.pause) = (0, FIRST_PAUSE);
+    }
+
+    fn answered(&mut self) {
+        if self.failures > 0 {
+            self.begin_anew();
+        }
+    }
+
+    /// # Errors
+    ///
+    /// The trouble, once it is one too many.
+    fn failed(&mut self, trouble: Trouble) -> Result<(), Trouble> {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == self.max_attempts {
+            return Err(trouble);
+        }
+        if self.failures == 1 {
+            self.pause = self.base;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Duration {
+        let most = if self.failures == 0 { LONGEST_PAUSE.min(self.most) } else { self.most };
+        let pause = self.pause.min(most);
+        self.pause = (pause * 2).min(most);
+        pause
+    }
+}
+
+/// Whether a failure says nothing about the task: the agent may be back soon.
+fn is_passing(trouble: &Trouble) -> bool {
+    matches!(
+        trouble,
+        Trouble::Unreachable(_) | Trouble::Slow(_) | Trouble::Broken(_) | Trouble::Status(408 | 429 | 500..)
+    )
 }
 
 fn lost(stopped: Trouble) -> Trouble {

@@ -9,11 +9,12 @@ mod drive;
 mod fetch;
 mod interface;
 mod judge;
+mod reach;
 mod refresh;
 mod rpc;
 mod stream;
 
-pub use call::{Caps, Errand, start};
+pub use call::{Asked, Continue, Errand, Terms, start};
 pub use directory::{Agent, Directory, Known};
 pub use drive::{Drive, Turn};
 pub use fetch::{CardProblem, Fetched};

@@ -2,11 +2,16 @@
 //!
 //! Reads a2a.md §4.3, rules 1 to 8. Not here: what to do when it stops too early (see `judge`).
 
-use super::call::Caps;
+use std::pin::pin;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::call::{Asked, Terms};
 use super::directory::Known;
 use super::drive::Outlet;
 use super::rpc::{first_refusal, refusal, trouble};
-use crate::a2a::{Event, State};
+use crate::a2a::{Event, State, fingerprint};
 use crate::fault::Trouble;
 use crate::sse::Decoder;
 use crate::transport::Reply;
@@ -14,16 +19,19 @@ use crate::transport::Reply;
 /// Most events of one stream; a peer must not keep the gateway busy for ever.
 const MOST_EVENTS: usize = 1_000_000;
 
-/// How a stream ended.
+/// How reading a stream came to a stop.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The agent said its last word.
     Said,
     /// It stopped in the middle; whether the work goes on is not known.
     Early(Trouble),
+    /// It has not said anything for a while, and the stream is still open.
+    Silent,
 }
 
 /// What is known of the task while its events go by.
+#[derive(Clone)]
 pub(super) struct Track {
     outlet: Outlet,
     /// The task that this call is about, once the agent has named it.
@@ -31,23 +39,35 @@ pub(super) struct Track {
     state: Option<State>,
     heard: usize,
     over: bool,
-    answers: bool,
+    asked: Option<Asked>,
     opens: bool,
+    is_beside: bool,
 }
 
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
-        Self { outlet, task_id, state: None, heard: 0, over: false, answers: false, opens: false }
+        let (state, asked) = (None, None);
+        Self { outlet, task_id, state, heard: 0, over: false, asked, opens: false, is_beside: false }
     }
 
-    /// The same, for a message that answers the question of a task.
-    pub(super) fn answering(self) -> Self {
-        Self { answers: true, ..self }
+    /// The same, for a task of which a question is known.
+    pub(super) fn knowing(self, asked: Option<Asked>) -> Self {
+        Self { asked, ..self }
     }
 
     /// The same, for the first answer to a message.
     pub(super) fn opening(self) -> Self {
         Self { opens: true, ..self }
+    }
+
+    /// The same, for a message to a task whose stream is read elsewhere.
+    pub(super) fn beside(self) -> Self {
+        Self { is_beside: true, ..self }
+    }
+
+    /// Whether the stream of the task is read elsewhere.
+    pub(super) fn is_beside(&self) -> bool {
+        self.is_beside
     }
 
     /// How many events were passed on.
@@ -67,8 +87,8 @@ impl Track {
 
     /// Passes an event on if it is ours; says whether it is the last one.
     pub(super) async fn take(&mut self, mut event: Event) -> bool {
-        if std::mem::take(&mut self.answers) {
-            unask(&mut event);
+        if self.repeats(&mut event) {
+            return false;
         }
         let (task_id, state, last) = facts(&event);
         match (&self.task_id, task_id) {
@@ -85,14 +105,32 @@ impl Track {
         self.outlet.send(event).await;
         ends
     }
-}
 
-/// Some agents begin the stream of an answer with the task as it stood before, question and all; that is no new question.
-fn unask(event: &mut Event) {
-    if let Event::Task(task) = event
-        && task.status.state.is_interrupted()
-    {
-        (task.status.state, task.status.message) = (State::Working, None);
+    /// Whether an event only repeats a question that is known. One that has been answered reads as work from here on: agents repeat
+    /// it at the head of the stream of the answer, and for as long as they have not begun to work on that. One that cannot be
+    /// told from another by anything but its words is taken for the old one only at the head.
+    fn repeats(&self, event: &mut Event) -> bool {
+        let Some(asked) = self.asked else { return false };
+        let (task_id, status) = match event {
+            Event::Task(task) => (Some(task.id.as_str()), &mut task.status),
+            Event::Status { task_id, status, .. } => (task_id.as_deref(), status),
+            Event::Message(_) | Event::Artifact { .. } | Event::Unknown => return false,
+        };
+        let Some(task_id) = task_id.or(self.task_id.as_deref()) else { return false };
+        let (Asked::Open(known) | Asked::Answered(known)) = asked;
+        let is_marked = status.timestamp.is_some()
+            || status.message.as_ref().is_some_and(|message| message.message_id.is_some());
+        if !(is_marked || self.heard == 0) || fingerprint(task_id, status) != Some(known) {
+            return false;
+        }
+        if let Asked::Open(_) = asked {
+            return true;
+        }
+        (status.state, status.message) = (State::Working, None);
+        if let Event::Status { last, .. } = event {
+            *last = false;
+        }
+        false
     }
 }
 
@@ -107,41 +145,84 @@ fn facts(event: &Event) -> (Option<&str>, Option<State>, bool) {
     }
 }
 
-/// Reads a stream to its end.
-///
-/// # Errors
-///
-/// [`Trouble`] when the agent breaks the protocol or a limit: nothing more is read of it.
-pub(super) async fn read(
-    mut reply: Reply,
-    known: &Known,
-    caps: &Caps,
-    track: &mut Track,
-) -> Result<Ending, Trouble> {
-    let mut decoder = Decoder::new(caps.event);
-    let mut count = 0;
-    loop {
-        let bytes = match reply.chunk().await {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(Ending::Early(Trouble::Broken("its stream ended too early"))),
-            Err(error) => return Ok(Ending::Early(trouble(&error, known))),
-        };
+/// A stream that is being read.
+pub(super) struct Listening {
+    reply: Reply,
+    decoder: Decoder,
+    count: usize,
+    silence: Duration,
+}
+
+impl Listening {
+    pub(super) fn new(reply: Reply, terms: Terms) -> Self {
+        Self { reply, decoder: Decoder::new(terms.event), count: 0, silence: terms.silence }
+    }
+
+    /// Reads to the end of the stream, or until it falls silent; then it can be read on.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`] when the agent breaks the protocol or a limit: nothing more is read of it.
+    pub(super) async fn read(&mut self, known: &Known, track: &mut Track) -> Result<Ending, Trouble> {
+        // One timer for the whole stream: it is put off when it rings, not with every byte.
+        let mut last_byte = Instant::now();
+        let mut alarm = pin!(tokio::time::sleep_until(last_byte + self.silence));
+        loop {
+            let bytes = tokio::select! {
+                biased;
+                bytes = self.reply.chunk() => bytes,
+                () = alarm.as_mut() => {
+                    if last_byte.elapsed() >= self.silence {
+                        return Ok(Ending::Silent);
+                    }
+                    alarm.as_mut().reset(last_byte + self.silence);
+                    continue;
+                }
+            };
+            last_byte = Instant::now();
+            let bytes = match bytes {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => return Ok(Ending::Early(Trouble::Broken("its stream ended too early"))),
+                Err(error) => return Ok(Ending::Early(trouble(&error, known))),
+            };
+            if let Some(ending) = self.take(&bytes, known, track).await? {
+                return Ok(ending);
+            }
+        }
+    }
+
+    async fn take(
+        &mut self,
+        bytes: &[u8],
+        known: &Known,
+        track: &mut Track,
+    ) -> Result<Option<Ending>, Trouble> {
         let events =
-            decoder.push(&bytes).map_err(|too_large| Trouble::TooMuch(too_large.limit, "one event"))?;
+            self.decoder.push(bytes).map_err(|too_large| Trouble::TooMuch(too_large.limit, "one event"))?;
         for event in events {
-            count += 1;
-            if count > MOST_EVENTS {
+            self.count += 1;
+            if self.count > MOST_EVENTS {
                 return Err(Trouble::Misbehaved("its stream has too many events".into()));
             }
             let event = match known.interface.dialect.event(&event.data) {
                 Ok(event) => event,
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
-                Err(error) => return said_no(refusal(error), track),
+                Err(error) => return said_no(refusal(error), track).map(Some),
             };
             if track.take(event).await {
-                finish(reply).await;
-                return Ok(Ending::Said);
+                self.finish().await;
+                return Ok(Some(Ending::Said));
             }
+        }
+        Ok(None)
+    }
+
+    /// Waits shortly for the end of a stream whose last event is read, so that the connection can be used again.
+    async fn finish(&mut self) {
+        const SHORTLY: Duration = Duration::from_millis(50);
+        let end = async { while let Ok(Some(_)) = self.reply.chunk().await {} };
+        if tokio::time::timeout(SHORTLY, end).await.is_err() {
+            tracing::trace!("agent keeps its stream open after the last event");
         }
     }
 }
@@ -151,14 +232,5 @@ fn said_no(trouble: Trouble, track: &Track) -> Result<Ending, Trouble> {
     match trouble {
         Trouble::Refused(_) if track.task_id.is_some() => Ok(Ending::Early(trouble)),
         _ => Err(trouble),
-    }
-}
-
-/// Waits shortly for the end of a stream whose last event is read, so that the connection can be used again.
-async fn finish(mut reply: Reply) {
-    const SHORTLY: std::time::Duration = std::time::Duration::from_millis(50);
-    let end = async { while let Ok(Some(_)) = reply.chunk().await {} };
-    if tokio::time::timeout(SHORTLY, end).await.is_err() {
-        tracing::trace!("agent keeps its stream open after the last event");
     }
 }

@@ -7,6 +7,7 @@
 pub mod arguments;
 pub mod catalogue;
 pub mod content;
+pub mod ladder;
 mod members;
 pub mod names;
 pub mod order;

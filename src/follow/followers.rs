@@ -1,244 +1,247 @@
-//! All calls that are followed, and the one place where they are polled.
+//! All tasks that are followed, and the one place where they are polled.
 //!
-//! Calls come in through a bounded queue and run on the runtime of the bridge's own service, so that nothing is spawned
-//! elsewhere. Not here: reading streams (see `agents`), what is kept of them (see `kept`).
+//! Work comes in through a bounded queue and runs on the runtime of the bridge's own service, so that nothing is spawned
+//! elsewhere. Not here: reading streams (see `agents`), what an event does to a task (see `tasks`), who follows when there is no
+//! room for another stream (see `rota`).
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tracing::{debug, warn};
+use tracing::warn;
 
-use super::followed::Followed;
-use super::kept::Kept;
-use crate::agents::{Caps, Drive, Errand, Known, Turn, start};
-use crate::bridge::work::Work;
+use super::job::{Job, Leaving, Said, Task};
+use super::listener::Listener;
+use super::rota::Rota;
+use crate::a2a::{Fingerprint, Message};
+use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
 use crate::fault::Trouble;
+use crate::tasks::{Entry, Full, Key, Tasks, Times};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::Client;
 
-/// How a followed call is found again.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Key {
-    /// By agent and the agent's task id.
-    Task(String, String),
-    /// By the number that it got while the agent had not named a task.
-    Local([u8; 16]),
-}
-
-/// Why a call is handed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// The client holds a handle and will ask for the result.
-    Keep,
-    /// Nobody can ask for it, but the agent must not lose its listener.
-    Drain,
-    /// The work is to be stopped as soon as the agent has named it.
-    Stop,
-}
-
-/// A call that is handed over.
-pub struct Job {
-    /// The call itself.
-    pub drive: Drive,
-    /// What is known so far.
-    pub work: Work,
-    /// The agent's name.
-    pub agent: String,
-    /// How the agent is called.
-    pub known: Arc<Known>,
-    /// The number that the client may hold.
-    pub local: [u8; 16],
-    /// Why it is handed over.
-    pub purpose: Purpose,
-}
-
-/// How much is followed and kept.
+/// How much is followed.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Calls at once.
+    /// Streams at once.
     pub most: usize,
-    /// How long one is followed.
+    /// How long a stream that nobody watches is listened to; then the task is polled in turn.
     pub lifetime: Duration,
-    /// How long its result is kept.
-    pub keep: Duration,
-    /// How many bytes of results are kept.
-    pub keep_bytes: usize,
 }
 
-/// How long an unnamed task is waited for when it is to be stopped.
-const NAMED_WITHIN: Duration = Duration::from_secs(30);
-
-/// A job with what it was given: its place and its record.
-struct Handed {
-    job: Job,
-    followed: Arc<Followed>,
-    place: OwnedSemaphorePermit,
+/// A piece of work with its place.
+pub(super) struct Handed {
+    task: Task,
+    place: Option<OwnedSemaphorePermit>,
 }
 
-/// The followed calls of one bridge.
+/// The followed tasks of one bridge.
 pub struct Followers {
-    kept: Kept,
+    pub(super) tasks: Arc<Tasks>,
     jobs: mpsc::Sender<Handed>,
     incoming: Mutex<Option<mpsc::Receiver<Handed>>>,
     places: Arc<Semaphore>,
-    bounds: Bounds,
+    rota: Rota,
+    pub(super) bounds: Bounds,
     client: Client,
-    caps: Caps,
-    metrics: Arc<Metrics>,
+    terms: Terms,
+    pub(super) metrics: Arc<Metrics>,
 }
+
+/// What can wait to be begun, beyond the places: answers and cancellations.
+const EXTRA: usize = 1024;
 
 impl Followers {
     /// Follows nothing yet.
-    pub fn new(bounds: Bounds, client: Client, caps: Caps, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        bounds: Bounds,
+        tasks: Arc<Tasks>,
+        client: Client,
+        terms: Terms,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let most = bounds.most.clamp(1, Semaphore::MAX_PERMITS);
-        let (jobs, incoming) = mpsc::channel(most);
+        let (jobs, incoming) = mpsc::channel(most.saturating_add(EXTRA));
         Self {
-            kept: Kept::new(bounds.keep, bounds.keep_bytes),
+            tasks,
             jobs,
             incoming: Mutex::new(Some(incoming)),
             places: Arc::new(Semaphore::new(most)),
+            rota: Rota::default(),
             bounds,
             client,
-            caps,
+            terms,
             metrics,
         }
     }
 
-    /// How many calls are followed now.
+    /// How many streams are followed now.
     pub fn running(&self) -> usize {
         self.bounds.most.clamp(1, Semaphore::MAX_PERMITS).saturating_sub(self.places.available_permits())
     }
 
-    /// The followed call of this key.
-    pub fn find(&self, key: &Key) -> Option<Arc<Followed>> {
-        self.kept.find(key)
-    }
-
-    /// Takes over a call. Says whether there was room; without, the call is dropped: the agent is not listened to any more, and
-    /// only a task that it has named can still be asked for.
-    pub fn take(&self, mut job: Job) -> bool {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            warn!(agent = job.agent, "no room to follow another call; it is not listened to any more");
-            return false;
+    /// Takes over a call for somebody who will hold a handle of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] when neither the map nor the agent would lead back to it; the call is drained then.
+    pub fn keep(&self, job: Job) -> Result<Arc<Entry>, Full> {
+        let now = Times::now();
+        let Job { drive, work, agent, known, local } = job;
+        let named = work.task_id.as_deref().map(|id| Key::Task { agent: agent.clone(), id: id.into() });
+        let mut work = Some(work);
+        let make = || Entry::new(agent.clone(), local, work.take().unwrap_or_default(), now);
+        let admitted = self.tasks.admit(named.clone().unwrap_or(Key::Local(local)), make, now.instant);
+        let Ok((entry, is_new)) = admitted else {
+            let work = work.take().unwrap_or_default();
+            self.leave(Job { drive, work, agent, known, local }, Leaving::Drain);
+            return Err(Full);
         };
-        let followed = Arc::new(Followed::new(std::mem::replace(&mut job.work, Work::new(0))));
-        let keys = keys(&job, &followed);
-        // Fails only when nobody follows any more: at the end of the process.
-        let taken = self.jobs.try_send(Handed { job, followed: followed.clone(), place }).is_ok();
-        if taken {
-            keys.into_iter().for_each(|key| self.kept.insert(key, &followed));
+        let entry = if named.is_some() { self.tasks.alias(Key::Local(local), &entry) } else { entry };
+        if !is_new && let Some(work) = work.take() {
+            entry.take_over(work, now);
         }
-        taken
+        let Some(following) = entry.begin_following() else {
+            // Another call of the same task is followed: this one only must not break off.
+            self.leave(Job { drive, work: Default::default(), agent, known, local }, Leaving::Drain);
+            return Ok(entry);
+        };
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            warn!(%agent, "no room to follow another stream; the task is polled in turn");
+            drop(following);
+            self.rota.add(&entry, known);
+            return if entry.is_named() { Ok(entry) } else { Err(Full) };
+        };
+        let task = Task::Follow { entry: entry.clone(), drive, known, following, said: None };
+        self.hand(task, Some(place));
+        Ok(entry)
     }
 
-    /// Polls all calls until the end of the process. Runs once; on the runtime that is to own the work.
+    /// Lets a call go on that nobody will ask for.
+    pub fn leave(&self, job: Job, leaving: Leaving) {
+        match self.places.clone().try_acquire_owned() {
+            Ok(place) => self.hand(Task::Leave(Box::new(job), leaving), Some(place)),
+            Err(_) => warn!(agent = %job.agent, "no room to follow another call; it is not listened to any more"),
+        }
+    }
+
+    /// Sees to it that somebody follows a live task. An open question is waited past.
+    pub fn attend(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+        let Some((task, asked)) = entry.look(|inside| {
+            let work = inside.work();
+            let asked = work.question_turn().map(Asked::Open).or(inside.last_answered().map(Asked::Answered));
+            let task = work.task_id.clone();
+            (!inside.is_terminal()).then_some(()).and(task).map(|task| (task, asked))
+        }) else {
+            return;
+        };
+        let Some(following) = entry.begin_following() else { return };
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            drop(following);
+            return self.rota.add(entry, known.clone());
+        };
+        let drive = self.start(known, Errand::Await(task, asked));
+        let (entry, known) = (entry.clone(), known.clone());
+        self.hand(Task::Follow { entry, drive, known, following, said: None }, Some(place));
+    }
+
+    /// Says something in a task. What is returned tells when the agent has taken it; it is said in any case.
+    pub fn say(
+        &self,
+        entry: &Arc<Entry>,
+        known: &Arc<Known>,
+        (task, message, turn): (String, Message, Option<Fingerprint>),
+    ) -> oneshot::Receiver<Result<(), Trouble>> {
+        let (said, heard) = oneshot::channel();
+        let place = self.places.clone().try_acquire_owned().ok();
+        let following = place.as_ref().and_then(|_| entry.begin_following());
+        let beside = following.is_none();
+        let drive = self.start(known, Errand::Continue(Continue { task, message, turn, beside }));
+        let entry = entry.clone();
+        match following {
+            Some(following) => {
+                let known = known.clone();
+                self.hand(Task::Follow { entry, drive, known, following, said: Some(said) }, place);
+            }
+            None => self.hand(Task::Beside { entry, drive, said }, None),
+        }
+        heard
+    }
+
+    /// Stops a task at its agent as soon as that is possible: at once, or when the agent has named it.
+    pub fn cancel(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+        entry.want_cancel();
+        if entry.is_named() && entry.take_cancel() {
+            self.hand(Task::Cancel(entry.clone(), known.clone()), None);
+        }
+    }
+
+    /// Asks the agent how a task stands and takes the answer in.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`], if the agent does not say.
+    pub async fn look(&self, entry: &Arc<Entry>, known: &Arc<Known>) -> Result<(), Trouble> {
+        let Some(task) = entry.look(|inside| inside.work().task_id.clone()) else { return Ok(()) };
+        Listener { entry, followers: self, said: None }.listen(self.start(known, Errand::Look(task))).await
+    }
+
+    pub(super) fn start(&self, known: &Arc<Known>, errand: Errand) -> crate::agents::Drive {
+        start(self.client.clone(), known.clone(), self.terms, errand)
+    }
+
+    /// Polls a task in turn.
+    pub(super) fn poll(&self, entry: &Arc<Entry>, known: Arc<Known>) {
+        self.rota.add(entry, known);
+    }
+
+    fn hand(&self, task: Task, place: Option<OwnedSemaphorePermit>) {
+        // Fails at the end of the process, or when more answers than anybody can give wait to be said.
+        if self.jobs.try_send(Handed { task, place }).is_err() {
+            warn!("background work is dropped: too much of it waits");
+        }
+    }
+
+    /// Polls everything until the end of the process. Runs once; on the runtime that is to own the work.
     pub async fn run(self: Arc<Self>) {
         let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut incoming) = incoming else { return };
-        let mut calls = JoinSet::new();
-        let mut sweep = tokio::time::interval(Duration::from_secs(1));
+        let mut work = JoinSet::new();
+        let rota = self.clone();
+        work.spawn(async move { rota.rota.run(&rota).await });
         loop {
             tokio::select! {
                 handed = incoming.recv() => match handed {
-                    Some(handed) => { calls.spawn(self.clone().follow(handed)); }
+                    Some(handed) => { work.spawn(self.clone().perform(handed)); }
                     None => return,
                 },
-                Some(ended) = calls.join_next() => {
+                Some(ended) = work.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
                         self.metrics.panicked();
                         warn!("a followed call broke");
                     }
                 }
-                _ = sweep.tick() => self.kept.sweep(Instant::now()),
             }
         }
     }
 
-    async fn follow(self: Arc<Self>, handed: Handed) {
-        let Handed { job, followed, place } = handed;
+    async fn perform(self: Arc<Self>, handed: Handed) {
+        let Handed { task, place } = handed;
         let _counted = self.metrics.in_background();
-        match job.purpose {
-            Purpose::Stop => self.stop(job, &followed).await,
-            Purpose::Drain | Purpose::Keep => self.drain(job, followed).await,
+        match task {
+            Task::Follow { entry, drive, known, following, said } => {
+                self.follow(&entry, (drive, known), following, said).await;
+            }
+            Task::Beside { entry, drive, said } => {
+                let mut listener = Listener { entry: &entry, followers: &self, said: Some(said) };
+                let result = listener.listen(drive).await;
+                listener.tell(result);
+            }
+            Task::Leave(job, Leaving::Drain) => super::listener::drain(*job, self.bounds.lifetime).await,
+            Task::Leave(job, Leaving::Stop) => super::listener::stop(*job, &self).await,
+            Task::Cancel(entry, known) => self.stop(&entry, &known).await,
         }
         drop(place);
     }
-
-    /// Listens to the end, so that an agent that stops when nobody listens does not stop.
-    async fn drain(&self, mut job: Job, followed: Arc<Followed>) {
-        let _guard = EndsAnyway(&followed);
-        let listened = tokio::time::timeout(self.bounds.lifetime, self.listen(&mut job, &followed)).await;
-        let result = listened.unwrap_or(Err(Trouble::Gateway("it took longer than calls are followed")));
-        debug!(agent = job.agent, ok = result.is_ok(), "followed call ended");
-        let bytes = followed.end(result);
-        if job.purpose == Purpose::Keep {
-            self.kept.ended(followed.clone(), keys(&job, &followed), bytes, Instant::now());
-        }
-    }
-
-    async fn listen(&self, job: &mut Job, followed: &Arc<Followed>) -> Result<(), Trouble> {
-        loop {
-            match job.drive.next().await {
-                Turn::Over(result) => return result,
-                Turn::Said(event) => {
-                    let was_named = followed.look(|work| work.task_id.is_some());
-                    followed.apply(event)?;
-                    if !was_named {
-                        keys(job, followed).into_iter().for_each(|key| self.kept.insert(key, followed));
-                    }
-                }
-            }
-        }
-    }
-
-    /// Stops the work at the agent: its client has gone, and nobody holds a handle.
-    async fn stop(&self, mut job: Job, followed: &Followed) {
-        let named = async {
-            loop {
-                let task = followed.look(|work| work.task_id.clone());
-                if task.is_some() {
-                    return task;
-                }
-                match job.drive.next().await {
-                    Turn::Said(event) => {
-                        if let Err(trouble) = followed.apply(event) {
-                            debug!(%trouble, "agent sends too much to a call that is to be stopped");
-                            return followed.look(|work| work.task_id.clone());
-                        }
-                    }
-                    Turn::Over(_) => return followed.look(|work| work.task_id.clone()),
-                }
-            }
-        };
-        let Ok(Some(task)) = tokio::time::timeout(NAMED_WITHIN, named).await else { return };
-        if followed.look(|work| work.state.is_some_and(crate::a2a::State::is_terminal)) {
-            return;
-        }
-        let mut cancelling = start(self.client.clone(), job.known.clone(), self.caps, Errand::Cancel(task));
-        while let Turn::Said(_) = cancelling.next().await {}
-        debug!(agent = job.agent, "work stopped: its client left");
-    }
-}
-
-/// Ends a followed call even if following it breaks, so that nobody waits for it.
-struct EndsAnyway<'a>(&'a Followed);
-
-impl Drop for EndsAnyway<'_> {
-    fn drop(&mut self) {
-        if self.0.over().is_none() {
-            self.0.end(Err(Trouble::Gateway("following it broke off")));
-        }
-    }
-}
-
-/// The keys under which a followed call is found: none if nobody holds one.
-fn keys(job: &Job, followed: &Followed) -> Vec<Key> {
-    if job.purpose != Purpose::Keep {
-        return Vec::new();
-    }
-    let named = followed.look(|work| work.task_id.clone());
-    let named = named.map(|task| Key::Task(job.agent.clone(), task));
-    named.into_iter().chain([Key::Local(job.local)]).collect()
 }

@@ -1,11 +1,12 @@
-//! Calls that outlive their client: kept, drained to their end, and found again by handle.
+//! Tasks that go on without their client: their streams, polls and pushes.
 //!
-//! One agent stream per task, whatever the number of watchers: who waits for a task that is followed here watches it and opens
-//! nothing. Bounded. Not here: whose task it is (the handle says so), how it is told.
+//! One agent stream per task, whatever the number of watchers: who waits for a task watches its entry in the task map and opens
+//! nothing. Bounded: above the bound tasks are polled in turn. Not here: whose task it is (the handle says so), how it is told.
 
-mod followed;
 mod followers;
-mod kept;
+mod job;
+mod listener;
+mod rota;
 
-pub use followed::Followed;
-pub use followers::{Bounds, Followers, Job, Key, Purpose};
+pub use followers::{Bounds, Followers};
+pub use job::{Job, Leaving};

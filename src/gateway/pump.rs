@@ -26,8 +26,8 @@ const ENOUGH: usize = 16 * 1024;
 /// How long a client waits for what.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// Until it must have an answer.
-    pub(super) budget: Duration,
+    /// Until it must have an answer; `None`: it waits for as long as it takes.
+    pub(super) budget: Option<Duration>,
     /// Until it must hear something.
     pub(super) stream_after: Duration,
     /// Between two signs of life.
@@ -47,6 +47,15 @@ pub(super) enum Ending {
     Cancelled,
     /// The client went away.
     Gone,
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WaitFor {
+    /// Something to answer.
+    Answer,
+    /// No more than the agent's name for the task.
+    Name,
 }
 
 /// Where an answer goes.
@@ -75,6 +84,8 @@ pub(super) struct Pump<'s> {
     takes: Takes,
     teller: Teller,
     patience: Patience,
+    until: Option<Instant>,
+    next_sign: Instant,
     streams: &'s AgentMetrics,
     open: Option<Open>,
     /// Encoded and not sent yet: what comes at once is sent at once.
@@ -94,22 +105,46 @@ impl<'s> Pump<'s> {
             To::Client(http) => Line::Quiet(http),
             To::Batch(http) => Line::Watched(http),
         };
-        Self { line, takes, teller, patience, streams, open: None, unsent: Vec::new() }
+        let now = Instant::now();
+        let until = patience.budget.map(|budget| now + budget);
+        let next_sign = now + patience.stream_after;
+        Self { line, takes, teller, patience, until, next_sign, streams, open: None, unsent: Vec::new() }
     }
 
-    /// Passes on what comes, until there is an answer or nobody to give it to.
-    pub(super) async fn run(&mut self, source: &mut Source, running: Option<&Entry>) -> Ending {
-        let begun = Instant::now();
-        let until = begun + self.patience.budget;
-        let mut next_sign = begun + self.patience.stream_after;
+    /// Whether the client can be asked something on the way: it takes a stream, and the answer is its own.
+    pub(super) fn can_ask(&self) -> bool {
+        self.takes.stream && matches!(self.line, Line::Quiet(_) | Line::Open(_))
+    }
+
+    /// Sends a message of its own on the stream to the client.
+    pub(super) async fn send(&mut self, message: &[u8]) -> Result<(), Gone> {
+        encoder::event(&mut self.unsent, message);
+        self.flush().await
+    }
+
+    /// Gives the client this much more patience, counted from now.
+    pub(super) fn wait_until(&mut self, until: Instant) {
+        self.until = Some(until);
+    }
+
+    /// Passes on what comes, until there is an answer, or nobody to give it to, or nothing more to `wait_for`.
+    pub(super) async fn run(
+        &mut self,
+        source: &mut Source,
+        running: Option<&Entry>,
+        wait_for: WaitFor,
+    ) -> Ending {
         let mut heard = 0_u32;
         // One timer serves both deadlines: what comes first. It is looked at before the agent, which may always have
         // something to say.
-        let mut due = next_sign.min(until);
-        let mut wake = pin!(fast_sleep(due - begun));
+        let mut due = self.due();
+        let mut wake = pin!(fast_sleep(due.saturating_duration_since(Instant::now())));
         loop {
-            if due != next_sign.min(until) {
-                due = next_sign.min(until);
+            if wait_for == WaitFor::Name && source.is_named() {
+                return Ending::OutOfPatience;
+            }
+            if due != self.due() {
+                due = self.due();
                 wake.set(fast_sleep(due.saturating_duration_since(Instant::now())));
             }
             let step = tokio::select! {
@@ -117,15 +152,15 @@ impl<'s> Pump<'s> {
                 () = cancelled(running) => return Ending::Cancelled,
                 () = wake.as_mut() => {
                     let now = Instant::now();
-                    if now >= until {
+                    if self.until.is_some_and(|until| now >= until) {
                         return Ending::OutOfPatience;
                     }
-                    if now < next_sign {
+                    if now < self.next_sign {
                         // Coarse timers may be early.
-                        wake.set(fast_sleep(due - now));
+                        wake.set(fast_sleep(due.saturating_duration_since(now)));
                         continue;
                     }
-                    next_sign = now + self.patience.keep_alive;
+                    self.next_sign = now + self.patience.keep_alive;
                     if self.sign_of_life().await.is_err() {
                         return Ending::Gone;
                     }
@@ -145,13 +180,14 @@ impl<'s> Pump<'s> {
             }
             // Nothing waits for time, only for what is there already.
             let is_due = !source.has_more() || self.unsent.len() > ENOUGH;
-            if is_due && !self.unsent.is_empty() {
-                next_sign = Instant::now() + self.patience.keep_alive;
-                if self.flush().await.is_err() {
-                    return Ending::Gone;
-                }
+            if is_due && !self.unsent.is_empty() && self.flush().await.is_err() {
+                return Ending::Gone;
             }
         }
+    }
+
+    fn due(&self) -> Instant {
+        self.until.map_or(self.next_sign, |until| until.min(self.next_sign))
     }
 
     /// Sends the answer, or ends without one.
@@ -191,6 +227,7 @@ impl<'s> Pump<'s> {
     /// Sends what is unsent; opens the stream for it if need be.
     async fn flush(&mut self) -> Result<(), Gone> {
         let encoded = std::mem::take(&mut self.unsent);
+        self.next_sign = Instant::now() + self.patience.keep_alive;
         if let Line::Quiet(_) = self.line {
             let Line::Quiet(http) = std::mem::replace(&mut self.line, Line::Nobody) else { return Ok(()) };
             self.line = Line::Open(Events::begin(http, None).await?);

@@ -1,19 +1,20 @@
-//! Where the events of a call come from: its own exchange with the agent, or one that is followed already.
+//! Where the events of a call come from: its own exchange with the agent, or a task that is followed in the background.
 //!
-//! Not here: what a client is told (see `pump`).
+//! Not here: what a client is told (see `pump`), following (see `follow`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::a2a::Event;
+use crate::a2a::{Event, State};
 use crate::agents::{Drive, Known, Turn};
 use crate::bridge::outcome::{Audience, result};
 use crate::bridge::work::{Note, Standing, Work};
 use crate::fault::Trouble;
-use crate::follow::{Followed, Followers, Job, Purpose};
+use crate::follow::{Followers, Job, Leaving};
 use crate::mcp::tools::CallResult;
+use crate::tasks::{Entry, Phase, Watcher};
 
 /// A call of ours.
 pub(super) struct Own {
@@ -21,10 +22,6 @@ pub(super) struct Own {
     pub(super) work: Work,
     pub(super) known: Arc<Known>,
     pub(super) local: [u8; 16],
-    /// The client holds a handle of the task already: its leaving is no wish to stop the work.
-    pub(super) held: bool,
-    /// Somebody waits for the task: an authorization that is open is no answer.
-    pub(super) patient: bool,
     agent_time: Duration,
     /// Events that the agent sent.
     heard: u64,
@@ -32,7 +29,27 @@ pub(super) struct Own {
 
 impl Own {
     pub(super) fn new(drive: Drive, work: Work, known: Arc<Known>, local: [u8; 16]) -> Self {
-        Self { drive, work, known, local, held: false, patient: false, agent_time: Duration::ZERO, heard: 0 }
+        Self { drive, work, known, local, agent_time: Duration::ZERO, heard: 0 }
+    }
+}
+
+/// A task in the map.
+pub(super) struct Watched {
+    pub(super) entry: Arc<Entry>,
+    pub(super) known: Arc<Known>,
+    /// Whether an authorization that is open is waited out: nothing is asked of the client.
+    pub(super) patient: bool,
+    /// The question that this client has been asked already, so that waiting for its answer goes on.
+    pub(super) asked: Option<[u8; 16]>,
+    changes: watch::Receiver<u64>,
+    _watcher: Watcher,
+}
+
+impl Watched {
+    /// Watches a task that somebody sees to.
+    pub(super) fn new(entry: Arc<Entry>, known: Arc<Known>, patient: bool) -> Self {
+        let (changes, watcher) = (entry.changes(), entry.watch());
+        Self { entry, known, patient, asked: None, changes, _watcher: watcher }
     }
 }
 
@@ -41,16 +58,7 @@ pub(super) enum Source {
     /// An exchange of this call's own.
     Own(Box<Own>),
     /// An exchange that is followed in the background.
-    Watched {
-        /// What is known of it.
-        followed: Arc<Followed>,
-        /// Hears of its changes.
-        changes: watch::Receiver<u64>,
-        /// The number that the client may hold.
-        local: [u8; 16],
-        /// Whether this call only waits.
-        patient: bool,
-    },
+    Watched(Box<Watched>),
 }
 
 /// What comes next.
@@ -69,15 +77,7 @@ impl Source {
     pub(super) async fn next(&mut self) -> Step {
         match self {
             Self::Own(own) => own.next().await,
-            Self::Watched { followed, changes, patient, .. } => {
-                if let Some(step) = settled(followed, *patient) {
-                    return step;
-                }
-                if changes.changed().await.is_err() {
-                    return Step::Failed(Trouble::Gateway("it was forgotten"));
-                }
-                settled(followed, *patient).unwrap_or_else(|| Step::News(followed.last_note()))
-            }
+            Self::Watched(watched) => watched.next().await,
         }
     }
 
@@ -85,7 +85,10 @@ impl Source {
     pub(super) fn result(&self, audience: &Audience<'_>) -> CallResult {
         match self {
             Self::Own(own) => result(&own.work, audience, own.local),
-            Self::Watched { followed, local, .. } => followed.look(|work| result(work, audience, *local)),
+            Self::Watched(watched) => {
+                let local = watched.entry.local();
+                watched.entry.look(|inside| result(&inside.work, audience, local))
+            }
         }
     }
 
@@ -93,7 +96,11 @@ impl Source {
     pub(super) fn standing(&self) -> Standing {
         match self {
             Self::Own(own) => own.work.standing(),
-            Self::Watched { followed, .. } => followed.look(Work::standing),
+            Self::Watched(watched) => match watched.entry.look(|inside| inside.phase()) {
+                Phase::Finished | Phase::Failed(_) => Standing::Finished,
+                Phase::Asking(..) => Standing::Asking,
+                Phase::Running => Standing::Running,
+            },
         }
     }
 
@@ -101,7 +108,7 @@ impl Source {
     pub(super) fn is_named(&self) -> bool {
         match self {
             Self::Own(own) => own.work.task_id.is_some(),
-            Self::Watched { followed, .. } => followed.look(|work| work.task_id.is_some()),
+            Self::Watched(watched) => watched.entry.is_named(),
         }
     }
 
@@ -109,7 +116,7 @@ impl Source {
     pub(super) fn has_more(&self) -> bool {
         match self {
             Self::Own(own) => own.drive.has_more(),
-            Self::Watched { .. } => false,
+            Self::Watched(_) => false,
         }
     }
 
@@ -117,7 +124,7 @@ impl Source {
     pub(super) fn heard(&self) -> u64 {
         match self {
             Self::Own(own) => own.heard,
-            Self::Watched { .. } => 0,
+            Self::Watched(_) => 0,
         }
     }
 
@@ -125,7 +132,7 @@ impl Source {
     pub(super) fn agent_took(&self) -> Option<Duration> {
         match self {
             Self::Own(own) => Some(own.agent_time),
-            Self::Watched { .. } => None,
+            Self::Watched(_) => None,
         }
     }
 
@@ -139,33 +146,34 @@ impl Source {
         }
     }
 
-    /// Lets the work go on without this call. Says whether the client's handle will lead back to it.
-    pub(super) fn leave(self, followers: &Followers, agent: &str, leaving: Leaving) -> bool {
-        let Self::Own(own) = self else { return true };
-        let Own { drive, work, known, local, held, .. } = *own;
-        let purpose = match leaving {
-            Leaving::WithHandle => Purpose::Keep,
-            Leaving::Stopping | Leaving::Silently if held => Purpose::Keep,
-            Leaving::Stopping => Purpose::Stop,
-            Leaving::Silently => Purpose::Drain,
-        };
-        let is_named = work.task_id.is_some();
-        followers.take(Job { drive, work, agent: agent.to_owned(), known, local, purpose }) || is_named
+    /// The task in the map, for a client that will come back to it; `None` when there is no room for it.
+    pub(super) fn keep(self, followers: &Followers, agent: &str) -> Result<Box<Watched>, Trouble> {
+        match self {
+            Self::Watched(watched) => Ok(watched),
+            Self::Own(own) => {
+                let known = own.known.clone();
+                let entry = followers.keep(own.job(agent));
+                entry
+                    .map(|entry| Box::new(Watched::new(entry, known, false)))
+                    .map_err(|_| Trouble::Gateway("too many tasks are followed already; its answer is lost"))
+            }
+        }
+    }
+
+    /// Lets the work go on without this call and without anybody who holds a handle; a task in the map needs nobody.
+    pub(super) fn leave(self, followers: &Followers, agent: &str, leaving: Leaving) {
+        if let Self::Own(own) = self {
+            followers.leave(own.job(agent), leaving);
+        }
     }
 }
 
-/// How a client leaves its call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaving {
-    /// With a handle in its answer.
-    WithHandle,
-    /// Without an answer, and the work is to stop.
-    Stopping,
-    /// Without an answer, and the work is to go on.
-    Silently,
-}
-
 impl Own {
+    fn job(self, agent: &str) -> Job {
+        let Self { drive, work, known, local, .. } = self;
+        Job { drive, work, agent: agent.into(), known, local }
+    }
+
     async fn next(&mut self) -> Step {
         let since = Instant::now();
         let turn = self.drive.next().await;
@@ -182,17 +190,9 @@ impl Own {
 
     fn take(&mut self, event: Event) -> Step {
         match self.work.apply(event) {
-            Ok(_) if self.is_settled() => Step::Settled,
+            Ok(_) if self.work.standing() != Standing::Running => Step::Settled,
             Ok(note) => Step::News(note),
             Err(too_much) => Step::Failed(Trouble::TooMuch(too_much.max_bytes, "its artifacts")),
-        }
-    }
-
-    fn is_settled(&self) -> bool {
-        match self.work.standing() {
-            Standing::Finished => true,
-            Standing::Asking => !self.patient || self.work.state == Some(crate::a2a::State::InputRequired),
-            Standing::Running => false,
         }
     }
 
@@ -206,16 +206,33 @@ impl Own {
     }
 }
 
-fn settled(followed: &Followed, patient: bool) -> Option<Step> {
-    match followed.over() {
-        Some(Ok(())) => Some(Step::Settled),
-        Some(Err(trouble)) => Some(Step::Failed(trouble)),
-        None => match followed.look(|work| (work.standing(), work.state)) {
-            (Standing::Finished, _) => Some(Step::Settled),
-            (Standing::Asking, state) => {
-                (!patient || state == Some(crate::a2a::State::InputRequired)).then_some(Step::Settled)
-            }
-            (Standing::Running, _) => None,
-        },
+impl Watched {
+    async fn next(&mut self) -> Step {
+        if let Some(step) = self.settled() {
+            return step;
+        }
+        if self.changes.changed().await.is_err() {
+            return Step::Failed(Trouble::Gateway("it was forgotten"));
+        }
+        self.settled().unwrap_or_else(|| Step::News(self.entry.look(|inside| inside.last.clone())))
+    }
+
+    fn settled(&self) -> Option<Step> {
+        let (phase, refused, over, is_followed) = self.entry.look(|inside| {
+            let refused = self.asked.is_some_and(|turn| inside.refusal(turn).is_some());
+            (inside.phase(), refused, inside.over.clone(), inside.is_followed())
+        });
+        match phase {
+            Phase::Finished => Some(Step::Settled),
+            Phase::Failed(trouble) => Some(Step::Failed(trouble)),
+            Phase::Asking(turn, _) if self.asked == Some(turn) => refused.then_some(Step::Settled),
+            Phase::Asking(_, State::AuthRequired) if self.patient => None,
+            Phase::Asking(..) => Some(Step::Settled),
+            // It is not over, but nobody listens to the agent any more: it was given up.
+            Phase::Running => match over {
+                Some(Err(trouble)) if !is_followed => Some(Step::Failed(trouble)),
+                _ => None,
+            },
+        }
     }
 }

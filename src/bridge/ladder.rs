@@ -1,0 +1,180 @@
+//! In which form a call is answered that takes longer than its client waits.
+//!
+//! Reads mcp.md §3.1. The best form that this client understands: a task of the extension, a task of the core, a leg that the
+//! client follows up by itself, or a handle in words. Not here: writing any of them, waiting.
+
+use std::time::Duration;
+
+use crate::mcp::tools::TaskSupport;
+use crate::mcp::{Capabilities, Era, Version};
+
+/// What is known of the client of one call.
+#[derive(Debug, Clone, Copy)]
+pub struct Client {
+    /// The revision that it speaks.
+    pub version: Version,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// Whether this call asks for a task (2025-11-25).
+    pub wants_task: bool,
+    /// How many legs of this call it has been through.
+    pub round: u8,
+    /// Whether the answer goes into a batch.
+    pub in_batch: bool,
+}
+
+/// How long what may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Thresholds {
+    /// Until a client must have something final.
+    pub budget: Duration,
+    /// Until a client that knows tasks gets one.
+    pub task_after: Duration,
+    /// One leg.
+    pub leg: Duration,
+    /// Most legs of one call.
+    pub legs: u8,
+    /// Whether clients that know no better form are held for as long as the work takes.
+    pub hold: bool,
+}
+
+/// What a call gets when its patience ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// A task of the extension (2026-07-28).
+    Task,
+    /// A task of the core (2025-11-25), whatever has come meanwhile.
+    CoreTask,
+    /// A `requestState` to come back with.
+    Leg,
+    /// A handle in words.
+    Handle,
+}
+
+/// How one call is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rung {
+    /// How long the client waits; `None`: for as long as it takes.
+    pub patience: Option<Duration>,
+    /// What it gets then.
+    pub then: Then,
+}
+
+/// Why a call cannot be served at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unserved {
+    /// The tool runs as a task only, and this client does not know the extension.
+    NeedsExtension,
+    /// The tool runs as a task only, and the call does not ask for one.
+    NeedsTask,
+    /// The tool never runs as a task, and the call asks for one.
+    NoTask,
+}
+
+/// The rung of a call.
+///
+/// # Errors
+///
+/// [`Unserved`] when client and tool do not agree about tasks.
+pub fn rung(client: &Client, times: &Thresholds, support: TaskSupport) -> Result<Rung, Unserved> {
+    let patience = |patience, then| Ok(Rung { patience: Some(patience), then });
+    if client.in_batch {
+        return patience(times.budget, Then::Handle);
+    }
+    let knows_tasks = client.capabilities.has(Capabilities::TASKS_EXTENSION);
+    match (client.version.era(), support) {
+        (Era::Modern, TaskSupport::Required) if !knows_tasks => Err(Unserved::NeedsExtension),
+        (Era::Modern, TaskSupport::Required | TaskSupport::Optional) if knows_tasks => {
+            patience(times.task_after, Then::Task)
+        }
+        _ if times.hold && !(client.wants_task && client.version.has_core_tasks()) => {
+            Ok(Rung { patience: None, then: Then::Handle })
+        }
+        (Era::Modern, _) if client.round < times.legs => patience(times.leg, Then::Leg),
+        (Era::Modern, _) => patience(times.leg, Then::Handle),
+        (Era::Legacy, _) if !client.version.has_core_tasks() => patience(times.budget, Then::Handle),
+        (Era::Legacy, TaskSupport::Never) if client.wants_task => Err(Unserved::NoTask),
+        (Era::Legacy, TaskSupport::Required) if !client.wants_task => Err(Unserved::NeedsTask),
+        (Era::Legacy, _) if client.wants_task => patience(times.task_after, Then::CoreTask),
+        (Era::Legacy, _) => patience(times.budget, Then::Handle),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Version::{V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
+
+    const TIMES: Thresholds = Thresholds {
+        budget: Duration::from_secs(45),
+        task_after: Duration::from_secs(2),
+        leg: Duration::from_secs(40),
+        legs: 7,
+        hold: false,
+    };
+
+    fn client(version: Version) -> Client {
+        Client {
+            version,
+            capabilities: Capabilities::default(),
+            wants_task: false,
+            round: 0,
+            in_batch: false,
+        }
+    }
+
+    fn knowing_tasks() -> Client {
+        Client { capabilities: Capabilities::TASKS_EXTENSION, ..client(V2026_07_28) }
+    }
+
+    #[test]
+    fn every_client_gets_the_best_form_that_it_understands() {
+        let asking = |version| Client { wants_task: true, ..client(version) };
+        let late = |round| Client { round, ..client(V2026_07_28) };
+        for (client, seconds, then) in [
+            (client(V2025_03_26), 45, Then::Handle),
+            (client(V2025_06_18), 45, Then::Handle),
+            (client(V2025_11_25), 45, Then::Handle),
+            (asking(V2025_06_18), 45, Then::Handle),
+            (asking(V2025_11_25), 2, Then::CoreTask),
+            (client(V2026_07_28), 40, Then::Leg),
+            (asking(V2026_07_28), 40, Then::Leg),
+            (late(6), 40, Then::Leg),
+            (late(7), 40, Then::Handle),
+            (knowing_tasks(), 2, Then::Task),
+            (Client { in_batch: true, ..asking(V2025_11_25) }, 45, Then::Handle),
+        ] {
+            let wanted = Rung { patience: Some(Duration::from_secs(seconds)), then };
+            assert_eq!(rung(&client, &TIMES, TaskSupport::Optional), Ok(wanted), "{client:?}");
+        }
+    }
+
+    #[test]
+    fn who_knows_no_better_form_is_held_if_the_operator_says_so() {
+        let times = Thresholds { hold: true, ..TIMES };
+        let held = Ok(Rung { patience: None, then: Then::Handle });
+        for version in [V2025_03_26, V2025_11_25, V2026_07_28] {
+            assert_eq!(rung(&client(version), &times, TaskSupport::Optional), held);
+        }
+        let asking = Client { wants_task: true, ..client(V2025_11_25) };
+        for (client, then) in [(asking, Then::CoreTask), (knowing_tasks(), Then::Task)] {
+            assert_eq!(rung(&client, &times, TaskSupport::Optional).map(|rung| rung.then), Ok(then));
+        }
+    }
+
+    #[test]
+    fn tool_and_client_must_agree_about_tasks() {
+        let asking = Client { wants_task: true, ..client(V2025_11_25) };
+        for (client, support, unserved) in [
+            (client(V2026_07_28), TaskSupport::Required, Unserved::NeedsExtension),
+            (client(V2025_11_25), TaskSupport::Required, Unserved::NeedsTask),
+            (asking, TaskSupport::Never, Unserved::NoTask),
+        ] {
+            assert_eq!(rung(&client, &TIMES, support), Err(unserved));
+        }
+        let never = rung(&knowing_tasks(), &TIMES, TaskSupport::Never);
+        assert_eq!(never.map(|rung| rung.then), Ok(Then::Leg));
+        // A revision without tasks cannot be asked to use them.
+        assert!(rung(&client(V2025_06_18), &TIMES, TaskSupport::Required).is_ok());
+    }
+}

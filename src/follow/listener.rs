@@ -1,0 +1,169 @@
+//! Listening to an agent for a task: every event goes into the task's entry, whoever watches.
+//!
+//! Not here: which tasks are listened to (see `followers`), reading the agent's stream (see `agents`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::debug;
+
+use super::followers::Followers;
+use super::job::{Job, Said};
+use crate::agents::{Drive, Errand, Known, Turn};
+use crate::fault::Trouble;
+use crate::tasks::{Entry, Following, Key, Times};
+
+/// How long an unnamed task is waited for when it is to be stopped.
+const NAMED_WITHIN: Duration = Duration::from_secs(30);
+/// How often it is looked whether anybody still wants a task to be listened to.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// What one drive says, on its way into an entry.
+pub(super) struct Listener<'a> {
+    pub(super) entry: &'a Arc<Entry>,
+    pub(super) followers: &'a Followers,
+    /// Who waits for the agent's first word.
+    pub(super) said: Option<Said>,
+}
+
+impl Listener<'_> {
+    /// Takes in all that is said, to the end.
+    pub(super) async fn listen(&mut self, mut drive: Drive) -> Result<(), Trouble> {
+        self.listen_on(&mut drive).await
+    }
+
+    async fn listen_on(&mut self, drive: &mut Drive) -> Result<(), Trouble> {
+        loop {
+            match drive.next().await {
+                Turn::Over(result) => return result,
+                Turn::Said(event) => {
+                    self.tell(Ok(()));
+                    let was_named = self.entry.is_named();
+                    self.entry.apply(event, Times::now())?;
+                    if !was_named {
+                        self.name();
+                    }
+                    self.followers.note(self.entry);
+                }
+            }
+        }
+    }
+
+    /// Tells whoever waits how the first word came out.
+    pub(super) fn tell(&mut self, result: Result<(), Trouble>) {
+        if let Some(said) = self.said.take() {
+            // Whoever asked may have left.
+            drop(said.send(result));
+        }
+    }
+
+    /// The agent has named its task: from now on it is found by that name.
+    fn name(&self) {
+        let Some(id) = self.entry.task_id() else { return };
+        let key = Key::Task { agent: self.entry.agent().clone(), id: id.as_str().into() };
+        let owner = self.followers.tasks.alias(key, self.entry);
+        if !Arc::ptr_eq(&owner, self.entry) {
+            debug!(agent = %self.entry.agent(), "agent gave two calls one task");
+        }
+    }
+}
+
+impl Followers {
+    /// Follows a task until the agent has said its last word, or until nobody wants it any more.
+    pub(super) async fn follow(
+        &self,
+        entry: &Arc<Entry>,
+        (mut drive, known): (Drive, Arc<Known>),
+        following: Following,
+        said: Option<Said>,
+    ) {
+        let begun = std::time::Instant::now();
+        let mut listener = Listener { entry, followers: self, said };
+        let mut changes = entry.changes();
+        let result = loop {
+            if entry.is_named() && entry.take_cancel() {
+                self.stop(entry, &known).await;
+            }
+            tokio::select! {
+                result = listener.listen_on(&mut drive) => break Some(result),
+                changed = changes.changed() => {
+                    if changed.is_err() || entry.is_gone() {
+                        break None;
+                    }
+                }
+                () = tokio::time::sleep(LOOK) => {
+                    let is_old = begun.elapsed() > self.bounds.lifetime;
+                    if entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now())) {
+                        break None;
+                    }
+                }
+            }
+        };
+        match result {
+            Some(result) => {
+                debug!(agent = %entry.agent(), ok = result.is_ok(), "followed task has nothing more to say");
+                listener.tell(result.clone());
+                entry.end(result, Times::now());
+                self.note(entry);
+                drop(following);
+            }
+            None => {
+                entry.end(Ok(()), Times::now());
+                drop(following);
+                if !entry.is_gone() {
+                    self.poll(entry, known);
+                }
+            }
+        }
+    }
+
+    /// Stops a task at its agent. One that is known to be over is left alone: some agents would rewrite it.
+    pub(super) async fn stop(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+        let task = entry.look(|inside| (!inside.is_finished()).then(|| inside.work.task_id.clone()).flatten());
+        let Some(task) = task else { return };
+        let mut cancelling = Listener { entry, followers: self, said: None };
+        match cancelling.listen(self.start(known, Errand::Cancel(task))).await {
+            Ok(()) => debug!(agent = %entry.agent(), "task is to be stopped"),
+            // It may have ended meanwhile, or it cannot be stopped: the agent says.
+            Err(trouble) => {
+                debug!(agent = %entry.agent(), %trouble, "agent does not stop the task");
+                if let Err(trouble) = self.look(entry, known).await {
+                    debug!(agent = %entry.agent(), %trouble, "nor does it say how it stands");
+                }
+            }
+        }
+        // An agent that goes on working may be stopping still.
+        self.attend(entry, known);
+    }
+}
+
+/// Listens to the end of a call that nobody will ask for, so that an agent that stops when nobody listens does not stop.
+pub(super) async fn drain(mut job: Job, lifetime: Duration) {
+    let end = async { while let Turn::Said(_) = job.drive.next().await {} };
+    if tokio::time::timeout(lifetime, end).await.is_err() {
+        debug!(agent = %job.agent, "a call that nobody asks for goes on for too long");
+    }
+}
+
+/// Stops the work at the agent: its client has gone, and nobody holds a handle.
+pub(super) async fn stop(mut job: Job, followers: &Followers) {
+    let named = async {
+        while job.work.task_id.is_none() {
+            let Turn::Said(event) = job.drive.next().await else { return };
+            if let Err(too_much) = job.work.apply(event) {
+                debug!(%too_much, "agent sends too much to a call that is to be stopped");
+                return;
+            }
+        }
+    };
+    if tokio::time::timeout(NAMED_WITHIN, named).await.is_err() {
+        return;
+    }
+    let Some(task) = job.work.task_id.clone() else { return };
+    if job.work.state.is_some_and(crate::a2a::State::is_terminal) {
+        return;
+    }
+    let mut cancelling = followers.start(&job.known, Errand::Cancel(task));
+    while let Turn::Said(_) = cancelling.next().await {}
+    debug!(agent = %job.agent, "work stopped: its client left");
+}

@@ -1,0 +1,262 @@
+//! A call under way: what its client gets, and in which form, when the agent answers, asks, fails or takes too long.
+//!
+//! Reads mcp.md §3.1. Not here: waiting and telling (see `pump`), how a client is asked (see `ask`), the words (see `bridge`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::answer::Gone;
+use super::exchange::Exchange;
+use super::pump::{Ending, Pump, WaitFor};
+use super::running::Entry as Running;
+use super::source::{Source, Watched};
+use super::{Asker, Inner};
+use crate::agents::Agent;
+use crate::bridge::ladder::{Rung, Then};
+use crate::bridge::outcome::{self, Audience};
+use crate::bridge::work::Standing;
+use crate::fault::Trouble;
+use crate::follow::Leaving;
+use crate::jsonrpc::Id;
+use crate::mcp::Era;
+use crate::mcp::content::Block;
+use crate::mcp::tools::CallResult;
+use crate::telemetry::label::Outcome;
+use serde_json::value::RawValue;
+
+/// What kind of answer is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The result of the tool.
+    Tool,
+    /// The result of a core task of this handle.
+    CoreResult(String),
+    /// `subagent_start`: as soon as the agent has named the task.
+    Start,
+    /// `subagent_wait`.
+    Wait,
+}
+
+/// One call, its client, and how it is served.
+pub(super) struct Serving<'a> {
+    pub(super) asker: &'a Asker,
+    pub(super) id: &'a Id,
+    pub(super) agent: Arc<Agent>,
+    pub(super) rung: Rung,
+    pub(super) form: Form,
+    /// How many legs of this call the client has been through.
+    pub(super) round: u8,
+    /// What the call is told from another by: its tool and arguments.
+    pub(super) digest: [u8; 16],
+    /// Answers that came along with the call, before anything was asked.
+    pub(super) along: Option<&'a RawValue>,
+    /// The elicitation that is open on the stream to the client.
+    pub(super) elicitation: Option<super::ask::Elicitation>,
+    /// How many questions have been put on the stream.
+    pub(super) asked: u8,
+}
+
+/// What happens next in a call.
+pub(super) enum Next {
+    /// It goes on.
+    Go(Source),
+    /// The client gets this.
+    Say(Vec<u8>),
+}
+
+/// Longest wait for the name of a task that a client is to get, beyond its patience.
+const NAMED_WITHIN: Duration = Duration::from_secs(10);
+
+impl Inner {
+    /// Serves a call to its end, or until its client has what leads back to it. The body of its response goes to the client, or
+    /// comes back for the batch.
+    pub(super) async fn serve(
+        &self,
+        (mut pump, mut source, running): (Pump<'_>, Source, Option<Running>),
+        mut serving: Serving<'_>,
+        exchange: &mut Exchange,
+    ) -> Result<Option<Vec<u8>>, Gone> {
+        let name = serving.agent.settings.name.clone();
+        let metrics = serving.agent.metrics.clone();
+        let mut wait_for = match (&serving.form, serving.rung.then) {
+            (Form::Start, _) | (_, Then::CoreTask) => WaitFor::Name,
+            _ => WaitFor::Answer,
+        };
+        loop {
+            let ending = pump.run(&mut source, running.as_ref(), wait_for).await;
+            metrics.events(source.heard());
+            exchange.agent_took = source.agent_took().or(exchange.agent_took);
+            exchange.outcome = outcome(&ending, &source);
+            self.close_elicitation(&mut pump, &source, &mut serving).await?;
+            let is_put_off = matches!(ending, Ending::OutOfPatience);
+            let next = match ending {
+                Ending::Cancelled | Ending::Gone => {
+                    let stops = matches!(ending, Ending::Cancelled) || serving.asker.version.era() == Era::Modern;
+                    self.abandon(source, &name, stops);
+                    let gone = exchange.outcome == Outcome::ClientGone;
+                    return if gone { Err(Gone) } else { pump.finish(None).await };
+                }
+                Ending::Settled if source.standing() == Standing::Finished && !serving.is_task() => {
+                    let body = self.written(&serving, &self.told(&source, &serving));
+                    let answered = pump.finish(Some(body)).await;
+                    source.wind_down().await;
+                    return answered;
+                }
+                Ending::Failed(trouble) => {
+                    exchange.fault = Some(trouble.word());
+                    self.failed(source, &serving, &trouble).await
+                }
+                Ending::Settled | Ending::OutOfPatience if serving.is_task() => {
+                    self.begin_task(source, &serving).await
+                }
+                Ending::Settled => Box::pin(self.put_question(source, &mut serving, &mut pump)).await?,
+                Ending::OutOfPatience if serving.waits_for_name(&source, wait_for) => {
+                    wait_for = WaitFor::Name;
+                    pump.wait_until(Instant::now() + NAMED_WITHIN.min(self.settings.calls.budget));
+                    Next::Go(source)
+                }
+                Ending::OutOfPatience => self.put_off(source, &serving).await,
+            };
+            match next {
+                Next::Go(next) => source = next,
+                Next::Say(body) => {
+                    if is_put_off {
+                        exchange.outcome = Outcome::Continues;
+                    }
+                    return pump.finish(Some(body)).await;
+                }
+            }
+        }
+    }
+
+    /// The client is not there any more, or wants no answer.
+    fn abandon(&self, source: Source, agent: &str, stops: bool) {
+        source.leave(&self.followers, agent, if stops { Leaving::Stop } else { Leaving::Drain });
+    }
+
+    /// What is known, as the result that this call wants.
+    pub(super) fn told(&self, source: &Source, serving: &Serving<'_>) -> CallResult {
+        let audience = self.audience(serving.asker, &serving.agent.settings.name);
+        match &serving.form {
+            Form::Tool | Form::CoreResult(_) => source.result(&audience),
+            Form::Start => source.tell(|work, local| outcome::started(work, &audience, local)),
+            Form::Wait => source.tell(|work, local| outcome::snapshot(work, &audience, local)),
+        }
+    }
+
+    pub(super) fn audience<'a>(&'a self, asker: &'a Asker, agent: &'a str) -> Audience<'a> {
+        Audience {
+            version: asker.version,
+            caller: asker.caller.name(),
+            sealer: &self.sealer,
+            agent,
+            helper_tools: self.settings.mcp.subagent_tools,
+        }
+    }
+
+    /// The result as the response of this call.
+    pub(super) fn written(&self, serving: &Serving<'_>, result: &CallResult) -> Vec<u8> {
+        let writer = self.writer(serving.asker.version.era());
+        match &serving.form {
+            Form::CoreResult(task) => writer.core_task_result(serving.id, result, task),
+            Form::Tool | Form::Start | Form::Wait => writer.spoken(serving.id, result),
+        }
+    }
+
+    /// The client's patience has ended before the work has.
+    async fn put_off(&self, source: Source, serving: &Serving<'_>) -> Next {
+        let named = source.is_named();
+        let handle = self.told(&source, serving);
+        let watched = match source.keep(&self.followers, &serving.agent.settings.name) {
+            Ok(watched) => watched,
+            // What is named is found again at the agent.
+            Err(_) if named => return Next::Say(self.written(serving, &handle)),
+            Err(trouble) => {
+                let text = trouble.told(&serving.agent.settings.name);
+                return Next::Say(self.written(serving, &CallResult::failure(text)));
+            }
+        };
+        self.hand_out(&watched.entry, serving.asker).await;
+        match serving.rung.then {
+            Then::Task => self.hand_over(&watched, serving).await,
+            Then::Leg => {
+                watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
+                Next::Say(self.another_leg(&watched, serving, None))
+            }
+            Then::CoreTask | Then::Handle => Next::Say(self.written(serving, &handle)),
+        }
+    }
+
+    /// A call that its client wants as a core task: it gets one, whatever has come meanwhile.
+    async fn begin_task(&self, source: Source, serving: &Serving<'_>) -> Next {
+        match source.keep(&self.followers, &serving.agent.settings.name) {
+            Ok(watched) => {
+                self.hand_out(&watched.entry, serving.asker).await;
+                self.hand_over(&watched, serving).await
+            }
+            Err(trouble) => {
+                let text = trouble.told(&serving.agent.settings.name);
+                Next::Say(self.writer(serving.asker.version.era()).spoken(serving.id, &CallResult::failure(text)))
+            }
+        }
+    }
+
+    /// Gives the client the task in the form of its protocol.
+    async fn hand_over(&self, watched: &Watched, serving: &Serving<'_>) -> Next {
+        let handle = self.handle_of(&watched.entry, serving.asker);
+        let task = self.snapshot(&watched.entry, &handle, serving.asker);
+        let writer = self.writer(serving.asker.version.era());
+        watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
+        Next::Say(match serving.asker.version.era() {
+            Era::Modern => writer.task_created(serving.id, &task),
+            Era::Legacy => {
+                if let Some(session) = &serving.asker.session {
+                    self.sessions.add_task(session, &handle);
+                }
+                let told = format!("The agent {:?} works on it; the task is {handle}.", serving.agent.settings.name);
+                writer.core_task_created(serving.id, &task.working(), &told)
+            }
+        })
+    }
+
+    /// What a model is told when an agent failed: what happened, and how to look again if there is a task.
+    async fn failed(&self, source: Source, serving: &Serving<'_>, trouble: &Trouble) -> Next {
+        if serving.is_task() {
+            return self.begin_task(source, serving).await;
+        }
+        let agent = &serving.agent.settings.name;
+        let mut told = CallResult::failure(trouble.told(agent));
+        if source.is_named() && source.standing() != Standing::Finished && *trouble != Trouble::TaskLost {
+            let handle = self.told(&source, serving);
+            told.content.push(Block::text("The task may still be running at the agent; its last known state:"));
+            told.content.extend(handle.content);
+            told.structured_content = handle.structured_content;
+        }
+        Next::Say(self.written(serving, &told))
+    }
+}
+
+impl Serving<'_> {
+    /// Whether the client gets a core task, whatever comes.
+    fn is_task(&self) -> bool {
+        self.rung.then == Then::CoreTask && self.form == Form::Tool
+    }
+
+    /// A task is handed out by its name; one that the agent has not named yet is waited for a little longer.
+    fn waits_for_name(&self, source: &Source, waited_for: WaitFor) -> bool {
+        self.rung.then == Then::Task && waited_for == WaitFor::Answer && !source.is_named()
+    }
+}
+
+fn outcome(ending: &Ending, source: &Source) -> Outcome {
+    match ending {
+        Ending::Settled => match source.standing() {
+            Standing::Asking => Outcome::InputRequired,
+            Standing::Finished | Standing::Running => Outcome::Ok,
+        },
+        Ending::OutOfPatience => Outcome::Continues,
+        Ending::Failed(_) => Outcome::AgentFault,
+        Ending::Cancelled => Outcome::Cancelled,
+        Ending::Gone => Outcome::ClientGone,
+    }
+}
