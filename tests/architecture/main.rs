@@ -36,7 +36,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("transport", &["config", "fault", "telemetry"]),
     ("auth", &["config", "fault", "transport"]),
     ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "transport", "telemetry"]),
-    ("tasks", &["a2a", "fault", "seal", "config", "telemetry"]),
+    // Of `bridge` only `work`: what an event does to a task is pure and lives there.
+    ("tasks", &["a2a", "bridge", "fault", "seal", "config", "telemetry"]),
     // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is stopped through `transport`.
     ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "telemetry", "transport"]),
     ("gateway", BELOW_GATEWAY),

@@ -1,0 +1,38 @@
+//! Whether an event changed anything: watchers are woken only then.
+//!
+//! A polled agent says the same again and again. Not here: what an event does (see `bridge::work`).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::a2a::{Part, PartBody};
+use crate::bridge::work::Work;
+
+/// What of the work a watcher can see, in short.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Look(u64);
+
+impl Look {
+    /// `deep` reads the content of artifacts too: for events that replace them all.
+    pub(super) fn at(work: &Work, deep: bool) -> Self {
+        let mut hasher = DefaultHasher::new();
+        work.state.map(crate::a2a::State::word).hash(&mut hasher);
+        (&work.task_id, &work.context_id, work.reply.is_some(), work.bytes()).hash(&mut hasher);
+        if let Some(status) = &work.status {
+            status.message_id.hash(&mut hasher);
+            status.parts.iter().for_each(|part| hash_part(part, &mut hasher));
+        }
+        for artifact in work.artifacts().filter(|_| deep) {
+            (&artifact.artifact_id, &artifact.name).hash(&mut hasher);
+            artifact.parts.iter().for_each(|part| hash_part(part, &mut hasher));
+        }
+        Self(hasher.finish())
+    }
+}
+
+fn hash_part(part: &Part, hasher: &mut impl Hasher) {
+    std::mem::discriminant(&part.body).hash(hasher);
+    match &part.body {
+        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.hash(hasher),
+        PartBody::Data(json) | PartBody::Unknown(json) => json.get().hash(hasher),
+    }
+}

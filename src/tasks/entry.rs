@@ -1,0 +1,376 @@
+//! One task as it is known here, and as its watchers see it.
+//!
+//! Knows which map it is in, so that the map hears of every change of size and standing. Locks live for one statement; a map's
+//! lock may be held while an entry's is taken, never the other way round.
+//! Not here: being found and dropped (see `map`), what an event does (see `bridge::work`), asking the agent.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+
+use super::change::Look;
+use super::guards::{Following, Watcher};
+use super::map::Home;
+use super::turns::{AnswersTooLarge, Turn, Turns};
+use super::{Times, lock};
+use crate::a2a::Event;
+use crate::bridge::work::{Note, Standing, Work};
+use crate::fault::Trouble;
+
+/// Callers that are remembered as holders of a handle; the oldest goes first.
+const MAX_OWNERS: usize = 16;
+/// What an entry takes in the map beyond its work, in bytes.
+const OVERHEAD: usize = 1024;
+
+/// What the client was told in spite of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Cancelled, although the agent did not stop.
+    Cancelled,
+}
+
+/// What is known of a task at one moment.
+#[derive(Debug)]
+pub struct Inside {
+    /// The work so far.
+    pub work: Work,
+    /// The last thing that was new.
+    pub last: Option<Note>,
+    /// Why following ended, if it has and nobody follows anew.
+    pub over: Option<Result<(), Trouble>>,
+    /// What the client was told in spite of the agent.
+    pub verdict: Option<Verdict>,
+    /// The client wants the work stopped; the agent may not have named it yet.
+    pub cancel_wanted: bool,
+    /// When it was first known here.
+    pub created: Times,
+    /// When it last changed.
+    pub changed: Times,
+    turns: Turns,
+    owners: Vec<Box<str>>,
+    watchers: usize,
+    expected: Option<Instant>,
+    is_followed: bool,
+}
+
+/// One task.
+#[derive(Debug)]
+pub struct Entry {
+    agent: Arc<str>,
+    local: [u8; 16],
+    inside: Mutex<Inside>,
+    changes: watch::Sender<u64>,
+    home: OnceLock<Home>,
+    is_gone: AtomicBool,
+}
+
+/// What the map decides by.
+pub(super) struct Stand {
+    pub(super) is_finished: bool,
+    pub(super) is_watched: bool,
+    pub(super) expected: Option<Instant>,
+    pub(super) is_followed: bool,
+    pub(super) bytes: usize,
+}
+
+impl Inside {
+    /// Nothing more will come: the agent has said its last word, or has lost the task, or was left before it named one.
+    pub fn is_finished(&self) -> bool {
+        let is_left = match &self.over {
+            Some(Err(Trouble::TaskLost)) => true,
+            Some(_) => self.work.task_id.is_none(),
+            None => false,
+        };
+        is_left || self.work.standing() == Standing::Finished
+    }
+
+    /// Whether somebody listens to the agent for this task.
+    pub fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
+    /// Who watches now.
+    pub fn watchers(&self) -> usize {
+        self.watchers
+    }
+
+    /// Turns whose answer was sent, with the digest of the answer; oldest first.
+    pub fn sent_turns(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16])> {
+        self.turns.sent_turns()
+    }
+
+    /// Callers that hold a handle.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        self.owners.iter().map(AsRef::as_ref)
+    }
+
+    fn bytes(&self) -> usize {
+        let owners: usize = self.owners.iter().map(|owner| owner.len()).sum();
+        OVERHEAD + owners + self.turns.bytes() + self.work.bytes()
+    }
+}
+
+impl Entry {
+    /// A task of this agent. `local` is the number by which it is found while the agent has not named it.
+    pub fn new(agent: Arc<str>, local: [u8; 16], work: Work, now: Times) -> Self {
+        let inside = Inside {
+            work,
+            last: None,
+            over: None,
+            verdict: None,
+            cancel_wanted: false,
+            created: now,
+            changed: now,
+            turns: Turns::default(),
+            owners: Vec::new(),
+            watchers: 0,
+            expected: None,
+            is_followed: false,
+        };
+        Self {
+            agent,
+            local,
+            inside: Mutex::new(inside),
+            changes: watch::Sender::new(0),
+            home: OnceLock::new(),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// The configured name of the agent.
+    pub fn agent(&self) -> &Arc<str> {
+        &self.agent
+    }
+
+    /// The number by which it is found while the agent has not named it.
+    pub fn local(&self) -> [u8; 16] {
+        self.local
+    }
+
+    /// Looks inside. What looks must be quick, and must not come back to the entry.
+    pub fn look<R>(&self, look: impl FnOnce(&Inside) -> R) -> R {
+        look(&lock(&self.inside))
+    }
+
+    /// Why following ended, if it has and nobody follows anew.
+    pub fn over(&self) -> Option<Result<(), Trouble>> {
+        self.look(|inside| inside.over.clone())
+    }
+
+    /// Hears of every change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Takes in what the agent said. What is finished never changes again; watchers hear of it only if something changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble::TooMuch`] when the artifacts pass their limit.
+    pub fn apply(&self, event: Event, now: Times) -> Result<(), Trouble> {
+        let deep = matches!(event, Event::Task(_));
+        let (taken, changed) = {
+            let mut inside = lock(&self.inside);
+            if inside.is_finished() {
+                return Ok(());
+            }
+            let before = Look::at(&inside.work, deep);
+            let taken = inside.work.apply(event);
+            let is_news = matches!(taken, Ok(Some(_)));
+            let taken = taken.map(|note| inside.last = note.or(inside.last.take()));
+            let changed = is_news || before != Look::at(&inside.work, deep);
+            if changed {
+                inside.changed = now;
+            }
+            (taken, changed)
+        };
+        self.settle(Some(now.instant));
+        if changed {
+            self.wake();
+        }
+        taken.map_err(|too_much| Trouble::TooMuch(too_much.max_bytes, "its artifacts"))
+    }
+
+    /// Watches. While the watcher lives, the map keeps the entry as long as the task is live.
+    pub fn watch(self: &Arc<Self>) -> Watcher {
+        self.change(|inside| inside.watchers += 1);
+        Watcher::new(self.clone())
+    }
+
+    pub(super) fn unwatch(&self, now: Instant) {
+        lock(&self.inside).watchers -= 1;
+        self.settle(Some(now));
+    }
+
+    /// Counts as watched until then: somebody may come back.
+    pub fn expect(&self, until: Instant) {
+        self.change(|inside| inside.expected = inside.expected.max(Some(until)));
+    }
+
+    /// Whether somebody watches, or is expected to come back.
+    pub fn is_watched(&self, now: Instant) -> bool {
+        self.look(|inside| inside.watchers > 0 || inside.expected.is_some_and(|until| until > now))
+    }
+
+    /// The caller holds a handle.
+    pub fn own(&self, caller: &str) {
+        self.change(|inside| {
+            if inside.owners.iter().any(|owner| **owner == *caller) {
+                return;
+            }
+            if inside.owners.len() >= MAX_OWNERS {
+                inside.owners.remove(0);
+            }
+            inside.owners.push(caller.into());
+        });
+    }
+
+    /// Whether the caller holds a handle.
+    pub fn is_owner(&self, caller: &str) -> bool {
+        self.look(|inside| inside.owners().any(|owner| owner == caller))
+    }
+
+    /// Begins to follow; `None` if somebody does already.
+    pub fn begin_following(self: &Arc<Self>) -> Option<Following> {
+        let begun = self.change(|inside| {
+            let is_free = !inside.is_followed;
+            if is_free {
+                inside.is_followed = true;
+                inside.over = None;
+            }
+            is_free
+        });
+        begun.then(|| Following::new(self.clone()))
+    }
+
+    /// Says why following ended.
+    pub fn end(&self, result: Result<(), Trouble>, now: Times) {
+        self.change(|inside| {
+            inside.over = Some(result);
+            inside.changed = now;
+        });
+        self.wake();
+    }
+
+    pub(super) fn unfollow(&self) {
+        self.change(|inside| {
+            inside.is_followed = false;
+            inside.over.get_or_insert(Err(Trouble::Gateway("following it broke off")));
+        });
+        self.wake();
+    }
+
+    /// The client wants the work stopped; remembered until the agent has named the task.
+    pub fn want_cancel(&self) {
+        self.change(|inside| inside.cancel_wanted = true);
+        self.wake();
+    }
+
+    /// Whether the client wants the work stopped.
+    pub fn cancel_wanted(&self) -> bool {
+        self.look(|inside| inside.cancel_wanted)
+    }
+
+    /// What the client is told from now on, whatever the agent does.
+    pub fn set_verdict(&self, verdict: Verdict) {
+        self.change(|inside| inside.verdict = Some(verdict));
+        self.wake();
+    }
+
+    /// What the client was told in spite of the agent.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.look(|inside| inside.verdict)
+    }
+
+    /// Takes a turn for an answer of this digest.
+    pub fn take_turn(&self, turn: [u8; 16], digest: [u8; 16]) -> Turn {
+        self.change(|inside| inside.turns.take(turn, digest))
+    }
+
+    /// Makes a turn free again: nothing was sent.
+    pub fn give_back_turn(&self, turn: [u8; 16]) {
+        self.change(|inside| inside.turns.give_back(turn));
+    }
+
+    /// The answer went out.
+    pub fn turn_sent(&self, turn: [u8; 16]) {
+        self.change(|inside| inside.turns.sent(turn));
+    }
+
+    /// Keeps a part of the answer of the open turn; gives all parts so far.
+    ///
+    /// # Errors
+    ///
+    /// [`AnswersTooLarge`] if it does not fit; what was kept before stays.
+    pub fn add_partial(
+        &self,
+        turn: [u8; 16],
+        key: String,
+        value: Box<RawValue>,
+    ) -> Result<BTreeMap<String, Box<RawValue>>, AnswersTooLarge> {
+        self.change(|inside| inside.turns.add(turn, key, value))
+    }
+
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        self.look(Inside::bytes)
+    }
+
+    /// Whether the map has dropped it. Who follows it should stop: nobody finds it any more.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    pub(super) fn stand(&self) -> Stand {
+        self.look(|inside| Stand {
+            is_finished: inside.is_finished(),
+            is_watched: inside.watchers > 0,
+            expected: inside.expected,
+            is_followed: inside.is_followed,
+            bytes: inside.bytes(),
+        })
+    }
+
+    pub(super) fn touch(&self, now: Instant) {
+        self.settle(Some(now));
+    }
+
+    pub(super) fn home(&self) -> Option<&Home> {
+        self.home.get()
+    }
+
+    /// Moves in, once.
+    pub(super) fn move_in(&self, home: Home) -> bool {
+        self.home.set(home).is_ok()
+    }
+
+    /// Called with the lock of its shard.
+    pub(super) fn mark_gone(&self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    /// Called with the lock of its shard.
+    pub(super) fn stop_expecting(&self, now: Instant) {
+        lock(&self.inside).expected.take_if(|until| *until <= now);
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Inside) -> R) -> R {
+        let result = change(&mut lock(&self.inside));
+        self.settle(None);
+        result
+    }
+
+    fn settle(&self, active: Option<Instant>) {
+        if let Some(home) = self.home.get() {
+            home.settle(active);
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}

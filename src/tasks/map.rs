@@ -1,0 +1,272 @@
+//! Tasks by key: found, taken in within bounds, dropped in order.
+//!
+//! An entry lives in the shard of the key that it came with; further keys in other shards lead to it. One shard is locked at a
+//! time, for a few steps. Not here: the order within a shard (see `shard`), what a task is (see `entry`).
+
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Instant;
+
+use super::entry::Entry;
+use super::shard::{Class, Resident, Shard, Tally, weight};
+use super::{Bounds, Full, Key, lock};
+
+const SHARDS: usize = 64;
+/// What a task needs at least, in bytes.
+const LEAST: usize = 2048;
+
+/// The task map. Clones are the same map.
+#[derive(Debug, Clone)]
+pub struct Tasks {
+    map: Arc<Map>,
+}
+
+#[derive(Debug)]
+struct Map {
+    shards: Box<[Mutex<Shard>]>,
+    /// The shard with the highest number.
+    last: Mutex<Shard>,
+    bounds: Bounds,
+    tally: Tally,
+    /// So that no peer can choose its shard.
+    seed: u64,
+    next_id: AtomicU64,
+    next_sweep: AtomicUsize,
+}
+
+/// Where an entry lives.
+#[derive(Debug, Clone)]
+pub(super) struct Home {
+    map: Weak<Map>,
+    shard: usize,
+    id: u64,
+}
+
+impl Home {
+    /// The entry has changed; `active` says when, if that was activity.
+    pub(super) fn settle(&self, active: Option<Instant>) {
+        if let Some(map) = self.map.upgrade() {
+            map.settle(self.shard, self.id, active);
+        }
+    }
+}
+
+impl Tasks {
+    /// An empty map.
+    pub fn new(bounds: Bounds) -> Self {
+        Self::with(bounds, SHARDS, RandomState::new().build_hasher().finish())
+    }
+
+    pub(super) fn with(bounds: Bounds, shards: usize, seed: u64) -> Self {
+        let shard = || Mutex::new(Shard::new(bounds.ttl));
+        let map = Map {
+            shards: (1..shards).map(|_| shard()).collect(),
+            last: shard(),
+            bounds,
+            tally: Tally::default(),
+            seed,
+            next_id: AtomicU64::new(0),
+            next_sweep: AtomicUsize::new(0),
+        };
+        Self { map: Arc::new(map) }
+    }
+
+    /// The entry of this key, unless it has expired at `now`. Counts as activity.
+    pub fn find(&self, key: &Key, now: Instant) -> Option<Arc<Entry>> {
+        let entry = self.peek(key, now)?;
+        entry.touch(now);
+        Some(entry)
+    }
+
+    /// The entry of this key, unless it has expired at `now`. No activity.
+    pub fn peek(&self, key: &Key, now: Instant) -> Option<Arc<Entry>> {
+        let entry = self.map.shard(self.map.place(key)).holder(key)?;
+        self.map.is_alive(&entry, now).then_some(entry)
+    }
+
+    /// The entry of this key, or a new one; says whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`], if there is no room for a new one and none can be made.
+    pub fn admit(
+        &self,
+        key: Key,
+        make: impl FnOnce() -> Entry,
+        now: Instant,
+    ) -> Result<(Arc<Entry>, bool), Full> {
+        let map = &self.map;
+        let shard = map.place(&key);
+        map.drop_expired(&key, now);
+        if let Some(known) = self.find(&key, now) {
+            return Ok((known, false));
+        }
+        let entry = Arc::new(make());
+        let bytes = entry.bytes().saturating_add(weight(&key));
+        map.make_room(bytes, shard, now)?;
+        let id = map.next_id.fetch_add(1, Ordering::Relaxed);
+        entry.move_in(Home { map: Arc::downgrade(map), shard, id });
+        loop {
+            let claimed = map.shard(shard).house(id, &key, &entry, bytes, now, &map.tally);
+            if claimed {
+                return Ok((entry, true));
+            }
+            // Somebody else was quicker.
+            if let Some(known) = self.find(&key, now) {
+                map.tally.give_back(bytes);
+                return Ok((known, false));
+            }
+            map.drop_expired(&key, now);
+        }
+    }
+
+    /// Lets the entry be found under a further key. Returns who has the key from now on: another one may have been there first, and
+    /// then nothing changes.
+    pub fn alias(&self, key: Key, entry: &Arc<Entry>, now: Instant) -> Arc<Entry> {
+        let map = &self.map;
+        let Some(home) = entry.home() else { return entry.clone() };
+        map.drop_expired(&key, now);
+        if let Err(other) = map.shard(map.place(&key)).claim(&key, entry) {
+            return other;
+        }
+        let lives = map.shard(home.shard).add_key(home.id, &key, &map.tally);
+        if !lives {
+            map.shard(map.place(&key)).unclaim(&key, entry);
+        }
+        entry.clone()
+    }
+
+    /// Whether a new task would be taken in.
+    pub fn has_room(&self, now: Instant) -> bool {
+        let map = &self.map;
+        map.tally.has_room(LEAST, &map.bounds)
+            || map.tally.loose() > 0 && (0..self.shards()).any(|at| map.shard(at).has_loose(now, &map.tally))
+    }
+
+    /// Drops what has expired in one shard, the next one each time. What was dropped before its time to make room is not told.
+    pub fn sweep(&self, now: Instant) -> Vec<Arc<Entry>> {
+        let map = &self.map;
+        let at = map.next_sweep.fetch_add(1, Ordering::Relaxed) % self.shards();
+        let dropped = map.shard(at).expired(now, &map.tally);
+        dropped.into_iter().map(|resident| map.bury(resident)).collect()
+    }
+
+    /// Drops an entry before its time.
+    pub fn forget(&self, entry: &Arc<Entry>) {
+        let Some(home) = entry.home() else { return };
+        let dropped = self.map.shard(home.shard).remove(home.id, &self.map.tally);
+        if let Some(resident) = dropped {
+            self.map.bury(resident);
+        }
+    }
+
+    /// How many shards there are: so many sweeps go round once.
+    pub fn shards(&self) -> usize {
+        self.map.shards.len() + 1
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.map.tally.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// About how many bytes they take.
+    pub fn bytes(&self) -> usize {
+        self.map.tally.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Shows every entry that has not expired at `now`. No lock is held meanwhile.
+    pub fn for_each(&self, now: Instant, mut show: impl FnMut(&Arc<Entry>)) {
+        for at in 0..self.shards() {
+            let entries = self.map.shard(at).alive(now);
+            entries.iter().for_each(&mut show);
+        }
+    }
+}
+
+impl Map {
+    fn place(&self, key: &Key) -> usize {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, key).hash(&mut hasher);
+        let shards = self.shards.len() as u64 + 1;
+        usize::try_from(hasher.finish() % shards).unwrap_or_default()
+    }
+
+    fn shard(&self, at: usize) -> MutexGuard<'_, Shard> {
+        lock(self.shards.get(at).unwrap_or(&self.last))
+    }
+
+    fn is_alive(&self, entry: &Entry, now: Instant) -> bool {
+        entry.home().is_some_and(|home| self.shard(home.shard).has(home.id, now))
+    }
+
+    fn settle(&self, at: usize, id: u64, active: Option<Instant>) {
+        {
+            let mut shard = self.shard(at);
+            if let Some(now) = active {
+                shard.touch(id, now);
+            }
+            shard.settle(id, &self.tally);
+        }
+        // What grew may stay; others go for it.
+        while self.tally.bytes.load(Ordering::Relaxed) > self.bounds.bytes && self.evict(at, Some(id), active)
+        {
+        }
+    }
+
+    fn make_room(&self, bytes: usize, shard: usize, now: Instant) -> Result<(), Full> {
+        if bytes > self.bounds.bytes {
+            return Err(Full);
+        }
+        while !self.tally.take(bytes, &self.bounds) {
+            if !self.evict(shard, None, Some(now)) {
+                return Err(Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops one entry that may go, looking in the shard at hand first. Says whether there was one.
+    fn evict(&self, first: usize, spare: Option<u64>, now: Option<Instant>) -> bool {
+        let shards = self.shards.len() + 1;
+        for class in [Class::Ended, Class::Idle, Class::Followed] {
+            if !self.tally.has(class) {
+                continue;
+            }
+            for at in (0..shards).map(|step| (first + step) % shards) {
+                let victim = self.shard(at).victim(class, spare, now, &self.tally);
+                if let Some(resident) = victim {
+                    self.bury(resident);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn drop_expired(&self, key: &Key, now: Instant) {
+        let Some(home) = self.shard(self.place(key)).holder(key).and_then(|entry| entry.home().cloned())
+        else {
+            return;
+        };
+        let dropped = self.shard(home.shard).remove_expired(home.id, now, &self.tally);
+        if let Some(resident) = dropped {
+            self.bury(resident);
+        }
+    }
+
+    /// Takes a dropped entry's keys from it.
+    fn bury(&self, resident: Resident) -> Arc<Entry> {
+        for key in &resident.keys {
+            self.shard(self.place(key)).unclaim(key, &resident.entry);
+        }
+        resident.entry.wake();
+        resident.entry
+    }
+}

@@ -1,0 +1,69 @@
+//! The task map: what is known here of work at agents, for as long as it is worth knowing.
+//!
+//! In memory, sharded and bounded: a cache of truth that lives at the agents, so that dropping an entry loses nothing that
+//! cannot be asked for again. Time is handed in. What an event does to a task is pure and lives in `bridge::work`, which is all
+//! that is imported from `bridge`.
+//! Not here: asking agents (see `follow`), whose task it is (the handle says so), what survives a restart.
+
+mod change;
+mod entry;
+mod guards;
+mod map;
+mod shard;
+mod turns;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use entry::{Entry, Inside, Verdict};
+pub use guards::{Following, Watcher};
+pub use map::Tasks;
+pub use turns::{AnswersTooLarge, Turn};
+
+use crate::seal::AgentTaskId;
+
+/// How an entry is found.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// By agent and the agent's id of the task.
+    Task {
+        /// The configured name of the agent.
+        agent: Arc<str>,
+        /// The agent's id of the task.
+        id: AgentTaskId,
+    },
+    /// By the number that it got while the agent had not named a task.
+    Local([u8; 16]),
+}
+
+/// How much is kept, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Entries at once.
+    pub most: usize,
+    /// About how many bytes they may take together.
+    pub bytes: usize,
+    /// How long an entry is kept after the last activity.
+    pub ttl: Duration,
+    /// Artifacts of a finished task above this many bytes are read again from the agent instead of being kept.
+    pub artifact_bytes: usize,
+}
+
+/// A moment, on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// For measuring.
+    pub instant: Instant,
+    /// For telling: milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// The map is full of live tasks that somebody watches or follows. The client can try again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the gateway keeps as many live tasks as it may")]
+pub struct Full;
+
+/// Locks, even if somebody else broke while holding the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

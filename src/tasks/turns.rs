@@ -1,0 +1,112 @@
+//! Which questions of a task were answered here, and what has been answered of the open one.
+//!
+//! A retried answer must never become a second message: each turn is taken once. Bounded. Not here: what a turn is made of (a
+//! fingerprint of the question), what an answer becomes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::value::RawValue;
+
+/// Turns that are remembered; the oldest goes first.
+const MAX_TURNS: usize = 32;
+/// Partial answers that are kept.
+const MAX_PARTS: usize = 64;
+/// What they may take together, in bytes.
+const MAX_PART_BYTES: usize = 256 * 1024;
+
+/// Whose turn it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Nobody has answered: the caller must send, and must give the turn back if it sent nothing.
+    Ours,
+    /// The same answer was given already.
+    Same,
+    /// Another answer was given already.
+    Other,
+}
+
+/// The partial answers of one turn pass the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("answers of one turn exceed {MAX_PART_BYTES} bytes or {MAX_PARTS} in number")]
+pub struct AnswersTooLarge;
+
+/// The turns of one task.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    taken: VecDeque<Taken>,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    turn: [u8; 16],
+    digest: [u8; 16],
+    is_sent: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    turn: [u8; 16],
+    parts: BTreeMap<String, Box<RawValue>>,
+    bytes: usize,
+}
+
+impl Turns {
+    pub(super) fn take(&mut self, turn: [u8; 16], digest: [u8; 16]) -> Turn {
+        match self.taken.iter().find(|taken| taken.turn == turn) {
+            Some(taken) if taken.digest == digest => Turn::Same,
+            Some(_) => Turn::Other,
+            None => {
+                if self.taken.len() >= MAX_TURNS {
+                    self.taken.pop_front();
+                }
+                self.taken.push_back(Taken { turn, digest, is_sent: false });
+                Turn::Ours
+            }
+        }
+    }
+
+    /// Makes a turn free again, unless its answer was sent.
+    pub(super) fn give_back(&mut self, turn: [u8; 16]) {
+        self.taken.retain(|taken| taken.turn != turn || taken.is_sent);
+    }
+
+    /// Notes that the answer went out; what was partly answered is of no use any more.
+    pub(super) fn sent(&mut self, turn: [u8; 16]) {
+        for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
+            taken.is_sent = true;
+        }
+        self.open.take_if(|open| open.turn == turn);
+    }
+
+    /// The answered turns with the digests of their answers, oldest first.
+    pub(super) fn sent_turns(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16])> {
+        self.taken.iter().filter(|taken| taken.is_sent).map(|taken| (taken.turn, taken.digest))
+    }
+
+    /// Keeps a part of an answer, and gives all parts so far. Parts of another turn are forgotten.
+    pub(super) fn add(
+        &mut self,
+        turn: [u8; 16],
+        key: String,
+        value: Box<RawValue>,
+    ) -> Result<BTreeMap<String, Box<RawValue>>, AnswersTooLarge> {
+        let fresh = || Open { turn, parts: BTreeMap::new(), bytes: 0 };
+        let mut open = self.open.take().filter(|open| open.turn == turn).unwrap_or_else(fresh);
+        let freed = open.parts.get(&key).map_or(0, |old| key.len() + old.get().len());
+        let bytes = (open.bytes - freed).saturating_add(key.len()).saturating_add(value.get().len());
+        let is_one_more = !open.parts.contains_key(&key);
+        let fits = bytes <= MAX_PART_BYTES && (open.parts.len() < MAX_PARTS || !is_one_more);
+        if fits {
+            open.parts.insert(key, value);
+            open.bytes = bytes;
+        }
+        let parts = open.parts.clone();
+        self.open = Some(open);
+        if fits { Ok(parts) } else { Err(AnswersTooLarge) }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.taken.len() * size_of::<Taken>() + self.open.as_ref().map_or(0, |open| open.bytes)
+    }
+}
