@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::mcp::{Era, Version};
+use crate::mcp::{Capabilities, Era, Version};
 
 /// Who can do something about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,6 +51,27 @@ pub enum Fault {
     /// No such tool, or none that this caller may use: the two read the same.
     #[error("unknown tool: {0}")]
     NoSuchTool(String),
+    /// The client cannot do what the request needs, or has not said so.
+    #[error("this request needs client capabilities that it does not declare; error.data names them")]
+    MissingCapability(Capabilities),
+    /// The tool runs as a task only, and the call does not ask for one.
+    #[error("tool {0} runs only as a task: call it with task")]
+    TaskNeeded(String),
+    /// The tool never runs as a task, and the call asks for one.
+    #[error("tool {0} does not run as a task: call it without task")]
+    NoTaskHere(String),
+    /// No such task, or none that this caller may see.
+    #[error("unknown task: it does not exist, has expired or is not yours")]
+    UnknownTask,
+    /// The task has ended, so that it cannot be cancelled any more.
+    #[error("the task is over: it cannot be cancelled any more")]
+    TaskOver,
+    /// There is no room for one more task.
+    #[error("too many tasks are under way: try again later")]
+    TasksFull,
+    /// A `requestState` that is not one, has expired, or belongs to another call or caller.
+    #[error("unknown requestState: call again without it")]
+    BadState,
     /// No such resource, or none that this caller may see.
     #[error("no such resource: {0}")]
     NoSuchResource(String),
@@ -115,7 +136,13 @@ impl Fault {
             Self::NotJsonRpc(_) => (StatusCode::BAD_REQUEST, -32600),
             Self::UnknownMethod(_) if modern => (StatusCode::NOT_FOUND, -32601),
             Self::UnknownMethod(_) => (StatusCode::OK, -32601),
+            Self::TaskNeeded(_) | Self::NoTaskHere(_) => (StatusCode::OK, -32601),
             Self::BadParams(_) | Self::NoSuchTool(_) => (StatusCode::OK, -32602),
+            Self::UnknownTask | Self::TaskOver | Self::BadState => (StatusCode::OK, -32602),
+            Self::MissingCapability(_) if modern => (StatusCode::BAD_REQUEST, -32021),
+            Self::MissingCapability(_) => (StatusCode::OK, -32602),
+            Self::TasksFull if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
+            Self::TasksFull => (StatusCode::OK, -32603),
             Self::BadEnvelope(_) => (StatusCode::BAD_REQUEST, -32602),
             Self::HeaderMismatch(_) => (StatusCode::BAD_REQUEST, -32020),
             Self::UnsupportedVersion(_) => (StatusCode::BAD_REQUEST, -32022),
@@ -142,6 +169,7 @@ impl Fault {
                 json!({ "supported": Version::MODERN.map(Version::as_str), "requested": requested })
             }
             Self::NoSuchResource(uri) => json!({ "uri": uri }),
+            Self::MissingCapability(needed) => json!({ "requiredCapabilities": needed }),
             _ => return None,
         };
         serde_json::value::to_raw_value(&data).ok()
@@ -150,7 +178,7 @@ impl Fault {
     /// Who can do something about it.
     pub fn culprit(&self) -> Culprit {
         match self {
-            Self::Internal | Self::Busy(_) => Culprit::Gateway,
+            Self::Internal | Self::Busy(_) | Self::TasksFull => Culprit::Gateway,
             _ => Culprit::Client,
         }
     }
@@ -166,6 +194,13 @@ impl Fault {
             Self::HeaderMismatch(_) => "header_mismatch",
             Self::UnsupportedVersion(_) => "unsupported_version",
             Self::NoSuchTool(_) => "no_such_tool",
+            Self::MissingCapability(_) => "missing_capability",
+            Self::TaskNeeded(_) => "task_needed",
+            Self::NoTaskHere(_) => "no_task_here",
+            Self::UnknownTask => "unknown_task",
+            Self::TaskOver => "task_over",
+            Self::TasksFull => "tasks_full",
+            Self::BadState => "bad_state",
             Self::NoSuchResource(_) => "no_such_resource",
             Self::NoSession => "no_session",
             Self::SessionNotFound => "session_not_found",
@@ -201,6 +236,31 @@ mod tests {
         assert_eq!(fault.on_wire(Era::Modern).code, -32602);
         assert_eq!(fault.on_wire(Era::Legacy).code, -32002);
         assert_eq!(fault.data().unwrap().get(), r#"{"uri":"a://b"}"#);
+    }
+
+    #[test]
+    fn a_missing_capability_is_named() {
+        let fault = Fault::MissingCapability(Capabilities::TASKS_EXTENSION);
+        assert_eq!(fault.on_wire(Era::Modern), OnWire { status: StatusCode::BAD_REQUEST, code: -32021 });
+        let data = fault.data().unwrap();
+        let needed = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+        assert_eq!(data.get(), needed);
+    }
+
+    #[test]
+    fn what_a_legacy_client_must_read_is_never_an_error_of_http() {
+        for fault in [
+            Fault::MissingCapability(Capabilities::FORM),
+            Fault::TaskNeeded("t".into()),
+            Fault::NoTaskHere("t".into()),
+            Fault::UnknownTask,
+            Fault::TaskOver,
+            Fault::TasksFull,
+            Fault::BadState,
+        ] {
+            assert_eq!(fault.on_wire(Era::Legacy).status, StatusCode::OK, "{fault:?}");
+        }
+        assert_eq!(Fault::TasksFull.on_wire(Era::Modern).status, StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Optio
     if let Fault::MethodNotAllowed(methods) = fault {
         response.insert_header(ALLOW, *methods)?;
     }
-    if let Fault::Busy(_) = fault {
+    if wire.status == StatusCode::SERVICE_UNAVAILABLE {
         response.insert_header("retry-after", "1")?;
     }
     // A page that may not use the gateway may not read the refusal either.

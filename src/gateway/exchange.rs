@@ -65,11 +65,13 @@ impl Exchange {
         metrics.refused(match fault {
             Fault::HostRefused(_) => Refusal::Host,
             Fault::OriginRefused(_) => Refusal::Origin,
-            Fault::Busy(_) => Refusal::Overloaded,
+            Fault::Busy(_) | Fault::TasksFull => Refusal::Overloaded,
             Fault::BodyTooLarge(_) => Refusal::TooLarge,
-            Fault::NoSuchPath | Fault::NoSuchTool(_) | Fault::NoSuchResource(_) | Fault::SessionNotFound => {
-                Refusal::NotFound
-            }
+            Fault::NoSuchPath
+            | Fault::NoSuchTool(_)
+            | Fault::NoSuchResource(_)
+            | Fault::SessionNotFound
+            | Fault::UnknownTask => Refusal::NotFound,
             _ => Refusal::Malformed,
         });
     }

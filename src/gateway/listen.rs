@@ -66,7 +66,8 @@ impl Inner {
         // Only what can be told is promised: the agents behind this door.
         let uris = filter.uris.iter().map(|uri| uri.as_str()).filter(|uri| self.is_behind(door, uri));
         let uris = uris.take(MOST_URIS).map(str::to_owned).collect();
-        let honoured = Honoured { tools: filter.tools, resources: filter.resources, uris };
+        let honoured =
+            Honoured { tools: filter.tools, resources: filter.resources, uris, task_ids: Vec::new() };
         let _open = self.room()?;
         let mut events = Events::begin(http, None).await.map_err(Err)?;
         events.send(&acknowledged(id, &honoured)).await.map_err(Err)?;

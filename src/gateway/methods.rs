@@ -97,6 +97,11 @@ impl Inner {
                 self.subscribe(asker, params, method == Method::ResourcesSubscribe)?;
                 nothing()
             }
+            Method::TasksGet
+            | Method::TasksCancel
+            | Method::TasksUpdate
+            | Method::TasksResult
+            | Method::TasksList => return Err(Fault::UnknownMethod(method.as_str().to_owned())),
             Method::ToolsCall | Method::Listen => return Err(Fault::Internal),
         };
         Ok(body.into())
@@ -108,7 +113,7 @@ impl Inner {
         let version = Version::negotiate(requested.as_str());
         let result = Initialized {
             protocol_version: version.as_str(),
-            capabilities: ServerCapabilities::legacy(),
+            capabilities: ServerCapabilities::legacy(version, false),
             server_info: self.server(),
             instructions: self.instructions(),
         };

@@ -1,4 +1,4 @@
-//! How an answer or a notification is written.
+//! How an answer, a notification or a request is written.
 //!
 //! Not here: which code an error has, which members a result has.
 
@@ -37,6 +37,14 @@ struct Notification<'a, P> {
     params: Option<&'a P>,
 }
 
+#[derive(Serialize)]
+struct Request<'a, P> {
+    jsonrpc: &'static str,
+    id: &'a str,
+    method: &'a str,
+    params: &'a P,
+}
+
 /// Said when even the error cannot be written; so far nothing is known to bring that about.
 const LAST_RESORT: &[u8] =
     br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"the answer could not be written"}}"#;
@@ -56,10 +64,29 @@ pub fn write_notification<P: Serialize>(method: &str, params: Option<&P>) -> Vec
     write(&Notification { jsonrpc: "2.0", method, params })
 }
 
+/// A request of the gateway; its id is a string.
+pub fn write_request<P: Serialize>(id: &str, method: &str, params: &P) -> Vec<u8> {
+    write(&Request { jsonrpc: "2.0", id, method, params })
+}
+
 fn write<T: Serialize>(value: &T) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     match serde_json::to_writer(&mut out, value) {
         Ok(()) => out,
         Err(_) => LAST_RESORT.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_carries_its_id_as_a_string() {
+        let request = write_request("a\"1", "ping", &serde_json::json!({ "x": 1 }));
+        assert_eq!(
+            String::from_utf8(request).unwrap(),
+            r#"{"jsonrpc":"2.0","id":"a\"1","method":"ping","params":{"x":1}}"#
+        );
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! Not here: ids that the gateway makes for its own requests.
 
+use std::borrow::Cow;
+
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use super::text::Text;
 
 /// A JSON-RPC request id: a string or a number, byte for byte as it came, so that `1`, `"1"`, `1.0` and
 /// `9007199254740993` all come back unchanged.
@@ -18,6 +22,11 @@ impl Id {
     /// The id as JSON text.
     pub fn as_json(&self) -> &str {
         self.0.get()
+    }
+
+    /// The characters of an id that is a string; `None` for a number.
+    pub fn text(&self) -> Option<Cow<'_, str>> {
+        serde_json::from_str::<Text<'_>>(self.as_json()).ok().map(|Text(text)| text)
     }
 }
 
@@ -57,6 +66,14 @@ mod tests {
         for text in ["0", "\"\"", "1", "\"1\"", "1.0", "9007199254740993", "\"\\u00e9\"", "-7", "1e3"] {
             let id: Id = serde_json::from_str(text).unwrap();
             assert_eq!(serde_json::to_string(&id).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn only_a_string_has_characters() {
+        for (id, text) in [(r#""a\u0062""#, Some("ab")), ("\"\"", Some("")), ("7", None)] {
+            let id: Id = serde_json::from_str(id).unwrap();
+            assert_eq!(id.text().as_deref(), text, "{id:?}");
         }
     }
 

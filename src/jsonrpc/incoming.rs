@@ -44,6 +44,10 @@ pub struct Message<'a, P> {
     pub method: Text<'a>,
     /// Params; `None` when absent or `null`.
     pub params: Option<P>,
+    /// Result of a response, as it came.
+    pub result: Option<&'a RawValue>,
+    /// Error of a response, as it came.
+    pub error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -164,7 +168,6 @@ fn judge<P>(wire: Wire<'_, P>) -> Result<Message<'_, P>, Grammar> {
         }
         None => return Err(Grammar::NotMessage("member \"jsonrpc\" is missing; it must be \"2.0\"".into())),
     }
-    let params = wire.params.map(|Object(params)| params);
     let kind = match (&wire.method, &wire.id, wire.result.is_some() || wire.error.is_some()) {
         (Some(_), Some(Some(_)), false) => Kind::Request,
         (Some(_), None, false) => Kind::Notification,
@@ -177,8 +180,10 @@ fn judge<P>(wire: Wire<'_, P>) -> Result<Message<'_, P>, Grammar> {
         }
         (None, _, false) => return Err(Grammar::NotMessage("member \"method\" is missing".into())),
     };
-    let method = wire.method.unwrap_or(Text("".into()));
-    Ok(Message { kind, id: wire.id.flatten(), method, params })
+    let Wire { id, method, params, result, error, .. } = wire;
+    let params = params.map(|Object(params)| params);
+    let method = method.unwrap_or(Text("".into()));
+    Ok(Message { kind, id: id.flatten(), method, params, result, error })
 }
 
 #[cfg(test)]
@@ -200,6 +205,19 @@ mod tests {
         ] {
             assert_eq!(parse_envelope(text).unwrap().kind, kind, "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_response_says_is_kept_as_it_came() {
+        let said = |text: &'static str| {
+            let message = parse_envelope(text).unwrap();
+            (message.result.map(RawValue::get), message.error.map(RawValue::get))
+        };
+        let accepted = r#"{"jsonrpc":"2.0","id":"t","result":{"action": "accept"}}"#;
+        assert_eq!(said(accepted), (Some(r#"{"action": "accept"}"#), None));
+        let failed = r#"{"jsonrpc":"2.0","id":"t","error":{"code":-1}}"#;
+        assert_eq!(said(failed), (None, Some(r#"{"code":-1}"#)));
+        assert_eq!(said(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), (None, None));
     }
 
     #[test]

@@ -2,8 +2,11 @@
 //!
 //! Kept as bits, because a sealed session carries them. Not here: what the gateway can do (see `lifecycle`).
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::Object;
@@ -41,6 +44,30 @@ impl Capabilities {
 
     fn with(self, other: Self, present: bool) -> Self {
         if present { Self(self.0 | other.0) } else { self }
+    }
+}
+
+/// Written as a client declares them, to say what is missing.
+impl Serialize for Capabilities {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let empty = BTreeMap::<&str, ()>::new;
+        let mut members = serializer.serialize_map(None)?;
+        let modes = [("form", Self::FORM), ("url", Self::URL)];
+        let modes: BTreeMap<_, _> =
+            modes.into_iter().filter(|(_, mode)| self.has(*mode)).map(|(name, _)| (name, empty())).collect();
+        if !modes.is_empty() {
+            members.serialize_entry("elicitation", &modes)?;
+        }
+        if self.has(Self::TASKS_EXTENSION) {
+            let tasks = BTreeMap::from([("io.modelcontextprotocol/tasks", empty())]);
+            members.serialize_entry("extensions", &tasks)?;
+        }
+        for (name, capability) in [("roots", Self::ROOTS), ("sampling", Self::SAMPLING)] {
+            if self.has(capability) {
+                members.serialize_entry(name, &empty())?;
+            }
+        }
+        members.end()
     }
 }
 
@@ -96,6 +123,17 @@ impl<'de> Deserialize<'de> for Capabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        for bits in 0..32 {
+            let written = Capabilities::from_bits(bits);
+            let text = serde_json::to_string(&written).unwrap();
+            assert_eq!(serde_json::from_str::<Capabilities>(&text).unwrap(), written, "{text}");
+        }
+        let tasks = serde_json::to_string(&Capabilities::TASKS_EXTENSION).unwrap();
+        assert_eq!(tasks, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
+    }
 
     #[test]
     fn capabilities_are_read_by_presence() {

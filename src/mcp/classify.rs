@@ -115,6 +115,9 @@ fn name_agrees(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Resu
     let named = match Method::named(message.method.as_str(), Era::Modern) {
         Some(Method::ToolsCall) => params.and_then(|params| params.name.as_ref()),
         Some(Method::ResourcesRead) => params.and_then(|params| params.uri.as_ref()),
+        Some(Method::TasksGet | Method::TasksCancel | Method::TasksUpdate) => {
+            params.and_then(|params| params.task_id.as_ref())
+        }
         _ => return Ok(()),
     };
     // What is missing in the body is told as bad params, which say more.
@@ -217,6 +220,20 @@ mod tests {
         assert!(with(Some("=?base64?w6k=?=")).is_ok());
         for name in [None, Some("e"), Some("=?base64?*?=")] {
             assert!(matches!(with(name), Err(Misfit::Mismatch(_))), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_is_mirrored_as_a_name_is() {
+        for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+            let body = request(method, &format!(r#""taskId":"t-1",{META}"#));
+            let with = |name| placed(&body, Some("2026-07-28"), Some(method), name);
+            assert!(with(Some("t-1")).is_ok() && with(Some("=?base64?dC0x?=")).is_ok(), "{method}");
+            for name in [None, Some("t-2")] {
+                assert!(matches!(with(name), Err(Misfit::Mismatch(_))), "{method} {name:?}");
+            }
+            let nameless = placed(&request(method, META), Some("2026-07-28"), Some(method), None);
+            assert!(nameless.is_ok(), "{method}: told as bad params, which say more");
         }
     }
 

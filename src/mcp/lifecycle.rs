@@ -15,7 +15,8 @@ pub struct ServerInfo<'a> {
     pub version: &'a str,
 }
 
-/// What the gateway can do. The same for both eras but for logging, which the modern one asks for per request.
+/// What the gateway can do. The same for both eras but for logging, which the modern one asks for per request, and tasks,
+/// which 2025-11-25 has in its core and the modern era as an extension.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ServerCapabilities {
     tools: Lists,
@@ -24,6 +25,10 @@ pub struct ServerCapabilities {
     completions: Empty,
     #[serde(skip_serializing_if = "Option::is_none")]
     logging: Option<Empty>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tasks: Option<Tasks>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extensions: Option<Extensions>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -42,20 +47,58 @@ struct Resources {
     list_changed: bool,
 }
 
+/// Tasks in the core.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Tasks {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list: Option<Empty>,
+    cancel: Empty,
+    requests: TaskRequests,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct TaskRequests {
+    tools: ToolTasks,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct ToolTasks {
+    call: Empty,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Extensions {
+    #[serde(rename = "io.modelcontextprotocol/tasks")]
+    tasks: Empty,
+}
+
 impl ServerCapabilities {
-    /// For `initialize`.
-    pub fn legacy() -> Self {
-        Self { logging: Some(Empty {}), ..Self::modern() }
+    /// For `initialize` of a revision. `lists_tasks`: the caller has a name of its own, so that its tasks can be told from
+    /// those of others.
+    pub fn legacy(version: Version, lists_tasks: bool) -> Self {
+        let tasks = Tasks {
+            list: lists_tasks.then_some(Empty {}),
+            cancel: Empty {},
+            requests: TaskRequests { tools: ToolTasks { call: Empty {} } },
+        };
+        let tasks = version.has_core_tasks().then_some(tasks);
+        Self { logging: Some(Empty {}), tasks, ..Self::either() }
     }
 
     /// For `server/discover`.
     pub fn modern() -> Self {
+        Self { extensions: Some(Extensions { tasks: Empty {} }), ..Self::either() }
+    }
+
+    fn either() -> Self {
         Self {
             tools: Lists { list_changed: true },
             resources: Resources { subscribe: true, list_changed: true },
             prompts: Empty {},
             completions: Empty {},
             logging: None,
+            tasks: None,
+            extensions: None,
         }
     }
 }
@@ -102,3 +145,31 @@ impl<'a> Discovered<'a> {
 /// The result of `ping` and of everything else that has nothing to say; strictly empty.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Nothing {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn tasks_are_declared_where_the_revision_has_them_and_nowhere_else() {
+        let core = |lists| {
+            let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+            if lists {
+                tasks["list"] = json!({});
+            }
+            tasks
+        };
+        for (declared, tasks, extensions) in [
+            (ServerCapabilities::legacy(Version::V2025_11_25, false), core(false), Value::Null),
+            (ServerCapabilities::legacy(Version::V2025_11_25, true), core(true), Value::Null),
+            (ServerCapabilities::legacy(Version::V2025_06_18, true), Value::Null, Value::Null),
+            (ServerCapabilities::legacy(Version::V2024_11_05, true), Value::Null, Value::Null),
+            (ServerCapabilities::modern(), Value::Null, json!({ "io.modelcontextprotocol/tasks": {} })),
+        ] {
+            let declared = serde_json::to_value(declared).unwrap();
+            assert_eq!((&declared["tasks"], &declared["extensions"]), (&tasks, &extensions), "{declared}");
+            assert_eq!(declared.as_object().unwrap().values().filter(|value| value.is_null()).count(), 0);
+        }
+    }
+}

@@ -35,11 +35,21 @@ pub enum Method {
     SetLevel,
     /// `subscriptions/listen` (modern).
     Listen,
+    /// `tasks/get`: of the core (2025-11-25) and of the extension.
+    TasksGet,
+    /// `tasks/cancel`: of both.
+    TasksCancel,
+    /// `tasks/update`: of the extension.
+    TasksUpdate,
+    /// `tasks/result`: of the core.
+    TasksResult,
+    /// `tasks/list`: of the core.
+    TasksList,
 }
 
 impl Method {
     /// Every method.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 19] = [
         Self::Initialize,
         Self::Ping,
         Self::Discover,
@@ -54,6 +64,11 @@ impl Method {
         Self::PromptsList,
         Self::SetLevel,
         Self::Listen,
+        Self::TasksGet,
+        Self::TasksCancel,
+        Self::TasksUpdate,
+        Self::TasksResult,
+        Self::TasksList,
     ];
 
     /// The method as it is written on the wire.
@@ -73,6 +88,11 @@ impl Method {
             Self::PromptsList => "prompts/list",
             Self::SetLevel => "logging/setLevel",
             Self::Listen => "subscriptions/listen",
+            Self::TasksGet => "tasks/get",
+            Self::TasksCancel => "tasks/cancel",
+            Self::TasksUpdate => "tasks/update",
+            Self::TasksResult => "tasks/result",
+            Self::TasksList => "tasks/list",
         }
     }
 
@@ -88,20 +108,24 @@ impl Method {
             | Self::Ping
             | Self::SetLevel
             | Self::ResourcesSubscribe
-            | Self::ResourcesUnsubscribe => era == Era::Legacy,
-            Self::Discover | Self::Listen => era == Era::Modern,
+            | Self::ResourcesUnsubscribe
+            | Self::TasksResult
+            | Self::TasksList => era == Era::Legacy,
+            Self::Discover | Self::Listen | Self::TasksUpdate => era == Era::Modern,
             Self::ToolsList
             | Self::ToolsCall
             | Self::ResourcesList
             | Self::ResourceTemplatesList
             | Self::ResourcesRead
             | Self::Complete
-            | Self::PromptsList => true,
+            | Self::PromptsList
+            | Self::TasksGet
+            | Self::TasksCancel => true,
         }
     }
 }
 
-/// The cancellation of a request: the one notification of a client that means something here.
+/// The cancellation of a request, of either side: the one notification of a client that means something here.
 pub const CANCELLED: &str = "notifications/cancelled";
 
 #[cfg(test)]
@@ -110,10 +134,22 @@ mod tests {
 
     #[test]
     fn removed_methods_are_unknown_to_the_modern_era() {
-        for name in ["initialize", "ping", "logging/setLevel", "resources/subscribe"] {
+        for name in
+            ["initialize", "ping", "logging/setLevel", "resources/subscribe", "tasks/result", "tasks/list"]
+        {
             assert_eq!(Method::named(name, Era::Modern), None, "{name}");
         }
-        assert_eq!(Method::named("server/discover", Era::Legacy), None);
+        for name in ["server/discover", "tasks/update"] {
+            assert_eq!(Method::named(name, Era::Legacy), None, "{name}");
+        }
         assert_eq!(Method::named("tools/call", Era::Modern), Some(Method::ToolsCall));
+    }
+
+    #[test]
+    fn every_method_is_found_by_its_name() {
+        for method in Method::ALL {
+            let found = [Era::Legacy, Era::Modern].map(|era| Method::named(method.as_str(), era));
+            assert!(found.contains(&Some(method)), "{method:?}");
+        }
     }
 }

@@ -1,9 +1,11 @@
-//! What the gateway tells a client beside the answer: progress, log messages, changed lists.
+//! What the gateway tells a client beside the answer: progress, log messages, changed lists, changed tasks.
 //!
 //! Not here: when (see `bridge::progress`), on which stream (see `gateway`).
 
 use serde::{Deserialize, Serialize};
 
+use super::method::CANCELLED;
+use super::tasks::{CoreTask, Detail, DetailedTask, TaskSnapshot};
 use crate::jsonrpc::{Id, write_notification};
 
 /// How much a log message matters (RFC 5424, mcp.md §2.7).
@@ -126,6 +128,39 @@ pub fn resource_updated(uri: &str, subscription: Option<&Id>) -> Vec<u8> {
     write_notification("notifications/resources/updated", Some(&Updated { meta, uri }))
 }
 
+/// A changed task of the core (2025-11-25), told on a GET stream.
+pub fn core_task_changed(task: &TaskSnapshot<'_>) -> Vec<u8> {
+    write_notification("notifications/tasks/status", Some(&CoreTask::from(task)))
+}
+
+#[derive(Serialize)]
+struct TaskChanged<'a> {
+    #[serde(flatten)]
+    task: DetailedTask<'a>,
+    #[serde(rename = "_meta")]
+    meta: SubscriptionMeta<'a>,
+}
+
+/// A changed task of the extension, told on a `subscriptions/listen` of this id. The status that is written is that of the
+/// detail.
+pub fn task_changed(task: &TaskSnapshot<'_>, detail: &Detail<'_>, subscription: &Id) -> Vec<u8> {
+    let task = DetailedTask::new(task, detail);
+    let params = TaskChanged { task, meta: SubscriptionMeta { subscription } };
+    write_notification("notifications/tasks", Some(&params))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Cancelled<'a> {
+    request_id: &'a str,
+    reason: &'a str,
+}
+
+/// The cancellation of a request of the gateway.
+pub fn cancelled(request_id: &str, reason: &str) -> Vec<u8> {
+    write_notification(CANCELLED, Some(&Cancelled { request_id, reason }))
+}
+
 #[derive(Serialize)]
 struct Acknowledged<'a> {
     #[serde(rename = "_meta")]
@@ -145,6 +180,9 @@ pub struct Honoured {
     /// These resources changed.
     #[serde(rename = "resourceSubscriptions", skip_serializing_if = "Vec::is_empty")]
     pub uris: Vec<String>,
+    /// These tasks changed; of the tasks extension.
+    #[serde(rename = "taskIds", skip_serializing_if = "Vec::is_empty")]
+    pub task_ids: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde asks for")]
@@ -161,6 +199,7 @@ pub fn acknowledged(subscription: &Id, honoured: &Honoured) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::tasks::TaskStatus;
 
     #[test]
     fn progress_keeps_the_token_and_writes_whole_numbers_whole() {
@@ -180,6 +219,40 @@ mod tests {
             String::from_utf8(acknowledged(&id, &Honoured { tools: true, ..Honoured::default() })).unwrap();
         assert!(text.contains(r#""notifications":{"toolsListChanged":true}"#), "{text}");
         assert!(text.contains(r#""io.modelcontextprotocol/subscriptionId":"L1""#), "{text}");
+        let tasks = Honoured { task_ids: vec!["t".into()], ..Honoured::default() };
+        let text = String::from_utf8(acknowledged(&id, &tasks)).unwrap();
+        assert!(text.contains(r#""notifications":{"taskIds":["t"]}"#), "{text}");
+    }
+
+    #[test]
+    fn a_changed_task_is_told_in_the_form_of_its_revision() {
+        let task = TaskSnapshot {
+            task_id: "t",
+            status: TaskStatus::Completed,
+            status_message: None,
+            created_at: "C".into(),
+            last_updated_at: "U".into(),
+            ttl_ms: Some(9),
+            poll_interval_ms: 5,
+        };
+        assert_eq!(
+            String::from_utf8(core_task_changed(&task)).unwrap(),
+            r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"t","status":"completed","createdAt":"C","lastUpdatedAt":"U","ttl":9,"pollInterval":5}}"#
+        );
+        let id: Id = serde_json::from_str("3").unwrap();
+        let detail = Detail::Failed { code: -32603, message: "lost" };
+        assert_eq!(
+            String::from_utf8(task_changed(&task, &detail, &id)).unwrap(),
+            r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t","status":"failed","createdAt":"C","lastUpdatedAt":"U","ttlMs":9,"pollIntervalMs":5,"error":{"code":-32603,"message":"lost"},"_meta":{"io.modelcontextprotocol/subscriptionId":3}}}"#
+        );
+    }
+
+    #[test]
+    fn a_question_is_taken_back_by_its_id() {
+        assert_eq!(
+            String::from_utf8(cancelled("q", "too late")).unwrap(),
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q","reason":"too late"}}"#
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! One shape for all methods: each reads the members that it knows and the rest stay `None`. So the hot path parses
 //! once; arguments stay as they came until the tool is known. Not here: which member a method needs.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::capabilities::Capabilities;
@@ -19,6 +19,18 @@ pub struct Params<'a> {
     /// `tools/call`: the arguments, as they came.
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
+    /// `tools/call` of 2025-11-25: it is to run as a task. Read leniently: other revisions pass it over.
+    #[serde(default, deserialize_with = "if_it_fits")]
+    pub task: Option<Object<TaskRequest>>,
+    /// `tools/call` and `tasks/update` (modern): answers to questions, as they came; `null` is there too, and wrong.
+    #[serde(borrow, default, rename = "inputResponses", deserialize_with = "whatever")]
+    pub input_responses: Option<&'a RawValue>,
+    /// `tools/call` (modern): what the result that asked for more said.
+    #[serde(borrow, default, rename = "requestState")]
+    pub request_state: Option<Text<'a>>,
+    /// `tasks/*`: which.
+    #[serde(borrow, default, rename = "taskId")]
+    pub task_id: Option<Text<'a>>,
     /// `resources/read`: which.
     #[serde(borrow, default)]
     pub uri: Option<Text<'a>>,
@@ -82,16 +94,32 @@ pub struct Meta<'a> {
     #[serde(default, rename = "progressToken")]
     pub progress: Option<Id>,
     /// W3C trace context. Read leniently: it must never cost a call.
-    #[serde(borrow, default, deserialize_with = "if_text")]
+    #[serde(borrow, default, deserialize_with = "if_it_fits")]
     pub traceparent: Option<Text<'a>>,
     /// W3C trace state; as leniently.
-    #[serde(borrow, default, deserialize_with = "if_text")]
+    #[serde(borrow, default, deserialize_with = "if_it_fits")]
     pub tracestate: Option<Text<'a>>,
 }
 
-fn if_text<'de: 'a, 'a, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Text<'a>>, D::Error> {
+/// `None` for what has another shape.
+fn if_it_fits<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     let raw = Option::<&'de RawValue>::deserialize(deserializer)?;
     Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
+}
+
+/// `None` only for what is not there.
+fn whatever<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&'de RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// How a client wants a task to be kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct TaskRequest {
+    /// For how long from its beginning, in milliseconds; `None` if it does not say.
+    #[serde(default, deserialize_with = "if_it_fits")]
+    pub ttl: Option<u64>,
 }
 
 /// What a `subscriptions/listen` asks to be told of.
@@ -106,6 +134,9 @@ pub struct ListenFilter<'a> {
     /// These resources changed.
     #[serde(borrow, default, rename = "resourceSubscriptions")]
     pub uris: Vec<Text<'a>>,
+    /// These tasks changed; of the tasks extension.
+    #[serde(borrow, default, rename = "taskIds")]
+    pub task_ids: Vec<Text<'a>>,
 }
 
 /// What `completion/complete` completes.
@@ -152,6 +183,37 @@ mod tests {
         assert_eq!(params.name.as_ref().unwrap().as_str(), "a");
         assert_eq!(params.meta().progress.as_ref().unwrap().as_json(), "0");
         assert_eq!(params.meta().traceparent.as_ref().unwrap().as_str(), "00-1");
+    }
+
+    #[test]
+    fn a_wish_for_a_task_is_read_and_never_costs_a_call() {
+        for (task, ttl) in [
+            (r#"{"ttl":60000,"other":1}"#, Some(Some(60_000))),
+            ("{}", Some(None)),
+            (r#"{"ttl":null}"#, Some(None)),
+            (r#"{"ttl":-1}"#, Some(None)),
+            (r#"{"ttl":"1h"}"#, Some(None)),
+            ("true", None),
+            ("[1]", None),
+            ("null", None),
+        ] {
+            let params = format!(r#"{{"name":"a","task":{task}}}"#);
+            let params: Params<'_> = serde_json::from_str(&params).unwrap();
+            assert_eq!(params.task.map(|Object(task)| task.ttl), ttl, "{task}");
+        }
+    }
+
+    #[test]
+    fn answers_are_kept_as_they_came_even_if_they_are_null() {
+        let read = |text| serde_json::from_str::<Params<'_>>(text).unwrap();
+        let given = read(r#"{"inputResponses": {"q": 1},"requestState":"s","taskId":"t"}"#);
+        assert_eq!(given.input_responses.map(RawValue::get), Some(r#"{"q": 1}"#));
+        assert_eq!(given.request_state.unwrap().as_str(), "s");
+        assert_eq!(given.task_id.unwrap().as_str(), "t");
+        assert_eq!(read(r#"{"inputResponses":null}"#).input_responses.map(RawValue::get), Some("null"));
+        assert!(read("{}").input_responses.is_none());
+        let listen = read(r#"{"notifications":{"taskIds":["t"]}}"#);
+        assert_eq!(listen.notifications.unwrap().0.task_ids.len(), 1);
     }
 
     #[test]

@@ -1,13 +1,18 @@
 //! Two eras, two serializers: what surrounds a result.
 //!
 //! A legacy result is written as it is. A modern one has `resultType` always, `ttlMs` and `cacheScope` exactly where the
-//! revision demands them, and says who the server is. Which results may be cached is a matter of types: see [`Listed`].
+//! revision demands them, and says who the server is. Which results may be cached is a matter of types: see [`Listed`]. What
+//! only one era has (core tasks; the tasks extension, questions in a result) is written in the form of that era, whoever asks.
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::lifecycle::{Discovered, ServerInfo};
 use super::notifications::SubscriptionMeta;
 use super::resources::{Completed, Contents, PromptList, ResourceList, TemplateList};
+use super::tasks::{
+    CoreCreated, CoreList, CoreResult, CoreTask, Detail, DetailedTask, ExtensionTask, TaskSnapshot,
+};
 use super::tools::{CallResult, ToolList};
 use super::version::Era;
 use crate::jsonrpc::{Id, write_result};
@@ -63,15 +68,65 @@ impl Writer<'_> {
         write_result(id, &Ended { result_type: COMPLETE, meta })
     }
 
-    fn complete(&self) -> Complete<'_> {
-        Complete { result_type: COMPLETE, meta: ServerMeta { server: self.server } }
+    /// Modern: a call that goes on as a task of the extension.
+    pub fn task_created(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
+        let result = ExtensionTask::from(task);
+        write_result(id, &Uncached { result: &result, complete: self.of_type("task") })
+    }
+
+    /// Modern: `tasks/get` of the extension. The status that is written is that of the detail.
+    pub fn task_detailed(&self, id: &Id, task: &TaskSnapshot<'_>, detail: &Detail<'_>) -> Vec<u8> {
+        let result = DetailedTask::new(task, detail);
+        write_result(id, &Uncached { result: &result, complete: self.complete() })
+    }
+
+    /// Modern: `tasks/update` and `tasks/cancel` of the extension, which have nothing to say.
+    pub fn acknowledged_empty(&self, id: &Id) -> Vec<u8> {
+        write_result(id, &self.complete())
+    }
+
+    /// Modern: a call that is to be made again with `request_state`, and with answers to `input_requests` (an object, by
+    /// their keys) if there are any.
+    pub fn input_required(&self, id: &Id, input_requests: Option<&RawValue>, request_state: &str) -> Vec<u8> {
+        let result = InputRequired { input_requests, request_state };
+        write_result(id, &Uncached { result: &result, complete: self.of_type("input_required") })
+    }
+
+    /// 2025-11-25: a call that goes on as a task of the core, and what the model is told meanwhile.
+    pub fn core_task_created(&self, id: &Id, task: &TaskSnapshot<'_>, told: &str) -> Vec<u8> {
+        write_result(id, &CoreCreated::new(task, told))
+    }
+
+    /// 2025-11-25: `tasks/get` and `tasks/cancel` of the core.
+    pub fn core_task(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
+        write_result(id, &CoreTask::from(task))
+    }
+
+    /// 2025-11-25: `tasks/list` of the core.
+    pub fn core_task_list(&self, id: &Id, tasks: &[TaskSnapshot<'_>], next_cursor: Option<&str>) -> Vec<u8> {
+        let tasks = tasks.iter().map(CoreTask::from).collect();
+        write_result(id, &CoreList { tasks, next_cursor })
+    }
+
+    /// 2025-11-25: `tasks/result` of the core.
+    pub fn core_task_result(&self, id: &Id, result: &CallResult, task_id: &str) -> Vec<u8> {
+        write_result(id, &CoreResult::new(result, task_id))
+    }
+
+    fn complete(&self) -> Typed<'_> {
+        self.of_type(COMPLETE)
+    }
+
+    fn of_type(&self, result_type: &'static str) -> Typed<'_> {
+        Typed { result_type, meta: ServerMeta { server: self.server } }
     }
 }
 
 const COMPLETE: &str = "complete";
 
+/// What every modern result says of itself.
 #[derive(Serialize)]
-struct Complete<'a> {
+struct Typed<'a> {
     #[serde(rename = "resultType")]
     result_type: &'static str,
     #[serde(rename = "_meta")]
@@ -98,7 +153,7 @@ struct Cached<'a, R> {
     #[serde(flatten)]
     caching: Caching,
     #[serde(flatten)]
-    complete: Complete<'a>,
+    complete: Typed<'a>,
 }
 
 #[derive(Serialize)]
@@ -106,7 +161,15 @@ struct Uncached<'a, R> {
     #[serde(flatten)]
     result: &'a R,
     #[serde(flatten)]
-    complete: Complete<'a>,
+    complete: Typed<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InputRequired<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_requests: Option<&'a RawValue>,
+    request_state: &'a str,
 }
 
 #[derive(Serialize)]
@@ -120,12 +183,120 @@ struct Ended<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::tasks::{TaskStatus, iso8601};
+    use serde_json::{Value, json};
+
+    const WRITER: Writer<'static> =
+        Writer { era: Era::Modern, server: ServerInfo { name: "gw", version: "1" }, ttl_ms: 60_000 };
+
+    fn id() -> Id {
+        serde_json::from_str("7").unwrap()
+    }
+
+    fn result(response: &[u8]) -> Value {
+        let mut response: Value = serde_json::from_slice(response).unwrap();
+        assert_eq!(response["id"], 7);
+        response["result"].take()
+    }
+
+    fn task() -> TaskSnapshot<'static> {
+        TaskSnapshot {
+            task_id: "t",
+            status: TaskStatus::Working,
+            status_message: Some("submitted".into()),
+            created_at: iso8601(0),
+            last_updated_at: iso8601(1),
+            ttl_ms: None,
+            poll_interval_ms: 2000,
+        }
+    }
+
+    fn server() -> Value {
+        json!({ "io.modelcontextprotocol/serverInfo": { "name": "gw", "version": "1" } })
+    }
+
+    #[test]
+    fn a_core_task_has_the_members_of_2025_11_25() {
+        let flat = json!({
+            "taskId": "t", "status": "working", "statusMessage": "submitted", "createdAt": "1970-01-01T00:00:00.000Z",
+            "lastUpdatedAt": "1970-01-01T00:00:00.001Z", "ttl": null, "pollInterval": 2000,
+        });
+        assert_eq!(result(&WRITER.core_task(&id(), &task())), flat);
+        assert_eq!(
+            result(&WRITER.core_task_created(&id(), &task(), "wait")),
+            json!({ "task": flat, "_meta": { "io.modelcontextprotocol/model-immediate-response": "wait" } })
+        );
+        let listed = |next| result(&WRITER.core_task_list(&id(), &[task()], next));
+        assert_eq!(listed(None), json!({ "tasks": [flat] }));
+        assert_eq!(listed(Some("c")), json!({ "tasks": [flat], "nextCursor": "c" }));
+        let ended = result(&WRITER.core_task_result(&id(), &CallResult::failure("no"), "t"));
+        let related = json!({ "io.modelcontextprotocol/related-task": { "taskId": "t" } });
+        assert_eq!(
+            ended,
+            json!({ "content": [{ "type": "text", "text": "no" }], "isError": true, "_meta": related })
+        );
+    }
+
+    #[test]
+    fn a_task_of_the_extension_is_flat_and_says_its_type() {
+        let mut flat = json!({
+            "resultType": "task", "taskId": "t", "status": "working", "statusMessage": "submitted",
+            "createdAt": "1970-01-01T00:00:00.000Z", "lastUpdatedAt": "1970-01-01T00:00:00.001Z", "ttlMs": 60_000,
+            "pollIntervalMs": 2000, "_meta": server(),
+        });
+        let task = TaskSnapshot { ttl_ms: Some(60_000), ..task() };
+        assert_eq!(result(&WRITER.task_created(&id(), &task)), flat);
+        flat["resultType"] = json!("complete");
+        let requests: Box<RawValue> =
+            serde_json::from_str(r#"{"q":{"method":"elicitation/create"}}"#).unwrap();
+        let failure = CallResult::failure("no");
+        let told = json!({ "content": [{ "type": "text", "text": "no" }], "isError": true });
+        for (detail, status, member, value) in [
+            (Detail::Working, "working", None, Value::Null),
+            (Detail::Cancelled, "cancelled", None, Value::Null),
+            (
+                Detail::InputRequired(&requests),
+                "input_required",
+                Some("inputRequests"),
+                json!({ "q": { "method": "elicitation/create" } }),
+            ),
+            (Detail::Completed(&failure), "completed", Some("result"), told),
+            (
+                Detail::Failed { code: -32603, message: "lost" },
+                "failed",
+                Some("error"),
+                json!({ "code": -32603, "message": "lost" }),
+            ),
+        ] {
+            let mut expected = flat.clone();
+            expected["status"] = json!(status);
+            if let Some(member) = member {
+                expected[member] = value;
+            }
+            assert_eq!(result(&WRITER.task_detailed(&id(), &task, &detail)), expected, "{detail:?}");
+        }
+    }
+
+    #[test]
+    fn what_must_be_made_again_is_never_cacheable() {
+        let requests: Box<RawValue> = serde_json::from_str(r#"{"q":{}}"#).unwrap();
+        let expected = json!({ "resultType": "input_required", "requestState": "s", "_meta": server() });
+        assert_eq!(result(&WRITER.input_required(&id(), None, "s")), expected);
+        let mut asking = expected;
+        asking["inputRequests"] = json!({ "q": {} });
+        assert_eq!(result(&WRITER.input_required(&id(), Some(&requests), "s")), asking);
+    }
+
+    #[test]
+    fn an_empty_acknowledgement_is_still_a_modern_result() {
+        let empty = result(&WRITER.acknowledged_empty(&id()));
+        assert_eq!(empty, json!({ "resultType": "complete", "_meta": server() }));
+    }
 
     fn text(era: Era) -> String {
-        let writer = Writer { era, server: ServerInfo { name: "gw", version: "1" }, ttl_ms: 60_000 };
-        let id: Id = serde_json::from_str("7").unwrap();
-        String::from_utf8(writer.spoken(&id, &CallResult::failure("no"))).unwrap()
-            + &String::from_utf8(writer.listed(&id, &PromptList::default())).unwrap()
+        let writer = Writer { era, ..WRITER };
+        String::from_utf8(writer.spoken(&id(), &CallResult::failure("no"))).unwrap()
+            + &String::from_utf8(writer.listed(&id(), &PromptList::default())).unwrap()
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl Version {
         self >= Self::V2025_03_26
     }
 
+    /// Whether its core has tasks.
+    pub fn has_core_tasks(self) -> bool {
+        self == Self::V2025_11_25
+    }
+
     /// Whether its clients may send batches.
     pub fn has_batches(self) -> bool {
         self == Self::V2025_03_26

@@ -4,13 +4,15 @@
 //! configured secret, bound to a [`Purpose`] and to the caller's stable name, so a handle can be neither guessed, forged,
 //! put to another use, nor used by another caller; and any replica with the same secret reads it.
 //! Not here: what a caller is (see `auth`), whether a handle's task still exists, expiry (whoever opens a
-//! [`SessionTicket`] compares its times).
+//! [`SessionTicket`] or a [`RequestState`] compares its times).
 
 mod handles;
 mod payload;
 mod sealer;
 mod ticket;
+mod turn;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
 pub use sealer::{MAX_TOKEN, NoKey, Purpose, Sealer};
 pub use ticket::{Cursor, Listing, SessionTicket};
+pub use turn::{ElicitationTicket, Named, RequestState};

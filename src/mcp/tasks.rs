@@ -1,0 +1,317 @@
+//! Tasks on the wire: the shapes of the core (2025-11-25) and of the extension (2026-07-28).
+//!
+//! Reads mcp.md §2.13, §2.14. The two call the same things by other names and nest them otherwise; the shapes here are each
+//! of one of them and leave this folder as bytes only (see `reply`, `notifications`). Not here: which status an agent's task
+//! has (see `bridge`), where tasks are kept.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::tools::CallResult;
+
+/// How a task stands, as a client sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskStatus {
+    /// It is being worked on.
+    Working,
+    /// It waits for the user.
+    InputRequired,
+    /// It is done.
+    Completed,
+    /// It failed; what counts as failure differs between the core and the extension.
+    Failed,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl TaskStatus {
+    /// The status as it is written on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::InputRequired => "input_required",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether it never changes again.
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Working | Self::InputRequired => false,
+            Self::Completed | Self::Failed | Self::Cancelled => true,
+        }
+    }
+}
+
+/// What there is to say of a task at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSnapshot<'a> {
+    /// The handle of the task.
+    pub task_id: &'a str,
+    /// How it stands.
+    pub status: TaskStatus,
+    /// The same in words.
+    pub status_message: Option<String>,
+    /// When it began; see [`iso8601`].
+    pub created_at: String,
+    /// When it last changed.
+    pub last_updated_at: String,
+    /// How long it is kept from its beginning, in milliseconds; `None` for ever.
+    pub ttl_ms: Option<u64>,
+    /// How often it is worth asking, in milliseconds.
+    pub poll_interval_ms: u64,
+}
+
+/// What a task of the extension carries besides, by its status. It decides the status that is written, so that the two
+/// always agree.
+#[derive(Debug, Clone, Copy)]
+pub enum Detail<'a> {
+    /// Nothing: it is being worked on.
+    Working,
+    /// The open questions: an object, by their keys.
+    InputRequired(&'a RawValue),
+    /// What the call came to, `isError` or not.
+    Completed(&'a CallResult),
+    /// An error of JSON-RPC.
+    Failed {
+        /// Its code.
+        code: i32,
+        /// Its text.
+        message: &'a str,
+    },
+    /// Nothing: it was cancelled.
+    Cancelled,
+}
+
+impl Detail<'_> {
+    /// The status that goes with it.
+    pub fn status(&self) -> TaskStatus {
+        match self {
+            Self::Working => TaskStatus::Working,
+            Self::InputRequired(_) => TaskStatus::InputRequired,
+            Self::Completed(_) => TaskStatus::Completed,
+            Self::Failed { .. } => TaskStatus::Failed,
+            Self::Cancelled => TaskStatus::Cancelled,
+        }
+    }
+}
+
+/// A task of the core.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CoreTask<'a> {
+    task_id: &'a str,
+    status: TaskStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<&'a str>,
+    created_at: &'a str,
+    last_updated_at: &'a str,
+    ttl: Option<u64>,
+    poll_interval: u64,
+}
+
+impl<'a> From<&'a TaskSnapshot<'_>> for CoreTask<'a> {
+    fn from(task: &'a TaskSnapshot<'_>) -> Self {
+        Self {
+            task_id: task.task_id,
+            status: task.status,
+            status_message: task.status_message.as_deref(),
+            created_at: &task.created_at,
+            last_updated_at: &task.last_updated_at,
+            ttl: task.ttl_ms,
+            poll_interval: task.poll_interval_ms,
+        }
+    }
+}
+
+/// The core's answer to a call that runs as a task.
+#[derive(Serialize)]
+pub(super) struct CoreCreated<'a> {
+    task: CoreTask<'a>,
+    #[serde(rename = "_meta")]
+    meta: Immediate<'a>,
+}
+
+/// What the model is told while the task runs.
+#[derive(Serialize)]
+struct Immediate<'a> {
+    #[serde(rename = "io.modelcontextprotocol/model-immediate-response")]
+    text: &'a str,
+}
+
+impl<'a> CoreCreated<'a> {
+    pub(super) fn new(task: &'a TaskSnapshot<'_>, text: &'a str) -> Self {
+        Self { task: task.into(), meta: Immediate { text } }
+    }
+}
+
+/// The core's `tasks/list`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct CoreList<'a> {
+    pub(super) tasks: Vec<CoreTask<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<&'a str>,
+}
+
+/// The core's `tasks/result`: what the call came to, and of which task.
+#[derive(Serialize)]
+pub(super) struct CoreResult<'a> {
+    #[serde(flatten)]
+    result: &'a CallResult,
+    #[serde(rename = "_meta")]
+    meta: Related<'a>,
+}
+
+#[derive(Serialize)]
+struct Related<'a> {
+    #[serde(rename = "io.modelcontextprotocol/related-task")]
+    task: Named<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Named<'a> {
+    task_id: &'a str,
+}
+
+impl<'a> CoreResult<'a> {
+    pub(super) fn new(result: &'a CallResult, task_id: &'a str) -> Self {
+        Self { result, meta: Related { task: Named { task_id } } }
+    }
+}
+
+/// A task of the extension, without what depends on its status.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExtensionTask<'a> {
+    task_id: &'a str,
+    status: TaskStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<&'a str>,
+    created_at: &'a str,
+    last_updated_at: &'a str,
+    ttl_ms: Option<u64>,
+    poll_interval_ms: u64,
+}
+
+impl<'a> From<&'a TaskSnapshot<'_>> for ExtensionTask<'a> {
+    fn from(task: &'a TaskSnapshot<'_>) -> Self {
+        Self {
+            task_id: task.task_id,
+            status: task.status,
+            status_message: task.status_message.as_deref(),
+            created_at: &task.created_at,
+            last_updated_at: &task.last_updated_at,
+            ttl_ms: task.ttl_ms,
+            poll_interval_ms: task.poll_interval_ms,
+        }
+    }
+}
+
+/// A task of the extension with what its status calls for.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DetailedTask<'a> {
+    #[serde(flatten)]
+    task: ExtensionTask<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_requests: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a CallResult>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorObject<'a>>,
+}
+
+#[derive(Serialize)]
+struct ErrorObject<'a> {
+    code: i32,
+    message: &'a str,
+}
+
+impl<'a> DetailedTask<'a> {
+    pub(super) fn new(task: &'a TaskSnapshot<'_>, detail: &Detail<'a>) -> Self {
+        let task = ExtensionTask { status: detail.status(), ..task.into() };
+        let bare = Self { task, input_requests: None, result: None, error: None };
+        match *detail {
+            Detail::Working | Detail::Cancelled => bare,
+            Detail::InputRequired(requests) => Self { input_requests: Some(requests), ..bare },
+            Detail::Completed(result) => Self { result: Some(result), ..bare },
+            Detail::Failed { code, message } => Self { error: Some(ErrorObject { code, message }), ..bare },
+        }
+    }
+}
+
+/// The last moment that four digits of a year can tell.
+const LAST: u64 = 253_402_300_799_999;
+const DAY: u64 = 86_400_000;
+
+/// A moment in Unix milliseconds as ISO 8601, in UTC; the far future is cut to the end of the year 9999.
+pub fn iso8601(unix_millis: u64) -> String {
+    let millis = unix_millis.min(LAST);
+    let (day, rest) = (millis / DAY, millis % DAY);
+    let (hour, minute, second, milli) = (rest / 3_600_000, rest / 60_000 % 60, rest / 1000 % 60, rest % 1000);
+    // Years begin in March here, so that the leap day is the last of its year; 400 of them have 146097 days.
+    let shifted = day + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_word_is_what_is_written() {
+        for status in [
+            TaskStatus::Working,
+            TaskStatus::InputRequired,
+            TaskStatus::Completed,
+            TaskStatus::Failed,
+            TaskStatus::Cancelled,
+        ] {
+            assert_eq!(serde_json::to_string(&status).unwrap(), format!("\"{}\"", status.word()));
+        }
+    }
+
+    #[test]
+    fn moments_are_written_in_utc_with_milliseconds() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (951_868_800_000, "2000-03-01T00:00:00.000Z"),
+            (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
+            (1_795_168_800_007, "2026-11-20T10:00:00.007Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (LAST, "9999-12-31T23:59:59.999Z"),
+            (u64::MAX, "9999-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(iso8601(millis), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn later_moments_are_later_texts(one in 0..LAST, apart in 1..DAY * 400) {
+            prop_assert!(iso8601(one) < iso8601((one + apart).min(LAST + 1)) || one + apart > LAST);
+        }
+
+        #[test]
+        fn a_day_later_is_the_next_day_at_the_same_time(day in 0u64..2_900_000, time in 0..DAY) {
+            let (one, next) = (iso8601(day * DAY + time), iso8601((day + 1) * DAY + time));
+            prop_assert_eq!(&one[10..], &next[10..]);
+            let of = |text: &str| text[8..10].parse::<u8>().unwrap();
+            prop_assert!(of(&next) == of(&one) + 1 || (of(&next) == 1 && of(&one) >= 28), "{} {}", one, next);
+        }
+    }
+}
