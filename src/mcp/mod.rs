@@ -7,6 +7,8 @@
 pub mod capabilities;
 pub mod classify;
 pub mod content;
+pub mod elicitation;
+pub mod form;
 pub mod headers;
 pub mod lifecycle;
 pub mod method;

@@ -1,0 +1,255 @@
+//! `elicitation/create`: how a client's user is asked, and what comes back.
+//!
+//! Reads mcp.md §2.10, §2.12, §2.13. One question travels as a request of the gateway's (legacy) or as an entry of
+//! `inputRequests` (modern). Not here: which forms a client may get (see `form`), what is asked (see `bridge::question`).
+
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::version::Version;
+use crate::jsonrpc::{Object, write_notification};
+
+const CREATE: &str = "elicitation/create";
+
+/// One question to the user.
+#[derive(Debug, Clone)]
+pub enum Ask {
+    /// To be answered in a form.
+    Form {
+        /// The question in words.
+        message: String,
+        /// The form, as [`super::form::fitted`] writes it for the revision.
+        schema: Box<RawValue>,
+    },
+    /// To be settled at a web page; the answer says only whether the user went there.
+    Url {
+        /// What it is about.
+        message: String,
+        /// The page.
+        url: String,
+    },
+}
+
+/// The request as the gateway sends it on a legacy stream, as JSON text. `id` names the elicitation too, if it is one by URL;
+/// `related_task` is the core task that it belongs to.
+pub fn create(id: &str, version: Version, ask: &Ask, related_task: Option<&str>) -> Vec<u8> {
+    let params = Params { version, ask, id: Some(id), related_task };
+    // Writing to memory does not fail, and neither does text or JSON that was read before.
+    serde_json::to_vec(&Request { jsonrpc: "2.0", id, method: CREATE, params }).unwrap_or_default()
+}
+
+/// Questions as the value of `inputRequests`, each under its key; for modern clients and for nobody else.
+pub fn input_requests(asks: &[(String, Ask)]) -> Option<Box<RawValue>> {
+    to_raw_value(&Entries(asks)).ok()
+}
+
+/// `notifications/elicitation/complete`, as JSON text: what was asked by URL is settled.
+pub fn complete(elicitation_id: &str) -> Vec<u8> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Complete<'a> {
+        elicitation_id: &'a str,
+    }
+    write_notification("notifications/elicitation/complete", Some(&Complete { elicitation_id }))
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    jsonrpc: &'static str,
+    id: &'a str,
+    method: &'static str,
+    params: Params<'a>,
+}
+
+struct Entries<'a>(&'a [(String, Ask)]);
+
+impl Serialize for Entries<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Entry<'a> {
+            method: &'static str,
+            params: Params<'a>,
+        }
+        serializer.collect_map(self.0.iter().map(|(key, ask)| {
+            let params = Params { version: Version::V2026_07_28, ask, id: None, related_task: None };
+            (key, Entry { method: CREATE, params })
+        }))
+    }
+}
+
+struct Params<'a> {
+    version: Version,
+    ask: &'a Ask,
+    /// Names an elicitation by URL, in the one revision that wants it named.
+    id: Option<&'a str>,
+    related_task: Option<&'a str>,
+}
+
+impl Serialize for Params<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Members<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            mode: Option<&'static str>,
+            message: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            requested_schema: Option<&'a RawValue>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            url: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            elicitation_id: Option<&'a str>,
+            #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+            meta: Option<Meta<'a>>,
+        }
+        let meta = self.related_task.map(|task_id| Meta { related: RelatedTask { task_id } });
+        let modes = self.version >= Version::V2025_11_25;
+        match self.ask {
+            Ask::Form { message, schema } => Members {
+                mode: modes.then_some("form"),
+                message,
+                requested_schema: Some(schema),
+                url: None,
+                elicitation_id: None,
+                meta,
+            },
+            Ask::Url { message, url } => Members {
+                mode: Some("url"),
+                message,
+                requested_schema: None,
+                url: Some(url),
+                elicitation_id: self.id,
+                meta,
+            },
+        }
+        .serialize(serializer)
+    }
+}
+
+#[derive(Serialize)]
+struct Meta<'a> {
+    #[serde(rename = "io.modelcontextprotocol/related-task")]
+    related: RelatedTask<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RelatedTask<'a> {
+    task_id: &'a str,
+}
+
+/// What the user did with a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Answered it, or agreed to go to the page.
+    Accept,
+    /// Said no.
+    Decline,
+    /// Closed it without a word.
+    Cancel,
+}
+
+/// What came back for a question.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// What the user did.
+    pub action: Action,
+    /// What the user filled in: an object, not judged yet.
+    pub content: Option<Box<RawValue>>,
+}
+
+impl Answer {
+    /// Reads the result of a client's response, or a value of `inputResponses`; `None` if it is no answer.
+    pub fn read(json: &RawValue) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Wire {
+            action: Action,
+            #[serde(default)]
+            content: Option<Box<RawValue>>,
+        }
+        let Object(Wire { action, content }) = serde_json::from_str(json.get()).ok()?;
+        match &content {
+            Some(content) if !content.get().starts_with('{') => None,
+            Some(_) | None => Some(Self { action, content }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.into()).unwrap()
+    }
+
+    fn form() -> Ask {
+        Ask::Form { message: "Which \"date\"?".into(), schema: raw(r#"{"type":"object","properties":{}}"#) }
+    }
+
+    fn url() -> Ask {
+        Ask::Url { message: "Connect".into(), url: "https://a.test/".into() }
+    }
+
+    #[test]
+    fn each_revision_gets_its_shape() {
+        let schema = r#""message":"Which \"date\"?","requestedSchema":{"type":"object","properties":{}}"#;
+        let page = r#""mode":"url","message":"Connect","url":"https://a.test/","elicitationId":"i""#;
+        let task = r#","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"tk"}}"#;
+        for (version, ask, related, params) in [
+            (Version::V2025_06_18, form(), None, schema.to_owned()),
+            (Version::V2025_11_25, form(), None, format!(r#""mode":"form",{schema}"#)),
+            (Version::V2025_11_25, form(), Some("tk"), format!(r#""mode":"form",{schema}{task}"#)),
+            (Version::V2025_11_25, url(), None, page.to_owned()),
+        ] {
+            let written = String::from_utf8(create("i", version, &ask, related)).unwrap();
+            let expected = format!(
+                r#"{{"jsonrpc":"2.0","id":"i","method":"elicitation/create","params":{{{params}}}}}"#
+            );
+            assert_eq!(written, expected);
+        }
+    }
+
+    #[test]
+    fn modern_questions_are_entries_without_an_id() {
+        let written = input_requests(&[("a".into(), form()), ("b".into(), url())]).unwrap();
+        assert_eq!(
+            written.get(),
+            concat!(
+                r#"{"a":{"method":"elicitation/create","params":{"mode":"form","message":"Which \"date\"?","#,
+                r#""requestedSchema":{"type":"object","properties":{}}}},"#,
+                r#""b":{"method":"elicitation/create","params":{"mode":"url","message":"Connect","url":"https://a.test/"}}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn a_settled_page_is_told() {
+        assert_eq!(
+            String::from_utf8(complete("e")).unwrap(),
+            r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e"}}"#
+        );
+    }
+
+    #[test]
+    fn answers_are_read_and_nothing_else_is() {
+        for (json, action, content) in [
+            (r#"{"action":"accept","content":{"a":1}}"#, Some(Action::Accept), Some(r#"{"a":1}"#)),
+            (r#"{"action":"accept","content":null,"_meta":{}}"#, Some(Action::Accept), None),
+            (r#"{"action":"decline"}"#, Some(Action::Decline), None),
+            (r#"{"action":"cancel"}"#, Some(Action::Cancel), None),
+            (r#"{"action":"accept","content":[1]}"#, None, None),
+            (r#"{"action":"maybe"}"#, None, None),
+            (r#"{"content":{}}"#, None, None),
+            ("null", None, None),
+            (r#"["accept"]"#, None, None),
+        ] {
+            let answer = Answer::read(&raw(json));
+            assert_eq!(answer.as_ref().map(|answer| answer.action), action, "{json}");
+            let found = answer.and_then(|answer| answer.content);
+            assert_eq!(found.as_ref().map(|content| content.get()), content, "{json}");
+        }
+    }
+}
