@@ -16,5 +16,8 @@ mod secrets;
 #[path = "config/settings.rs"]
 mod settings;
 #[cfg(test)]
+#[path = "config/stand_in.rs"]
+mod stand_in;
+#[cfg(test)]
 #[path = "config/yaml.rs"]
 mod yaml;

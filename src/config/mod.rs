@@ -6,8 +6,8 @@
 //! ```
 //!
 //! One YAML file (JSON is YAML), strict. What the file says wins; where it is silent the defaults of [`Settings`] rule.
-//! The environment fills in only what the file refers to (`${env:NAME}`); no variable stands in for an absent key yet,
-//! and one that ever does must lose against the file. Paths are relative to the folder of the file.
+//! The environment fills in what the file refers to (`${env:NAME}`), and seven variables stand in for keys that the file
+//! leaves out (`stand_in`). Paths are relative to the folder of the file.
 //! Not here: applying the settings.
 
 mod file;
@@ -19,6 +19,7 @@ mod reading;
 mod reference;
 mod secret;
 mod settings;
+mod stand_in;
 mod suggest;
 mod tree;
 mod units;
@@ -37,8 +38,9 @@ use self::reading::Reading;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Faces, Followers, Limits, Listener,
-    ListenerTls, Log, LogFormat, Mcp, Pem, Protocol, Sessions, Settings, Shutdown, SkillOverride, ToolsPer,
+    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Faces, Followers, Hold, Limits,
+    Listener, ListenerTls, Log, LogFormat, Mcp, OnDecline, Pem, Protocol, Push, Sessions, Settings, Shutdown,
+    SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.

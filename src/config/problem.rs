@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// One thing that is wrong with a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The line in the file, counted from 1; `None` when the problem is about the file as a whole.
+    /// The line in the file, counted from 1; `None` when the problem is about the file as a whole, or in the environment.
     pub line: Option<u64>,
     /// The path of the key, for example `agents.weather.card`; empty when the problem is about the file as a whole.
     pub at: String,

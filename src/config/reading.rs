@@ -38,6 +38,10 @@ impl<'a> Reading<'a> {
         self.problems.push(Problem { line: Some(place.line), at, problem: problem.into() });
     }
 
+    pub(super) fn report(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
     /// Reports a problem and gives back nothing: for the error arm of a check.
     pub(super) fn refuse<T>(&mut self, place: &Place, problem: impl Into<String>) -> Option<T> {
         self.problem(place, problem);
@@ -121,6 +125,11 @@ impl<'a> Reading<'a> {
             return Err(format!("environment variable {name} is empty"));
         }
         Ok(value)
+    }
+
+    /// A variable as it is; an empty one is none.
+    pub(super) fn ambient(&self, name: &str) -> Option<OsString> {
+        (self.environment)(name).filter(|value| !value.is_empty())
     }
 
     /// A path as written, from the folder of the configuration file.

@@ -123,7 +123,8 @@ impl Bridge {
         let sealer = sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
         let caps = Caps { response: settings.limits.response, event: settings.limits.event };
-        let config::Followers { max, lifetime, keep, keep_bytes } = settings.followers;
+        let config::Followers { max, lifetime } = settings.followers;
+        let (keep, keep_bytes) = (settings.tasks.ttl, settings.tasks.max_bytes);
         let bounds = Bounds { most: max, lifetime, keep, keep_bytes };
         let followers = Followers::new(bounds, client.clone(), caps, metrics.clone());
         let inner = Inner {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use mcp_a2a_gateway::config::{
-    Agent, Calls, Cards, Faces, Followers, Limits, Log, Mcp, Sessions, Settings, Shutdown, schema,
+    Agent, Calls, Cards, Faces, Followers, Hold, Limits, Log, Mcp, OnDecline, Push, Sessions, Settings,
+    Shutdown, Streams, TaskUse, Tasks, schema,
 };
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,7 @@ fn the_smallest_file_has_every_default() {
     assert_eq!(settings.public_url, None);
     assert_eq!(settings.listeners.len(), 1);
     assert_eq!(settings.listeners[0].address.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.listeners[0].faces, Faces { mcp: true, health: true });
+    assert_eq!(settings.listeners[0].faces, Faces { mcp: true, health: true, push: false });
     assert!(settings.listeners[0].tls.is_none() && settings.admin.is_none() && settings.seal_keys.is_empty());
     let expected = Settings {
         listeners: settings.listeners.clone(),
@@ -27,16 +28,12 @@ fn the_smallest_file_has_every_default() {
 #[test]
 fn the_defaults_are_these() {
     let seconds = Duration::from_secs;
-    let calls = Calls { budget: seconds(45), stream_after: seconds(10), keep_alive: seconds(15) };
-    assert_eq!(Calls::default(), calls);
     let cards = Cards { min_refresh: seconds(30), max_refresh: seconds(3600), retry: seconds(1) };
     assert_eq!(Cards::default(), cards);
     assert_eq!(Sessions::default(), Sessions { ttl: seconds(30 * 86_400), remembered: 10_000 });
-    let followers =
-        Followers { max: 1000, lifetime: seconds(3600), keep: seconds(600), keep_bytes: 256 << 20 };
-    assert_eq!(Followers::default(), followers);
     assert_eq!(Shutdown::default(), Shutdown { grace: seconds(5), drain: seconds(30) });
     assert_eq!((Mcp::default().page_size, Mcp::default().list_ttl), (100, seconds(60)));
+    assert!(Mcp::default().subagent_tools);
     assert_eq!(Log::default().level, "info");
     let limits = Limits::default();
     assert_eq!(
@@ -46,9 +43,30 @@ fn the_defaults_are_these() {
     assert_eq!([limits.depth, limits.batch, limits.streams], [64, 32, 1024]);
     let waits = [limits.header_read, limits.body_read, limits.write_stall, limits.keep_alive];
     assert_eq!(waits, [10, 30, 30, 75].map(seconds));
-    let timeouts = Agent::new("a", "http://a/").timeouts;
+    let agent = Agent::new("a", "http://a/");
+    assert_eq!((agent.streaming, agent.push, agent.task_of("any")), (true, true, TaskUse::Optional));
+    let timeouts = agent.timeouts;
     let waits = [timeouts.connect, timeouts.first_byte, timeouts.idle, timeouts.total];
     assert_eq!(waits, [5, 120, 120, 3600].map(seconds));
+}
+
+#[test]
+fn the_defaults_of_tasks_are_these() {
+    let seconds = Duration::from_secs;
+    let calls = Calls::default();
+    let waits =
+        [calls.budget, calls.stream_after, calls.keep_alive, calls.task_after, calls.leg, calls.leg_grace];
+    assert_eq!(waits, [45, 10, 15, 2, 40, 60].map(seconds));
+    assert_eq!((calls.legs, calls.hold, calls.on_decline), (7, Hold::Budget, OnDecline::Keep));
+    let tasks = Tasks::default();
+    assert_eq!([tasks.ttl, tasks.sweep_interval, tasks.poll_interval], [86_400, 300, 2].map(seconds));
+    assert_eq!([tasks.max, tasks.max_bytes, tasks.keep_artifacts], [100_000, 256 << 20, 1 << 20]);
+    assert_eq!(tasks.data_dir, None);
+    let streams = Streams::default();
+    assert_eq!([streams.idle_timeout, streams.retry_base, streams.retry_max], [30, 1, 30].map(seconds));
+    assert_eq!(streams.max_attempts, 0);
+    assert_eq!(Followers::default(), Followers { max: 1000, lifetime: seconds(3600) });
+    assert_eq!(Push::default(), Push { enabled: false });
 }
 
 #[test]

@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, mcp, calls, cards, sessions, limits, followers, threads, log, shutdown, auth)";
+gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)";
     pretty(&report(text), expected);
 }
 
@@ -90,7 +90,7 @@ listeners:
         ca: clients.pem
         crl: clients.crl
     require: any
-    faces: [mcp, a2a, push]
+    faces: [mcp, a2a]
 agents: { a: { card: http://a/ } }
 auth:
   api_keys: [{ anything: goes }]
@@ -103,7 +103,6 @@ gateway.yaml:8: listeners[0].tls.client_auth.ca: comes with a later version (rem
 gateway.yaml:9: listeners[0].tls.client_auth.crl: comes with a later version (remove it)
 gateway.yaml:10: listeners[0].require: comes with a later version (remove it)
 gateway.yaml:11: listeners[0].faces[1]: the face a2a comes with a later version
-gateway.yaml:11: listeners[0].faces[2]: the face push comes with a later version
 gateway.yaml:13: auth: comes with a later version (remove it)";
     pretty(&desk.report(text), expected);
 }
@@ -121,6 +120,7 @@ gateway.yaml:2: agents: is empty (write `agents:`, below it a name, and below th
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn each_of_these_is_one_problem() {
     for (added, expected) in [
         ("threads: 5000", "3: threads: 5000 is out of bounds (from 0 to 1024)"),
@@ -158,6 +158,27 @@ fn each_of_these_is_one_problem() {
             "3: cards.min_refresh: min_refresh (2h) is longer than max_refresh (1h)",
         ),
         ("cards: { retry: 1m }", "3: cards.retry: retry (1m) is longer than min_refresh (30s)"),
+        ("calls: { legs: 10 }", "3: calls.legs: 10 is out of bounds (from 1 to 9)"),
+        (
+            "calls: { hold: for_ever }",
+            "3: calls.hold: is not one of: budget, forever (did you mean forever?)",
+        ),
+        ("calls: { on_decline: stop }", "3: calls.on_decline: is not one of: keep, cancel"),
+        (
+            "tasks: { ttl: 2 }",
+            "3: tasks.ttl: has no unit; expected a duration: a whole number and a unit, such as 250ms, 30s, 5m, 2h or 30d",
+        ),
+        ("tasks: { max: 0 }", "3: tasks.max: 0 is out of bounds (from 1 to 10000000)"),
+        (
+            "tasks: { data_dir: '' }",
+            "3: tasks.data_dir: is no path (write the path of a folder, or remove the key)",
+        ),
+        ("tasks: { data_dir: gateway.yaml }", "3: tasks.data_dir: gateway.yaml is not a folder"),
+        (
+            "streams: { retry_max: 500ms }",
+            "3: streams.retry_max: retry_base (1s) is longer than retry_max (500ms)",
+        ),
+        ("followers: { keep: 10m }", "3: followers.keep: unknown key (known: max, lifetime)"),
         ("limits: { body: 5GiB }", "3: limits.body: 5GiB is out of bounds (from 1KiB to 1GiB)"),
         ("log: { format: yaml }", "3: log.format: is not one of: text, json"),
         (
@@ -174,11 +195,19 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, mcp, calls, cards, sessions, limits, followers, threads, log, shutdown, auth)",
+            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");
     }
+}
+
+#[test]
+fn push_needs_a_url_and_a_door() {
+    let expected = "\
+gateway.yaml:3: push.enabled: agents could not reach the gateway (set public_url)
+gateway.yaml:3: push.enabled: no listener takes them in (add push to the faces of a listener)";
+    pretty(&report(&format!("{BASE}push: {{ enabled: true }}\n")), expected);
 }
 
 #[test]
@@ -197,6 +226,8 @@ fn each_of_these_is_one_problem_of_an_agent() {
         ),
         ("extensions: ['a,b:c']", "extensions[0]: is not the URI of an extension"),
         ("streaming: no", "streaming: expected true or false, found a text (yes, no, on and off are texts)"),
+        ("task: always", "task: is not one of: optional, required, never"),
+        ("push: on", "push: expected true or false, found a text (yes, no, on and off are texts)"),
         ("headers: { 'a b': c }", "headers.a b: is not the name of a header"),
         ("headers: { X-A: b, x-a: c }", "headers.x-a: is there twice (upper and lower case are the same)"),
         (
@@ -210,6 +241,7 @@ fn each_of_these_is_one_problem_of_an_agent() {
             "skills: { s: { tool_name: a.b } }",
             "skills.s.tool_name: is not a name for a tool (1 to 64 letters, digits, - and _)",
         ),
+        ("skills: { s: { task: no } }", "skills.s.task: is not one of: optional, required, never"),
         ("skills: { s: { hiden: true } }", "skills.s.hiden: unknown key (did you mean hidden?)"),
         (
             "skills: { s: { input_schema: { type: array } } }",

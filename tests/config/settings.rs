@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use mcp_a2a_gateway::config::{CardSource, Faces, Protocol, Secret, Settings, ToolsPer, load_with, schema};
+use mcp_a2a_gateway::config::{
+    CardSource, Faces, Protocol, Secret, Settings, TaskUse, ToolsPer, load_with, schema,
+};
 
 use super::secrets::identity;
 
@@ -11,6 +13,9 @@ fn example(path: &Path) -> Settings {
     let (certificate, key) = identity();
     let environment = |name: &str| {
         let value = match name {
+            // These stand in for keys that an example leaves out.
+            "DATA_DIR" | "SSE_MAX_ATTEMPTS" => return None,
+            _ if name.ends_with("_MS") => return None,
             _ if name.ends_with("CERTIFICATE") || name.ends_with("CA") => certificate.clone(),
             _ if name.ends_with("TLS_KEY") => key.clone(),
             _ => format!("{name:-<32}"),
@@ -71,7 +76,7 @@ fn the_full_example_says_this() {
     assert!(tls.tls.as_ref().unwrap().key.expose().starts_with("-----BEGIN PRIVATE KEY"));
     assert_eq!(
         (tls.faces, plain.faces),
-        (Faces { mcp: true, health: true }, Faces { mcp: false, health: true })
+        (Faces { mcp: true, health: true, push: false }, Faces { mcp: false, health: true, push: true })
     );
     assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");
     let keys: Vec<_> = settings.seal_keys.iter().map(Secret::expose).collect();
@@ -116,16 +121,19 @@ fn the_tools_of_the_full_example_are_these() {
 #[test]
 fn every_key_reaches_its_setting() {
     let text = "\
-listeners: [{ address: '[::1]:0', faces: [mcp] }, { address: '[::1]:0' }]
+listeners: [{ address: '[::1]:0', faces: [mcp, push] }, { address: '[::1]:0' }]
 agents:
-  a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0',
-    skills: { s: { input_schema: schema.json } } }
-mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'] }
-calls: { budget: 33s, stream_after: 32s, keep_alive: 31s }
+  a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0', push: false, task: required,
+    skills: { s: { input_schema: schema.json, task: never } } }
+mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'], subagent_tools: false }
+calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: forever, on_decline: cancel }
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, remembered: 52 }
 limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71 }
-followers: { max: 81, lifetime: 84s, keep: 82s, keep_bytes: 83KiB }
+tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, poll_interval: 106s, data_dir: kept }
+streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }
+followers: { max: 81, lifetime: 84s }
+push: { enabled: true }
 threads: 3
 log: { format: json, level: 'info,pingora=warn' }
 shutdown: { grace: 0s, drain: 91s }
@@ -133,20 +141,23 @@ public_url: https://gateway.example.com/below/
 ";
     let desk =
         super::desk::Desk::new().file("card.json", "{}").file("schema.json", r#"{ "type": "object" }"#);
-    let card = desk.path("card.json");
+    let (card, kept) = (desk.path("card.json"), desk.path("kept"));
     let settings = desk.settings(text);
     let shown = format!("{settings:?}");
     for part in [
         r#"public_url: Some("https://gateway.example.com/below")"#,
-        "faces: Faces { mcp: true, health: false }",
-        "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false",
+        "faces: Faces { mcp: true, health: false, push: true }",
+        "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, task: Required",
         "protocol: V1",
-        r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine" }"#,
-        "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s }",
+        r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false }"#,
+        "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: Forever, on_decline: Cancel }",
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
         "Sessions { ttl: 3060s, remembered: 52 }",
         "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71 }",
-        "Followers { max: 81, lifetime: 84s, keep: 82s, keep_bytes: 84992 }",
+        "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
+        "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }",
+        "Followers { max: 81, lifetime: 84s }",
+        "Push { enabled: true }",
         "threads: 3",
         r#"Log { format: Json, level: "info,pingora=warn" }"#,
         "Shutdown { grace: 0ns, drain: 91s }",
@@ -154,6 +165,9 @@ public_url: https://gateway.example.com/below/
         assert!(shown.contains(part), "{part}\n{shown}");
     }
     assert_eq!(settings.agents[0].card, CardSource::File(card));
+    assert_eq!(settings.tasks.data_dir, Some(kept));
+    let task_of = |skill| settings.agents[0].task_of(skill);
+    assert_eq!((task_of("s"), task_of("another")), (TaskUse::Never, TaskUse::Required));
     assert_eq!(settings.agents[0].skills["s"].input_schema, Some(serde_json::json!({ "type": "object" })));
 }
 

@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 use super::gateway::checked;
 use super::headers;
-use super::skill::SkillFile;
+use super::skill::{SkillFile, TaskFile};
 use super::url;
 use crate::config::pem::{self, Holds, PemFile};
 use crate::config::place::{Place, Written};
 use crate::config::reading::Reading;
 use crate::config::reference::Template;
 use crate::config::units::Wait;
-use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, ToolsPer};
+use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, TaskUse, ToolsPer};
 
 /// The most that a card's file may hold.
 const CARD_FILE: usize = 1 << 20;
@@ -72,6 +72,15 @@ pub(super) struct AgentFile {
     #[serde(default)]
     #[schemars(extend("default" = true))]
     streaming: Written<bool>,
+    /// Whether its push notifications are used where the card offers them and `push.enabled` is set.
+    #[serde(default)]
+    #[schemars(extend("default" = true))]
+    push: Written<bool>,
+    /// Whether calls of its tools become tasks for a client that knows tasks: `optional`, `required` or `never`. A skill may
+    /// say otherwise.
+    #[serde(default)]
+    #[schemars(extend("default" = "optional"))]
+    task: Written<TaskFile>,
 }
 
 /// How the gateway trusts an agent, and what it shows it.
@@ -156,6 +165,8 @@ impl AgentFile {
             allow_hosts: checked(self.allow_hosts, url::host, reading).unwrap_or_default(),
             timeouts: self.timeouts.value().unwrap_or_default().resolve(reading),
             streaming: self.streaming.value().unwrap_or(true),
+            push: self.push.value().unwrap_or(true),
+            task: self.task.value().map(TaskUse::from).unwrap_or_default(),
             ..Agent::new(name, "")
         };
         let hint = "write the URL of the agent's card";

@@ -1,4 +1,4 @@
-//! `mcp`, `calls`, `cards`, `sessions` and `followers` as written.
+//! `mcp`, `cards` and `sessions` as written.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::url;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
-use crate::config::units::{Size, Wait};
-use crate::config::{Calls, Cards, Followers, Mcp, Sessions};
+use crate::config::units::Wait;
+use crate::config::{Cards, Mcp, Sessions};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -38,6 +38,9 @@ pub(super) struct McpFile {
     /// The gateway's name in `serverInfo`.
     #[schemars(length(min = 1, max = 64), extend("default" = "mcp-a2a-gateway"))]
     server_name: Written<String>,
+    /// Whether the `subagent_*` tools are there, with which any client starts, asks, answers and cancels tasks.
+    #[schemars(extend("default" = true))]
+    subagent_tools: Written<bool>,
 }
 
 impl McpFile {
@@ -58,6 +61,7 @@ impl McpFile {
                 Some((_, name)) => name,
                 None => default.server_name,
             },
+            subagent_tools: self.subagent_tools.value().unwrap_or(default.subagent_tools),
         }
     }
 }
@@ -77,39 +81,6 @@ pub(super) fn checked(
         texts.push(text);
     }
     Some(texts)
-}
-
-/// How long calls may take.
-#[derive(Deserialize, JsonSchema, Default)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Calls")]
-pub(super) struct CallsFile {
-    /// How long a client waits at most before it gets a handle instead of the result. Clients give up after 60s.
-    #[schemars(extend("default" = "45s"))]
-    budget: Written<Wait>,
-    /// When a response that has nothing to say yet becomes an event stream.
-    #[schemars(extend("default" = "10s"))]
-    stream_after: Written<Wait>,
-    /// The longest silence on an event stream; at most 60s, as proxies give up then.
-    #[schemars(extend("default" = "15s"))]
-    keep_alive: Written<Wait>,
-}
-
-impl CallsFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Calls {
-        let default = Calls::default();
-        let late = self.stream_after.place().or(self.budget.place()).cloned();
-        let calls = Calls {
-            budget: reading.wait(self.budget, SECOND..=HOUR, default.budget),
-            stream_after: reading.wait(self.stream_after, Duration::ZERO..=HOUR, default.stream_after),
-            keep_alive: reading.wait(self.keep_alive, SECOND..=MINUTE, default.keep_alive),
-        };
-        if let Some(place) = late.filter(|_| calls.stream_after > calls.budget) {
-            let (after, budget) = (Wait(calls.stream_after), Wait(calls.budget));
-            reading.problem(&place, format!("stream_after ({after}) is longer than budget ({budget})"));
-        }
-        calls
-    }
 }
 
 /// How agent cards are kept fresh.
@@ -168,37 +139,6 @@ impl SessionsFile {
         Sessions {
             ttl: reading.wait(self.ttl, MINUTE..=366 * DAY, default.ttl),
             remembered: reading.count(self.remembered, 1..=10_000_000, default.remembered),
-        }
-    }
-}
-
-/// Work that goes on after its client has left.
-#[derive(Deserialize, JsonSchema, Default)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Followers")]
-pub(super) struct FollowersFile {
-    /// Exchanges with agents in the background.
-    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
-    max: Written<u64>,
-    /// How long a call is followed without its client. Its task can be asked for as long as the agent knows it.
-    #[schemars(extend("default" = "1h"))]
-    lifetime: Written<Wait>,
-    /// How long the result of a background call is kept.
-    #[schemars(extend("default" = "10m"))]
-    keep: Written<Wait>,
-    /// Size of all results that are kept; the oldest go first.
-    #[schemars(extend("default" = "256MiB"))]
-    keep_bytes: Written<Size>,
-}
-
-impl FollowersFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Followers {
-        let default = Followers::default();
-        Followers {
-            max: reading.count(self.max, 1..=1_000_000, default.max),
-            lifetime: reading.wait(self.lifetime, SECOND..=30 * DAY, default.lifetime),
-            keep: reading.wait(self.keep, SECOND..=7 * DAY, default.keep),
-            keep_bytes: reading.size(self.keep_bytes, 0..=1 << 40, default.keep_bytes),
         }
     }
 }

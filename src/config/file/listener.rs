@@ -22,7 +22,8 @@ pub(super) struct ListenerFile {
     /// The certificate to show. Without it the listener speaks plain HTTP.
     #[serde(default)]
     tls: Written<ListenerTlsFile>,
-    /// What is served here: `mcp` (`/mcp`, `/mcp/{agent}`), `health` (`/healthz`).
+    /// What is served here: `mcp` (`/mcp`, `/mcp/{agent}`), `health` (`/healthz`), `push` (`/push/…`, for agents'
+    /// notifications).
     #[serde(default)]
     #[schemars(length(min = 1), extend("default" = ["mcp", "health"]))]
     faces: Written<Vec<Written<FaceFile>>>,
@@ -80,10 +81,9 @@ enum ClientAuthMode {
 enum FaceFile {
     Mcp,
     Health,
+    Push,
     #[schemars(skip)]
     A2a,
-    #[schemars(skip)]
-    Push,
 }
 
 /// The operator's own listener: health, readiness, metrics, state.
@@ -167,13 +167,13 @@ fn faces(written: Written<Vec<Written<FaceFile>>>, reading: &mut Reading<'_>) ->
     if list.is_empty() {
         reading.problem(&place, "is empty (write [mcp, health])");
     }
-    let mut faces = Faces { mcp: false, health: false };
+    let mut faces = Faces { mcp: false, health: false, push: false };
     for (place, face) in list.into_iter().filter_map(Written::take) {
         match face {
             FaceFile::Mcp => faces.mcp = true,
             FaceFile::Health => faces.health = true,
+            FaceFile::Push => faces.push = true,
             FaceFile::A2a => reading.problem(&place, "the face a2a comes with a later version"),
-            FaceFile::Push => reading.problem(&place, "the face push comes with a later version"),
         }
     }
     faces

@@ -3,12 +3,14 @@
 //! Each section turns itself into its settings and reports what is wrong. Not here: reading YAML (`tree`, `reader`).
 
 mod agent;
+mod calls;
 mod gateway;
 mod headers;
 mod limits;
 mod listener;
 mod operation;
 mod skill;
+mod tasks;
 mod url;
 
 use std::collections::BTreeMap;
@@ -18,10 +20,12 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use self::agent::AgentFile;
-use self::gateway::{CallsFile, CardsFile, FollowersFile, McpFile, SessionsFile};
+use self::calls::CallsFile;
+use self::gateway::{CardsFile, McpFile, SessionsFile};
 use self::limits::LimitsFile;
 use self::listener::{AdminFile, ListenerFile};
 use self::operation::{LogFile, ShutdownFile};
+use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
 use super::place::{OneOrMany, Place, Written};
 use super::reading::Reading;
 use super::reference::{self, Template};
@@ -43,7 +47,8 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     admin: Written<AdminFile>,
     /// The key that seals task handles and session ids: at least 32 characters, or a list of such keys, of which the
-    /// first seals and all open. Replicas share it. Without it handles end with the process. References are accepted.
+    /// first seals and all open. Replicas share it. Without it the key is kept in `tasks.data_dir`; without that
+    /// handles end with the process. References are accepted.
     #[serde(default)]
     seal_key: Written<OneOrMany<Written<Template>>>,
     /// The A2A agents, each under its name: a lower-case letter or digit, then up to 31 lower-case letters, digits,
@@ -65,9 +70,18 @@ pub(super) struct ConfigFile {
     /// Limits for what peers send.
     #[serde(default)]
     limits: Written<LimitsFile>,
+    /// What the gateway remembers of tasks.
+    #[serde(default)]
+    tasks: Written<TasksFile>,
+    /// How agents' streams are kept up.
+    #[serde(default)]
+    streams: Written<StreamsFile>,
     /// Work that goes on after its client has left.
     #[serde(default)]
     followers: Written<FollowersFile>,
+    /// Push notifications of agents.
+    #[serde(default)]
+    push: Written<PushFile>,
     /// Worker threads per service; 0 is one per core.
     #[serde(default)]
     #[schemars(range(max = 1024), extend("default" = 0))]
@@ -89,11 +103,14 @@ impl ConfigFile {
     pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Settings {
         let root = Place { line: 1, at: String::new() };
         later(&self.auth, reading);
+        let has_url = self.public_url.place().is_some();
         let public_url = self.public_url.take().and_then(|(place, text)| url::public(&text, &place, reading));
         let listeners = listeners(self.listeners, &root, reading);
         let admin = admin(self.admin, &listeners, reading);
         let seal_keys = seal_keys(self.seal_key, reading);
         let agents = agents(self.agents, &root, reading);
+        let has_door = listeners.iter().any(|(_, listener)| listener.faces.push);
+        let push = self.push.value().unwrap_or_default().resolve(has_url, has_door, reading);
         Settings {
             public_url,
             listeners: listeners.into_iter().map(|(_, listener)| listener).collect(),
@@ -104,7 +121,10 @@ impl ConfigFile {
             cards: self.cards.value().unwrap_or_default().resolve(reading),
             sessions: self.sessions.value().unwrap_or_default().resolve(reading),
             limits: self.limits.value().unwrap_or_default().resolve(reading),
+            tasks: self.tasks.value().unwrap_or_default().resolve(reading),
+            streams: self.streams.value().unwrap_or_default().resolve(reading),
             followers: self.followers.value().unwrap_or_default().resolve(reading),
+            push,
             threads: reading.count(self.threads, 0..=1024, 0),
             log: self.log.value().unwrap_or_default().resolve(reading),
             shutdown: self.shutdown.value().unwrap_or_default().resolve(reading),

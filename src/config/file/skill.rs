@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::agent::tool_name;
-use crate::config::SkillOverride;
 use crate::config::place::{Place, Written};
 use crate::config::reading::Reading;
+use crate::config::{SkillOverride, TaskUse};
 
 /// The most that a schema's file may hold.
 const SCHEMA_FILE: usize = 1 << 20;
@@ -31,6 +31,29 @@ pub(super) struct SkillFile {
     /// Whether no tool is made of it.
     #[schemars(extend("default" = false))]
     hidden: Written<bool>,
+    /// Whether a call of its tool becomes a task for a client that knows tasks: `optional`, `required` or `never`. Without
+    /// it: what the agent's `task` says.
+    task: Written<TaskFile>,
+}
+
+/// Whether a call becomes a task for a client that knows tasks.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "TaskUse")]
+pub(super) enum TaskFile {
+    Optional,
+    Required,
+    Never,
+}
+
+impl From<TaskFile> for TaskUse {
+    fn from(written: TaskFile) -> Self {
+        match written {
+            TaskFile::Optional => Self::Optional,
+            TaskFile::Required => Self::Required,
+            TaskFile::Never => Self::Never,
+        }
+    }
 }
 
 /// A JSON Schema, or where it is.
@@ -64,6 +87,7 @@ impl SkillFile {
                 .take()
                 .and_then(|(place, schema)| schema.resolve(&place, reading)),
             hidden: self.hidden.value().unwrap_or_default(),
+            task: self.task.value().map(TaskUse::from),
         }
     }
 }

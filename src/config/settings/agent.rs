@@ -40,6 +40,10 @@ pub struct Agent {
     pub timeouts: AgentTimeouts,
     /// Whether to use the streaming method where the card offers it. Default: yes.
     pub streaming: bool,
+    /// Whether its push notifications are used where the card offers them and the gateway asks for any. Default: yes.
+    pub push: bool,
+    /// How its tools go with tasks; a skill may differ (see [`Agent::task_of`]).
+    pub task: TaskUse,
 }
 
 impl Agent {
@@ -60,7 +64,14 @@ impl Agent {
             allow_hosts: Vec::new(),
             timeouts: AgentTimeouts::default(),
             streaming: true,
+            push: true,
+            task: TaskUse::default(),
         }
+    }
+
+    /// How the tool of this skill goes with tasks.
+    pub fn task_of(&self, skill: &str) -> TaskUse {
+        self.skills.get(skill).and_then(|skill| skill.task).unwrap_or(self.task)
     }
 }
 
@@ -94,6 +105,18 @@ pub enum ToolsPer {
     Agent,
 }
 
+/// Whether a call of a tool becomes a task for a client that knows tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TaskUse {
+    /// If the client wants one, or the work takes long.
+    #[default]
+    Optional,
+    /// Always.
+    Required,
+    /// Never.
+    Never,
+}
+
 /// The A2A version that an agent speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
@@ -117,6 +140,8 @@ pub struct SkillOverride {
     pub input_schema: Option<serde_json::Value>,
     /// Whether no tool is made of it.
     pub hidden: bool,
+    /// How its tool goes with tasks; `None`: as the agent's others.
+    pub task: Option<TaskUse>,
 }
 
 /// How long the gateway waits for an agent.

@@ -31,18 +31,20 @@ pub struct ListenerTls {
     pub key: Pem,
 }
 
-/// What a listener serves. Default: all of it.
+/// What a listener serves. Default: all but `push`, which agents reach without proving who they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faces {
     /// `/mcp` and `/mcp/{agent}`.
     pub mcp: bool,
     /// `/healthz`.
     pub health: bool,
+    /// `/push/{token}`, for agents.
+    pub push: bool,
 }
 
 impl Default for Faces {
     fn default() -> Self {
-        Self { mcp: true, health: true }
+        Self { mcp: true, health: true, push: false }
     }
 }
 

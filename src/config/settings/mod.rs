@@ -4,14 +4,18 @@
 //! (`config/file`), and whether they make sense: what comes from `load` does.
 
 mod agent;
+mod calls;
 mod listener;
 mod pem;
+mod tasks;
 
 use std::time::Duration;
 
-pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, ToolsPer};
+pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskUse, ToolsPer};
+pub use calls::{Calls, Hold, OnDecline};
 pub use listener::{Admin, Faces, Listener, ListenerTls};
 pub use pem::Pem;
+pub use tasks::{Followers, Push, Streams, Tasks};
 
 use super::Secret;
 
@@ -24,7 +28,8 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     /// The operator's own listener; `None`: there is none.
     pub admin: Option<Admin>,
-    /// The keys that seal handles: the first seals, all of them open. Empty: a random key per start.
+    /// The keys that seal handles: the first seals, all of them open. Empty: the key in [`Tasks::data_dir`]; without
+    /// that, a random one per start.
     pub seal_keys: Vec<Secret>,
     /// The agents, sorted by name; no name is there twice.
     pub agents: Vec<Agent>,
@@ -38,8 +43,14 @@ pub struct Settings {
     pub sessions: Sessions,
     /// Limits for what peers send.
     pub limits: Limits,
+    /// What the gateway remembers of tasks.
+    pub tasks: Tasks,
+    /// How agents' streams are kept up.
+    pub streams: Streams,
     /// Work that goes on after its client has left.
     pub followers: Followers,
+    /// Push notifications of agents.
+    pub push: Push,
     /// Worker threads per service; 0: one per core.
     pub threads: usize,
     /// The log.
@@ -49,7 +60,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings with every default: no listener, no admin listener, a random seal key.
+    /// Settings with every default: no listener, no admin listener, a random seal key, nothing on disk.
     pub fn new(mut agents: Vec<Agent>) -> Self {
         agents.sort_by(|one, other| one.name.cmp(&other.name));
         Self {
@@ -63,7 +74,10 @@ impl Settings {
             cards: Cards::default(),
             sessions: Sessions::default(),
             limits: Limits::default(),
+            tasks: Tasks::default(),
+            streams: Streams::default(),
             followers: Followers::default(),
+            push: Push::default(),
             threads: 0,
             log: Log::default(),
             shutdown: Shutdown::default(),
@@ -86,6 +100,8 @@ pub struct Mcp {
     pub instructions: Option<String>,
     /// The gateway's name in `serverInfo`. Default: `mcp-a2a-gateway`.
     pub server_name: String,
+    /// Whether the `subagent_*` tools are there. Default: yes.
+    pub subagent_tools: bool,
 }
 
 impl Default for Mcp {
@@ -97,25 +113,8 @@ impl Default for Mcp {
             list_ttl: Duration::from_secs(60),
             instructions: None,
             server_name: "mcp-a2a-gateway".to_owned(),
+            subagent_tools: true,
         }
-    }
-}
-
-/// How long calls may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Calls {
-    /// How long a client waits at most before it gets a handle instead of the result. Default: 45 s.
-    pub budget: Duration,
-    /// When a response that has nothing to say yet becomes an event stream. Default: 10 s.
-    pub stream_after: Duration,
-    /// The longest silence on an event stream. Default: 15 s.
-    pub keep_alive: Duration,
-}
-
-impl Default for Calls {
-    fn default() -> Self {
-        let [budget, stream_after, keep_alive] = [45, 10, 15].map(Duration::from_secs);
-        Self { budget, stream_after, keep_alive }
     }
 }
 
@@ -193,30 +192,6 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             keep_alive: Duration::from_secs(75),
             streams: 1024,
-        }
-    }
-}
-
-/// Work that goes on after its client has left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Followers {
-    /// Exchanges with agents in the background. Default: 1000.
-    pub max: usize,
-    /// How long a call is followed without its client. Default: 1 h.
-    pub lifetime: Duration,
-    /// How long the result of a background call is kept. Default: 10 min.
-    pub keep: Duration,
-    /// Size of all results that are kept, in bytes; the oldest go first. Default: 256 MiB.
-    pub keep_bytes: usize,
-}
-
-impl Default for Followers {
-    fn default() -> Self {
-        Self {
-            max: 1000,
-            lifetime: Duration::from_secs(3600),
-            keep: Duration::from_secs(600),
-            keep_bytes: 256 * 1024 * 1024,
         }
     }
 }

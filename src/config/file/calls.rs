@@ -1,0 +1,99 @@
+//! `calls` as written.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::place::Written;
+use crate::config::reading::Reading;
+use crate::config::units::Wait;
+use crate::config::{Calls, Hold, OnDecline};
+
+const MOMENT: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// How long calls may take.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Calls")]
+pub(super) struct CallsFile {
+    /// How long a client waits at most before it gets a handle instead of the result. Clients give up after 60s.
+    #[schemars(extend("default" = "45s"))]
+    budget: Written<Wait>,
+    /// When a response that has nothing to say yet becomes an event stream.
+    #[schemars(extend("default" = "10s"))]
+    stream_after: Written<Wait>,
+    /// The longest silence on an event stream; at most 60s, as proxies give up then.
+    #[schemars(extend("default" = "15s"))]
+    keep_alive: Written<Wait>,
+    /// When a client that knows tasks gets one instead of the result; never later than `budget`.
+    #[schemars(extend("default" = "2s"))]
+    task_after: Written<Wait>,
+    /// How long one leg lasts for a client that comes back by itself with `requestState`. Clients give up after 60s.
+    #[schemars(extend("default" = "40s"))]
+    leg: Written<Wait>,
+    /// How many legs a call has at most; then the client gets a handle. Clients follow at most 10.
+    #[schemars(range(min = 1, max = 9), extend("default" = 7))]
+    legs: Written<u64>,
+    /// How long a leg that was not followed up still counts as a watcher of its task.
+    #[schemars(extend("default" = "60s"))]
+    leg_grace: Written<Wait>,
+    /// How long a client that hears progress is held: for the `budget`, or `forever`, until the result is there.
+    #[schemars(extend("default" = "budget"))]
+    hold: Written<HoldFile>,
+    /// What becomes of a task whose question the user declines: `keep` (the question can still be answered) or `cancel`.
+    #[schemars(extend("default" = "keep"))]
+    on_decline: Written<OnDeclineFile>,
+}
+
+/// How long a client that hears progress is held.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "Hold")]
+enum HoldFile {
+    Budget,
+    Forever,
+}
+
+/// What becomes of a task whose question the user declines.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "OnDecline")]
+enum OnDeclineFile {
+    Keep,
+    Cancel,
+}
+
+impl CallsFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Calls {
+        let default = Calls::default();
+        let late = self.stream_after.place().or(self.budget.place()).cloned();
+        let calls = Calls {
+            budget: reading.wait(self.budget, SECOND..=HOUR, default.budget),
+            stream_after: reading.wait(self.stream_after, Duration::ZERO..=HOUR, default.stream_after),
+            keep_alive: reading.wait(self.keep_alive, SECOND..=MINUTE, default.keep_alive),
+            task_after: reading.wait(self.task_after, Duration::ZERO..=HOUR, default.task_after),
+            leg: reading.wait(self.leg, MOMENT..=HOUR, default.leg),
+            legs: reading.count(self.legs, 1..=9, default.legs),
+            leg_grace: reading.wait(self.leg_grace, MOMENT..=HOUR, default.leg_grace),
+            hold: match self.hold.value() {
+                Some(HoldFile::Budget) => Hold::Budget,
+                Some(HoldFile::Forever) => Hold::Forever,
+                None => default.hold,
+            },
+            on_decline: match self.on_decline.value() {
+                Some(OnDeclineFile::Keep) => OnDecline::Keep,
+                Some(OnDeclineFile::Cancel) => OnDecline::Cancel,
+                None => default.on_decline,
+            },
+        };
+        if let Some(place) = late.filter(|_| calls.stream_after > calls.budget) {
+            let (after, budget) = (Wait(calls.stream_after), Wait(calls.budget));
+            reading.problem(&place, format!("stream_after ({after}) is longer than budget ({budget})"));
+        }
+        calls
+    }
+}

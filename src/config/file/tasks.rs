@@ -1,0 +1,191 @@
+//! `tasks`, `streams`, `followers` and `push` as written, and the seven environment variables that stand in for some of
+//! their keys.
+//!
+//! The names are those of the reference implementation, so that a deployment of it moves over unchanged. The file wins.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::place::Written;
+use crate::config::reading::Reading;
+use crate::config::stand_in::StandIn;
+use crate::config::units::{Size, Wait};
+use crate::config::{Followers, Push, Streams, Tasks};
+
+const KIB: usize = 1 << 10;
+const GIB: usize = 1 << 30;
+const MOMENT: Duration = Duration::from_millis(10);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+const TTL: StandIn = StandIn { key: "tasks.ttl", variable: "TASK_TTL_MS" };
+const SWEEP: StandIn = StandIn { key: "tasks.sweep_interval", variable: "TASK_CLEANUP_INTERVAL_MS" };
+const DATA_DIR: StandIn = StandIn { key: "tasks.data_dir", variable: "DATA_DIR" };
+const IDLE_TIMEOUT: StandIn = StandIn { key: "streams.idle_timeout", variable: "SSE_IDLE_TIMEOUT_MS" };
+const RETRY_BASE: StandIn = StandIn { key: "streams.retry_base", variable: "SSE_RETRY_BASE_MS" };
+const RETRY_MAX: StandIn = StandIn { key: "streams.retry_max", variable: "SSE_RETRY_MAX_MS" };
+const MAX_ATTEMPTS: StandIn = StandIn { key: "streams.max_attempts", variable: "SSE_MAX_ATTEMPTS" };
+
+/// What the gateway remembers of tasks.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Tasks")]
+pub(super) struct TasksFile {
+    /// How long a task is remembered after it was last heard of or asked for. Without it: the environment variable
+    /// TASK_TTL_MS.
+    #[schemars(extend("default" = "24h"))]
+    ttl: Written<Wait>,
+    /// The time between two looks for tasks whose time is over. Without it: the environment variable
+    /// TASK_CLEANUP_INTERVAL_MS.
+    #[schemars(extend("default" = "5m"))]
+    sweep_interval: Written<Wait>,
+    /// How many tasks are remembered.
+    #[schemars(range(min = 1, max = 10_000_000), extend("default" = 100_000))]
+    max: Written<u64>,
+    /// What all remembered tasks may hold together.
+    #[schemars(extend("default" = "256MiB"))]
+    max_bytes: Written<Size>,
+    /// What the artifacts of a finished task may hold; above it they are read again from the agent.
+    #[schemars(extend("default" = "1MiB"))]
+    keep_artifacts: Written<Size>,
+    /// How often clients are told to ask for a task.
+    #[schemars(extend("default" = "2s"))]
+    poll_interval: Written<Wait>,
+    /// The folder that keeps tasks, turns and ended sessions through a restart, and the seal key if `seal_key` is not set.
+    /// One gateway uses it at a time. Without it: the environment variable DATA_DIR; without that nothing is kept.
+    #[schemars(length(min = 1))]
+    data_dir: Written<String>,
+}
+
+impl TasksFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Tasks {
+        let default = Tasks::default();
+        Tasks {
+            ttl: reading.wait_or(self.ttl, TTL, SECOND..=366 * DAY, default.ttl),
+            sweep_interval: reading.wait_or(self.sweep_interval, SWEEP, MOMENT..=DAY, default.sweep_interval),
+            max: reading.count(self.max, 1..=10_000_000, default.max),
+            max_bytes: reading.size(self.max_bytes, KIB..=1024 * GIB, default.max_bytes),
+            keep_artifacts: reading.size(self.keep_artifacts, 0..=GIB, default.keep_artifacts),
+            poll_interval: reading.wait(self.poll_interval, MOMENT..=HOUR, default.poll_interval),
+            data_dir: data_dir(self.data_dir, reading),
+        }
+    }
+}
+
+/// The folder need not be there yet, but nothing else may be in its place.
+fn data_dir(written: Written<String>, reading: &mut Reading<'_>) -> Option<PathBuf> {
+    let place = written.place().cloned();
+    let text = match &place {
+        Some(_) => written.value()?,
+        None => reading.stand_in(DATA_DIR)?,
+    };
+    let path = reading.path(&text);
+    if text.is_empty() {
+        reading.blame(place, DATA_DIR, "is no path (write the path of a folder, or remove the key)");
+    } else if path.metadata().is_ok_and(|found| !found.is_dir()) {
+        reading.blame(place, DATA_DIR, &format!("{} is not a folder", path.display()));
+    }
+    Some(path)
+}
+
+/// How agents' streams are kept up.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Streams")]
+pub(super) struct StreamsFile {
+    /// How long a followed stream may be silent before the agent is asked how the task is. Without it: the environment
+    /// variable SSE_IDLE_TIMEOUT_MS.
+    #[schemars(extend("default" = "30s"))]
+    idle_timeout: Written<Wait>,
+    /// The wait before the first new attempt; it doubles up to `retry_max`. Without it: the environment variable
+    /// SSE_RETRY_BASE_MS.
+    #[schemars(extend("default" = "1s"))]
+    retry_base: Written<Wait>,
+    /// The longest wait between two attempts. Without it: the environment variable SSE_RETRY_MAX_MS.
+    #[schemars(extend("default" = "30s"))]
+    retry_max: Written<Wait>,
+    /// How many attempts there are; 0: as many as fit into the task's time. Without it: the environment variable
+    /// SSE_MAX_ATTEMPTS.
+    #[schemars(range(max = 1_000_000), extend("default" = 0))]
+    max_attempts: Written<u64>,
+}
+
+impl StreamsFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Streams {
+        let default = Streams::default();
+        let place = self.retry_base.place().or(self.retry_max.place()).cloned();
+        let streams = Streams {
+            idle_timeout: reading.wait_or(
+                self.idle_timeout,
+                IDLE_TIMEOUT,
+                MOMENT..=DAY,
+                default.idle_timeout,
+            ),
+            retry_base: reading.wait_or(self.retry_base, RETRY_BASE, MOMENT..=HOUR, default.retry_base),
+            retry_max: reading.wait_or(self.retry_max, RETRY_MAX, MOMENT..=DAY, default.retry_max),
+            max_attempts: reading.count_or(
+                self.max_attempts,
+                MAX_ATTEMPTS,
+                0..=1_000_000,
+                default.max_attempts,
+            ),
+        };
+        if streams.retry_base > streams.retry_max {
+            let [first, most] = [streams.retry_base, streams.retry_max].map(Wait);
+            let problem = format!("retry_base ({first}) is longer than retry_max ({most})");
+            reading.blame(place, RETRY_BASE, &problem);
+        }
+        streams
+    }
+}
+
+/// Work that goes on after its client has left.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Followers")]
+pub(super) struct FollowersFile {
+    /// Exchanges with agents in the background.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
+    max: Written<u64>,
+    /// How long a call is followed without its client. Its task can be asked for as long as the agent knows it.
+    #[schemars(extend("default" = "1h"))]
+    lifetime: Written<Wait>,
+}
+
+impl FollowersFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Followers {
+        let default = Followers::default();
+        Followers {
+            max: reading.count(self.max, 1..=1_000_000, default.max),
+            lifetime: reading.wait(self.lifetime, SECOND..=30 * DAY, default.lifetime),
+        }
+    }
+}
+
+/// Push notifications of agents.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Push")]
+pub(super) struct PushFile {
+    /// Whether the gateway asks agents for push notifications. Needs `public_url`, and a listener with the face `push`.
+    #[schemars(extend("default" = false))]
+    enabled: Written<bool>,
+}
+
+impl PushFile {
+    /// What agents need to reach the gateway, besides the switch: a URL, and a door.
+    pub(super) fn resolve(self, has_url: bool, has_door: bool, reading: &mut Reading<'_>) -> Push {
+        let Some((place, true)) = self.enabled.take() else { return Push::default() };
+        if !has_url {
+            reading.problem(&place, "agents could not reach the gateway (set public_url)");
+        }
+        if !has_door {
+            reading.problem(&place, "no listener takes them in (add push to the faces of a listener)");
+        }
+        Push { enabled: true }
+    }
+}
