@@ -39,7 +39,7 @@ pub enum Asked {
     Answered(Fingerprint),
 }
 
-/// What is said in a task, or after it if it is finished.
+/// What is said in a live task.
 #[derive(Debug)]
 pub struct Continue {
     /// The task.
@@ -105,7 +105,8 @@ impl Call {
         }
     }
 
-    /// A finished task takes no more messages: what is said then begins a new one in its conversation.
+    /// A task is looked at before anything is said in it: its question may have been answered, and a finished one takes no more
+    /// messages.
     async fn go_on(&self, what: Continue, outlet: Outlet) -> Result<(), Trouble> {
         let Continue { task, mut message, turn, beside } = what;
         let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
@@ -118,12 +119,11 @@ impl Call {
             }
             return if beside { Ok(()) } else { self.judge(&mut track, Trouble::TaskLost).await };
         }
-        message.context_id = found.context_id.or(message.context_id);
         if found.status.state.is_terminal() {
-            message.reference_task_ids.push(task);
-        } else {
-            message.task_id = Some(task);
+            return Err(Trouble::Refused("the task ended before this was said".into()));
         }
+        message.context_id = found.context_id.or(message.context_id);
+        message.task_id = Some(task);
         let track = Track::new(outlet, message.task_id.clone()).knowing(open.map(Asked::Answered));
         self.say(&message, if beside { track.beside() } else { track }).await
     }

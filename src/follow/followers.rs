@@ -17,7 +17,8 @@ use super::rota::Rota;
 use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
 use crate::fault::Trouble;
-use crate::tasks::{Entry, Full, Key, Tasks, Times};
+use crate::tasks::{Entry, Full, Key, Ledger, Phase, Tasks, Times};
+use crate::bridge::work::Work;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::Client;
 
@@ -39,6 +40,7 @@ pub(super) struct Handed {
 /// The followed tasks of one bridge.
 pub struct Followers {
     pub(super) tasks: Arc<Tasks>,
+    ledger: Arc<Ledger>,
     jobs: mpsc::Sender<Handed>,
     incoming: Mutex<Option<mpsc::Receiver<Handed>>>,
     places: Arc<Semaphore>,
@@ -56,7 +58,7 @@ impl Followers {
     /// Follows nothing yet.
     pub fn new(
         bounds: Bounds,
-        tasks: Arc<Tasks>,
+        (tasks, ledger): (Arc<Tasks>, Arc<Ledger>),
         client: Client,
         terms: Terms,
         metrics: Arc<Metrics>,
@@ -65,6 +67,7 @@ impl Followers {
         let (jobs, incoming) = mpsc::channel(most.saturating_add(EXTRA));
         Self {
             tasks,
+            ledger,
             jobs,
             incoming: Mutex::new(Some(incoming)),
             places: Arc::new(Semaphore::new(most)),
@@ -91,10 +94,10 @@ impl Followers {
         let Job { drive, work, agent, known, local } = job;
         let named = work.task_id.as_deref().map(|id| Key::Task { agent: agent.clone(), id: id.into() });
         let mut work = Some(work);
-        let make = || Entry::new(agent.clone(), local, work.take().unwrap_or_default(), now);
+        let make = || Entry::new(agent.clone(), local, work.take().unwrap_or_else(|| Work::new(0)), now);
         let admitted = self.tasks.admit(named.clone().unwrap_or(Key::Local(local)), make, now.instant);
         let Ok((entry, is_new)) = admitted else {
-            let work = work.take().unwrap_or_default();
+            let work = work.take().unwrap_or_else(|| Work::new(0));
             self.leave(Job { drive, work, agent, known, local }, Leaving::Drain);
             return Err(Full);
         };
@@ -104,7 +107,7 @@ impl Followers {
         }
         let Some(following) = entry.begin_following() else {
             // Another call of the same task is followed: this one only must not break off.
-            self.leave(Job { drive, work: Default::default(), agent, known, local }, Leaving::Drain);
+            self.leave(Job { drive, work: Work::new(0), agent, known, local }, Leaving::Drain);
             return Ok(entry);
         };
         let Ok(place) = self.places.clone().try_acquire_owned() else {
@@ -129,10 +132,14 @@ impl Followers {
     /// Sees to it that somebody follows a live task. An open question is waited past.
     pub fn attend(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         let Some((task, asked)) = entry.look(|inside| {
-            let work = inside.work();
-            let asked = work.question_turn().map(Asked::Open).or(inside.last_answered().map(Asked::Answered));
-            let task = work.task_id.clone();
-            (!inside.is_terminal()).then_some(()).and(task).map(|task| (task, asked))
+            let asked = match inside.phase() {
+                Phase::Finished | Phase::Failed(_) => return None,
+                Phase::Asking(turn, _) => Some(Asked::Open(Fingerprint::from_bytes(turn))),
+                Phase::Running => {
+                    inside.last_answered().map(|turn| Asked::Answered(Fingerprint::from_bytes(turn)))
+                }
+            };
+            Some((inside.work.task_id.clone()?, asked))
         }) else {
             return;
         };
@@ -146,19 +153,21 @@ impl Followers {
         self.hand(Task::Follow { entry, drive, known, following, said: None }, Some(place));
     }
 
-    /// Says something in a task. What is returned tells when the agent has taken it; it is said in any case.
+    /// Says something in a live task, as the answer to a question or just so. What is returned tells when the agent has taken
+    /// it; it is said in any case.
     pub fn say(
         &self,
         entry: &Arc<Entry>,
         known: &Arc<Known>,
         (task, message, turn): (String, Message, Option<Fingerprint>),
     ) -> oneshot::Receiver<Result<(), Trouble>> {
-        let (said, heard) = oneshot::channel();
+        let (tell, heard) = oneshot::channel();
         let place = self.places.clone().try_acquire_owned().ok();
         let following = place.as_ref().and_then(|_| entry.begin_following());
         let beside = following.is_none();
         let drive = self.start(known, Errand::Continue(Continue { task, message, turn, beside }));
         let entry = entry.clone();
+        let said = Said { tell, turn: turn.map(Fingerprint::to_bytes) };
         match following {
             Some(following) => {
                 let known = known.clone();
@@ -184,11 +193,25 @@ impl Followers {
     /// [`Trouble`], if the agent does not say.
     pub async fn look(&self, entry: &Arc<Entry>, known: &Arc<Known>) -> Result<(), Trouble> {
         let Some(task) = entry.look(|inside| inside.work().task_id.clone()) else { return Ok(()) };
-        Listener { entry, followers: self, said: None }.listen(self.start(known, Errand::Look(task))).await
+        let drive = self.start(known, Errand::Look(task));
+        Listener { entry, followers: self, said: None }.listen(drive).await
     }
 
     pub(super) fn start(&self, known: &Arc<Known>, errand: Errand) -> crate::agents::Drive {
         start(self.client.clone(), known.clone(), self.terms, errand)
+    }
+
+    /// Notes what is new of a task where tasks are kept.
+    pub(super) fn note(&self, entry: &Entry) {
+        self.ledger.note(entry);
+    }
+
+    /// Notes that an agent cannot say how a task stands, if that is the end of it.
+    pub fn note_end(&self, entry: &Arc<Entry>, trouble: Trouble) {
+        if let Some(following) = entry.begin_following() {
+            entry.end(Err(trouble), Times::now());
+            drop(following);
+        }
     }
 
     /// Polls a task in turn.

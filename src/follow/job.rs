@@ -64,5 +64,10 @@ pub(super) enum Task {
     Cancel(Arc<Entry>, Arc<Known>),
 }
 
-/// Tells whoever waits that the agent has taken what was said, or has not.
-pub(super) type Said = oneshot::Sender<Result<(), Trouble>>;
+/// What happens when the agent has taken what was said, or has not.
+pub(super) struct Said {
+    /// Who waits to hear of it.
+    pub(super) tell: oneshot::Sender<Result<(), Trouble>>,
+    /// The question that was answered by it.
+    pub(super) turn: Option<[u8; 16]>,
+}

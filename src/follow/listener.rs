@@ -49,12 +49,17 @@ impl Listener<'_> {
         }
     }
 
-    /// Tells whoever waits how the first word came out.
+    /// Tells whoever waits how the first word came out. A question whose answer surely was not taken is open again.
     pub(super) fn tell(&mut self, result: Result<(), Trouble>) {
-        if let Some(said) = self.said.take() {
-            // Whoever asked may have left.
-            drop(said.send(result));
+        let Some(Said { tell, turn }) = self.said.take() else { return };
+        match (turn, &result) {
+            (Some(turn), Ok(())) => self.entry.turn_sent(turn),
+            // Nobody knows whether the agent has it: it must not be said again.
+            (Some(_), Err(Trouble::Slow(_) | Trouble::Broken(_))) | (None, _) => {}
+            (Some(turn), Err(trouble)) => self.entry.give_back_turn(turn, trouble.clone()),
         }
+        // Whoever asked may have left.
+        drop(tell.send(result));
     }
 
     /// The agent has named its task: from now on it is found by that name.
@@ -100,12 +105,18 @@ impl Followers {
             }
         };
         match result {
+            // What failed is the message, not the task.
+            Some(Err(trouble)) if listener.said.is_some() => {
+                entry.end(Ok(()), Times::now());
+                drop(following);
+                listener.tell(Err(trouble));
+                self.attend(entry, &known);
+            }
             Some(result) => {
                 debug!(agent = %entry.agent(), ok = result.is_ok(), "followed task has nothing more to say");
-                listener.tell(result.clone());
                 entry.end(result, Times::now());
-                self.note(entry);
                 drop(following);
+                self.note(entry);
             }
             None => {
                 entry.end(Ok(()), Times::now());
@@ -134,6 +145,14 @@ impl Followers {
         }
         // An agent that goes on working may be stopping still.
         self.attend(entry, known);
+    }
+
+    /// Stops a task at its agent and waits for what that says; one that it has not named yet is stopped when it is.
+    pub async fn stop_now(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+        entry.want_cancel();
+        if entry.is_named() && entry.take_cancel() {
+            self.stop(entry, known).await;
+        }
     }
 }
 

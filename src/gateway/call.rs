@@ -1,37 +1,57 @@
-//! `tools/call`: from the request to its result.
+//! `tools/call`: from the request to the work at the agent.
 //!
-//! Not here: waiting and telling (see `pump`), the words (see `bridge`).
+//! Not here: what becomes of it (see `serve`), the gateway's own tools (see `subagents`), the words (see `bridge`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Gone, reply};
 use super::exchange::Exchange;
-use super::pump::{Ending, Patience, Pump, To};
-use super::running::Entry;
-use super::source::{Leaving, Own, Source};
-use super::{Asker, Inner};
+use super::hold::NotFound;
+use super::pump::{Patience, Pump, To};
+use super::serve::Serving;
+use super::source::{Own, Source, Watched};
+use super::{Asker, Inner, now};
+use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Agent, Errand, start};
 use crate::bridge::arguments;
 use crate::bridge::catalogue::{ToolEntry, View};
+use crate::bridge::ladder::{self, Client, Rung, Then, Thresholds, Unserved, rung};
 use crate::bridge::order::{Order, Sender, Trace, order, unknown_task};
-use crate::bridge::outcome::Audience;
 use crate::bridge::progress::Teller;
-use crate::bridge::work::{Standing, Work};
+use crate::bridge::question;
+use crate::bridge::work::Work;
+use crate::config::Hold;
 use crate::fault::{Fault, Trouble};
-use crate::follow::Key;
 use crate::jsonrpc::Id;
-use crate::mcp::content::Block;
 use crate::mcp::tools::CallResult;
-use crate::mcp::{Era, Params};
+use crate::mcp::{Capabilities, Params};
+use crate::seal::{Named, RequestState};
+use crate::tasks::{Entry, Phase, Turn};
 use crate::telemetry::label::Outcome;
 
 /// Why a call ends before an agent is asked.
-enum Early {
+pub(super) enum Early {
     /// The request is wrong.
     Fault(Fault),
     /// The call is wrong in a way that a model can put right, or the agent is not there.
     Told(CallResult, Outcome),
+}
+
+impl Early {
+    pub(super) fn told(text: String) -> Self {
+        Self::Told(CallResult::failure(text), Outcome::ClientFault)
+    }
+
+    pub(super) fn trouble(trouble: &Trouble, agent: &str) -> Self {
+        Self::Told(CallResult::failure(trouble.told(agent)), Outcome::AgentFault)
+    }
+}
+
+/// A call that has been understood.
+struct Begun<'a> {
+    source: Source,
+    serving: Serving<'a>,
 }
 
 impl Inner {
@@ -43,7 +63,8 @@ impl Inner {
         (id, params): (&Id, &Params<'_>),
         view: &View,
     ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
-        let (source, agent) = match self.begin(asker, exchange, params, view) {
+        let in_batch = matches!(to, To::Batch(_));
+        let begun = match self.begin(asker, exchange, (id, params), view, in_batch).await {
             Ok(begun) => begun,
             Err(Early::Fault(fault)) => return Err(Ok(fault)),
             Err(Early::Told(result, outcome)) => {
@@ -54,28 +75,38 @@ impl Inner {
                 return Ok(None);
             }
         };
-        let running = asker.session.as_ref().map(|session| self.running.enter(session.key, id));
-        let meta = params.meta();
-        let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
-        let streams = agent.metrics.clone();
-        let pump = Pump::new(to, asker.takes, teller, self.patience(budget), &streams);
-        let work = Pumped { pump, source, agent, running };
-        self.pump(work, asker, exchange, id).await.map_err(Err)
+        let Begun { source, serving } = begun;
+        let budget = if in_batch { Some(budget) } else { serving.rung.patience };
+        self.carry_out((to, budget), (source, serving), exchange, params).await.map_err(Err)
     }
 
-    fn patience(&self, budget: Duration) -> Patience {
+    /// Serves a call that has begun, with all that belongs to its client.
+    pub(super) async fn carry_out(
+        &self,
+        (to, budget): (To<'_>, Option<Duration>),
+        (source, serving): (Source, Serving<'_>),
+        exchange: &mut Exchange,
+        params: &Params<'_>,
+    ) -> Result<Option<Vec<u8>>, Gone> {
+        let asker = serving.asker;
+        let running = asker.session.as_ref().map(|session| self.running.enter(session.key, serving.id));
+        let teller = Teller::new(params.meta().progress.clone(), asker.level, &serving.agent.settings.name);
         let calls = &self.settings.calls;
-        Patience { budget, stream_after: calls.stream_after, keep_alive: calls.keep_alive }
+        let patience = Patience { budget, stream_after: calls.stream_after, keep_alive: calls.keep_alive };
+        let metrics = serving.agent.metrics.clone();
+        let pump = Pump::new(to, asker.takes, teller, patience, &metrics);
+        self.serve((pump, source, running), serving, exchange).await
     }
 
     /// Finds the tool, reads the arguments, and decides what is to be done at the agent.
-    fn begin(
+    async fn begin<'a>(
         &self,
-        asker: &Asker,
+        asker: &'a Asker,
         exchange: &mut Exchange,
-        params: &Params<'_>,
+        (id, params): (&'a Id, &Params<'a>),
         view: &View,
-    ) -> Result<(Source, Arc<Agent>), Early> {
+        in_batch: bool,
+    ) -> Result<Begun<'a>, Early> {
         let name = params
             .name
             .as_ref()
@@ -85,187 +116,182 @@ impl Inner {
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());
-        let told = |text: String| Early::Told(CallResult::failure(text), Outcome::ClientFault);
-        let order = self.order(asker, params, tool).map_err(told)?;
-        let source = self.source(order, &agent).map_err(|refusal| match refusal {
-            Refusal::UnknownTask => told(unknown_task()),
-            Refusal::Trouble(trouble) => {
-                let text = trouble.told(&agent.settings.name);
-                Early::Told(CallResult::failure(text), Outcome::AgentFault)
-            }
+        let mut client = Client {
+            version: asker.version,
+            capabilities: asker.capabilities,
+            wants_task: params.task.is_some(),
+            round: 0,
+            in_batch,
+        };
+        let is_late = params.request_state.is_some();
+        let resumed = match params.request_state.as_ref().filter(|_| is_late) {
+            None => None,
+            Some(state) => Some(self.resume(asker, params, (tool, &agent), state.as_str()).await?),
+        };
+        client.round = resumed.as_ref().map_or(0, |(_, round)| *round);
+        let rung = self.rung(&client, tool)?;
+        let digest = if resumed.is_some() || asker.version.era() == crate::mcp::Era::Modern {
+            ladder::digest(&tool.name, params.arguments)
+        } else {
+            [0; 16]
+        };
+        let serving = Serving {
+            rung,
+            round: client.round,
+            digest,
+            along: params.input_responses.filter(|_| resumed.is_none()),
+            ..Serving::plain(asker, id, agent.clone())
+        };
+        if let Some((source, _)) = resumed {
+            return Ok(Begun { source, serving });
+        }
+        if rung.then == Then::CoreTask && !self.tasks.has_room(std::time::Instant::now()) {
+            // Refused before anything is said to the agent.
+            return Err(Early::Fault(Fault::TasksFull));
+        }
+        let order = self.order(asker, params, tool).map_err(Early::told)?;
+        let began_here = matches!(order, Order::Say(_));
+        let source = self.source(order, &agent).await.map_err(|refusal| match refusal {
+            NotFound::Unknown => Early::told(unknown_task()),
+            NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
         })?;
-        Ok((source, agent))
+        Ok(Begun { source, serving: Serving { began_here, ..serving } })
+    }
+
+    fn rung(&self, client: &Client, tool: &ToolEntry) -> Result<Rung, Early> {
+        let calls = &self.settings.calls;
+        let times = Thresholds {
+            budget: calls.budget,
+            task_after: calls.task_after,
+            leg: calls.leg,
+            legs: u8::try_from(calls.legs).unwrap_or(u8::MAX),
+            hold: calls.hold == Hold::Forever,
+        };
+        rung(client, &times, tool.task).map_err(|unserved| {
+            Early::Fault(match unserved {
+                Unserved::NeedsExtension => Fault::MissingCapability(Capabilities::TASKS_EXTENSION),
+                Unserved::NeedsTask => Fault::TaskNeeded(tool.name.clone()),
+                Unserved::NoTask => Fault::NoTaskHere(tool.name.clone()),
+            })
+        })
+    }
+
+    /// Goes on with a call that its client was asked to make again.
+    async fn resume(
+        &self,
+        asker: &Asker,
+        params: &Params<'_>,
+        (tool, agent): (&ToolEntry, &Arc<Agent>),
+        state: &str,
+    ) -> Result<(Source, u8), Early> {
+        let caller = asker.caller.name();
+        let state = RequestState::open(&self.sealer, caller, state)
+            .filter(|state| state.is_live(now()) && state.agent == agent.settings.name)
+            .filter(|state| state.digest == ladder::digest(&tool.name, params.arguments))
+            .ok_or(Early::Fault(Fault::BadState))?;
+        let found = self.entry(agent, &state.task).await;
+        let (entry, known) = found.map_err(|not_found| match not_found {
+            NotFound::Unknown => Early::Fault(Fault::BadState),
+            NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
+        })?;
+        self.freshen(&entry, &known).await;
+        let mut answered = None;
+        if let (Some(responses), Some(turn)) = (params.input_responses, state.turn) {
+            // A question that is not open any more has been answered: this is the same answer once more.
+            answered = Some(turn);
+            if let Some(question) = self.still_open(&entry, turn) {
+                let taken = self.take_answers(&entry, &known, &question, responses).await;
+                answered = answered.filter(|_| taken == Ok(true));
+                taken.map_err(Early::Fault)?;
+            }
+        }
+        let watched = Watched { asked: answered, ..Watched::new(entry, known, false) };
+        Ok((Source::Watched(Box::new(watched)), state.round))
     }
 
     fn order(&self, asker: &Asker, params: &Params<'_>, tool: &ToolEntry) -> Result<Order, String> {
         let asked = arguments::read(&tool.input, params.arguments)?;
+        order(asked, &self.sender(asker, params, &tool.agent, tool.skill.as_deref()))
+    }
+
+    /// Who says something to an agent, and along with what.
+    pub(super) fn sender<'a>(
+        &'a self,
+        asker: &'a Asker,
+        params: &'a Params<'_>,
+        agent: &'a str,
+        skill: Option<&'a str>,
+    ) -> Sender<'a> {
         let meta = params.meta();
-        let sender = Sender {
+        Sender {
             caller: asker.caller.name(),
             sealer: &self.sealer,
-            agent: &tool.agent,
-            skill: tool.skill.as_deref(),
+            agent,
+            skill,
             trace: Trace {
                 parent: meta.traceparent.as_ref().map(|text| text.as_str()),
                 state: meta.tracestate.as_ref().map(|text| text.as_str()),
             },
             message_id: rand::random(),
-        };
-        order(asked, &sender)
+        }
     }
 
-    fn source(&self, order: Order, agent: &Arc<Agent>) -> Result<Source, Refusal> {
-        let name = &agent.settings.name;
-        let task = |task: &str| Key::Task(name.clone(), task.to_owned());
+    /// Where the events of what is ordered come from.
+    pub(super) async fn source(&self, order: Order, agent: &Arc<Agent>) -> Result<Source, NotFound> {
         match order {
-            Order::Say(message) => self.own(Errand::Say(message), agent, rand::random(), |_| ()),
-            Order::Await(id) => match self.watch(&task(id.as_str())) {
-                Some(watched) => Ok(watched),
-                None => self.own(Errand::Await(id.into_string()), agent, rand::random(), |own| {
-                    (own.held, own.patient) = (true, true);
-                }),
-            },
-            Order::Continue(id, message) => {
-                let errand = Errand::Continue(id.into_string(), message);
-                self.own(errand, agent, rand::random(), |own| own.held = true)
-            }
-            Order::AwaitLocal(number) => self.watch(&Key::Local(number)).ok_or(Refusal::UnknownTask),
+            Order::Say(message) => self.begin_anew(agent, message),
+            Order::Await(id) => self.wait_for(agent, &Named::Task(id)).await,
+            Order::AwaitLocal(number) => self.wait_for(agent, &Named::Local(number)).await,
+            Order::Continue(id, message) => self.go_on(agent, &Named::Task(id), message).await,
             Order::ContinueLocal(number, message) => {
-                let followed = self.followers.find(&Key::Local(number)).ok_or(Refusal::UnknownTask)?;
-                let named = followed.look(|work| work.task_id.clone());
-                let id = named.ok_or(Refusal::Trouble(Trouble::Refused(
-                    "it has not accepted the first message yet; wait for it with taskId alone".into(),
-                )))?;
-                self.own(Errand::Continue(id, message), agent, rand::random(), |own| own.held = true)
+                self.go_on(agent, &Named::Local(number), message).await
             }
         }
     }
 
-    fn watch(&self, key: &Key) -> Option<Source> {
-        let followed = self.followers.find(key)?;
-        let local = match key {
-            Key::Local(number) => *number,
-            Key::Task(..) => rand::random(),
+    pub(super) async fn wait_for(&self, agent: &Arc<Agent>, named: &Named) -> Result<Source, NotFound> {
+        let (entry, known) = self.entry(agent, named).await?;
+        self.freshen(&entry, &known).await;
+        Ok(Source::Watched(Box::new(Watched::new(entry, known, true))))
+    }
+
+    /// Says something in a task; after it, in its conversation, if it is over.
+    async fn go_on(&self, agent: &Arc<Agent>, named: &Named, message: Message) -> Result<Source, NotFound> {
+        let (entry, known) = self.entry(agent, named).await?;
+        entry.begin_turn();
+        self.freshen(&entry, &known).await;
+        let (phase, task, context) = entry
+            .look(|inside| (inside.phase(), inside.work.task_id.clone(), inside.work.context_id.clone()));
+        let mut message = Message { context_id: context.or(message.context_id), ..message };
+        if let Phase::Finished | Phase::Failed(_) = phase {
+            message.reference_task_ids.extend(task);
+            return self.begin_anew(agent, message);
+        }
+        let Some(task) = task else {
+            return Err(NotFound::Trouble(Trouble::Refused(
+                "it has not accepted the first message yet; wait for it with taskId alone".into(),
+            )));
         };
-        // What ended without the task's own end says nothing about the task now: the agent is asked again.
-        let is_stale = followed.over().is_some() && followed.look(Work::standing) != Standing::Finished;
-        if is_stale && matches!(key, Key::Task(..)) {
-            return None;
-        }
-        let changes = followed.changes();
-        Some(Source::Watched { followed, changes, local, patient: true })
+        let turn = self.turn_for(&entry, &task, &mut message);
+        let said = self.followers.say(&entry, &known, (task, message, turn));
+        let watched = Watched::new(entry, known, false);
+        let asked = turn.map(Fingerprint::to_bytes);
+        Ok(Source::Watched(Box::new(Watched { asked, said: Some(said), ..watched })))
     }
 
-    fn own(
-        &self,
-        errand: Errand,
-        agent: &Arc<Agent>,
-        local: [u8; 16],
-        adjust: impl FnOnce(&mut Own),
-    ) -> Result<Source, Refusal> {
-        let known = agent.known().ok_or_else(|| {
-            let why = agent.problem().map_or("its card has not come yet", |_| "its card cannot be had");
-            Refusal::Trouble(Trouble::NotSeen(why.to_owned()))
-        })?;
-        let drive = start(self.client.clone(), known.clone(), self.caps(), errand);
-        let mut own = Own::new(drive, Work::new(self.settings.limits.artifacts), known, local);
-        adjust(&mut own);
-        Ok(Source::Own(Box::new(own)))
+    fn begin_anew(&self, agent: &Arc<Agent>, message: Message) -> Result<Source, NotFound> {
+        let known = self.known(agent).map_err(NotFound::Trouble)?;
+        let drive = start(self.client.clone(), known.clone(), self.terms(), Errand::Say(message));
+        let work = Work::new(self.settings.limits.artifacts);
+        Ok(Source::Own(Box::new(Own::new(drive, work, known, rand::random()))))
     }
 
-    async fn pump(
-        &self,
-        work: Pumped<'_>,
-        asker: &Asker,
-        exchange: &mut Exchange,
-        id: &Id,
-    ) -> Result<Option<Vec<u8>>, Gone> {
-        let Pumped { mut pump, mut source, agent, running } = work;
-        let name = agent.settings.name.as_str();
-        let audience = Audience {
-            version: asker.version,
-            caller: asker.caller.name(),
-            sealer: &self.sealer,
-            agent: name,
-        };
-        let ending = pump.run(&mut source, running.as_ref()).await;
-        agent.metrics.events(source.heard());
-        exchange.agent_took = source.agent_took();
-        exchange.outcome = outcome(&ending, &source);
-        let (result, finished) = match ending {
-            Ending::Settled if source.standing() == Standing::Finished => {
-                (Some(source.result(&audience)), Some(source))
-            }
-            Ending::Settled | Ending::OutOfPatience => {
-                let handle = source.result(&audience);
-                let leads_back = source.leave(&self.followers, name, Leaving::WithHandle);
-                (Some(if leads_back { handle } else { no_room(name) }), None)
-            }
-            Ending::Failed(trouble) => {
-                exchange.fault = Some(trouble.word());
-                (Some(failure(&trouble, name, &source, &audience)), None)
-            }
-            Ending::Cancelled | Ending::Gone => {
-                let stops = matches!(ending, Ending::Cancelled) || asker.version.era() == Era::Modern;
-                let leaving = if stops { Leaving::Stopping } else { Leaving::Silently };
-                source.leave(&self.followers, name, leaving);
-                (None, None)
-            }
-        };
-        if exchange.outcome == Outcome::ClientGone {
-            return Err(Gone);
-        }
-        let body = result.map(|result| self.writer(asker.version.era()).spoken(id, &result));
-        let answered = pump.finish(body).await;
-        if let Some(source) = finished {
-            source.wind_down().await;
-        }
-        answered
+    /// The open question that a message answers, if nobody has answered it; the message is the same then however often it is made.
+    pub(super) fn turn_for(&self, entry: &Entry, task: &str, message: &mut Message) -> Option<Fingerprint> {
+        let turn = entry.look(|inside| inside.open_turn())?;
+        let digest = question::digest_of_parts(&message.parts);
+        let turn = (entry.take_turn(turn, digest) == Turn::Ours).then_some(Fingerprint::from_bytes(turn))?;
+        message.message_id = Some(question::message_id(task, turn, digest));
+        Some(turn)
     }
-}
-
-/// A call under way, with its client.
-struct Pumped<'s> {
-    pump: Pump<'s>,
-    source: Source,
-    agent: Arc<Agent>,
-    running: Option<Entry>,
-}
-
-/// Why nothing can be done at the agent.
-enum Refusal {
-    UnknownTask,
-    Trouble(Trouble),
-}
-
-fn outcome(ending: &Ending, source: &Source) -> Outcome {
-    match ending {
-        Ending::Settled => match source.standing() {
-            Standing::Asking => Outcome::InputRequired,
-            Standing::Finished | Standing::Running => Outcome::Ok,
-        },
-        Ending::OutOfPatience => Outcome::Continues,
-        Ending::Failed(_) => Outcome::AgentFault,
-        Ending::Cancelled => Outcome::Cancelled,
-        Ending::Gone => Outcome::ClientGone,
-    }
-}
-
-/// What a model is told when nothing would lead back to the work: the agent has not named it, and nobody can listen any longer.
-fn no_room(agent: &str) -> CallResult {
-    CallResult::failure(
-        Trouble::Gateway("too many calls are followed already; its answer is lost").told(agent),
-    )
-}
-
-/// What a model is told when an agent failed: what happened, and how to look again if there is a task.
-fn failure(trouble: &Trouble, agent: &str, source: &Source, audience: &Audience<'_>) -> CallResult {
-    let mut told = CallResult::failure(trouble.told(agent));
-    if source.is_named() && source.standing() != Standing::Finished && *trouble != Trouble::TaskLost {
-        let handle = source.result(audience);
-        told.content.push(Block::text("The task may still be running at the agent; its last known state:"));
-        told.content.extend(handle.content);
-        told.structured_content = handle.structured_content;
-    }
-    told
 }

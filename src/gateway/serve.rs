@@ -54,6 +54,8 @@ pub(super) struct Serving<'a> {
     pub(super) elicitation: Option<super::ask::Elicitation>,
     /// How many questions have been put on the stream.
     pub(super) asked: u8,
+    /// Whether this call began the work, and nobody holds a handle of it.
+    pub(super) began_here: bool,
 }
 
 /// What happens next in a call.
@@ -76,7 +78,6 @@ impl Inner {
         mut serving: Serving<'_>,
         exchange: &mut Exchange,
     ) -> Result<Option<Vec<u8>>, Gone> {
-        let name = serving.agent.settings.name.clone();
         let metrics = serving.agent.metrics.clone();
         let mut wait_for = match (&serving.form, serving.rung.then) {
             (Form::Start, _) | (_, Then::CoreTask) => WaitFor::Name,
@@ -92,7 +93,7 @@ impl Inner {
             let next = match ending {
                 Ending::Cancelled | Ending::Gone => {
                     let stops = matches!(ending, Ending::Cancelled) || serving.asker.version.era() == Era::Modern;
-                    self.abandon(source, &name, stops);
+                    self.abandon(source, &serving, stops);
                     let gone = exchange.outcome == Outcome::ClientGone;
                     return if gone { Err(Gone) } else { pump.finish(None).await };
                 }
@@ -130,15 +131,23 @@ impl Inner {
     }
 
     /// The client is not there any more, or wants no answer.
-    fn abandon(&self, source: Source, agent: &str, stops: bool) {
-        source.leave(&self.followers, agent, if stops { Leaving::Stop } else { Leaving::Drain });
+    fn abandon(&self, source: Source, serving: &Serving<'_>, stops: bool) {
+        match source {
+            Source::Watched(watched) if stops && serving.began_here => {
+                self.followers.cancel(&watched.entry, &watched.known);
+            }
+            source => {
+                let leaving = if stops { Leaving::Stop } else { Leaving::Drain };
+                source.leave(&self.followers, &serving.agent.settings.name, leaving);
+            }
+        }
     }
 
     /// What is known, as the result that this call wants.
     pub(super) fn told(&self, source: &Source, serving: &Serving<'_>) -> CallResult {
         let audience = self.audience(serving.asker, &serving.agent.settings.name);
         match &serving.form {
-            Form::Tool | Form::CoreResult(_) => source.result(&audience),
+            Form::Tool | Form::CoreResult(_) => source.tell(|work, local| outcome::result(work, &audience, local)),
             Form::Start => source.tell(|work, local| outcome::started(work, &audience, local)),
             Form::Wait => source.tell(|work, local| outcome::snapshot(work, &audience, local)),
         }
@@ -236,7 +245,24 @@ impl Inner {
     }
 }
 
-impl Serving<'_> {
+impl<'a> Serving<'a> {
+    /// A call that is served in the plainest way.
+    pub(super) fn plain(asker: &'a Asker, id: &'a Id, agent: Arc<Agent>) -> Self {
+        Self {
+            asker,
+            id,
+            agent,
+            rung: Rung { patience: None, then: Then::Handle },
+            form: Form::Tool,
+            round: 0,
+            digest: [0; 16],
+            along: None,
+            elicitation: None,
+            asked: 0,
+            began_here: false,
+        }
+    }
+
     /// Whether the client gets a core task, whatever comes.
     fn is_task(&self) -> bool {
         self.rung.then == Then::CoreTask && self.form == Form::Tool

@@ -5,15 +5,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::a2a::{Event, State};
 use crate::agents::{Drive, Known, Turn};
-use crate::bridge::outcome::{Audience, result};
 use crate::bridge::work::{Note, Standing, Work};
 use crate::fault::Trouble;
 use crate::follow::{Followers, Job, Leaving};
-use crate::mcp::tools::CallResult;
 use crate::tasks::{Entry, Phase, Watcher};
 
 /// A call of ours.
@@ -39,8 +37,10 @@ pub(super) struct Watched {
     pub(super) known: Arc<Known>,
     /// Whether an authorization that is open is waited out: nothing is asked of the client.
     pub(super) patient: bool,
-    /// The question that this client has been asked already, so that waiting for its answer goes on.
+    /// The question that this call has put, or answered: what becomes of it is waited for.
     pub(super) asked: Option<[u8; 16]>,
+    /// Tells when the agent has taken what this call says.
+    pub(super) said: Option<oneshot::Receiver<Result<(), Trouble>>>,
     changes: watch::Receiver<u64>,
     _watcher: Watcher,
 }
@@ -49,7 +49,7 @@ impl Watched {
     /// Watches a task that somebody sees to.
     pub(super) fn new(entry: Arc<Entry>, known: Arc<Known>, patient: bool) -> Self {
         let (changes, watcher) = (entry.changes(), entry.watch());
-        Self { entry, known, patient, asked: None, changes, _watcher: watcher }
+        Self { entry, known, patient, asked: None, said: None, changes, _watcher: watcher }
     }
 }
 
@@ -81,13 +81,13 @@ impl Source {
         }
     }
 
-    /// The result as far as is known now.
-    pub(super) fn result(&self, audience: &Audience<'_>) -> CallResult {
+    /// Tells of the work as it is known now, with the number that names it while the agent does not.
+    pub(super) fn tell<R>(&self, tell: impl FnOnce(&Work, [u8; 16]) -> R) -> R {
         match self {
-            Self::Own(own) => result(&own.work, audience, own.local),
+            Self::Own(own) => tell(&own.work, own.local),
             Self::Watched(watched) => {
                 let local = watched.entry.local();
-                watched.entry.look(|inside| result(&inside.work, audience, local))
+                watched.entry.look(|inside| tell(&inside.work, local))
             }
         }
     }
@@ -208,6 +208,13 @@ impl Own {
 
 impl Watched {
     async fn next(&mut self) -> Step {
+        if let Some(said) = &mut self.said {
+            let taken = said.await;
+            self.said = None;
+            if let Ok(Err(trouble)) = taken {
+                return Step::Failed(trouble);
+            }
+        }
         if let Some(step) = self.settled() {
             return step;
         }
@@ -218,21 +225,23 @@ impl Watched {
     }
 
     fn settled(&self) -> Option<Step> {
-        let (phase, refused, over, is_followed) = self.entry.look(|inside| {
-            let refused = self.asked.is_some_and(|turn| inside.refusal(turn).is_some());
-            (inside.phase(), refused, inside.over.clone(), inside.is_followed())
-        });
-        match phase {
-            Phase::Finished => Some(Step::Settled),
-            Phase::Failed(trouble) => Some(Step::Failed(trouble)),
-            Phase::Asking(turn, _) if self.asked == Some(turn) => refused.then_some(Step::Settled),
-            Phase::Asking(_, State::AuthRequired) if self.patient => None,
-            Phase::Asking(..) => Some(Step::Settled),
-            // It is not over, but nobody listens to the agent any more: it was given up.
-            Phase::Running => match over {
-                Some(Err(trouble)) if !is_followed => Some(Step::Failed(trouble)),
-                _ => None,
-            },
-        }
+        self.entry.look(|inside| {
+            if let Some(trouble) = self.asked.and_then(|turn| inside.failure(turn)) {
+                return Some(Step::Failed(trouble.clone()));
+            }
+            let is_refused = || self.asked.is_some_and(|turn| inside.refusal(turn).is_some());
+            match inside.phase() {
+                Phase::Finished => Some(Step::Settled),
+                Phase::Failed(trouble) => Some(Step::Failed(trouble)),
+                Phase::Asking(turn, _) if self.asked == Some(turn) => is_refused().then_some(Step::Settled),
+                Phase::Asking(_, State::AuthRequired) if self.patient => None,
+                Phase::Asking(..) => Some(Step::Settled),
+                // It is not over, but nobody listens to the agent any more: it was given up.
+                Phase::Running => match &inside.over {
+                    Some(Err(trouble)) if !inside.is_followed() => Some(Step::Failed(trouble.clone())),
+                    _ => None,
+                },
+            }
+        })
     }
 }

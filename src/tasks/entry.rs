@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::change::Look;
 use super::guards::{Following, Watcher};
 use super::map::Home;
+use super::phase::Refusal;
 use super::turns::{AnswersTooLarge, Turn, Turns};
 use super::{Times, lock};
 use crate::a2a::Event;
@@ -101,6 +102,31 @@ impl Inside {
     /// Turns whose answer was sent, with the digest of the answer; oldest first.
     pub fn sent_turns(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16])> {
         self.turns.sent_turns()
+    }
+
+    /// Whether a question has been answered here.
+    pub fn is_taken(&self, turn: [u8; 16]) -> bool {
+        self.turns.is_taken(turn)
+    }
+
+    /// The question that was answered last.
+    pub fn last_answered(&self) -> Option<[u8; 16]> {
+        self.turns.last()
+    }
+
+    /// What the user said to a question instead of an answer.
+    pub fn refusal(&self, turn: [u8; 16]) -> Option<Refusal> {
+        self.turns.refusal(turn)
+    }
+
+    /// Why the answer to a question could not be given.
+    pub fn failure(&self, turn: [u8; 16]) -> Option<&Trouble> {
+        self.turns.failure(turn)
+    }
+
+    /// The keys of a question that have been answered while others are open.
+    pub fn answered_keys(&self, turn: [u8; 16]) -> Vec<String> {
+        self.turns.parts(turn).map(str::to_owned).collect()
     }
 
     /// Callers that hold a handle.
@@ -270,6 +296,37 @@ impl Entry {
         self.wake();
     }
 
+    /// Whether a wish to stop the work is there that nobody has acted upon; whoever gets it does.
+    pub fn take_cancel(&self) -> bool {
+        self.change(|inside| std::mem::take(&mut inside.cancel_wanted))
+    }
+
+    /// The agent's id of the task, once it has named one.
+    pub fn task_id(&self) -> Option<String> {
+        self.look(|inside| inside.work.task_id.clone())
+    }
+
+    /// Whether the agent has named the task.
+    pub fn is_named(&self) -> bool {
+        self.look(|inside| inside.work.task_id.is_some())
+    }
+
+    /// A new turn begins: what an agent replied to the last one without a task is not its last word any more.
+    pub fn begin_turn(&self) {
+        self.change(|inside| inside.work.reply = None);
+    }
+
+    /// Takes over what another call has learnt of the task, if that is more.
+    pub fn take_over(&self, work: Work, now: Times) {
+        self.change(|inside| {
+            if !inside.is_finished() {
+                inside.work = work;
+                inside.changed = now;
+            }
+        });
+        self.wake();
+    }
+
     /// Whether the client wants the work stopped.
     pub fn cancel_wanted(&self) -> bool {
         self.look(|inside| inside.cancel_wanted)
@@ -288,17 +345,26 @@ impl Entry {
 
     /// Takes a turn for an answer of this digest.
     pub fn take_turn(&self, turn: [u8; 16], digest: [u8; 16]) -> Turn {
-        self.change(|inside| inside.turns.take(turn, digest))
+        let whose = self.change(|inside| inside.turns.take(turn, digest));
+        self.wake();
+        whose
     }
 
     /// Makes a turn free again: nothing was sent.
-    pub fn give_back_turn(&self, turn: [u8; 16]) {
-        self.change(|inside| inside.turns.give_back(turn));
+    pub fn give_back_turn(&self, turn: [u8; 16], trouble: Trouble) {
+        self.change(|inside| inside.turns.give_back(turn, trouble));
+        self.wake();
     }
 
     /// The answer went out.
     pub fn turn_sent(&self, turn: [u8; 16]) {
         self.change(|inside| inside.turns.sent(turn));
+    }
+
+    /// The user said this instead of an answer. The question stays open.
+    pub fn refuse_turn(&self, turn: [u8; 16], refusal: Refusal) {
+        self.change(|inside| inside.turns.refuse(turn, refusal));
+        self.wake();
     }
 
     /// Keeps a part of the answer of the open turn; gives all parts so far.

@@ -9,6 +9,7 @@ mod change;
 mod entry;
 mod guards;
 mod map;
+mod phase;
 mod shard;
 mod turns;
 
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 pub use entry::{Entry, Inside, Verdict};
 pub use guards::{Following, Watcher};
 pub use map::Tasks;
+pub use phase::{Phase, Refusal};
 pub use turns::{AnswersTooLarge, Turn};
 
 use crate::seal::AgentTaskId;
@@ -56,6 +58,14 @@ pub struct Times {
     pub instant: Instant,
     /// For telling: milliseconds since 1970.
     pub unix_ms: u64,
+}
+
+impl Times {
+    /// This moment.
+    pub fn now() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self { instant: Instant::now(), unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX) }
+    }
 }
 
 /// The map is full of live tasks that somebody watches or follows. The client can try again later.

@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::value::RawValue;
 
+use super::phase::Refusal;
+use crate::fault::Trouble;
+
 /// Turns that are remembered; the oldest goes first.
 const MAX_TURNS: usize = 32;
 /// Partial answers that are kept.
@@ -35,6 +38,8 @@ pub struct AnswersTooLarge;
 pub(super) struct Turns {
     taken: VecDeque<Taken>,
     open: Option<Open>,
+    refused: Option<([u8; 16], Refusal)>,
+    failed: Option<([u8; 16], Trouble)>,
 }
 
 #[derive(Debug)]
@@ -57,6 +62,7 @@ impl Turns {
             Some(taken) if taken.digest == digest => Turn::Same,
             Some(_) => Turn::Other,
             None => {
+                self.failed = None;
                 if self.taken.len() >= MAX_TURNS {
                     self.taken.pop_front();
                 }
@@ -66,9 +72,41 @@ impl Turns {
         }
     }
 
+    /// Whether somebody has answered the turn.
+    pub(super) fn is_taken(&self, turn: [u8; 16]) -> bool {
+        self.taken.iter().any(|taken| taken.turn == turn)
+    }
+
+    /// The turn that was answered last.
+    pub(super) fn last(&self) -> Option<[u8; 16]> {
+        self.taken.back().map(|taken| taken.turn)
+    }
+
+    /// Notes what the user said instead of an answer. The turn stays open: it may still be answered.
+    pub(super) fn refuse(&mut self, turn: [u8; 16], refusal: Refusal) {
+        self.refused = Some((turn, refusal));
+    }
+
+    /// What the user said instead of an answer.
+    pub(super) fn refusal(&self, turn: [u8; 16]) -> Option<Refusal> {
+        self.refused.filter(|(refused, _)| *refused == turn).map(|(_, refusal)| refusal)
+    }
+
+    /// What has been answered of a turn so far.
+    pub(super) fn parts(&self, turn: [u8; 16]) -> impl Iterator<Item = &str> {
+        let open = self.open.as_ref().filter(|open| open.turn == turn);
+        open.into_iter().flat_map(|open| open.parts.keys()).map(String::as_str)
+    }
+
     /// Makes a turn free again, unless its answer was sent.
-    pub(super) fn give_back(&mut self, turn: [u8; 16]) {
+    pub(super) fn give_back(&mut self, turn: [u8; 16], trouble: Trouble) {
         self.taken.retain(|taken| taken.turn != turn || taken.is_sent);
+        self.failed = Some((turn, trouble));
+    }
+
+    /// Why the answer to a turn could not be given.
+    pub(super) fn failure(&self, turn: [u8; 16]) -> Option<&Trouble> {
+        self.failed.as_ref().filter(|(failed, _)| *failed == turn).map(|(_, trouble)| trouble)
     }
 
     /// Notes that the answer went out; what was partly answered is of no use any more.

@@ -1,0 +1,138 @@
+//! Answers of users, on their way to the agent: each question is answered once.
+//!
+//! An answer comes with a call (`inputResponses`), with `tasks/update`, or as the response to an `elicitation/create`; late or
+//! not, it goes to the agent while its question is open. A retried answer never becomes a second message. Not here: asking
+//! (see `ask`), who sends (see `follow`).
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::ask::question_of;
+use super::{Asker, Inner};
+use crate::a2a::{Fingerprint, Message, Role};
+use crate::agents::Known;
+use crate::bridge::question::{self, Given, Question};
+use crate::config::OnDecline;
+use crate::fault::Fault;
+use crate::jsonrpc::Id;
+use crate::mcp::elicitation::{Action, Answer};
+use crate::seal::ElicitationTicket;
+use crate::tasks::{Entry, Refusal, Turn};
+
+impl Inner {
+    /// Takes what came for an open question. Says whether anything of it was answered, or refused.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, for the client.
+    pub(super) async fn take_answers(
+        &self,
+        entry: &Arc<Entry>,
+        known: &Arc<Known>,
+        question: &Question,
+        responses: &RawValue,
+    ) -> Result<bool, Fault> {
+        let given = question::read_responses(question, responses).map_err(Fault::BadParams)?;
+        self.give(entry, known, question, given).await
+    }
+
+    /// Gives the agent what was answered, once all is there.
+    async fn give(
+        &self,
+        entry: &Arc<Entry>,
+        known: &Arc<Known>,
+        question: &Question,
+        given: Given,
+    ) -> Result<bool, Fault> {
+        let turn = question.turn.to_bytes();
+        if given.declined || given.cancelled {
+            let refusal = if given.declined { Refusal::Declined } else { Refusal::Dismissed };
+            entry.refuse_turn(turn, refusal);
+            if given.declined && self.settings.calls.on_decline == OnDecline::Cancel {
+                self.followers.cancel(entry, known);
+            }
+            return Ok(true);
+        }
+        if given.accepted.is_empty() {
+            return Ok(false);
+        }
+        if question.url.is_some() {
+            // The user has gone to the page; the agent goes on by itself.
+            let whose = entry.take_turn(turn, [0; 16]);
+            self.followers.attend(entry, known);
+            return Ok(whose != Turn::Other);
+        }
+        let mut accepted = given.accepted;
+        if question.inputs.len() > 1 {
+            for (key, value) in std::mem::take(&mut accepted) {
+                accepted = entry
+                    .add_partial(turn, key, value)
+                    .map_err(|too_large| Fault::BadParams(too_large.to_string()))?;
+            }
+            if question.inputs.iter().any(|input| !accepted.contains_key(&input.key)) {
+                return Ok(true);
+            }
+        }
+        let digest = question::digest(&accepted);
+        match entry.take_turn(turn, digest) {
+            Turn::Same => Ok(true),
+            Turn::Other => Err(Fault::BadParams("this question has been answered already, in another way".into())),
+            Turn::Ours => {
+                let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
+                self.ledger.acknowledge(entry).await;
+                let message = Message {
+                    message_id: Some(question::message_id(&task, question.turn, digest)),
+                    role: Role::User,
+                    parts: question::message(question, &accepted),
+                    task_id: None,
+                    context_id: None,
+                    reference_task_ids: Vec::new(),
+                    extensions: Vec::new(),
+                    metadata: None,
+                };
+                // Whoever waits for the task hears how it goes on; nobody needs to wait here.
+                drop(self.followers.say(entry, known, (task, message, Some(question.turn))));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes the response of a legacy client to an `elicitation/create`. What is not one, or comes too late, is passed over: there is
+    /// nobody to tell.
+    pub(super) async fn take_response(&self, asker: &Asker, id: &Id, result: Option<&RawValue>) {
+        let Some(session) = &asker.session else { return };
+        let Some(text) = id.text() else { return };
+        let ticket = ElicitationTicket::open(&self.sealer, asker.caller.name(), &text);
+        let Some(ticket) = ticket.filter(|ticket| ticket.session == session.key) else {
+            tracing::debug!("a client answered what it was not asked");
+            return;
+        };
+        let Some(agent) = self.directory.find(&ticket.agent) else { return };
+        let Ok((entry, known)) = self.entry(agent, &ticket.task).await else { return };
+        let Some((question, turn)) = question_of(&entry) else { return };
+        let input = question.inputs.iter().map(|input| input.key.as_str());
+        let key = input.chain(question.url.is_some().then_some("")).find(|key| question::input_id(turn, key) == ticket.turn);
+        let Some(key) = key.map(str::to_owned) else { return };
+        // An error of JSON-RPC means that the client could not ask.
+        let answer = result.and_then(Answer::read);
+        let answer = answer.unwrap_or(Answer { action: Action::Cancel, content: None });
+        let given = match question::given(&question, &key, answer) {
+            Ok(given) => given,
+            Err(complaint) => {
+                tracing::debug!(complaint, "an answer does not fit its form");
+                Given { cancelled: true, ..Given::default() }
+            }
+        };
+        if let Err(fault) = self.give(&entry, &known, &question, given).await {
+            tracing::debug!(%fault, "an answer is not taken");
+        }
+    }
+
+    /// The open question of this fingerprint, if it is the open one still.
+    pub(super) fn still_open(&self, entry: &Entry, turn: [u8; 16]) -> Option<Question> {
+        question_of(entry)
+            .filter(|(question, open)| *open == turn && question.turn == Fingerprint::from_bytes(turn))
+            .map(|(question, _)| question)
+    }
+}

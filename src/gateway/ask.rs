@@ -1,0 +1,200 @@
+//! Questions of agents, put to the client's user in the best way that the client knows.
+//!
+//! Reads mcp.md §2.10, §2.12, §3.2. Modern clients get `input_required` and call again; legacy ones are asked on the stream of the
+//! call; who cannot be asked gets the question in words. Not here: taking the answer (see `answers`), forms (see
+//! `bridge::question`).
+
+use std::time::Instant;
+
+use rand::random;
+
+use super::answer::Gone;
+use super::pump::Pump;
+use super::serve::{Form, Next, Serving};
+use super::source::{Source, Watched};
+use super::{Inner, now};
+use crate::a2a::State;
+use crate::bridge::outcome;
+use crate::bridge::question::{Question, asks};
+use crate::mcp::Era;
+use crate::mcp::elicitation::{Ask, complete, create, input_requests};
+use crate::mcp::notifications::cancelled;
+use crate::mcp::tools::CallResult;
+use crate::seal::{ElicitationTicket, Named, RequestState};
+use crate::tasks::{Entry, Phase, Refusal};
+
+/// Most `input_required` results of one call: real clients stop after ten.
+const MOST_ROUNDS: u8 = 9;
+/// Most questions on the stream of one call.
+const MOST_ASKED: u8 = 32;
+/// For how long a `requestState` is good, in seconds: as long as a user may think.
+const STATE_LASTS: u64 = 24 * 3600;
+
+/// A question that is open on the stream to a client.
+#[derive(Debug)]
+pub(super) struct Elicitation {
+    id: String,
+    turn: [u8; 16],
+    is_url: bool,
+}
+
+impl Inner {
+    /// The agent asks: what the client gets, or how the call goes on.
+    pub(super) async fn put_question(
+        &self,
+        source: Source,
+        serving: &mut Serving<'_>,
+        pump: &mut Pump<'_>,
+    ) -> Result<Next, Gone> {
+        let handle = self.told(&source, serving);
+        let Ok(mut watched) = source.keep(&self.followers, &serving.agent.settings.name) else {
+            return Ok(Next::Say(self.written(serving, &handle)));
+        };
+        self.hand_out(&watched.entry, serving.asker).await;
+        let Some((question, turn)) = question_of(&watched.entry) else {
+            return Ok(Next::Go(Source::Watched(watched)));
+        };
+        if let Some(refusal) = watched.entry.look(|inside| inside.refusal(turn)) {
+            let declined = self.refused(&watched, serving, refusal);
+            return Ok(Next::Say(self.written(serving, &declined)));
+        }
+        if let Some(along) = serving.along.take()
+            && let Ok(true) = self.take_answers(&watched.entry, &watched.known, &question, along).await
+        {
+            return Ok(Next::Go(Source::Watched(watched)));
+        }
+        if !matches!(serving.form, Form::Tool | Form::CoreResult(_)) {
+            return Ok(Next::Say(self.written(serving, &handle)));
+        }
+        let open = self.open_asks(&watched.entry, &question, turn, serving);
+        let Some(open) = open.filter(|open| !open.is_empty()) else {
+            return Ok(Next::Say(self.written(serving, &handle)));
+        };
+        match serving.asker.version.era() {
+            Era::Modern if serving.round < MOST_ROUNDS => {
+                watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
+                Ok(Next::Say(self.another_leg(&watched, serving, Some((turn, &open)))))
+            }
+            Era::Legacy if pump.can_ask() && serving.asked < MOST_ASKED => {
+                self.elicit(&mut watched, serving, pump, (turn, &open)).await?;
+                Ok(Next::Go(Source::Watched(watched)))
+            }
+            Era::Modern | Era::Legacy => Ok(Next::Say(self.written(serving, &handle))),
+        }
+    }
+
+    /// What of a question is open, as this client can be asked; `None` if it cannot.
+    pub(super) fn open_asks(
+        &self,
+        entry: &Entry,
+        question: &Question,
+        turn: [u8; 16],
+        serving: &Serving<'_>,
+    ) -> Option<Vec<(String, Ask)>> {
+        let asks = asks(question, serving.asker.version, serving.asker.capabilities)?;
+        let answered = entry.look(|inside| inside.answered_keys(turn));
+        Some(asks.into_iter().filter(|(key, _)| !answered.contains(key)).collect())
+    }
+
+    /// The result that makes a modern client call again: with answers, or just to wait on.
+    pub(super) fn another_leg(
+        &self,
+        watched: &Watched,
+        serving: &Serving<'_>,
+        asking: Option<([u8; 16], &[(String, Ask)])>,
+    ) -> Vec<u8> {
+        let state = RequestState {
+            agent: serving.agent.settings.name.clone(),
+            task: self.named(&watched.entry),
+            round: serving.round.saturating_add(1),
+            turn: asking.map(|(turn, _)| turn),
+            digest: serving.digest,
+            expires: now().saturating_add(STATE_LASTS),
+        };
+        let state = state.seal(&self.sealer, serving.asker.caller.name(), random());
+        let requests = asking.and_then(|(_, asks)| input_requests(asks));
+        self.writer(Era::Modern).input_required(serving.id, requests.as_deref(), &state)
+    }
+
+    /// Asks on the stream of the call. The call then waits for the task, whichever way the answer comes.
+    async fn elicit(
+        &self,
+        watched: &mut Watched,
+        serving: &mut Serving<'_>,
+        pump: &mut Pump<'_>,
+        (turn, asks): ([u8; 16], &[(String, Ask)]),
+    ) -> Result<(), Gone> {
+        let (Some((key, ask)), Some(session)) = (asks.first(), &serving.asker.session) else { return Ok(()) };
+        let ticket = ElicitationTicket {
+            session: session.key,
+            agent: serving.agent.settings.name.clone(),
+            task: self.named(&watched.entry),
+            turn: crate::bridge::question::input_id(turn, key),
+        };
+        let id = ticket.seal(&self.sealer, serving.asker.caller.name());
+        let related = match &serving.form {
+            Form::CoreResult(task) => Some(task.as_str()),
+            Form::Tool | Form::Start | Form::Wait => None,
+        };
+        pump.send(&create(&id, serving.asker.version, ask, related)).await?;
+        let is_url = matches!(ask, Ask::Url { .. });
+        watched.asked = Some(turn);
+        serving.asked = serving.asked.saturating_add(1);
+        serving.elicitation = Some(Elicitation { id, turn, is_url });
+        // Somebody else may answer it, elsewhere.
+        self.followers.attend(&watched.entry, &watched.known);
+        Ok(())
+    }
+
+    /// Takes an elicitation back that nobody needs to answer any more.
+    pub(super) async fn close_elicitation(
+        &self,
+        pump: &mut Pump<'_>,
+        source: &Source,
+        serving: &mut Serving<'_>,
+    ) -> Result<(), Gone> {
+        let (Some(open), Source::Watched(watched)) = (&serving.elicitation, source) else { return Ok(()) };
+        let (phase, was_answered) = watched
+            .entry
+            .look(|inside| (inside.phase(), inside.is_taken(open.turn) || inside.refusal(open.turn).is_some()));
+        let is_open = matches!(phase, Phase::Asking(turn, _) if turn == open.turn);
+        let told = match (open.is_url, is_open) {
+            (true, false) => Some(complete(&open.id)),
+            _ if was_answered => None,
+            _ => Some(cancelled(&open.id, "the answer is not waited for any longer")),
+        };
+        serving.elicitation = None;
+        match told {
+            Some(told) => pump.send(&told).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What a client gets whose user would not answer.
+    pub(super) fn refused(&self, watched: &Watched, serving: &Serving<'_>, refusal: Refusal) -> CallResult {
+        let audience = self.audience(serving.asker, &serving.agent.settings.name);
+        let local = watched.entry.local();
+        watched.entry.look(|inside| match refusal {
+            Refusal::Declined => outcome::declined(&inside.work, &audience, local),
+            Refusal::Dismissed => outcome::result(&inside.work, &audience, local),
+        })
+    }
+
+    /// How a task is named in what is sealed: by the agent's id where that fits.
+    pub(super) fn named(&self, entry: &Entry) -> Named {
+        match entry.task_id() {
+            Some(id) if id.len() <= 1024 => Named::Task(id.into()),
+            _ => Named::Local(entry.local()),
+        }
+    }
+}
+
+/// The open question of a task.
+pub(super) fn question_of(entry: &Entry) -> Option<(Question, [u8; 16])> {
+    entry.look(|inside| match inside.phase() {
+        Phase::Asking(turn, State::InputRequired | State::AuthRequired) => {
+            Question::of(&inside.work).map(|question| (question, turn))
+        }
+        _ => None,
+    })
+}

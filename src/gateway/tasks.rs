@@ -1,0 +1,274 @@
+//! `tasks/*`: both task protocols of MCP.
+//!
+//! Reads mcp.md §2.13 (the core of 2025-11-25: `get`, `result`, `list`, `cancel`) and §2.14 (the extension of 2026-07-28: `get`,
+//! `update`, `cancel`). Not here: becoming a task (see `serve`), notifications (see `listen`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Gone, reply};
+use super::ask::question_of;
+use super::exchange::Exchange;
+use super::hold::NotFound;
+use super::pump::{Patience, Pump, To};
+use super::route::Door;
+use super::serve::{Form, Serving};
+use super::source::{Source, Watched};
+use super::{Asker, Inner};
+use crate::agents::{Agent, Known};
+use crate::bridge::ladder::{Rung, Then};
+use crate::bridge::outcome;
+use crate::bridge::progress::Teller;
+use crate::bridge::question::asks;
+use crate::bridge::status;
+use crate::fault::Fault;
+use crate::jsonrpc::Id;
+use crate::mcp::elicitation::input_requests;
+use crate::mcp::tasks::{Detail, TaskStatus};
+use crate::mcp::tools::CallResult;
+use crate::mcp::{Capabilities, Era, Method, Params};
+use crate::seal::{Cursor, Listing};
+use crate::tasks::{Entry, Phase, Refusal, Verdict};
+
+/// Longest wait for an agent that is to stop a task.
+const STOPPED_WITHIN: Duration = Duration::from_secs(10);
+
+/// A task with everything that is needed to speak of it.
+struct Held {
+    handle: String,
+    agent: Arc<Agent>,
+    entry: Arc<Entry>,
+    known: Arc<Known>,
+}
+
+impl Inner {
+    /// Answers a request about tasks.
+    pub(super) async fn task_method(
+        &self,
+        to: To<'_>,
+        door: Door<'_>,
+        (asker, exchange): (&Asker, &mut Exchange),
+        (method, id, params): (Method, &Id, &Params<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        self.may_use_tasks(asker, method).map_err(Ok)?;
+        if method == Method::TasksList {
+            let body = self.list_tasks(door, asker, id, params).map_err(Ok)?;
+            return answered(to, asker, body).await;
+        }
+        let held = self.held(door, asker, params).await.map_err(Ok)?;
+        exchange.agent = Some(held.agent.clone());
+        if method == Method::TasksResult {
+            return self.task_result(to, held, (asker, exchange), (id, params)).await;
+        }
+        let body = match method {
+            Method::TasksUpdate => self.update(&held, asker, id, params).await,
+            Method::TasksCancel => self.cancel(&held, asker, id).await,
+            _ => Ok(self.task(&held, asker, id).await),
+        };
+        answered(to, asker, body.map_err(Ok)?).await
+    }
+
+    fn may_use_tasks(&self, asker: &Asker, method: Method) -> Result<(), Fault> {
+        match asker.version.era() {
+            Era::Modern if !asker.capabilities.has(Capabilities::TASKS_EXTENSION) => {
+                Err(Fault::MissingCapability(Capabilities::TASKS_EXTENSION))
+            }
+            // Tasks are listed only to those who are somebody: all others share one name.
+            Era::Legacy if method == Method::TasksList && asker.caller.is_anonymous() => {
+                Err(Fault::UnknownMethod(method.as_str().to_owned()))
+            }
+            Era::Legacy if !asker.version.has_core_tasks() => {
+                Err(Fault::UnknownMethod(method.as_str().to_owned()))
+            }
+            Era::Modern | Era::Legacy => Ok(()),
+        }
+    }
+
+    async fn held(&self, door: Door<'_>, asker: &Asker, params: &Params<'_>) -> Result<Held, Fault> {
+        let handle = params.task_id.as_ref().ok_or_else(|| Fault::BadParams("taskId is missing".into()))?;
+        let (agent, named) = self.opened(asker, door, handle.as_str()).ok_or(Fault::UnknownTask)?;
+        let (entry, known) = self.entry(&agent, &named).await.map_err(|not_found| match not_found {
+            NotFound::Unknown => Fault::UnknownTask,
+            NotFound::Trouble(trouble) => {
+                tracing::debug!(%trouble, "agent cannot be asked for a task");
+                Fault::Busy("the agent cannot be asked about this task now")
+            }
+        })?;
+        Ok(Held { handle: handle.as_str().to_owned(), agent, entry, known })
+    }
+
+    /// `tasks/get`.
+    async fn task(&self, held: &Held, asker: &Asker, id: &Id) -> Vec<u8> {
+        self.freshen(&held.entry, &held.known).await;
+        let writer = self.writer(asker.version.era());
+        let snapshot = self.snapshot(&held.entry, &held.handle, asker);
+        match asker.version.era() {
+            Era::Legacy => writer.core_task(id, &snapshot),
+            Era::Modern => self.with_detail(&held.entry, asker, |detail| {
+                writer.task_detailed(id, &snapshot, detail)
+            }),
+        }
+    }
+
+    /// What a task of the extension carries besides, by how it stands for this client.
+    pub(super) fn with_detail<R>(
+        &self,
+        entry: &Arc<Entry>,
+        asker: &Asker,
+        write: impl FnOnce(&Detail<'_>) -> R,
+    ) -> R {
+        let agent = entry.agent().to_string();
+        let audience = self.audience(asker, &agent);
+        let result = || entry.look(|inside| outcome::result(&inside.work, &audience, entry.local()));
+        if let Phase::Failed(trouble) = entry.look(|inside| inside.phase()) {
+            let message = trouble.told(&agent);
+            return write(&Detail::Failed { code: -32603, message: &message });
+        }
+        let viewed = self.viewed(entry, self.can_be_asked(entry, asker));
+        match entry.look(|inside| status::extension(&inside.work, &viewed)) {
+            TaskStatus::Working => write(&Detail::Working),
+            TaskStatus::Cancelled => write(&Detail::Cancelled),
+            TaskStatus::InputRequired => match self.requests(entry, asker) {
+                Some(requests) => write(&Detail::InputRequired(&requests)),
+                None => write(&Detail::Completed(&result())),
+            },
+            TaskStatus::Completed | TaskStatus::Failed => write(&Detail::Completed(&self.last_word(entry, asker))),
+        }
+    }
+
+    /// What a task comes to for a client that will hear no more of it.
+    pub(super) fn last_word(&self, entry: &Arc<Entry>, asker: &Asker) -> CallResult {
+        let agent = entry.agent().to_string();
+        let audience = self.audience(asker, &agent);
+        let local = entry.local();
+        entry.look(|inside| {
+            let declined = inside.open_turn().and_then(|turn| inside.refusal(turn)) == Some(Refusal::Declined);
+            match inside.phase() {
+                Phase::Failed(trouble) => CallResult::failure(trouble.told(&agent)),
+                Phase::Asking(..) if declined => outcome::declined(&inside.work, &audience, local),
+                Phase::Asking(..) | Phase::Running | Phase::Finished => {
+                    outcome::result(&inside.work, &audience, local)
+                }
+            }
+        })
+    }
+
+    fn requests(&self, entry: &Entry, asker: &Asker) -> Option<Box<serde_json::value::RawValue>> {
+        let (question, turn) = question_of(entry)?;
+        let answered = entry.look(|inside| inside.answered_keys(turn));
+        let mut open = asks(&question, asker.version, asker.capabilities)?;
+        open.retain(|(key, _)| !answered.contains(key));
+        input_requests(&open)
+    }
+
+    /// Whether this client can be asked what the agent asks now.
+    pub(super) fn can_be_asked(&self, entry: &Entry, asker: &Asker) -> bool {
+        question_of(entry)
+            .is_some_and(|(question, _)| asks(&question, asker.version, asker.capabilities).is_some())
+    }
+
+    /// `tasks/update`: answers, acknowledged before the agent has them.
+    async fn update(&self, held: &Held, asker: &Asker, id: &Id, params: &Params<'_>) -> Result<Vec<u8>, Fault> {
+        let responses =
+            params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
+        self.freshen(&held.entry, &held.known).await;
+        if let Some((question, _)) = question_of(&held.entry) {
+            self.take_answers(&held.entry, &held.known, &question, responses).await?;
+        }
+        Ok(self.writer(asker.version.era()).acknowledged_empty(id))
+    }
+
+    /// `tasks/cancel`: cooperative in the extension; in the core the task is cancelled, whatever its agent does.
+    async fn cancel(&self, held: &Held, asker: &Asker, id: &Id) -> Result<Vec<u8>, Fault> {
+        let entry = &held.entry;
+        let writer = self.writer(asker.version.era());
+        if asker.version.era() == Era::Modern {
+            self.followers.cancel(entry, &held.known);
+            return Ok(writer.acknowledged_empty(id));
+        }
+        self.freshen(entry, &held.known).await;
+        let before = self.snapshot(entry, &held.handle, asker).status;
+        if before.is_terminal() {
+            return Err(Fault::TaskOver);
+        }
+        let stopping = self.followers.stop_now(entry, &held.known);
+        if tokio::time::timeout(STOPPED_WITHIN, stopping).await.is_err() {
+            tracing::debug!(agent = %entry.agent(), "agent takes long to stop a task");
+        }
+        if self.snapshot(entry, &held.handle, asker).status != TaskStatus::Cancelled {
+            entry.set_verdict(Verdict::Cancelled);
+        }
+        self.ledger.acknowledge(entry).await;
+        Ok(writer.core_task(id, &self.snapshot(entry, &held.handle, asker)))
+    }
+
+    /// `tasks/result` of the core: waits for the end, and asks the user on the way.
+    async fn task_result(
+        &self,
+        to: To<'_>,
+        held: Held,
+        (asker, exchange): (&Asker, &mut Exchange),
+        (id, params): (&Id, &Params<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        self.freshen(&held.entry, &held.known).await;
+        let Held { handle, agent, entry, known } = held;
+        let writer = self.writer(Era::Legacy);
+        let snapshot = self.snapshot(&entry, &handle, asker);
+        if snapshot.status.is_terminal() {
+            let result = match snapshot.status {
+                TaskStatus::Cancelled => CallResult::failure("The task was cancelled."),
+                _ => self.last_word(&entry, asker),
+            };
+            return answered(to, asker, writer.core_task_result(id, &result, &handle)).await;
+        }
+        let meta = params.meta();
+        let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
+        let calls = &self.settings.calls;
+        let patience = Patience { budget: None, stream_after: calls.stream_after, keep_alive: calls.keep_alive };
+        let metrics = agent.metrics.clone();
+        let pump = Pump::new(to, asker.takes, teller, patience, &metrics);
+        let running = asker.session.as_ref().map(|session| self.running.enter(session.key, id));
+        let serving = Serving {
+            rung: Rung { patience: None, then: Then::Handle },
+            form: Form::CoreResult(handle),
+            ..Serving::plain(asker, id, agent)
+        };
+        let source = Source::Watched(Box::new(Watched::new(entry, known, false)));
+        self.serve((pump, source, running), serving, exchange).await.map_err(Err)
+    }
+
+    /// `tasks/list` of the core: the tasks of this caller that are remembered here, by handle.
+    fn list_tasks(&self, door: Door<'_>, asker: &Asker, id: &Id, params: &Params<'_>) -> Result<Vec<u8>, Fault> {
+        let after = self.cursor(asker, Listing::Tasks, params)?;
+        let mut owned: Vec<(String, Arc<Entry>)> = Vec::new();
+        self.tasks.for_each(|entry| {
+            let is_here = self.directory.find(entry.agent()).is_some_and(|agent| self.is_behind_door(door, agent));
+            if is_here && entry.is_owner(asker.caller.name()) {
+                let handle = self.handle_of(entry, asker);
+                if after.as_ref().is_none_or(|after| handle > *after) {
+                    owned.push((handle, entry.clone()));
+                }
+            }
+        });
+        owned.sort_by(|one, other| one.0.cmp(&other.0));
+        let most = self.settings.mcp.page_size;
+        let has_more = owned.len() > most;
+        owned.truncate(most);
+        let next = owned.last().filter(|_| has_more).map(|(last, _)| {
+            Cursor { listing: Listing::Tasks, after: last.clone() }.seal(&self.sealer, asker.caller.name())
+        });
+        let tasks: Vec<_> =
+            owned.iter().map(|(handle, entry)| self.snapshot(entry, handle, asker)).collect();
+        Ok(self.writer(asker.version.era()).core_task_list(id, &tasks, next.as_deref()))
+    }
+}
+
+async fn answered(to: To<'_>, asker: &Asker, body: Vec<u8>) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+    match to {
+        To::Batch(_) => Ok(Some(body)),
+        To::Client(http) => {
+            reply(http, asker.takes, body, None).await.map_err(Err)?;
+            Ok(None)
+        }
+    }
+}
