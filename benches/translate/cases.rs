@@ -61,7 +61,7 @@ impl Desk {
         }
         Self {
             sealer: Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap(),
-            catalogue: Catalogue::build(&[(plan, Arc::new(card))]),
+            catalogue: Catalogue::build(&[(plan, Arc::new(card))], &[]),
             legacy,
             modern,
             modes,
@@ -77,7 +77,8 @@ impl Desk {
         let era = place(&message, &headers).unwrap().era();
         std::hint::black_box(era);
         let params = message.params.as_ref().unwrap();
-        let tool = self.catalogue.all().find(params.name.as_ref().unwrap().as_str()).unwrap();
+        let tool =
+            self.catalogue.all().find(params.name.as_ref().unwrap().as_str()).unwrap().of_agent().unwrap();
         let asked = arguments::read(&tool.input, params.arguments).unwrap();
         let sender = Sender {
             caller: "anonymous",

@@ -1,7 +1,7 @@
-//! All tools of all agents, ready to be listed and found.
+//! All tools of all agents, and the gateway's own beside them, ready to be listed and found.
 //!
 //! Made anew whenever a card changes, and swapped as a whole. Each tool is written as JSON once, not once per client. Not here:
-//! where cards come from, who may see what.
+//! where cards come from, who may see what, what the gateway's own tools are.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::arguments::{FLAT_SCHEMA, Input, OwnSchema};
+use super::entry::Forms;
+pub use super::entry::{Entry, OwnTool, ToolEntry};
 use super::names::{Wish, assign};
 use crate::a2a::{Card, Skill};
-use crate::mcp::Version;
-use crate::mcp::tools::{Annotations, Tool};
+use crate::mcp::tools::{Annotations, TaskSupport, Tool};
 
 /// What the configuration says about the tools of one agent.
 #[derive(Debug, Default, Clone)]
@@ -25,6 +26,8 @@ pub struct Plan {
     pub tool_name: Option<String>,
     /// Description of the agent, instead of the card's.
     pub description: Option<String>,
+    /// Whether its calls can run as tasks of the core.
+    pub task: TaskSupport,
     /// What differs for single skills, by the skill's id.
     pub skills: BTreeMap<String, SkillPlan>,
 }
@@ -38,58 +41,43 @@ pub struct SkillPlan {
     pub description: Option<String>,
     /// JSON Schema of its arguments.
     pub input_schema: Option<serde_json::Value>,
+    /// Whether its calls can run as tasks of the core, instead of the agent's.
+    pub task: Option<TaskSupport>,
     /// Whether it is kept back.
     pub hidden: bool,
-}
-
-/// A tool that can be called.
-#[derive(Debug)]
-pub struct ToolEntry {
-    /// The agent that it belongs to.
-    pub agent: Arc<str>,
-    /// The skill that it stands for; `None` for the one tool of an agent.
-    pub skill: Option<Arc<str>>,
-    /// What it takes.
-    pub input: Arc<Input>,
-    /// Its name.
-    pub name: String,
-    plain: Box<RawValue>,
-    titled: Box<RawValue>,
-}
-
-impl ToolEntry {
-    /// The tool as a client of this revision sees it.
-    pub fn listed(&self, version: Version) -> &RawValue {
-        if version.has_structured_output() { &self.titled } else { &self.plain }
-    }
 }
 
 /// The tools of one endpoint, sorted by name.
 #[derive(Debug, Default)]
 pub struct View {
-    tools: Vec<ToolEntry>,
+    tools: Vec<Entry>,
     places: HashMap<String, usize>,
 }
 
 impl View {
     /// The tool of this name.
-    pub fn find(&self, name: &str) -> Option<&ToolEntry> {
+    pub fn find(&self, name: &str) -> Option<&Entry> {
         self.tools.get(*self.places.get(name)?)
     }
 
     /// At most `most` tools that come after the name `after`, and the name to go on after, if there are more.
-    pub fn page(&self, after: Option<&str>, most: usize) -> (&[ToolEntry], Option<&str>) {
-        let start = after.map_or(0, |after| self.tools.partition_point(|tool| tool.name.as_str() <= after));
+    pub fn page(&self, after: Option<&str>, most: usize) -> (&[Entry], Option<&str>) {
+        let start = after.map_or(0, |after| self.tools.partition_point(|tool| tool.name() <= after));
         let rest = self.tools.get(start..).unwrap_or_default();
         match rest.split_at_checked(most) {
-            Some((page, more)) if !more.is_empty() => (page, page.last().map(|tool| tool.name.as_str())),
+            Some((page, more)) if !more.is_empty() => (page, page.last().map(Entry::name)),
             _ => (rest, None),
         }
     }
 
     /// All of them.
-    pub fn tools(&self) -> &[ToolEntry] {
+    pub fn tools(&self) -> &[Entry] {
         &self.tools
+    }
+
+    /// Those of agents.
+    pub fn of_agents(&self) -> impl Iterator<Item = &ToolEntry> {
+        self.tools.iter().filter_map(Entry::of_agent)
     }
 }
 
@@ -101,15 +89,16 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Makes the tools of agents whose cards are known.
-    pub fn build(agents: &[(Plan, Arc<Card>)]) -> Self {
+    /// Makes the tools of agents whose cards are known, and puts the gateway's `own` beside them.
+    pub fn build(agents: &[(Plan, Arc<Card>)], own: &[OwnTool]) -> Self {
         let drafts: Vec<Draft<'_>> = agents.iter().flat_map(|(plan, card)| drafts(plan, card)).collect();
         let single = agents.iter().map(|(plan, _)| {
-            let own: Vec<&Draft<'_>> = drafts.iter().filter(|draft| *draft.agent == *plan.agent).collect();
-            (plan.agent.clone(), view(&own, Draft::alone))
+            let its: Vec<&Draft<'_>> = drafts.iter().filter(|draft| *draft.agent == *plan.agent).collect();
+            let own = own.iter().filter(|tool| tool.is_with_one_agent());
+            (plan.agent.clone(), view(&its, Draft::alone, own))
         });
         let single = single.collect();
-        let all = view(&drafts.iter().collect::<Vec<_>>(), Draft::among_others);
+        let all = view(&drafts.iter().collect::<Vec<_>>(), Draft::among_others, own.iter());
         Self { all, single }
     }
 
@@ -132,6 +121,7 @@ struct Draft<'a> {
     title: &'a str,
     description: String,
     input: Arc<Input>,
+    task: TaskSupport,
 }
 
 impl Draft<'_> {
@@ -163,6 +153,7 @@ fn drafts<'a>(plan: &'a Plan, card: &'a Card) -> Vec<Draft<'a>> {
             title: &card.name,
             description: described(description, (&card.name, None), &[]),
             input: Arc::new(Input::Flat),
+            task: plan.task,
         }];
     }
     let shown =
@@ -181,6 +172,7 @@ fn draft<'a>(agent: &Arc<str>, whole: &'a Plan, card: &'a Card, skill: &'a Skill
         title: &skill.name,
         description: described(description, (&card.name, whole.description.as_deref()), &skill.examples),
         input: Arc::new(own.map_or(Input::Flat, Input::Own)),
+        task: plan.and_then(|plan| plan.task).unwrap_or(whole.task),
     }
 }
 
@@ -196,7 +188,11 @@ fn described(description: &str, (agent, about): (&str, Option<&str>), examples: 
     out
 }
 
-fn view<'a>(drafts: &[&'a Draft<'a>], wish: impl Fn(&'a Draft<'a>) -> Wish<'a>) -> View {
+fn view<'a>(
+    drafts: &[&'a Draft<'a>],
+    wish: impl Fn(&'a Draft<'a>) -> Wish<'a>,
+    own: impl Iterator<Item = &'a OwnTool> + Clone,
+) -> View {
     let wishes: Vec<Wish<'a>> = drafts.iter().map(|draft| wish(draft)).collect();
     let mut tools: Vec<ToolEntry> =
         drafts.iter().zip(assign(&wishes)).filter_map(|(draft, name)| entry(draft, name)).collect();
@@ -204,8 +200,12 @@ fn view<'a>(drafts: &[&'a Draft<'a>], wish: impl Fn(&'a Draft<'a>) -> Wish<'a>) 
     // Suffixes that meet were made to: neither gets the name.
     let twice: HashSet<String> =
         tools.windows(2).filter(|pair| same_name(pair)).flatten().map(|tool| tool.name.clone()).collect();
-    tools.retain(|tool| !twice.contains(&tool.name));
-    let places = tools.iter().enumerate().map(|(place, tool)| (tool.name.clone(), place)).collect();
+    // The operator can give any name away but these.
+    tools.retain(|tool| !twice.contains(&tool.name) && own.clone().all(|own| own.name != tool.name));
+    let tools = tools.into_iter().map(Entry::Agent);
+    let mut tools: Vec<Entry> = tools.chain(own.cloned().map(Entry::Own)).collect();
+    tools.sort_by(|one, other| one.name().cmp(other.name()));
+    let places = tools.iter().enumerate().map(|(place, tool)| (tool.name().to_owned(), place)).collect();
     View { tools, places }
 }
 
@@ -216,14 +216,118 @@ fn same_name(pair: &[ToolEntry]) -> bool {
 fn entry(draft: &Draft<'_>, name: String) -> Option<ToolEntry> {
     let flat: &RawValue = serde_json::from_str(FLAT_SCHEMA).ok()?;
     let schema = draft.input.schema().unwrap_or(flat);
-    let write = |title, annotated| {
-        let annotations = Annotations::of_an_agent(annotated);
-        let description = draft.description.as_str();
-        let tool = Tool { name: &name, title, description, input_schema: schema, annotations };
+    let forms = Forms::write(|version| {
+        // The title stands where the revision has a place for it.
+        let (title, annotated) = match version.has_structured_output() {
+            true => (Some(draft.title), None),
+            false => (None, Some(draft.title)),
+        };
+        let tool = Tool {
+            name: &name,
+            title,
+            description: &draft.description,
+            input_schema: schema,
+            output_schema: None,
+            annotations: Annotations::of_an_agent(annotated),
+            execution: draft.task.execution().filter(|_| version.has_core_tasks()),
+        };
         serde_json::value::to_raw_value(&tool).ok()
-    };
-    let plain = write(None, Some(draft.title))?;
-    let titled = write(Some(draft.title), None)?;
+    })?;
     let skill = draft.skill.map(|skill| skill.id.as_str().into());
-    Some(ToolEntry { agent: draft.agent.clone(), skill, input: draft.input.clone(), name, plain, titled })
+    let (agent, input, task) = (draft.agent.clone(), draft.input.clone(), draft.task);
+    Some(ToolEntry { agent, skill, input, name, task, forms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::Version;
+    use serde_json::{Value, json, value::to_raw_value};
+
+    const VERSIONS: [Version; 5] = [
+        Version::V2024_11_05,
+        Version::V2025_03_26,
+        Version::V2025_06_18,
+        Version::V2025_11_25,
+        Version::V2026_07_28,
+    ];
+
+    fn card() -> Arc<Card> {
+        let card =
+            br#"{"name":"W","url":"http://h/","skills":[{"id":"a","name":"A"},{"id":"z","name":"Z"}]}"#;
+        Arc::new(Card::parse(card).unwrap())
+    }
+
+    fn plan(task: TaskSupport, of_z: Option<TaskSupport>, tool_name: Option<&str>) -> Plan {
+        let tool_name = tool_name.map(str::to_owned);
+        let skill = SkillPlan { task: of_z, tool_name, ..SkillPlan::default() };
+        Plan { agent: "w".into(), task, skills: BTreeMap::from([("z".into(), skill)]), ..Plan::default() }
+    }
+
+    fn own() -> [OwnTool; 2] {
+        let own = |name, with_one_agent| {
+            let write = |version: Version| {
+                let output = version.has_structured_output().then_some("structured");
+                to_raw_value(&json!({ "name": name, "output": output })).ok()
+            };
+            OwnTool::new(name, with_one_agent, write).unwrap()
+        };
+        [own("subagent_wait", true), own("subagent_start", false)]
+    }
+
+    fn names(entries: &[Entry]) -> Vec<&str> {
+        entries.iter().map(Entry::name).collect()
+    }
+
+    fn listed(view: &View, name: &str, version: Version) -> Value {
+        serde_json::from_str(view.find(name).unwrap().listed(version).get()).unwrap()
+    }
+
+    #[test]
+    fn only_the_revision_with_core_tasks_hears_of_them() {
+        use TaskSupport::{Never, Optional, Required};
+        for (agent, skill, written) in [
+            (Optional, None, json!({ "taskSupport": "optional" })),
+            (Required, None, json!({ "taskSupport": "required" })),
+            (Never, None, Value::Null),
+            (Optional, Some(Never), Value::Null),
+            (Never, Some(Required), json!({ "taskSupport": "required" })),
+        ] {
+            let catalogue = Catalogue::build(&[(plan(agent, skill, None), card())], &[]);
+            for version in VERSIONS {
+                let tool = listed(catalogue.all(), "w_z", version);
+                let expected = if version == Version::V2025_11_25 { &written } else { &Value::Null };
+                assert_eq!(&tool["execution"], expected, "{version:?} {agent:?} {skill:?}");
+                let titled = version.has_structured_output();
+                assert_eq!((&tool["title"] == "Z", &tool["annotations"]["title"] == "Z"), (titled, !titled));
+            }
+            let entry = catalogue.all().find("w_z").and_then(Entry::of_agent).unwrap();
+            assert_eq!(entry.task, skill.unwrap_or(agent));
+        }
+    }
+
+    #[test]
+    fn own_tools_are_listed_in_their_place_and_told_apart() {
+        let catalogue = Catalogue::build(&[(plan(TaskSupport::Optional, None, None), card())], &own());
+        let all = catalogue.all();
+        assert_eq!(names(all.tools()), ["subagent_start", "subagent_wait", "w_a", "w_z"]);
+        let (page, next) = all.page(None, 3);
+        assert_eq!((names(page), next), (vec!["subagent_start", "subagent_wait", "w_a"], Some("w_a")));
+        assert_eq!(names(all.page(next, 3).0), ["w_z"]);
+        assert!(
+            matches!(all.find("subagent_start"), Some(Entry::Own(tool)) if tool.name == "subagent_start")
+        );
+        assert!(matches!(all.find("w_a"), Some(Entry::Agent(tool)) if tool.name == "w_a"));
+        assert_eq!(listed(all, "subagent_wait", Version::V2025_03_26)["output"], Value::Null);
+        assert_eq!(listed(all, "subagent_wait", Version::V2025_06_18)["output"], "structured");
+        assert_eq!(names(catalogue.of("w").unwrap().tools()), ["a", "subagent_wait", "z"]);
+    }
+
+    #[test]
+    fn an_operator_cannot_hide_a_tool_of_the_gateway() {
+        let plan = plan(TaskSupport::Optional, None, Some("subagent_wait"));
+        let catalogue = Catalogue::build(&[(plan, card())], &own());
+        assert!(matches!(catalogue.all().find("subagent_wait"), Some(Entry::Own(_))));
+        assert_eq!(names(catalogue.all().tools()), ["subagent_start", "subagent_wait", "w_a"]);
+    }
 }

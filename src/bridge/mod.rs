@@ -7,6 +7,7 @@
 pub mod arguments;
 pub mod catalogue;
 pub mod content;
+mod entry;
 pub mod ladder;
 mod members;
 pub mod names;

@@ -15,7 +15,7 @@ use super::{Asker, Inner, now};
 use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Agent, Errand, start};
 use crate::bridge::arguments;
-use crate::bridge::catalogue::{ToolEntry, View};
+use crate::bridge::catalogue::{Entry as Tool, ToolEntry, View};
 use crate::bridge::ladder::{self, Client, Rung, Then, Thresholds, Unserved, rung};
 use crate::bridge::order::{Order, Sender, Trace, order, unknown_task};
 use crate::bridge::progress::Teller;
@@ -112,7 +112,7 @@ impl Inner {
             .as_ref()
             .ok_or_else(|| Early::Fault(Fault::BadParams("name is missing: the tool to call".into())))?;
         let unknown = || Early::Fault(Fault::NoSuchTool(name.as_str().chars().take(100).collect()));
-        let tool = view.find(name.as_str()).ok_or_else(unknown)?;
+        let tool = view.find(name.as_str()).and_then(catalogue::Entry::of_agent).ok_or_else(unknown)?;
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());

@@ -47,7 +47,7 @@ impl Inner {
         let catalogue = self.catalogue.load_full();
         let states = self.directory.agents().iter().map(|agent| {
             let known = agent.known();
-            let tools = catalogue.all().tools().iter().filter(|tool| *tool.agent == *agent.settings.name);
+            let tools = catalogue.all().of_agents().filter(|tool| *tool.agent == *agent.settings.name);
             AgentState {
                 name: &agent.settings.name,
                 ready: known.is_some(),

@@ -16,6 +16,7 @@ use super::{Inner, now};
 use crate::agents::Directory;
 use crate::bridge::catalogue::{Catalogue, Plan, SkillPlan};
 use crate::config::{Agent, ToolsPer};
+use crate::mcp::tools::TaskSupport;
 
 /// How often idle connections and sessions are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -89,7 +90,7 @@ pub(crate) fn catalogue(directory: &Directory) -> Catalogue {
         let known = agent.known()?;
         Some((plan(&agent.settings), known.card.clone()))
     });
-    Catalogue::build(&seen.collect::<Vec<_>>())
+    Catalogue::build(&seen.collect::<Vec<_>>(), &[])
 }
 
 fn plan(agent: &Agent) -> Plan {
@@ -98,6 +99,7 @@ fn plan(agent: &Agent) -> Plan {
             tool_name: skill.tool_name.clone(),
             description: skill.description.clone(),
             input_schema: skill.input_schema.clone(),
+            task: None,
             hidden: skill.hidden,
         };
         (id.clone(), plan)
@@ -107,6 +109,7 @@ fn plan(agent: &Agent) -> Plan {
         per_agent: agent.tools == ToolsPer::Agent,
         tool_name: agent.tool_name.clone(),
         description: agent.description.clone(),
+        task: TaskSupport::default(),
         skills: skills.collect(),
     }
 }
@@ -114,6 +117,6 @@ fn plan(agent: &Agent) -> Plan {
 /// The skills of an agent and the tools that they become on `/mcp`, for the `agents` command.
 pub fn tools_of(directory: &Directory, agent: &str) -> Vec<(String, String)> {
     let catalogue = catalogue(directory);
-    let own = catalogue.all().tools().iter().filter(|tool| *tool.agent == *agent);
+    let own = catalogue.all().of_agents().filter(|tool| *tool.agent == *agent);
     own.map(|tool| (tool.skill.as_deref().unwrap_or("-").to_owned(), tool.name.clone())).collect()
 }

@@ -20,22 +20,59 @@ pub struct Tool<'a> {
     /// JSON Schema of its arguments; always an object.
     #[serde(rename = "inputSchema")]
     pub input_schema: &'a RawValue,
+    /// JSON Schema of its structured content; since 2025-06-18.
+    #[serde(rename = "outputSchema", skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<&'a RawValue>,
     /// What to expect of it.
     pub annotations: Annotations<'a>,
+    /// How it can be run; 2025-11-25 only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution: Option<Execution>,
 }
 
-/// Hints about a tool. The gateway cannot know what an agent does, so they claim nothing good.
+/// Whether a call of a tool can run as a task of the core.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TaskSupport {
+    /// If the client wants it to.
+    #[default]
+    Optional,
+    /// It must.
+    Required,
+    /// It cannot.
+    Never,
+}
+
+impl TaskSupport {
+    /// How a tool says so; `None` where it says nothing, which means never.
+    pub fn execution(self) -> Option<Execution> {
+        let task_support = match self {
+            Self::Optional => "optional",
+            Self::Required => "required",
+            Self::Never => return None,
+        };
+        Some(Execution { task_support })
+    }
+}
+
+/// How a tool can be run.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Execution {
+    task_support: &'static str,
+}
+
+/// Hints about a tool. The gateway cannot know what an agent does, so they claim nothing good of an agent's.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Annotations<'a> {
     /// What it is called for people, where the tool itself cannot say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<&'a str>,
-    /// Whether it only reads: not known, so no.
+    /// Whether it only reads; of an agent's tool not known, so no.
     pub read_only_hint: bool,
-    /// Whether it may destroy something: not known, so yes.
+    /// Whether it may destroy something; of an agent's tool not known, so yes.
     pub destructive_hint: bool,
-    /// Whether calling it twice is like calling it once: no.
+    /// Whether calling it twice is like calling it once; of an agent's tool no.
     pub idempotent_hint: bool,
     /// Whether it deals with the world outside: an agent does.
     pub open_world_hint: bool,
@@ -49,6 +86,28 @@ impl<'a> Annotations<'a> {
             read_only_hint: false,
             destructive_hint: true,
             idempotent_hint: false,
+            open_world_hint: true,
+        }
+    }
+
+    /// The hints for a tool of the gateway that only reads.
+    pub fn of_a_reader(title: Option<&'a str>) -> Self {
+        Self {
+            title,
+            read_only_hint: true,
+            destructive_hint: false,
+            idempotent_hint: true,
+            open_world_hint: true,
+        }
+    }
+
+    /// The hints for a tool of the gateway that has an agent do something.
+    pub fn of_a_doer(title: Option<&'a str>, destructive: bool, idempotent: bool) -> Self {
+        Self {
+            title,
+            read_only_hint: false,
+            destructive_hint: destructive,
+            idempotent_hint: idempotent,
             open_world_hint: true,
         }
     }

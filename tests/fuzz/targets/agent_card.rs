@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use mcp_a2a_gateway::a2a::{Card, Dialect, MAX_SKILLS};
-use mcp_a2a_gateway::bridge::catalogue::{Catalogue, Plan, View};
+use mcp_a2a_gateway::bridge::catalogue::{Catalogue, Entry, Plan, View};
 use mcp_a2a_gateway::mcp::Version;
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ fn card(bytes: &[u8]) {
         let plan = |agent: &str, per_agent| Plan { agent: agent.into(), per_agent, ..Plan::default() };
         let agents = [(plan(agent, per_agent), card.clone()), (plan("a", false), OTHER.clone())];
         let agents = if agent == "a" { &agents[..1] } else { &agents[..] };
-        let catalogue = Catalogue::build(agents);
+        let catalogue = Catalogue::build(agents, &[]);
         view(catalogue.all());
         for (plan, _) in agents {
             view(catalogue.of(&plan.agent).expect("a view of each agent"));
@@ -47,7 +47,8 @@ fn card(bytes: &[u8]) {
 
 fn view(view: &View) {
     let mut names = HashSet::new();
-    for tool in view.tools() {
+    for entry in view.tools() {
+        let tool = entry.of_agent().expect("there are no others here");
         let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         assert!(
             (1..=LONGEST_NAME).contains(&tool.name.len()) && tool.name.bytes().all(good),
@@ -61,9 +62,9 @@ fn view(view: &View) {
             tool.name
         );
         let found = view.find(&tool.name).expect("a tool that is listed can be called");
-        assert!(std::ptr::eq(found, tool), "another tool is called");
+        assert!(std::ptr::eq(found, entry), "another tool is called");
         for version in [Version::V2024_11_05, Version::V2026_07_28] {
-            let listed: Value = serde_json::from_str(tool.listed(version).get()).expect("JSON");
+            let listed: Value = serde_json::from_str(entry.listed(version).get()).expect("JSON");
             assert_eq!(listed["name"], tool.name.as_str());
         }
     }
@@ -76,13 +77,13 @@ fn pages(view: &View) {
     let mut after: Option<String> = None;
     loop {
         let (page, more) = view.page(after.as_deref(), 3);
-        seen.extend(page.iter().map(|tool| tool.name.as_str()));
+        seen.extend(page.iter().map(Entry::name));
         match more {
             Some(more) => after = Some(more.to_owned()),
             None => break,
         }
     }
-    let all: Vec<&str> = view.tools().iter().map(|tool| tool.name.as_str()).collect();
+    let all: Vec<&str> = view.tools().iter().map(Entry::name).collect();
     assert_eq!(seen, all);
     assert!(all.is_sorted());
 }

@@ -1,0 +1,115 @@
+//! One tool that can be called: an agent's, or one of the gateway itself, with its JSON for each revision.
+//!
+//! Not here: which there are and what they are named (see `catalogue`).
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::arguments::Input;
+use crate::mcp::Version;
+use crate::mcp::tools::TaskSupport;
+
+/// A tool as JSON, in each form that some revision needs.
+#[derive(Debug)]
+pub(super) struct Forms {
+    /// For clients without structured output.
+    plain: Box<RawValue>,
+    titled: Box<RawValue>,
+    /// For clients with tasks in the core, where that makes a difference.
+    with_tasks: Option<Box<RawValue>>,
+}
+
+impl Forms {
+    pub(super) fn write(write: impl Fn(Version) -> Option<Box<RawValue>>) -> Option<Self> {
+        let plain = write(Version::V2025_03_26)?;
+        let titled = write(Version::V2026_07_28)?;
+        let with_tasks = write(Version::V2025_11_25)?;
+        let with_tasks = (with_tasks.get() != titled.get()).then_some(with_tasks);
+        Some(Self { plain, titled, with_tasks })
+    }
+
+    fn of(&self, version: Version) -> &RawValue {
+        match &self.with_tasks {
+            Some(form) if version.has_core_tasks() => form,
+            _ if version.has_structured_output() => &self.titled,
+            _ => &self.plain,
+        }
+    }
+}
+
+/// A tool of an agent.
+#[derive(Debug)]
+pub struct ToolEntry {
+    /// The agent that it belongs to.
+    pub agent: Arc<str>,
+    /// The skill that it stands for; `None` for the one tool of an agent.
+    pub skill: Option<Arc<str>>,
+    /// What it takes.
+    pub input: Arc<Input>,
+    /// Its name.
+    pub name: String,
+    /// Whether its calls can run as tasks of the core.
+    pub task: TaskSupport,
+    pub(super) forms: Forms,
+}
+
+/// A tool of the gateway itself.
+#[derive(Debug, Clone)]
+pub struct OwnTool {
+    /// Its name; one that no agent's tool can have (see [`super::names::is_reserved`]).
+    pub name: &'static str,
+    with_one_agent: bool,
+    forms: Arc<Forms>,
+}
+
+impl OwnTool {
+    /// A tool that `write` writes as a revision's clients see it. It is listed among the tools of all agents, and
+    /// `with_one_agent` also among those of each single one. `None` if it cannot be written.
+    pub fn new(
+        name: &'static str,
+        with_one_agent: bool,
+        write: impl Fn(Version) -> Option<Box<RawValue>>,
+    ) -> Option<Self> {
+        Some(Self { name, with_one_agent, forms: Arc::new(Forms::write(write)?) })
+    }
+
+    pub(super) fn is_with_one_agent(&self) -> bool {
+        self.with_one_agent
+    }
+}
+
+/// A tool that can be called.
+#[derive(Debug)]
+pub enum Entry {
+    /// An agent does the work.
+    Agent(ToolEntry),
+    /// The gateway does it.
+    Own(OwnTool),
+}
+
+impl Entry {
+    /// What it is called by.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Agent(tool) => &tool.name,
+            Self::Own(tool) => tool.name,
+        }
+    }
+
+    /// The tool as a client of this revision sees it.
+    pub fn listed(&self, version: Version) -> &RawValue {
+        match self {
+            Self::Agent(tool) => tool.forms.of(version),
+            Self::Own(tool) => tool.forms.of(version),
+        }
+    }
+
+    /// The tool, if it is an agent's.
+    pub fn of_agent(&self) -> Option<&ToolEntry> {
+        match self {
+            Self::Agent(tool) => Some(tool),
+            Self::Own(_) => None,
+        }
+    }
+}
