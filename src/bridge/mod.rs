@@ -7,10 +7,13 @@
 pub mod arguments;
 pub mod catalogue;
 pub mod content;
+pub mod given;
 mod members;
 pub mod names;
 pub mod order;
 pub mod outcome;
+mod page;
 pub mod progress;
+pub mod question;
 pub mod resources;
 pub mod work;
