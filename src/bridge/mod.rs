@@ -16,4 +16,5 @@ mod page;
 pub mod progress;
 pub mod question;
 pub mod resources;
+pub mod status;
 pub mod work;

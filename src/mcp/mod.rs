@@ -16,6 +16,7 @@ pub mod notifications;
 pub mod params;
 pub mod reply;
 pub mod resources;
+pub mod tasks;
 pub mod tools;
 pub mod version;
 
