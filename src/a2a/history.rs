@@ -26,6 +26,11 @@ impl History {
         list.items().filter_map(|message| message.0).map(Message::from).collect()
     }
 
+    /// The messages as the agent wrote them, to be written again.
+    pub(super) fn raw(&self) -> Option<&RawValue> {
+        self.0.as_deref()
+    }
+
     /// How long it is, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |raw| raw.get().len())

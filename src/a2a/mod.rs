@@ -18,6 +18,7 @@ mod read;
 mod text;
 mod v0_3;
 mod v1;
+mod write;
 
 pub use artifacts::{Artifacts, Change, TooMuch};
 pub use card::{
@@ -33,3 +34,4 @@ pub use probe::{Question, Verdict};
 pub use question::{Fingerprint, Wanted, Wording, fingerprint, wording};
 pub(crate) use question::{canonical, fingerprint_of};
 pub use text::clean;
+pub use write::{Parts, read_task, role_word, task_json};

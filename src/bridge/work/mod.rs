@@ -3,10 +3,13 @@
 //! Takes in events, says what is new. Bounded. Not here: which events belong to it (whoever reads the agent's stream sees to
 //! that), how it is told to a client (see `progress`, `outcome`).
 
+mod keep;
+
 use serde::Deserialize;
 
 use crate::a2a::{
-    Artifact, Artifacts, Change, Event, History, Message, Part, PartBody, State, Status, Task, TooMuch,
+    Artifact, Artifacts, Change, Event, Fingerprint, History, Message, Part, PartBody, State, Status, Task,
+    TooMuch, fingerprint_of,
 };
 
 /// The work so far.
@@ -22,9 +25,11 @@ pub struct Work {
     pub status: Option<Message>,
     /// The answer of an agent that made no task.
     pub reply: Option<Message>,
-    /// The agent's last message in the history of the task before it ended.
-    said: Option<Message>,
-    /// The history of the task as it ended.
+    /// When the agent said where it stands, as it wrote it.
+    pub timestamp: Option<String>,
+    /// Whether artifacts were dropped here that the agent may still have.
+    pub artifacts_shed: bool,
+    /// The history of the task: the last one that has a word of the agent in it, if any has.
     history: History,
     artifacts: Artifacts,
 }
@@ -60,7 +65,8 @@ impl Work {
             state: None,
             status: None,
             reply: None,
-            said: None,
+            timestamp: None,
+            artifacts_shed: false,
             history: History::default(),
             artifacts: Artifacts::new(most),
         }
@@ -83,13 +89,30 @@ impl Work {
 
     /// The agent's last message in the history of the task, for agents that put their answer there. Read anew each time.
     pub fn last_message(&self) -> Option<Message> {
-        self.history.last_agent_message().or_else(|| self.said.clone())
+        self.history.last_agent_message()
+    }
+
+    /// The messages of the task so far, as far as the agent gave them. Read anew each time.
+    pub fn messages(&self) -> Vec<Message> {
+        self.history.messages()
+    }
+
+    /// Which question is open, if one is.
+    pub fn question_turn(&self) -> Option<Fingerprint> {
+        fingerprint_of(self.task_id.as_deref()?, self.state?, self.status.as_ref(), self.timestamp.as_deref())
+    }
+
+    /// Takes note that the open question was answered: the task goes on until the agent says otherwise.
+    pub fn answered(&mut self) {
+        if self.standing() == Standing::Asking {
+            (self.state, self.status, self.timestamp) = (Some(State::Working), None, None);
+        }
     }
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         const OVERHEAD: usize = 1024;
-        let messages = self.status.iter().chain(&self.reply).chain(&self.said);
+        let messages = self.status.iter().chain(&self.reply);
         let parts = messages.flat_map(|message| &message.parts).map(|part| match &part.body {
             PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
             PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
@@ -135,12 +158,7 @@ impl Work {
         if !task.artifacts.is_empty() {
             self.artifacts.replace_all(task.artifacts)?;
         }
-        if task.status.state.is_terminal() {
-            // Nothing follows, and mostly nobody asks for it.
-            self.history = task.history;
-        } else {
-            self.said = task.history.last_agent_message().or(self.said.take());
-        }
+        self.remember(task.history);
         Ok(self.status(task.status, Reported::default()))
     }
 
@@ -149,6 +167,7 @@ impl Work {
         self.state = Some(status.state);
         let text = status.message.as_ref().map(words).filter(|text| !text.is_empty());
         self.status = status.message;
+        self.timestamp = status.timestamp;
         if again && reported.progress.is_none() {
             return None;
         }
@@ -297,6 +316,33 @@ mod tests {
                 "{end}"
             );
         }
+    }
+
+    fn interrupted(id: &str) -> Work {
+        let mut work = Work::new(1000);
+        work.apply(chunk("made", false)).unwrap();
+        work.apply(status(State::InputRequired, Some(message(id, "Which?")))).unwrap();
+        work
+    }
+
+    #[test]
+    fn a_question_is_open_until_it_is_answered() {
+        let mut work = interrupted("1");
+        let first = work.question_turn().unwrap();
+        assert_ne!(interrupted("2").question_turn(), Some(first));
+        work.answered();
+        assert_eq!(
+            (work.question_turn(), work.state, work.standing()),
+            (None, Some(State::Working), Standing::Running)
+        );
+        assert!(work.status.is_none());
+        let mut work = Work::new(10);
+        work.apply(status(State::Completed, Some(message("1", "done")))).unwrap();
+        work.answered();
+        assert_eq!((work.state, work.status.is_some()), (Some(State::Completed), true));
+        work = Work::new(10);
+        work.answered();
+        assert_eq!(work.state, None);
     }
 
     #[test]

@@ -1,0 +1,291 @@
+//! How what an agent made is written as A2A 1.0, straight from the canonical model.
+//!
+//! For keeping a task and for showing it: what is written here reads back as it was. Not here: requests to agents (see `v0_3`,
+//! `v1`).
+
+use serde::Serialize;
+use serde::ser::Serializer;
+use serde_json::value::RawValue;
+
+use super::dialect::Dialect;
+use super::error::AgentError;
+use super::model::{Artifact, Message, Part, PartBody, Role, State, Task};
+
+/// A task as A2A 1.0 JSON.
+pub fn task_json(task: &Task) -> Vec<u8> {
+    // Writing to memory does not fail, and neither does text or JSON that was read before.
+    serde_json::to_vec(&TaskOut::from(task)).unwrap_or_default()
+}
+
+/// Reads what [`task_json`] wrote, or any task as an agent would give it.
+///
+/// # Errors
+///
+/// [`AgentError`], if it is no task.
+pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
+    // In the envelope that agents use, so that there is one reader.
+    let mut answer = Vec::with_capacity(json.len() + 16);
+    answer.extend_from_slice(br#"{"result":"#);
+    answer.extend_from_slice(json);
+    answer.push(b'}');
+    Dialect::V1.task(&answer)
+}
+
+/// The parts of a message or an artifact, written as A2A 1.0.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a>(pub &'a [Part]);
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(PartOut))
+    }
+}
+
+/// The word of a role in A2A 1.0.
+pub fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::User => "ROLE_USER",
+        Role::Agent => "ROLE_AGENT",
+    }
+}
+
+fn state_word(state: State) -> &'static str {
+    match state {
+        State::Submitted => "TASK_STATE_SUBMITTED",
+        State::Working => "TASK_STATE_WORKING",
+        State::InputRequired => "TASK_STATE_INPUT_REQUIRED",
+        State::AuthRequired => "TASK_STATE_AUTH_REQUIRED",
+        State::Completed => "TASK_STATE_COMPLETED",
+        State::Failed => "TASK_STATE_FAILED",
+        State::Canceled => "TASK_STATE_CANCELED",
+        State::Rejected => "TASK_STATE_REJECTED",
+        State::Unknown => "TASK_STATE_UNSPECIFIED",
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskOut<'a> {
+    id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    status: StatusOut<'a>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    artifacts: Vec<ArtifactOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    history: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl<'a> From<&'a Task> for TaskOut<'a> {
+    fn from(task: &'a Task) -> Self {
+        Self {
+            id: &task.id,
+            context_id: task.context_id.as_deref(),
+            status: StatusOut {
+                state: state_word(task.status.state),
+                message: task.status.message.as_ref().map(MessageOut::from),
+                timestamp: task.status.timestamp.as_deref(),
+            },
+            artifacts: task.artifacts.iter().map(ArtifactOut::from).collect(),
+            history: task.history.raw(),
+            metadata: task.metadata.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct StatusOut<'a> {
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<MessageOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MessageOut<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<&'a str>,
+    role: &'static str,
+    parts: Parts<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    reference_task_ids: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    extensions: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl<'a> From<&'a Message> for MessageOut<'a> {
+    fn from(message: &'a Message) -> Self {
+        Self {
+            message_id: message.message_id.as_deref(),
+            role: role_word(message.role),
+            parts: Parts(&message.parts),
+            task_id: message.task_id.as_deref(),
+            context_id: message.context_id.as_deref(),
+            reference_task_ids: &message.reference_task_ids,
+            extensions: &message.extensions,
+            metadata: message.metadata.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactOut<'a> {
+    artifact_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    parts: Parts<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl<'a> From<&'a Artifact> for ArtifactOut<'a> {
+    fn from(artifact: &'a Artifact) -> Self {
+        Self {
+            artifact_id: &artifact.artifact_id,
+            name: artifact.name.as_deref(),
+            description: artifact.description.as_deref(),
+            parts: Parts(&artifact.parts),
+            metadata: artifact.metadata.as_deref(),
+        }
+    }
+}
+
+struct PartOut<'a>(&'a Part);
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Members<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filename: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    media_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+impl Serialize for PartOut<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(part) = self;
+        let mut members = Members {
+            filename: part.filename.as_deref(),
+            media_type: part.media_type.as_deref(),
+            metadata: part.metadata.as_deref(),
+            ..Members::default()
+        };
+        match &part.body {
+            PartBody::Text(text) => members.text = Some(text),
+            PartBody::Raw(base64) => members.raw = Some(base64),
+            PartBody::Url(url) => members.url = Some(url),
+            PartBody::Data(json) => members.data = Some(json),
+            PartBody::Unknown(part) => return part.serialize(serializer),
+        }
+        members.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// What a part may be, in any dialect, odd ones included.
+    fn part() -> impl Strategy<Value = Value> {
+        let data = prop_oneof![
+            Just(json!(null)),
+            Just(json!({"b": [1, {"c": "d"}], "a": 1.5})),
+            any::<i64>().prop_map(Value::from)
+        ];
+        prop_oneof![
+            any::<String>().prop_map(|text| json!({"text": text})),
+            any::<String>().prop_map(|text| json!({"kind": "text", "text": text, "metadata": {"m": 1}})),
+            Just(json!({"kind": "file", "file": {"name": "n", "mimeType": "a/b", "bytes": "AAAA"}})),
+            Just(json!({"url": "https://a.test/", "filename": "f", "mediaType": "a/b"})),
+            data.clone().prop_map(|data| json!({"data": data})),
+            data.prop_map(
+                |data| json!({"kind": "data", "data": {"value": data}, "metadata": {"data_part_compat": true}})
+            ),
+            Just(json!({"kind": "hologram", "light": [1, 2], "metadata": {"m": 1}})),
+            Just(json!({})),
+            Just(json!(7)),
+        ]
+    }
+
+    fn message() -> impl Strategy<Value = Value> {
+        let id = prop::option::of("[a-z]{0,3}");
+        (prop::collection::vec(part(), 0..4), id, prop::sample::select(vec!["user", "ROLE_AGENT"])).prop_map(
+            |(parts, id, role)| {
+                json!({"messageId": id, "role": role, "parts": parts, "taskId": "t", "extensions": ["urn:x"],
+                       "referenceTaskIds": ["r"], "metadata": {"k": [1]}})
+            },
+        )
+    }
+
+    fn task() -> impl Strategy<Value = Value> {
+        let states =
+            ["submitted", "TASK_STATE_WORKING", "input-required", "auth-required", "completed", "odd"];
+        let artifact = (prop::collection::vec(part(), 0..4), "[ab]{0,2}").prop_map(|(parts, id)| {
+            json!({"artifactId": id, "name": "n", "description": "d", "parts": parts, "metadata": {"x": 1}})
+        });
+        (
+            any::<String>().prop_filter("ids are not empty", |id| !id.is_empty()),
+            prop::sample::select(states.to_vec()),
+            prop::option::of(message()),
+            prop::collection::vec(artifact, 0..3),
+            prop::option::of(prop::collection::vec(message(), 0..3)),
+        )
+            .prop_map(|(id, state, message, artifacts, history)| {
+                json!({"id": id, "contextId": "c", "artifacts": artifacts, "history": history, "metadata": {"a": 1},
+                       "status": {"state": state, "message": message, "timestamp": "2026-01-01T00:00:00Z"}})
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back_as_it_was(given in task()) {
+            let known = read_task(given.to_string().as_bytes()).unwrap();
+            let written = task_json(&known);
+            let again = read_task(&written).unwrap();
+            prop_assert_eq!(format!("{known:?}"), format!("{again:?}"));
+            prop_assert_eq!(task_json(&again), written);
+        }
+    }
+
+    #[test]
+    fn a_task_is_written_as_1_0() {
+        let given = r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"input-required","message":{"kind":"message","role":"agent","parts":[{"kind":"text","text":"a"}]}},"artifacts":[{"artifactId":"x","parts":[{"kind":"data","data":{"n":1e400}}]}],"history":[{"role":"user"}]}"#;
+        let written = String::from_utf8(task_json(&read_task(given.as_bytes()).unwrap())).unwrap();
+        assert_eq!(
+            written,
+            r#"{"id":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED","message":{"role":"ROLE_AGENT","parts":[{"text":"a"}]}},"artifacts":[{"artifactId":"x","parts":[{"data":{"n":1e400}}]}],"history":[{"role":"user"}]}"#
+        );
+    }
+
+    #[test]
+    fn what_is_no_task_is_refused() {
+        for json in ["", "7", "null", r#"{"id":"t"}"#, r#"{"id":"t","status":{}},"x":{"#] {
+            assert!(read_task(json.as_bytes()).is_err(), "{json}");
+        }
+    }
+}

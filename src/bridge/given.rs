@@ -1,0 +1,322 @@
+//! What a user answered, judged; and what the agent is told of it.
+//!
+//! Reads mcp.md §2.12, §3.5. The message to the agent has the same id each time that the same answer is given to the same
+//! question. Not here: asking (see `question`), which answers were taken already.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use sha2::{Digest, Sha256};
+
+use super::arguments::validator;
+use super::members::Members;
+use super::order::uuid;
+use super::question::{Input, Question};
+use crate::a2a::{Fingerprint, Part, PartBody, State, canonical};
+use crate::mcp::Version;
+use crate::mcp::elicitation::{Action, Answer};
+use crate::mcp::form::fitted;
+
+/// What the user answered, as far as the client has told.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// Answers by key; each an object that fits what was asked.
+    pub accepted: BTreeMap<String, Box<RawValue>>,
+    /// Something was declined.
+    pub declined: bool,
+    /// Something was closed without an answer.
+    pub cancelled: bool,
+    /// Keys without an answer.
+    pub missing: Vec<String>,
+}
+
+impl Question {
+    /// What is given before any answer has come.
+    pub fn nothing_given(&self) -> Given {
+        Given { missing: self.inputs.iter().map(|input| input.key.clone()).collect(), ..Given::default() }
+    }
+
+    /// Reads `inputResponses`. Unknown keys are passed over; answers that are not there are missing.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with an answer, in words.
+    pub fn read_responses(&self, responses: Option<&RawValue>) -> Result<Given, String> {
+        let json = responses.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
+        let wrong = |error: serde_json::Error| format!("Invalid inputResponses: {error}.");
+        serde_json::from_str::<Members<'_>>(json).map_err(wrong)?;
+        let responses: BTreeMap<String, &RawValue> = serde_json::from_str(json).map_err(wrong)?;
+        let mut given = self.nothing_given();
+        for Input { key, .. } in &self.inputs {
+            if let Some(json) = responses.get(key) {
+                let answer = Answer::read(json).ok_or_else(|| no_answer(key))?;
+                self.take(&mut given, key, answer)?;
+            }
+        }
+        Ok(given)
+    }
+
+    /// Takes one answer; one to what was not asked is passed over.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words; then nothing was taken.
+    pub fn take(&self, given: &mut Given, key: &str, answer: Answer) -> Result<(), String> {
+        let Some(input) = self.inputs.iter().find(|input| input.key == key) else { return Ok(()) };
+        match answer.action {
+            Action::Decline => given.declined = true,
+            Action::Cancel => given.cancelled = true,
+            Action::Accept => {
+                // Whatever came with an authorization stays here: it could be a secret.
+                let asked = self.state != State::AuthRequired;
+                let content = answer.content.filter(|_| asked);
+                let content = content.or_else(|| RawValue::from_string("{}".into()).ok());
+                let content = content.ok_or_else(|| no_answer(key))?;
+                if asked {
+                    input.judge(&content)?;
+                }
+                given.accepted.insert(key.to_owned(), content);
+            }
+        }
+        given.missing.retain(|missing| missing != key);
+        Ok(())
+    }
+
+    /// What the agent is told: the text of a lone reply, else the answers as data.
+    pub fn message(&self, accepted: &BTreeMap<String, Box<RawValue>>) -> Vec<Part> {
+        let told = match self.inputs.as_slice() {
+            [input] => accepted.get(&input.key).map(|content| {
+                let text = reply(content).filter(|_| input.schema.is_none());
+                text.map_or_else(|| PartBody::Data(content.clone()), PartBody::Text)
+            }),
+            _ => to_raw_value(accepted).ok().map(PartBody::Data),
+        };
+        told.map(Part::new).into_iter().collect()
+    }
+
+    /// Names one input where there is room for a turn only: the question itself, unless it asks for several things.
+    pub fn turn_of(&self, key: &str) -> [u8; 16] {
+        match self.inputs.as_slice() {
+            [_] => self.turn.to_bytes(),
+            _ => hashed(&[&self.turn.to_bytes(), key.as_bytes()]),
+        }
+    }
+
+    /// The input that [`Question::turn_of`] named; `None` if another question is open now.
+    pub fn key_of(&self, turn: [u8; 16]) -> Option<&str> {
+        self.inputs.iter().map(|input| input.key.as_str()).find(|key| self.turn_of(key) == turn)
+    }
+}
+
+impl Input {
+    /// Judges an answer by all that the agent's schema says, or by the form if the schema is of no use.
+    fn judge(&self, content: &RawValue) -> Result<(), String> {
+        let wrong = |what: String| format!("Invalid answer to {:?}: {what}.", self.key);
+        // What is judged must be what is sent: each name once.
+        serde_json::from_str::<Members<'_>>(content.get()).map_err(|error| wrong(error.to_string()))?;
+        let value: Value = serde_json::from_str(content.get()).map_err(|error| wrong(error.to_string()))?;
+        let compiled = |schema: &RawValue| {
+            serde_json::from_str(schema.get()).ok().and_then(|schema| validator(&schema).ok())
+        };
+        let form = || fitted(self.asked(), Version::V2026_07_28).and_then(|form| compiled(&form));
+        let judge =
+            compiled(self.asked()).or_else(form).ok_or_else(|| wrong("it cannot be judged".into()))?;
+        let all: Vec<String> = judge.iter_errors(&value).take(5).map(|error| complaint(&error)).collect();
+        if all.is_empty() { Ok(()) } else { Err(wrong(all.join("; "))) }
+    }
+}
+
+fn complaint(error: &jsonschema::ValidationError<'_>) -> String {
+    let what: String = error.to_string().chars().take(300).collect();
+    match error.instance_path().as_str() {
+        "" => what,
+        place => format!("{place}: {what}"),
+    }
+}
+
+fn no_answer(key: &str) -> String {
+    format!(
+        "Invalid answer to {key:?}: it needs an action (accept, decline or cancel), and content is an object."
+    )
+}
+
+fn reply(content: &RawValue) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Reply {
+        reply: String,
+    }
+    serde_json::from_str::<Reply>(content.get()).ok().map(|content| content.reply)
+}
+
+/// Tells one set of answers from another, however each is written.
+pub fn digest(accepted: &BTreeMap<String, Box<RawValue>>) -> [u8; 16] {
+    let pieces = accepted.iter().flat_map(|(key, content)| [key.clone(), canonical(content)]);
+    let pieces: Vec<String> = pieces.collect();
+    hashed(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
+}
+
+/// The id of the message that carries these answers: an agent that sees it twice can tell.
+pub fn message_id(task_id: &str, turn: Fingerprint, digest: [u8; 16]) -> String {
+    let mut id = uuid(hashed(&[task_id.as_bytes(), &turn.to_bytes(), &digest]));
+    // Version 8: made from a hash, where version 4 is random.
+    id.replace_range(14..15, "8");
+    id
+}
+
+fn hashed(pieces: &[&[u8]]) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    for piece in pieces {
+        hash.update((piece.len() as u64).to_be_bytes());
+        hash.update(piece);
+    }
+    hash.finalize().first_chunk().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+    use crate::bridge::work::Work;
+    use proptest::prelude::*;
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.into()).unwrap()
+    }
+
+    fn question(state: &str, metadata: &str) -> Question {
+        let task =
+            format!(r#"{{"id":"t","status":{{"state":"{state}","message":{{"metadata":{metadata}}}}}}}"#);
+        Question::of(&Work::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap()).unwrap()
+    }
+
+    fn form() -> Question {
+        let schema = r#"{"type":"object","properties":{"user_name":{"type":"string","pattern":"^[a-z]+$"}},"required":["user_name"]}"#;
+        question("input-required", &format!(r#"{{"mcp.inputKey":"k","mcp.requestedSchema":{schema}}}"#))
+    }
+
+    fn several() -> Question {
+        question("input-required", r#"{"mcp.inputRequests":{"a":{},"b":{}}}"#)
+    }
+
+    fn data(parts: &[Part]) -> &str {
+        match parts {
+            [Part { body: PartBody::Data(json), .. }] => json.get(),
+            [Part { body: PartBody::Text(text), .. }] => text,
+            _ => "nothing",
+        }
+    }
+
+    #[test]
+    fn answers_are_judged_by_what_was_asked() {
+        let accept =
+            |content: &str| format!(r#"{{"k":{{"action":"accept","content":{content}}},"other":7}}"#);
+        for (responses, wrong) in [
+            (accept(r#"{"user_name":"bob"}"#), None),
+            (accept(r#"{"user_name":12345}"#), Some("/user_name: 12345 is not of type \"string\"")),
+            (accept(r#"{"user_name":"B2"}"#), Some("/user_name")),
+            (accept("null"), Some("\"user_name\" is a required property")),
+            (accept(r#"{"user_name":"a","user_name":"b"}"#), Some("twice")),
+            (accept("[]"), Some("content is an object")),
+            (r#"{"k":null}"#.into(), Some("needs an action")),
+            (r#"{"k":{"action":"accept"},"k":{"action":"decline"}}"#.into(), Some("twice")),
+            ("[]".into(), Some("Invalid inputResponses")),
+            (r#"{"k":{"action":"decline"}}"#.into(), None),
+        ] {
+            let given = form().read_responses(Some(&raw(&responses)));
+            match (given, wrong) {
+                (Ok(given), None) => assert!(given.missing.is_empty(), "{responses}"),
+                (Err(told), Some(wrong)) => assert!(told.contains(wrong), "{responses}: {told}"),
+                (given, _) => panic!("{responses}: {given:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_answered_is_missing() {
+        let read = |json: &str| several().read_responses(Some(&raw(json))).unwrap();
+        let given = read(r#"{"b":{"action":"accept","content":{"reply":"x"}}}"#);
+        assert_eq!((given.missing, given.accepted.len()), (vec!["a".to_owned()], 1));
+        let given = read(r#"{"a":{"action":"decline"},"b":{"action":"cancel"}}"#);
+        assert!(given.declined && given.cancelled && given.missing.is_empty() && given.accepted.is_empty());
+        for nothing in [None, Some("null"), Some("{}"), Some(r#"{"z":{"action":"accept"}}"#)] {
+            let given = several().read_responses(nothing.map(raw).as_deref()).unwrap();
+            assert_eq!(given.missing, ["a", "b"]);
+        }
+    }
+
+    #[test]
+    fn the_agent_is_told_in_the_way_it_asked() {
+        let told = |question: &Question, json: &str| {
+            let given = question.read_responses(Some(&raw(json))).unwrap();
+            data(&question.message(&given.accepted)).to_owned()
+        };
+        let plain = question("input-required", r#"{"mcp.inputKey":"k"}"#);
+        let accept = |content: &str| format!(r#"{{"action":"accept","content":{content}}}"#);
+        let reply = accept(r#"{"reply":"tomorrow"}"#);
+        assert_eq!(told(&plain, &format!(r#"{{"k":{reply}}}"#)), "tomorrow");
+        let filled = accept(r#"{"user_name":"bob"}"#);
+        assert_eq!(told(&form(), &format!(r#"{{"k":{filled}}}"#)), r#"{"user_name":"bob"}"#);
+        let both = format!(r#"{{"b":{reply},"a":{}}}"#, accept(r#"{"reply":"now"}"#));
+        assert_eq!(told(&several(), &both), r#"{"a":{"reply":"now"},"b":{"reply":"tomorrow"}}"#);
+        assert_eq!(told(&form(), "{}"), "nothing");
+    }
+
+    #[test]
+    fn what_comes_with_an_authorization_goes_nowhere() {
+        let question = question("auth-required", r#"{"mcp.inputKey":"k"}"#);
+        let given = r#"{"k":{"action":"accept","content":{"password":"p"}}}"#;
+        let given = question.read_responses(Some(&raw(given))).unwrap();
+        assert_eq!(given.accepted.get("k").map(|content| content.get()), Some("{}"));
+    }
+
+    #[test]
+    fn an_input_is_found_by_its_turn_while_its_question_is_open() {
+        for question in [form(), several()] {
+            for Input { key, .. } in &question.inputs {
+                assert_eq!(question.key_of(question.turn_of(key)), Some(key.as_str()));
+            }
+        }
+        assert_eq!(form().turn_of("k"), form().turn.to_bytes());
+        assert_eq!(form().key_of(several().turn_of("a")), None);
+    }
+
+    #[test]
+    fn a_message_id_says_which_answer_to_which_question() {
+        let (turn, other) = (Fingerprint::from_bytes([1; 16]), Fingerprint::from_bytes([2; 16]));
+        let id = message_id("t", turn, [3; 16]);
+        assert_eq!(id, message_id("t", turn, [3; 16]));
+        let groups: Vec<usize> = id.split('-').map(str::len).collect();
+        assert_eq!(groups, [8, 4, 4, 4, 12]);
+        assert_eq!(&id[14..15], "8");
+        for changed in
+            [message_id("u", turn, [3; 16]), message_id("t", other, [3; 16]), message_id("t", turn, [4; 16])]
+        {
+            assert_ne!(id, changed);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_digest_is_about_values_and_not_about_spelling(
+            members in prop::collection::btree_map("[a-c]{1,2}", any::<i32>(), 0..4),
+            other in prop::collection::btree_map("[a-c]{1,2}", any::<i32>(), 0..4),
+        ) {
+            let one = |json: String| digest(&BTreeMap::from([("k".to_owned(), raw(&json))]));
+            let tight = one(serde_json::to_string(&members).unwrap());
+            let backwards: Vec<String> = members.iter().rev().map(|(name, n)| format!(" {name:?} : {n}")).collect();
+            prop_assert_eq!(tight, one(format!("{{{} }}", backwards.join(","))));
+            prop_assert_eq!(tight == one(serde_json::to_string(&other).unwrap()), members == other);
+        }
+
+        #[test]
+        fn no_answer_breaks_the_reader(json in any::<String>(), content in any::<String>()) {
+            for text in [json.clone(), format!(r#"{{"k":{{"action":"accept","content":{}}}}}"#, serde_json::json!({json: content}))] {
+                if let Ok(raw) = RawValue::from_string(text) {
+                    let given = form().read_responses(Some(&raw));
+                    prop_assert!(given.is_err() || given.is_ok_and(|given| given.accepted.is_empty()));
+                }
+            }
+        }
+    }
+}

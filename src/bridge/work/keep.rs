@@ -1,0 +1,115 @@
+//! Work as a task that can be kept, and back; what is dropped to save room, and fetched again.
+//!
+//! Not here: where it is kept, when it is dropped (see `tasks`).
+
+use super::{Standing, Work};
+use crate::a2a::{History, State, Status, Task, TooMuch};
+
+impl Work {
+    /// A task as the agent gives it, or as it was kept. Artifacts may have `most` bytes altogether.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMuch`], if they have more.
+    pub fn from_task(task: Task, most: usize) -> Result<Self, TooMuch> {
+        let mut work = Self::new(most);
+        work.task(task)?;
+        Ok(work)
+    }
+
+    /// The work as a task, to be kept; `None` while the agent has not named it.
+    pub fn to_task(&self) -> Option<Task> {
+        let status = Status {
+            state: self.state.unwrap_or(State::Submitted),
+            message: self.status.clone(),
+            timestamp: self.timestamp.clone(),
+        };
+        Some(Task {
+            id: self.task_id.clone()?,
+            context_id: self.context_id.clone(),
+            status,
+            artifacts: self.artifacts.iter().cloned().collect(),
+            history: self.history.clone(),
+            metadata: None,
+        })
+    }
+
+    /// Drops the artifacts of finished work: the agent can be asked for them again.
+    pub fn shed_artifacts(&mut self) {
+        let has_some = self.artifacts.iter().next().is_some();
+        if self.standing() == Standing::Finished && has_some {
+            self.artifacts_shed = self.artifacts.replace_all(Vec::new()).is_ok();
+        }
+    }
+
+    /// Takes back from the agent what was dropped. Where the task stands does not change by it.
+    ///
+    /// # Errors
+    ///
+    /// [`TooMuch`] when the artifacts pass their limit; then nothing changed.
+    pub fn refill(&mut self, task: Task) -> Result<(), TooMuch> {
+        if self.task_id.as_ref() != Some(&task.id) {
+            return Ok(());
+        }
+        if self.artifacts_shed {
+            self.artifacts.replace_all(task.artifacts)?;
+            self.artifacts_shed = false;
+        }
+        self.remember(task.history);
+        Ok(())
+    }
+
+    /// Keeps the newest history, unless that would lose the agent's last word. Looked into only if there was one before.
+    pub(super) fn remember(&mut self, history: History) {
+        let says = |history: &History| history.last_agent_message().is_some();
+        if self.history.bytes() == 0 || says(&history) || !says(&self.history) {
+            self.history = history;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+
+    fn task(state: &str, history: &str) -> Task {
+        let json = format!(
+            r#"{{"id":"t","contextId":"c","status":{{"state":"{state}","timestamp":"1","message":{{"parts":[{{"text":"said"}}]}}}},
+            "artifacts":[{{"artifactId":"a","parts":[{{"text":"made"}}]}}],"history":{history}}}"#
+        );
+        read_task(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn work_that_is_kept_as_a_task_comes_back() {
+        assert!(Work::new(10).to_task().is_none());
+        for state in ["submitted", "working", "input-required", "completed", "failed", "odd"] {
+            let work = Work::from_task(task(state, r#"[{"role":"user"}]"#), 1000).unwrap();
+            let again = Work::from_task(work.to_task().unwrap(), 1000).unwrap();
+            assert_eq!(format!("{again:?}"), format!("{work:?}"));
+            assert_eq!(again.question_turn(), work.question_turn());
+        }
+        assert!(Work::from_task(task("completed", "[]"), 20).is_err());
+    }
+
+    #[test]
+    fn what_was_dropped_is_taken_back_and_nothing_else() {
+        let mut work = Work::from_task(task("completed", "[]"), 1000).unwrap();
+        let before = work.bytes();
+        work.shed_artifacts();
+        assert!(work.artifacts_shed && work.artifacts().count() == 0 && work.bytes() < before);
+        work.refill(Task { id: "another".into(), ..task("completed", "[]") }).unwrap();
+        assert!(work.artifacts_shed);
+        work.refill(task("failed", "[]")).unwrap();
+        assert!(!work.artifacts_shed && work.artifacts().count() == 1 && work.bytes() == before);
+        assert_eq!(work.state, Some(State::Completed));
+    }
+
+    #[test]
+    fn work_that_goes_on_drops_nothing() {
+        let mut work = Work::from_task(task("working", "[]"), 1000).unwrap();
+        work.shed_artifacts();
+        assert!(!work.artifacts_shed && work.artifacts().count() == 1);
+    }
+}
