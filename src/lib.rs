@@ -45,6 +45,8 @@ pub mod gateway;
 #[cfg(feature = "gateway")]
 pub mod server;
 #[cfg(feature = "gateway")]
+pub mod tasks;
+#[cfg(feature = "gateway")]
 pub mod telemetry;
 #[cfg(feature = "gateway")]
 pub mod tls;
