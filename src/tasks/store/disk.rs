@@ -1,0 +1,195 @@
+//! The file of the store: opened by one process at a time, checked, written in transactions.
+//!
+//! Not here: when it is written and what (`queue`), who waits for it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use redb::{Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+
+use super::queue::Changes;
+use super::{StoreProblem, Table};
+use crate::tasks::data_dir;
+
+const NAME: &str = "tasks.redb";
+/// Under this name a new file is made, so that `tasks.redb` is never half made.
+const DRAFT: &str = "tasks.redb.new";
+/// Who holds the lock on this file owns the others.
+const LOCK: &str = "tasks.lock";
+/// Its own default is a GiB. Rows are read once, at the start; what is written again and again are the upper pages.
+const CACHE: usize = 16 * 1024 * 1024;
+
+type Opener = Box<dyn Fn(&Path) -> Result<Database, DatabaseError> + Send>;
+
+/// The open file.
+pub(super) struct Disk {
+    file: PathBuf,
+    open: Opener,
+    /// `None` after a failure: what a database says after one is not to be relied upon, so it is opened again.
+    database: Option<Database>,
+    /// Held, and let go by the system however the process ends.
+    _owner: File,
+}
+
+impl Disk {
+    /// Opens the file in this directory; makes both if they are not there.
+    pub(super) fn open(dir: &Path) -> Result<Self, StoreProblem> {
+        Self::open_with(dir, Box::new(|file| checked().open(file)))
+    }
+
+    pub(super) fn open_with(dir: &Path, open: Opener) -> Result<Self, StoreProblem> {
+        let file = dir.join(NAME);
+        let owner = own(dir, &file)?;
+        if !file.try_exists().map_err(|error| broken(&file, error))? {
+            make(dir, &file)?;
+        }
+        let mut disk = Self { file, open, database: None, _owner: owner };
+        // All tables are there from the start: one that is missing was lost.
+        for table in [Table::Tasks, Table::Turns, Table::Revocations] {
+            disk.work(|database| {
+                database.begin_read()?.open_table(definition(table))?;
+                Ok(())
+            })?;
+        }
+        Ok(disk)
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Makes all changes in one durable transaction, or none.
+    pub(super) fn write(&mut self, changes: &Changes) -> Result<(), StoreProblem> {
+        self.work(|database| commit(database, changes))
+    }
+
+    /// Shows each row of a table.
+    pub(super) fn each(
+        &mut self,
+        table: Table,
+        mut row: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), StoreProblem> {
+        self.work(|database| {
+            for entry in database.begin_read()?.open_table(definition(table))?.iter()? {
+                let (key, value) = entry?;
+                row(key.value(), value.value());
+            }
+            Ok(())
+        })
+    }
+
+    fn work(&mut self, work: impl FnOnce(&Database) -> Result<(), redb::Error>) -> Result<(), StoreProblem> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => guarded(&self.file, || (self.open)(&self.file).map_err(redb::Error::from))?,
+        };
+        let kept = guarded(&self.file, move || work(&database).map(|()| database))?;
+        self.database = Some(kept);
+        Ok(())
+    }
+}
+
+/// The rows of a table under their name in the file.
+fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+    TableDefinition::new(match table {
+        Table::Tasks => "tasks",
+        Table::Turns => "turns",
+        Table::Revocations => "revocations",
+    })
+}
+
+/// Reads all of a file when it opens it: what was altered since is found then, not believed.
+fn checked() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
+    builder
+}
+
+fn own(dir: &Path, file: &Path) -> Result<File, StoreProblem> {
+    let cannot = |error| broken(&dir.join(LOCK), error);
+    data_dir::make(dir).map_err(|error| broken(dir, error))?;
+    let owner = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
+    let owner = owner.map_err(cannot)?;
+    match owner.try_lock() {
+        Ok(()) => Ok(owner),
+        Err(TryLockError::WouldBlock) => Err(StoreProblem::Owned { file: file.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(cannot(error)),
+    }
+}
+
+/// Makes an empty file with all tables.
+fn make(dir: &Path, file: &Path) -> Result<(), StoreProblem> {
+    let draft = dir.join(DRAFT);
+    let begin = || {
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)
+    };
+    begin().map_err(|error| broken(&draft, error))?;
+    guarded(&draft, || {
+        let database = checked().create(&draft)?;
+        let all = database.begin_write()?;
+        for table in [Table::Tasks, Table::Turns, Table::Revocations] {
+            all.open_table(definition(table))?;
+        }
+        Ok(all.commit()?)
+    })?;
+    fs::rename(&draft, file).and_then(|()| data_dir::sync(dir)).map_err(|error| broken(file, error))
+}
+
+fn commit(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
+    let all = database.begin_write()?;
+    // In the order of tables, so that each is opened once.
+    let mut rest = changes.iter().peekable();
+    while let Some(((table, _), _)) = rest.peek() {
+        let table = *table;
+        let mut rows = all.open_table(definition(table))?;
+        while let Some(((_, key), value)) = rest.next_if(|((other, _), _)| *other == table) {
+            match value {
+                Some(value) => drop(rows.insert(key.as_slice(), value.as_slice())?),
+                None => drop(rows.remove(key.as_slice())?),
+            }
+        }
+    }
+    Ok(all.commit()?)
+}
+
+/// Runs what may break on a file that is not sound, and says what is wrong with the file.
+fn guarded<T>(file: &Path, work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreProblem> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(outcome) => outcome.map_err(|error| judged(file, error)),
+        Err(_) => Err(damaged(file, "reading it broke off")),
+    }
+}
+
+fn judged(file: &Path, error: redb::Error) -> StoreProblem {
+    match error {
+        redb::Error::DatabaseAlreadyOpen => StoreProblem::Owned { file: file.to_owned() },
+        redb::Error::Io(error) => broken(file, error),
+        redb::Error::Corrupted(what) => damaged(file, what),
+        redb::Error::UpgradeRequired(version) => damaged(file, format!("its format {version} is another")),
+        error @ (redb::Error::TableDoesNotExist(_)
+        | redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TableIsMultimap(_)
+        | redb::Error::TypeDefinitionChanged { .. }) => damaged(file, error.to_string()),
+        error => StoreProblem::Disk { file: file.to_owned(), what: error.to_string() },
+    }
+}
+
+fn broken(file: &Path, error: io::Error) -> StoreProblem {
+    let what = error.to_string();
+    match error.kind() {
+        // How a file that is cut off or no database shows itself.
+        ErrorKind::InvalidData | ErrorKind::UnexpectedEof => damaged(file, what),
+        _ => StoreProblem::Disk { file: file.to_owned(), what },
+    }
+}
+
+fn damaged(file: &Path, what: impl Into<String>) -> StoreProblem {
+    StoreProblem::Damaged { file: file.to_owned(), what: what.into() }
+}

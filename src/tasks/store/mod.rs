@@ -1,0 +1,273 @@
+//! The store: bytes under keys that survive `kill -9`, written in groups by one thread of its own.
+//!
+//! Who writes only hands over; who needs to know waits in [`Store::flush`], and all who wait share one transaction. The file
+//! has one owner at a time. Not here: what the rows mean, the queue (`queue`), the file (`disk`).
+
+mod disk;
+mod queue;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use disk::Disk;
+use queue::Queue;
+
+/// How many bytes may wait to be written, or be under way to the disk.
+pub const MOST_WAITING: usize = 64 * 1024 * 1024;
+const PACE: Pace = Pace { linger: Duration::from_millis(100), retry: Duration::from_secs(5) };
+
+/// How long the writer waits.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// With a change that nobody waits for, so that others go with it.
+    linger: Duration,
+    /// After the disk failed.
+    retry: Duration,
+}
+
+/// Where a row belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// Tasks, by agent and the agent's task id.
+    Tasks,
+    /// Turns that were answered.
+    Turns,
+    /// Sessions that were ended.
+    Revocations,
+}
+
+/// Why something could not be kept or found.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreProblem {
+    /// Another process works with the file.
+    #[error(
+        "{file} belongs to another process that still runs: stop that one first, or give each gateway a data directory \
+         of its own"
+    )]
+    Owned {
+        /// Which file.
+        file: PathBuf,
+    },
+    /// The file is not what was written.
+    #[error(
+        "{file} is damaged ({what}): put back a copy of it, or move it away to start without what is in it"
+    )]
+    Damaged {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The disk does not do what it should.
+    #[error("cannot read or write {file}: {what}")]
+    Disk {
+        /// Which file.
+        file: PathBuf,
+        /// What the system says.
+        what: String,
+    },
+    /// Too much waits to be written. After a [`Store::flush`] there is room again.
+    #[error("too much waits to be written to disk")]
+    Full,
+    /// The row would not fit even if nothing else waited.
+    #[error("a row of {0} bytes is too large for the store")]
+    TooLarge(usize),
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// A store with the thread that writes it.
+pub struct Store {
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    queue: Queue,
+    /// Locked for the time of a transaction. Empty once the store is closed: the file is free then.
+    disk: Mutex<Option<Disk>>,
+    written: watch::Sender<Written>,
+    commits: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// How far the writer has come.
+struct Written {
+    /// The number of the last change that is durable.
+    upto: u64,
+    /// Why those after it are not, if that has been tried.
+    problem: Option<StoreProblem>,
+}
+
+impl Store {
+    /// Opens the store in this directory; makes both if they are not there. Reads the whole file to see that it is sound, and
+    /// starts a thread: call it at the start, after any fork, and not on an async thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreProblem`] if another process owns the file, or it is damaged or cannot be used.
+    pub fn open(dir: &Path) -> Result<Self, StoreProblem> {
+        Self::start(Disk::open(dir)?, MOST_WAITING, PACE)
+    }
+
+    fn start(disk: Disk, most: usize, pace: Pace) -> Result<Self, StoreProblem> {
+        let file = disk.file().to_owned();
+        let shared = Arc::new(Shared {
+            queue: Queue::new(most, pace.linger),
+            disk: Mutex::new(Some(disk)),
+            written: watch::Sender::new(Written { upto: 0, problem: None }),
+            commits: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        });
+        let mine = shared.clone();
+        let writer = Builder::new()
+            .name("task-store".to_owned())
+            .spawn(move || write_all(&mine, pace.retry))
+            .map_err(|error| StoreProblem::Disk { file, what: error.to_string() })?;
+        Ok(Self { shared, writer: Mutex::new(Some(writer)) })
+    }
+
+    /// Hands over a row. It replaces what the key had, also if that still waits to be written. Never waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreProblem::Full`] if too much waits, [`StoreProblem::TooLarge`], [`StoreProblem::Closed`]; then nothing was taken.
+    pub fn put(&self, table: Table, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreProblem> {
+        self.shared.queue.add(table, key, Some(value))
+    }
+
+    /// Hands over that a row is to go. As [`Store::put`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::put`].
+    pub fn remove(&self, table: Table, key: Vec<u8>) -> Result<(), StoreProblem> {
+        self.shared.queue.add(table, key, None)
+    }
+
+    /// Waits until everything that was handed over before is durable.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreProblem`] if it is not, as far as is known. It is kept and tried again, so it may become so.
+    pub async fn flush(&self) -> Result<(), StoreProblem> {
+        let upto = self.shared.queue.hurry();
+        let mut written = self.shared.written.subscribe();
+        let over = |written: &Written| written.upto >= upto || written.problem.is_some();
+        let written = written.wait_for(over).await.map_err(|_| StoreProblem::Closed)?;
+        match &written.problem {
+            Some(problem) if written.upto < upto => Err(problem.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Shows each row of a table that is durable, in the order of keys. Holds up the writer for so long: for the start.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreProblem`] if the file cannot be read; some rows may have been shown by then.
+    pub fn load(&self, table: Table, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
+        lock(&self.shared.disk).as_mut().ok_or(StoreProblem::Closed)?.each(table, row)
+    }
+
+    /// Writes what waits, and gives up the file. Waits for the disk. Dropping the store does the same, and tells nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreProblem`] if something could not be written.
+    pub fn close(&self) -> Result<(), StoreProblem> {
+        self.shared.queue.close();
+        let writer = lock(&self.writer).take();
+        if writer.is_some_and(|writer| writer.join().is_err()) {
+            warn!("the thread of the store broke");
+        }
+        let upto = self.shared.queue.hurry();
+        let written = self.shared.written.borrow();
+        match &written.problem {
+            Some(problem) if written.upto < upto => Err(problem.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// How many transactions were written.
+    pub fn commits(&self) -> u64 {
+        self.shared.commits.load(Ordering::Relaxed)
+    }
+
+    /// How many transactions failed.
+    pub fn failures(&self) -> u64 {
+        self.shared.failures.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes wait, or are under way to the disk.
+    pub fn waiting(&self) -> usize {
+        self.shared.queue.bytes()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(problem) = self.close() {
+            warn!(%problem, "the last changes of tasks were not kept");
+        }
+    }
+}
+
+/// The writer: until the store is closed and nothing waits, or the disk does not take it.
+fn write_all(shared: &Shared, retry: Duration) {
+    let _end = End(shared);
+    let mut not_before = None;
+    while let Some(batch) = shared.queue.next(not_before) {
+        let outcome = match lock(&shared.disk).as_mut() {
+            Some(disk) => disk.write(batch.changes()),
+            None => Err(StoreProblem::Closed),
+        };
+        match outcome {
+            Ok(()) => {
+                if not_before.take().is_some() {
+                    info!("tasks can be kept on disk again");
+                }
+                shared.commits.fetch_add(1, Ordering::Relaxed);
+                let upto = shared.queue.done(&batch);
+                shared.written.send_replace(Written { upto, problem: None });
+            }
+            Err(problem) => {
+                warn!(%problem, "tasks cannot be kept on disk; it is tried again");
+                shared.failures.fetch_add(1, Ordering::Relaxed);
+                not_before = Some(Instant::now() + retry);
+                let closing = shared.queue.put_back(batch);
+                shared.written.send_modify(|written| written.problem = Some(problem));
+                if closing {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// However the writer ends: nobody waits for it any more, and the file is free.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.queue.close();
+        lock(&self.0.disk).take();
+        self.0.written.send_modify(|written| {
+            written.problem.get_or_insert(StoreProblem::Closed);
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
