@@ -14,49 +14,14 @@ use tokio::sync::watch;
 
 use super::change::Look;
 use super::guards::{Following, Watcher};
+use super::inside::{Inside, Stand, Verdict};
 use super::map::Home;
 use super::phase::Refusal;
-use super::turns::{AnswersTooLarge, Turn, Turns};
+use super::turns::{AnswersTooLarge, Turn};
 use super::{Times, lock};
 use crate::a2a::Event;
-use crate::bridge::work::{Note, Standing, Work};
+use crate::bridge::work::Work;
 use crate::fault::Trouble;
-
-/// Callers that are remembered as holders of a handle; the oldest goes first.
-const MAX_OWNERS: usize = 16;
-/// What an entry takes in the map beyond its work, in bytes.
-const OVERHEAD: usize = 1024;
-
-/// What the client was told in spite of the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Cancelled, although the agent did not stop.
-    Cancelled,
-}
-
-/// What is known of a task at one moment.
-#[derive(Debug)]
-pub struct Inside {
-    /// The work so far.
-    pub work: Work,
-    /// The last thing that was new.
-    pub last: Option<Note>,
-    /// Why following ended, if it has and nobody follows anew.
-    pub over: Option<Result<(), Trouble>>,
-    /// What the client was told in spite of the agent.
-    pub verdict: Option<Verdict>,
-    /// The client wants the work stopped; the agent may not have named it yet.
-    pub cancel_wanted: bool,
-    /// When it was first known here.
-    pub created: Times,
-    /// When it last changed.
-    pub changed: Times,
-    turns: Turns,
-    owners: Vec<Box<str>>,
-    watchers: usize,
-    expected: Option<Instant>,
-    is_followed: bool,
-}
 
 /// One task.
 #[derive(Debug)]
@@ -69,98 +34,13 @@ pub struct Entry {
     is_gone: AtomicBool,
 }
 
-/// What the map decides by.
-pub(super) struct Stand {
-    pub(super) is_finished: bool,
-    pub(super) is_watched: bool,
-    pub(super) expected: Option<Instant>,
-    pub(super) is_followed: bool,
-    pub(super) bytes: usize,
-}
-
-impl Inside {
-    /// Nothing more will come: the agent has said its last word, or has lost the task, or was left before it named one.
-    pub fn is_finished(&self) -> bool {
-        let is_left = match &self.over {
-            Some(Err(Trouble::TaskLost)) => true,
-            Some(_) => self.work.task_id.is_none(),
-            None => false,
-        };
-        is_left || self.work.standing() == Standing::Finished
-    }
-
-    /// Whether somebody listens to the agent for this task.
-    pub fn is_followed(&self) -> bool {
-        self.is_followed
-    }
-
-    /// Who watches now.
-    pub fn watchers(&self) -> usize {
-        self.watchers
-    }
-
-    /// Turns whose answer was sent, with the digest of the answer; oldest first.
-    pub fn sent_turns(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16])> {
-        self.turns.sent_turns()
-    }
-
-    /// Whether a question has been answered here.
-    pub fn is_taken(&self, turn: [u8; 16]) -> bool {
-        self.turns.is_taken(turn)
-    }
-
-    /// The question that was answered last.
-    pub fn last_answered(&self) -> Option<[u8; 16]> {
-        self.turns.last()
-    }
-
-    /// What the user said to a question instead of an answer.
-    pub fn refusal(&self, turn: [u8; 16]) -> Option<Refusal> {
-        self.turns.refusal(turn)
-    }
-
-    /// Why the answer to a question could not be given.
-    pub fn failure(&self, turn: [u8; 16]) -> Option<&Trouble> {
-        self.turns.failure(turn)
-    }
-
-    /// The keys of a question that have been answered while others are open.
-    pub fn answered_keys(&self, turn: [u8; 16]) -> Vec<String> {
-        self.turns.parts(turn).map(str::to_owned).collect()
-    }
-
-    /// Callers that hold a handle.
-    pub fn owners(&self) -> impl Iterator<Item = &str> {
-        self.owners.iter().map(AsRef::as_ref)
-    }
-
-    fn bytes(&self) -> usize {
-        let owners: usize = self.owners.iter().map(|owner| owner.len()).sum();
-        OVERHEAD + owners + self.turns.bytes() + self.work.bytes()
-    }
-}
-
 impl Entry {
     /// A task of this agent. `local` is the number by which it is found while the agent has not named it.
     pub fn new(agent: Arc<str>, local: [u8; 16], work: Work, now: Times) -> Self {
-        let inside = Inside {
-            work,
-            last: None,
-            over: None,
-            verdict: None,
-            cancel_wanted: false,
-            created: now,
-            changed: now,
-            turns: Turns::default(),
-            owners: Vec::new(),
-            watchers: 0,
-            expected: None,
-            is_followed: false,
-        };
         Self {
             agent,
             local,
-            inside: Mutex::new(inside),
+            inside: Mutex::new(Inside::new(work, now)),
             changes: watch::Sender::new(0),
             home: OnceLock::new(),
             is_gone: AtomicBool::new(false),
@@ -244,15 +124,7 @@ impl Entry {
 
     /// The caller holds a handle.
     pub fn own(&self, caller: &str) {
-        self.change(|inside| {
-            if inside.owners.iter().any(|owner| **owner == *caller) {
-                return;
-            }
-            if inside.owners.len() >= MAX_OWNERS {
-                inside.owners.remove(0);
-            }
-            inside.owners.push(caller.into());
-        });
+        self.change(|inside| inside.own(caller));
     }
 
     /// Whether the caller holds a handle.
@@ -392,17 +264,7 @@ impl Entry {
     }
 
     pub(super) fn stand(&self) -> Stand {
-        self.look(|inside| Stand {
-            is_finished: inside.is_finished(),
-            is_watched: inside.watchers > 0,
-            expected: inside.expected,
-            is_followed: inside.is_followed,
-            bytes: inside.bytes(),
-        })
-    }
-
-    pub(super) fn touch(&self, now: Instant) {
-        self.settle(Some(now));
+        self.look(Inside::stand)
     }
 
     pub(super) fn home(&self) -> Option<&Home> {
@@ -417,11 +279,6 @@ impl Entry {
     /// Called with the lock of its shard.
     pub(super) fn mark_gone(&self) {
         self.is_gone.store(true, Ordering::Release);
-    }
-
-    /// Called with the lock of its shard.
-    pub(super) fn stop_expecting(&self, now: Instant) {
-        lock(&self.inside).expected.take_if(|until| *until <= now);
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Inside) -> R) -> R {

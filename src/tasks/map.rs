@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use super::entry::Entry;
-use super::shard::{Class, Resident, Shard, Tally, weight};
+use super::shard::{Resident, Shard, weight};
+use super::tally::{Class, Tally};
 use super::{Bounds, Full, Key, lock};
 
 const SHARDS: usize = 64;
@@ -74,9 +75,12 @@ impl Tasks {
 
     /// The entry of this key, unless it has expired at `now`. Counts as activity.
     pub fn find(&self, key: &Key, now: Instant) -> Option<Arc<Entry>> {
-        let entry = self.peek(key, now)?;
-        entry.touch(now);
-        Some(entry)
+        let entry = self.map.shard(self.map.place(key)).holder(key)?;
+        let home = entry.home()?;
+        let mut shard = self.map.shard(home.shard);
+        let is_alive = shard.touch(home.id, now);
+        shard.settle(home.id, &self.map.tally);
+        is_alive.then(|| entry.clone())
     }
 
     /// The entry of this key, unless it has expired at `now`. No activity.
@@ -141,7 +145,8 @@ impl Tasks {
     pub fn has_room(&self, now: Instant) -> bool {
         let map = &self.map;
         map.tally.has_room(LEAST, &map.bounds)
-            || map.tally.loose() > 0 && (0..self.shards()).any(|at| map.shard(at).has_loose(now, &map.tally))
+            || Class::ALL.into_iter().any(|class| map.tally.has(class))
+                && (0..self.shards()).any(|at| map.shard(at).has_loose(now, &map.tally))
     }
 
     /// Drops what has expired in one shard, the next one each time. What was dropped before its time to make room is not told.
@@ -207,17 +212,16 @@ impl Map {
     }
 
     fn settle(&self, at: usize, id: u64, active: Option<Instant>) {
-        {
+        let grew = {
             let mut shard = self.shard(at);
             if let Some(now) = active {
                 shard.touch(id, now);
             }
-            shard.settle(id, &self.tally);
-        }
+            shard.settle(id, &self.tally)
+        };
         // What grew may stay; others go for it.
-        while self.tally.bytes.load(Ordering::Relaxed) > self.bounds.bytes && self.evict(at, Some(id), active)
-        {
-        }
+        let is_over = || self.tally.bytes.load(Ordering::Relaxed) > self.bounds.bytes;
+        while grew && is_over() && self.evict(at, Some(id), active) {}
     }
 
     fn make_room(&self, bytes: usize, shard: usize, now: Instant) -> Result<(), Full> {
@@ -235,7 +239,7 @@ impl Map {
     /// Drops one entry that may go, looking in the shard at hand first. Says whether there was one.
     fn evict(&self, first: usize, spare: Option<u64>, now: Option<Instant>) -> bool {
         let shards = self.shards.len() + 1;
-        for class in [Class::Ended, Class::Idle, Class::Followed] {
+        for class in Class::ALL {
             if !self.tally.has(class) {
                 continue;
             }

@@ -8,16 +8,23 @@
 mod change;
 mod entry;
 mod guards;
+mod inside;
 mod map;
 mod phase;
 mod shard;
+#[cfg(test)]
+mod simulation;
+mod tally;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use entry::{Entry, Inside, Verdict};
+pub use entry::Entry;
 pub use guards::{Following, Watcher};
+pub use inside::{Inside, Verdict};
 pub use map::Tasks;
 pub use phase::{Phase, Refusal};
 pub use turns::{AnswersTooLarge, Turn};

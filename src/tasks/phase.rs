@@ -4,7 +4,7 @@
 //! whose agent says that it is lost, or breaks the protocol over it, has failed. Not here: what a client calls it (see
 //! `bridge::status`).
 
-use super::entry::Inside;
+use super::inside::Inside;
 use crate::a2a::State;
 use crate::bridge::work::Standing;
 use crate::fault::Trouble;
@@ -54,8 +54,35 @@ impl Inside {
     }
 }
 
+impl Inside {
+    /// Whether a question has been answered here.
+    pub fn is_taken(&self, turn: [u8; 16]) -> bool {
+        self.turns.is_taken(turn)
+    }
+
+    /// The question that was answered last.
+    pub fn last_answered(&self) -> Option<[u8; 16]> {
+        self.turns.last()
+    }
+
+    /// What the user said to a question instead of an answer.
+    pub fn refusal(&self, turn: [u8; 16]) -> Option<Refusal> {
+        self.turns.refusal(turn)
+    }
+
+    /// Why the answer to a question could not be given.
+    pub fn failure(&self, turn: [u8; 16]) -> Option<&Trouble> {
+        self.turns.failure(turn)
+    }
+
+    /// The keys of a question that have been answered while others are open.
+    pub fn answered_keys(&self, turn: [u8; 16]) -> Vec<String> {
+        self.turns.parts(turn).map(str::to_owned).collect()
+    }
+}
+
 /// Whether a failure is the end of a task, and not of a connection.
-fn is_final(trouble: &Trouble) -> bool {
+pub(super) fn is_final(trouble: &Trouble) -> bool {
     match trouble {
         Trouble::Refused(_)
         | Trouble::WrongVersion(_)

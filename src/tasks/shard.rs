@@ -5,50 +5,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::entry::{Entry, Stand};
-use super::{Bounds, Key};
-
-/// Sums over all shards.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    pub(super) count: AtomicUsize,
-    pub(super) bytes: AtomicUsize,
-    /// Residents that are finished.
-    pub(super) ended: AtomicUsize,
-    /// Live residents that nobody watches or follows, or that are only expected to be.
-    pub(super) idle: AtomicUsize,
-    /// Live residents that are followed and not watched.
-    pub(super) followed: AtomicUsize,
-}
-
-/// Who may go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// Finished: goes first.
-    Ended,
-    /// Live; nobody watches or follows.
-    Idle,
-    /// Live, followed and not watched: goes when it has expired.
-    Followed,
-}
-
-/// Where a resident stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Finished; active last at that time.
-    Ended(Instant),
-    /// Live and neither watched nor followed; active last at that time.
-    Idle(Instant),
-    /// Live, followed, not watched; active last at that time.
-    Followed(Instant),
-    /// Live and expected to be watched until that time.
-    Expected(Instant),
-    /// Live and watched.
-    Watched,
-}
+use super::Key;
+use super::entry::Entry;
+use super::inside::Stand;
+use super::tally::{Class, Place, Tally};
 
 /// An entry in its home.
 #[derive(Debug)]
@@ -56,9 +18,14 @@ pub(super) struct Resident {
     pub(super) entry: Arc<Entry>,
     pub(super) keys: Vec<Key>,
     active: Instant,
+    /// Who was expected until then has not come in time.
+    late: Option<Instant>,
     place: Place,
     bytes: usize,
 }
+
+/// Residents by time.
+type Queue = BTreeSet<(Instant, u64)>;
 
 /// One shard.
 #[derive(Debug)]
@@ -66,61 +33,10 @@ pub(super) struct Shard {
     ttl: Duration,
     index: HashMap<Key, Arc<Entry>>,
     residents: HashMap<u64, Resident>,
-    ended: BTreeSet<(Instant, u64)>,
-    idle: BTreeSet<(Instant, u64)>,
-    followed: BTreeSet<(Instant, u64)>,
-    expected: BTreeSet<(Instant, u64)>,
-}
-
-impl Tally {
-    /// Takes a place and so many bytes, if there is room.
-    pub(super) fn take(&self, bytes: usize, bounds: &Bounds) -> bool {
-        let one_more = |count: usize| (count < bounds.most).then_some(count + 1);
-        let more = |held: usize| held.checked_add(bytes).filter(|held| *held <= bounds.bytes);
-        if self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
-            return false;
-        }
-        let has_room = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok();
-        if !has_room {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
-        has_room
-    }
-
-    pub(super) fn give_back(&self, bytes: usize) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Whether a new entry of so many bytes would fit as it is.
-    pub(super) fn has_room(&self, bytes: usize, bounds: &Bounds) -> bool {
-        let held = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
-        self.count.load(Ordering::Relaxed) < bounds.most && held <= bounds.bytes
-    }
-
-    /// Whether there is one of the class somewhere, or may be by now.
-    pub(super) fn has(&self, class: Class) -> bool {
-        let counter = match class {
-            Class::Ended => &self.ended,
-            Class::Idle => &self.idle,
-            Class::Followed => &self.followed,
-        };
-        counter.load(Ordering::Relaxed) > 0
-    }
-
-    /// How many may go, or may by now.
-    pub(super) fn loose(&self) -> usize {
-        [&self.ended, &self.idle, &self.followed].map(|counter| counter.load(Ordering::Relaxed)).iter().sum()
-    }
-
-    fn counter(&self, place: Place) -> Option<&AtomicUsize> {
-        match place {
-            Place::Ended(_) => Some(&self.ended),
-            Place::Idle(_) | Place::Expected(_) => Some(&self.idle),
-            Place::Followed(_) => Some(&self.followed),
-            Place::Watched => None,
-        }
-    }
+    ended: Queue,
+    idle: Queue,
+    followed: Queue,
+    expected: Queue,
 }
 
 /// What a key takes, in bytes.
@@ -144,12 +60,14 @@ impl Resident {
     }
 
     fn place(&self, stand: &Stand) -> Place {
+        // Who was expected counts as having been there until then.
+        let active = stand.expected.map_or(self.active, |until| until.max(self.active));
         match stand {
             Stand { is_finished: true, .. } => Place::Ended(self.active),
             Stand { is_watched: true, .. } => Place::Watched,
-            Stand { expected: Some(until), .. } => Place::Expected(*until),
-            Stand { is_followed: true, .. } => Place::Followed(self.active),
-            Stand { .. } => Place::Idle(self.active),
+            Stand { expected: Some(until), .. } if Some(*until) > self.late => Place::Expected(*until),
+            Stand { is_followed: true, .. } => Place::Followed(active),
+            Stand { .. } => Place::Idle(active),
         }
     }
 }
@@ -202,8 +120,8 @@ impl Shard {
     ) -> bool {
         let is_free = self.claim(key, entry).is_ok();
         if is_free {
-            let (entry, keys) = (entry.clone(), vec![key.clone()]);
-            self.residents.insert(id, Resident { entry, keys, active: now, place: Place::Watched, bytes });
+            let (entry, keys, place) = (entry.clone(), vec![key.clone()], Place::Watched);
+            self.residents.insert(id, Resident { entry, keys, active: now, late: None, place, bytes });
             self.settle(id, tally);
         }
         is_free
@@ -224,53 +142,42 @@ impl Shard {
         self.residents.get(&id).is_some_and(|resident| !resident.is_expired(now, self.ttl))
     }
 
-    /// Notes activity; what has expired is not brought back by it.
-    pub(super) fn touch(&mut self, id: u64, now: Instant) {
-        if let Some(resident) = self.residents.get_mut(&id)
-            && !resident.is_expired(now, self.ttl)
-        {
+    /// Notes activity, unless the entry has expired or is gone. Says whether it did.
+    pub(super) fn touch(&mut self, id: u64, now: Instant) -> bool {
+        let is_alive = self.has(id, now);
+        if let Some(resident) = self.residents.get_mut(&id).filter(|_| is_alive) {
             resident.active = resident.active.max(now);
         }
+        is_alive
     }
 
-    /// Puts a resident where it belongs by now, and counts what it takes.
-    pub(super) fn settle(&mut self, id: u64, tally: &Tally) {
-        let Some(resident) = self.residents.get_mut(&id) else { return };
+    /// Puts a resident where it belongs by now, and counts what it takes. Says whether it grew.
+    pub(super) fn settle(&mut self, id: u64, tally: &Tally) -> bool {
+        let Some(resident) = self.residents.get_mut(&id) else { return false };
         let stand = resident.entry.stand();
         let bytes = stand.bytes + resident.keys.iter().map(weight).sum::<usize>();
-        if bytes >= resident.bytes {
-            tally.bytes.fetch_add(bytes - resident.bytes, Ordering::Relaxed);
-        } else {
-            tally.bytes.fetch_sub(resident.bytes - bytes, Ordering::Relaxed);
-        }
+        let grew = tally.resize(resident.bytes, bytes);
         resident.bytes = bytes;
         let (before, after) = (resident.place, resident.place(&stand));
         resident.place = after;
         if before != after {
             self.leave(id, before, tally);
-            self.enter(id, after, tally);
+            tally.enter(after);
+            if let Some((queue, at)) = self.queue(after) {
+                queue.insert((at, id));
+            }
         }
-    }
-
-    fn enter(&mut self, id: u64, place: Place, tally: &Tally) {
-        if let Some(counter) = tally.counter(place) {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-        if let Some((queue, at)) = self.queue(place) {
-            queue.insert((at, id));
-        }
+        grew
     }
 
     fn leave(&mut self, id: u64, place: Place, tally: &Tally) {
-        if let Some(counter) = tally.counter(place) {
-            counter.fetch_sub(1, Ordering::Relaxed);
-        }
+        tally.leave(place);
         if let Some((queue, at)) = self.queue(place) {
             queue.remove(&(at, id));
         }
     }
 
-    fn queue(&mut self, place: Place) -> Option<(&mut BTreeSet<(Instant, u64)>, Instant)> {
+    fn queue(&mut self, place: Place) -> Option<(&mut Queue, Instant)> {
         match place {
             Place::Ended(at) => Some((&mut self.ended, at)),
             Place::Idle(at) => Some((&mut self.idle, at)),
@@ -284,8 +191,7 @@ impl Shard {
     pub(super) fn release_due(&mut self, now: Instant, tally: &Tally) {
         while let Some((until, id)) = self.expected.first().copied().filter(|(until, _)| *until <= now) {
             let Some(resident) = self.residents.get_mut(&id) else { return };
-            resident.entry.stop_expecting(now);
-            resident.active = resident.active.max(until);
+            resident.late = Some(until);
             self.settle(id, tally);
         }
     }
@@ -310,7 +216,7 @@ impl Shard {
     pub(super) fn expired(&mut self, now: Instant, tally: &Tally) -> Vec<Resident> {
         self.release_due(now, tally);
         let mut dropped = Vec::new();
-        for class in [Class::Ended, Class::Idle, Class::Followed] {
+        for class in Class::ALL {
             while let Some(id) = self.first(class, None, tally)
                 && let Some(resident) = self.remove_expired(id, now, tally)
             {
@@ -344,22 +250,20 @@ impl Shard {
     /// Who of this class was active least recently.
     fn first(&mut self, class: Class, spare: Option<u64>, tally: &Tally) -> Option<u64> {
         loop {
-            let queue = match class {
-                Class::Ended => &self.ended,
-                Class::Idle => &self.idle,
-                Class::Followed => &self.followed,
-            };
-            let at = *queue.iter().find(|(_, id)| Some(*id) != spare)?;
+            let (at, id) = *self.of_class(class).iter().find(|(_, id)| Some(*id) != spare)?;
             // Somebody may have begun to watch a moment ago.
-            self.settle(at.1, tally);
-            let still = match class {
-                Class::Ended => &self.ended,
-                Class::Idle => &self.idle,
-                Class::Followed => &self.followed,
-            };
-            if still.contains(&at) {
-                return Some(at.1);
+            self.settle(id, tally);
+            if self.of_class(class).contains(&(at, id)) {
+                return Some(id);
             }
+        }
+    }
+
+    fn of_class(&self, class: Class) -> &Queue {
+        match class {
+            Class::Ended => &self.ended,
+            Class::Idle => &self.idle,
+            Class::Followed => &self.followed,
         }
     }
 

@@ -1,0 +1,130 @@
+//! What is known of a task at one moment.
+//!
+//! Not here: locks, who is woken (see `entry`), what an event does (see `bridge::work`).
+
+use std::time::Instant;
+
+use super::Times;
+use super::turns::Turns;
+use crate::bridge::work::{Note, Standing, Work};
+use crate::fault::Trouble;
+
+/// Callers that are remembered as holders of a handle; the oldest goes first.
+const MAX_OWNERS: usize = 16;
+/// What an entry takes beyond what is counted, in bytes.
+const OVERHEAD: usize = 1024;
+
+/// What the client was told in spite of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Cancelled, although the agent did not stop.
+    Cancelled,
+}
+
+/// What is known of a task at one moment.
+#[derive(Debug)]
+pub struct Inside {
+    /// The work so far.
+    pub work: Work,
+    /// The last thing that was new.
+    pub last: Option<Note>,
+    /// Why following ended, if it has and nobody follows anew.
+    pub over: Option<Result<(), Trouble>>,
+    /// What the client was told in spite of the agent.
+    pub verdict: Option<Verdict>,
+    /// The client wants the work stopped; the agent may not have named it yet.
+    pub cancel_wanted: bool,
+    /// When it was first known here.
+    pub created: Times,
+    /// When it last changed.
+    pub changed: Times,
+    pub(super) turns: Turns,
+    pub(super) owners: Vec<Box<str>>,
+    pub(super) watchers: usize,
+    pub(super) expected: Option<Instant>,
+    pub(super) is_followed: bool,
+}
+
+/// What the map decides by.
+pub(super) struct Stand {
+    pub(super) is_finished: bool,
+    pub(super) is_watched: bool,
+    pub(super) expected: Option<Instant>,
+    pub(super) is_followed: bool,
+    pub(super) bytes: usize,
+}
+
+impl Inside {
+    /// Nothing more will come: the agent has said its last word, or has lost the task, or was left before it named one.
+    pub fn is_finished(&self) -> bool {
+        let is_left = match &self.over {
+            Some(Err(Trouble::TaskLost)) => true,
+            Some(_) => self.work.task_id.is_none(),
+            None => false,
+        };
+        is_left || self.work.standing() == Standing::Finished
+    }
+
+    /// Whether somebody listens to the agent for this task.
+    pub fn is_followed(&self) -> bool {
+        self.is_followed
+    }
+
+    /// Who watches now.
+    pub fn watchers(&self) -> usize {
+        self.watchers
+    }
+
+    /// Turns whose answer was sent, with the digest of the answer; oldest first.
+    pub fn sent_turns(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16])> {
+        self.turns.sent_turns()
+    }
+
+    /// Callers that hold a handle.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        self.owners.iter().map(AsRef::as_ref)
+    }
+
+    pub(super) fn new(work: Work, now: Times) -> Self {
+        Self {
+            work,
+            last: None,
+            over: None,
+            verdict: None,
+            cancel_wanted: false,
+            created: now,
+            changed: now,
+            turns: Turns::default(),
+            owners: Vec::new(),
+            watchers: 0,
+            expected: None,
+            is_followed: false,
+        }
+    }
+
+    pub(super) fn own(&mut self, caller: &str) {
+        if self.owners().any(|owner| owner == caller) {
+            return;
+        }
+        if self.owners.len() >= MAX_OWNERS {
+            self.owners.remove(0);
+        }
+        self.owners.push(caller.into());
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let owners: usize = self.owners().map(str::len).sum();
+        let ids = [&self.work.task_id, &self.work.context_id].into_iter().flatten().map(String::len);
+        OVERHEAD + owners + ids.sum::<usize>() + self.turns.bytes() + self.work.bytes()
+    }
+
+    pub(super) fn stand(&self) -> Stand {
+        Stand {
+            is_finished: self.is_finished(),
+            is_watched: self.watchers > 0,
+            expected: self.expected,
+            is_followed: self.is_followed,
+            bytes: self.bytes(),
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The map against a naive model, over many seeds, with a virtual clock.
+//!
+//! The model is a plain list that implements the rules in the most obvious way. With one shard both must agree in everything;
+//! with several the order of dropping may differ, and the rules themselves are checked. A failure names its seed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::tests::{chunk, status};
+use super::*;
+use crate::a2a::State;
+use crate::bridge::work::Work;
+use crate::fault::Trouble;
+
+const TTL: u64 = 1000;
+const MOST: usize = 8;
+const BYTES: usize = 40_000;
+const KEYS: u8 = 24;
+
+/// A task as the model sees it.
+struct Row {
+    entry: Arc<Entry>,
+    keys: Vec<Key>,
+    finished: bool,
+    named: bool,
+    over: bool,
+    watchers: usize,
+    expected: u64,
+    followed: bool,
+    active: u64,
+    dropped: bool,
+}
+
+impl Row {
+    fn is_finished(&self) -> bool {
+        self.finished || self.over && !self.named
+    }
+
+    fn is_watched(&self, now: u64) -> bool {
+        self.watchers > 0 || self.expected > now
+    }
+
+    /// Somebody who was expected and did not come was there until then.
+    fn active(&self, now: u64) -> u64 {
+        if !self.is_finished() && self.expected <= now { self.active.max(self.expected) } else { self.active }
+    }
+
+    fn is_expired(&self, now: u64) -> bool {
+        let is_held = !self.is_finished() && self.is_watched(now);
+        !is_held && now >= self.active(now) + TTL
+    }
+
+    /// In which order it may go; `None` if it may not.
+    fn rank(&self, now: u64) -> Option<u8> {
+        match self {
+            _ if self.dropped => None,
+            _ if self.is_finished() => Some(0),
+            _ if self.is_watched(now) => None,
+            _ if !self.followed => Some(1),
+            _ => self.is_expired(now).then_some(2),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.entry.bytes() + self.keys.iter().map(super::shard::weight).sum::<usize>()
+    }
+}
+
+struct World {
+    seed: u64,
+    exact: bool,
+    random: StdRng,
+    start: Instant,
+    now: u64,
+    tasks: Tasks,
+    rows: Vec<Row>,
+    watchers: Vec<(usize, Watcher)>,
+    followers: Vec<(usize, Following)>,
+    seen: Seen,
+}
+
+/// What has happened, so that a simulation in which nothing happens fails.
+#[derive(Debug, Default)]
+struct Seen {
+    found: usize,
+    refused: usize,
+    evicted: usize,
+    grown_over: usize,
+    expired: usize,
+    aliased: usize,
+}
+
+impl World {
+    fn new(seed: u64, shards: usize) -> Self {
+        let bounds =
+            Bounds { most: MOST, bytes: BYTES, ttl: Duration::from_millis(TTL), artifact_bytes: 100 };
+        Self {
+            seed,
+            exact: shards == 1,
+            random: StdRng::seed_from_u64(seed),
+            start: Instant::now(),
+            now: 0,
+            tasks: Tasks::with(bounds, shards, seed),
+            rows: Vec::new(),
+            watchers: Vec::new(),
+            followers: Vec::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    fn at(&self, ms: u64) -> Instant {
+        self.start + Duration::from_millis(ms)
+    }
+
+    fn instant(&self) -> Instant {
+        self.at(self.now)
+    }
+
+    fn times(&self) -> Times {
+        Times { instant: self.instant(), unix_ms: self.now }
+    }
+
+    fn key(&mut self) -> Key {
+        let number = self.random.gen_range(0..KEYS);
+        key(number)
+    }
+
+    fn holder(&self, key: &Key) -> Option<usize> {
+        self.rows.iter().position(|row| !row.dropped && row.keys.contains(key))
+    }
+
+    fn alive(&self, key: &Key) -> Option<usize> {
+        self.holder(key).filter(|at| !self.rows[*at].is_expired(self.now))
+    }
+
+    /// Any task that is in the map; now and then one that is not any more.
+    fn any_row(&mut self) -> Option<usize> {
+        let with_dropped = self.random.gen_bool(0.02);
+        let rows: Vec<usize> =
+            (0..self.rows.len()).filter(|at| with_dropped || !self.rows[*at].dropped).collect();
+        (!rows.is_empty()).then(|| rows[self.random.gen_range(0..rows.len())])
+    }
+
+    fn bytes(&self) -> usize {
+        self.rows.iter().filter(|row| !row.dropped).map(Row::bytes).sum()
+    }
+
+    fn count(&self) -> usize {
+        self.rows.iter().filter(|row| !row.dropped).count()
+    }
+
+    /// Drops by the rules, in the model, until `fits`. Says whether it fits then.
+    fn make_room(&mut self, spare: Option<usize>, fits: impl Fn(&Self) -> bool) -> bool {
+        while !fits(self) {
+            let others = (0..self.rows.len()).filter(|at| Some(*at) != spare);
+            let ranked = others.filter_map(|at| Some((self.rows[at].rank(self.now)?, at)));
+            let first = ranked.min_by_key(|(rank, at)| (*rank, self.rows[*at].active(self.now), *at));
+            let Some((_, first)) = first else { return false };
+            if self.exact {
+                self.rows[first].dropped = true;
+                self.seen.evicted += 1;
+            } else if !self.follow_the_map(spare) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// With several shards the model drops what the map has dropped, if the rules allow that. Says whether there was any.
+    fn follow_the_map(&mut self, spare: Option<usize>) -> bool {
+        let gone = |row: &Row| !row.dropped && row.entry.is_gone();
+        let mut gone: Vec<usize> = (0..self.rows.len()).filter(|at| gone(&self.rows[*at])).collect();
+        gone.sort_by_key(|at| self.rows[*at].rank(self.now));
+        for at in &gone {
+            let row = &self.rows[*at];
+            let rank = row.rank(self.now);
+            assert!(rank.is_some() && Some(*at) != spare, "seed {}: {at} may not go", self.seed);
+            let others = (0..self.rows.len()).filter(|other| Some(*other) != spare);
+            let best = others.filter_map(|other| self.rows[other].rank(self.now)).min();
+            assert_eq!(rank, best, "seed {}: somebody had to go before {at}", self.seed);
+            self.rows[*at].dropped = true;
+            self.seen.evicted += 1;
+        }
+        !gone.is_empty()
+    }
+
+    fn find(&mut self) {
+        let key = self.key();
+        let expected = self.alive(&key);
+        let found = self.tasks.find(&key, self.instant());
+        assert_eq!(found.is_some(), expected.is_some(), "seed {}: {key:?}", self.seed);
+        if let (Some(found), Some(at)) = (found, expected) {
+            assert!(Arc::ptr_eq(&found, &self.rows[at].entry), "seed {}: another one", self.seed);
+            self.rows[at].active = self.rows[at].active.max(self.now);
+            self.seen.found += 1;
+        }
+    }
+
+    fn admit(&mut self) {
+        let key = self.key();
+        let mut named = self.random.gen_bool(0.7);
+        let mut work = Work::new(BYTES);
+        work.task_id = named.then(|| "t".into());
+        let entry = Entry::new("agent".into(), [0; 16], work, self.times());
+        let admitted = self.tasks.admit(key.clone(), || entry, self.instant());
+        if let Some(at) = self.holder(&key).filter(|at| self.rows[*at].is_expired(self.now)) {
+            self.rows[at].dropped = true;
+        }
+        if let Some(at) = self.alive(&key) {
+            let (found, new) = admitted.unwrap();
+            assert!(!new && Arc::ptr_eq(&found, &self.rows[at].entry), "seed {}: not the same", self.seed);
+            self.rows[at].active = self.rows[at].active.max(self.now);
+            return;
+        }
+        let bytes = 2048 + if named { 1 } else { 0 } + super::shard::weight(&key);
+        let fits = |world: &Self| world.count() < MOST && world.bytes() + bytes <= BYTES;
+        if !self.make_room(None, fits) {
+            assert_eq!(admitted.err(), Some(Full), "seed {}: nobody may go", self.seed);
+            self.seen.refused += 1;
+            return;
+        }
+        let (entry, new) = admitted.unwrap_or_else(|_| panic!("seed {}: refused, with room", self.seed));
+        assert!(new && entry.bytes() + super::shard::weight(&key) == bytes, "seed {}", self.seed);
+        named = entry.look(|inside| inside.work.task_id.is_some());
+        self.rows.push(Row {
+            entry,
+            keys: vec![key],
+            finished: false,
+            named,
+            over: false,
+            watchers: 0,
+            expected: 0,
+            followed: false,
+            active: self.now,
+            dropped: false,
+        });
+    }
+
+    fn alias(&mut self, at: usize) {
+        let key = self.key();
+        let owner = self.tasks.alias(key.clone(), &self.rows[at].entry, self.instant());
+        let holder = self.holder(&key);
+        if let Some(expired) = holder.filter(|holder| self.rows[*holder].is_expired(self.now)) {
+            self.rows[expired].dropped = true;
+        }
+        let expected = self.alive(&key).unwrap_or(at);
+        assert!(Arc::ptr_eq(&owner, &self.rows[expected].entry), "seed {}: wrong owner", self.seed);
+        if expected == at && !self.rows[at].dropped && holder != Some(at) {
+            self.rows[at].keys.push(key);
+            self.seen.aliased += 1;
+        }
+    }
+
+    fn apply(&mut self, at: usize) {
+        let state = match self.random.gen_range(0..10) {
+            0 => State::Completed,
+            1 => State::InputRequired,
+            _ => State::Working,
+        };
+        let grows = self.random.gen_bool(0.5);
+        let event = if grows {
+            chunk(&"x".repeat(self.random.gen_range(0..6000)), self.random.gen_bool(0.5))
+        } else {
+            status(state)
+        };
+        let before = self.rows[at].bytes();
+        let result = self.rows[at].entry.apply(event, self.times());
+        let after = self.rows[at].bytes();
+        let (was_expired, now) = (self.rows[at].is_expired(self.now), self.now);
+        let row = &mut self.rows[at];
+        if !row.is_finished() {
+            row.named |= !grows;
+            row.finished = !grows && state == State::Completed;
+            if !was_expired {
+                row.active = row.active.max(now);
+            }
+        }
+        assert!(result.is_ok() || after <= BYTES + 4096, "seed {}", self.seed);
+        if row.dropped {
+            return;
+        }
+        if after > before && !self.make_room(Some(at), |world| world.bytes() <= BYTES) {
+            self.seen.grown_over += 1;
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = self.instant();
+        let dropped: Vec<Arc<Entry>> = (0..self.tasks.shards()).flat_map(|_| self.tasks.sweep(now)).collect();
+        let mut count = 0;
+        for row in self.rows.iter_mut().filter(|row| !row.dropped && row.is_expired(self.now)) {
+            let is_told = dropped.iter().any(|entry| Arc::ptr_eq(entry, &row.entry));
+            assert!(is_told && row.entry.is_gone(), "seed {}: an expired one was left", self.seed);
+            row.dropped = true;
+            count += 1;
+        }
+        assert_eq!(dropped.len(), count, "seed {}: more than the expired were dropped", self.seed);
+        self.seen.expired += count;
+    }
+
+    fn guards(&mut self, at: usize) {
+        match self.random.gen_range(0..7) {
+            0 | 1 => {
+                self.watchers.push((at, self.rows[at].entry.watch()));
+                self.rows[at].watchers += 1;
+            }
+            2 | 3 if !self.watchers.is_empty() => {
+                let which = self.random.gen_range(0..self.watchers.len());
+                let (at, watcher) = self.watchers.swap_remove(which);
+                let is_expired = self.rows[at].is_expired(self.now);
+                watcher.end(self.instant());
+                let row = &mut self.rows[at];
+                row.watchers -= 1;
+                if !is_expired {
+                    row.active = row.active.max(self.now);
+                }
+            }
+            4 => {
+                let until = self.now + self.random.gen_range(0..600);
+                self.rows[at].entry.expect(self.at(until));
+                let row = &mut self.rows[at];
+                row.expected = row.expected.max(until);
+            }
+            5 => {
+                let following = self.rows[at].entry.begin_following();
+                let row = &mut self.rows[at];
+                assert_eq!(following.is_some(), !row.followed, "seed {}: two followers", self.seed);
+                if let Some(following) = following {
+                    (row.followed, row.over) = (true, false);
+                    self.followers.push((at, following));
+                }
+            }
+            _ if !self.followers.is_empty() => {
+                let which = self.random.gen_range(0..self.followers.len());
+                let (at, following) = self.followers.swap_remove(which);
+                if self.random.gen_bool(0.5) {
+                    following.entry().end(Err(Trouble::Broken("test")), self.times());
+                }
+                drop(following);
+                (self.rows[at].followed, self.rows[at].over) = (false, true);
+            }
+            _ => {}
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.gen_range(0..100) {
+            0..15 => self.find(),
+            15..35 => self.admit(),
+            35..38 => self.sweep(),
+            38..50 => self.now += self.random.gen_range(0..150),
+            50 => self.now += TTL + 1,
+            choice => {
+                let Some(at) = self.any_row() else { return };
+                match choice {
+                    51..55 => self.alias(at),
+                    55..75 => self.apply(at),
+                    _ => self.guards(at),
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let seed = self.seed;
+        assert_eq!(self.tasks.len(), self.count(), "seed {seed}: entries");
+        assert_eq!(self.tasks.bytes(), self.bytes(), "seed {seed}: bytes");
+        assert!(self.tasks.len() <= MOST, "seed {seed}: over-admitted");
+        for row in &self.rows {
+            assert_eq!(row.entry.is_gone(), row.dropped, "seed {seed}: dropped");
+        }
+        let fits = self.count() < MOST && self.bytes() + 2048 <= BYTES;
+        let has_room = fits || self.rows.iter().any(|row| row.rank(self.now).is_some());
+        assert_eq!(self.tasks.has_room(self.instant()), has_room, "seed {seed}: room");
+        let (mut shown, is_alive) = (0, |row: &&Row| !row.dropped && !row.is_expired(self.now));
+        self.tasks.for_each(self.instant(), |_| shown += 1);
+        assert_eq!(shown, self.rows.iter().filter(is_alive).count(), "seed {seed}: shown");
+        for key in (0..KEYS).map(key) {
+            let found = self.tasks.peek(&key, self.instant());
+            let expected = self.alive(&key).map(|at| &self.rows[at].entry);
+            assert_eq!(found.as_ref().map(Arc::as_ptr), expected.map(Arc::as_ptr), "seed {seed}: {key:?}");
+        }
+    }
+}
+
+fn key(number: u8) -> Key {
+    match number % 2 {
+        0 => Key::Local([number; 16]),
+        _ => Key::Task { agent: "agent".into(), id: format!("task-{number}").into() },
+    }
+}
+
+fn simulate(shards: usize, seeds: u64) {
+    let mut seen = [0; 6];
+    for seed in 0..seeds {
+        let mut world = World::new(seed, shards);
+        (0..400).for_each(|_| world.step());
+        let Seen { found, refused, evicted, grown_over, expired, aliased } = world.seen;
+        for (sum, one) in seen.iter_mut().zip([found, refused, evicted, grown_over, expired, aliased]) {
+            *sum += one;
+        }
+    }
+    assert!(seen.iter().all(|sum| *sum > 10), "too little happens: {seen:?}");
+}
+
+#[test]
+fn one_shard_does_what_the_model_does() {
+    simulate(1, 100);
+}
+
+#[test]
+fn several_shards_keep_to_the_rules() {
+    simulate(4, 50);
+    simulate(64, 20);
+}

@@ -1,0 +1,309 @@
+//! The promises of entries and of the map, one by one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+
+use super::*;
+use crate::a2a::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};
+use crate::bridge::work::Work;
+use crate::fault::Trouble;
+
+const BOUNDS: Bounds =
+    Bounds { most: 4, bytes: 1 << 20, ttl: Duration::from_secs(60), artifact_bytes: 1 << 10 };
+
+pub(super) fn status(state: State) -> Event {
+    Event::Status {
+        task_id: Some("t".into()),
+        context_id: None,
+        status: Status { state, message: None, timestamp: None },
+        last: false,
+        metadata: None,
+    }
+}
+
+fn artifact(text: &str) -> Artifact {
+    let parts = vec![Part::new(PartBody::Text(text.into()))];
+    Artifact { artifact_id: "a".into(), name: None, description: None, parts, metadata: None }
+}
+
+pub(super) fn chunk(text: &str, append: bool) -> Event {
+    let artifact = artifact(text);
+    Event::Artifact { task_id: None, context_id: None, artifact, append, last_chunk: false, metadata: None }
+}
+
+fn now() -> Times {
+    Times { instant: Instant::now(), unix_ms: 0 }
+}
+
+fn entry() -> Entry {
+    Entry::new("agent".into(), [7; 16], Work::new(1 << 20), now())
+}
+
+fn key(number: u8) -> Key {
+    Key::Local([number; 16])
+}
+
+fn named(id: &str) -> Key {
+    Key::Task { agent: "agent".into(), id: id.into() }
+}
+
+fn json(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.into()).unwrap()
+}
+
+#[test]
+fn watchers_wake_only_when_something_changed() {
+    let snapshot = |text: &str| {
+        let status = Status { state: State::Working, message: None, timestamp: None };
+        let (id, artifacts) = ("t".to_owned(), vec![artifact(text)]);
+        let history = crate::a2a::History::default();
+        Event::Task(Task { id, context_id: None, status, artifacts, history, metadata: None })
+    };
+    let answer = || {
+        Event::Message(Message {
+            message_id: None,
+            role: Role::Agent,
+            parts: vec![],
+            task_id: None,
+            context_id: None,
+            reference_task_ids: vec![],
+            extensions: vec![],
+            metadata: None,
+        })
+    };
+    let entry = entry();
+    for (step, (event, wakes)) in [
+        (status(State::Working), true),
+        (status(State::Working), false),
+        (chunk("one", false), true),
+        (chunk("one", false), false),
+        (chunk("two", false), true),
+        (snapshot("two"), false),
+        (snapshot("six"), true),
+        (Event::Unknown, false),
+        (answer(), true),
+        (status(State::Failed), false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let changes = entry.changes();
+        entry.apply(event, now()).unwrap();
+        assert_eq!(changes.has_changed().unwrap(), wakes, "{step}");
+    }
+}
+
+#[test]
+fn a_terminal_state_never_changes_and_a_verdict_stands_beside_it() {
+    let entry = Arc::new(entry());
+    entry.set_verdict(Verdict::Cancelled);
+    entry.apply(status(State::Completed), now()).unwrap();
+    entry.apply(status(State::Canceled), now()).unwrap();
+    assert_eq!(entry.look(|inside| inside.work.state), Some(State::Completed));
+    assert_eq!(entry.verdict(), Some(Verdict::Cancelled));
+}
+
+#[test]
+fn a_lost_task_is_finished_until_it_is_followed_anew() {
+    let entry = Arc::new(entry());
+    entry.apply(status(State::Working), now()).unwrap();
+    entry.end(Err(Trouble::TaskLost), now());
+    assert!(entry.look(Inside::is_finished));
+    entry.apply(status(State::Completed), now()).unwrap();
+    assert_eq!(entry.look(|inside| inside.work.state), Some(State::Working));
+    let _following = entry.begin_following().unwrap();
+    assert!(!entry.look(Inside::is_finished));
+}
+
+#[test]
+fn there_is_one_follower_and_its_end_is_heard_even_if_it_says_nothing() {
+    let entry = Arc::new(entry());
+    let following = entry.begin_following().unwrap();
+    assert!(entry.begin_following().is_none() && entry.over().is_none());
+    let changes = entry.changes();
+    drop(following);
+    assert!(changes.has_changed().unwrap());
+    assert_eq!(entry.over(), Some(Err(Trouble::Gateway("following it broke off"))));
+    let following = entry.begin_following().unwrap();
+    assert_eq!(entry.over(), None);
+    following.entry().end(Ok(()), now());
+    drop(following);
+    assert_eq!(entry.over(), Some(Ok(())));
+}
+
+#[test]
+fn a_turn_is_taken_once() {
+    let entry = entry();
+    let (turn, digest, other) = ([1; 16], [2; 16], [3; 16]);
+    assert_eq!(entry.take_turn(turn, digest), Turn::Ours);
+    assert_eq!(entry.take_turn(turn, digest), Turn::Same);
+    assert_eq!(entry.take_turn(turn, other), Turn::Other);
+    entry.give_back_turn(turn);
+    assert_eq!(entry.take_turn(turn, other), Turn::Ours);
+    entry.turn_sent(turn);
+    entry.give_back_turn(turn);
+    assert_eq!(entry.take_turn(turn, other), Turn::Same);
+    assert_eq!(entry.look(|inside| inside.sent_turns().collect::<Vec<_>>()), [(turn, other)]);
+}
+
+#[test]
+fn turns_are_bounded_and_the_latest_stay() {
+    let entry = entry();
+    for number in 0..100 {
+        assert_eq!(entry.take_turn([number; 16], [0; 16]), Turn::Ours);
+        entry.turn_sent([number; 16]);
+    }
+    assert_eq!(entry.look(|inside| inside.sent_turns().count()), 32);
+    assert_eq!(entry.take_turn([99; 16], [0; 16]), Turn::Same);
+    assert_eq!(entry.take_turn([0; 16], [0; 16]), Turn::Ours);
+}
+
+#[test]
+fn partial_answers_gather_for_one_turn_and_are_bounded() {
+    let entry = entry();
+    let (first, second) = ([1; 16], [2; 16]);
+    assert_eq!(entry.add_partial(first, "a".into(), json("1")).unwrap().len(), 1);
+    let both = entry.add_partial(first, "b".into(), json("2")).unwrap();
+    assert_eq!(both.keys().collect::<Vec<_>>(), ["a", "b"]);
+    let again = entry.add_partial(first, "b".into(), json("3")).unwrap();
+    assert_eq!(again.get("b").map(|value| value.get()), Some("3"));
+    assert_eq!(entry.add_partial(second, "c".into(), json("4")).unwrap().len(), 1);
+    let large = format!("\"{}\"", "x".repeat(300_000));
+    assert_eq!(entry.add_partial(second, "d".into(), json(&large)).err(), Some(AnswersTooLarge));
+    let too_many = (0..100).find(|key| entry.add_partial(second, key.to_string(), json("0")).is_err());
+    assert_eq!(too_many, Some(63));
+    let before = entry.bytes();
+    entry.turn_sent(second);
+    assert!(entry.bytes() < before);
+}
+
+#[test]
+fn owners_are_bounded_and_the_latest_stay() {
+    let entry = entry();
+    (0..20).for_each(|number| entry.own(&format!("caller-{number}")));
+    entry.own("caller-19");
+    assert!(entry.is_owner("caller-19") && entry.is_owner("caller-4") && !entry.is_owner("caller-3"));
+    assert_eq!(entry.look(|inside| inside.owners().count()), 16);
+}
+
+#[test]
+fn a_named_entry_is_found_under_both_keys_and_leaves_both() {
+    let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
+    let (one, _) = tasks.admit(key(1), entry, now).unwrap();
+    assert!(Arc::ptr_eq(&tasks.alias(named("t"), &one, now), &one));
+    assert!(Arc::ptr_eq(&tasks.find(&named("t"), now).unwrap(), &one));
+    let (other, _) = tasks.admit(key(2), entry, now).unwrap();
+    assert!(Arc::ptr_eq(&tasks.alias(named("t"), &other, now), &one));
+    tasks.forget(&one);
+    assert!(one.is_gone() && tasks.find(&key(1), now).is_none() && tasks.find(&named("t"), now).is_none());
+    assert!(Arc::ptr_eq(&tasks.alias(named("t"), &other, now), &other));
+    tasks.forget(&other);
+    assert_eq!((tasks.len(), tasks.bytes()), (0, 0));
+}
+
+#[test]
+fn whoever_watches_hears_that_the_entry_is_dropped() {
+    let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
+    let (entry, _) = tasks.admit(key(1), entry, now).unwrap();
+    let changes = entry.changes();
+    let later = now + BOUNDS.ttl;
+    let dropped: usize = (0..tasks.shards()).map(|_| tasks.sweep(later).len()).sum();
+    assert_eq!((dropped, entry.is_gone(), changes.has_changed().unwrap()), (1, true, true));
+}
+
+#[test]
+fn a_full_map_refuses_new_tasks_only_while_all_are_watched() {
+    let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
+    let mut watchers: Vec<Watcher> =
+        (0..4).map(|number| tasks.admit(key(number), entry, now).unwrap().0.watch()).collect();
+    assert!(!tasks.has_room(now));
+    assert_eq!(tasks.admit(key(9), entry, now).err(), Some(Full));
+    assert!(!tasks.admit(key(0), entry, now).unwrap().1, "one that is known is no new one");
+    watchers.pop().unwrap().end(now);
+    assert!(tasks.has_room(now) && tasks.admit(key(9), entry, now).unwrap().1);
+    assert!(tasks.find(&key(3), now).is_none());
+}
+
+#[test]
+fn many_threads_leave_the_sums_right() {
+    let bounds = Bounds { most: 16, bytes: 200_000, ..BOUNDS };
+    let (tasks, now) = (Tasks::with(bounds, 4, 1), Instant::now());
+    std::thread::scope(|scope| {
+        for thread in 0..4_u8 {
+            let tasks = &tasks;
+            scope.spawn(move || {
+                for round in 0..2000_u32 {
+                    let number = (round.wrapping_mul(31).wrapping_add(u32::from(thread) * 7) % 40) as u8;
+                    let Ok((entry, _)) = tasks.admit(key(number), entry, now) else { continue };
+                    let watcher = entry.watch();
+                    tasks.alias(named(&(number % 20).to_string()), &entry, now);
+                    let event = chunk(&"x".repeat(usize::from(number) * 40), true);
+                    let is_fine = entry.apply(event, self::now()).is_ok();
+                    let following = entry.begin_following();
+                    if round % 3 == 0 || !is_fine {
+                        entry.apply(status(State::Completed), self::now()).unwrap();
+                    }
+                    drop(following);
+                    watcher.end(now);
+                    tasks.sweep(now);
+                    assert!(tasks.len() <= bounds.most);
+                }
+            });
+        }
+    });
+    let (mut count, mut entries) = (0, Vec::new());
+    tasks.for_each(now, |entry| {
+        count += 1;
+        entries.push(entry.clone());
+    });
+    assert_eq!(tasks.len(), count);
+    entries.iter().for_each(|entry| tasks.forget(entry));
+    assert_eq!((tasks.len(), tasks.bytes(), tasks.has_room(now)), (0, 0, true));
+    let left = (0..40).filter(|number| tasks.peek(&key(*number), now).is_some()).count();
+    assert_eq!(left, 0);
+}
+
+/// The best of three, in time per call.
+fn time(mut call: impl FnMut(u32)) -> Duration {
+    const CALLS: u32 = 2000;
+    let mut once = |round: u32| {
+        let since = Instant::now();
+        (0..CALLS).for_each(|number| call(round * CALLS + number));
+        since.elapsed()
+    };
+    (0..3).map(&mut once).min().unwrap_or_default()
+}
+
+#[test]
+fn a_hundred_thousand_tasks_are_not_slower_than_a_thousand() {
+    let key = |number: u32| Key::Local(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+    let filled = |most: u32| {
+        let bounds = Bounds { most: most as usize, bytes: usize::MAX, ..BOUNDS };
+        let (tasks, now) = (Tasks::new(bounds), Instant::now());
+        (0..most).for_each(|number| assert!(tasks.admit(key(number), entry, now).is_ok()));
+        // All are watched but a few in the middle, so that whoever searches searches long.
+        let watched = (0..most).filter(|number| number % 2 == 0);
+        let watchers: Vec<_> =
+            watched.filter_map(|number| Some(tasks.find(&key(number), now)?.watch())).collect();
+        (tasks, watchers, now)
+    };
+    let (small, _small_watchers, now) = filled(1000);
+    let (large, _large_watchers, _) = filled(100_000);
+    for (what, small, large) in [
+        (
+            "find",
+            time(|number| drop(small.find(&key(number % 1000), now))),
+            time(|number| drop(large.find(&key(number % 100_000), now))),
+        ),
+        (
+            "admit at capacity",
+            time(|number| assert!(small.admit(key(1_000_000 + number), entry, now).is_ok())),
+            time(|number| assert!(large.admit(key(1_000_000 + number), entry, now).is_ok())),
+        ),
+    ] {
+        assert!(large < small * 20, "{what}: {large:?} instead of {small:?}");
+    }
+    assert_eq!(large.len(), 100_000);
+}
