@@ -9,7 +9,8 @@ A step is a tuple:
   ("data", value)              an artifact with one data part
   ("pause", seconds)
   ("ask", text)                the task waits for the user (input-required), the turn ends
-  ("complete",) ("fail", text) the end
+  ("authorize", text, url)     the task waits until the user was at the URL (auth-required), the turn goes on
+  ("complete",) ("fail", text) ("reject", text) the end
 """
 
 SKILLS = {
@@ -19,7 +20,16 @@ SKILLS = {
     "ask": "Asks one question, then completes with the answer",
     "fail": "Always fails, and says why",
     "data": "Gives structured data back",
+    "work": "Works for as many seconds as the text says, and tells of each",
+    "twice": "Asks two questions in a row, then completes with both answers",
+    "chunks": "Gives an answer in as many pieces as the text says",
+    "reject": "Rejects every task, and says why",
+    "login": "Needs the user at a web page, then goes on by itself",
 }
+LOGIN = "https://login.example/start?flow=interop"
+PATIENCE = 2  # seconds that `login` waits for the user
+
+TALKS = {}  # by task id: the skill of its first turn, and what the user has said so far
 
 
 def choose(metadata, text):
@@ -31,33 +41,86 @@ def choose(metadata, text):
     return (first, rest) if first in SKILLS else ("echo", text)
 
 
-def steps(skill, text, continued):
-    """The turn as steps. `continued`: this message answers the question of an open task."""
-    if skill == "ask" and not continued:
-        yield ("ask", "Which colour?")
+def hear(task, metadata, text):
+    """What the user said in this turn of a task. Returns the skill of the task and all that was said."""
+    if task not in TALKS:
+        skill, text = choose(metadata, text)
+        TALKS[task] = (skill, [text])
+    else:
+        TALKS[task][1].append(text)
+    return TALKS[task]
+
+
+def number(text, default):
+    first = text.split(" ", 1)[0]
+    return int(first) if first.isdecimal() else default
+
+
+def steps(skill, said):
+    """The turn as steps; `said` are the texts of all its turns until now."""
+    text = said[-1]
+    if skill in QUESTIONS and len(said) <= len(QUESTIONS[skill]):
+        yield ("ask", QUESTIONS[skill][len(said) - 1])
         return
     if skill == "fail":
         yield ("working", "trying")
         yield ("fail", "It went wrong on purpose")
         return
-    if skill == "data":
-        yield ("data", {"text": text, "list": [1, 2, 3], "nested": {"ok": True}})
-    elif skill == "stream":
-        for percent in (25, 50, 75):
-            yield ("working", f"{percent} percent done")
-            yield ("pause", 0.05)
-        third = max(1, len(text) // 3)
-        pieces = [text[:third], text[third : 2 * third], text[2 * third :]]
-        for index, piece in enumerate(pieces):
-            yield ("chunk", piece or " ", index == 0, index == 2)
-            yield ("pause", 0.02)
-    elif skill == "slow":
-        for second in range(3):
-            yield ("working", f"{second} seconds gone")
-            yield ("pause", 1)
-        yield ("chunk", text, True, True)
+    if skill == "reject":
+        yield ("reject", "That is not for me")
+        return
+    if skill in TURNS:
+        yield from TURNS[skill](text)
     elif skill == "ask":
         yield ("chunk", f"The colour is {text}", True, True)
+    elif skill == "twice":
+        yield ("chunk", f"The colour is {said[1]}, the size is {said[2]}", True, True)
     else:
         yield ("chunk", text, True, True)
     yield ("complete",)
+
+
+def data(text):
+    yield ("data", {"text": text, "list": [1, 2, 3], "nested": {"ok": True}})
+
+
+def stream(text):
+    for percent in (25, 50, 75):
+        yield ("working", f"{percent} percent done")
+        yield ("pause", 0.05)
+    third = max(1, len(text) // 3)
+    pieces = [text[:third], text[third : 2 * third], text[2 * third :]]
+    for index, piece in enumerate(pieces):
+        yield ("chunk", piece or " ", index == 0, index == 2)
+        yield ("pause", 0.02)
+
+
+def slow(text):
+    for second in range(3):
+        yield ("working", f"{second} seconds gone")
+        yield ("pause", 1)
+    yield ("chunk", text, True, True)
+
+
+def work(text):
+    seconds = number(text, 3)
+    for second in range(seconds):
+        yield ("working", f"{second} of {seconds} seconds gone")
+        yield ("pause", 1)
+    yield ("chunk", f"Worked for {seconds} seconds", True, True)
+
+
+def chunks(text):
+    count = number(text, 1000)
+    for index in range(count):
+        yield ("chunk", f"{index};", index == 0, index == count - 1)
+
+
+def login(_):
+    yield ("authorize", "Sign in to go on", LOGIN)
+    yield ("pause", PATIENCE)
+    yield ("chunk", "You are signed in", True, True)
+
+
+TURNS = {"data": data, "stream": stream, "slow": slow, "work": work, "chunks": chunks, "login": login}
+QUESTIONS = {"ask": ["Which colour?"], "twice": ["Which colour?", "Which size?"]}

@@ -16,7 +16,17 @@ const SKILLS = {
   ask: 'Asks one question, then completes with the answer',
   fail: 'Always fails, and says why',
   data: 'Gives structured data back',
+  work: 'Works for as many seconds as the text says, and tells of each',
+  twice: 'Asks two questions in a row, then completes with both answers',
+  chunks: 'Gives an answer in as many pieces as the text says',
+  reject: 'Rejects every task, and says why',
+  login: 'Needs the user at a web page, then goes on by itself',
 };
+const QUESTIONS = { ask: ['Which colour?'], twice: ['Which colour?', 'Which size?'] };
+const LOGIN = 'https://login.example/start?flow=interop';
+const PATIENCE = 2_000; // milliseconds that `login` waits for the user
+
+const talks = new Map(); // by task id: the skill of its first turn, and what the user has said so far
 
 function choose(metadata, text) {
   const named = metadata?.skillId;
@@ -25,8 +35,22 @@ function choose(metadata, text) {
   return Object.hasOwn(SKILLS, first) ? [first, text.slice(first.length + 1)] : ['echo', text];
 }
 
+/** What the user said in this turn of a task: the skill of the task and all that was said. */
+function hear(task, metadata, text) {
+  if (talks.has(task)) {
+    talks.get(task)[1].push(text);
+  } else {
+    const [skill, rest] = choose(metadata, text);
+    talks.set(task, [skill, [rest]]);
+  }
+  return talks.get(task);
+}
+
+const number = (text, fallback) => (/^\d+( |$)/.test(text) ? Number.parseInt(text, 10) : fallback);
+
 const part = (content) => ({ content, metadata: undefined, filename: '', mediaType: '' });
 const textPart = (value) => part({ $case: 'text', value });
+const pagePart = (value) => ({ ...part({ $case: 'url', value }), filename: 'Sign in', mediaType: 'text/html' });
 
 class Turn {
   constructor(context, bus) {
@@ -40,12 +64,12 @@ class Turn {
     this.over = true;
   }
 
-  status(state, text) {
+  status(state, text, ...more) {
     if (this.over) return;
     const message = text && {
       role: Role.ROLE_AGENT,
       messageId: crypto.randomUUID(),
-      parts: [textPart(text)],
+      parts: [textPart(text), ...more],
       ...this.ids,
       extensions: [],
       referenceTaskIds: [],
@@ -61,28 +85,64 @@ class Turn {
     this.bus.publish(AgentEvent.artifactUpdate({ ...this.ids, artifact, append, lastChunk, metadata: undefined }));
   }
 
-  async run(skill, text, continued) {
-    const answer = (value) => this.artifact('answer', [textPart(value)], false, true);
-    if (skill === 'ask' && !continued) return this.status(TaskState.TASK_STATE_INPUT_REQUIRED, 'Which colour?');
+  answer(value) {
+    this.artifact('answer', [textPart(value)], false, true);
+  }
+
+  async run(skill, said) {
+    const text = said.at(-1);
+    const question = QUESTIONS[skill]?.[said.length - 1];
+    if (question) return this.status(TaskState.TASK_STATE_INPUT_REQUIRED, question);
     if (skill === 'fail') {
       this.status(TaskState.TASK_STATE_WORKING, 'trying');
       return this.status(TaskState.TASK_STATE_FAILED, 'It went wrong on purpose');
     }
-    if (skill === 'data') {
-      const value = { text, list: [1, 2, 3], nested: { ok: true } };
-      this.artifact('data', [part({ $case: 'data', value })], false, false);
-    } else if (skill === 'stream') {
-      await this.stream(text);
-    } else if (skill === 'slow') {
-      for (let second = 0; second < 3; second += 1) {
-        this.status(TaskState.TASK_STATE_WORKING, `${second} seconds gone`);
-        await pause(1000);
-      }
-      answer(text);
+    if (skill === 'reject') return this.status(TaskState.TASK_STATE_REJECTED, 'That is not for me');
+    if (['data', 'stream', 'slow', 'work', 'chunks', 'login'].includes(skill)) {
+      await this[skill](text);
+    } else if (skill === 'ask') {
+      this.answer(`The colour is ${text}`);
+    } else if (skill === 'twice') {
+      this.answer(`The colour is ${said[1]}, the size is ${said[2]}`);
     } else {
-      answer(skill === 'ask' ? `The colour is ${text}` : text);
+      this.answer(text);
     }
     return this.status(TaskState.TASK_STATE_COMPLETED);
+  }
+
+  async data(text) {
+    const value = { text, list: [1, 2, 3], nested: { ok: true } };
+    this.artifact('data', [part({ $case: 'data', value })], false, false);
+  }
+
+  async slow(text) {
+    for (let second = 0; second < 3; second += 1) {
+      this.status(TaskState.TASK_STATE_WORKING, `${second} seconds gone`);
+      await pause(1000);
+    }
+    this.answer(text);
+  }
+
+  async work(text) {
+    const seconds = number(text, 3);
+    for (let second = 0; second < seconds && !this.over; second += 1) {
+      this.status(TaskState.TASK_STATE_WORKING, `${second} of ${seconds} seconds gone`);
+      await pause(1000);
+    }
+    this.answer(`Worked for ${seconds} seconds`);
+  }
+
+  async chunks(text) {
+    const count = number(text, 1000);
+    for (let index = 0; index < count; index += 1) {
+      this.artifact('answer', [textPart(`${index};`)], index > 0, index === count - 1);
+    }
+  }
+
+  async login() {
+    this.status(TaskState.TASK_STATE_AUTH_REQUIRED, 'Sign in to go on', pagePart(LOGIN));
+    await pause(PATIENCE);
+    this.answer('You are signed in');
   }
 
   async stream(text) {
@@ -104,17 +164,16 @@ const turns = new Map(); // by task id, while they run
 const executor = {
   async execute(context, bus) {
     const { userMessage, task, taskId, contextId } = context;
-    const continued = task !== undefined;
     const status = { state: TaskState.TASK_STATE_SUBMITTED, timestamp: new Date().toISOString(), message: undefined };
     bus.publish(
       AgentEvent.task(task ?? { id: taskId, contextId, status, artifacts: [], history: [userMessage], metadata: undefined }),
     );
     const words = userMessage.parts.map((one) => (one.content?.$case === 'text' ? one.content.value : ''));
-    const [skill, text] = choose(userMessage.metadata, words.join('\n'));
+    const [skill, said] = hear(taskId, userMessage.metadata, words.join('\n'));
     const turn = new Turn(context, bus);
     turns.set(taskId, turn);
     try {
-      await turn.run(skill, text, continued);
+      await turn.run(skill, said);
     } finally {
       turns.delete(taskId);
     }

@@ -9,7 +9,16 @@ from a2a.server.agent_execution import AgentExecutor
 from a2a.server.apps import A2AStarletteApplication
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentSkill, DataPart, Part, TextPart
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentSkill,
+    DataPart,
+    FilePart,
+    FileWithUri,
+    Part,
+    TextPart,
+)
 from a2a.utils import new_task
 
 import behaviour
@@ -23,18 +32,17 @@ def text_part(text):
 class Executor(AgentExecutor):
     async def execute(self, context, event_queue):
         task = context.current_task
-        continued = task is not None
         if task is None:
             task = new_task(context.message)
             await event_queue.enqueue_event(task)
         updater = TaskUpdater(event_queue, task.id, task.context_id)
-        skill, text = behaviour.choose(context.message.metadata, context.get_user_input())
-        for step in behaviour.steps(skill, text, continued):
+        skill, said = behaviour.hear(task.id, context.message.metadata, context.get_user_input())
+        for step in behaviour.steps(skill, said):
             await self.act(updater, *step)
 
     async def act(self, updater, kind, *rest):
-        def message(text):
-            return updater.new_agent_message([text_part(text)])
+        def message(text, *more):
+            return updater.new_agent_message([text_part(text), *more])
 
         if kind == "pause":
             await asyncio.sleep(rest[0])
@@ -49,8 +57,14 @@ class Executor(AgentExecutor):
             await updater.add_artifact([Part(root=DataPart(data=rest[0]))], artifact_id="data", name="data")
         elif kind == "ask":
             await updater.requires_input(message(rest[0]), final=True)
+        elif kind == "authorize":
+            text, url = rest
+            page = Part(root=FilePart(file=FileWithUri(uri=url, name="Sign in", mime_type="text/html")))
+            await updater.requires_auth(message(text, page))
         elif kind == "fail":
             await updater.failed(message(rest[0]))
+        elif kind == "reject":
+            await updater.reject(message(rest[0]))
         else:
             await updater.complete()
 

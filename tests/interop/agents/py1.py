@@ -15,6 +15,7 @@ from a2a.types import (
     AgentCard,
     AgentInterface,
     AgentSkill,
+    Part,
     Task,
     TaskState,
     TaskStatus,
@@ -27,8 +28,7 @@ import serving
 
 class Executor(AgentExecutor):
     async def execute(self, context, event_queue):
-        continued = context.current_task is not None
-        if not continued:
+        if context.current_task is None:
             submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
             await event_queue.enqueue_event(
                 Task(
@@ -40,13 +40,13 @@ class Executor(AgentExecutor):
             )
         updater = TaskUpdater(event_queue, context.task_id, context.context_id)
         metadata = dict(context.message.metadata)
-        skill, text = behaviour.choose(metadata, context.get_user_input())
-        for step in behaviour.steps(skill, text, continued):
+        skill, said = behaviour.hear(context.task_id, metadata, context.get_user_input())
+        for step in behaviour.steps(skill, said):
             await self.act(updater, *step)
 
     async def act(self, updater, kind, *rest):
-        def message(text):
-            return updater.new_agent_message([new_text_part(text)])
+        def message(text, *more):
+            return updater.new_agent_message([new_text_part(text), *more])
 
         if kind == "pause":
             await asyncio.sleep(rest[0])
@@ -61,8 +61,14 @@ class Executor(AgentExecutor):
             await updater.add_artifact([new_data_part(rest[0])], artifact_id="data", name="data")
         elif kind == "ask":
             await updater.requires_input(message(rest[0]))
+        elif kind == "authorize":
+            text, url = rest
+            page = Part(url=url, filename="Sign in", media_type="text/html")
+            await updater.requires_auth(message(text, page))
         elif kind == "fail":
             await updater.failed(message(rest[0]))
+        elif kind == "reject":
+            await updater.reject(message(rest[0]))
         else:
             await updater.complete()
 
