@@ -14,6 +14,11 @@ impl Caller {
         Self("anonymous".into())
     }
 
+    /// Whether the client proved nothing.
+    pub fn is_anonymous(&self) -> bool {
+        *self.0 == *"anonymous"
+    }
+
     /// The stable name.
     pub fn name(&self) -> &str {
         &self.0

@@ -156,6 +156,16 @@ pub fn digest(accepted: &BTreeMap<String, Box<RawValue>>) -> [u8; 16] {
     hashed(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
+/// The same for what was written freely, and not in a form.
+pub fn digest_of_parts(parts: &[Part]) -> [u8; 16] {
+    let pieces = parts.iter().map(|part| match &part.body {
+        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.clone(),
+        PartBody::Data(json) | PartBody::Unknown(json) => canonical(json),
+    });
+    let pieces: Vec<String> = pieces.collect();
+    hashed(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
+}
+
 /// The id of the message that carries these answers: an agent that sees it twice can tell.
 pub fn message_id(task_id: &str, turn: Fingerprint, digest: [u8; 16]) -> String {
     let mut id = uuid(hashed(&[task_id.as_bytes(), &turn.to_bytes(), &digest]));

@@ -5,6 +5,10 @@
 
 use std::time::Duration;
 
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use crate::a2a::canonical;
 use crate::mcp::tools::TaskSupport;
 use crate::mcp::{Capabilities, Era, Version};
 
@@ -98,6 +102,15 @@ pub fn rung(client: &Client, times: &Thresholds, support: TaskSupport) -> Result
         (Era::Legacy, _) if client.wants_task => patience(times.task_after, Then::CoreTask),
         (Era::Legacy, _) => patience(times.budget, Then::Handle),
     }
+}
+
+/// What one call is told from another by: its tool and its arguments, however they are written.
+pub fn digest(tool: &str, arguments: Option<&RawValue>) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    hash.update((tool.len() as u64).to_be_bytes());
+    hash.update(tool);
+    hash.update(arguments.map_or_else(|| "{}".to_owned(), canonical));
+    hash.finalize().first_chunk().copied().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(super) struct Handed {
 
 /// The followed tasks of one bridge.
 pub struct Followers {
-    pub(super) tasks: Arc<Tasks>,
+    pub(super) tasks: Tasks,
     ledger: Arc<Ledger>,
     jobs: mpsc::Sender<Handed>,
     incoming: Mutex<Option<mpsc::Receiver<Handed>>>,
@@ -58,7 +58,7 @@ impl Followers {
     /// Follows nothing yet.
     pub fn new(
         bounds: Bounds,
-        (tasks, ledger): (Arc<Tasks>, Arc<Ledger>),
+        (tasks, ledger): (Tasks, Arc<Ledger>),
         client: Client,
         terms: Terms,
         metrics: Arc<Metrics>,
@@ -101,7 +101,7 @@ impl Followers {
             self.leave(Job { drive, work, agent, known, local }, Leaving::Drain);
             return Err(Full);
         };
-        let entry = if named.is_some() { self.tasks.alias(Key::Local(local), &entry) } else { entry };
+        let entry = if named.is_some() { self.tasks.alias(Key::Local(local), &entry, now.instant) } else { entry };
         if !is_new && let Some(work) = work.take() {
             entry.take_over(work, now);
         }
@@ -192,7 +192,7 @@ impl Followers {
     ///
     /// [`Trouble`], if the agent does not say.
     pub async fn look(&self, entry: &Arc<Entry>, known: &Arc<Known>) -> Result<(), Trouble> {
-        let Some(task) = entry.look(|inside| inside.work().task_id.clone()) else { return Ok(()) };
+        let Some(task) = entry.look(|inside| inside.work.task_id.clone()) else { return Ok(()) };
         let drive = self.start(known, Errand::Look(task));
         Listener { entry, followers: self, said: None }.listen(drive).await
     }

@@ -38,12 +38,16 @@ impl Listener<'_> {
                 Turn::Over(result) => return result,
                 Turn::Said(event) => {
                     self.tell(Ok(()));
-                    let was_named = self.entry.is_named();
+                    let before = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
                     self.entry.apply(event, Times::now())?;
-                    if !was_named {
+                    let now = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
+                    if !before.0 && now.0 {
                         self.name();
                     }
-                    self.followers.note(self.entry);
+                    // Chunks of artifacts are the agent's to keep while it works.
+                    if before != now {
+                        self.followers.note(self.entry);
+                    }
                 }
             }
         }
@@ -66,7 +70,7 @@ impl Listener<'_> {
     fn name(&self) {
         let Some(id) = self.entry.task_id() else { return };
         let key = Key::Task { agent: self.entry.agent().clone(), id: id.as_str().into() };
-        let owner = self.followers.tasks.alias(key, self.entry);
+        let owner = self.followers.tasks.alias(key, self.entry, std::time::Instant::now());
         if !Arc::ptr_eq(&owner, self.entry) {
             debug!(agent = %self.entry.agent(), "agent gave two calls one task");
         }

@@ -12,7 +12,8 @@ use super::ask::question_of;
 use super::{Asker, Inner};
 use crate::a2a::{Fingerprint, Message, Role};
 use crate::agents::Known;
-use crate::bridge::question::{self, Given, Question};
+use crate::bridge::given::{self, Given};
+use crate::bridge::question::Question;
 use crate::config::OnDecline;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
@@ -31,9 +32,9 @@ impl Inner {
         entry: &Arc<Entry>,
         known: &Arc<Known>,
         question: &Question,
-        responses: &RawValue,
+        responses: Option<&RawValue>,
     ) -> Result<bool, Fault> {
-        let given = question::read_responses(question, responses).map_err(Fault::BadParams)?;
+        let given = question.read_responses(responses).map_err(Fault::BadParams)?;
         self.give(entry, known, question, given).await
     }
 
@@ -74,7 +75,7 @@ impl Inner {
                 return Ok(true);
             }
         }
-        let digest = question::digest(&accepted);
+        let digest = given::digest(&accepted);
         match entry.take_turn(turn, digest) {
             Turn::Same => Ok(true),
             Turn::Other => Err(Fault::BadParams("this question has been answered already, in another way".into())),
@@ -82,9 +83,9 @@ impl Inner {
                 let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
                 self.ledger.acknowledge(entry).await;
                 let message = Message {
-                    message_id: Some(question::message_id(&task, question.turn, digest)),
+                    message_id: Some(given::message_id(&task, question.turn, digest)),
                     role: Role::User,
-                    parts: question::message(question, &accepted),
+                    parts: question.message(&accepted),
                     task_id: None,
                     context_id: None,
                     reference_task_ids: Vec::new(),
@@ -110,20 +111,16 @@ impl Inner {
         };
         let Some(agent) = self.directory.find(&ticket.agent) else { return };
         let Ok((entry, known)) = self.entry(agent, &ticket.task).await else { return };
-        let Some((question, turn)) = question_of(&entry) else { return };
-        let input = question.inputs.iter().map(|input| input.key.as_str());
-        let key = input.chain(question.url.is_some().then_some("")).find(|key| question::input_id(turn, key) == ticket.turn);
-        let Some(key) = key.map(str::to_owned) else { return };
+        let Some((question, _)) = question_of(&entry) else { return };
+        let Some(key) = question.key_of(ticket.turn).map(str::to_owned) else { return };
         // An error of JSON-RPC means that the client could not ask.
         let answer = result.and_then(Answer::read);
         let answer = answer.unwrap_or(Answer { action: Action::Cancel, content: None });
-        let given = match question::given(&question, &key, answer) {
-            Ok(given) => given,
-            Err(complaint) => {
-                tracing::debug!(complaint, "an answer does not fit its form");
-                Given { cancelled: true, ..Given::default() }
-            }
-        };
+        let mut given = question.nothing_given();
+        if let Err(complaint) = question.take(&mut given, &key, answer) {
+            tracing::debug!(complaint, "an answer does not fit its form");
+            given.cancelled = true;
+        }
         if let Err(fault) = self.give(&entry, &known, &question, given).await {
             tracing::debug!(%fault, "an answer is not taken");
         }

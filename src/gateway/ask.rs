@@ -4,6 +4,7 @@
 //! call; who cannot be asked gets the question in words. Not here: taking the answer (see `answers`), forms (see
 //! `bridge::question`).
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rand::random;
@@ -12,15 +13,15 @@ use super::answer::Gone;
 use super::pump::Pump;
 use super::serve::{Form, Next, Serving};
 use super::source::{Source, Watched};
-use super::{Inner, now};
+use super::{Asker, Inner, now};
 use crate::a2a::State;
 use crate::bridge::outcome;
-use crate::bridge::question::{Question, asks};
+use crate::bridge::question::{Asks, Question};
 use crate::mcp::Era;
-use crate::mcp::elicitation::{Ask, complete, create, input_requests};
+use crate::mcp::elicitation::{Ask, complete, create};
 use crate::mcp::notifications::cancelled;
 use crate::mcp::tools::CallResult;
-use crate::seal::{ElicitationTicket, Named, RequestState};
+use crate::seal::{ElicitationTicket, RequestState};
 use crate::tasks::{Entry, Phase, Refusal};
 
 /// Most `input_required` results of one call: real clients stop after ten.
@@ -59,15 +60,14 @@ impl Inner {
             return Ok(Next::Say(self.written(serving, &declined)));
         }
         if let Some(along) = serving.along.take()
-            && let Ok(true) = self.take_answers(&watched.entry, &watched.known, &question, along).await
+            && let Ok(true) = self.take_answers(&watched.entry, &watched.known, &question, Some(along)).await
         {
             return Ok(Next::Go(Source::Watched(watched)));
         }
         if !matches!(serving.form, Form::Tool | Form::CoreResult(_)) {
             return Ok(Next::Say(self.written(serving, &handle)));
         }
-        let open = self.open_asks(&watched.entry, &question, turn, serving);
-        let Some(open) = open.filter(|open| !open.is_empty()) else {
+        let Some(open) = self.open_asks(&watched.entry, &question, turn, serving.asker) else {
             return Ok(Next::Say(self.written(serving, &handle)));
         };
         match serving.asker.version.era() {
@@ -75,8 +75,8 @@ impl Inner {
                 watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
                 Ok(Next::Say(self.another_leg(&watched, serving, Some((turn, &open)))))
             }
-            Era::Legacy if pump.can_ask() && serving.asked < MOST_ASKED => {
-                self.elicit(&mut watched, serving, pump, (turn, &open)).await?;
+            Era::Legacy if pump.can_ask() && serving.asker.session.is_some() && serving.asked < MOST_ASKED => {
+                self.elicit(&mut watched, serving, pump, (&question, &open)).await?;
                 Ok(Next::Go(Source::Watched(watched)))
             }
             Era::Modern | Era::Legacy => Ok(Next::Say(self.written(serving, &handle))),
@@ -89,11 +89,13 @@ impl Inner {
         entry: &Entry,
         question: &Question,
         turn: [u8; 16],
-        serving: &Serving<'_>,
-    ) -> Option<Vec<(String, Ask)>> {
-        let asks = asks(question, serving.asker.version, serving.asker.capabilities)?;
+        asker: &Asker,
+    ) -> Option<Asks> {
+        let asks = question.asks(asker.version, asker.capabilities)?;
         let answered = entry.look(|inside| inside.answered_keys(turn));
-        Some(asks.into_iter().filter(|(key, _)| !answered.contains(key)).collect())
+        let open = question.inputs.iter().map(|input| input.key.clone());
+        let open: Vec<String> = open.filter(|key| !answered.contains(key)).collect();
+        Some(asks.only(&open))
     }
 
     /// The result that makes a modern client call again: with answers, or just to wait on.
@@ -101,7 +103,7 @@ impl Inner {
         &self,
         watched: &Watched,
         serving: &Serving<'_>,
-        asking: Option<([u8; 16], &[(String, Ask)])>,
+        asking: Option<([u8; 16], &Asks)>,
     ) -> Vec<u8> {
         let state = RequestState {
             agent: serving.agent.settings.name.clone(),
@@ -112,7 +114,7 @@ impl Inner {
             expires: now().saturating_add(STATE_LASTS),
         };
         let state = state.seal(&self.sealer, serving.asker.caller.name(), random());
-        let requests = asking.and_then(|(_, asks)| input_requests(asks));
+        let requests = asking.and_then(|(_, asks)| asks.input_requests());
         self.writer(Era::Modern).input_required(serving.id, requests.as_deref(), &state)
     }
 
@@ -122,14 +124,17 @@ impl Inner {
         watched: &mut Watched,
         serving: &mut Serving<'_>,
         pump: &mut Pump<'_>,
-        (turn, asks): ([u8; 16], &[(String, Ask)]),
+        (question, asks): (&Question, &Asks),
     ) -> Result<(), Gone> {
-        let (Some((key, ask)), Some(session)) = (asks.first(), &serving.asker.session) else { return Ok(()) };
+        let (Some((key, ask)), Some(session)) = (asks.iter().next(), &serving.asker.session) else {
+            return Ok(());
+        };
+        let turn = question.turn.to_bytes();
         let ticket = ElicitationTicket {
             session: session.key,
             agent: serving.agent.settings.name.clone(),
             task: self.named(&watched.entry),
-            turn: crate::bridge::question::input_id(turn, key),
+            turn: question.turn_of(key),
         };
         let id = ticket.seal(&self.sealer, serving.asker.caller.name());
         let related = match &serving.form {
@@ -150,12 +155,11 @@ impl Inner {
     pub(super) async fn close_elicitation(
         &self,
         pump: &mut Pump<'_>,
-        source: &Source,
+        entry: Option<Arc<Entry>>,
         serving: &mut Serving<'_>,
     ) -> Result<(), Gone> {
-        let (Some(open), Source::Watched(watched)) = (&serving.elicitation, source) else { return Ok(()) };
-        let (phase, was_answered) = watched
-            .entry
+        let (Some(open), Some(entry)) = (&serving.elicitation, entry) else { return Ok(()) };
+        let (phase, was_answered) = entry
             .look(|inside| (inside.phase(), inside.is_taken(open.turn) || inside.refusal(open.turn).is_some()));
         let is_open = matches!(phase, Phase::Asking(turn, _) if turn == open.turn);
         let told = match (open.is_url, is_open) {
@@ -178,14 +182,6 @@ impl Inner {
             Refusal::Declined => outcome::declined(&inside.work, &audience, local),
             Refusal::Dismissed => outcome::result(&inside.work, &audience, local),
         })
-    }
-
-    /// How a task is named in what is sealed: by the agent's id where that fits.
-    pub(super) fn named(&self, entry: &Entry) -> Named {
-        match entry.task_id() {
-            Some(id) if id.len() <= 1024 => Named::Task(id.into()),
-            _ => Named::Local(entry.local()),
-        }
     }
 }
 

@@ -43,6 +43,10 @@ impl Inner {
             let (asker, method, id, params) = match message {
                 Ok(Placed::Request(asker, method, id, params)) => (asker, method, id, params),
                 Ok(Placed::Accepted) => continue,
+                Ok(Placed::Response(asker, id, result)) => {
+                    Box::pin(self.take_response(&asker, &id, result)).await;
+                    continue;
+                }
                 Err((fault, id)) => {
                     answers.push(refusal(&fault, &id));
                     continue;

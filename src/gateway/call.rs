@@ -19,7 +19,7 @@ use crate::bridge::catalogue::{Entry as Tool, ToolEntry, View};
 use crate::bridge::ladder::{self, Client, Rung, Then, Thresholds, Unserved, rung};
 use crate::bridge::order::{Order, Sender, Trace, order, unknown_task};
 use crate::bridge::progress::Teller;
-use crate::bridge::question;
+use crate::bridge::given;
 use crate::bridge::work::Work;
 use crate::config::Hold;
 use crate::fault::{Fault, Trouble};
@@ -112,7 +112,7 @@ impl Inner {
             .as_ref()
             .ok_or_else(|| Early::Fault(Fault::BadParams("name is missing: the tool to call".into())))?;
         let unknown = || Early::Fault(Fault::NoSuchTool(name.as_str().chars().take(100).collect()));
-        let tool = view.find(name.as_str()).and_then(catalogue::Entry::of_agent).ok_or_else(unknown)?;
+        let tool = view.find(name.as_str()).and_then(Tool::of_agent).ok_or_else(unknown)?;
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());
@@ -200,7 +200,7 @@ impl Inner {
             // A question that is not open any more has been answered: this is the same answer once more.
             answered = Some(turn);
             if let Some(question) = self.still_open(&entry, turn) {
-                let taken = self.take_answers(&entry, &known, &question, responses).await;
+                let taken = self.take_answers(&entry, &known, &question, Some(responses)).await;
                 answered = answered.filter(|_| taken == Ok(true));
                 taken.map_err(Early::Fault)?;
             }
@@ -289,9 +289,9 @@ impl Inner {
     /// The open question that a message answers, if nobody has answered it; the message is the same then however often it is made.
     pub(super) fn turn_for(&self, entry: &Entry, task: &str, message: &mut Message) -> Option<Fingerprint> {
         let turn = entry.look(|inside| inside.open_turn())?;
-        let digest = question::digest_of_parts(&message.parts);
+        let digest = given::digest_of_parts(&message.parts);
         let turn = (entry.take_turn(turn, digest) == Turn::Ours).then_some(Fingerprint::from_bytes(turn))?;
-        message.message_id = Some(question::message_id(task, turn, digest));
+        message.message_id = Some(given::message_id(task, turn, digest));
         Some(turn)
     }
 }

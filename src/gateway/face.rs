@@ -4,6 +4,7 @@
 
 use http::StatusCode;
 use pingora::proxy::Session;
+use serde_json::value::RawValue;
 
 use super::answer::{Gone, Takes, empty, fault, reply};
 use super::exchange::Exchange;
@@ -33,6 +34,8 @@ pub(super) struct Refused {
 pub(super) enum Placed<'a> {
     /// A request of a known method.
     Request(Asker, Method, Id, Option<Params<'a>>),
+    /// What a client says to a request of the gateway: the id of that, and the result.
+    Response(Asker, Id, Option<&'a RawValue>),
     /// Nothing that wants an answer.
     Accepted,
 }
@@ -64,6 +67,10 @@ impl Inner {
         let placed = self.place(&Headers::read(&http.req_header().headers), text, exchange);
         match placed {
             Ok(Placed::Accepted) => empty(http, StatusCode::ACCEPTED, Vec::new()).await,
+            Ok(Placed::Response(asker, id, result)) => {
+                Box::pin(self.take_response(&asker, &id, result)).await;
+                empty(http, StatusCode::ACCEPTED, Vec::new()).await
+            }
             Ok(Placed::Request(asker, method, id, params)) => {
                 let request = (method, &id, &params.unwrap_or_default());
                 self.request(http, exchange, door, &asker, request).await
@@ -87,6 +94,16 @@ impl Inner {
                 let view = self.view(&catalogue, door);
                 let to = (To::Client(http), self.settings.calls.budget);
                 Box::pin(self.call_tool(to, (asker, exchange), (id, params), view)).await.map(|_| ())
+            }
+            Method::TasksGet
+            | Method::TasksResult
+            | Method::TasksList
+            | Method::TasksCancel
+            | Method::TasksUpdate => {
+                let asking = (asker, &mut *exchange);
+                Box::pin(self.task_method(To::Client(http), door, asking, (method, id, params)))
+                    .await
+                    .map(|_| ())
             }
             Method::Listen => Box::pin(self.listen(http, door, asker, id, params)).await,
             _ => match self.answer(door, asker, method, id, params) {
@@ -153,17 +170,21 @@ impl Inner {
 
     fn sort<'a>(&self, asker: Asker, message: Message<'a, Params<'a>>) -> Result<Placed<'a>, Box<Refused>> {
         let era = asker.version.era();
-        let Some(id) = message.id.filter(|_| message.kind == Kind::Request) else {
-            let session = asker.session.as_ref();
-            let cancelled = message.params.filter(|_| message.method.as_str() == CANCELLED);
-            if let (Some(session), Some(id)) = (session, cancelled.and_then(|params| params.request_id)) {
-                self.running.cancel(session.key, &id);
-            }
-            if message.kind == Kind::Response && session.is_none() {
+        let id = match (message.kind, message.id) {
+            (Kind::Request, Some(id)) => id,
+            (Kind::Response, _) if asker.session.is_none() => {
                 let fault = if era == Era::Legacy { Fault::NoSession } else { unasked() };
                 return Err(Box::new(Refused { fault, era, id: None }));
             }
-            return Ok(Placed::Accepted);
+            (Kind::Response, Some(id)) => return Ok(Placed::Response(asker, id, message.result)),
+            _ => {
+                let session = asker.session.as_ref();
+                let cancelled = message.params.filter(|_| message.method.as_str() == CANCELLED);
+                if let (Some(session), Some(id)) = (session, cancelled.and_then(|params| params.request_id)) {
+                    self.running.cancel(session.key, &id);
+                }
+                return Ok(Placed::Accepted);
+            }
         };
         match Method::named(message.method.as_str(), era) {
             Some(method) => Ok(Placed::Request(asker, method, id, message.params)),

@@ -37,7 +37,7 @@ impl Inner {
         let health = Health {
             ok: true,
             active_sse: self.metrics.open_streams(),
-            tasks: self.followers.running(),
+            tasks: self.tasks.len(),
             uptime: self.begun.elapsed().as_secs(),
         };
         serde_json::to_string(&health).unwrap_or_default()

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::route::Door;
 use super::{Asker, Inner};
 use crate::agents::{Agent, Known};
-use crate::bridge::status::{self, Viewed};
+use crate::a2a::State;
+use crate::bridge::status::{self, Standpoint};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
-use crate::mcp::tasks::{TaskSnapshot, iso8601};
-use crate::seal::{LocalRef, Named, TaskRef};
+use crate::mcp::tasks::{TaskSnapshot, TaskStatus, iso8601};
+use crate::seal::{Named, TaskRef};
 use crate::tasks::{Entry, Key, Phase, Times, Verdict};
 
 /// Why a task is not found.
@@ -27,14 +28,7 @@ pub(super) enum NotFound {
 impl Inner {
     /// The agent and the task that a handle of this caller's stands for, if the agent is behind this door.
     pub(super) fn opened(&self, asker: &Asker, door: Door<'_>, handle: &str) -> Option<(Arc<Agent>, Named)> {
-        let caller = asker.caller.name();
-        let (agent, named) = match TaskRef::open(&self.sealer, caller, handle) {
-            Some(TaskRef { agent, task }) => (agent, Named::Task(task)),
-            None => {
-                let LocalRef { agent, number } = LocalRef::open(&self.sealer, caller, handle)?;
-                (agent, Named::Local(number))
-            }
-        };
+        let (agent, named) = Named::open(&self.sealer, asker.caller.name(), handle)?;
         let agent = self.directory.find(&agent)?.clone();
         self.is_behind_door(door, &agent).then_some((agent, named))
     }
@@ -62,19 +56,23 @@ impl Inner {
             }
             Named::Task(id) => (Key::Task { agent: name.clone(), id: id.clone() }, id.as_str()),
         };
-        if let Some(entry) = self.tasks.find(&key, now.instant) {
-            return Ok((entry, known));
-        }
-        let mut work = Work::new(self.settings.limits.artifacts);
-        work.task_id = Some(task.to_owned());
-        let entry = Entry::new(name, rand::random(), work, now);
-        let entry = Arc::new(entry);
-        self.followers.look(&entry, &known).await.map_err(|trouble| match trouble {
-            Trouble::TaskLost => NotFound::Unknown,
-            trouble => NotFound::Trouble(trouble),
-        })?;
+        let make = || {
+            let mut work = Work::new(self.settings.limits.artifacts);
+            work.task_id = Some(task.to_owned());
+            Entry::new(name.clone(), rand::random(), work, now)
+        };
         // Where there is no room to remember it, it is known for this request.
-        let (entry, _) = self.tasks.admit_entry(key, entry.clone(), now.instant).unwrap_or((entry, true));
+        let (entry, is_new) =
+            self.tasks.admit(key, make, now.instant).unwrap_or_else(|_| (Arc::new(make()), true));
+        if is_new {
+            self.followers.look(&entry, &known).await.map_err(|trouble| {
+                self.tasks.forget(&entry);
+                match trouble {
+                    Trouble::TaskLost => NotFound::Unknown,
+                    trouble => NotFound::Trouble(trouble),
+                }
+            })?;
+        }
         Ok((entry, known))
     }
 
@@ -108,44 +106,46 @@ impl Inner {
 
     /// The handle of a task for this caller.
     pub(super) fn handle_of(&self, entry: &Entry, asker: &Asker) -> String {
-        let (agent, caller) = (entry.agent().to_string(), asker.caller.name());
-        let known = entry.task_id().map(|task| TaskRef { agent: agent.clone(), task: task.into() });
-        match known.filter(TaskRef::fits) {
-            Some(known) => known.seal(&self.sealer, caller).into_string(),
-            None => LocalRef { agent, number: entry.local() }.seal(&self.sealer, caller).into_string(),
-        }
+        self.named(entry).seal(&self.sealer, asker.caller.name(), entry.agent()).into_string()
     }
 
-    /// How a task looks from outside the map.
-    pub(super) fn viewed(&self, entry: &Entry, can_be_asked: bool) -> Viewed {
+    /// How a task is named in what is sealed: by the agent's id where that fits.
+    pub(super) fn named(&self, entry: &Entry) -> Named {
+        let agent = entry.agent().to_string();
+        let known = entry.task_id().map(|task| TaskRef { agent, task: task.into() });
+        known.filter(TaskRef::fits).map_or(Named::Local(entry.local()), |known| Named::Task(known.task))
+    }
+
+    /// How a task stands for this client.
+    pub(super) fn standpoint(&self, entry: &Entry, asker: &Asker) -> Standpoint {
+        let askable = self.can_be_asked(entry, asker);
         entry.look(|inside| {
-            let phase = inside.phase();
-            let turn = match &phase {
-                Phase::Asking(turn, _) => Some(*turn),
-                Phase::Running | Phase::Finished | Phase::Failed(_) => None,
-            };
-            Viewed {
-                is_cancelled: inside.verdict == Some(Verdict::Cancelled),
-                is_asking: turn.is_some(),
-                can_be_asked,
-                is_refused: turn.is_some_and(|turn| inside.refusal(turn).is_some()),
-                has_failed: matches!(phase, Phase::Failed(_)),
+            let cancelled = inside.verdict == Some(Verdict::Cancelled);
+            let standpoint = Standpoint::of(&inside.work, cancelled, askable);
+            match inside.phase() {
+                Phase::Failed(_) => Standpoint { state: State::Failed, ..standpoint },
+                // The agent repeats a question that has been answered, or has not been told yet that it was.
+                Phase::Running if standpoint.state.is_interrupted() => {
+                    Standpoint { state: State::Working, ..standpoint }
+                }
+                Phase::Running | Phase::Asking(..) | Phase::Finished => standpoint,
             }
         })
     }
 
     /// A task in numbers, with the status that core clients get.
     pub(super) fn snapshot<'h>(&self, entry: &Entry, handle: &'h str, asker: &Asker) -> TaskSnapshot<'h> {
-        let viewed = self.viewed(entry, self.can_be_asked(entry, asker));
+        let standpoint = self.standpoint(entry, asker);
+        let status = standpoint.core();
         let millis = |wait: std::time::Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         entry.look(|inside| {
             let message = match inside.phase() {
                 Phase::Failed(trouble) => Some(trouble.told(entry.agent())),
-                Phase::Running | Phase::Asking(..) | Phase::Finished => status::message(&inside.work),
+                Phase::Running | Phase::Asking(..) | Phase::Finished => status::message(&inside.work, status == TaskStatus::Cancelled),
             };
             TaskSnapshot {
                 task_id: handle,
-                status: status::core(&inside.work, &viewed),
+                status,
                 status_message: message,
                 created_at: iso8601(inside.created.unix_ms),
                 last_updated_at: iso8601(inside.changed.unix_ms),

@@ -4,23 +4,28 @@
 //! Both drain on shutdown. Not here: listeners and certificates (see `server`), the protocols themselves.
 
 mod answer;
+mod answers;
+mod ask;
 mod batch;
 mod call;
 mod exchange;
 mod face;
 mod gate;
 mod health;
+mod hold;
 mod intake;
 mod listen;
 mod methods;
 mod pump;
 mod route;
 mod running;
+mod serve;
 mod service;
 mod sessions;
 mod source;
+mod tasks;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -29,7 +34,7 @@ use http::{Method as HttpMethod, StatusCode};
 use pingora::proxy::Session;
 use tokio::sync::{Semaphore, watch};
 
-use crate::agents::{Caps, CardProblem, Directory};
+use crate::agents::{CardProblem, Directory, Terms};
 use crate::auth::Caller;
 use crate::bridge::catalogue::{Catalogue, View};
 use crate::config::{self, Settings};
@@ -38,6 +43,8 @@ use crate::follow::{Bounds, Followers};
 use crate::mcp::notifications::Level;
 use crate::mcp::{Capabilities, Era, Version};
 use crate::seal::Sealer;
+use crate::tasks::store::{Store, StoreProblem};
+use crate::tasks::{Entry, Ledger, Tasks, Times};
 use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, ClientLimits};
@@ -70,6 +77,12 @@ pub enum BridgeProblem {
     /// The seal has no key.
     #[error("seal_key: {0}")]
     Seal(#[from] crate::seal::NoKey),
+    /// The key in the data directory cannot be used.
+    #[error("tasks.data_dir: {0}")]
+    Key(#[from] crate::tasks::keyfile::KeyProblem),
+    /// What is in the data directory cannot be used.
+    #[error("tasks.data_dir: {0}")]
+    Store(#[from] StoreProblem),
 }
 
 /// The bridge between MCP clients and A2A agents, for any Pingora proxy. Clones share everything.
@@ -92,6 +105,10 @@ struct Inner {
     closing: watch::Sender<bool>,
     open: AtomicUsize,
     sessions: sessions::Sessions,
+    tasks: Tasks,
+    ledger: Arc<Ledger>,
+    /// The tasks that were kept when the last process ended, until somebody sees to them.
+    kept: Mutex<Vec<Arc<Entry>>>,
     running: running::Running,
     followers: Arc<Followers>,
     streams: Arc<Semaphore>,
@@ -103,7 +120,6 @@ struct Inner {
 struct Asker {
     caller: Caller,
     version: Version,
-    #[expect(dead_code, reason = "questions to the user will need it; the session carries it already")]
     capabilities: Capabilities,
     session: Option<sessions::Session>,
     level: Option<Level>,
@@ -122,11 +138,27 @@ impl Bridge {
         let client = Client::new(ClientLimits::default());
         let sealer = sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
-        let caps = Caps { response: settings.limits.response, event: settings.limits.event };
+        let terms = terms(&settings);
+        let bounds = crate::tasks::Bounds {
+            most: settings.tasks.max,
+            bytes: settings.tasks.max_bytes,
+            ttl: settings.tasks.ttl,
+            artifact_bytes: settings.tasks.keep_artifacts,
+        };
+        let tasks = Tasks::new(bounds);
+        let store = settings.tasks.data_dir.as_deref().map(Store::open).transpose()?;
+        let ledger = Arc::new(Ledger::new(store, settings.tasks.keep_artifacts));
+        let kept = ledger.load(&tasks, settings.limits.artifacts, Times::now());
         let config::Followers { max, lifetime } = settings.followers;
-        let (keep, keep_bytes) = (settings.tasks.ttl, settings.tasks.max_bytes);
-        let bounds = Bounds { most: max, lifetime, keep, keep_bytes };
-        let followers = Followers::new(bounds, client.clone(), caps, metrics.clone());
+        let followers = Followers::new(
+            Bounds { most: max, lifetime },
+            (tasks.clone(), ledger.clone()),
+            client.clone(),
+            terms,
+            metrics.clone(),
+        );
+        let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
+        ledger.revoked(now()).into_iter().for_each(|(session, expires)| sessions.revoke(session, expires));
         let inner = Inner {
             begun: Instant::now(),
             sealer,
@@ -139,7 +171,10 @@ impl Bridge {
             changes: watch::Sender::new(0),
             closing: watch::Sender::new(false),
             open: AtomicUsize::new(0),
-            sessions: sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered),
+            sessions,
+            tasks,
+            ledger,
+            kept: Mutex::new(kept),
             running: running::Running::default(),
             followers: Arc::new(followers),
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
@@ -235,8 +270,8 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Inner {
-    fn caps(&self) -> Caps {
-        Caps { response: self.settings.limits.response, event: self.settings.limits.event }
+    fn terms(&self) -> Terms {
+        terms(&self.settings)
     }
 
     async fn open(&self, http: &mut Session, exchange: &mut Exchange, door: Door<'_>) -> Result<(), Gone> {
@@ -297,6 +332,7 @@ impl Inner {
         let found = self.sessions.find(&self.sealer, exchange.caller.name(), id, now());
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
         self.sessions.end(&session);
+        self.ledger.revoke(session.key, session.expires()).await;
         empty(http, StatusCode::NO_CONTENT, Vec::new()).await.map_err(Err)
     }
 }
@@ -306,13 +342,30 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn sealer(settings: &Settings) -> Result<Sealer, crate::seal::NoKey> {
-    if settings.seal_keys.is_empty() {
-        tracing::warn!(
-            "no seal_key: sessions and task handles end with this process and work on no other replica"
-        );
-        let random: [u8; 32] = rand::random();
-        return Sealer::new([random.as_slice()]);
+fn terms(settings: &Settings) -> Terms {
+    let streams = &settings.streams;
+    Terms {
+        response: settings.limits.response,
+        event: settings.limits.event,
+        silence: streams.idle_timeout,
+        retry_base: streams.retry_base,
+        retry_max: streams.retry_max,
+        max_attempts: u32::try_from(streams.max_attempts).unwrap_or(u32::MAX),
     }
-    Sealer::new(settings.seal_keys.iter().map(|key| key.expose().as_bytes()))
+}
+
+fn sealer(settings: &Settings) -> Result<Sealer, BridgeProblem> {
+    if !settings.seal_keys.is_empty() {
+        return Ok(Sealer::new(settings.seal_keys.iter().map(|key| key.expose().as_bytes()))?);
+    }
+    if let Some(dir) = &settings.tasks.data_dir {
+        let key = crate::tasks::keyfile::seal_key(dir)?;
+        return Ok(Sealer::new([key.expose().as_bytes()])?);
+    }
+    tracing::warn!(
+        "no seal_key: sessions and task handles end with this process and work on no other replica; set seal_key, or \
+         tasks.data_dir, where one is kept"
+    );
+    let random: [u8; 32] = rand::random();
+    Ok(Sealer::new([random.as_slice()])?)
 }

@@ -20,6 +20,7 @@ use crate::follow::Leaving;
 use crate::jsonrpc::Id;
 use crate::mcp::Era;
 use crate::mcp::content::Block;
+use crate::mcp::tasks::{TaskSnapshot, TaskStatus};
 use crate::mcp::tools::CallResult;
 use crate::telemetry::label::Outcome;
 use serde_json::value::RawValue;
@@ -88,7 +89,8 @@ impl Inner {
             metrics.events(source.heard());
             exchange.agent_took = source.agent_took().or(exchange.agent_took);
             exchange.outcome = outcome(&ending, &source);
-            self.close_elicitation(&mut pump, &source, &mut serving).await?;
+            let entry = source.entry().filter(|_| serving.elicitation.is_some());
+            self.close_elicitation(&mut pump, entry, &mut serving).await?;
             let is_put_off = matches!(ending, Ending::OutOfPatience);
             let next = match ending {
                 Ending::Cancelled | Ending::Gone => {
@@ -223,7 +225,7 @@ impl Inner {
                     self.sessions.add_task(session, &handle);
                 }
                 let told = format!("The agent {:?} works on it; the task is {handle}.", serving.agent.settings.name);
-                writer.core_task_created(serving.id, &task.working(), &told)
+                writer.core_task_created(serving.id, &TaskSnapshot { status: TaskStatus::Working, ..task }, &told)
             }
         })
     }

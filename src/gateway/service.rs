@@ -2,7 +2,7 @@
 //!
 //! Not here: what each of them does.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ impl BackgroundService for BridgeService {
         }
         work.spawn(inner.clone().keep_catalogue());
         work.spawn(inner.clone().sweep());
+        work.spawn(inner.clone().sweep_tasks());
+        work.spawn(inner.clone().take_up());
         work.spawn(inner.followers.clone().run());
         if shutdown.wait_for(|ends| *ends).await.is_err() {
             info!("the server is gone");
@@ -53,6 +55,7 @@ impl BackgroundService for BridgeService {
         while inner.followers.running() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        inner.ledger.close();
     }
 }
 
@@ -69,6 +72,36 @@ impl Inner {
                 self.built.store(all, Ordering::Release);
                 self.changes.send_modify(|count| *count += 1);
             }
+            if looks.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Drops tasks whose time is over: one shard at a time, all of them once in each interval.
+    async fn sweep_tasks(self: Arc<Self>) {
+        let shards = u32::try_from(self.tasks.shards()).unwrap_or(u32::MAX).max(1);
+        let pause = (self.settings.tasks.sweep_interval / shards).max(Duration::from_millis(1));
+        loop {
+            tokio::time::sleep(pause).await;
+            self.tasks.sweep(Instant::now()).iter().for_each(|entry| self.ledger.forget(entry));
+        }
+    }
+
+    /// Sees to the tasks that were under way when the last process ended, once their agents are known.
+    async fn take_up(self: Arc<Self>) {
+        let mut looks = self.directory.changes();
+        let mut kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        kept.retain(|entry| !entry.look(|inside| inside.is_finished()));
+        while !kept.is_empty() {
+            kept.retain(|entry| match self.directory.find(entry.agent()).map(|agent| agent.known()) {
+                Some(Some(known)) => {
+                    self.followers.attend(entry, &known);
+                    false
+                }
+                Some(None) => true,
+                None => false,
+            });
             if looks.changed().await.is_err() {
                 return;
             }

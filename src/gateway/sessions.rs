@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
+
 use crate::mcp::notifications::Level;
 use crate::mcp::{Capabilities, Version};
 use crate::seal::{Sealer, SessionTicket};
@@ -27,6 +29,11 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// When it ends, in Unix seconds.
+    pub(super) fn expires(&self) -> u64 {
+        self.expires
+    }
+
     /// Whether its time is over at `now`.
     pub(super) fn has_expired(&self, now: u64) -> bool {
         now >= self.expires
@@ -41,6 +48,8 @@ pub(super) struct Changes {
     pub(super) level: Option<Level>,
     /// Resources that the client wants to hear of.
     pub(super) subscriptions: BTreeSet<String>,
+    /// Handles of the core tasks that the session began.
+    tasks: BTreeSet<String>,
     expires: u64,
     order: u64,
 }
@@ -56,6 +65,7 @@ struct Table {
 /// The sessions of one bridge.
 pub(super) struct Sessions {
     table: Mutex<Table>,
+    changed: watch::Sender<u64>,
     most: usize,
     ttl: u64,
 }
@@ -63,7 +73,7 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Sessions live for `ttl` seconds; at most `most` of them are remembered to have changed.
     pub(super) fn new(ttl: u64, most: usize) -> Self {
-        Self { table: Mutex::default(), most: most.max(1), ttl }
+        Self { table: Mutex::default(), changed: watch::Sender::new(0), most: most.max(1), ttl }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -113,6 +123,33 @@ impl Sessions {
             *changes = Changes { revoked: true, ..Changes::default() };
             true
         });
+    }
+
+    /// Ends a session that was ended before the process began.
+    pub(super) fn revoke(&self, key: [u8; 16], expires: u64) {
+        let session =
+            Session { key, version: Version::V2025_11_25, capabilities: Capabilities::default(), expires };
+        self.end(&session);
+    }
+
+    /// Remembers that the session began a core task, so that its stream tells of it. The oldest are forgotten.
+    pub(super) fn add_task(&self, session: &Session, handle: &str) {
+        self.change(session, |changes| {
+            if changes.tasks.len() >= MOST_SUBSCRIPTIONS {
+                changes.tasks.pop_first();
+            }
+            changes.tasks.insert(handle.to_owned())
+        });
+    }
+
+    /// The handles of the core tasks that the session began.
+    pub(super) fn tasks(&self, session: &Session) -> BTreeSet<String> {
+        self.table().changes.get(&session.key).map(|changes| changes.tasks.clone()).unwrap_or_default()
+    }
+
+    /// Hears of every change of any session.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
     }
 
     /// Remembers the least level of log messages wanted.
@@ -167,6 +204,8 @@ impl Sessions {
             let Some((_, oldest)) = queue.pop_first() else { break };
             changes.remove(&oldest);
         }
+        drop(table);
+        self.changed.send_modify(|count| *count += 1);
         done
     }
 

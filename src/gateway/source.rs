@@ -104,6 +104,14 @@ impl Source {
         }
     }
 
+    /// The task in the map, if it is there.
+    pub(super) fn entry(&self) -> Option<Arc<Entry>> {
+        match self {
+            Self::Own(_) => None,
+            Self::Watched(watched) => Some(watched.entry.clone()),
+        }
+    }
+
     /// Whether the agent has named a task, so that a handle leads somewhere even after a failure.
     pub(super) fn is_named(&self) -> bool {
         match self {

@@ -4,7 +4,7 @@
 //! `update`, `cancel`). Not here: becoming a task (see `serve`), notifications (see `listen`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::answer::{Gone, reply};
 use super::ask::question_of;
@@ -19,11 +19,8 @@ use crate::agents::{Agent, Known};
 use crate::bridge::ladder::{Rung, Then};
 use crate::bridge::outcome;
 use crate::bridge::progress::Teller;
-use crate::bridge::question::asks;
-use crate::bridge::status;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
-use crate::mcp::elicitation::input_requests;
 use crate::mcp::tasks::{Detail, TaskStatus};
 use crate::mcp::tools::CallResult;
 use crate::mcp::{Capabilities, Era, Method, Params};
@@ -124,8 +121,7 @@ impl Inner {
             let message = trouble.told(&agent);
             return write(&Detail::Failed { code: -32603, message: &message });
         }
-        let viewed = self.viewed(entry, self.can_be_asked(entry, asker));
-        match entry.look(|inside| status::extension(&inside.work, &viewed)) {
+        match self.standpoint(entry, asker).extension() {
             TaskStatus::Working => write(&Detail::Working),
             TaskStatus::Cancelled => write(&Detail::Cancelled),
             TaskStatus::InputRequired => match self.requests(entry, asker) {
@@ -155,16 +151,14 @@ impl Inner {
 
     fn requests(&self, entry: &Entry, asker: &Asker) -> Option<Box<serde_json::value::RawValue>> {
         let (question, turn) = question_of(entry)?;
-        let answered = entry.look(|inside| inside.answered_keys(turn));
-        let mut open = asks(&question, asker.version, asker.capabilities)?;
-        open.retain(|(key, _)| !answered.contains(key));
-        input_requests(&open)
+        self.open_asks(entry, &question, turn, asker)?.input_requests()
     }
 
     /// Whether this client can be asked what the agent asks now.
     pub(super) fn can_be_asked(&self, entry: &Entry, asker: &Asker) -> bool {
-        question_of(entry)
-            .is_some_and(|(question, _)| asks(&question, asker.version, asker.capabilities).is_some())
+        let Some((question, turn)) = question_of(entry) else { return false };
+        let is_refused = entry.look(|inside| inside.refusal(turn).is_some());
+        !is_refused && question.asks(asker.version, asker.capabilities).is_some()
     }
 
     /// `tasks/update`: answers, acknowledged before the agent has them.
@@ -173,7 +167,7 @@ impl Inner {
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
         self.freshen(&held.entry, &held.known).await;
         if let Some((question, _)) = question_of(&held.entry) {
-            self.take_answers(&held.entry, &held.known, &question, responses).await?;
+            self.take_answers(&held.entry, &held.known, &question, Some(responses)).await?;
         }
         Ok(self.writer(asker.version.era()).acknowledged_empty(id))
     }
@@ -241,7 +235,7 @@ impl Inner {
     fn list_tasks(&self, door: Door<'_>, asker: &Asker, id: &Id, params: &Params<'_>) -> Result<Vec<u8>, Fault> {
         let after = self.cursor(asker, Listing::Tasks, params)?;
         let mut owned: Vec<(String, Arc<Entry>)> = Vec::new();
-        self.tasks.for_each(|entry| {
+        self.tasks.for_each(Instant::now(), |entry| {
             let is_here = self.directory.find(entry.agent()).is_some_and(|agent| self.is_behind_door(door, agent));
             if is_here && entry.is_owner(asker.caller.name()) {
                 let handle = self.handle_of(entry, asker);

@@ -183,6 +183,21 @@ impl Entry {
         self.look(|inside| inside.work.task_id.is_some())
     }
 
+    /// A client holds a handle of it: from now on it is kept where tasks are kept.
+    pub fn acknowledge(&self) {
+        self.change(|inside| inside.is_acknowledged = true);
+    }
+
+    /// Whether a client holds a handle of it.
+    pub fn is_acknowledged(&self) -> bool {
+        self.look(|inside| inside.is_acknowledged)
+    }
+
+    /// Fills in what was kept, before anybody sees the entry.
+    pub(super) fn restore(&self, fill: impl FnOnce(&mut Inside)) {
+        fill(&mut lock(&self.inside));
+    }
+
     /// A new turn begins: what an agent replied to the last one without a task is not its last word any more.
     pub fn begin_turn(&self) {
         self.change(|inside| inside.work.reply = None);

@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use super::Times;
+use super::phase::is_final;
 use super::turns::Turns;
 use crate::bridge::work::{Note, Standing, Work};
 use crate::fault::Trouble;
@@ -43,6 +44,8 @@ pub struct Inside {
     pub(super) watchers: usize,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
+    /// Whether it is kept where tasks are kept.
+    pub(super) is_acknowledged: bool,
 }
 
 /// What the map decides by.
@@ -55,14 +58,13 @@ pub(super) struct Stand {
 }
 
 impl Inside {
-    /// Nothing more will come: the agent has said its last word, or has lost the task, or was left before it named one.
+    /// Nothing more will come: the agent has said its last word, or there will be none.
     pub fn is_finished(&self) -> bool {
-        let is_left = match &self.over {
-            Some(Err(Trouble::TaskLost)) => true,
-            Some(_) => self.work.task_id.is_none(),
-            None => false,
-        };
-        is_left || self.work.standing() == Standing::Finished
+        match &self.over {
+            _ if self.work.standing() == Standing::Finished => true,
+            Some(Err(trouble)) => is_final(trouble) || self.work.task_id.is_none(),
+            Some(Ok(())) | None => false,
+        }
     }
 
     /// Whether somebody listens to the agent for this task.
@@ -99,6 +101,7 @@ impl Inside {
             watchers: 0,
             expected: None,
             is_followed: false,
+            is_acknowledged: false,
         }
     }
 

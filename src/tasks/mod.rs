@@ -3,17 +3,23 @@
 //! In memory, sharded and bounded: a cache of truth that lives at the agents, so that dropping an entry loses nothing that
 //! cannot be asked for again. Time is handed in. What an event does to a task is pure and lives in `bridge::work`, which is all
 //! that is imported from `bridge`.
-//! Not here: asking agents (see `follow`), whose task it is (the handle says so), what survives a restart.
+//! What survives a restart, where the operator wants that, is in the ledger.
+//! Not here: asking agents (see `follow`), whose task it is (the handle says so).
 
 mod change;
+mod data_dir;
 mod entry;
 mod guards;
 mod inside;
+pub mod keyfile;
+mod ledger;
 mod map;
 mod phase;
+mod record;
 mod shard;
 #[cfg(test)]
 mod simulation;
+pub mod store;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -25,6 +31,7 @@ use std::time::{Duration, Instant};
 pub use entry::Entry;
 pub use guards::{Following, Watcher};
 pub use inside::{Inside, Verdict};
+pub use ledger::Ledger;
 pub use map::Tasks;
 pub use phase::{Phase, Refusal};
 pub use turns::{AnswersTooLarge, Turn};

@@ -72,6 +72,19 @@ impl Turns {
         }
     }
 
+    /// All turns with the digests of their answers, and whether the answer surely went out; oldest first.
+    pub(super) fn all(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16], bool)> {
+        self.taken.iter().map(|taken| (taken.turn, taken.digest, taken.is_sent))
+    }
+
+    /// Takes back a turn that was kept. One whose answer may not have gone out is free again: while its question is still open at
+    /// the agent, the answer never arrived.
+    pub(super) fn restore(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
+        if is_sent && self.taken.len() < MAX_TURNS {
+            self.taken.push_back(Taken { turn, digest, is_sent });
+        }
+    }
+
     /// Whether somebody has answered the turn.
     pub(super) fn is_taken(&self, turn: [u8; 16]) -> bool {
         self.taken.iter().any(|taken| taken.turn == turn)

@@ -1,0 +1,119 @@
+//! A task as it is kept on disk, and back.
+//!
+//! The task itself is A2A 1.0 JSON, as its agent would give it; artifacts above a bound stay at the agent. Not here: the disk (see
+//! `store`), when something is kept (see `ledger`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::entry::Entry;
+use super::inside::{Inside, Verdict};
+use super::{Key, Times};
+use crate::a2a::{read_task, task_json};
+use crate::bridge::work::Work;
+use crate::fault::Trouble;
+
+/// What is kept of an entry.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    agent: String,
+    local: [u8; 16],
+    /// A2A 1.0; absent while the agent has not named the task.
+    task: Option<Box<RawValue>>,
+    owners: Vec<String>,
+    created: u64,
+    changed: u64,
+    cancelled: bool,
+    /// Its artifacts were too large to be kept here.
+    shed: bool,
+    /// The agent has lost the task.
+    lost: bool,
+    /// Answered questions: which, by what, and whether the answer surely went out.
+    turns: Vec<([u8; 16], [u8; 16], bool)>,
+}
+
+impl Entry {
+    /// The key of the entry on disk, and what is kept there. Artifacts of more than `most` bytes are not.
+    pub(super) fn to_record(&self, most: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (record, task_id) = self.look(|inside| (self.record(inside, most), inside.work.task_id.clone()));
+        let key = record_key(self.agent(), task_id.as_deref(), self.local());
+        Some((key, serde_json::to_vec(&record).ok()?))
+    }
+
+    fn record(&self, inside: &Inside, most: usize) -> Record {
+        let mut shed = inside.work.artifacts_shed;
+        let task = inside.work.to_task().map(|mut task| {
+            if inside.work.bytes() > most {
+                shed = true;
+                task.artifacts.clear();
+            }
+            task_json(&task)
+        });
+        let task = task.and_then(|json| RawValue::from_string(String::from_utf8(json).ok()?).ok());
+        Record {
+            agent: self.agent().to_string(),
+            local: self.local(),
+            task,
+            owners: inside.owners().map(str::to_owned).collect(),
+            created: inside.created.unix_ms,
+            changed: inside.changed.unix_ms,
+            cancelled: inside.verdict == Some(Verdict::Cancelled),
+            shed,
+            lost: inside.over == Some(Err(Trouble::TaskLost)),
+            turns: inside.turns.all().collect(),
+        }
+    }
+
+    /// The entry that was kept, with the keys that it is found by; `None` for what cannot be read. Artifacts may have `most` bytes.
+    pub(super) fn from_record(json: &[u8], most: usize, now: Times) -> Option<(Vec<Key>, Self)> {
+        let record: Record = serde_json::from_slice(json).ok()?;
+        let work = match &record.task {
+            None => Work::new(most),
+            Some(task) => Work::from_task(read_task(task.get().as_bytes()).ok()?, most).ok()?,
+        };
+        let agent: Arc<str> = record.agent.into();
+        let named = work.task_id.as_deref().map(|id| Key::Task { agent: agent.clone(), id: id.into() });
+        let keys = named.into_iter().chain([Key::Local(record.local)]).collect();
+        let is_unnamed = work.task_id.is_none();
+        let entry = Self::new(agent, record.local, work, ago(record.changed, now));
+        entry.restore(|inside| {
+            inside.created = ago(record.created, now);
+            inside.work.artifacts_shed = record.shed;
+            inside.verdict = record.cancelled.then_some(Verdict::Cancelled);
+            inside.over = match () {
+                () if record.lost => Some(Err(Trouble::TaskLost)),
+                // Only the process that made the call could have learnt its name.
+                () if is_unnamed => Some(Err(Trouble::Gateway("it was restarted before the agent named the task"))),
+                () => None,
+            };
+            record.owners.iter().for_each(|owner| inside.own(owner));
+            record.turns.into_iter().for_each(|turn| inside.turns.restore(turn));
+        });
+        Some((keys, entry))
+    }
+}
+
+/// Where an entry is kept.
+pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) -> Vec<u8> {
+    let mut key = agent.as_bytes().to_vec();
+    match task_id {
+        Some(id) => {
+            key.push(0);
+            key.extend_from_slice(id.as_bytes());
+        }
+        None => {
+            key.push(1);
+            key.extend_from_slice(&local);
+        }
+    }
+    key
+}
+
+/// A moment of the past on both clocks. What cannot be told on the one of this process is now.
+fn ago(unix_ms: u64, now: Times) -> Times {
+    let since = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
+    Times { instant: now.instant.checked_sub(since).unwrap_or(now.instant), unix_ms: unix_ms.min(now.unix_ms) }
+}
