@@ -17,4 +17,5 @@ pub mod progress;
 pub mod question;
 pub mod resources;
 pub mod status;
+pub mod view;
 pub mod work;
