@@ -8,6 +8,8 @@ pub mod arguments;
 pub mod catalogue;
 pub mod content;
 pub mod given;
+mod handle;
+mod judge;
 mod members;
 pub mod names;
 pub mod order;

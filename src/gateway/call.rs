@@ -187,6 +187,7 @@ impl Inner {
             caller: asker.caller.name(),
             sealer: &self.sealer,
             agent: name,
+            helper_tools: false,
         };
         let ending = pump.run(&mut source, running.as_ref()).await;
         agent.metrics.events(source.heard());
