@@ -19,5 +19,6 @@ pub mod progress;
 pub mod question;
 pub mod resources;
 pub mod status;
+pub mod subagent;
 pub mod view;
 pub mod work;
