@@ -34,4 +34,4 @@ pub use probe::{Question, Verdict};
 pub use question::{Fingerprint, Wanted, Wording, fingerprint, wording};
 pub(crate) use question::{canonical, fingerprint_of};
 pub use text::clean;
-pub use write::{Parts, read_task, role_word, task_json};
+pub use write::{Parts, read_task, task_json};

@@ -33,19 +33,25 @@ pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
 
 /// The parts of a message or an artifact, written as A2A 1.0.
 #[derive(Debug, Clone, Copy)]
-pub struct Parts<'a>(pub &'a [Part]);
+pub struct Parts<'a> {
+    parts: &'a [Part],
+    bare: bool,
+}
 
-impl Serialize for Parts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(PartOut))
+impl<'a> Parts<'a> {
+    /// The content alone, to be shown: agents put ids of their own into metadata.
+    pub fn bare(parts: &'a [Part]) -> Self {
+        Self { parts, bare: true }
+    }
+
+    fn whole(parts: &'a [Part]) -> Self {
+        Self { parts, bare: false }
     }
 }
 
-/// The word of a role in A2A 1.0.
-pub fn role_word(role: Role) -> &'static str {
-    match role {
-        Role::User => "ROLE_USER",
-        Role::Agent => "ROLE_AGENT",
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.parts.iter().map(|part| PartOut { part, bare: self.bare }))
     }
 }
 
@@ -127,8 +133,11 @@ impl<'a> From<&'a Message> for MessageOut<'a> {
     fn from(message: &'a Message) -> Self {
         Self {
             message_id: message.message_id.as_deref(),
-            role: role_word(message.role),
-            parts: Parts(&message.parts),
+            role: match message.role {
+                Role::User => "ROLE_USER",
+                Role::Agent => "ROLE_AGENT",
+            },
+            parts: Parts::whole(&message.parts),
             task_id: message.task_id.as_deref(),
             context_id: message.context_id.as_deref(),
             reference_task_ids: &message.reference_task_ids,
@@ -157,13 +166,16 @@ impl<'a> From<&'a Artifact> for ArtifactOut<'a> {
             artifact_id: &artifact.artifact_id,
             name: artifact.name.as_deref(),
             description: artifact.description.as_deref(),
-            parts: Parts(&artifact.parts),
+            parts: Parts::whole(&artifact.parts),
             metadata: artifact.metadata.as_deref(),
         }
     }
 }
 
-struct PartOut<'a>(&'a Part);
+struct PartOut<'a> {
+    part: &'a Part,
+    bare: bool,
+}
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -186,11 +198,11 @@ struct Members<'a> {
 
 impl Serialize for PartOut<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(part) = self;
+        let Self { part, bare } = self;
         let mut members = Members {
             filename: part.filename.as_deref(),
             media_type: part.media_type.as_deref(),
-            metadata: part.metadata.as_deref(),
+            metadata: part.metadata.as_deref().filter(|_| !bare),
             ..Members::default()
         };
         match &part.body {

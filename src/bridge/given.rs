@@ -10,6 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
 use super::arguments::validator;
+use super::judge::complaints;
 use super::members::Members;
 use super::order::uuid;
 use super::question::{Input, Question};
@@ -122,16 +123,7 @@ impl Input {
         let form = || fitted(self.asked(), Version::V2026_07_28).and_then(|form| compiled(&form));
         let judge =
             compiled(self.asked()).or_else(form).ok_or_else(|| wrong("it cannot be judged".into()))?;
-        let all: Vec<String> = judge.iter_errors(&value).take(5).map(|error| complaint(&error)).collect();
-        if all.is_empty() { Ok(()) } else { Err(wrong(all.join("; "))) }
-    }
-}
-
-fn complaint(error: &jsonschema::ValidationError<'_>) -> String {
-    let what: String = error.to_string().chars().take(300).collect();
-    match error.instance_path().as_str() {
-        "" => what,
-        place => format!("{place}: {what}"),
+        complaints(&judge, &value).map_or(Ok(()), |what| Err(wrong(what)))
     }
 }
 
@@ -298,7 +290,7 @@ mod tests {
         assert_eq!(id, message_id("t", turn, [3; 16]));
         let groups: Vec<usize> = id.split('-').map(str::len).collect();
         assert_eq!(groups, [8, 4, 4, 4, 12]);
-        assert_eq!(&id[14..15], "8");
+        assert_eq!(id.chars().nth(14), Some('8'));
         for changed in
             [message_id("u", turn, [3; 16]), message_id("t", other, [3; 16]), message_id("t", turn, [4; 16])]
         {

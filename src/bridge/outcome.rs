@@ -1,58 +1,107 @@
 //! From what is known of the work to the result of the call.
 //!
-//! Reads mcp.md §3.1, §3.2. A finished task becomes its content; one that goes on or asks becomes a *handle result*: words that
-//! a model can act on, and the same as data. Clients see sealed handles, never an agent's ids. Not here: when to answer.
+//! Reads mcp.md §3.1, §3.2. A finished task becomes its content; one that goes on or asks becomes a *handle result* (see
+//! `handle`). The gateway's own tools tell the same in their one shape. Not here: when to answer.
 
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::content::{blocks, joined};
-use super::work::{Standing, Work, words};
-use crate::a2a::{Message, Part, PartBody, State, clean};
+pub use super::handle::Audience;
+use super::handle::{Extras, advice, handle, quoted};
+use super::status::state_of;
+use super::work::{Standing, Work};
+use crate::a2a::{Message, Part, PartBody, State};
 use crate::mcp::Version;
 use crate::mcp::content::Block;
 use crate::mcp::tools::CallResult;
-use crate::seal::{ContextRef, LocalRef, Sealer, TaskRef};
-
-/// For whom a result is made.
-#[derive(Debug, Clone, Copy)]
-pub struct Audience<'a> {
-    /// The revision that the client speaks.
-    pub version: Version,
-    /// The stable name of the caller.
-    pub caller: &'a str,
-    /// Seals what it will hold.
-    pub sealer: &'a Sealer,
-    /// The agent that did the work.
-    pub agent: &'a str,
-}
 
 /// The result of a call whose work stands as `work` says; `local` names the call while its task has no name.
 pub fn result(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
     match work.standing() {
         Standing::Finished => finished(work, audience),
-        Standing::Asking | Standing::Running => handle(work, audience, local),
+        Standing::Asking | Standing::Running => {
+            let advice = advice(work, audience, audience.task(work, local).as_str());
+            handle(work, audience, local, advice, Extras::default())
+        }
     }
 }
 
+/// The result of a call whose question the user did not want to answer.
+pub fn declined(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
+    let task = audience.task(work, local);
+    let said = format!(
+        "The user declined to answer. The task stays open.\n{}",
+        advice(work, audience, task.as_str())
+    );
+    handle(work, audience, local, said, Extras::default())
+}
+
+/// The result of `subagent_start`.
+pub fn started(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
+    told(work, audience, local, "The task was started.", Extras::default())
+}
+
+/// The result of `subagent_send`.
+pub fn sent(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
+    told(work, audience, local, "The text was sent.", Extras { ok: Some(true), ..Extras::default() })
+}
+
+/// The result of `subagent_get` and `subagent_wait`.
+pub fn snapshot(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
+    told(work, audience, local, "", Extras::default())
+}
+
+/// The result of `subagent_cancel`; `canceled`: whether it did anything, so far as is known.
+pub fn cancelled(work: &Work, audience: &Audience<'_>, local: [u8; 16], canceled: bool) -> CallResult {
+    let state = state_of(work);
+    let said = match (canceled, state.is_terminal()) {
+        (true, _) if state == State::Canceled => "The task is canceled.".to_owned(),
+        (true, _) => format!("The task is canceled here; the agent last said that it is {}.", state.word()),
+        (false, true) => format!("The task had ended before: it is {}.", state.word()),
+        (false, false) => format!("The agent did not cancel the task: it is {}.", state.word()),
+    };
+    handle(work, audience, local, said, Extras { canceled: Some(canceled), ..Extras::default() })
+}
+
+/// The result of a subagent tool: what the agent made, if it is done; else what to do next.
+fn told(work: &Work, audience: &Audience<'_>, local: [u8; 16], first: &str, extras: Extras) -> CallResult {
+    if work.standing() != Standing::Finished {
+        let advice = advice(work, audience, audience.task(work, local).as_str());
+        return handle(work, audience, local, format!("{first} {advice}").trim_start().to_owned(), extras);
+    }
+    let extras = Extras { output: only_data(work).map(ToOwned::to_owned), ..extras };
+    let mut result = handle(work, audience, local, String::new(), extras);
+    let links = result.content.split_off(1);
+    result.content = finished_content(work, audience.version);
+    result.content.extend(links);
+    result.is_error = matches!(state_of(work), State::Failed | State::Rejected);
+    result
+}
+
 fn finished(work: &Work, audience: &Audience<'_>) -> CallResult {
-    let state = work.state.unwrap_or(State::Completed);
-    let is_error = work.reply.is_none() && state != State::Completed;
-    let mut content = Vec::with_capacity(2);
-    if is_error {
-        content.push(Block::text(verdict(state, work.status.as_ref())));
-    }
-    output(work, is_error, audience.version, &mut content);
-    if content.is_empty() {
-        content.push(Block::text("The agent completed the task and gave no output."));
-    }
+    let (mut content, is_error) =
+        (finished_content(work, audience.version), state_of(work) != State::Completed);
     let structured_content = if is_error { None } else { structured(work, audience.version) };
-    if let Some(context) = context_handle(work, audience).filter(|_| !is_error) {
+    if let Some(context) = audience.context(work).filter(|_| !is_error) {
         content.push(Block::for_the_model(format!(
             "To continue this conversation, pass contextId {context:?}."
         )));
     }
     CallResult { content, structured_content, is_error }
+}
+
+fn finished_content(work: &Work, version: Version) -> Vec<Block> {
+    let state = state_of(work);
+    let is_error = state != State::Completed;
+    let mut content = Vec::with_capacity(2);
+    if is_error {
+        content.push(Block::text(verdict(state, work.status.as_ref())));
+    }
+    output(work, is_error, version, &mut content);
+    if content.is_empty() {
+        content.push(Block::text("The agent completed the task and gave no output."));
+    }
+    content
 }
 
 /// What the agent made: its reply; or the artifacts and what it says at the end; or, from agents that use neither, its last word.
@@ -99,15 +148,19 @@ fn structured(work: &Work, version: Version) -> Option<Box<RawValue>> {
     if !version.has_structured_output() {
         return None;
     }
+    let only = only_data(work)?;
+    let fits = version >= Version::V2026_07_28 || only.get().starts_with('{');
+    fits.then(|| only.to_owned())
+}
+
+/// The one data part of the output, if there is exactly one. Some clients take `null` for nothing and then miss what was
+/// promised.
+fn only_data(work: &Work) -> Option<&RawValue> {
     let made = work.artifacts().flat_map(|artifact| &artifact.parts);
     let replied = work.reply.iter().flat_map(|reply| &reply.parts);
     let mut all = made.chain(replied).filter_map(data);
     let (first, second) = (all.next(), all.next());
-    let only = first.filter(|_| second.is_none())?;
-    // Some clients take `null` for nothing and then miss what was promised.
-    let is_something = version >= Version::V2026_07_28 && only.get() != "null";
-    let fits = is_something || only.get().starts_with('{');
-    fits.then(|| only.to_owned())
+    first.filter(|only| second.is_none() && only.get() != "null")
 }
 
 fn data(part: &Part) -> Option<&RawValue> {
@@ -117,88 +170,11 @@ fn data(part: &Part) -> Option<&RawValue> {
     }
 }
 
-fn context_handle(work: &Work, audience: &Audience<'_>) -> Option<String> {
-    let context = work.context_id.clone()?;
-    let known = ContextRef { agent: audience.agent.to_owned(), context };
-    known.fits().then(|| known.seal(audience.sealer, audience.caller).into_string())
-}
-
-/// What a client holds of a task that is not finished. One shape wherever it appears.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Handle<'a> {
-    task_id: &'a str,
-    task_uri: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context_id: Option<String>,
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status_message: Option<String>,
-}
-
-fn handle(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
-    let agent = audience.agent.to_owned();
-    let known = work.task_id.as_deref().map(|task| TaskRef { agent: agent.clone(), task: task.into() });
-    let task = match known.filter(TaskRef::fits) {
-        Some(known) => known.seal(audience.sealer, audience.caller),
-        None => LocalRef { agent, number: local }.seal(audience.sealer, audience.caller),
-    };
-    let task = task.as_str();
-    let state = work.state.unwrap_or(State::Submitted);
-    let said = work.status.as_ref().map(quoted).filter(|text| !text.is_empty());
-    let mut content = vec![Block::text(advice(state, said.as_deref(), task))];
-    if let Some(status) = work.status.as_ref().filter(|_| state.is_interrupted()) {
-        let beside_text = status.parts.iter().filter(|part| !matches!(part.body, PartBody::Text(_)));
-        blocks(beside_text, audience.version, &mut content);
-    }
-    let handle = Handle {
-        task_id: task,
-        task_uri: format!("a2a://task/{task}"),
-        context_id: context_handle(work, audience),
-        state: state.word(),
-        status_message: said,
-    };
-    let structured_content = audience.version.has_structured_output();
-    let structured_content =
-        structured_content.then(|| serde_json::value::to_raw_value(&handle).ok()).flatten();
-    CallResult { content, structured_content, is_error: false }
-}
-
-/// The words of an agent within a sentence of the gateway's: bounded, and without characters that a reader does not see.
-fn quoted(message: &Message) -> String {
-    const LONGEST: usize = 8 * 1024;
-    clean(&words(message), LONGEST)
-}
-
-fn advice(state: State, said: Option<&str>, task: &str) -> String {
-    match state {
-        State::InputRequired => format!(
-            "The agent asks: {}\nTo answer, call this tool again with taskId={task:?} and the answer as text.",
-            said.unwrap_or("(it did not say what)")
-        ),
-        State::AuthRequired => format!(
-            "The agent needs an authorization before it can go on: {}\nOnce it has been given, call this tool again with \
-             taskId={task:?} alone to get the result. Do not send secrets.",
-            said.unwrap_or("(it did not say which)")
-        ),
-        State::Submitted
-        | State::Working
-        | State::Completed
-        | State::Failed
-        | State::Canceled
-        | State::Rejected
-        | State::Unknown => format!(
-            "The agent is still working ({}{}). Call this tool again with taskId={task:?} alone to wait for the result.",
-            state.word(),
-            said.map(|said| format!(": {said:?}")).unwrap_or_default()
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::a2a::{Artifact, Event, Role, Status};
+    use crate::seal::Sealer;
 
     fn sealer() -> Sealer {
         Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap()
@@ -246,7 +222,8 @@ mod tests {
 
     fn told(work: &Work, version: Version) -> serde_json::Value {
         let sealer = sealer();
-        let audience = Audience { version, caller: "me", sealer: &sealer, agent: "bard" };
+        let audience =
+            Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: false };
         serde_json::to_value(result(work, &audience, [1; 16])).unwrap()
     }
 
@@ -311,5 +288,73 @@ mod tests {
     fn a_task_without_a_name_still_gets_a_handle() {
         let told = told(&Work::new(10), Version::V2026_07_28);
         assert!(told["structuredContent"]["taskId"].as_str().unwrap().len() > 20);
+    }
+
+    fn by_tool(
+        state: State,
+        parts: Vec<Part>,
+        make: impl Fn(&Work, &Audience<'_>) -> CallResult,
+    ) -> serde_json::Value {
+        let sealer = sealer();
+        let version = Version::V2025_11_25;
+        let audience = Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: true };
+        serde_json::to_value(make(&work(state, Some("words"), parts), &audience)).unwrap()
+    }
+
+    #[test]
+    fn a_subagent_tool_gives_what_the_agent_made_and_the_handle_beside_it() {
+        let look = |state, parts| by_tool(state, parts, |work, audience| snapshot(work, audience, [1; 16]));
+        let done = look(State::Completed, vec![data("[1]")]);
+        assert_eq!(done["structuredContent"]["output"], serde_json::json!([1]));
+        assert_eq!(done["structuredContent"]["artifacts"][0]["artifactId"], "a");
+        assert_eq!((&done["content"][0]["text"], &done["isError"]), (&"[1]".into(), &false.into()));
+        for (state, is_error) in [(State::Failed, true), (State::Rejected, true), (State::Canceled, false)] {
+            let told = look(state, vec![]);
+            assert_eq!(
+                (&told["isError"], &told["structuredContent"]["state"]),
+                (&is_error.into(), &state.word().into())
+            );
+        }
+        let going = look(State::Working, vec![data("[1]")]);
+        assert_eq!(going["structuredContent"].get("output"), None);
+        assert!(going["content"][0]["text"].as_str().unwrap().contains("subagent_wait"), "{going}");
+    }
+
+    #[test]
+    fn what_was_done_is_said() {
+        let sent = by_tool(State::Working, vec![], |work, audience| sent(work, audience, [1; 16]));
+        assert_eq!(sent["structuredContent"]["ok"], true);
+        let declined =
+            by_tool(State::InputRequired, vec![], |work, audience| declined(work, audience, [1; 16]));
+        let text = declined["content"][0]["text"].as_str().unwrap();
+        assert!(
+            text.contains("declined") && text.contains("words") && text.contains("subagent_send"),
+            "{text}"
+        );
+        for (state, canceled, said) in [
+            (State::Canceled, true, "is canceled."),
+            (State::Working, true, "canceled here"),
+            (State::Completed, false, "had ended before"),
+            (State::Working, false, "did not cancel"),
+        ] {
+            let told = by_tool(state, vec![], |work, audience| cancelled(work, audience, [1; 16], canceled));
+            assert_eq!(
+                (&told["structuredContent"]["canceled"], &told["isError"]),
+                (&canceled.into(), &false.into())
+            );
+            assert!(told["content"][0]["text"].as_str().unwrap().contains(said), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_handle_result_links_to_its_task_where_the_revision_has_links() {
+        for (version, links) in [(Version::V2025_03_26, false), (Version::V2025_06_18, true)] {
+            let told = told(&work(State::Working, None, vec![]), version);
+            let link = &told["content"][1];
+            assert_eq!(
+                link["type"] == "resource_link" && link["uri"].as_str().unwrap().starts_with("a2a://task/"),
+                links
+            );
+        }
     }
 }

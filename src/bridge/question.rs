@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_question_without_a_schema_gets_one_field_of_text() {
         let question = question("input-required", r#"{"parts":[{"text":"Which date?"}]}"#);
-        let key = format!("q-{}", &question.turn.hex()[..8]);
+        let key = format!("q-{}", question.turn.hex().split_at(8).0);
         assert_eq!(question.inputs[0].key, key);
         let asked = question.asks(NEWEST, Capabilities::FORM).unwrap().input_requests().unwrap();
         let params = json!({"mode": "form", "message": "Which date?", "requestedSchema": read(REPLY)});

@@ -1,19 +1,95 @@
-//! Agents as resources: `a2a-agent://{agent}` is the agent's card.
+//! The URIs of what can be read: agents, tasks and their artifacts, live streams, the registry.
 //!
-//! Not here: tasks as resources.
+//! `a2a-agent://{agent}` is an agent; `a2a://…` is the rest. A task or a stream is named by its sealed handle. Not here: what is
+//! in them (see `view`), whether they are there.
+
+use std::borrow::Cow;
 
 use crate::mcp::resources::Template;
 
 /// How the URI of an agent begins.
 const AGENT: &str = "a2a-agent://";
+/// How every other URI begins.
+const OURS: &str = "a2a://";
+/// The registry of agents.
+pub const REGISTRY: &str = "a2a://agents/registry";
+/// The list of live streams.
+pub const STREAMS: &str = "a2a://streams";
 
 /// The templates that a client may fill in.
-pub const TEMPLATES: &[Template] = &[Template {
-    uri_template: "a2a-agent://{agent}",
-    name: "agent",
-    description: "The card of an A2A agent behind this gateway",
-    mime_type: "application/json",
-}];
+pub const TEMPLATES: &[Template] = &[
+    Template {
+        uri_template: "a2a-agent://{agent}",
+        name: "agent",
+        description: "The card of an A2A agent behind this gateway",
+        mime_type: JSON,
+    },
+    Template {
+        uri_template: "a2a://task/{id}",
+        name: "task",
+        description: "A task of an A2A agent: its state, messages and artifacts. The id is the taskId of a result.",
+        mime_type: JSON,
+    },
+    Template {
+        uri_template: "a2a://task/{id}/artifacts/{artifactId}",
+        name: "artifact",
+        description: "One artifact of a task, whole",
+        mime_type: "application/octet-stream",
+    },
+    Template {
+        uri_template: "a2a://streams/{id}",
+        name: "stream",
+        description: "A live stream of yours: which task it follows and how far it is",
+        mime_type: JSON,
+    },
+];
+const JSON: &str = "application/json";
+
+/// What a URI names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Named<'a> {
+    /// The agent of this name.
+    Agent(&'a str),
+    /// The task of this handle.
+    Task(&'a str),
+    /// An artifact of a task.
+    Artifact {
+        /// The handle of the task.
+        task: &'a str,
+        /// The agent's id of the artifact.
+        artifact: Cow<'a, str>,
+    },
+    /// All agents.
+    Registry,
+    /// All live streams of the caller.
+    Streams,
+    /// The live stream of this id.
+    Stream(&'a str),
+}
+
+impl<'a> Named<'a> {
+    /// Reads a URI; `a2a://tasks/{id}` is taken for `a2a://task/{id}`. `None`: no URI of the gateway's.
+    pub fn read(uri: &'a str) -> Option<Self> {
+        if let Some(agent) = agent_of(uri) {
+            return Some(Self::Agent(agent));
+        }
+        match uri {
+            REGISTRY => return Some(Self::Registry),
+            STREAMS => return Some(Self::Streams),
+            _ => {}
+        }
+        let (kind, rest) = uri.strip_prefix(OURS)?.split_once('/')?;
+        match (kind, rest.split_once('/')) {
+            ("task" | "tasks", None) => handle(rest).map(Self::Task),
+            ("task" | "tasks", Some((task, rest))) => {
+                let artifact = decoded(rest.strip_prefix("artifacts/")?)?;
+                Some(Self::Artifact { task: handle(task)?, artifact })
+            }
+            ("streams", None) => handle(rest).map(Self::Stream),
+            _ => None,
+        }
+    }
+}
 
 /// The URI of an agent.
 pub fn agent_uri(agent: &str) -> String {
@@ -28,9 +104,59 @@ pub fn agent_of(uri: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
+/// The URI of a task.
+pub fn task_uri(handle: &str) -> String {
+    format!("{OURS}task/{handle}")
+}
+
+/// The URI of an artifact of a task.
+pub fn artifact_uri(handle: &str, artifact: &str) -> String {
+    let mut uri = format!("{OURS}task/{handle}/artifacts/");
+    for byte in artifact.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => uri.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => uri.push(char::from(byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
+
+/// The URI of a live stream.
+pub fn stream_uri(id: &str) -> String {
+    format!("{STREAMS}/{id}")
+}
+
+/// A handle as it stands in a URI: the characters of a sealed token.
+fn handle(text: &str) -> Option<&str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (!text.is_empty() && text.bytes().all(plain)).then_some(text)
+}
+
+/// Text without percent-encoding; a slash that a careless writer left in it stays.
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let mut digit =
+                || char::from(bytes.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            let (high, low) = (digit()?, digit()?);
+            out.push(high << 4 | low);
+        } else {
+            out.push(byte);
+        }
+    }
+    String::from_utf8(out).ok().map(Cow::Owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn an_agent_is_named_as_host_or_as_path() {
@@ -44,5 +170,56 @@ mod tests {
             assert_eq!(agent_of(uri), agent, "{uri}");
         }
         assert_eq!(agent_of(&agent_uri("x")), Some("x"));
+    }
+
+    #[test]
+    fn each_uri_names_one_thing() {
+        let artifact =
+            |task, artifact: &'static str| Some(Named::Artifact { task, artifact: artifact.into() });
+        for (uri, named) in [
+            ("a2a-agent:///weather", Some(Named::Agent("weather"))),
+            ("a2a://agents/registry", Some(Named::Registry)),
+            ("a2a://task/a-B_9", Some(Named::Task("a-B_9"))),
+            ("a2a://tasks/a", Some(Named::Task("a"))),
+            ("a2a://task/a/artifacts/x", artifact("a", "x")),
+            ("a2a://tasks/a/artifacts/x%2Fy%20z", artifact("a", "x/y z")),
+            ("a2a://task/a/artifacts/", artifact("a", "")),
+            ("a2a://streams", Some(Named::Streams)),
+            ("a2a://streams/s", Some(Named::Stream("s"))),
+            ("a2a://task/", None),
+            ("a2a://task", None),
+            ("a2a://task/a%20b", None),
+            ("a2a://task/a?x", None),
+            ("a2a://task/a/history", None),
+            ("a2a://task/a/artifacts/%2", None),
+            ("a2a://task/a/artifacts/%FF", None),
+            ("a2a://streams/a/b", None),
+            ("a2a://agents/x", None),
+            ("a2a-agent://", None),
+            ("http://task/a", None),
+        ] {
+            assert_eq!(Named::read(uri), named, "{uri}");
+        }
+    }
+
+    #[test]
+    fn every_template_filled_in_is_a_uri() {
+        for template in TEMPLATES {
+            let filled = ["{agent}", "{id}", "{artifactId}"]
+                .iter()
+                .fold(template.uri_template.to_owned(), |uri, hole| uri.replace(hole, "x"));
+            assert!(Named::read(&filled).is_some(), "{filled}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_id_of_an_artifact_survives_its_uri(id in any::<String>(), handle in "[a-zA-Z0-9_-]{1,20}") {
+            let uri = artifact_uri(&handle, &id);
+            prop_assert_eq!(Named::read(&uri), Some(Named::Artifact { task: &handle, artifact: id.as_str().into() }));
+            let (task, stream) = (task_uri(&handle), stream_uri(&handle));
+            prop_assert_eq!(Named::read(&task), Some(Named::Task(&handle)));
+            prop_assert_eq!(Named::read(&stream), Some(Named::Stream(&handle)));
+        }
     }
 }

@@ -1,0 +1,162 @@
+//! How the gateway's own tools are listed: descriptions, schemas of what they take and promise, hints.
+//!
+//! Reads mcp.md §2.3, §2.4. Not here: reading arguments (see `subagent`).
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::{LONGEST_WAIT, Tool};
+use crate::mcp::Version;
+
+impl Tool {
+    /// The tool as a client of this revision sees it.
+    pub fn json(self, version: Version) -> Option<Box<RawValue>> {
+        let mut annotations = self.annotations();
+        let mut tool = json!({
+            "name": self.name(),
+            "description": self.description(),
+            "inputSchema": self.input_schema(),
+        });
+        if version.has_structured_output() {
+            insert(&mut tool, "title", json!(self.title()));
+            insert(&mut tool, "outputSchema", self.output_schema());
+        } else {
+            insert(&mut annotations, "title", json!(self.title()));
+        }
+        insert(&mut tool, "annotations", annotations);
+        to_raw_value(&tool).ok()
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Cancel => "Cancel a task",
+            Self::Get => "Look at a task",
+            Self::Send => "Send to a task",
+            Self::Start => "Start a task",
+            Self::Wait => "Wait for a task",
+        }
+    }
+
+    fn description(self) -> &'static str {
+        match self {
+            Self::Cancel => {
+                "Cancel a task that an agent works on. Agents may refuse, or finish before they hear of it."
+            }
+            Self::Get => {
+                "See how a task stands, at once: its state, what the agent said last and what it made so far."
+            }
+            Self::Send => {
+                "Say something to the agent within a task: the answer to its question, or more to do. Then wait with \
+                 subagent_wait if the task goes on."
+            }
+            Self::Start => {
+                "Have an agent begin a task, and get its taskId without waiting for the result. The resource \
+                 a2a://agents/registry says which agents there are."
+            }
+            Self::Wait => {
+                "Wait until a task is done or the agent asks something, and get the result or the question. Call again if \
+                 it is still working."
+            }
+        }
+    }
+
+    pub(super) fn input_schema(self) -> Value {
+        let task = json!({"type": "string", "minLength": 1, "description": "The taskId that an earlier result gave."});
+        let text = json!({"type": "string", "minLength": 1, "description": "What to tell the agent."});
+        let (properties, required) = match self {
+            Self::Cancel | Self::Get => (json!({"taskId": task}), json!(["taskId"])),
+            Self::Send => (json!({"taskId": task, "text": text}), json!(["taskId", "text"])),
+            Self::Start => {
+                let uri = json!({"type": "string", "minLength": 1,
+                    "description": "The agent, for example a2a-agent://weather."});
+                (json!({"subagentUri": uri, "text": text}), json!(["subagentUri", "text"]))
+            }
+            Self::Wait => {
+                let seconds = json!({"type": "integer", "minimum": 0, "maximum": LONGEST_WAIT,
+                    "description": "How long to wait at most. The gateway may answer earlier, with the task still working."});
+                (json!({"taskId": task, "seconds": seconds}), json!(["taskId"]))
+            }
+        };
+        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+    }
+
+    /// One shape for all; two of them promise one member more.
+    pub(super) fn output_schema(self) -> Value {
+        let text = |description: &str| json!({"type": "string", "description": description});
+        let artifact = json!({
+            "type": "object",
+            "properties": {"artifactId": {"type": "string"}, "name": {"type": "string"}, "uri": {"type": "string"}},
+            "required": ["artifactId", "uri"],
+            "additionalProperties": false,
+        });
+        let properties = json!({
+            "taskUri": text("The task as a resource."),
+            "taskId": text("Pass it to the other tools."),
+            "contextId": text("The conversation that the task belongs to."),
+            "state": {"type": "string", "description": "Where the task stands.", "enum": [
+                "submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled",
+                "rejected", "unknown"]},
+            "statusMessage": text("What the agent said last, or asks."),
+            "artifacts": {"type": "array", "items": artifact, "description": "What the agent made, to be read by URI."},
+            "output": {"description": "The structured output of a finished task."},
+            "ok": {"type": "boolean", "description": "Whether the text was sent."},
+            "canceled": {"type": "boolean", "description": "Whether the task was canceled."},
+        });
+        let required = match self {
+            Self::Send => json!(["state", "ok"]),
+            Self::Cancel => json!(["state", "canceled"]),
+            Self::Get | Self::Start | Self::Wait => json!(["state"]),
+        };
+        json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
+    }
+
+    fn annotations(self) -> Value {
+        let reads = matches!(self, Self::Get | Self::Wait);
+        json!({
+            "readOnlyHint": reads,
+            "destructiveHint": !reads,
+            "idempotentHint": reads || self == Self::Cancel,
+            "openWorldHint": true,
+        })
+    }
+}
+
+fn insert(object: &mut Value, name: &str, value: Value) {
+    if let Value::Object(members) = object {
+        members.insert(name.to_owned(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(tool: Tool, version: Version) -> Value {
+        serde_json::from_str(tool.json(version).unwrap().get()).unwrap()
+    }
+
+    #[test]
+    fn each_revision_sees_what_it_knows() {
+        for tool in Tool::ALL {
+            assert_eq!(Tool::named(tool.name()), Some(tool));
+            for version in [Version::V2024_11_05, Version::V2025_03_26] {
+                let old = listed(tool, version);
+                assert!(old.get("title").is_none() && old.get("outputSchema").is_none(), "{old}");
+                assert!(old["annotations"]["title"].is_string(), "{old}");
+            }
+            for version in [Version::V2025_06_18, Version::V2025_11_25, Version::V2026_07_28] {
+                let new = listed(tool, version);
+                assert!(new["title"].is_string() && new["outputSchema"]["type"] == "object", "{new}");
+                assert_eq!(new["inputSchema"]["additionalProperties"], false);
+                let reads = matches!(tool, Tool::Get | Tool::Wait);
+                assert_eq!(new["annotations"]["readOnlyHint"], reads, "{new}");
+                assert_eq!(new["annotations"].get("title"), None);
+            }
+        }
+        assert_eq!(
+            Tool::ALL.into_iter().filter(|tool| !tool.is_with_one_agent()).collect::<Vec<_>>(),
+            [Tool::Start]
+        );
+        assert!(Tool::ALL.is_sorted_by_key(|tool| tool.name()));
+    }
+}

@@ -1,0 +1,294 @@
+//! The gateway's own tools for tasks of any agent: start, send, cancel, get, wait.
+//!
+//! What they are called, what they take, and what a model is told when it asks wrongly. Not here: how they are listed (see
+//! `listing`), doing it, the results (see `outcome`).
+
+mod listing;
+
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::arguments::validator;
+use super::judge::complaints;
+use super::members::Members;
+use super::resources::{Named, agent_of};
+
+/// Longest time that a wait may ask for, in seconds.
+pub const LONGEST_WAIT: u64 = 3600;
+
+/// One of the tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    /// `subagent_cancel`.
+    Cancel,
+    /// `subagent_get`.
+    Get,
+    /// `subagent_send`.
+    Send,
+    /// `subagent_start`.
+    Start,
+    /// `subagent_wait`.
+    Wait,
+}
+
+/// What a call asks for. Tasks are handles that nobody has opened yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// Cancel the task.
+    Cancel {
+        /// The task.
+        task: String,
+    },
+    /// Look at the task.
+    Get {
+        /// The task.
+        task: String,
+    },
+    /// Say something in the task.
+    Send {
+        /// The task.
+        task: String,
+        /// What to say.
+        text: String,
+    },
+    /// Begin a task.
+    Start {
+        /// The name of the agent.
+        agent: String,
+        /// What to say.
+        text: String,
+    },
+    /// Wait for the task.
+    Wait {
+        /// The task.
+        task: String,
+        /// How long at most, if the model says.
+        seconds: Option<u64>,
+    },
+}
+
+impl Tool {
+    /// All of them, by name.
+    pub const ALL: [Self; 5] = [Self::Cancel, Self::Get, Self::Send, Self::Start, Self::Wait];
+
+    /// The tool of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+
+    /// What it is called by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "subagent_cancel",
+            Self::Get => "subagent_get",
+            Self::Send => "subagent_send",
+            Self::Start => "subagent_start",
+            Self::Wait => "subagent_wait",
+        }
+    }
+
+    /// Whether it is of use where there is one agent only: its own tools begin tasks.
+    pub fn is_with_one_agent(self) -> bool {
+        self != Self::Start
+    }
+
+    fn validator(self) -> Option<&'static Validator> {
+        static ALL: LazyLock<Vec<(Tool, Validator)>> = LazyLock::new(|| {
+            let compiled = |tool: Tool| Some((tool, validator(&tool.input_schema()).ok()?));
+            Tool::ALL.into_iter().filter_map(compiled).collect()
+        });
+        ALL.iter().find(|(tool, _)| *tool == self).map(|(_, validator)| validator)
+    }
+}
+
+/// Reads the arguments of a call; absent and `null` ones are `{}`.
+///
+/// # Errors
+///
+/// What is wrong, in words that let a model correct itself.
+pub fn read(tool: Tool, arguments: Option<&RawValue>) -> Result<Asked, String> {
+    let json = arguments.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
+    let wrong = |error: serde_json::Error| format!("Invalid arguments: {error}.");
+    let mut value: Value = serde_json::from_str(json).map_err(wrong)?;
+    if let Value::Object(members) = &mut value {
+        // What is judged is what counts: each name once. And clients write `null` for what is not there.
+        serde_json::from_str::<Members<'_>>(json).map_err(wrong)?;
+        members.retain(|_, value| !value.is_null());
+    }
+    let judge = tool.validator().ok_or("The gateway cannot judge arguments of this tool.")?;
+    if let Some(complaints) = complaints(judge, &value) {
+        return Err(format!("Invalid arguments: {complaints}."));
+    }
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let task = || task_of(text("taskId"));
+    Ok(match tool {
+        Tool::Cancel => Asked::Cancel { task: task() },
+        Tool::Get => Asked::Get { task: task() },
+        Tool::Send => Asked::Send { task: task(), text: text("text") },
+        Tool::Start => Asked::Start { agent: agent(&text("subagentUri"))?, text: text("text") },
+        Tool::Wait => Asked::Wait { task: task(), seconds: value.get("seconds").and_then(seconds) },
+    })
+}
+
+/// A taskId, also where a model gives the URI of the task for it.
+fn task_of(given: String) -> String {
+    match Named::read(&given) {
+        Some(Named::Task(task)) => task.to_owned(),
+        _ => given,
+    }
+}
+
+fn agent(uri: &str) -> Result<String, String> {
+    agent_of(uri).map(ToOwned::to_owned).ok_or_else(|| {
+        let shown: String = uri.chars().take(100).collect();
+        let plain = !shown.contains([':', '/']) && !shown.is_empty();
+        let meant = if plain { &shown } else { "NAME" };
+        format!("Invalid arguments: /subagentUri: {shown:?} is not the URI of an agent. Write \"a2a-agent://{meant}\".")
+    })
+}
+
+/// Whole seconds, which some clients write as a float.
+fn seconds(value: &Value) -> Option<u64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the schema saw to whole and small"
+    )]
+    value.as_u64().or_else(|| value.as_f64().map(|number| number as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+    use crate::bridge::outcome::{Audience, cancelled, declined, result, sent, snapshot, started};
+    use crate::bridge::work::Work;
+    use crate::mcp::Version;
+    use crate::mcp::tools::CallResult;
+    use crate::seal::Sealer;
+    use serde_json::json;
+
+    fn asked(tool: Tool, json: &str) -> Result<Asked, String> {
+        read(tool, Some(&RawValue::from_string(json.into()).unwrap()))
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let task = || "t".to_owned();
+        let text = || "go".to_owned();
+        let start = || Ok(Asked::Start { agent: "weather".into(), text: text() });
+        for (tool, json, expected) in [
+            (Tool::Start, r#"{"subagentUri":"a2a-agent://weather","text":"go"}"#, start()),
+            (Tool::Start, r#"{"subagentUri":"a2a-agent:///weather","text":"go"}"#, start()),
+            (Tool::Send, r#"{"taskId":"t","text":"go"}"#, Ok(Asked::Send { task: task(), text: text() })),
+            (Tool::Cancel, r#"{"taskId":"t"}"#, Ok(Asked::Cancel { task: task() })),
+            (Tool::Get, r#"{"taskId":"a2a://task/t"}"#, Ok(Asked::Get { task: task() })),
+            (Tool::Wait, r#"{"taskId":"t"}"#, Ok(Asked::Wait { task: task(), seconds: None })),
+            (Tool::Wait, r#"{"taskId":"t","seconds":null}"#, Ok(Asked::Wait { task: task(), seconds: None })),
+            (Tool::Wait, r#"{"taskId":"t","seconds":5}"#, Ok(Asked::Wait { task: task(), seconds: Some(5) })),
+            (
+                Tool::Wait,
+                r#"{"taskId":"t","seconds":5.0}"#,
+                Ok(Asked::Wait { task: task(), seconds: Some(5) }),
+            ),
+        ] {
+            assert_eq!(asked(tool, json), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_told_what_is_wrong() {
+        for (tool, json, told) in [
+            (Tool::Start, r#"{"subagentUri":"weather","text":"go"}"#, r#"Write "a2a-agent://weather"."#),
+            (Tool::Start, r#"{"subagentUri":"https://x/y","text":"go"}"#, r#"Write "a2a-agent://NAME"."#),
+            (Tool::Start, r#"{"subagentUri":"a2a-agent://w"}"#, "\"text\" is a required property"),
+            (Tool::Send, r#"{"taskId":"t","text":""}"#, "/text: \"\" is shorter than 1 character"),
+            (Tool::Get, "{}", "\"taskId\" is a required property"),
+            (Tool::Get, r#"{"taskId":7}"#, "/taskId: 7 is not of type \"string\""),
+            (Tool::Get, r#"{"taskId":"t","task":"u"}"#, "'task' was unexpected"),
+            (Tool::Get, r#"{"taskId":"t","taskId":"u"}"#, "twice"),
+            (Tool::Wait, r#"{"taskId":"t","seconds":-1}"#, "/seconds: -1 is less than the minimum"),
+            (Tool::Wait, r#"{"taskId":"t","seconds":1.5}"#, "/seconds: 1.5 is not of type \"integer\""),
+            (Tool::Wait, r#"{"taskId":"t","seconds":99999}"#, "/seconds: 99999 is greater than the maximum"),
+            (Tool::Cancel, "[]", "is not of type \"object\""),
+        ] {
+            let error = asked(tool, json).unwrap_err();
+            assert!(error.contains(told), "{json}: {error}");
+        }
+        assert!(read(Tool::Get, None).is_err());
+    }
+
+    #[test]
+    fn every_result_keeps_what_its_tool_promises() {
+        let sealer = Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap();
+        for state in [
+            "submitted",
+            "working",
+            "input-required",
+            "auth-required",
+            "completed",
+            "failed",
+            "canceled",
+            "rejected",
+            "odd",
+        ] {
+            let json = json!({"id": "raw-t", "contextId": "raw-c",
+                "status": {"state": state, "message": {"parts": [{"text": "words"}]}},
+                "artifacts": [{"artifactId": "a", "name": "n", "parts": [{"data": [1]}]}, {"artifactId": "b"}]});
+            let task = read_task(json.to_string().as_bytes()).unwrap();
+            let unnamed = Work::new(10);
+            let named = Work::from_task(task, 10_000).unwrap();
+            for (version, work) in [
+                (Version::V2025_06_18, &named),
+                (Version::V2026_07_28, &named),
+                (Version::V2025_11_25, &unnamed),
+            ] {
+                let audience =
+                    Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: true };
+                let all: [(Tool, CallResult); 7] = [
+                    (Tool::Start, started(work, &audience, [1; 16])),
+                    (Tool::Send, sent(work, &audience, [1; 16])),
+                    (Tool::Cancel, cancelled(work, &audience, [1; 16], true)),
+                    (Tool::Cancel, cancelled(work, &audience, [1; 16], false)),
+                    (Tool::Get, snapshot(work, &audience, [1; 16])),
+                    (Tool::Wait, snapshot(work, &audience, [1; 16])),
+                    (Tool::Wait, declined(work, &audience, [1; 16])),
+                ];
+                for (tool, result) in all {
+                    let told = serde_json::to_value(&result).unwrap();
+                    let schema = validator(&tool.output_schema()).unwrap();
+                    let structured = &told["structuredContent"];
+                    let errors: Vec<String> =
+                        schema.iter_errors(structured).map(|error| error.to_string()).collect();
+                    assert!(errors.is_empty(), "{tool:?} {state}: {errors:?} in {told}");
+                    let link = json!({"type": "resource_link", "uri": structured["taskUri"], "name": "task", "mimeType": "application/json"});
+                    assert!(told["content"].as_array().unwrap().contains(&link), "{told}");
+                    assert!(!told.to_string().contains("raw-"), "{told}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_advice_names_the_tools_that_there_are() {
+        let sealer = Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap();
+        let told = |state: &str, helper_tools: bool| {
+            let json = json!({"id": "t", "status": {"state": state}}).to_string();
+            let work = Work::from_task(read_task(json.as_bytes()).unwrap(), 100).unwrap();
+            let version = Version::V2025_03_26;
+            let audience = Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools };
+            serde_json::to_value(result(&work, &audience, [1; 16])).unwrap()["content"][0]["text"].to_string()
+        };
+        for (state, tool) in [
+            ("working", "subagent_wait"),
+            ("input-required", "subagent_send"),
+            ("auth-required", "subagent_wait"),
+        ] {
+            assert!(told(state, true).contains(tool), "{}", told(state, true));
+            assert!(told(state, false).contains("this tool again with taskId="), "{}", told(state, false));
+        }
+    }
+}

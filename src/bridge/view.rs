@@ -1,0 +1,372 @@
+//! What is in the resources: a task with all that is known of it, one of its artifacts, the registry of agents.
+//!
+//! Reads mcp.md §3.4. Tasks and conversations appear under sealed handles, never under the agent's ids. Not here: their URIs (see
+//! `resources`), who may read them.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::content::blocks;
+use super::resources::{artifact_uri, task_uri};
+use super::status::state_of;
+use super::work::{Work, words};
+use crate::a2a::{Artifact, Message, Part, PartBody, Parts, Role, clean};
+use crate::mcp::Version;
+use crate::mcp::content::{Block, Body, Embedded};
+
+/// A task as one caller sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// What is known of it.
+    pub work: &'a Work,
+    /// The caller's handle of the task.
+    pub task: &'a str,
+    /// The caller's handle of the conversation.
+    pub context: Option<&'a str>,
+    /// The name of the agent.
+    pub agent: &'a str,
+    /// When it began, in ISO 8601.
+    pub created_at: &'a str,
+    /// When it last changed, in ISO 8601.
+    pub last_updated_at: &'a str,
+    /// Whether the client has cancelled it, whatever the agent did about that.
+    pub cancelled: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskView<'a> {
+    task_id: &'a str,
+    task_uri: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    agent: &'a str,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<MessageView<'a>>,
+    history: Vec<MessageView<'a>>,
+    artifacts: Vec<ArtifactView<'a>>,
+    created_at: &'a str,
+    last_updated_at: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_verdict: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct MessageView<'a> {
+    role: &'static str,
+    parts: Parts<'a>,
+}
+
+impl<'a> From<&'a Message> for MessageView<'a> {
+    fn from(message: &'a Message) -> Self {
+        let role = match message.role {
+            Role::User => "user",
+            Role::Agent => "agent",
+        };
+        Self { role, parts: Parts::bare(&message.parts) }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactView<'a> {
+    artifact_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    uri: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<Parts<'a>>,
+    /// How much there is to read at the URI.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<usize>,
+}
+
+impl<'a> ArtifactView<'a> {
+    fn new(artifact: &'a Artifact, task: &str, most: usize) -> Self {
+        let bytes = artifact.parts.iter().map(part_bytes).sum();
+        let binary = artifact.parts.iter().any(|part| matches!(part.body, PartBody::Raw(_)));
+        let inline = bytes <= most && !binary;
+        Self {
+            artifact_id: &artifact.artifact_id,
+            name: artifact.name.as_deref(),
+            description: artifact.description.as_deref(),
+            uri: artifact_uri(task, &artifact.artifact_id),
+            parts: inline.then(|| Parts::bare(&artifact.parts)),
+            bytes: (!inline).then_some(bytes),
+        }
+    }
+}
+
+fn part_bytes(part: &Part) -> usize {
+    match &part.body {
+        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
+        PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
+    }
+}
+
+/// The resource of a task, as JSON. Artifacts above `most` bytes, and binary ones, are named by their URI only.
+pub fn task(seen: &Seen<'_>, most: usize) -> String {
+    const LONGEST: usize = 8 * 1024;
+    let work = seen.work;
+    let history = work.messages();
+    let said = work.status.as_ref().or(work.reply.as_ref());
+    let view = TaskView {
+        task_id: seen.task,
+        task_uri: task_uri(seen.task),
+        context_id: seen.context,
+        agent: seen.agent,
+        state: state_of(work).word(),
+        status_message: said.map(|said| clean(&words(said), LONGEST)).filter(|text| !text.is_empty()),
+        message: said.map(MessageView::from),
+        history: history.iter().map(MessageView::from).collect(),
+        artifacts: work.artifacts().map(|artifact| ArtifactView::new(artifact, seen.task, most)).collect(),
+        created_at: seen.created_at,
+        last_updated_at: seen.last_updated_at,
+        client_verdict: seen.cancelled.then_some("cancelled"),
+    };
+    json(&view)
+}
+
+/// The content of an artifact under its URI: its text as one, each other part by itself. Never empty.
+pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<Embedded> {
+    let mut contents: Vec<Embedded> = Vec::new();
+    let mut text: Option<(String, Option<String>)> = None;
+    for part in &artifact.parts {
+        match &part.body {
+            PartBody::Text(more) => {
+                let (all, _) = text.get_or_insert_with(|| (String::new(), part.media_type.clone()));
+                all.push_str(more);
+            }
+            PartBody::Raw(_) => contents.extend(blob(part, uri)),
+            PartBody::Url(url) => contents.push(embedded(uri, "text/uri-list", Body::Text(url.clone()))),
+            PartBody::Data(data) | PartBody::Unknown(data) => {
+                contents.push(embedded(uri, "application/json", Body::Text(data.get().to_owned())));
+            }
+        }
+    }
+    if text.is_some() || contents.is_empty() {
+        let (all, media_type) = text.unwrap_or_default();
+        let media_type = media_type.unwrap_or_else(|| "text/plain".to_owned());
+        contents.insert(0, embedded(uri, &media_type, Body::Text(all)));
+    }
+    contents
+}
+
+/// Bytes in the base64 that clients take; words, if they are none.
+fn blob(part: &Part, uri: &str) -> Option<Embedded> {
+    let mut shown = Vec::new();
+    blocks([part], Version::V2026_07_28, &mut shown);
+    match shown.pop()? {
+        Block::Image { data, media_type } | Block::Audio { data, media_type } => {
+            Some(embedded(uri, &media_type, Body::Blob(data)))
+        }
+        Block::Resource { resource } => Some(Embedded { uri: uri.to_owned(), ..resource }),
+        Block::Text { text, .. } => Some(embedded(uri, "text/plain", Body::Text(text))),
+        Block::ResourceLink { .. } => None,
+    }
+}
+
+fn embedded(uri: &str, media_type: &str, content: Body) -> Embedded {
+    Embedded { uri: uri.to_owned(), media_type: Some(media_type.to_owned()), content }
+}
+
+/// One agent of the registry.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentEntry<'a> {
+    /// Its name here.
+    pub name: &'a str,
+    /// Where it is, or where its card is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<&'a str>,
+    /// Whether it can be called.
+    pub status: Reach,
+    /// When it was last heard of, in ISO 8601.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<&'a str>,
+    /// What it can do, once its card is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Abilities>,
+    /// Its card, as it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<&'a RawValue>,
+}
+
+/// Whether an agent can be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    /// Its card is known.
+    Ready,
+    /// Its card cannot be had.
+    Unreachable,
+    /// Nobody has looked yet.
+    Unknown,
+}
+
+/// What an agent says that it can do.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Abilities {
+    /// It streams.
+    pub streaming: bool,
+    /// It sends push notifications.
+    pub push_notifications: bool,
+}
+
+/// The registry of agents, as JSON.
+pub fn registry(agents: &[AgentEntry<'_>]) -> String {
+    #[derive(Serialize)]
+    struct Registry<'a> {
+        agents: &'a [AgentEntry<'a>],
+        totals: Totals,
+    }
+    #[derive(Serialize)]
+    struct Totals {
+        agents: usize,
+        ready: usize,
+        unreachable: usize,
+        unknown: usize,
+    }
+    let count = |status| agents.iter().filter(|agent| agent.status == status).count();
+    let totals = Totals {
+        agents: agents.len(),
+        ready: count(Reach::Ready),
+        unreachable: count(Reach::Unreachable),
+        unknown: count(Reach::Unknown),
+    };
+    json(&Registry { agents, totals })
+}
+
+/// Writing to memory does not fail, and neither does text or JSON that was read before.
+fn json<T: Serialize>(view: &T) -> String {
+    serde_json::to_string(view).unwrap_or_else(|_| "{}".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+    use serde_json::{Value, json};
+
+    fn work(task: &Value) -> Work {
+        Work::from_task(read_task(task.to_string().as_bytes()).unwrap(), 10_000).unwrap()
+    }
+
+    fn shown(work: &Work, cancelled: bool, most: usize) -> Value {
+        let seen = Seen {
+            work,
+            task: "tk",
+            context: Some("cx"),
+            agent: "bard",
+            created_at: "2026-01-01T00:00:00.000Z",
+            last_updated_at: "2026-01-01T00:00:01.000Z",
+            cancelled,
+        };
+        serde_json::from_str(&super::task(&seen, most)).unwrap()
+    }
+
+    #[test]
+    fn a_task_is_shown_with_all_that_is_known_and_none_of_the_agents_ids() {
+        let message = json!({"role": "agent", "messageId": "raw-m", "taskId": "raw-t", "contextId": "raw-c",
+            "parts": [{"text": "Which?", "metadata": {"session": "raw-c"}}], "metadata": {"x": "raw-m"}});
+        let task = json!({"id": "raw-t", "contextId": "raw-c", "metadata": {"x": "raw-t"},
+            "status": {"state": "input-required", "message": message},
+            "artifacts": [{"artifactId": "a/b", "name": "n", "parts": [{"text": "made"}], "metadata": {"x": "raw-t"}}],
+            "history": [{"role": "user", "taskId": "raw-t", "parts": [{"text": "do"}]}, message]});
+        let shown = shown(&work(&task), true, 100);
+        let asked = json!({"role": "agent", "parts": [{"text": "Which?"}]});
+        assert_eq!(
+            shown,
+            json!({"taskId": "tk", "taskUri": "a2a://task/tk", "contextId": "cx", "agent": "bard",
+                "state": "input-required", "statusMessage": "Which?", "message": asked,
+                "history": [{"role": "user", "parts": [{"text": "do"}]}, asked],
+                "artifacts": [{"artifactId": "a/b", "name": "n", "uri": "a2a://task/tk/artifacts/a%2Fb",
+                               "parts": [{"text": "made"}]}],
+                "createdAt": "2026-01-01T00:00:00.000Z", "lastUpdatedAt": "2026-01-01T00:00:01.000Z",
+                "clientVerdict": "cancelled"})
+        );
+    }
+
+    #[test]
+    fn large_and_binary_artifacts_are_only_named() {
+        let task = json!({"id": "t", "status": {"state": "working"}, "artifacts": [
+            {"artifactId": "small", "parts": [{"text": "12345"}]},
+            {"artifactId": "large", "parts": [{"text": "123"}, {"data": {"a":1}}]},
+            {"artifactId": "binary", "parts": [{"raw": "AAAA"}]}]});
+        let shown = shown(&work(&task), false, 5);
+        let told: Vec<Value> = shown["artifacts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|artifact| {
+                json!([artifact["artifactId"], artifact.get("parts").is_some(), artifact["bytes"]])
+            })
+            .collect();
+        assert_eq!(json!(told), json!([["small", true, null], ["large", false, 10], ["binary", false, 4]]));
+        assert_eq!(shown.get("clientVerdict"), None);
+    }
+
+    #[test]
+    fn an_artifact_is_read_whole() {
+        let contents = |parts: Value| {
+            let task = json!({"id": "t", "status": {}, "artifacts": [{"artifactId": "a", "parts": parts}]});
+            let work = work(&task);
+            json!(artifact_contents(work.artifacts().next().unwrap(), "u:a"))
+        };
+        let text = |media_type: &str, text: &str| json!({"uri": "u:a", "mimeType": media_type, "text": text});
+        let blob = |media_type: &str| json!({"uri": "u:a", "mimeType": media_type, "blob": "QQ=="});
+        for (parts, expected) in [
+            (json!([{"text": "a", "mediaType": "text/csv"}, {"text": "b"}]), json!([text("text/csv", "ab")])),
+            (json!([{"raw": "QQ", "mediaType": "image/png"}]), json!([blob("image/png")])),
+            (json!([{"raw": "QQ", "mediaType": "application/pdf"}]), json!([blob("application/pdf")])),
+            (json!([{"raw": "QQ"}]), json!([blob("application/octet-stream")])),
+            (
+                json!([{"data": [1]}, {"text": "t"}, {"url": "https://a.test/"}]),
+                json!([
+                    text("text/plain", "t"),
+                    text("application/json", "[1]"),
+                    text("text/uri-list", "https://a.test/")
+                ]),
+            ),
+            (json!([]), json!([text("text/plain", "")])),
+        ] {
+            assert_eq!(contents(parts.clone()), expected, "{parts}");
+        }
+        let broken = contents(json!([{"raw": "!!"}]));
+        assert!(broken[0]["text"].as_str().unwrap().contains("not base64"), "{broken}");
+    }
+
+    #[test]
+    fn the_registry_counts_its_agents() {
+        let card = RawValue::from_string(r#"{"name":"A"}"#.into()).unwrap();
+        let ready = AgentEntry {
+            name: "a",
+            url: Some("https://a.test/"),
+            status: Reach::Ready,
+            last_seen: Some("2026-01-01T00:00:00.000Z"),
+            capabilities: Some(Abilities { streaming: true, push_notifications: false }),
+            card: Some(&card),
+        };
+        let lost = AgentEntry {
+            status: Reach::Unreachable,
+            last_seen: None,
+            capabilities: None,
+            card: None,
+            ..ready.clone()
+        };
+        let told: Value = serde_json::from_str(&registry(&[ready, lost])).unwrap();
+        assert_eq!(told["totals"], json!({"agents": 2, "ready": 1, "unreachable": 1, "unknown": 0}));
+        assert_eq!(told["agents"][0]["capabilities"], json!({"streaming": true, "pushNotifications": false}));
+        assert_eq!(told["agents"][0]["card"], json!({"name": "A"}));
+        assert_eq!(
+            told["agents"][1],
+            json!({"name": "a", "url": "https://a.test/", "status": "unreachable"})
+        );
+    }
+}
