@@ -4,10 +4,12 @@
 //! Not here: which dialect an agent speaks (see `card` and `probe`), sending.
 
 use http::{HeaderName, HeaderValue};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::error::AgentError;
+use super::loose::{Object, Text};
 use super::model::{Event, Message, PartBody, Task};
+use super::push::Webhook;
 use super::{read, v0_3, v1};
 
 const VERSION: HeaderName = HeaderName::from_static("a2a-version");
@@ -84,6 +86,35 @@ impl Dialect {
         }
     }
 
+    /// The request to send push notifications about a task to this webhook.
+    pub fn set_push(self, task_id: &str, webhook: &Webhook<'_>, tenant: Option<&str>) -> Vec<u8> {
+        let room = 256 + task_id.len() + webhook.url.len() + 2 * webhook.token.len();
+        match self {
+            Self::V0_3 => {
+                call("tasks/pushNotificationConfig/set", &v0_3::SetPushParams::new(task_id, webhook), room)
+            }
+            Self::V1 => {
+                let params = v1::SetPushParams::new(task_id, webhook, tenant);
+                call("CreateTaskPushNotificationConfig", &params, room)
+            }
+        }
+    }
+
+    /// The request to send a webhook nothing more about a task. Agents before 0.2.5 do not know it.
+    pub fn delete_push(self, task_id: &str, webhook_id: &str, tenant: Option<&str>) -> Vec<u8> {
+        let room = 256 + task_id.len() + webhook_id.len();
+        match self {
+            Self::V0_3 => {
+                let params = v0_3::DeletePushParams { id: task_id, webhook_id };
+                call("tasks/pushNotificationConfig/delete", &params, room)
+            }
+            Self::V1 => {
+                let params = v1::DeletePushParams::new(task_id, webhook_id, tenant);
+                call("DeleteTaskPushNotificationConfig", &params, room)
+            }
+        }
+    }
+
     /// The headers that go with every request, naming these extensions. Text that is no URI of an extension is skipped.
     pub fn headers(self, extensions: &[String]) -> Vec<(HeaderName, HeaderValue)> {
         let extensions = extension_list(extensions);
@@ -108,6 +139,20 @@ impl Dialect {
         read::result(json, self)?.map_or(Ok(Event::Unknown), |body| body.event())
     }
 
+    /// Reads the answer to [`Dialect::set_push`]: the id that the agent keeps the webhook under, if it says so.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`], if the agent refused or did not answer.
+    pub fn webhook_id(self, json: &[u8]) -> Result<Option<String>, AgentError> {
+        read::result(json, self)?;
+        let Object(answer) = serde_json::from_slice::<Object<PushAnswer>>(json)
+            .map_err(|error| AgentError::not_a2a(&format!("not JSON: {error}")))?;
+        let result = answer.and_then(|answer| answer.result.0).unwrap_or_default();
+        let nested = result.push_notification_config.0.and_then(|config| config.id.filled());
+        Ok(nested.or_else(|| result.id.filled()))
+    }
+
     /// Reads the answer to a request for a task, or to its cancellation.
     ///
     /// # Errors
@@ -121,6 +166,26 @@ impl Dialect {
             }
         }
     }
+}
+
+#[derive(Deserialize)]
+struct PushAnswer {
+    #[serde(default)]
+    result: Object<PushResult>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PushResult {
+    id: Text,
+    /// Before 1.0.
+    push_notification_config: Object<PushNamed>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PushNamed {
+    id: Text,
 }
 
 #[derive(Serialize)]
@@ -199,6 +264,51 @@ mod tests {
             assert_eq!(String::from_utf8(body).unwrap(), format!(r#"{{"jsonrpc":"2.0","id":1,{expected}"#));
         }
         assert_eq!(V0_3.subscribe("t", None), None);
+    }
+
+    #[test]
+    fn a_webhook_is_registered_and_taken_back_in_the_words_of_the_dialect() {
+        use Dialect::{V0_3, V1};
+        let hook = Webhook { id: "w", url: "https://gw/push/x", token: "s\"" };
+        for (body, expected) in [
+            (
+                V0_3.set_push("t", &hook, Some("acme")),
+                r#""method":"tasks/pushNotificationConfig/set","params":{"taskId":"t","pushNotificationConfig":{"id":"w","url":"https://gw/push/x","token":"s\"","authentication":{"schemes":["Bearer"],"credentials":"s\""}}}}"#,
+            ),
+            (
+                V1.set_push("t", &hook, Some("acme")),
+                r#""method":"CreateTaskPushNotificationConfig","params":{"tenant":"acme","taskId":"t","id":"w","url":"https://gw/push/x","token":"s\"","authentication":{"scheme":"Bearer","credentials":"s\""}}}"#,
+            ),
+            (
+                V0_3.delete_push("t", "w", Some("acme")),
+                r#""method":"tasks/pushNotificationConfig/delete","params":{"id":"t","pushNotificationConfigId":"w"}}"#,
+            ),
+            (
+                V1.delete_push("t", "w", Some("")),
+                r#""method":"DeleteTaskPushNotificationConfig","params":{"taskId":"t","id":"w"}}"#,
+            ),
+        ] {
+            assert_eq!(String::from_utf8(body).unwrap(), format!(r#"{{"jsonrpc":"2.0","id":1,{expected}"#));
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_registration_says_its_id_or_why_there_is_none() {
+        use super::super::ErrorKind;
+        for (answer, id) in [
+            (r#"{"result":{"taskId":"t","pushNotificationConfig":{"id":"w","url":"u"}}}"#, Some("w")),
+            (r#"{"result":{"taskId":"t","id":"w","url":"u","tenant":""}}"#, Some("w")),
+            (r#"{"result":{"taskId":"t","pushNotificationConfig":{"url":"u"}}}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1}"#, None),
+            (r#"{"jsonrpc":"2.0","result":null}"#, None),
+        ] {
+            for dialect in [Dialect::V0_3, Dialect::V1] {
+                assert_eq!(dialect.webhook_id(answer.as_bytes()).unwrap().as_deref(), id, "{answer}");
+            }
+        }
+        let error = Dialect::V1.webhook_id(br#"{"error":{"code":-32003,"message":"no"}}"#).unwrap_err();
+        assert!(matches!(error, AgentError::Refused { kind: ErrorKind::PushNotSupported, .. }), "{error:?}");
+        assert!(matches!(Dialect::V1.webhook_id(b"<html>"), Err(AgentError::NotA2a(_))));
     }
 
     #[test]

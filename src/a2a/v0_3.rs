@@ -1,4 +1,4 @@
-//! How A2A 0.2 and 0.3 are written: the parameters of a send, and what 1.0 has and they have not.
+//! How A2A 0.2 and 0.3 are written: the parameters of a send and of a webhook, and what 1.0 has and they have not.
 //!
 //! Two things of 1.0 have no place there and travel in a part's metadata: `data` that is no object is wrapped as
 //! `{"value":…}` and marked `data_part_compat`, as the official SDK does; the name and media type of text and data.
@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::dialect::Send;
 use super::loose::Members;
 use super::model::{Message, Part, PartBody, Role};
+use super::push::Webhook;
 
 /// Marks a data part whose value is wrapped.
 pub(crate) const WRAPPED: &str = "data_part_compat";
@@ -40,6 +41,45 @@ impl Serialize for SendParams<'_> {
         }
         .serialize(serializer)
     }
+}
+
+/// `TaskPushNotificationConfig`.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SetPushParams<'a> {
+    task_id: &'a str,
+    push_notification_config: PushConfig<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct PushConfig<'a> {
+    id: &'a str,
+    url: &'a str,
+    token: &'a str,
+    authentication: PushAuthentication<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct PushAuthentication<'a> {
+    schemes: [&'static str; 1],
+    credentials: &'a str,
+}
+
+impl<'a> SetPushParams<'a> {
+    pub(crate) fn new(task_id: &'a str, webhook: &Webhook<'a>) -> Self {
+        let Webhook { id, url, token } = *webhook;
+        let authentication = PushAuthentication { schemes: ["Bearer"], credentials: token };
+        Self { task_id, push_notification_config: PushConfig { id, url, token, authentication } }
+    }
+}
+
+/// `DeleteTaskPushNotificationConfigParams`.
+#[derive(serde::Serialize)]
+pub(crate) struct DeletePushParams<'a> {
+    /// The task's, not the webhook's.
+    pub(crate) id: &'a str,
+    #[serde(rename = "pushNotificationConfigId")]
+    pub(crate) webhook_id: &'a str,
 }
 
 #[derive(serde::Serialize)]

@@ -1,4 +1,4 @@
-//! How A2A 1.0 is written: the parameters of a send, straight from the canonical model.
+//! How A2A 1.0 is written: the parameters of a send, straight from the canonical model, and of a webhook.
 //!
 //! Not here: reading (see `read`), requests about a task (see `dialect`).
 
@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::dialect::Send;
 use super::model::{Message, Part, PartBody, Role};
+use super::push::Webhook;
 
 /// `SendMessageRequest`.
 pub(crate) struct SendParams<'a>(pub(crate) &'a Send<'a>);
@@ -36,6 +37,50 @@ impl Serialize for SendParams<'_> {
             configuration: (!modes.is_empty()).then_some(Configuration { accepted_output_modes: modes }),
         }
         .serialize(serializer)
+    }
+}
+
+/// `TaskPushNotificationConfig`.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SetPushParams<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    task_id: &'a str,
+    id: &'a str,
+    url: &'a str,
+    token: &'a str,
+    authentication: PushAuthentication<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct PushAuthentication<'a> {
+    scheme: &'static str,
+    credentials: &'a str,
+}
+
+impl<'a> SetPushParams<'a> {
+    pub(crate) fn new(task_id: &'a str, webhook: &Webhook<'a>, tenant: Option<&'a str>) -> Self {
+        let Webhook { id, url, token } = *webhook;
+        let authentication = PushAuthentication { scheme: "Bearer", credentials: token };
+        Self { tenant: tenant.filter(|tenant| !tenant.is_empty()), task_id, id, url, token, authentication }
+    }
+}
+
+/// `DeleteTaskPushNotificationConfigRequest`.
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeletePushParams<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<&'a str>,
+    task_id: &'a str,
+    /// The webhook's, not the task's.
+    id: &'a str,
+}
+
+impl<'a> DeletePushParams<'a> {
+    pub(crate) fn new(task_id: &'a str, id: &'a str, tenant: Option<&'a str>) -> Self {
+        Self { tenant: tenant.filter(|tenant| !tenant.is_empty()), task_id, id }
     }
 }
 

@@ -1,0 +1,279 @@
+//! Push notifications of every version: where an agent is to send them, whether one is genuine, and what it is about.
+//!
+//! A push is a hint: it says that there is something to ask about, and `GetTask` says what. So of its body only the task id is
+//! read, and one that comes twice, late or made up costs a question and changes nothing.
+//! Not here: the requests (see `dialect`), receiving, whose address it is, asking.
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use sha2::{Digest as _, Sha256};
+
+use super::depth::{MAX_DEPTH, depth_within};
+use super::loose::{Object, Text};
+
+/// Largest push that is read, in bytes.
+pub const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;
+/// Where agents put the token that they were given.
+pub const PUSH_TOKEN: &str = "x-a2a-notification-token";
+
+/// Longest validation token that is echoed, in characters.
+const MAX_ECHO: usize = 512;
+
+/// Where an agent is to send what it has to say about a task. Not to be printed: there are secrets in it.
+#[derive(Clone, Copy)]
+pub struct Webhook<'a> {
+    /// The name of this registration, unique within the task.
+    pub id: &'a str,
+    /// The address, which nobody can guess.
+    pub url: &'a str,
+    /// What the agent is to prove itself with: printable, and a secret. It goes out both as the token and as the credentials of
+    /// a `Bearer`, because some agents send only the one and some only the other.
+    pub token: &'a str,
+}
+
+/// Whether a push proves that it comes from the agent that was given this token.
+///
+/// For requests to the address of the task only: the address is the first proof, and this the second. The token is compared in
+/// a time that does not tell how much of it is right.
+///
+/// A signed JWT (as the samples of 0.1 send, RS256 over a digest of the body) counts, unverified, in place of the token. Its
+/// key would come from wherever the agent says, so it proves no more than the address does; and nothing in the body is
+/// believed, so there is nothing for a signature to protect. One that comes beside a wrong token does not help it.
+pub fn accepts(headers: &HeaderMap, token: &str) -> bool {
+    if token.is_empty() {
+        return false;
+    }
+    let mut tokens = headers.get_all(PUSH_TOKEN).iter().peekable();
+    if tokens.peek().is_some() {
+        return tokens.all(|given| same(given.as_bytes(), token));
+    }
+    let mut authorizations = headers.get_all(AUTHORIZATION).iter();
+    let (Some(given), None) = (authorizations.next(), authorizations.next()) else { return false };
+    given.to_str().ok().and_then(|given| given.trim().split_once(' ')).is_some_and(|(scheme, credentials)| {
+        let credentials = credentials.trim_start();
+        same(credentials.as_bytes(), token) || (scheme.eq_ignore_ascii_case("bearer") && is_jwt(credentials))
+    })
+}
+
+/// Digests are compared: where two of them differ says nothing about the texts.
+fn same(given: &[u8], expected: &str) -> bool {
+    Sha256::digest(given) == Sha256::digest(expected)
+}
+
+fn is_jwt(text: &str) -> bool {
+    let base64url = |part: &str| {
+        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    // Every JWT begins with a JSON object, and `{"` is `eyJ`.
+    text.starts_with("eyJ") && text.split('.').count() == 3 && text.split('.').all(base64url)
+}
+
+/// The id of the task that a push is about, whichever version it is in: a task, an event, or one of them in a wrapper.
+///
+/// `None` if it does not say, or is no JSON, or larger than [`MAX_PUSH_BYTES`]. Nobody has vouched for the id: compare it with
+/// the task that the address belongs to.
+pub fn push_task_id(body: &[u8]) -> Option<String> {
+    if body.len() > MAX_PUSH_BYTES || !depth_within(body, MAX_DEPTH) {
+        return None;
+    }
+    let Object(said) = serde_json::from_slice::<Object<Box<Said>>>(body).ok()?;
+    let mut said = said?;
+    // Some send a whole JSON-RPC message; its own id is not a task's.
+    let inner = said.result.0.take().or_else(|| said.params.0.take());
+    inner.unwrap_or(said).about()
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Said {
+    result: Object<Box<Said>>,
+    params: Object<Box<Said>>,
+    task: Object<Named>,
+    status_update: Object<Named>,
+    artifact_update: Object<Named>,
+    message: Object<Named>,
+    kind: Text,
+    id: Text,
+    task_id: Text,
+    status: Option<IgnoredAny>,
+    artifact: Option<IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Named {
+    id: Text,
+    task_id: Text,
+}
+
+impl Said {
+    fn about(self) -> Option<String> {
+        if let Some(task) = self.task.0 {
+            return task.id.filled();
+        }
+        if let Some(event) = self.status_update.0.or(self.artifact_update.0).or(self.message.0) {
+            return event.task_id.filled();
+        }
+        // A task, or an event of 0.1; what else has an id is something else.
+        let of_task =
+            self.status.is_some() || self.artifact.is_some() || self.kind.0.as_deref() == Some("task");
+        self.task_id.filled().or_else(|| self.id.filled().filter(|_| of_task))
+    }
+}
+
+/// What to answer an agent of 0.1 that asks with `GET` whether the address is ours: the validation token of the query.
+///
+/// To be sent as `text/plain`. `None` if there is none, or more in it than a token has: nothing that a browser could take for
+/// a page is echoed.
+pub fn validation_echo(query: &str) -> Option<String> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix("validationToken="))?;
+    if value.len() > 3 * MAX_ECHO {
+        return None;
+    }
+    let echo = decoded(value)?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=:".contains(&b);
+    ((1..=MAX_ECHO).contains(&echo.len()) && echo.bytes().all(plain)).then_some(echo)
+}
+
+fn decoded(value: &str) -> Option<String> {
+    let mut parts = value.split('%');
+    let mut out = parts.next()?.to_owned();
+    for part in parts {
+        let byte = u8::from_str_radix(part.get(..2).filter(|hex| !hex.starts_with('+'))?, 16).ok()?;
+        out.push(char::from(byte));
+        out.push_str(part.get(2..)?);
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const JWT: &str = "eyJhbGciOiJSUzI1NiJ9.eyJpYXQiOjF9.c2ln";
+
+    fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+        given.iter().fold(HeaderMap::new(), |mut headers, (name, value)| {
+            headers.append(*name, value.parse().unwrap());
+            headers
+        })
+    }
+
+    #[test]
+    fn one_right_proof_is_needed_and_a_wrong_token_is_never_made_good() {
+        let bearer_jwt = format!("Bearer {JWT}");
+        for (given, accepted) in [
+            (&[][..], false),
+            (&[("x-a2a-notification-token", "secret")], true),
+            (&[("X-A2A-Notification-Token", "secret"), ("authorization", "Bearer other")], true),
+            (&[("x-a2a-notification-token", "secre")], false),
+            (&[("x-a2a-notification-token", "secret2")], false),
+            (&[("x-a2a-notification-token", "")], false),
+            (&[("x-a2a-notification-token", "other"), ("authorization", "Bearer secret")], false),
+            (&[("x-a2a-notification-token", "other"), ("authorization", &bearer_jwt)], false),
+            (&[("x-a2a-notification-token", "secret"), ("x-a2a-notification-token", "other")], false),
+            (&[("authorization", "Bearer secret")], true),
+            (&[("authorization", "bearer  secret")], true),
+            (&[("authorization", "ApiKey secret")], true),
+            (&[("authorization", "secret")], false),
+            (&[("authorization", "Bearer other")], false),
+            (&[("authorization", "Bearer secret"), ("authorization", "Bearer secret")], false),
+            (&[("authorization", &bearer_jwt)], true),
+            (&[("authorization", &format!("Basic {JWT}"))], false),
+            (&[("authorization", "Bearer eyJhbGciOiJSUzI1NiJ9.eyJpYXQiOjF9.")], false),
+            (&[("authorization", "Bearer eyJhbGciOiJSUzI1NiJ9.eyJpYXQiOjF9")], false),
+            (&[("authorization", "Bearer a.b.c")], false),
+        ] {
+            assert_eq!(accepts(&headers(given), "secret"), accepted, "{given:?}");
+        }
+        assert!(!accepts(&headers(&[("x-a2a-notification-token", "")]), ""), "no token is not a token");
+    }
+
+    #[test]
+    fn a_push_of_every_version_names_its_task() {
+        for (body, task) in [
+            (r#"{"kind":"task","id":"t","contextId":"c","status":{"state":"completed"}}"#, Some("t")),
+            (r#"{"id":"t","sessionId":"s","status":{"state":"completed"},"artifacts":[{}]}"#, Some("t")),
+            (r#"{"id":"t","status":{"state":"working"},"final":false}"#, Some("t")),
+            (r#"{"id":"t","artifact":{"parts":[],"index":0}}"#, Some("t")),
+            (r#"{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}"#, Some("t")),
+            (r#"{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED"}}}"#, Some("t")),
+            (r#"{"statusUpdate":{"taskId":"t","contextId":"c","status":{}}}"#, Some("t")),
+            (r#"{"artifactUpdate":{"taskId":"t","artifact":{"artifactId":"a"}}}"#, Some("t")),
+            (r#"{"message":{"messageId":"m","taskId":"t","parts":[{"text":"x"}]}}"#, Some("t")),
+            (r#"{"kind":"status-update","taskId":"t","status":{},"final":true}"#, Some("t")),
+            (r#"{"kind":"artifact-update","taskId":"t","artifact":{}}"#, Some("t")),
+            (r#"{"kind":"message","messageId":"m","taskId":"t","parts":[]}"#, Some("t")),
+            (r#"{"jsonrpc":"2.0","id":"1","result":{"kind":"task","id":"t","status":{}}}"#, Some("t")),
+            (r#"{"jsonrpc":"2.0","id":"1","result":{"task":{"id":"t"}}}"#, Some("t")),
+            (r#"{"jsonrpc":"2.0","method":"x","id":"1","params":{"id":"t","status":{}}}"#, Some("t")),
+            (r#"{"message":{"messageId":"m","parts":[]}}"#, None),
+            (r#"{"id":"1","jsonrpc":"2.0","method":"x"}"#, None),
+            (r#"{"id":"not a task's"}"#, None),
+            (r#"{"task":{"id":""}}"#, None),
+            (r#"{"task":{"id":7}}"#, None),
+            (r#"{"kind":"task","id":null}"#, None),
+            ("[]", None),
+            ("\"t\"", None),
+            ("", None),
+            ("{", None),
+        ] {
+            assert_eq!(push_task_id(body.as_bytes()).as_deref(), task, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_push_is_bounded() {
+        let deep = format!(r#"{{"id":"t","status":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
+        assert_eq!(push_task_id(deep.as_bytes()), None);
+        let sized = |bytes: usize| {
+            let body = r#"{"id":"t","status":""}"#;
+            body.replace(r#""""#, &format!("{:?}", "x".repeat(bytes - body.len())))
+        };
+        assert!(push_task_id(sized(MAX_PUSH_BYTES).as_bytes()).is_some());
+        assert_eq!(push_task_id(sized(MAX_PUSH_BYTES + 1).as_bytes()), None);
+    }
+
+    #[test]
+    fn only_a_plain_token_is_echoed() {
+        let longest = "x".repeat(MAX_ECHO);
+        for (query, echo) in [
+            ("validationToken=3f2a-b_c.d~1", Some("3f2a-b_c.d~1")),
+            ("a=b&validationToken=x%2F%2b%3D%3d", Some("x/+==")),
+            (&format!("validationToken={longest}"), Some(longest.as_str())),
+            (&format!("validationToken={longest}x"), None),
+            (&format!("validationToken={}", "%41".repeat(MAX_ECHO + 1)), None),
+            ("", None),
+            ("validationToken", None),
+            ("validationToken=", None),
+            ("xvalidationToken=a", None),
+            ("validationToken=%3Cscript%3E", None),
+            ("validationToken=<b>", None),
+            ("validationToken=a%0d%0ab", None),
+            ("validationToken=%C3%A9", None),
+            ("validationToken=%4", None),
+            ("validationToken=%+4", None),
+            ("validationToken=%zz", None),
+            ("validationToken=%é", None),
+        ] {
+            assert_eq!(validation_echo(query).as_deref(), echo, "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(body: Vec<u8>, query in "(validationToken=)?[%a-f0-9é&]{0,20}", token: String) {
+            push_task_id(&body);
+            validation_echo(&query);
+            let (tail, header) = (token.clone() + "x", http::HeaderValue::from_str(&token));
+            if let Ok(header) = header {
+                let given = HeaderMap::from_iter([(http::HeaderName::from_static(PUSH_TOKEN), header)]);
+                prop_assert_eq!(accepts(&given, &token), !token.is_empty());
+                prop_assert!(!accepts(&given, &tail));
+            }
+        }
+    }
+}
