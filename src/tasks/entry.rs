@@ -101,6 +101,12 @@ impl Entry {
         taken.map_err(|too_much| Trouble::TooMuch(too_much.max_bytes, "its artifacts"))
     }
 
+    /// Changes what is kept of the work, not where it stands: to drop artifacts, or to take them back from the agent. No news to
+    /// watchers.
+    pub fn rework<R>(&self, change: impl FnOnce(&mut Work) -> R) -> R {
+        self.change(|inside| change(&mut inside.work))
+    }
+
     /// Watches. While the watcher lives, the map keeps the entry as long as the task is live.
     pub fn watch(self: &Arc<Self>) -> Watcher {
         self.change(|inside| inside.watchers += 1);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use super::entry::Entry;
+use super::inside::Inside;
 use super::shard::{Resident, Shard, weight};
 use super::tally::{Class, Tally};
 use super::{Bounds, Full, Key, lock};
@@ -164,6 +165,13 @@ impl Tasks {
         if let Some(resident) = dropped {
             self.map.bury(resident);
         }
+    }
+
+    /// Whether a finished task is larger than what is kept of one, and nobody waits to read it.
+    pub fn should_shed(&self, entry: &Entry, now: Instant) -> bool {
+        let is_large =
+            |inside: &Inside| inside.is_finished() && inside.work.bytes() > self.map.bounds.artifact_bytes;
+        entry.look(is_large) && !entry.is_watched(now)
     }
 
     /// How many shards there are: so many sweeps go round once.

@@ -204,6 +204,22 @@ fn a_named_entry_is_found_under_both_keys_and_leaves_both() {
 }
 
 #[test]
+fn what_is_too_large_is_shed_when_it_is_finished_and_nobody_watches() {
+    let (tasks, now) = (Tasks::new(BOUNDS), self::now());
+    let (entry, _) = tasks.admit(key(1), entry, now.instant).unwrap();
+    entry.apply(chunk(&"x".repeat(5000), false), now).unwrap();
+    assert!(!tasks.should_shed(&entry, now.instant), "live");
+    let watcher = entry.watch();
+    entry.apply(status(State::Completed), now).unwrap();
+    assert!(!tasks.should_shed(&entry, now.instant), "watched");
+    watcher.end(now.instant);
+    assert!(tasks.should_shed(&entry, now.instant));
+    let (before, changes) = (tasks.bytes(), entry.changes());
+    entry.rework(|work| *work = Work::new(0));
+    assert!(tasks.bytes() + 5000 < before && !changes.has_changed().unwrap());
+}
+
+#[test]
 fn whoever_watches_hears_that_the_entry_is_dropped() {
     let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
     let (entry, _) = tasks.admit(key(1), entry, now).unwrap();
@@ -283,10 +299,9 @@ fn a_hundred_thousand_tasks_are_not_slower_than_a_thousand() {
         let bounds = Bounds { most: most as usize, bytes: usize::MAX, ..BOUNDS };
         let (tasks, now) = (Tasks::new(bounds), Instant::now());
         (0..most).for_each(|number| assert!(tasks.admit(key(number), entry, now).is_ok()));
-        // All are watched but a few in the middle, so that whoever searches searches long.
-        let watched = (0..most).filter(|number| number % 2 == 0);
-        let watchers: Vec<_> =
-            watched.filter_map(|number| Some(tasks.find(&key(number), now)?.watch())).collect();
+        // Those that would go first are watched, so that whoever searches searches long.
+        let watched = (0..most / 2).filter_map(|number| tasks.find(&key(number), now));
+        let watchers: Vec<_> = watched.map(|entry| entry.watch()).collect();
         (tasks, watchers, now)
     };
     let (small, _small_watchers, now) = filled(1000);

@@ -1,0 +1,77 @@
+//! The naive model of one task: the rules, in the most obvious way.
+
+use std::sync::Arc;
+
+use super::TTL;
+use crate::tasks::{Entry, Key};
+
+/// A task as the model sees it.
+pub(super) struct Row {
+    pub(super) entry: Arc<Entry>,
+    pub(super) keys: Vec<Key>,
+    pub(super) finished: bool,
+    pub(super) named: bool,
+    pub(super) over: bool,
+    pub(super) watchers: usize,
+    pub(super) expected: u64,
+    pub(super) followed: bool,
+    pub(super) active: u64,
+    pub(super) dropped: bool,
+}
+
+impl Row {
+    pub(super) fn new(entry: Arc<Entry>, key: Key, named: bool, active: u64) -> Self {
+        Self {
+            entry,
+            keys: vec![key],
+            finished: false,
+            named,
+            over: false,
+            watchers: 0,
+            expected: 0,
+            followed: false,
+            active,
+            dropped: false,
+        }
+    }
+
+    /// Somebody found it, or its agent said something; too late if it has expired.
+    pub(super) fn touch(&mut self, now: u64) {
+        if !self.is_expired(now) {
+            self.active = self.active.max(now);
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished || self.over && !self.named
+    }
+
+    pub(super) fn is_watched(&self, now: u64) -> bool {
+        self.watchers > 0 || self.expected > now
+    }
+
+    /// Somebody who was expected and did not come was there until then.
+    pub(super) fn active(&self, now: u64) -> u64 {
+        if !self.is_finished() && self.expected <= now { self.active.max(self.expected) } else { self.active }
+    }
+
+    pub(super) fn is_expired(&self, now: u64) -> bool {
+        let is_held = !self.is_finished() && self.is_watched(now);
+        !is_held && now >= self.active(now) + TTL
+    }
+
+    /// In which order it may go; `None` if it may not.
+    pub(super) fn rank(&self, now: u64) -> Option<u8> {
+        match self {
+            _ if self.dropped => None,
+            _ if self.is_finished() => Some(0),
+            _ if self.is_watched(now) => None,
+            _ if !self.followed => Some(1),
+            _ => self.is_expired(now).then_some(2),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.entry.bytes() + self.keys.iter().map(crate::tasks::shard::weight).sum::<usize>()
+    }
+}
