@@ -205,7 +205,8 @@ impl Inner {
                 taken.map_err(Early::Fault)?;
             }
         }
-        let watched = Watched { asked: answered, ..Watched::new(entry, known, false) };
+        let mut watched = Watched::new(entry, known, false);
+        watched.asked = answered;
         Ok((Source::Watched(Box::new(watched)), state.round))
     }
 
@@ -274,9 +275,9 @@ impl Inner {
         };
         let turn = self.turn_for(&entry, &task, &mut message);
         let said = self.followers.say(&entry, &known, (task, message, turn));
-        let watched = Watched::new(entry, known, false);
-        let asked = turn.map(Fingerprint::to_bytes);
-        Ok(Source::Watched(Box::new(Watched { asked, said: Some(said), ..watched })))
+        let mut watched = Watched::new(entry, known, false);
+        (watched.asked, watched.said) = (turn.map(Fingerprint::to_bytes), Some(said));
+        Ok(Source::Watched(Box::new(watched)))
     }
 
     fn begin_anew(&self, agent: &Arc<Agent>, message: Message) -> Result<Source, NotFound> {
