@@ -55,10 +55,8 @@ impl Inner {
             let params = params.unwrap_or_default();
             let answered = match method {
                 Method::ToolsCall => {
-                    let catalogue = self.catalogue.load_full();
-                    let view = self.view(&catalogue, door);
                     let to = (To::Batch(http), until.saturating_duration_since(Instant::now()));
-                    Box::pin(self.call_tool(to, (&asker, exchange), (&id, &params), view)).await
+                    Box::pin(self.call(to, door, (&asker, exchange), (&id, &params))).await
                 }
                 _ => {
                     self.answer(door, &asker, method, &id, &params).map(|reply| Some(reply.body)).map_err(Ok)

@@ -9,17 +9,19 @@ use super::answer::{Gone, reply};
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::{Patience, Pump, To};
+use super::route::Door;
 use super::serve::Serving;
 use super::source::{Own, Source, Watched};
 use super::{Asker, Inner, now};
 use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Agent, Errand, start};
 use crate::bridge::arguments;
-use crate::bridge::catalogue::{Entry as Tool, ToolEntry, View};
+use crate::bridge::catalogue::{self, ToolEntry, View};
 use crate::bridge::ladder::{self, Client, Rung, Then, Thresholds, Unserved, rung};
 use crate::bridge::order::{Order, Sender, Trace, order, unknown_task};
 use crate::bridge::progress::Teller;
 use crate::bridge::given;
+use crate::bridge::subagent::Tool;
 use crate::bridge::work::Work;
 use crate::config::Hold;
 use crate::fault::{Fault, Trouble};
@@ -55,8 +57,26 @@ struct Begun<'a> {
 }
 
 impl Inner {
-    /// Carries a call out within a budget. The body of its response goes to the client, or comes back for the batch.
-    pub(super) async fn call_tool(
+    /// Carries a call out, whoever's tool it is of.
+    pub(super) async fn call(
+        &self,
+        to: (To<'_>, Duration),
+        door: Door<'_>,
+        asking: (&Asker, &mut Exchange),
+        (id, params): (&Id, &Params<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        let catalogue = self.catalogue.load_full();
+        let view = self.view(&catalogue, door);
+        let own = params.name.as_ref().and_then(|name| Tool::named(name.as_str()));
+        // One that is switched off is not in the view.
+        match own.filter(|tool| view.find(tool.name()).is_some()) {
+            Some(tool) => Box::pin(self.call_own(to, door, asking, (id, params, tool))).await,
+            None => self.call_tool(to, asking, (id, params), view).await,
+        }
+    }
+
+    /// Carries a call of an agent's tool out within a budget. The body of its response goes to the client, or comes back for the batch.
+    async fn call_tool(
         &self,
         (to, budget): (To<'_>, Duration),
         (asker, exchange): (&Asker, &mut Exchange),
@@ -112,7 +132,7 @@ impl Inner {
             .as_ref()
             .ok_or_else(|| Early::Fault(Fault::BadParams("name is missing: the tool to call".into())))?;
         let unknown = || Early::Fault(Fault::NoSuchTool(name.as_str().chars().take(100).collect()));
-        let tool = view.find(name.as_str()).and_then(Tool::of_agent).ok_or_else(unknown)?;
+        let tool = view.find(name.as_str()).and_then(catalogue::Entry::of_agent).ok_or_else(unknown)?;
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());

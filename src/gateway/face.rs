@@ -90,10 +90,8 @@ impl Inner {
         let answered = match method {
             // Boxed: the big futures live only while they are needed.
             Method::ToolsCall => {
-                let catalogue = self.catalogue.load_full();
-                let view = self.view(&catalogue, door);
                 let to = (To::Client(http), self.settings.calls.budget);
-                Box::pin(self.call_tool(to, (asker, exchange), (id, params), view)).await.map(|_| ())
+                Box::pin(self.call(to, door, (asker, exchange), (id, params))).await.map(|_| ())
             }
             Method::TasksGet
             | Method::TasksResult

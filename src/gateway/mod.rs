@@ -23,6 +23,7 @@ mod serve;
 mod service;
 mod sessions;
 mod source;
+mod subagents;
 mod tasks;
 
 use std::sync::{Arc, Mutex};

@@ -14,8 +14,9 @@ use tracing::info;
 
 use super::{Inner, now};
 use crate::agents::Directory;
-use crate::bridge::catalogue::{Catalogue, Plan, SkillPlan};
-use crate::config::{Agent, ToolsPer};
+use crate::bridge::catalogue::{Catalogue, OwnTool, Plan, SkillPlan};
+use crate::bridge::subagent::Tool;
+use crate::config::{Agent, TaskUse, ToolsPer};
 use crate::mcp::tools::TaskSupport;
 
 /// How often idle connections and sessions are looked through.
@@ -68,7 +69,7 @@ impl Inner {
             let all = self.directory.versions();
             if versions != all {
                 versions = all;
-                self.catalogue.store(Arc::new(catalogue(&self.directory)));
+                self.catalogue.store(Arc::new(catalogue(&self.directory, self.settings.mcp.subagent_tools)));
                 self.built.store(all, Ordering::Release);
                 self.changes.send_modify(|count| *count += 1);
             }
@@ -118,12 +119,15 @@ impl Inner {
 }
 
 /// The tools of all agents whose cards are known.
-pub(crate) fn catalogue(directory: &Directory) -> Catalogue {
+pub(crate) fn catalogue(directory: &Directory, subagent_tools: bool) -> Catalogue {
     let seen = directory.agents().iter().filter_map(|agent| {
         let known = agent.known()?;
         Some((plan(&agent.settings), known.card.clone()))
     });
-    Catalogue::build(&seen.collect::<Vec<_>>(), &[])
+    let own = Tool::ALL.into_iter().filter(|_| subagent_tools).filter_map(|tool| {
+        OwnTool::new(tool.name(), tool.is_with_one_agent(), |version| tool.json(version))
+    });
+    Catalogue::build(&seen.collect::<Vec<_>>(), &own.collect::<Vec<_>>())
 }
 
 fn plan(agent: &Agent) -> Plan {
@@ -132,7 +136,7 @@ fn plan(agent: &Agent) -> Plan {
             tool_name: skill.tool_name.clone(),
             description: skill.description.clone(),
             input_schema: skill.input_schema.clone(),
-            task: None,
+            task: skill.task.map(support),
             hidden: skill.hidden,
         };
         (id.clone(), plan)
@@ -142,14 +146,22 @@ fn plan(agent: &Agent) -> Plan {
         per_agent: agent.tools == ToolsPer::Agent,
         tool_name: agent.tool_name.clone(),
         description: agent.description.clone(),
-        task: TaskSupport::default(),
+        task: support(agent.task),
         skills: skills.collect(),
+    }
+}
+
+fn support(task: TaskUse) -> TaskSupport {
+    match task {
+        TaskUse::Optional => TaskSupport::Optional,
+        TaskUse::Required => TaskSupport::Required,
+        TaskUse::Never => TaskSupport::Never,
     }
 }
 
 /// The skills of an agent and the tools that they become on `/mcp`, for the `agents` command.
 pub fn tools_of(directory: &Directory, agent: &str) -> Vec<(String, String)> {
-    let catalogue = catalogue(directory);
+    let catalogue = catalogue(directory, false);
     let own = catalogue.all().of_agents().filter(|tool| *tool.agent == *agent);
     own.map(|tool| (tool.skill.as_deref().unwrap_or("-").to_owned(), tool.name.clone())).collect()
 }

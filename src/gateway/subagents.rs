@@ -1,0 +1,201 @@
+//! The gateway's own tools: start a task of any agent, send to it, look at it, wait for it, cancel it.
+//!
+//! Not here: what they take and how they are listed (see `bridge::subagent`), their results (see `bridge::outcome`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::answer::{Gone, reply};
+use super::call::Early;
+use super::exchange::Exchange;
+use super::hold::NotFound;
+use super::pump::To;
+use super::route::Door;
+use super::serve::{Form, Serving};
+use super::source::Source;
+use super::{Asker, Inner};
+use crate::a2a::Message;
+use crate::agents::{Agent, Known};
+use crate::bridge::arguments;
+use crate::bridge::ladder::{Rung, Then};
+use crate::bridge::order::{Order, order, unknown_task};
+use crate::bridge::outcome;
+use crate::bridge::subagent::{self, Asked, Tool};
+use crate::fault::Fault;
+use crate::jsonrpc::Id;
+use crate::mcp::Params;
+use crate::mcp::tools::CallResult;
+use crate::tasks::{Entry, Phase};
+
+/// How long `subagent_start` and `subagent_send` wait for the agent's first word; the task goes on beyond.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+
+impl Inner {
+    /// Carries out a call of one of the gateway's own tools.
+    pub(super) async fn call_own(
+        &self,
+        (to, budget): (To<'_>, Duration),
+        door: Door<'_>,
+        (asker, exchange): (&Asker, &mut Exchange),
+        (id, params, tool): (&Id, &Params<'_>, Tool),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        exchange.tool = Some(tool.name().to_owned());
+        let asked = subagent::read(tool, params.arguments).map_err(Early::told);
+        let done = match asked {
+            Ok(Asked::Start { agent, text }) => self.start(door, asker, params, (agent, text)).await,
+            Ok(Asked::Wait { task, seconds }) => self.wait(door, asker, &task, seconds, budget).await,
+            Ok(Asked::Get { task }) => self.look_at(door, asker, &task).await.map(Done::Told),
+            Ok(Asked::Send { task, text }) => {
+                self.send(door, asker, params, (&task, text)).await.map(Done::Told)
+            }
+            Ok(Asked::Cancel { task }) => self.cancel_one(door, asker, &task).await.map(Done::Told),
+            Err(early) => Err(early),
+        };
+        let result = match done {
+            Ok(Done::Goes(source, agent, form, patience)) => {
+                exchange.agent = Some(agent.clone());
+                let rung = Rung { patience: Some(patience), then: Then::Handle };
+                let began_here = form == Form::Start;
+                let serving = Serving { rung, form, began_here, ..Serving::plain(asker, id, agent) };
+                let going = self.carry_out((to, Some(patience.min(budget))), (source, serving), exchange, params);
+                return going.await.map_err(Err);
+            }
+            Ok(Done::Told(result)) => result,
+            Err(Early::Fault(fault)) => return Err(Ok(fault)),
+            Err(Early::Told(result, outcome)) => {
+                exchange.outcome = outcome;
+                result
+            }
+        };
+        let body = self.writer(asker.version.era()).spoken(id, &result);
+        let To::Client(http) = to else { return Ok(Some(body)) };
+        reply(http, asker.takes, body, None).await.map_err(Err)?;
+        Ok(None)
+    }
+
+    async fn start(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        params: &Params<'_>,
+        (name, text): (String, String),
+    ) -> Result<Done, Early> {
+        let agent = self.directory.find(&name).filter(|agent| self.is_behind_door(door, agent));
+        let agent = agent.ok_or_else(|| Early::told(self.no_such_agent(door, &name)))?.clone();
+        let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
+        let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
+        let source = self.source(said, &agent).await.map_err(|not_found| early(not_found, &name))?;
+        Ok(Done::Goes(source, agent, Form::Start, FIRST_WORD))
+    }
+
+    fn no_such_agent(&self, door: Door<'_>, name: &str) -> String {
+        let shown: String = name.chars().take(64).collect();
+        let behind = self.directory.agents().iter().filter(|agent| self.is_behind_door(door, agent));
+        let uris: Vec<String> =
+            behind.take(20).map(|agent| crate::bridge::resources::agent_uri(&agent.settings.name)).collect();
+        format!("Unknown subagentUri: there is no agent {shown:?} here. There are: {}.", uris.join(", "))
+    }
+
+    async fn wait(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        handle: &str,
+        seconds: Option<u64>,
+        budget: Duration,
+    ) -> Result<Done, Early> {
+        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        let patience = seconds.map_or(budget, Duration::from_secs).min(budget);
+        self.freshen(&entry, &known).await;
+        let source = Source::Watched(Box::new(super::source::Watched::new(entry, known, true)));
+        Ok(Done::Goes(source, agent, Form::Wait, patience))
+    }
+
+    async fn look_at(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
+        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        self.freshen(&entry, &known).await;
+        let audience = self.audience(asker, &agent.settings.name);
+        Ok(entry.look(|inside| outcome::snapshot(&inside.work, &audience, entry.local())))
+    }
+
+    /// Says something in a task; a finished one goes on as a new one in its conversation.
+    async fn send(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        params: &Params<'_>,
+        (handle, text): (&str, String),
+    ) -> Result<CallResult, Early> {
+        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        let name = &agent.settings.name;
+        self.freshen(&entry, &known).await;
+        if let Phase::Finished | Phase::Failed(_) = entry.look(|inside| inside.phase()) {
+            return Err(Early::told(
+                "The task has ended and takes no more messages. Begin a new one with subagent_start, or call the agent's \
+                 own tool with the contextId to go on with the conversation."
+                    .into(),
+            ));
+        }
+        let sender = self.sender(asker, params, name, None);
+        let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
+        let Ok(Order::Say(message)) = order(asked, &sender) else { return Err(Early::Fault(Fault::Internal)) };
+        let unnamed = || Early::told("The agent has not accepted the first message yet: wait for it first.".into());
+        let task = entry.task_id().ok_or_else(unnamed)?;
+        entry.begin_turn();
+        let mut message = Message { context_id: entry.look(|inside| inside.work.context_id.clone()), ..message };
+        let turn = self.turn_for(&entry, &task, &mut message);
+        let said = self.followers.say(&entry, &known, (task, message, turn));
+        // Longer silence is no failure: the agent works on it.
+        if let Ok(Ok(Err(trouble))) = tokio::time::timeout(FIRST_WORD, said).await {
+            return Err(Early::trouble(&trouble, name));
+        }
+        let audience = self.audience(asker, name);
+        Ok(entry.look(|inside| outcome::sent(&inside.work, &audience, entry.local())))
+    }
+
+    async fn cancel_one(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
+        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        self.freshen(&entry, &known).await;
+        let was_over = entry.look(|inside| inside.is_finished());
+        if !was_over {
+            let stopping = self.followers.stop_now(&entry, &known);
+            if tokio::time::timeout(FIRST_WORD, stopping).await.is_err() {
+                tracing::debug!(agent = %entry.agent(), "agent takes long to stop a task");
+            }
+        }
+        let audience = self.audience(asker, &agent.settings.name);
+        let canceled = entry.look(|inside| inside.work.state == Some(crate::a2a::State::Canceled));
+        let is_remembered = !was_over && !entry.is_named();
+        Ok(entry.look(|inside| {
+            outcome::cancelled(&inside.work, &audience, entry.local(), canceled || is_remembered)
+        }))
+    }
+
+    async fn own_task(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        handle: &str,
+    ) -> Result<(Arc<Entry>, Arc<Known>, Arc<Agent>), Early> {
+        let (agent, named) =
+            self.opened(asker, door, handle).ok_or_else(|| Early::told(unknown_task()))?;
+        let found = self.entry(&agent, &named).await;
+        let (entry, known) = found.map_err(|not_found| early(not_found, &agent.settings.name))?;
+        Ok((entry, known, agent))
+    }
+}
+
+/// What one of the gateway's own tools comes to.
+enum Done {
+    /// A call to be served: where its events come from, whose they are, and for how long they are waited for.
+    Goes(Source, Arc<Agent>, Form, Duration),
+    /// A result.
+    Told(CallResult),
+}
+
+fn early(not_found: NotFound, agent: &str) -> Early {
+    match not_found {
+        NotFound::Unknown => Early::told(unknown_task()),
+        NotFound::Trouble(trouble) => Early::trouble(&trouble, agent),
+    }
+}
