@@ -15,7 +15,7 @@ use super::serve::{Form, Next, Serving};
 use super::source::{Source, Watched};
 use super::{Asker, Inner, now};
 use crate::a2a::State;
-use crate::bridge::outcome;
+use crate::bridge::{ladder, outcome};
 use crate::bridge::question::{Asks, Question};
 use crate::mcp::Era;
 use crate::mcp::elicitation::{Ask, complete, create};
@@ -110,7 +110,7 @@ impl Inner {
             task: self.named(&watched.entry),
             round: serving.round.saturating_add(1),
             turn: asking.map(|(turn, _)| turn),
-            digest: serving.digest,
+            digest: ladder::digest(serving.call.0, serving.call.1),
             expires: now().saturating_add(STATE_LASTS),
         };
         let state = state.seal(&self.sealer, serving.asker.caller.name(), random());

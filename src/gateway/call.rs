@@ -123,7 +123,7 @@ impl Inner {
         &self,
         asker: &'a Asker,
         exchange: &mut Exchange,
-        (id, params): (&'a Id, &Params<'a>),
+        (id, params): (&'a Id, &'a Params<'a>),
         view: &View,
         in_batch: bool,
     ) -> Result<Begun<'a>, Early> {
@@ -150,15 +150,10 @@ impl Inner {
         };
         client.round = resumed.as_ref().map_or(0, |(_, round)| *round);
         let rung = self.rung(&client, tool)?;
-        let digest = if resumed.is_some() || asker.version.era() == crate::mcp::Era::Modern {
-            ladder::digest(&tool.name, params.arguments)
-        } else {
-            [0; 16]
-        };
         let serving = Serving {
             rung,
             round: client.round,
-            digest,
+            call: (name.as_str(), params.arguments),
             along: params.input_responses.filter(|_| resumed.is_none()),
             ..Serving::plain(asker, id, agent.clone())
         };

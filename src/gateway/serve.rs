@@ -47,8 +47,8 @@ pub(super) struct Serving<'a> {
     pub(super) form: Form,
     /// How many legs of this call the client has been through.
     pub(super) round: u8,
-    /// What the call is told from another by: its tool and arguments.
-    pub(super) digest: [u8; 16],
+    /// What the call is told from another by: its tool and arguments. Worked out only for a call that is to be made again.
+    pub(super) call: (&'a str, Option<&'a RawValue>),
     /// Answers that came along with the call, before anything was asked.
     pub(super) along: Option<&'a RawValue>,
     /// The elicitation that is open on the stream to the client.
@@ -257,7 +257,7 @@ impl<'a> Serving<'a> {
             rung: Rung { patience: None, then: Then::Handle },
             form: Form::Tool,
             round: 0,
-            digest: [0; 16],
+            call: ("", None),
             along: None,
             elicitation: None,
             asked: 0,
