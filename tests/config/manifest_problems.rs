@@ -218,6 +218,7 @@ fn secrets_that_are_written_out_are_refused_and_not_repeated() {
             secret,
         ),
         ("/capabilities/tasks/get/headers", "/X-Api-Key", json!({ "X-Api-Key": "canary" }), secret),
+        ("/a2a/agentCardUri", "", json!("https://a/card?v=1&api_key=canary"), secret),
         ("/metadata", "/any/0", json!({ "any": [format!("canary {pem}")] }), key),
     ] {
         let report = report_of(&with(pointer, value));

@@ -14,7 +14,8 @@ const KEY: &str = "is a private key that is written out, and clients can read ma
 
 /// The members that are secrets.
 const SECRETS: [&str; 2] = ["/security/auth/token", "/security/auth/value"];
-/// What the name of a header has in it that carries a credential.
+const CARD: &str = "/a2a/agentCardUri";
+/// What the name of a header or of a parameter has in it that carries a credential.
 const CREDENTIALS: [&str; 8] =
     ["authorization", "cookie", "token", "secret", "password", "key", "credential", "session"];
 
@@ -25,6 +26,12 @@ pub(super) fn report(manifest: &Value, sheet: &mut Sheet<'_>) {
         if text.is_some_and(is_written_out) {
             sheet.problem(pointer, SECRET);
         }
+    }
+    let card = manifest.pointer(CARD).and_then(Value::as_str);
+    let query = card.and_then(|uri| uri.split_once('?')).map_or("", |(_, query)| query);
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    if pairs.any(|(name, value)| is_credential(name) && is_written_out(value)) {
+        sheet.problem(CARD, SECRET);
     }
     walk(manifest, String::new(), sheet);
 }
@@ -54,8 +61,8 @@ fn walk(value: &Value, at: String, sheet: &mut Sheet<'_>) {
     }
 }
 
-fn is_credential(header: &str) -> bool {
-    let name = header.to_ascii_lowercase();
+fn is_credential(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
     CREDENTIALS.iter().any(|part| name.contains(part))
 }
 
