@@ -7,6 +7,12 @@ mod defaults;
 #[path = "config/desk.rs"]
 mod desk;
 #[cfg(test)]
+#[path = "config/manifest_problems.rs"]
+mod manifest_problems;
+#[cfg(test)]
+#[path = "config/manifests.rs"]
+mod manifests;
+#[cfg(test)]
 #[path = "config/problems.rs"]
 mod problems;
 #[cfg(test)]

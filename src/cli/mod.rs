@@ -59,7 +59,11 @@ enum Command {
         json: bool,
     },
     /// Print the JSON Schema of the configuration.
-    Schema,
+    Schema {
+        /// Print that of ARDF manifests (`subagent@v0.1`) instead.
+        #[arg(long)]
+        manifest: bool,
+    },
 }
 
 /// Does what the command line says.
@@ -70,8 +74,9 @@ pub fn run() -> ExitCode {
         Command::Serve { config, upgrade } => serve(&config, upgrade),
         Command::Check { config, json } => check(&config, json),
         Command::Agents { config, json } => agents::run(&config, json),
-        Command::Schema => {
-            say(config::schema().trim_end());
+        Command::Schema { manifest } => {
+            let schema = if manifest { config::manifest_schema().to_owned() } else { config::schema() };
+            say(schema.trim_end());
             ExitCode::SUCCESS
         }
     }

@@ -39,8 +39,8 @@ pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
     Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Faces, Followers, Hold, Limits,
-    Listener, ListenerTls, Log, LogFormat, Mcp, OnDecline, Pem, Protocol, Push, Sessions, Settings, Shutdown,
-    SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
+    Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem, Protocol, Push, Sessions, Settings,
+    Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.
@@ -86,6 +86,11 @@ pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) ->
 pub fn schema() -> String {
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
     format!("{:#}\n", schema.as_value())
+}
+
+/// The JSON Schema (2020-12) of an ARDF manifest, `subagent@v0.1`, with a newline at its end.
+pub fn manifest_schema() -> &'static str {
+    file::manifest::SCHEMA
 }
 
 fn text(path: &Path) -> Result<String, Problems> {

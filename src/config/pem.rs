@@ -22,6 +22,12 @@ const PEM_FILE: usize = 1 << 20;
 #[serde(transparent)]
 pub(super) struct PemFile(Template);
 
+impl PemFile {
+    pub(super) fn new(text: String) -> Self {
+        Self(Template::new(text))
+    }
+}
+
 impl JsonSchema for PemFile {
     fn schema_name() -> Cow<'static, str> {
         "Pem".into()

@@ -45,6 +45,11 @@ impl<T> Default for Written<T> {
 }
 
 impl<T> Written<T> {
+    /// A value that was read in another way.
+    pub(super) fn of(place: Place, value: T) -> Self {
+        Self { place: Some(place), value: Some(value) }
+    }
+
     /// Where the key is, if it is there at all.
     pub(super) fn place(&self) -> Option<&Place> {
         self.place.as_ref()

@@ -29,6 +29,14 @@ impl<'a> Reading<'a> {
         Self { folder, environment, problems }
     }
 
+    /// The same in another folder, with problems of its own.
+    pub(super) fn inside<'b>(&self, folder: &'b Path) -> Reading<'b>
+    where
+        'a: 'b,
+    {
+        Reading { folder, environment: self.environment, problems: Vec::new() }
+    }
+
     pub(super) fn into_problems(self) -> Vec<Problem> {
         self.problems
     }

@@ -34,6 +34,10 @@ impl JsonSchema for Template {
 }
 
 impl Template {
+    pub(super) fn new(text: String) -> Self {
+        Self(text)
+    }
+
     /// The text with every reference resolved. Whether it may have several lines depends on what it is for.
     pub(super) fn resolve(self, reading: &mut Reading<'_>, place: &Place) -> Option<Secret> {
         match expand(&self.0, reading) {
@@ -73,6 +77,23 @@ fn expand(text: &str, reading: &Reading<'_>) -> Result<String, String> {
     }
     expanded.push_str(rest);
     Ok(expanded)
+}
+
+/// What stands outside the references of a text; `None` if it has none, or a broken one.
+pub(super) fn outside(text: &str) -> Option<String> {
+    let (mut plain, mut rest, mut found) = (String::new(), text, false);
+    while let Some((before, after)) = rest.split_once("${") {
+        plain.push_str(before);
+        if before.ends_with('$') {
+            plain.push_str("${");
+            rest = after;
+            continue;
+        }
+        (_, rest) = after.split_once('}')?;
+        found = true;
+    }
+    plain.push_str(rest);
+    found.then_some(plain)
 }
 
 fn look_up(reference: &str, reading: &Reading<'_>) -> Result<String, String> {

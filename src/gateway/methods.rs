@@ -172,15 +172,20 @@ impl Inner {
         params: &Params<'_>,
     ) -> Result<Vec<u8>, Fault> {
         let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?.as_str();
-        let known = agent_of(uri).and_then(|name| {
-            let seen = self.seen(door);
-            seen.into_iter().find(|(agent, _)| agent.settings.name == name).map(|(_, known)| known)
-        });
-        let known = known.ok_or_else(|| Fault::NoSuchResource(uri.chars().take(1024).collect()))?;
-        let content = Body::Text(known.card.raw.get().to_owned());
+        let text = agent_of(uri).and_then(|name| self.described(door, name));
+        let text = text.ok_or_else(|| Fault::NoSuchResource(uri.chars().take(1024).collect()))?;
+        let content = Body::Text(text);
         let media_type = Some("application/json".to_owned());
         let contents = vec![Embedded { uri: uri.to_owned(), media_type, content }];
         Ok(writer.listed(id, &Contents { contents }))
+    }
+
+    /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card.
+    fn described(&self, door: Door<'_>, name: &str) -> Option<String> {
+        let seen = self.seen(door);
+        let (agent, known) = seen.into_iter().find(|(agent, _)| agent.settings.name == name)?;
+        let manifest = agent.settings.manifest.as_ref().map(|manifest| manifest.text.clone());
+        Some(manifest.unwrap_or_else(|| known.card.raw.get().to_owned()))
     }
 
     /// Completes the name of an agent; anything else has no completions.

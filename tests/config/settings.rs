@@ -17,6 +17,7 @@ fn example(path: &Path) -> Settings {
             "DATA_DIR" | "SSE_MAX_ATTEMPTS" => return None,
             _ if name.ends_with("_MS") => return None,
             _ if name.ends_with("CERTIFICATE") || name.ends_with("CA") => certificate.clone(),
+            _ if name.ends_with("_CARD_URI") => "http://127.0.0.1:9999/".to_owned(),
             _ if name.ends_with("TLS_KEY") => key.clone(),
             _ => format!("{name:-<32}"),
         };
@@ -187,6 +188,9 @@ fn the_schema_refuses_what_the_gateway_refuses() {
     let schema = jsonschema::validator_for(&schema).unwrap();
     let good = serde_json::json!({ "listeners": [{ "address": "127.0.0.1:1" }], "agents": { "a": { "card": "http://a" } } });
     assert!(schema.is_valid(&good));
+    let from_manifests =
+        serde_json::json!({ "listeners": [{ "address": "127.0.0.1:1" }], "manifests": "here" });
+    assert!(schema.is_valid(&from_manifests));
     for (pointer, value) in [
         ("/zebra", serde_json::json!(1)),
         ("/threads", serde_json::json!(-1)),
@@ -194,6 +198,7 @@ fn the_schema_refuses_what_the_gateway_refuses() {
         ("/limits", serde_json::json!({ "body": "lots" })),
         ("/agents", serde_json::json!({ "A": { "card": "http://a" } })),
         ("/agents", serde_json::json!({ "a": {} })),
+        ("/manifests", serde_json::json!(1)),
         ("/agents", serde_json::json!({})),
         ("/listeners", serde_json::json!([])),
         ("/auth", serde_json::json!({})),

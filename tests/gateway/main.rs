@@ -35,6 +35,8 @@ mod large_body;
 #[cfg(test)]
 mod listen;
 #[cfg(test)]
+mod manifests;
+#[cfg(test)]
 mod origin;
 #[cfg(test)]
 mod scene;

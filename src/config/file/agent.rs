@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::gateway::checked;
 use super::headers;
+use super::manifest::{self, Described};
 use super::skill::{SkillFile, TaskFile};
 use super::url;
 use crate::config::pem::{self, Holds, PemFile};
@@ -21,64 +22,52 @@ use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, TaskUs
 const CARD_FILE: usize = 1 << 20;
 
 /// One A2A agent behind the gateway.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Agent")]
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Agent", extend("anyOf" = [{ "required": ["card"] }, { "required": ["manifest"] }]))]
 pub(super) struct AgentFile {
     /// Where the agent's card is: a URL, for example `https://agent.example/.well-known/agent-card.json`, or the path
-    /// of a file.
+    /// of a file. With a `manifest` it may be left out.
     card: Written<String>,
+    /// The path of an ARDF manifest (`subagent@v0.1`) that says where the card is, and more. The keys here win over it.
+    manifest: Written<String>,
     /// Headers for every request to this agent, for example `Authorization: Bearer ${env:AGENT_TOKEN}`. References are
     /// accepted in the values.
-    #[serde(default)]
     headers: Written<BTreeMap<String, Written<Template>>>,
     /// How the gateway trusts this agent, and what it shows it.
-    #[serde(default)]
     tls: Written<AgentTlsFile>,
     /// What becomes a tool: each skill on the card (`per_skill`), or the agent as a whole (`per_agent`).
-    #[serde(default)]
     #[schemars(extend("default" = "per_skill"))]
     tools: Written<ToolsFile>,
     /// The whole name of the tool with `tools: per_agent`: letters, digits, `-` and `_`, at most 64. Without it: made
     /// from the agent's name.
-    #[serde(default)]
     #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
     tool_name: Written<String>,
     /// Stands in for the description in the card.
-    #[serde(default)]
     description: Written<String>,
     /// What is different for a skill, by its id in the card.
-    #[serde(default)]
     skills: Written<BTreeMap<String, Written<SkillFile>>>,
     /// The A2A version to speak: `auto` (what the card says), `"0.3"` or `"1.0"`.
-    #[serde(default)]
     #[schemars(extend("default" = "auto"))]
     protocol: Written<ProtocolFile>,
     /// Media types to ask for, for example `[text/plain, application/json]`. Without it: what the card says.
-    #[serde(default)]
     output_modes: Written<Vec<Written<String>>>,
     /// URIs of A2A extensions to ask for.
-    #[serde(default)]
     #[schemars(extend("default" = []))]
     extensions: Written<Vec<Written<String>>>,
     /// Hosts (`name` or `name:port`) besides the card's own to which the card may send this agent's credentials.
-    #[serde(default)]
     #[schemars(extend("default" = []))]
     allow_hosts: Written<Vec<Written<String>>>,
     /// How long the gateway waits for this agent.
-    #[serde(default)]
     timeouts: Written<TimeoutsFile>,
     /// Whether to use the streaming method where the card offers it.
-    #[serde(default)]
     #[schemars(extend("default" = true))]
     streaming: Written<bool>,
     /// Whether its push notifications are used where the card offers them and `push.enabled` is set.
-    #[serde(default)]
     #[schemars(extend("default" = true))]
     push: Written<bool>,
     /// Whether calls of its tools become tasks for a client that knows tasks: `optional`, `required` or `never`. A skill may
     /// say otherwise.
-    #[serde(default)]
     #[schemars(extend("default" = "optional"))]
     task: Written<TaskFile>,
 }
@@ -137,7 +126,28 @@ struct TimeoutsFile {
 }
 
 impl AgentFile {
-    pub(super) fn resolve(self, name: String, section: &Place, reading: &mut Reading<'_>) -> Option<Agent> {
+    pub(super) fn resolve(
+        mut self,
+        name: String,
+        section: &Place,
+        reading: &mut Reading<'_>,
+    ) -> Option<Agent> {
+        let described = match std::mem::take(&mut self.manifest).take() {
+            // Without it, nothing more can be said about the agent.
+            Some((place, file)) => Some(manifest::load(reading.path(&file), &place, reading)?),
+            None => None,
+        };
+        self.with(name, described, section, reading)
+    }
+
+    /// The agent, with what its manifest says where this file says nothing.
+    pub(super) fn with(
+        self,
+        name: String,
+        described: Option<Described>,
+        section: &Place,
+        reading: &mut Reading<'_>,
+    ) -> Option<Agent> {
         let tools = match self.tools.value() {
             Some(ToolsFile::PerAgent) => ToolsPer::Agent,
             Some(ToolsFile::PerSkill) | None => ToolsPer::Skill,
@@ -148,7 +158,8 @@ impl AgentFile {
                 "is only for `tools: per_agent` (write it below skills.ID for a skill's tool)",
             );
         }
-        let agent = Agent {
+        let streams = described.as_ref().and_then(|described| described.streaming);
+        let mut agent = Agent {
             headers: headers::resolve(self.headers, reading),
             tls: self.tls.take().map(|(place, tls)| tls.resolve(&place, reading)).unwrap_or_default(),
             tools,
@@ -164,11 +175,19 @@ impl AgentFile {
             extensions: checked(self.extensions, extension, reading).unwrap_or_default(),
             allow_hosts: checked(self.allow_hosts, url::host, reading).unwrap_or_default(),
             timeouts: self.timeouts.value().unwrap_or_default().resolve(reading),
-            streaming: self.streaming.value().unwrap_or(true),
+            streaming: self.streaming.value().or(streams).unwrap_or(true),
             push: self.push.value().unwrap_or(true),
             task: self.task.value().map(TaskUse::from).unwrap_or_default(),
             ..Agent::new(name, "")
         };
+        let written = self.card.place().is_some();
+        if let Some(described) = described {
+            agent.card = described.card.clone();
+            described.complete(&mut agent);
+            if !written {
+                return Some(agent);
+            }
+        }
         let hint = "write the URL of the agent's card";
         let (place, written) = reading.required(self.card, section, "card", hint)?;
         match card(&written, reading) {
@@ -197,7 +216,8 @@ pub(super) fn tool_name(written: Written<String>, reading: &mut Reading<'_>) -> 
     Some(name)
 }
 
-fn card(written: &str, reading: &Reading<'_>) -> Result<CardSource, String> {
+/// Where a card is: a URL, or a file that holds JSON.
+pub(super) fn card(written: &str, reading: &Reading<'_>) -> Result<CardSource, String> {
     if written.contains("://") || written.contains("${") {
         return url::web(written).map(|_| CardSource::Url(written.to_owned()));
     }

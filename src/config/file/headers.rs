@@ -32,26 +32,36 @@ pub(super) fn resolve(
     written: Written<BTreeMap<String, Written<Template>>>,
     reading: &mut Reading<'_>,
 ) -> Vec<(HeaderName, Secret)> {
-    let mut headers: Vec<(HeaderName, Secret)> = Vec::new();
-    for (written_name, value) in written.value().unwrap_or_default() {
-        let Some(place) = value.place().cloned() else { continue };
-        let name = HeaderName::from_bytes(written_name.as_bytes());
-        match &name {
-            Err(_) => reading.problem(&place, "is not the name of a header"),
-            Ok(name) if OWN_HEADERS.contains(&name.as_str()) => {
-                reading.problem(&place, "is a header that the gateway writes itself (remove it)");
-            }
-            Ok(name) if headers.iter().any(|(other, _)| other == name) => {
-                reading.problem(&place, "is there twice (upper and lower case are the same)");
-            }
-            Ok(_) => {}
-        }
-        let Some((place, value)) = reference::one_line(value, reading) else { continue };
-        if HeaderValue::from_str(value.expose()).is_err() {
-            reading.problem(&place, "has a character that no header may have");
-        } else if let Ok(name) = name {
-            headers.push((name, value));
-        }
+    let mut headers = Vec::new();
+    for (name, value) in written.value().unwrap_or_default() {
+        take(&name, value, &mut headers, reading);
     }
     headers
+}
+
+/// Adds a header to those that are there, or reports what is wrong with it.
+pub(super) fn take(
+    written_name: &str,
+    value: Written<Template>,
+    headers: &mut Vec<(HeaderName, Secret)>,
+    reading: &mut Reading<'_>,
+) {
+    let Some(place) = value.place().cloned() else { return };
+    let name = HeaderName::from_bytes(written_name.as_bytes());
+    match &name {
+        Err(_) => reading.problem(&place, "is not the name of a header"),
+        Ok(name) if OWN_HEADERS.contains(&name.as_str()) => {
+            reading.problem(&place, "is a header that the gateway writes itself (remove it)");
+        }
+        Ok(name) if headers.iter().any(|(other, _)| other == name) => {
+            reading.problem(&place, "is there twice (upper and lower case are the same)");
+        }
+        Ok(_) => {}
+    }
+    let Some((place, value)) = reference::one_line(value, reading) else { return };
+    if HeaderValue::from_str(value.expose()).is_err() {
+        reading.problem(&place, "has a character that no header may have");
+    } else if let Ok(name) = name {
+        headers.push((name, value));
+    }
 }

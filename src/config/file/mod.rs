@@ -8,6 +8,7 @@ mod gateway;
 mod headers;
 mod limits;
 mod listener;
+pub(super) mod manifest;
 mod operation;
 mod skill;
 mod tasks;
@@ -34,7 +35,10 @@ use super::{Admin, Agent, Listener, Secret, Settings};
 /// The configuration of mcp-a2a-gateway.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(title = "mcp-a2a-gateway")]
+#[schemars(
+    title = "mcp-a2a-gateway",
+    extend("anyOf" = [{ "required": ["agents"] }, { "required": ["manifests"] }])
+)]
 pub(super) struct ConfigFile {
     /// The URL under which clients reach the gateway, for example `https://gateway.example.com`. Needed when a proxy
     /// stands before it.
@@ -52,9 +56,14 @@ pub(super) struct ConfigFile {
     #[serde(default)]
     seal_key: Written<OneOrMany<Written<Template>>>,
     /// The A2A agents, each under its name: a lower-case letter or digit, then up to 31 lower-case letters, digits,
-    /// `-` and `_`. At least one.
+    /// `-` and `_`. At least one, here or in `manifests`.
+    #[serde(default)]
     #[schemars(extend("minProperties" = 1, "propertyNames" = { "pattern": "^[a-z0-9][a-z0-9_-]{0,31}$" }))]
     agents: Written<BTreeMap<String, Written<AgentFile>>>,
+    /// The path of a folder in which every `*.json` is an ARDF manifest (`subagent@v0.1`) of one more agent, named by its
+    /// `id`: in lower case, other characters as `-`, cut to 32.
+    #[serde(default)]
+    manifests: Written<String>,
     /// How the gateway speaks MCP.
     #[serde(default)]
     mcp: Written<McpFile>,
@@ -108,7 +117,7 @@ impl ConfigFile {
         let listeners = listeners(self.listeners, &root, reading);
         let admin = admin(self.admin, &listeners, reading);
         let seal_keys = seal_keys(self.seal_key, reading);
-        let agents = agents(self.agents, &root, reading);
+        let agents = agents(self.agents, self.manifests, &root, reading);
         let has_door = listeners.iter().any(|(_, listener)| listener.faces.push);
         let push = self.push.value().unwrap_or_default().resolve(has_url, has_door, reading);
         Settings {
@@ -200,14 +209,18 @@ fn seal_keys(written: Written<OneOrMany<Written<Template>>>, reading: &mut Readi
 
 fn agents(
     written: Written<BTreeMap<String, Written<AgentFile>>>,
+    manifests: Written<String>,
     root: &Place,
     reading: &mut Reading<'_>,
 ) -> Vec<Agent> {
     let hint = "write `agents:`, below it a name, and below that `card: URL`";
-    let Some((place, agents)) = reading.required(written, root, "agents", hint) else { return Vec::new() };
-    if agents.is_empty() {
+    let may_be_absent = manifests.place().is_some();
+    let agents = if may_be_absent { written.take() } else { reading.required(written, root, "agents", hint) };
+    let Some((place, agents)) = agents else { return manifest::agents(manifests, Vec::new(), reading) };
+    if agents.is_empty() && !may_be_absent {
         reading.problem(&place, format!("is empty ({hint})"));
     }
+    let names = agents.keys().cloned().collect();
     let mut resolved = Vec::new();
     for (name, written) in agents {
         if let Some(problem) = written.place().and(agent::name_problem(&name))
@@ -218,5 +231,6 @@ fn agents(
         let Some((place, agent)) = written.take() else { continue };
         resolved.extend(agent.resolve(name, &place, reading));
     }
+    resolved.extend(manifest::agents(manifests, names, reading));
     resolved
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::Pem;
+use super::{Manifest, Pem};
 use crate::config::Secret;
 
 /// One A2A agent behind the gateway.
@@ -44,6 +44,8 @@ pub struct Agent {
     pub push: bool,
     /// How its tools go with tasks; a skill may differ (see [`Agent::task_of`]).
     pub task: TaskUse,
+    /// The manifest that it came from, if it came from one.
+    pub manifest: Option<Manifest>,
 }
 
 impl Agent {
@@ -66,6 +68,7 @@ impl Agent {
             streaming: true,
             push: true,
             task: TaskUse::default(),
+            manifest: None,
         }
     }
 

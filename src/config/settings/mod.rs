@@ -6,6 +6,7 @@
 mod agent;
 mod calls;
 mod listener;
+mod manifest;
 mod pem;
 mod tasks;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskUse, ToolsPer};
 pub use calls::{Calls, Hold, OnDecline};
 pub use listener::{Admin, Faces, Listener, ListenerTls};
+pub use manifest::Manifest;
 pub use pem::Pem;
 pub use tasks::{Followers, Push, Streams, Tasks};
 

@@ -1,0 +1,87 @@
+//! ARDF manifests (`subagent@v0.1`): an agent in a file of its own, which other programs read too.
+//!
+//! JSON text → schema (`violations`) → what may not be written out (`inline`) → as written (`sections`) → [`Described`].
+//! A problem says file, line and JSON pointer, and never quotes a value. Not here: the keys of the configuration, which win.
+
+mod folder;
+mod inline;
+mod sections;
+mod sheet;
+mod violations;
+
+use std::path::PathBuf;
+
+use http::HeaderName;
+
+use self::sections::ManifestFile;
+use self::sheet::Sheet;
+use crate::config::place::Place;
+use crate::config::reading::Reading;
+use crate::config::{Agent, AgentTls, CardSource, Manifest, Secret};
+
+pub(super) use folder::agents;
+
+/// The JSON Schema (2020-12) of a manifest.
+pub(in crate::config) const SCHEMA: &str = include_str!("../../../../schemas/subagent.v0.1.json");
+/// The most that a manifest may hold, in bytes.
+const MANIFEST_FILE: usize = 1 << 20;
+
+/// What a manifest says of its agent.
+pub(super) struct Described {
+    pub(super) card: CardSource,
+    pub(super) streaming: Option<bool>,
+    description: Option<String>,
+    headers: Vec<(HeaderName, Secret)>,
+    tls: AgentTls,
+    tool_names: Vec<(String, String)>,
+    manifest: Manifest,
+}
+
+impl Described {
+    /// Adds to an agent what the configuration left open.
+    pub(super) fn complete(self, agent: &mut Agent) {
+        for (name, value) in self.headers {
+            if !agent.headers.iter().any(|(written, _)| *written == name) {
+                agent.headers.push((name, value));
+            }
+        }
+        let AgentTls { ca, certificate, key } = self.tls;
+        agent.tls.ca = agent.tls.ca.take().or(ca);
+        if agent.tls.certificate.is_none() {
+            (agent.tls.certificate, agent.tls.key) = (certificate, key);
+        }
+        for (skill, tool) in self.tool_names {
+            agent.skills.entry(skill).or_default().tool_name.get_or_insert(tool);
+        }
+        agent.description = agent.description.take().or(self.description);
+        agent.manifest = Some(self.manifest);
+    }
+}
+
+/// Reads a manifest. What is wrong with it is reported at `place`, which names it.
+pub(super) fn load(path: PathBuf, place: &Place, reading: &mut Reading<'_>) -> Option<Described> {
+    let text = match reading.file(&path, MANIFEST_FILE) {
+        Ok(text) => text,
+        Err(problem) => return reading.refuse(place, problem),
+    };
+    let value: serde_json::Value = match serde_json::from_str(&text) {
+        Ok(value) => value,
+        Err(error) => return reading.refuse(place, format!("{} is not JSON: {error}", path.display())),
+    };
+    let folder = path.parent().map(PathBuf::from).unwrap_or_default();
+    let mut sheet = Sheet::new(&text, reading.inside(&folder));
+    let fits = violations::report(&value, &mut sheet);
+    inline::report(&value, &mut sheet);
+    // After a violation the sections cannot be read.
+    let file: Option<ManifestFile> = if fits { serde_json::from_value(value).ok() } else { None };
+    if fits && file.is_none() {
+        sheet.problem("", "cannot be read");
+    }
+    let manifest = |id| Manifest { path: path.clone(), id, text: text.clone() };
+    let described = file.and_then(|file| file.resolve(manifest, &mut sheet));
+    for problem in sheet.into_problems() {
+        let line = problem.line.map(|line| format!(":{line}")).unwrap_or_default();
+        reading.problem(place, format!("{}{line}: {problem}", path.display()));
+    }
+    described
+}

@@ -1,0 +1,280 @@
+//! The sections of a manifest as written, and how they become settings. What cannot be done yet is refused, never passed over.
+//!
+//! Reads only what fits the schema. Not here: keys of the configuration.
+
+use std::collections::BTreeMap;
+
+use http::HeaderName;
+use serde::Deserialize;
+
+use super::Described;
+use super::sheet::Sheet;
+use crate::config::file::{agent, headers};
+use crate::config::pem::{self, Holds, PemFile};
+use crate::config::place::{Place, Written};
+use crate::config::reference::Template;
+use crate::config::{AgentTls, CardSource, Manifest, Secret};
+
+/// The tools that every agent has on `/mcp`.
+const SUBAGENT_TOOLS: [&str; 5] =
+    ["subagent_start", "subagent_send", "subagent_cancel", "subagent_get", "subagent_wait"];
+/// How the gateway names tasks; the second is accepted too.
+const TASK_TEMPLATES: [&str; 2] = ["a2a://task/{taskId}", "a2a://tasks/{taskId}"];
+const LATER: &str = "comes with a later version";
+
+/// A manifest.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ManifestFile {
+    id: String,
+    description: Option<String>,
+    a2a: A2aFile,
+    #[serde(default)]
+    security: SecurityFile,
+    #[serde(default)]
+    mcp_bridge: BridgeFile,
+    #[serde(default)]
+    capabilities: CapabilitiesFile,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct A2aFile {
+    agent_card_uri: String,
+    preferred_transport: Option<String>,
+    #[serde(default)]
+    skills: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize, Default)]
+struct SecurityFile {
+    auth: Option<AuthFile>,
+    mtls: Option<MtlsFile>,
+}
+
+#[derive(Deserialize)]
+struct AuthFile {
+    #[serde(rename = "type")]
+    kind: AuthKind,
+    token: Option<String>,
+    value: Option<String>,
+    #[serde(rename = "in")]
+    place: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq)]
+enum AuthKind {
+    #[serde(rename = "oauth2")]
+    OAuth2,
+    #[serde(rename = "apiKey")]
+    ApiKey,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MtlsFile {
+    enabled: bool,
+    client_cert: Option<String>,
+    client_key: Option<String>,
+    ca: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct BridgeFile {
+    tools: Vec<ToolFile>,
+    task_resource_template: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ToolFile {
+    name: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CapabilitiesFile {
+    message: MessageFile,
+    tasks: TasksFile,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct MessageFile {
+    send: CapabilityFile,
+    stream: CapabilityFile,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct TasksFile {
+    get: CapabilityFile,
+    cancel: CapabilityFile,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CapabilityFile {
+    endpoint: Option<String>,
+    headers: BTreeMap<String, String>,
+    mtls: Option<bool>,
+    sse: Option<bool>,
+}
+
+impl ManifestFile {
+    /// Turns what was written into what runs. `None` after a problem with the card.
+    pub(super) fn resolve(
+        self,
+        manifest: impl FnOnce(String) -> Manifest,
+        sheet: &mut Sheet<'_>,
+    ) -> Option<Described> {
+        self.mcp_bridge.check(&self.a2a.skills, sheet);
+        let has_identity = self.security.mtls.as_ref().is_some_and(|mtls| mtls.enabled);
+        let mut all = Vec::new();
+        if let Some(auth) = self.security.auth {
+            auth.resolve(&mut all, sheet);
+        }
+        let streaming = self.capabilities.message.stream.sse;
+        self.capabilities.resolve(has_identity, &mut all, sheet);
+        let tls = self.security.mtls.map(|mtls| mtls.resolve(sheet)).unwrap_or_default();
+        let description = self.description.and_then(|text| {
+            let place = sheet.place("/description");
+            let text = Template::new(text).resolve(&mut sheet.reading, &place)?;
+            Some(text.expose().to_owned())
+        });
+        Some(Described {
+            card: self.a2a.card(sheet)?,
+            streaming,
+            description,
+            headers: all,
+            tls,
+            tool_names: self.a2a.skills.into_iter().collect(),
+            manifest: manifest(self.id),
+        })
+    }
+}
+
+impl A2aFile {
+    fn card(&self, sheet: &mut Sheet<'_>) -> Option<CardSource> {
+        if self.preferred_transport.as_deref().is_some_and(|transport| transport != "JSONRPC") {
+            sheet.problem("/a2a/preferredTransport", format!("a transport other than JSONRPC {LATER}"));
+        }
+        let (place, uri) = sheet.one_line("/a2a/agentCardUri", self.agent_card_uri.clone())?;
+        match agent::card(uri.expose(), &sheet.reading) {
+            Ok(card) => Some(card),
+            Err(problem) => sheet.reading.refuse(&place, problem),
+        }
+    }
+}
+
+impl AuthFile {
+    /// One header: `Authorization: Bearer` with the token, or the key under its name.
+    fn resolve(self, all: &mut Vec<(HeaderName, Secret)>, sheet: &mut Sheet<'_>) {
+        if let Some(place) = self.place.filter(|place| place != "header") {
+            sheet.problem("/security/auth/in", format!("a credential in the {place} {LATER}"));
+            return;
+        }
+        let (pointer, secret) = match (self.token, self.value) {
+            (Some(token), _) => ("/security/auth/token", token),
+            (None, Some(value)) => ("/security/auth/value", value),
+            (None, None) => return,
+        };
+        let names_bearer = secret.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer "));
+        let secret = match self.kind {
+            AuthKind::OAuth2 if !names_bearer => format!("Bearer {secret}"),
+            AuthKind::OAuth2 | AuthKind::ApiKey => secret,
+        };
+        let name = self.name.as_deref().unwrap_or("Authorization");
+        let value = sheet.written(pointer, secret);
+        headers::take(name, value, all, &mut sheet.reading);
+    }
+}
+
+impl MtlsFile {
+    fn resolve(self, sheet: &mut Sheet<'_>) -> AgentTls {
+        if !self.enabled {
+            return AgentTls::default();
+        }
+        let mut read =
+            |pointer: &str, text: Option<String>, holds: Holds| -> Option<(Place, crate::config::Pem)> {
+                let pem = Written::of(sheet.place(pointer), PemFile::new(text?));
+                pem::resolve(pem, holds, &mut sheet.reading)
+            };
+        let ca = read("/security/mtls/ca", self.ca, Holds::Certificates).map(|(_, ca)| ca);
+        let certificate = read("/security/mtls/clientCert", self.client_cert, Holds::Certificates);
+        let key = read("/security/mtls/clientKey", self.client_key, Holds::Key);
+        let (certificate, key) = pem::pair(certificate, key, &mut sheet.reading).unzip();
+        AgentTls { ca, certificate, key }
+    }
+}
+
+impl BridgeFile {
+    fn check(&self, skills: &BTreeMap<String, String>, sheet: &mut Sheet<'_>) {
+        for (index, ToolFile { name }) in self.tools.iter().enumerate() {
+            let known = SUBAGENT_TOOLS.contains(&name.as_str()) || skills.values().any(|tool| tool == name);
+            if !known {
+                let known = SUBAGENT_TOOLS.join(", ");
+                let problem = format!("is no tool of the gateway (known: {known}, and those of a2a.skills)");
+                sheet.problem(&format!("/mcpBridge/tools/{index}/name"), problem);
+            }
+        }
+        let template = self.task_resource_template.as_deref();
+        if template.is_some_and(|template| !TASK_TEMPLATES.contains(&template)) {
+            let problem = format!("another form of URI {LATER} (write {})", TASK_TEMPLATES.join(" or "));
+            sheet.problem("/mcpBridge/taskResourceTemplate", problem);
+        }
+    }
+}
+
+impl CapabilitiesFile {
+    /// Their headers. The gateway has one connection to an agent for all methods, so they must agree.
+    fn resolve(self, has_identity: bool, all: &mut Vec<(HeaderName, Secret)>, sheet: &mut Sheet<'_>) {
+        let mut seen: BTreeMap<String, (String, String)> = BTreeMap::new();
+        for (at, capability) in [
+            ("/capabilities/message/send", self.message.send),
+            ("/capabilities/message/stream", self.message.stream),
+            ("/capabilities/tasks/get", self.tasks.get),
+            ("/capabilities/tasks/cancel", self.tasks.cancel),
+        ] {
+            capability.check(at, has_identity, sheet);
+            for (name, text) in capability.headers {
+                let pointer = format!("{at}/headers/{}", name.replace('~', "~0").replace('/', "~1"));
+                match seen.get(&name.to_ascii_lowercase()) {
+                    Some((_, first)) if *first == text => {}
+                    Some((other, _)) => {
+                        let problem = format!("differs from {other} (a header goes with every method)");
+                        sheet.problem(&pointer, problem);
+                    }
+                    None => {
+                        let value = sheet.written(&pointer, text.clone());
+                        headers::take(&name, value, all, &mut sheet.reading);
+                        seen.insert(name.to_ascii_lowercase(), (pointer, text));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl CapabilityFile {
+    fn check(&self, at: &str, has_identity: bool, sheet: &mut Sheet<'_>) {
+        if self.endpoint.is_some() {
+            let problem = format!("{LATER} (remove it: the agent is called at the URL on its card)");
+            sheet.problem(&format!("{at}/endpoint"), problem);
+        }
+        let mtls = match (self.mtls, has_identity) {
+            (Some(true), false) => Some("security.mtls is not enabled"),
+            (Some(false), true) => {
+                Some("the certificate of security.mtls is shown on every connection (remove it)")
+            }
+            (Some(_), _) | (None, _) => None,
+        };
+        if let Some(problem) = mtls {
+            sheet.problem(&format!("{at}/mtls"), problem);
+        }
+        if self.sse == Some(true) && at != "/capabilities/message/stream" {
+            sheet.problem(&format!("{at}/sse"), "only message.stream is answered by an event stream");
+        }
+    }
+}

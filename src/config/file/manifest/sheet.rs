@@ -1,0 +1,74 @@
+//! One manifest while it is read: its lines by JSON pointer, and the place for its problems.
+
+use crate::config::Secret;
+use crate::config::place::{Place, Written};
+use crate::config::problem::Problem;
+use crate::config::reading::Reading;
+use crate::config::reference::{self, Template};
+use crate::config::tree::{self, Node, Value};
+
+/// A manifest, and what is wrong with it.
+pub(super) struct Sheet<'a> {
+    /// JSON is YAML, and that reader knows lines. Without it (it has narrower limits) problems have none.
+    tree: Option<Node>,
+    /// Its folder, the environment, and its own problems.
+    pub(super) reading: Reading<'a>,
+}
+
+impl<'a> Sheet<'a> {
+    pub(super) fn new(text: &str, mut reading: Reading<'a>) -> Self {
+        let mut twice = Vec::new();
+        let tree = tree::parse(text, &mut twice).ok();
+        for Problem { line, at, problem } in twice {
+            reading.report(Problem { line, at: format!("/{}", at.replace('.', "/")), problem });
+        }
+        Self { tree, reading }
+    }
+
+    /// What is wrong, in the order of the lines.
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.reading.into_problems();
+        problems.sort_by_key(|problem| problem.line);
+        problems.iter_mut().filter(|problem| problem.line == Some(0)).for_each(|problem| problem.line = None);
+        problems
+    }
+
+    /// Where a JSON pointer leads; to the nearest member above it, if that is missing. Line 0 is unknown.
+    pub(super) fn place(&self, pointer: &str) -> Place {
+        let at = pointer.to_owned();
+        let Some(mut node) = self.tree.as_ref() else { return Place { line: 0, at } };
+        let mut line = node.line;
+        for segment in pointer.split('/').skip(1) {
+            let name = segment.replace("~1", "/").replace("~0", "~");
+            let below = match &node.value {
+                Value::Section(entries) => {
+                    entries.iter().find(|(key, _)| key.name == name).map(|(key, node)| (key.line, node))
+                }
+                Value::List(items) => {
+                    name.parse().ok().and_then(|index: usize| items.get(index)).map(|node| (node.line, node))
+                }
+                _ => None,
+            };
+            let Some(below) = below else { break };
+            (line, node) = below;
+        }
+        Place { line, at }
+    }
+
+    /// Reports a problem.
+    pub(super) fn problem(&mut self, pointer: &str, problem: impl Into<String>) {
+        let place = self.place(pointer);
+        self.reading.problem(&place, problem);
+    }
+
+    /// A text as written, with its place.
+    pub(super) fn written(&self, pointer: &str, text: String) -> Written<Template> {
+        Written::of(self.place(pointer), Template::new(text))
+    }
+
+    /// A text of one line with its references resolved.
+    pub(super) fn one_line(&mut self, pointer: &str, text: String) -> Option<(Place, Secret)> {
+        let written = self.written(pointer, text);
+        reference::one_line(written, &mut self.reading)
+    }
+}

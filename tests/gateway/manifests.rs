@@ -1,0 +1,143 @@
+//! Agents from ARDF manifests: called with all that the manifest says, and read back without its secrets.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::scene::words;
+use crate::support::certs::server_config;
+use crate::support::payload::v1;
+use crate::support::{Authority, Card, Reply, ScriptedAgent, TestGateway};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_mcp-a2a-gateway");
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
+}
+
+/// What `resources/read` gives for an agent.
+async fn described(gateway: &TestGateway, uri: &str) -> String {
+    let result = gateway.client().modern("resources/read", json!({ "uri": uri })).await.result().await;
+    let content = &result["contents"][0];
+    assert_eq!(
+        (content["uri"].as_str(), content["mimeType"].as_str()),
+        (Some(uri), Some("application/json"))
+    );
+    content["text"].as_str().unwrap().to_owned()
+}
+
+async fn call(gateway: &TestGateway, tool: &str) -> String {
+    let params = json!({ "name": tool, "arguments": { "text": "x" } });
+    words(&gateway.client().modern("tools/call", params).await.result().await).to_owned()
+}
+
+#[tokio::test]
+async fn credential_and_certificate_of_a_manifest_reach_the_agent_together() {
+    let authority = Authority::new("ours");
+    // Without the certificate there is no connection, without the header no answer.
+    let tls = server_config(&authority.server(), Some(&authority));
+    let agent = ScriptedAgent::start_tls(Card::v1().skill("sing"), tls).await;
+    agent.on_send(|request| match request.header("x-api-key") {
+        Some("from-the-environment") => Reply::events([v1::message("la")]),
+        _ => Reply::status(401, "who are you?"),
+    });
+    let client = authority.client("gateway");
+    let manifest = json!({
+        "type": "subagent", "id": "bard", "name": "Bard",
+        "a2a": { "agentCardUri": "${BARD_CARD_URI}", "skills": { "sing": "sing_a_song" } },
+        "security": {
+            "auth": { "type": "apiKey", "in": "header", "name": "X-Api-Key", "value": "${env:BARD_KEY}" },
+            "mtls": { "enabled": true, "clientCert": "gw.crt", "clientKey": "${BARD_TLS_KEY}", "ca": "ca.pem" },
+        },
+        "capabilities": { "message": { "stream": { "sse": true, "headers": { "X-Tenant": "acme" } } } },
+    });
+    let text = serde_json::to_string_pretty(&manifest).unwrap();
+    let (card, key) = (agent.card_url(), client.key_pem());
+    let environment =
+        [("BARD_CARD_URI", card.as_str()), ("BARD_KEY", "from-the-environment"), ("BARD_TLS_KEY", &key)];
+    let gateway = TestGateway::start_with(&environment, |ports| {
+        for (name, content) in [("bard.json", &text), ("gw.crt", &client.pem()), ("ca.pem", &authority.pem())]
+        {
+            std::fs::write(ports.directory.join(name), content).unwrap();
+        }
+        format!("{}agents:\n  bard:\n    manifest: bard.json\n", ports.listeners())
+    })
+    .await;
+    assert_eq!(call(&gateway, "sing_a_song").await, "la");
+    let sent = &agent.calls("SendStreamingMessage")[0];
+    assert_eq!(sent.header("x-tenant"), Some("acme"));
+    // Byte for byte what the operator wrote: references, no secrets.
+    for uri in ["a2a-agent://bard", "a2a-agent:///bard"] {
+        assert_eq!(described(&gateway, uri).await, text);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_a_manifest_is_described_by_its_card() {
+    let [plain, told] = [Card::v1().skill("sing"), Card::v1().skill("sing")];
+    let (plain, told) = (ScriptedAgent::start(plain).await, ScriptedAgent::start(told).await);
+    let manifest = json!({
+        "type": "subagent", "id": "Told Agent", "name": "Told", "a2a": { "agentCardUri": told.card_url() },
+    });
+    let gateway = TestGateway::start(|ports| {
+        std::fs::create_dir_all(ports.directory.join("agents.d")).unwrap();
+        std::fs::write(ports.directory.join("agents.d/told.json"), manifest.to_string()).unwrap();
+        let card = plain.card_url();
+        format!("{}agents:\n  plain:\n    card: {card}\nmanifests: agents.d\n", ports.listeners())
+    })
+    .await;
+    let card: Value = serde_json::from_str(&described(&gateway, "a2a-agent://plain").await).unwrap();
+    assert_eq!(card["name"], "Scripted Agent");
+    assert_eq!(described(&gateway, "a2a-agent://told-agent").await, manifest.to_string());
+}
+
+#[tokio::test]
+async fn the_examples_run() {
+    let [ventas, finanzas] = [(); 2].map(|()| ScriptedAgent::start(Card::v1().skill("ask")));
+    let (ventas, finanzas) = (ventas.await, finanzas.await);
+    ventas.on_send(|_| Reply::events([v1::message("sold")]));
+    finanzas.on_send(|_| Reply::events([v1::message("paid")]));
+    let identity = Authority::new("ours").client("gateway");
+    let (certificate, key) = (identity.pem(), identity.key_pem());
+    let environment = [
+        ("VENTAS_CARD_URI", ventas.card_url()),
+        ("VENTAS_TOKEN", "ventas-token".to_owned()),
+        ("FINANZAS_CARD_URI", finanzas.card_url()),
+        ("FINANZAS_API_KEY", "finanzas-key".to_owned()),
+        ("FINANZAS_TLS_CERTIFICATE", certificate),
+        ("FINANZAS_TLS_KEY", key),
+    ];
+    let checked = Command::new(BINARY)
+        .args(["check", "--config"])
+        .arg(examples().join("subagents.yaml"))
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let yaml = std::fs::read_to_string(examples().join("subagents.yaml")).unwrap();
+    let (_, agents) = yaml.split_once("\nagents:\n").unwrap();
+    // The example as it is, but for its port.
+    let agents = agents.replace("manifest: ", &format!("manifest: {}/", examples().display()));
+    let gateway =
+        TestGateway::start_with(&environment, |ports| format!("{}agents:\n{agents}", ports.listeners()))
+            .await;
+    assert_eq!(call(&gateway, "ventas_consulta").await, "sold");
+    assert_eq!(call(&gateway, "finanzas_consulta").await, "paid");
+    let sent = &ventas.calls("SendStreamingMessage")[0];
+    assert_eq!(sent.header("authorization"), Some("Bearer ventas-token"));
+    let sent = &finanzas.calls("SendStreamingMessage")[0];
+    assert_eq!((sent.header("x-api-key"), sent.header("x-tenant")), (Some("finanzas-key"), Some("acme")));
+    let text = described(&gateway, "a2a-agent://ventas").await;
+    assert_eq!(text, std::fs::read_to_string(examples().join("ventas-subagent.json")).unwrap());
+    assert!(!text.contains("ventas-token"));
+}
+
+#[test]
+fn the_schema_of_manifests_is_printed() {
+    let output = Command::new(BINARY).args(["schema", "--manifest"]).output().unwrap();
+    let kept = examples().join("../schemas/subagent.v0.1.json");
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), std::fs::read_to_string(kept).unwrap());
+}
