@@ -194,6 +194,12 @@ impl Tasks {
         self.map.tally.bytes.load(Ordering::Relaxed)
     }
 
+    /// How many keys lead somewhere.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        (0..self.shards()).map(|at| self.map.shard(at).keys()).sum()
+    }
+
     /// Shows every entry that has not expired at `now`. No lock is held meanwhile.
     pub fn for_each(&self, now: Instant, mut show: impl FnMut(&Arc<Entry>)) {
         for at in 0..self.shards() {

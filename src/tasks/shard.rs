@@ -90,6 +90,11 @@ impl Shard {
         self.index.get(key).cloned()
     }
 
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> usize {
+        self.index.len()
+    }
+
     /// Gives the key to the entry, unless another one has it.
     pub(super) fn claim(&mut self, key: &Key, entry: &Arc<Entry>) -> Result<(), Arc<Entry>> {
         match self.index.get(key) {

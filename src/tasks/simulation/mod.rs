@@ -306,6 +306,8 @@ impl World {
         let seed = self.seed;
         assert_eq!(self.tasks.len(), self.count(), "seed {seed}: entries");
         assert_eq!(self.tasks.bytes(), self.bytes(), "seed {seed}: bytes");
+        let keys: usize = self.rows.iter().filter(|row| !row.dropped).map(|row| row.keys.len()).sum();
+        assert_eq!(self.tasks.keys(), keys, "seed {seed}: keys");
         assert!(self.tasks.len() <= MOST, "seed {seed}: over-admitted");
         for row in &self.rows {
             assert_eq!(row.entry.is_gone(), row.dropped, "seed {seed}: dropped");
