@@ -96,7 +96,13 @@ impl Desk {
     fn answer(&self, body: &[u8], dialect: Dialect, version: Version) -> Vec<u8> {
         let mut work = Work::new(ARTIFACTS);
         work.apply(dialect.event(body).unwrap()).unwrap();
-        let audience = Audience { version, caller: "anonymous", sealer: &self.sealer, agent: "weather" };
+        let audience = Audience {
+            version,
+            caller: "anonymous",
+            sealer: &self.sealer,
+            agent: "weather",
+            helper_tools: false,
+        };
         let server = ServerInfo { name: "bench", version: "1.0.0" };
         let writer = Writer { era: version.era(), server, ttl_ms: 60_000 };
         writer.spoken(&self.id, &result(&work, &audience, [1; 16]))
