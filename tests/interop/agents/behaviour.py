@@ -25,11 +25,13 @@ SKILLS = {
     "chunks": "Gives an answer in as many pieces as the text says",
     "reject": "Rejects every task, and says why",
     "login": "Needs the user at a web page, then goes on by itself",
+    "fate": "Tells whether the work that was asked for with this text was canceled",
 }
 LOGIN = "https://login.example/start?flow=interop"
 PATIENCE = 2  # seconds that `login` waits for the user
 
 TALKS = {}  # by task id: the skill of its first turn, and what the user has said so far
+CANCELED = set()  # first texts of tasks that were canceled
 
 
 def choose(metadata, text):
@@ -49,6 +51,12 @@ def hear(task, metadata, text):
     else:
         TALKS[task][1].append(text)
     return TALKS[task]
+
+
+def cancel(task):
+    """Notes that a task was canceled."""
+    if task in TALKS:
+        CANCELED.add(TALKS[task][1][0])
 
 
 def number(text, default):
@@ -71,6 +79,8 @@ def steps(skill, said):
         return
     if skill in TURNS:
         yield from TURNS[skill](text)
+    elif skill == "fate":
+        yield ("chunk", "canceled" if text in CANCELED else "not canceled", True, True)
     elif skill == "ask":
         yield ("chunk", f"The colour is {text}", True, True)
     elif skill == "twice":

@@ -21,12 +21,14 @@ const SKILLS = {
   chunks: 'Gives an answer in as many pieces as the text says',
   reject: 'Rejects every task, and says why',
   login: 'Needs the user at a web page, then goes on by itself',
+  fate: 'Tells whether the work that was asked for with this text was canceled',
 };
 const QUESTIONS = { ask: ['Which colour?'], twice: ['Which colour?', 'Which size?'] };
 const LOGIN = 'https://login.example/start?flow=interop';
 const PATIENCE = 2_000; // milliseconds that `login` waits for the user
 
 const talks = new Map(); // by task id: the skill of its first turn, and what the user has said so far
+const canceled = new Set(); // first texts of tasks that were canceled
 
 function choose(metadata, text) {
   const named = metadata?.skillId;
@@ -100,6 +102,8 @@ class Turn {
     if (skill === 'reject') return this.status(TaskState.TASK_STATE_REJECTED, 'That is not for me');
     if (['data', 'stream', 'slow', 'work', 'chunks', 'login'].includes(skill)) {
       await this[skill](text);
+    } else if (skill === 'fate') {
+      this.answer(canceled.has(text) ? 'canceled' : 'not canceled');
     } else if (skill === 'ask') {
       this.answer(`The colour is ${text}`);
     } else if (skill === 'twice') {
@@ -179,6 +183,7 @@ const executor = {
     }
   },
   async cancelTask(taskId, bus) {
+    if (talks.has(taskId)) canceled.add(talks.get(taskId)[1][0]);
     const turn = turns.get(taskId) ?? new Turn({ taskId, contextId: '' }, bus);
     turn.cancel();
   },

@@ -69,6 +69,7 @@ class Executor(AgentExecutor):
             await updater.complete()
 
     async def cancel(self, context, event_queue):
+        behaviour.cancel(context.task_id)
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 

@@ -4,14 +4,16 @@ On the official SDK, like `agents/py1.py`. Its skills carry the names of the too
 calls and give what those must return; what the gateway makes of each part is the gateway's
 convention: media type image/* and audio/* become image and audio blocks, part metadata
 `mcp.resourceUri` makes an embedded resource, status metadata `progress`/`total` sets progress.
+What it asks the user is in `questions.py`.
 """
 
 import asyncio
 import base64
+import json
 import pathlib
 import sys
 
-from a2a.helpers.proto_helpers import new_raw_part, new_text_part
+from a2a.helpers.proto_helpers import get_data_parts, new_raw_part, new_text_part
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
@@ -21,6 +23,7 @@ from starlette.applications import Starlette
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "agents"))
 import serving  # noqa: E402  (found through the line above)
+from questions import LATE, LONG, QUESTIONS  # noqa: E402  (as above)
 
 # The smallest valid ones: a PNG of one red pixel, and a WAV with a header and no sample.
 PNG = base64.b64decode(
@@ -52,6 +55,8 @@ ANSWERS = {
     ],
     # The suite only wants an answer on a stream without requests of the server in it.
     "test_streaming_elicitation": lambda: [new_text_part("Nothing to ask.")],
+    # `run` says that this one works only as a task, so the gateway refuses clients that know none.
+    "test_missing_capability": lambda: [new_text_part("Served as a task.")],
 }
 # Tools that tell of their work first: (text, metadata of the status update).
 TOLD = {
@@ -69,45 +74,106 @@ TOLD = {
 }
 FAILS = {"test_error_handling": "This tool intentionally returns an error for testing"}
 CHANGES = "test_trigger_tool_change"  # puts another skill on the card
-SKILLS = sorted([*ANSWERS, *TOLD, *FAILS, CHANGES])
+GREETS, COMPUTES, BREAKS, CRASHES = "greet", "slow_compute", "failing_job", "protocol_error_job"
+SKILLS = sorted([*ANSWERS, *TOLD, *FAILS, *QUESTIONS, CHANGES, GREETS, COMPUTES, BREAKS, CRASHES])
 PAUSE = 0.05  # seconds between two messages
+WORK = 1  # seconds that a tool takes which must outlast the patience of `run`'s gateway
 
 
 def described(skill):
     return AgentSkill(id=skill, name=skill, description=f"The conformance tool {skill}", tags=["conformance"])
 
 
+def given(message):
+    """What came with a message: a data part as it is, else its text."""
+    data = get_data_parts(message.parts)
+    return data[0] if data else {"reply": "".join(part.text for part in message.parts)}
+
+
+class Crashed(Exception):
+    """Becomes a JSON-RPC error of the agent."""
+
+
+class Store(InMemoryTaskStore):
+    """Knows tasks that cannot be read any more."""
+
+    def __init__(self):
+        super().__init__()
+        self.lost = set()
+
+    async def get(self, task_id, context=None):
+        if task_id in self.lost:
+            raise Crashed("this task crashed")
+        return await super().get(task_id, context)
+
+
 class Executor(AgentExecutor):
-    def __init__(self, card):
+    def __init__(self, card, store):
         self.card = card
+        self.store = store
+        self.talks = {}  # by task id: the skill of its first turn, and what came in each turn
 
     async def execute(self, context, event_queue):
-        submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
-        await event_queue.enqueue_event(
-            Task(id=context.task_id, context_id=context.context_id, status=submitted, history=[context.message])
-        )
+        if context.current_task is None:
+            submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
+            await event_queue.enqueue_event(
+                Task(id=context.task_id, context_id=context.context_id, status=submitted, history=[context.message])
+            )
+            self.talks[context.task_id] = (dict(context.message.metadata).get("skillId"), [])
         updater = TaskUpdater(event_queue, context.task_id, context.context_id)
+        skill, said = self.talks[context.task_id]
+        said.append(given(context.message))
+        await self.turn(updater, skill, said)
 
-        def message(text):
-            return updater.new_agent_message([new_text_part(text)])
+    async def turn(self, updater, skill, said):
+        def message(text, metadata=None):
+            return updater.new_agent_message([new_text_part(text)], metadata=metadata)
 
-        skill = dict(context.message.metadata).get("skillId")
+        async def answer(*parts):
+            await updater.add_artifact(list(parts), name="answer")
+            await updater.complete()
+
         if skill in FAILS:
             return await updater.failed(message(FAILS[skill]))
         if skill in ANSWERS:
-            await updater.add_artifact(ANSWERS[skill](), name="answer")
-            return await updater.complete()
+            return await answer(*ANSWERS[skill]())
+        if skill in QUESTIONS:
+            return await self.ask(updater, skill, said, message, answer)
+        if skill == GREETS:
+            return await answer(new_text_part(f"Hello, {said[0].get('name')}!"))
+        if skill == COMPUTES:
+            await asyncio.sleep(said[0].get("seconds") or 0)
+            return await answer(new_text_part(f"Computed {said[0].get('label')}"))
+        if skill == BREAKS:
+            await asyncio.sleep(WORK)
+            return await updater.failed(message("The job fails, as it should"))
+        if skill == CRASHES:
+            await asyncio.sleep(WORK)
+            self.store.lost.add(updater.task_id)
+            raise Crashed("the job crashes, as it should")
         if skill == CHANGES:
             self.card.skills.append(described(f"test_added_{len(self.card.skills)}"))
-            await updater.add_artifact([new_text_part("Added.")], name="answer")
-            return await updater.complete()
+            return await answer(new_text_part("Added."))
         if skill not in TOLD:
             return await updater.failed(message(f"no such skill: {skill}"))
         for text, metadata in TOLD[skill]:
             await updater.update_status(TaskState.TASK_STATE_WORKING, message(text), metadata=metadata)
             await asyncio.sleep(PAUSE)
-        await updater.add_artifact([new_text_part("Done.")], name="answer")
-        return await updater.complete()
+        return await answer(new_text_part("Done."))
+
+    async def ask(self, updater, skill, said, message, answer):
+        """Asks the question of this turn, or answers with all that the user said."""
+        asked = len(said) - 1
+        if asked < len(QUESTIONS[skill]):
+            if skill in LATE:
+                await updater.start_work()
+                await asyncio.sleep(WORK)
+            text, metadata = QUESTIONS[skill][asked]
+            return await updater.requires_input(message(text or said[0].get("message"), metadata))
+        if skill in LONG:
+            await updater.start_work()
+            await asyncio.sleep(WORK)
+        return await answer(new_text_part(f"User response: {json.dumps(said[1:])}"))
 
     async def cancel(self, context, event_queue):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
@@ -125,7 +191,8 @@ def main():
         default_output_modes=["text/plain", "image/png", "audio/wav"],
         skills=[described(skill) for skill in SKILLS],
     )
-    handler = DefaultRequestHandler(agent_executor=Executor(card), task_store=InMemoryTaskStore(), agent_card=card)
+    store = Store()
+    handler = DefaultRequestHandler(agent_executor=Executor(card, store), task_store=store, agent_card=card)
     routes = create_agent_card_routes(card) + create_jsonrpc_routes(handler, rpc_url="/")
     serving.serve(Starlette(routes=routes), listener, url)
 
