@@ -89,17 +89,17 @@ pub fn rung(client: &Client, times: &Thresholds, support: TaskSupport) -> Result
     match (client.version.era(), support) {
         (Era::Modern, TaskSupport::Required) if !knows_tasks => Err(Unserved::NeedsExtension),
         (Era::Modern, TaskSupport::Required | TaskSupport::Optional) if knows_tasks => {
-            patience(times.task_after, Then::Task)
+            patience(times.task_after.min(times.budget), Then::Task)
         }
         _ if times.hold && !(client.wants_task && client.version.has_core_tasks()) => {
             Ok(Rung { patience: None, then: Then::Handle })
         }
-        (Era::Modern, _) if client.round < times.legs => patience(times.leg, Then::Leg),
-        (Era::Modern, _) => patience(times.leg, Then::Handle),
+        (Era::Modern, _) if client.round < times.legs => patience(times.leg.min(times.budget), Then::Leg),
+        (Era::Modern, _) => patience(times.budget, Then::Handle),
         (Era::Legacy, _) if !client.version.has_core_tasks() => patience(times.budget, Then::Handle),
         (Era::Legacy, TaskSupport::Never) if client.wants_task => Err(Unserved::NoTask),
         (Era::Legacy, TaskSupport::Required) if !client.wants_task => Err(Unserved::NeedsTask),
-        (Era::Legacy, _) if client.wants_task => patience(times.task_after, Then::CoreTask),
+        (Era::Legacy, _) if client.wants_task => patience(times.task_after.min(times.budget), Then::CoreTask),
         (Era::Legacy, _) => patience(times.budget, Then::Handle),
     }
 }
@@ -153,7 +153,7 @@ mod tests {
             (client(V2026_07_28), 40, Then::Leg),
             (asking(V2026_07_28), 40, Then::Leg),
             (late(6), 40, Then::Leg),
-            (late(7), 40, Then::Handle),
+            (late(7), 45, Then::Handle),
             (knowing_tasks(), 2, Then::Task),
             (Client { in_batch: true, ..asking(V2025_11_25) }, 45, Then::Handle),
         ] {

@@ -111,10 +111,15 @@ impl Followers {
             return Ok(entry);
         };
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            warn!(%agent, "no room to follow another stream; the task is polled in turn");
             drop(following);
+            if !entry.is_named() {
+                warn!(%agent, "no room to follow another call; it is not listened to any more");
+                self.tasks.forget(&entry);
+                return Err(Full);
+            }
+            warn!(%agent, "no room to follow another stream; the task is polled in turn");
             self.rota.add(&entry, known);
-            return if entry.is_named() { Ok(entry) } else { Err(Full) };
+            return Ok(entry);
         };
         let task = Task::Follow { entry: entry.clone(), drive, known, following, said: None };
         self.hand(task, Some(place));

@@ -100,8 +100,8 @@ impl Followers {
                         break None;
                     }
                 }
-                () = tokio::time::sleep(LOOK) => {
-                    let is_old = begun.elapsed() > self.bounds.lifetime;
+                () = tokio::time::sleep(LOOK.min(self.bounds.lifetime)) => {
+                    let is_old = begun.elapsed() >= self.bounds.lifetime;
                     if entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now())) {
                         break None;
                     }

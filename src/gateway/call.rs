@@ -279,7 +279,10 @@ impl Inner {
         let (phase, task, context) = entry
             .look(|inside| (inside.phase(), inside.work.task_id.clone(), inside.work.context_id.clone()));
         let mut message = Message { context_id: context.or(message.context_id), ..message };
-        if let Phase::Finished | Phase::Failed(_) = phase {
+        if let Phase::Failed(trouble) = phase {
+            return Err(NotFound::Trouble(trouble));
+        }
+        if phase == Phase::Finished {
             message.reference_task_ids.extend(task);
             return self.begin_anew(agent, message);
         }

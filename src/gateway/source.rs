@@ -163,7 +163,7 @@ impl Source {
                 let entry = followers.keep(own.job(agent));
                 entry
                     .map(|entry| Box::new(Watched::new(entry, known, false)))
-                    .map_err(|_| Trouble::Gateway("too many tasks are followed already; its answer is lost"))
+                    .map_err(|_| Trouble::Gateway("too many calls are followed already; its answer is lost"))
             }
         }
     }

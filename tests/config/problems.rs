@@ -158,7 +158,7 @@ fn each_of_these_is_one_problem() {
             "3: cards.min_refresh: min_refresh (2h) is longer than max_refresh (1h)",
         ),
         ("cards: { retry: 1m }", "3: cards.retry: retry (1m) is longer than min_refresh (30s)"),
-        ("calls: { legs: 10 }", "3: calls.legs: 10 is out of bounds (from 1 to 9)"),
+        ("calls: { legs: 10 }", "3: calls.legs: 10 is out of bounds (from 0 to 9)"),
         (
             "calls: { hold: for_ever }",
             "3: calls.hold: is not one of: budget, forever (did you mean forever?)",

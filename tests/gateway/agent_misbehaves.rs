@@ -168,7 +168,7 @@ async fn an_agent_that_stalls_is_given_up() {
 
 #[tokio::test]
 async fn garbage_in_a_stream_ends_the_call() {
-    let scene = Scene::tuned("calls: { budget: 5s, stream_after: 5s }").await;
+    let scene = Scene::tuned("calls: { budget: 5s, legs: 0, stream_after: 5s }").await;
     let deep = |open: &str, close: &str| {
         let (open, close) = (open.repeat(5000), close.repeat(5000));
         format!("data: {{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{open}{close}}}\n\n").into_bytes()

@@ -8,7 +8,7 @@ use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, words};
 use crate::support::payload::v1;
 use crate::support::{Card, Reply};
 
-const SHORT: &str = "calls: { budget: 1s, stream_after: 1s }";
+const SHORT: &str = "calls: { budget: 1s, legs: 0, stream_after: 1s }";
 
 /// So many updates that an agent has always something to say while a call lasts.
 fn flood() -> Reply {
@@ -50,17 +50,17 @@ async fn a_handle_that_would_lead_nowhere_is_not_given() {
 }
 
 #[tokio::test]
-async fn a_followed_call_ends_with_its_lifetime() {
+async fn a_stream_that_nobody_watches_is_given_up_for_polling_after_its_lifetime() {
     let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ lifetime: 1s }}")).await;
     scene.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let given = scene.said("go").await;
     assert!(given["structuredContent"]["taskId"].is_string(), "{given}");
-    let idle = async {
-        while scene.gateway.admin().at("/healthz").get(&[]).await.json().await["tasks"] != json!(0) {
+    let polled = async {
+        while scene.agent.calls("GetTask").is_empty() {
             tokio::task::yield_now().await;
         }
     };
-    crate::support::in_time("the followed call to end", idle).await;
+    crate::support::in_time("the task to be polled", polled).await;
 }
 
 #[tokio::test]

@@ -55,7 +55,7 @@ async fn a_legacy_clients_work_is_listened_to_until_its_end() {
 
 #[tokio::test]
 async fn a_legacy_clients_result_can_be_had_later() {
-    let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
     let go = busy(&scene);
     let session = scene.session().await;
     let task = task_of(&session.call_tool(TOOL, json!({ "text": "x" })).await.result().await);
@@ -103,7 +103,7 @@ async fn a_modern_clients_work_is_stopped_as_soon_as_it_has_a_name() {
 
 #[tokio::test]
 async fn work_whose_handle_was_given_out_is_not_stopped() {
-    let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s }").await;
+    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
     let go = busy(&scene);
     let task = task_of(&scene.said("x").await);
     let number = first_send(&scene);

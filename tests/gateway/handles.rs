@@ -6,7 +6,7 @@ use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, task_of, words
 use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, Signal, TestGateway, in_order};
 
-const SHORT: &str = "calls: { budget: 1s, stream_after: 1s }";
+const SHORT: &str = "calls: { budget: 1s, legs: 0, stream_after: 1s }";
 
 fn begun() -> Value {
     v1::task(RAW_TASK, RAW_CONTEXT, "working")
@@ -78,7 +78,7 @@ async fn legacy_clients_get_the_handle_in_the_form_they_know() {
 
 #[tokio::test]
 async fn one_who_waits_hears_the_progress_too() {
-    let scene = Scene::tuned("calls: { budget: 2s, stream_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { budget: 2s, legs: 0, stream_after: 100ms }").await;
     let (go, then) = (Signal::new(), Signal::new());
     let waits = (go.clone(), then.clone());
     scene.agent.on_send(move |_| {
@@ -247,7 +247,7 @@ async fn a_call_without_a_task_yet_has_a_handle_too() {
 
 #[tokio::test]
 async fn many_wait_for_one_task_over_one_stream() {
-    let scene = Scene::tuned("calls: { budget: 2s, stream_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { budget: 2s, legs: 0, stream_after: 100ms }").await;
     let go = slow(&scene);
     let task = task_of(&scene.said("sing").await);
     let session = scene.session().await;

@@ -35,8 +35,8 @@ pub(super) struct CallsFile {
     /// How long one leg lasts for a client that comes back by itself with `requestState`. Clients give up after 60s.
     #[schemars(extend("default" = "40s"))]
     leg: Written<Wait>,
-    /// How many legs a call has at most; then the client gets a handle. Clients follow at most 10.
-    #[schemars(range(min = 1, max = 9), extend("default" = 7))]
+    /// How many legs a call has at most; then the client gets a handle. Clients follow at most 10; 0: a handle at once.
+    #[schemars(range(min = 0, max = 9), extend("default" = 7))]
     legs: Written<u64>,
     /// How long a leg that was not followed up still counts as a watcher of its task.
     #[schemars(extend("default" = "60s"))]
@@ -77,7 +77,7 @@ impl CallsFile {
             keep_alive: reading.wait(self.keep_alive, SECOND..=MINUTE, default.keep_alive),
             task_after: reading.wait(self.task_after, Duration::ZERO..=HOUR, default.task_after),
             leg: reading.wait(self.leg, MOMENT..=HOUR, default.leg),
-            legs: reading.count(self.legs, 1..=9, default.legs),
+            legs: reading.count(self.legs, 0..=9, default.legs),
             leg_grace: reading.wait(self.leg_grace, MOMENT..=HOUR, default.leg_grace),
             hold: match self.hold.value() {
                 Some(HoldFile::Budget) => Hold::Budget,

@@ -15,7 +15,7 @@ pub struct Calls {
     pub task_after: Duration,
     /// How long one leg lasts for a client that comes back by itself. Default: 40 s.
     pub leg: Duration,
-    /// How many legs a call has at most, from 1 to 9; then the client gets a handle. Default: 7.
+    /// How many legs a call has at most, from 0 to 9; then the client gets a handle. Default: 7.
     pub legs: usize,
     /// How long a leg that was not followed up still counts as a watcher. Default: 60 s.
     pub leg_grace: Duration,
