@@ -16,9 +16,9 @@ use super::listener::Listener;
 use super::rota::Rota;
 use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
+use crate::bridge::work::Work;
 use crate::fault::Trouble;
 use crate::tasks::{Entry, Full, Key, Ledger, Phase, Tasks, Times};
-use crate::bridge::work::Work;
 use crate::telemetry::metrics::Metrics;
 use crate::transport::Client;
 
@@ -101,7 +101,8 @@ impl Followers {
             self.leave(Job { drive, work, agent, known, local }, Leaving::Drain);
             return Err(Full);
         };
-        let entry = if named.is_some() { self.tasks.alias(Key::Local(local), &entry, now.instant) } else { entry };
+        let entry =
+            if named.is_some() { self.tasks.alias(Key::Local(local), &entry, now.instant) } else { entry };
         if !is_new && let Some(work) = work.take() {
             entry.take_over(work, now);
         }
@@ -130,7 +131,9 @@ impl Followers {
     pub fn leave(&self, job: Job, leaving: Leaving) {
         match self.places.clone().try_acquire_owned() {
             Ok(place) => self.hand(Task::Leave(Box::new(job), leaving), Some(place)),
-            Err(_) => warn!(agent = %job.agent, "no room to follow another call; it is not listened to any more"),
+            Err(_) => {
+                warn!(agent = %job.agent, "no room to follow another call; it is not listened to any more")
+            }
         }
     }
 

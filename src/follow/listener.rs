@@ -134,7 +134,8 @@ impl Followers {
 
     /// Stops a task at its agent. One that is known to be over is left alone: some agents would rewrite it.
     pub(super) async fn stop(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        let task = entry.look(|inside| (!inside.is_finished()).then(|| inside.work.task_id.clone()).flatten());
+        let task =
+            entry.look(|inside| (!inside.is_finished()).then(|| inside.work.task_id.clone()).flatten());
         let Some(task) = task else { return };
         let mut cancelling = Listener { entry, followers: self, said: None };
         match cancelling.listen(self.start(known, Errand::Cancel(task))).await {

@@ -78,7 +78,9 @@ impl Inner {
         let digest = given::digest(&accepted);
         match entry.take_turn(turn, digest) {
             Turn::Same => Ok(true),
-            Turn::Other => Err(Fault::BadParams("this question has been answered already, in another way".into())),
+            Turn::Other => {
+                Err(Fault::BadParams("this question has been answered already, in another way".into()))
+            }
             Turn::Ours => {
                 let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
                 self.ledger.acknowledge(entry).await;

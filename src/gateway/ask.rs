@@ -15,8 +15,8 @@ use super::serve::{Form, Next, Serving};
 use super::source::{Source, Watched};
 use super::{Asker, Inner, now};
 use crate::a2a::State;
-use crate::bridge::{ladder, outcome};
 use crate::bridge::question::{Asks, Question};
+use crate::bridge::{ladder, outcome};
 use crate::mcp::Era;
 use crate::mcp::elicitation::{Ask, complete, create};
 use crate::mcp::notifications::cancelled;
@@ -75,7 +75,9 @@ impl Inner {
                 watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
                 Ok(Next::Say(self.another_leg(&watched, serving, Some((turn, &open)))))
             }
-            Era::Legacy if pump.can_ask() && serving.asker.session.is_some() && serving.asked < MOST_ASKED => {
+            Era::Legacy
+                if pump.can_ask() && serving.asker.session.is_some() && serving.asked < MOST_ASKED =>
+            {
                 self.elicit(&mut watched, serving, pump, (&question, &open)).await?;
                 Ok(Next::Go(Source::Watched(watched)))
             }
@@ -159,8 +161,9 @@ impl Inner {
         serving: &mut Serving<'_>,
     ) -> Result<(), Gone> {
         let (Some(open), Some(entry)) = (&serving.elicitation, entry) else { return Ok(()) };
-        let (phase, was_answered) = entry
-            .look(|inside| (inside.phase(), inside.is_taken(open.turn) || inside.refusal(open.turn).is_some()));
+        let (phase, was_answered) = entry.look(|inside| {
+            (inside.phase(), inside.is_taken(open.turn) || inside.refusal(open.turn).is_some())
+        });
         let is_open = matches!(phase, Phase::Asking(turn, _) if turn == open.turn);
         let told = match (open.is_url, is_open) {
             (true, false) => Some(complete(&open.id)),

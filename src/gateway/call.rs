@@ -17,10 +17,10 @@ use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Agent, Errand, start};
 use crate::bridge::arguments;
 use crate::bridge::catalogue::{self, ToolEntry, View};
+use crate::bridge::given;
 use crate::bridge::ladder::{self, Client, Rung, Then, Thresholds, Unserved, rung};
 use crate::bridge::order::{Order, Sender, Trace, order, unknown_task};
 use crate::bridge::progress::Teller;
-use crate::bridge::given;
 use crate::bridge::subagent::Tool;
 use crate::bridge::work::Work;
 use crate::config::Hold;
@@ -259,9 +259,7 @@ impl Inner {
             Order::Await(id) => self.wait_for(agent, &Named::Task(id)).await,
             Order::AwaitLocal(number) => self.wait_for(agent, &Named::Local(number)).await,
             Order::Continue(id, message) => self.go_on(agent, &Named::Task(id), message).await,
-            Order::ContinueLocal(number, message) => {
-                self.go_on(agent, &Named::Local(number), message).await
-            }
+            Order::ContinueLocal(number, message) => self.go_on(agent, &Named::Local(number), message).await,
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::route::Door;
 use super::{Asker, Inner};
-use crate::agents::{Agent, Known};
 use crate::a2a::State;
+use crate::agents::{Agent, Known};
 use crate::bridge::status::{self, Standpoint};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
@@ -141,7 +141,9 @@ impl Inner {
         entry.look(|inside| {
             let message = match inside.phase() {
                 Phase::Failed(trouble) => Some(trouble.told(entry.agent())),
-                Phase::Running | Phase::Asking(..) | Phase::Finished => status::message(&inside.work, status == TaskStatus::Cancelled),
+                Phase::Running | Phase::Asking(..) | Phase::Finished => {
+                    status::message(&inside.work, status == TaskStatus::Cancelled)
+                }
             };
             TaskSnapshot {
                 task_id: handle,

@@ -233,7 +233,12 @@ impl Inner {
         behind.filter_map(|agent| Some((agent.clone(), agent.known()?))).collect()
     }
 
-    pub(super) fn cursor(&self, asker: &Asker, listing: Listing, params: &Params<'_>) -> Result<Option<String>, Fault> {
+    pub(super) fn cursor(
+        &self,
+        asker: &Asker,
+        listing: Listing,
+        params: &Params<'_>,
+    ) -> Result<Option<String>, Fault> {
         let Some(cursor) = &params.cursor else { return Ok(None) };
         Cursor::open(&self.sealer, asker.caller.name(), cursor.as_str())
             .filter(|cursor| cursor.listing == listing)

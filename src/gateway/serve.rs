@@ -94,7 +94,8 @@ impl Inner {
             let is_put_off = matches!(ending, Ending::OutOfPatience);
             let next = match ending {
                 Ending::Cancelled | Ending::Gone => {
-                    let stops = matches!(ending, Ending::Cancelled) || serving.asker.version.era() == Era::Modern;
+                    let stops =
+                        matches!(ending, Ending::Cancelled) || serving.asker.version.era() == Era::Modern;
                     self.abandon(source, &serving, stops);
                     let gone = exchange.outcome == Outcome::ClientGone;
                     return if gone { Err(Gone) } else { pump.finish(None).await };
@@ -149,7 +150,9 @@ impl Inner {
     pub(super) fn told(&self, source: &Source, serving: &Serving<'_>) -> CallResult {
         let audience = self.audience(serving.asker, &serving.agent.settings.name);
         match &serving.form {
-            Form::Tool | Form::CoreResult(_) => source.tell(|work, local| outcome::result(work, &audience, local)),
+            Form::Tool | Form::CoreResult(_) => {
+                source.tell(|work, local| outcome::result(work, &audience, local))
+            }
             Form::Start => source.tell(|work, local| outcome::started(work, &audience, local)),
             Form::Wait => source.tell(|work, local| outcome::snapshot(work, &audience, local)),
         }
@@ -207,7 +210,9 @@ impl Inner {
             }
             Err(trouble) => {
                 let text = trouble.told(&serving.agent.settings.name);
-                Next::Say(self.writer(serving.asker.version.era()).spoken(serving.id, &CallResult::failure(text)))
+                Next::Say(
+                    self.writer(serving.asker.version.era()).spoken(serving.id, &CallResult::failure(text)),
+                )
             }
         }
     }
@@ -224,8 +229,13 @@ impl Inner {
                 if let Some(session) = &serving.asker.session {
                     self.sessions.add_task(session, &handle);
                 }
-                let told = format!("The agent {:?} works on it; the task is {handle}.", serving.agent.settings.name);
-                writer.core_task_created(serving.id, &TaskSnapshot { status: TaskStatus::Working, ..task }, &told)
+                let told =
+                    format!("The agent {:?} works on it; the task is {handle}.", serving.agent.settings.name);
+                writer.core_task_created(
+                    serving.id,
+                    &TaskSnapshot { status: TaskStatus::Working, ..task },
+                    &told,
+                )
             }
         })
     }
@@ -239,7 +249,8 @@ impl Inner {
         let mut told = CallResult::failure(trouble.told(agent));
         if source.is_named() && source.standing() != Standing::Finished && *trouble != Trouble::TaskLost {
             let handle = self.told(&source, serving);
-            told.content.push(Block::text("The task may still be running at the agent; its last known state:"));
+            told.content
+                .push(Block::text("The task may still be running at the agent; its last known state:"));
             told.content.extend(handle.content);
             told.structured_content = handle.structured_content;
         }

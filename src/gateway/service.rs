@@ -2,8 +2,8 @@
 //!
 //! Not here: what each of them does.
 
-use std::sync::{Arc, PoisonError};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -124,9 +124,10 @@ pub(crate) fn catalogue(directory: &Directory, subagent_tools: bool) -> Catalogu
         let known = agent.known()?;
         Some((plan(&agent.settings), known.card.clone()))
     });
-    let own = Tool::ALL.into_iter().filter(|_| subagent_tools).filter_map(|tool| {
-        OwnTool::new(tool.name(), tool.is_with_one_agent(), |version| tool.json(version))
-    });
+    let own = Tool::ALL
+        .into_iter()
+        .filter(|_| subagent_tools)
+        .filter_map(|tool| OwnTool::new(tool.name(), tool.is_with_one_agent(), |version| tool.json(version)));
     Catalogue::build(&seen.collect::<Vec<_>>(), &own.collect::<Vec<_>>())
 }
 

@@ -57,7 +57,8 @@ impl Inner {
                 let rung = Rung { patience: Some(patience), then: Then::Handle };
                 let began_here = form == Form::Start;
                 let serving = Serving { rung, form, began_here, ..Serving::plain(asker, id, agent) };
-                let going = self.carry_out((to, Some(patience.min(budget))), (source, serving), exchange, params);
+                let going =
+                    self.carry_out((to, Some(patience.min(budget))), (source, serving), exchange, params);
                 return going.await.map_err(Err);
             }
             Ok(Done::Told(result)) => result,
@@ -138,11 +139,15 @@ impl Inner {
         }
         let sender = self.sender(asker, params, name, None);
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
-        let Ok(Order::Say(message)) = order(asked, &sender) else { return Err(Early::Fault(Fault::Internal)) };
-        let unnamed = || Early::told("The agent has not accepted the first message yet: wait for it first.".into());
+        let Ok(Order::Say(message)) = order(asked, &sender) else {
+            return Err(Early::Fault(Fault::Internal));
+        };
+        let unnamed =
+            || Early::told("The agent has not accepted the first message yet: wait for it first.".into());
         let task = entry.task_id().ok_or_else(unnamed)?;
         entry.begin_turn();
-        let mut message = Message { context_id: entry.look(|inside| inside.work.context_id.clone()), ..message };
+        let mut message =
+            Message { context_id: entry.look(|inside| inside.work.context_id.clone()), ..message };
         let turn = self.turn_for(&entry, &task, &mut message);
         let said = self.followers.say(&entry, &known, (task, message, turn));
         // Longer silence is no failure: the agent works on it.
@@ -177,8 +182,7 @@ impl Inner {
         asker: &Asker,
         handle: &str,
     ) -> Result<(Arc<Entry>, Arc<Known>, Arc<Agent>), Early> {
-        let (agent, named) =
-            self.opened(asker, door, handle).ok_or_else(|| Early::told(unknown_task()))?;
+        let (agent, named) = self.opened(asker, door, handle).ok_or_else(|| Early::told(unknown_task()))?;
         let found = self.entry(&agent, &named).await;
         let (entry, known) = found.map_err(|not_found| early(not_found, &agent.settings.name))?;
         Ok((entry, known, agent))

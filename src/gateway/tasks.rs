@@ -101,9 +101,9 @@ impl Inner {
         let snapshot = self.snapshot(&held.entry, &held.handle, asker);
         match asker.version.era() {
             Era::Legacy => writer.core_task(id, &snapshot),
-            Era::Modern => self.with_detail(&held.entry, asker, |detail| {
-                writer.task_detailed(id, &snapshot, detail)
-            }),
+            Era::Modern => {
+                self.with_detail(&held.entry, asker, |detail| writer.task_detailed(id, &snapshot, detail))
+            }
         }
     }
 
@@ -128,7 +128,9 @@ impl Inner {
                 Some(requests) => write(&Detail::InputRequired(&requests)),
                 None => write(&Detail::Completed(&result())),
             },
-            TaskStatus::Completed | TaskStatus::Failed => write(&Detail::Completed(&self.last_word(entry, asker))),
+            TaskStatus::Completed | TaskStatus::Failed => {
+                write(&Detail::Completed(&self.last_word(entry, asker)))
+            }
         }
     }
 
@@ -138,7 +140,8 @@ impl Inner {
         let audience = self.audience(asker, &agent);
         let local = entry.local();
         entry.look(|inside| {
-            let declined = inside.open_turn().and_then(|turn| inside.refusal(turn)) == Some(Refusal::Declined);
+            let declined =
+                inside.open_turn().and_then(|turn| inside.refusal(turn)) == Some(Refusal::Declined);
             match inside.phase() {
                 Phase::Failed(trouble) => CallResult::failure(trouble.told(&agent)),
                 Phase::Asking(..) if declined => outcome::declined(&inside.work, &audience, local),
@@ -162,7 +165,13 @@ impl Inner {
     }
 
     /// `tasks/update`: answers, acknowledged before the agent has them.
-    async fn update(&self, held: &Held, asker: &Asker, id: &Id, params: &Params<'_>) -> Result<Vec<u8>, Fault> {
+    async fn update(
+        &self,
+        held: &Held,
+        asker: &Asker,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Vec<u8>, Fault> {
         let responses =
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
         self.freshen(&held.entry, &held.known).await;
@@ -218,7 +227,8 @@ impl Inner {
         let meta = params.meta();
         let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
         let calls = &self.settings.calls;
-        let patience = Patience { budget: None, stream_after: calls.stream_after, keep_alive: calls.keep_alive };
+        let patience =
+            Patience { budget: None, stream_after: calls.stream_after, keep_alive: calls.keep_alive };
         let metrics = agent.metrics.clone();
         let pump = Pump::new(to, asker.takes, teller, patience, &metrics);
         let running = asker.session.as_ref().map(|session| self.running.enter(session.key, id));
@@ -232,11 +242,18 @@ impl Inner {
     }
 
     /// `tasks/list` of the core: the tasks of this caller that are remembered here, by handle.
-    fn list_tasks(&self, door: Door<'_>, asker: &Asker, id: &Id, params: &Params<'_>) -> Result<Vec<u8>, Fault> {
+    fn list_tasks(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Vec<u8>, Fault> {
         let after = self.cursor(asker, Listing::Tasks, params)?;
         let mut owned: Vec<(String, Arc<Entry>)> = Vec::new();
         self.tasks.for_each(Instant::now(), |entry| {
-            let is_here = self.directory.find(entry.agent()).is_some_and(|agent| self.is_behind_door(door, agent));
+            let is_here =
+                self.directory.find(entry.agent()).is_some_and(|agent| self.is_behind_door(door, agent));
             if is_here && entry.is_owner(asker.caller.name()) {
                 let handle = self.handle_of(entry, asker);
                 if after.as_ref().is_none_or(|after| handle > *after) {
@@ -251,8 +268,7 @@ impl Inner {
         let next = owned.last().filter(|_| has_more).map(|(last, _)| {
             Cursor { listing: Listing::Tasks, after: last.clone() }.seal(&self.sealer, asker.caller.name())
         });
-        let tasks: Vec<_> =
-            owned.iter().map(|(handle, entry)| self.snapshot(entry, handle, asker)).collect();
+        let tasks: Vec<_> = owned.iter().map(|(handle, entry)| self.snapshot(entry, handle, asker)).collect();
         Ok(self.writer(asker.version.era()).core_task_list(id, &tasks, next.as_deref()))
     }
 }

@@ -86,7 +86,9 @@ impl Entry {
             inside.over = match () {
                 () if record.lost => Some(Err(Trouble::TaskLost)),
                 // Only the process that made the call could have learnt its name.
-                () if is_unnamed => Some(Err(Trouble::Gateway("it was restarted before the agent named the task"))),
+                () if is_unnamed => {
+                    Some(Err(Trouble::Gateway("it was restarted before the agent named the task")))
+                }
                 () => None,
             };
             record.owners.iter().for_each(|owner| inside.own(owner));
@@ -115,5 +117,8 @@ pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) ->
 /// A moment of the past on both clocks. What cannot be told on the one of this process is now.
 fn ago(unix_ms: u64, now: Times) -> Times {
     let since = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
-    Times { instant: now.instant.checked_sub(since).unwrap_or(now.instant), unix_ms: unix_ms.min(now.unix_ms) }
+    Times {
+        instant: now.instant.checked_sub(since).unwrap_or(now.instant),
+        unix_ms: unix_ms.min(now.unix_ms),
+    }
 }

@@ -9,9 +9,11 @@ use crate::support::{Card, McpClient, ScriptedAgent, TestGateway};
 
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
+/// The names in a list; those of the gateway's own tools are left out.
 fn names(list: &Value, member: &str) -> Vec<String> {
     let items = list[member].as_array().unwrap_or_else(|| panic!("no {member}: {list}"));
-    items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    let names = items.iter().map(|item| item["name"].as_str().unwrap().to_owned());
+    names.filter(|name| !name.starts_with("subagent_")).collect()
 }
 
 async fn modern(client: &McpClient, method: &str, params: Value) -> Value {
@@ -131,6 +133,24 @@ async fn an_agents_own_endpoint_lists_its_tools_without_its_name() {
 }
 
 #[tokio::test]
+async fn the_gateways_own_tools_are_listed_unless_they_are_switched_off() {
+    let own = |list: &Value| {
+        let names =
+            list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.starts_with("subagent_")).collect::<Vec<_>>()
+    };
+    let scene = Scene::new().await;
+    let all = own(&modern(&scene.gateway.client(), "tools/list", json!({})).await);
+    assert_eq!(all, ["subagent_cancel", "subagent_get", "subagent_send", "subagent_start", "subagent_wait"]);
+    let one = own(&modern(&scene.gateway.client_of("bard"), "tools/list", json!({})).await);
+    assert_eq!(one, ["subagent_cancel", "subagent_get", "subagent_send", "subagent_wait"]);
+    let scene = Scene::tuned("mcp: { subagent_tools: false }").await;
+    assert!(own(&modern(&scene.gateway.client(), "tools/list", json!({})).await).is_empty());
+    let params = json!({ "name": "subagent_get", "arguments": { "taskId": "x" } });
+    assert_eq!(scene.gateway.client().modern("tools/call", params).await.error_code().await, -32602);
+}
+
+#[tokio::test]
 async fn pages_cover_everything_once() {
     let card = ["a", "b", "c", "d", "e"].iter().fold(Card::v1(), |card, skill| card.skill(skill));
     let scene = Scene::of(card, "", "mcp: { page_size: 2 }").await;
@@ -143,7 +163,7 @@ async fn pages_cover_everything_once() {
         let Some(cursor) = list.get("nextCursor") else { break };
         params = json!({ "cursor": cursor });
     }
-    assert_eq!((seen.len(), pages), (5, 3));
+    assert_eq!((seen.len(), pages), (5, 5), "and five of the gateway itself");
     assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), 5, "{seen:?}");
     for method in ["tools/list", "resources/list"] {
         let made_up = session.call(method, json!({ "cursor": "made-up" })).await;

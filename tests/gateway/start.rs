@@ -230,5 +230,6 @@ async fn the_smallest_file_of_the_readme_serves() {
     })
     .await;
     let list = gateway.client().modern("tools/list", json!({})).await.result().await;
-    assert_eq!(list["tools"][0]["name"], "weather_forecast");
+    let names = list["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]);
+    assert!(names.into_iter().any(|name| name == "weather_forecast"), "{list}");
 }
