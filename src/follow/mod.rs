@@ -7,6 +7,7 @@ mod followers;
 mod job;
 mod listener;
 mod rota;
+mod shed;
 
 pub use followers::{Bounds, Followers};
 pub use job::{Job, Leaving};

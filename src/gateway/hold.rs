@@ -87,6 +87,9 @@ impl Inner {
     pub(super) async fn freshen(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         let (phase, is_followed) = entry.look(|inside| (inside.phase(), inside.is_followed()));
         if is_followed || matches!(phase, Phase::Finished | Phase::Failed(_)) {
+            if let Err(trouble) = self.followers.refill(entry, known).await {
+                tracing::warn!(agent = %entry.agent(), %trouble, "artifacts that were left to the agent are not to be had");
+            }
             return;
         }
         if let Err(trouble) = self.followers.look(entry, known).await {

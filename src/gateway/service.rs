@@ -83,9 +83,13 @@ impl Inner {
     async fn sweep_tasks(self: Arc<Self>) {
         let shards = u32::try_from(self.tasks.shards()).unwrap_or(u32::MAX).max(1);
         let pause = (self.settings.tasks.sweep_interval / shards).max(Duration::from_millis(1));
+        let known = |agent: &str| self.directory.find(agent).and_then(|agent| agent.known());
         loop {
-            tokio::time::sleep(pause).await;
-            self.tasks.sweep(Instant::now()).iter().for_each(|entry| self.ledger.forget(entry));
+            for _ in 0..shards {
+                tokio::time::sleep(pause).await;
+                self.tasks.sweep(Instant::now()).iter().for_each(|entry| self.ledger.forget(entry));
+            }
+            self.followers.shed(known).await;
         }
     }
 

@@ -194,6 +194,11 @@ impl Entry {
         self.change(|inside| inside.is_acknowledged = true);
     }
 
+    /// The agent has lost the artifacts: they stay here as long as the entry does.
+    pub fn keep_artifacts(&self) {
+        self.change(|inside| inside.keeps_artifacts = true);
+    }
+
     /// Whether a client holds a handle of it.
     pub fn is_acknowledged(&self) -> bool {
         self.look(|inside| inside.is_acknowledged)

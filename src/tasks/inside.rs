@@ -46,6 +46,8 @@ pub struct Inside {
     pub(super) is_followed: bool,
     /// Whether it is kept where tasks are kept.
     pub(super) is_acknowledged: bool,
+    /// Whether the agent has lost its artifacts, so that they must stay here.
+    pub(super) keeps_artifacts: bool,
 }
 
 /// What the map decides by.
@@ -65,6 +67,10 @@ impl Inside {
             Some(Err(trouble)) => is_final(trouble) || self.work.task_id.is_none(),
             Some(Ok(())) | None => false,
         }
+    }
+
+    pub(super) fn may_shed(&self) -> bool {
+        self.is_finished() && !self.keeps_artifacts && !self.work.artifacts_shed
     }
 
     /// Whether somebody listens to the agent for this task.
@@ -102,6 +108,7 @@ impl Inside {
             expected: None,
             is_followed: false,
             is_acknowledged: false,
+            keeps_artifacts: false,
         }
     }
 
