@@ -22,13 +22,14 @@ SKILLS = {
     "data": "Gives structured data back",
     "work": "Works for as many seconds as the text says, and tells of each",
     "twice": "Asks two questions in a row, then completes with both answers",
+    "later": "Works for a while, then asks one question and completes with the answer",
     "chunks": "Gives an answer in as many pieces as the text says",
     "reject": "Rejects every task, and says why",
     "login": "Needs the user at a web page, then goes on by itself",
     "fate": "Tells whether the work that was asked for with this text was canceled",
 }
 LOGIN = "https://login.example/start?flow=interop"
-PATIENCE = 2  # seconds that `login` waits for the user
+PATIENCE = 2  # seconds that `login` waits for the user, and that `later` works before it asks
 
 TALKS = {}  # by task id: the skill of its first turn, and what the user has said so far
 CANCELED = set()  # first texts of tasks that were canceled
@@ -68,6 +69,9 @@ def steps(skill, said):
     """The turn as steps; `said` are the texts of all its turns until now."""
     text = said[-1]
     if skill in QUESTIONS and len(said) <= len(QUESTIONS[skill]):
+        if skill == "later":
+            yield ("working", "thinking")
+            yield ("pause", PATIENCE)
         yield ("ask", QUESTIONS[skill][len(said) - 1])
         return
     if skill == "fail":
@@ -81,7 +85,7 @@ def steps(skill, said):
         yield from TURNS[skill](text)
     elif skill == "fate":
         yield ("chunk", "canceled" if text in CANCELED else "not canceled", True, True)
-    elif skill == "ask":
+    elif skill in ("ask", "later"):
         yield ("chunk", f"The colour is {text}", True, True)
     elif skill == "twice":
         yield ("chunk", f"The colour is {said[1]}, the size is {said[2]}", True, True)
@@ -133,4 +137,4 @@ def login(_):
 
 
 TURNS = {"data": data, "stream": stream, "slow": slow, "work": work, "chunks": chunks, "login": login}
-QUESTIONS = {"ask": ["Which colour?"], "twice": ["Which colour?", "Which size?"]}
+QUESTIONS = {"ask": ["Which colour?"], "later": ["Which colour?"], "twice": ["Which colour?", "Which size?"]}

@@ -18,14 +18,15 @@ const SKILLS = {
   data: 'Gives structured data back',
   work: 'Works for as many seconds as the text says, and tells of each',
   twice: 'Asks two questions in a row, then completes with both answers',
+  later: 'Works for a while, then asks one question and completes with the answer',
   chunks: 'Gives an answer in as many pieces as the text says',
   reject: 'Rejects every task, and says why',
   login: 'Needs the user at a web page, then goes on by itself',
   fate: 'Tells whether the work that was asked for with this text was canceled',
 };
-const QUESTIONS = { ask: ['Which colour?'], twice: ['Which colour?', 'Which size?'] };
+const QUESTIONS = { ask: ['Which colour?'], later: ['Which colour?'], twice: ['Which colour?', 'Which size?'] };
 const LOGIN = 'https://login.example/start?flow=interop';
-const PATIENCE = 2_000; // milliseconds that `login` waits for the user
+const PATIENCE = 2_000; // milliseconds that `login` waits for the user, and that `later` works before it asks
 
 const talks = new Map(); // by task id: the skill of its first turn, and what the user has said so far
 const canceled = new Set(); // first texts of tasks that were canceled
@@ -94,6 +95,10 @@ class Turn {
   async run(skill, said) {
     const text = said.at(-1);
     const question = QUESTIONS[skill]?.[said.length - 1];
+    if (question && skill === 'later') {
+      this.status(TaskState.TASK_STATE_WORKING, 'thinking');
+      await pause(PATIENCE);
+    }
     if (question) return this.status(TaskState.TASK_STATE_INPUT_REQUIRED, question);
     if (skill === 'fail') {
       this.status(TaskState.TASK_STATE_WORKING, 'trying');
@@ -104,7 +109,7 @@ class Turn {
       await this[skill](text);
     } else if (skill === 'fate') {
       this.answer(canceled.has(text) ? 'canceled' : 'not canceled');
-    } else if (skill === 'ask') {
+    } else if (skill === 'ask' || skill === 'later') {
       this.answer(`The colour is ${text}`);
     } else if (skill === 'twice') {
       this.answer(`The colour is ${said[1]}, the size is ${said[2]}`);

@@ -126,6 +126,13 @@ class Checks:
                 reply = params.requested_schema.get("properties", {}).get("reply", {})
                 expect(reply.get("type") == "string", params)
 
+    async def asked_later(self):
+        user = User("red")
+        async with self.client(user) as client:
+            result = await self.call(client, "later", "paint it")
+            expect(not result.is_error and "The colour is red" in text_of(result), result)
+            expect(user.questions == ["Which colour?"], user.questions)
+
     async def declined(self):
         user = User()
         async with self.client(user) as client:
@@ -154,7 +161,7 @@ class Checks:
 
     async def agent_canceled(self, client, words):
         for _ in range(50):
-            if text_of(await self.call(client, "fate", words)).strip() == "canceled":
+            if text_of(await self.call(client, "fate", words)).startswith("canceled"):
                 return
             await asyncio.sleep(0.1)
         raise AssertionError("the agent was not told")
@@ -258,6 +265,7 @@ NAMES = (
     "long_call",
     "outlasts",
     "two_questions",
+    "asked_later",
     "declined",
     "not_asked",
     "cancelled",

@@ -105,6 +105,14 @@ export function checks(sdk, url, agent) {
         }
       });
     },
+    async asked_later() {
+      const user = new User('red');
+      await withClient(user, async (tool) => {
+        const result = await call(tool, 'later', 'paint it');
+        expect(!result.isError && textOf(result).includes('The colour is red'), result);
+        expect(user.questions.join() === 'Which colour?', user.questions);
+      });
+    },
     async declined() {
       const user = new User();
       await withClient(user, async (tool) => {
