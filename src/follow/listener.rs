@@ -154,9 +154,11 @@ impl Followers {
 
     /// Stops a task at its agent and waits for what that says; one that it has not named yet is stopped when it is.
     pub async fn stop_now(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        entry.want_cancel();
-        if entry.is_named() && entry.take_cancel() {
+        // Whoever follows it must not act on the wish as well: this call waits for the agent's word.
+        if entry.is_named() {
             self.stop(entry, known).await;
+        } else {
+            entry.want_cancel();
         }
     }
 }

@@ -36,7 +36,9 @@ impl Followers {
                 }
                 // What only the gateway has stays here.
                 Ok(_) | Err(Trouble::TaskLost) => entry.keep_artifacts(),
-                Err(trouble) => debug!(agent = %entry.agent(), %trouble, "agent cannot be asked for artifacts"),
+                Err(trouble) => {
+                    debug!(agent = %entry.agent(), %trouble, "agent cannot be asked for artifacts")
+                }
             }
         }
     }

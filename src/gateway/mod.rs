@@ -27,7 +27,7 @@ mod subagents;
 mod tasks;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -135,6 +135,20 @@ impl Bridge {
     ///
     /// [`BridgeProblem`] says what in the settings cannot be used.
     pub fn new(settings: Settings) -> Result<(Self, BridgeService), BridgeProblem> {
+        let store = settings.tasks.data_dir.as_deref().map(Store::open).transpose()?;
+        Self::with(settings, store)
+    }
+
+    /// The same for a process that takes over from one that still runs: what that keeps on disk is taken over when it ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bridge::new`].
+    pub fn taking_over(settings: Settings) -> Result<(Self, BridgeService), BridgeProblem> {
+        Self::with(settings, None)
+    }
+
+    fn with(settings: Settings, store: Option<Store>) -> Result<(Self, BridgeService), BridgeProblem> {
         let metrics = Metrics::new()?;
         let client = Client::new(ClientLimits::default());
         let sealer = sealer(&settings)?;
@@ -147,9 +161,7 @@ impl Bridge {
             artifact_bytes: settings.tasks.keep_artifacts,
         };
         let tasks = Tasks::new(bounds);
-        let store = settings.tasks.data_dir.as_deref().map(Store::open).transpose()?;
-        let ledger = Arc::new(Ledger::new(store, settings.tasks.keep_artifacts));
-        let kept = ledger.load(&tasks, settings.limits.artifacts, Times::now());
+        let ledger = Arc::new(Ledger::new(settings.tasks.keep_artifacts));
         let config::Followers { max, lifetime } = settings.followers;
         let followers = Followers::new(
             Bounds { most: max, lifetime },
@@ -159,7 +171,6 @@ impl Bridge {
             metrics.clone(),
         );
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
-        ledger.revoked(now()).into_iter().for_each(|(session, expires)| sessions.revoke(session, expires));
         let inner = Inner {
             begun: Instant::now(),
             sealer,
@@ -175,7 +186,7 @@ impl Bridge {
             sessions,
             tasks,
             ledger,
-            kept: Mutex::new(kept),
+            kept: Mutex::default(),
             running: running::Running::default(),
             followers: Arc::new(followers),
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
@@ -183,6 +194,9 @@ impl Bridge {
             metrics,
             settings,
         };
+        if let Some(store) = store {
+            inner.take_back(store);
+        }
         let bridge = Self { inner: Arc::new(inner) };
         let service = BridgeService::new(bridge.inner.clone());
         Ok((bridge, service))
@@ -271,6 +285,17 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Inner {
+    /// Takes back what a store keeps, and keeps things there from now on.
+    fn take_back(&self, store: Store) {
+        self.ledger.keep_in(store);
+        let kept = self.ledger.load(&self.tasks, self.settings.limits.artifacts, Times::now());
+        for (session, expires) in self.ledger.revoked(now()) {
+            self.sessions.revoke(session, expires);
+        }
+        self.ledger.catch_up(&self.tasks, Times::now());
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(kept);
+    }
+
     fn terms(&self) -> Terms {
         terms(&self.settings)
     }

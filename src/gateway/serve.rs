@@ -65,6 +65,10 @@ pub(super) enum Next {
     Go(Source),
     /// The client gets this.
     Say(Vec<u8>),
+    /// The client gets this, and the exchange comes to its end.
+    Finish(Source, Vec<u8>),
+    /// The client gets nothing: it wants no answer any more.
+    Nothing,
 }
 
 /// Longest wait for the name of a task that a client is to get, beyond its patience.
@@ -86,25 +90,23 @@ impl Inner {
         };
         loop {
             let ending = pump.run(&mut source, running.as_ref(), wait_for).await;
-            metrics.events(source.heard());
+            metrics.events(source.take_heard());
             exchange.agent_took = source.agent_took().or(exchange.agent_took);
             exchange.outcome = outcome(&ending, &source);
-            let entry = source.entry().filter(|_| serving.elicitation.is_some());
-            self.close_elicitation(&mut pump, entry, &mut serving).await?;
+            let entry = source.entry();
+            if let Ending::Gone = ending {
+                self.abandon(source, &serving, serving.asker.version.era() == Era::Modern);
+                return Err(Gone);
+            }
             let is_put_off = matches!(ending, Ending::OutOfPatience);
             let next = match ending {
                 Ending::Cancelled | Ending::Gone => {
-                    let stops =
-                        matches!(ending, Ending::Cancelled) || serving.asker.version.era() == Era::Modern;
-                    self.abandon(source, &serving, stops);
-                    let gone = exchange.outcome == Outcome::ClientGone;
-                    return if gone { Err(Gone) } else { pump.finish(None).await };
+                    self.abandon(source, &serving, true);
+                    Next::Nothing
                 }
                 Ending::Settled if source.standing() == Standing::Finished && !serving.is_task() => {
                     let body = self.written(&serving, &self.told(&source, &serving));
-                    let answered = pump.finish(Some(body)).await;
-                    source.wind_down().await;
-                    return answered;
+                    Next::Finish(source, body)
                 }
                 Ending::Failed(trouble) => {
                     exchange.fault = Some(trouble.word());
@@ -113,7 +115,10 @@ impl Inner {
                 Ending::Settled | Ending::OutOfPatience if serving.is_task() => {
                     self.begin_task(source, &serving).await
                 }
-                Ending::Settled => Box::pin(self.put_question(source, &mut serving, &mut pump)).await?,
+                Ending::Settled => {
+                    self.close_elicitation(&mut pump, entry.clone(), &mut serving).await?;
+                    Box::pin(self.put_question(source, &mut serving, &mut pump)).await?
+                }
                 Ending::OutOfPatience if serving.waits_for_name(&source, wait_for) => {
                     wait_for = WaitFor::Name;
                     pump.wait_until(Instant::now() + NAMED_WITHIN.min(self.settings.calls.budget));
@@ -121,8 +126,17 @@ impl Inner {
                 }
                 Ending::OutOfPatience => self.put_off(source, &serving).await,
             };
+            if !matches!(next, Next::Go(_)) {
+                self.close_elicitation(&mut pump, entry, &mut serving).await?;
+            }
             match next {
                 Next::Go(next) => source = next,
+                Next::Nothing => return pump.finish(None).await,
+                Next::Finish(source, body) => {
+                    let answered = pump.finish(Some(body)).await;
+                    source.wind_down().await;
+                    return answered;
+                }
                 Next::Say(body) => {
                     if is_put_off {
                         exchange.outcome = Outcome::Continues;

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Inner, now};
 use crate::agents::Directory;
@@ -18,9 +18,12 @@ use crate::bridge::catalogue::{Catalogue, OwnTool, Plan, SkillPlan};
 use crate::bridge::subagent::Tool;
 use crate::config::{Agent, TaskUse, ToolsPer};
 use crate::mcp::tools::TaskSupport;
+use crate::tasks::store::{Store, StoreProblem};
 
 /// How often idle connections and sessions are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
+/// How long to wait for the owner of a store.
+const OWNED: Duration = Duration::from_millis(200);
 
 /// The bridge's background work. The host wraps it with Pingora's `background_service` and adds it to its server.
 pub struct BridgeService {
@@ -93,8 +96,24 @@ impl Inner {
         }
     }
 
+    /// Waits for the store of a process that is being taken over from.
+    async fn take_over_store(self: &Arc<Self>) {
+        let Some(dir) = self.settings.tasks.data_dir.clone().filter(|_| !self.ledger.keeps()) else { return };
+        loop {
+            let dir = dir.clone();
+            let opened = tokio::task::spawn_blocking(move || Store::open(&dir)).await;
+            match opened {
+                Ok(Ok(store)) => return self.take_back(store),
+                Ok(Err(StoreProblem::Owned { .. })) => tokio::time::sleep(OWNED).await,
+                Ok(Err(problem)) => return warn!(%problem, "tasks are not kept on disk"),
+                Err(broken) => return warn!(%broken, "tasks are not kept on disk"),
+            }
+        }
+    }
+
     /// Sees to the tasks that were under way when the last process ended, once their agents are known.
     async fn take_up(self: Arc<Self>) {
+        self.take_over_store().await;
         let mut looks = self.directory.changes();
         let mut kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         kept.retain(|entry| !entry.look(|inside| inside.is_finished()));

@@ -128,10 +128,10 @@ impl Source {
         }
     }
 
-    /// Events that the agent sent for this call.
-    pub(super) fn heard(&self) -> u64 {
+    /// Events that the agent sent for this call and that have not been counted.
+    pub(super) fn take_heard(&mut self) -> u64 {
         match self {
-            Self::Own(own) => own.heard,
+            Self::Own(own) => std::mem::take(&mut own.heard),
             Self::Watched(_) => 0,
         }
     }

@@ -250,7 +250,7 @@ mod tests {
         let requests: Box<RawValue> =
             serde_json::from_str(r#"{"q":{"method":"elicitation/create"}}"#).unwrap();
         let failure = CallResult::failure("no");
-        let told = json!({ "content": [{ "type": "text", "text": "no" }], "isError": true });
+        let told = json!({ "resultType": "complete", "content": [{ "type": "text", "text": "no" }], "isError": true });
         for (detail, status, member, value) in [
             (Detail::Working, "working", None, Value::Null),
             (Detail::Cancelled, "cancelled", None, Value::Null),

@@ -221,9 +221,18 @@ pub(super) struct DetailedTask<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     input_requests: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a CallResult>,
+    result: Option<Inlined<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorObject<'a>>,
+}
+
+/// What a call came to, as part of its task: a result like any other, so that it says its type.
+#[derive(Serialize)]
+struct Inlined<'a> {
+    #[serde(rename = "resultType")]
+    result_type: &'static str,
+    #[serde(flatten)]
+    result: &'a CallResult,
 }
 
 #[derive(Serialize)]
@@ -239,7 +248,9 @@ impl<'a> DetailedTask<'a> {
         match *detail {
             Detail::Working | Detail::Cancelled => bare,
             Detail::InputRequired(requests) => Self { input_requests: Some(requests), ..bare },
-            Detail::Completed(result) => Self { result: Some(result), ..bare },
+            Detail::Completed(result) => {
+                Self { result: Some(Inlined { result_type: "complete", result }), ..bare }
+            }
             Detail::Failed { code, message } => Self { error: Some(ErrorObject { code, message }), ..bare },
         }
     }

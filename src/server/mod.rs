@@ -79,7 +79,9 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
             probe(address)?;
         }
     }
-    let (bridge, background) = Bridge::new(settings.clone())?;
+    // The process that is taken over from still has the data directory.
+    let make = if upgrade { Bridge::taking_over } else { Bridge::new };
+    let (bridge, background) = make(settings.clone())?;
     let addresses = listeners.iter().map(|listener| listener.address).collect();
     for listener in listeners {
         let endpoint = endpoint(&listener)?;

@@ -2,7 +2,7 @@
 //!
 //! Without a data directory nothing is kept and nothing costs anything. Not here: the disk (see `store`), the form (see `record`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tracing::{info, warn};
 
@@ -13,26 +13,39 @@ use super::{Tasks, Times};
 
 /// Keeps tasks.
 pub struct Ledger {
-    store: Option<Store>,
+    /// Empty where nothing is kept, and while another process still has the file.
+    store: OnceLock<Store>,
     /// Artifacts of more bytes stay at the agent.
     most: usize,
 }
 
 impl Ledger {
-    /// Keeps tasks in this store, without artifacts of more than `most` bytes; in none, keeps nothing.
-    pub fn new(store: Option<Store>, most: usize) -> Self {
-        Self { store, most }
+    /// Keeps nothing yet; when it does, then without artifacts of more than `most` bytes.
+    pub fn new(most: usize) -> Self {
+        Self { store: OnceLock::new(), most }
+    }
+
+    /// Keeps tasks in this store from now on. The first store stays.
+    pub fn keep_in(&self, store: Store) {
+        if self.store.set(store).is_err() {
+            warn!("tasks are kept on disk already");
+        }
     }
 
     /// Whether anything is kept.
     pub fn keeps(&self) -> bool {
-        self.store.is_some()
+        self.store.get().is_some()
+    }
+
+    /// Keeps what clients came to hold while there was no store.
+    pub fn catch_up(&self, tasks: &Tasks, now: Times) {
+        tasks.for_each(now.instant, |entry| self.note(entry));
     }
 
     /// Keeps a task that a client is about to hold a handle of, or to be told of, before it is.
     pub async fn acknowledge(&self, entry: &Entry) {
-        let Some(store) = &self.store else { return };
         entry.acknowledge();
+        let Some(store) = self.store.get() else { return };
         self.put(store, entry);
         if let Err(problem) = store.flush().await {
             // The client is served all the same: the agent has the task.
@@ -42,7 +55,7 @@ impl Ledger {
 
     /// Notes what is new of a task that is kept; it is on disk a moment later.
     pub fn note(&self, entry: &Entry) {
-        if let Some(store) = self.store.as_ref().filter(|_| entry.is_acknowledged()) {
+        if let Some(store) = self.store.get().filter(|_| entry.is_acknowledged()) {
             self.put(store, entry);
         }
     }
@@ -59,7 +72,7 @@ impl Ledger {
 
     /// Drops a task that nobody can ask for any more.
     pub fn forget(&self, entry: &Entry) {
-        let Some(store) = self.store.as_ref().filter(|_| entry.is_acknowledged()) else { return };
+        let Some(store) = self.store.get().filter(|_| entry.is_acknowledged()) else { return };
         let key = record_key(entry.agent(), entry.task_id().as_deref(), entry.local());
         if let Err(problem) = store.remove(Table::Tasks, key) {
             warn!(%problem, agent = %entry.agent(), "a forgotten task stays on disk");
@@ -68,7 +81,7 @@ impl Ledger {
 
     /// Takes all kept tasks back into the map; returns those that are there now. Artifacts may have `limit` bytes each task.
     pub fn load(&self, tasks: &Tasks, limit: usize, now: Times) -> Vec<Arc<Entry>> {
-        let Some(store) = &self.store else { return Vec::new() };
+        let Some(store) = self.store.get() else { return Vec::new() };
         let (mut taken, mut unreadable, mut full) = (Vec::new(), 0_usize, 0_usize);
         let read = store.load(Table::Tasks, |_, value| {
             let Some((keys, entry)) = Entry::from_record(value, limit, now) else {
@@ -95,7 +108,7 @@ impl Ledger {
 
     /// Keeps the end of a session.
     pub async fn revoke(&self, session: [u8; 16], expires: u64) {
-        let Some(store) = &self.store else { return };
+        let Some(store) = self.store.get() else { return };
         let put = store.put(Table::Revocations, session.to_vec(), expires.to_be_bytes().to_vec());
         let kept = match put {
             Ok(()) => store.flush().await,
@@ -108,7 +121,7 @@ impl Ledger {
 
     /// The sessions that were ended and would not have expired at `now` (Unix seconds); the others are dropped.
     pub fn revoked(&self, now: u64) -> Vec<([u8; 16], u64)> {
-        let Some(store) = &self.store else { return Vec::new() };
+        let Some(store) = self.store.get() else { return Vec::new() };
         let (mut live, mut over) = (Vec::new(), Vec::new());
         let read = store.load(Table::Revocations, |key, value| {
             let session: Option<[u8; 16]> = key.try_into().ok();
@@ -131,7 +144,7 @@ impl Ledger {
 
     /// Writes what waits, and lets go of the file.
     pub fn close(&self) {
-        if let Some(Err(problem)) = self.store.as_ref().map(Store::close) {
+        if let Some(Err(problem)) = self.store.get().map(Store::close) {
             warn!(%problem, "not everything was kept on disk");
         }
     }
