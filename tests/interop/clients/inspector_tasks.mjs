@@ -5,7 +5,7 @@ import { execFile } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, report, stateOf, textOf } from './report.mjs';
-import { agentCanceled, CHUNKS, settled } from './tasks.mjs';
+import { agentCanceled, CHUNKS, isUnderWay, settled } from './tasks.mjs';
 
 const [url, agent] = process.argv.slice(2);
 const INSPECTOR = fileURLToPath(
@@ -22,7 +22,7 @@ function inspect(era, ...words) {
         const said = JSON.parse(stdout);
         resolve(said.result ?? said);
       } catch {
-        reject(new Error(`${error?.message ?? ''} ${stdout} ${stderr}`));
+        reject(new Error(`${words.slice(1).join(' ')}: ${stdout} ${stderr} ${error?.message ?? ''}`));
       }
     });
   });
@@ -41,6 +41,7 @@ function checks(era) {
     expect(!begun.isError && begun.structuredContent?.taskId, begun);
     return begun.structuredContent;
   };
+  const finished = (result) => (isUnderWay(result) ? settled(tool, result.structuredContent.taskId) : result);
   return {
     async tools() {
       const { tools } = await inspect(era, '--method', 'tools/list');
@@ -55,8 +56,7 @@ function checks(era) {
     },
     // As a task, where the Inspector makes it one, or as a handle that is waited for.
     async outlasts() {
-      let result = await call('work', '18');
-      if (stateOf(result) === 'working') result = await settled(tool, result.structuredContent.taskId);
+      const result = await finished(await call('work', '18'));
       expect(!result.isError && textOf(result).includes('Worked for 18 seconds'), result);
     },
     async not_asked() {
@@ -64,7 +64,8 @@ function checks(era) {
       expect(stateOf(result) === 'input-required' && textOf(result).includes('Which colour?'), result);
     },
     async chunks() {
-      expect(textOf(await call('chunks', '1000')).includes(CHUNKS), 'chunks are missing');
+      const result = await finished(await call('chunks', '1000'));
+      expect(textOf(result).includes(CHUNKS), 'chunks are missing');
     },
     async failed() {
       const result = await call('fail', 'x');
