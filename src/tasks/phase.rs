@@ -98,3 +98,67 @@ pub(super) fn is_final(trouble: &Trouble) -> bool {
         | Trouble::Gateway(_) => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Event, Status};
+    use crate::bridge::work::Work;
+    use crate::tasks::{Entry, Times, Turn};
+
+    fn entry(state: State) -> Entry {
+        let mut work = Work::new(1 << 20);
+        let status = Status { state, message: None, timestamp: Some("then".into()) };
+        let event = Event::Status {
+            task_id: Some("t".into()),
+            context_id: None,
+            status,
+            last: false,
+            metadata: None,
+        };
+        work.apply(event).unwrap();
+        Entry::new("bard".into(), [0; 16], work, Times::now())
+    }
+
+    fn phase(entry: &Entry) -> Phase {
+        entry.look(|inside| inside.phase())
+    }
+
+    #[test]
+    fn a_question_is_open_until_it_is_answered_and_again_if_the_answer_is_given_back() {
+        let entry = entry(State::InputRequired);
+        let Phase::Asking(turn, State::InputRequired) = phase(&entry) else { panic!("{:?}", phase(&entry)) };
+        assert_eq!(entry.take_turn(turn, [1; 16]), Turn::Ours);
+        assert_eq!(phase(&entry), Phase::Running);
+        entry.give_back_turn(turn, Trouble::Unreachable("down"));
+        assert_eq!(phase(&entry), Phase::Asking(turn, State::InputRequired));
+        entry.refuse_turn(turn, Refusal::Declined);
+        assert_eq!(entry.look(|inside| inside.refusal(turn)), Some(Refusal::Declined));
+        assert_eq!(entry.look(|inside| inside.refusal([9; 16])), None);
+    }
+
+    #[test]
+    fn a_task_fails_by_what_its_agent_says_and_not_by_a_connection() {
+        for (trouble, failed) in [
+            (Trouble::TaskLost, true),
+            (Trouble::Refused("no".into()), true),
+            (Trouble::Misbehaved("odd".into()), true),
+            (Trouble::Unreachable("down"), false),
+            (Trouble::Broken("cut"), false),
+            (Trouble::NotAuthorized(401), false),
+        ] {
+            let entry = entry(State::Working);
+            entry.end(Err(trouble.clone()), Times::now());
+            let wanted = if failed { Phase::Failed(trouble) } else { Phase::Running };
+            assert_eq!(phase(&entry), wanted);
+            assert_eq!(entry.look(Inside::is_finished), failed);
+        }
+    }
+
+    #[test]
+    fn the_agents_last_word_counts_more_than_how_following_ended() {
+        let entry = entry(State::Completed);
+        entry.end(Err(Trouble::TaskLost), Times::now());
+        assert_eq!(phase(&entry), Phase::Finished);
+    }
+}

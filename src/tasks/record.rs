@@ -122,3 +122,88 @@ fn ago(unix_ms: u64, now: Times) -> Times {
         unix_ms: unix_ms.min(now.unix_ms),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Artifact, Event, Part, PartBody, State, Status, Task};
+    use crate::tasks::Turn;
+
+    fn entry(text: &str) -> Entry {
+        let artifact = Artifact {
+            artifact_id: "a".into(),
+            name: None,
+            description: None,
+            parts: vec![Part::new(PartBody::Text(text.into()))],
+            metadata: None,
+        };
+        let status = Status { state: State::Completed, message: None, timestamp: Some("then".into()) };
+        let (artifacts, history) = (vec![artifact], Default::default());
+        let task = Task {
+            id: "t-1".into(),
+            context_id: Some("c-1".into()),
+            status,
+            artifacts,
+            history,
+            metadata: None,
+        };
+        let mut work = Work::new(1 << 20);
+        work.apply(Event::Task(task)).unwrap();
+        Entry::new("bard".into(), [7; 16], work, Times::now())
+    }
+
+    fn back(entry: &Entry, most: usize) -> (Vec<Key>, Entry) {
+        let (_, value) = entry.to_record(most).unwrap();
+        Entry::from_record(&value, 1 << 20, Times::now()).unwrap()
+    }
+
+    fn text(entry: &Entry) -> String {
+        entry.look(|inside| {
+            let parts = inside.work.artifacts().flat_map(|artifact| artifact.parts.clone());
+            parts.map(|part| format!("{:?}", part.body)).collect()
+        })
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_under_its_keys() {
+        let written = entry("a song");
+        written.own("alice");
+        written.set_verdict(Verdict::Cancelled);
+        assert_eq!(written.take_turn([1; 16], [2; 16]), Turn::Ours);
+        written.turn_sent([1; 16]);
+        assert_eq!(written.take_turn([3; 16], [4; 16]), Turn::Ours);
+        let (keys, read) = back(&written, 1 << 20);
+        assert_eq!(keys, [Key::Task { agent: "bard".into(), id: "t-1".into() }, Key::Local([7; 16])]);
+        assert_eq!(text(&read), text(&written));
+        assert!(read.is_owner("alice") && !read.is_owner("bob"));
+        assert_eq!(read.verdict(), Some(Verdict::Cancelled));
+        // An answer that surely went out is never given again; one that may not have is free.
+        assert_eq!(read.take_turn([1; 16], [9; 16]), Turn::Other);
+        assert_eq!(read.take_turn([3; 16], [9; 16]), Turn::Ours);
+    }
+
+    #[test]
+    fn large_artifacts_stay_at_the_agent() {
+        let (_, read) = back(&entry(&"x".repeat(5000)), 4096);
+        assert_eq!(text(&read), "");
+        assert!(read.look(|inside| inside.work.artifacts_shed && inside.is_finished()));
+    }
+
+    #[test]
+    fn a_call_that_was_not_named_is_over_after_a_restart_and_a_lost_task_stays_lost() {
+        let unnamed = Entry::new("bard".into(), [7; 16], Work::new(100), Times::now());
+        let (keys, read) = back(&unnamed, 100);
+        assert_eq!(keys, [Key::Local([7; 16])]);
+        assert!(read.look(Inside::is_finished));
+        let lost = entry("x");
+        lost.end(Err(Trouble::TaskLost), Times::now());
+        assert_eq!(back(&lost, 1 << 20).1.over(), Some(Err(Trouble::TaskLost)));
+    }
+
+    #[test]
+    fn no_row_panics() {
+        for json in ["", "{}", "null", "[1]", r#"{"agent":7}"#] {
+            assert!(Entry::from_record(json.as_bytes(), 100, Times::now()).is_none(), "{json}");
+        }
+    }
+}

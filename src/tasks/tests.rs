@@ -140,10 +140,13 @@ fn a_turn_is_taken_once() {
     assert_eq!(entry.take_turn(turn, digest), Turn::Ours);
     assert_eq!(entry.take_turn(turn, digest), Turn::Same);
     assert_eq!(entry.take_turn(turn, other), Turn::Other);
-    entry.give_back_turn(turn);
+    let trouble = Trouble::Unreachable("down");
+    entry.give_back_turn(turn, trouble.clone());
+    assert_eq!(entry.look(|inside| inside.failure(turn).cloned()), Some(trouble.clone()));
     assert_eq!(entry.take_turn(turn, other), Turn::Ours);
+    assert_eq!(entry.look(|inside| inside.failure(turn).cloned()), None);
     entry.turn_sent(turn);
-    entry.give_back_turn(turn);
+    entry.give_back_turn(turn, trouble);
     assert_eq!(entry.take_turn(turn, other), Turn::Same);
     assert_eq!(entry.look(|inside| inside.sent_turns().collect::<Vec<_>>()), [(turn, other)]);
 }
