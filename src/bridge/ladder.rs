@@ -82,6 +82,7 @@ pub enum Unserved {
 /// [`Unserved`] when client and tool do not agree about tasks.
 pub fn rung(client: &Client, times: &Thresholds, support: TaskSupport) -> Result<Rung, Unserved> {
     let patience = |patience, then| Ok(Rung { patience: Some(patience), then });
+    let task_after = times.task_after.min(times.budget);
     if client.in_batch {
         return patience(times.budget, Then::Handle);
     }
@@ -159,6 +160,16 @@ mod tests {
         ] {
             let wanted = Rung { patience: Some(Duration::from_secs(seconds)), then };
             assert_eq!(rung(&client, &TIMES, TaskSupport::Optional), Ok(wanted), "{client:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_comes_never_later_than_the_budget_ends() {
+        let times = Thresholds { task_after: Duration::from_secs(90), ..TIMES };
+        let asking = Client { wants_task: true, ..client(V2025_11_25) };
+        for client in [knowing_tasks(), asking] {
+            let patience = rung(&client, &times, TaskSupport::Optional).map(|rung| rung.patience);
+            assert_eq!(patience, Ok(Some(times.budget)), "{client:?}");
         }
     }
 

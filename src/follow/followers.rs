@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::job::{Job, Leaving, Said, Task};
-use super::listener::Listener;
+use super::listener::{Listener, can_be_stopped};
 use super::rota::Rota;
 use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
@@ -188,8 +188,7 @@ impl Followers {
 
     /// Stops a task at its agent as soon as that is possible: at once, or when the agent has named it.
     pub fn cancel(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        entry.want_cancel();
-        if entry.is_named() && entry.take_cancel() {
+        if can_be_stopped(entry) {
             self.hand(Task::Cancel(entry.clone(), known.clone()), None);
         }
     }
@@ -227,7 +226,7 @@ impl Followers {
         self.rota.add(entry, known);
     }
 
-    fn hand(&self, task: Task, place: Option<OwnedSemaphorePermit>) {
+    pub(super) fn hand(&self, task: Task, place: Option<OwnedSemaphorePermit>) {
         // Fails at the end of the process, or when more answers than anybody can give wait to be said.
         if self.jobs.try_send(Handed { task, place }).is_err() {
             warn!("background work is dropped: too much of it waits");

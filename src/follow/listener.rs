@@ -8,13 +8,15 @@ use std::time::Duration;
 use tracing::debug;
 
 use super::followers::Followers;
-use super::job::{Job, Said};
+use super::job::{Job, Said, Task};
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
 use crate::tasks::{Entry, Following, Key, Times};
 
 /// How long an unnamed task is waited for when it is to be stopped.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
+/// How long a stream is listened to after the task's last word, for its own end.
+const SHORTLY: Duration = Duration::from_millis(100);
 /// How often it is looked whether anybody still wants a task to be listened to.
 const LOOK: Duration = Duration::from_secs(30);
 
@@ -91,13 +93,19 @@ impl Followers {
         let mut changes = entry.changes();
         let result = loop {
             if entry.is_named() && entry.take_cancel() {
-                self.stop(entry, &known).await;
+                // Beside the stream, which goes on while the agent is slow to answer.
+                self.hand(Task::Cancel(entry.clone(), known.clone()), None);
             }
             tokio::select! {
                 result = listener.listen_on(&mut drive) => break Some(result),
                 changed = changes.changed() => {
                     if changed.is_err() || entry.is_gone() {
                         break None;
+                    }
+                    if entry.look(|inside| inside.is_finished()) {
+                        // It may have been said elsewhere: some agents never end the stream of what was cancelled.
+                        let end = tokio::time::timeout(SHORTLY, listener.listen_on(&mut drive));
+                        break Some(end.await.unwrap_or(Ok(())));
                     }
                 }
                 () = tokio::time::sleep(LOOK.min(self.bounds.lifetime)) => {
@@ -160,6 +168,14 @@ impl Followers {
         } else {
             entry.want_cancel();
         }
+    }
+}
+
+/// Whether the agent can be told now to stop a task; if not, the wish is remembered until it has named it.
+pub(super) fn can_be_stopped(entry: &Entry) -> bool {
+    entry.is_named() || {
+        entry.want_cancel();
+        entry.is_named() && entry.take_cancel()
     }
 }
 

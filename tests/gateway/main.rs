@@ -15,9 +15,13 @@ mod bounds;
 #[cfg(test)]
 mod call;
 #[cfg(test)]
+mod cancelling;
+#[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
 mod client_wire;
+#[cfg(test)]
+mod core_tasks;
 #[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
@@ -25,11 +29,15 @@ mod embedded;
 #[cfg(test)]
 mod eras;
 #[cfg(test)]
+mod ext_tasks;
+#[cfg(test)]
 mod fallback;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod https;
+#[cfg(test)]
+mod ladder;
 #[cfg(test)]
 mod large_body;
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod player;
 pub mod reply;
 pub mod session;
 pub mod signal;
+pub mod tasks;
 pub mod wire;
 
 mod proofs;
