@@ -38,6 +38,21 @@ impl Gate {
     ///
     /// [`Fault::HostRefused`] or [`Fault::OriginRefused`].
     pub(super) fn check(&self, request: &RequestHeader) -> Result<(), Fault> {
+        self.check_host(request)?;
+        match origin(&request.headers) {
+            Ok(None) => Ok(()),
+            Ok(Some(origin)) if self.admits(origin) => Ok(()),
+            Ok(Some(origin)) => Err(Fault::OriginRefused(capped(origin))),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Lets a request in or not, by what it takes the gateway for. Enough for agents: they are no browsers.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::HostRefused`].
+    pub(super) fn check_host(&self, request: &RequestHeader) -> Result<(), Fault> {
         let written = host(request).map_err(|odd| Fault::HostRefused(odd.to_owned()))?;
         let host = without_port(written).ok_or_else(|| Fault::HostRefused(capped(written)))?;
         // An entry with a port means that port only.
@@ -47,12 +62,7 @@ impl Gate {
         if !is_local(host) && !self.hosts.iter().any(is_listed) {
             return Err(Fault::HostRefused(capped(host)));
         }
-        match origin(&request.headers) {
-            Ok(None) => Ok(()),
-            Ok(Some(origin)) if self.admits(origin) => Ok(()),
-            Ok(Some(origin)) => Err(Fault::OriginRefused(capped(origin))),
-            Err(fault) => Err(fault),
-        }
+        Ok(())
     }
 
     fn admits(&self, origin: &str) -> bool {

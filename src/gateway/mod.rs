@@ -17,6 +17,7 @@ mod intake;
 mod listen;
 mod methods;
 mod pump;
+mod push;
 mod route;
 mod running;
 mod serve;
@@ -54,6 +55,8 @@ use answer::{Gone, Takes, empty};
 use exchange::Exchange;
 use face::Refused;
 use route::{Door, door};
+
+pub(crate) use route::PUSH;
 
 pub use service::{BridgeService, tools_of};
 
@@ -170,6 +173,10 @@ impl Bridge {
             terms,
             metrics.clone(),
         );
+        let followers = match push::address(&settings, &sealer) {
+            Some(address) => followers.with_pushes(address),
+            None => followers,
+        };
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
             begun: Instant::now(),
@@ -305,6 +312,9 @@ impl Inner {
         // Load balancers ask by whatever name they like, and learn nothing that is worth a rebinding.
         if let Door::Health = door {
             return self.serve_health(http, &method).await;
+        }
+        if let Door::Push(token) = door {
+            return self.serve_push(http, exchange, (method, token)).await;
         }
         if let Err(fault) = self.gate.check(http.req_header()) {
             return self.refuse_unread(http, exchange, fault).await;
