@@ -220,6 +220,16 @@ mod tests {
     }
 
     #[test]
+    fn agents_need_only_the_right_host() {
+        for (host, allowed) in [("gw.example.com", true), ("10.1.2.3:9", true), ("evil.example.com", false)] {
+            let mut request = RequestHeader::build("POST", b"/push/x", None).unwrap();
+            request.insert_header("host", host).unwrap();
+            request.insert_header("origin", "https://evil.example.com").unwrap();
+            assert_eq!(gate().check_host(&request).is_ok(), allowed, "{host}");
+        }
+    }
+
+    #[test]
     fn a_header_twice_is_refused() {
         let mut request = RequestHeader::build("POST", b"/mcp", None).unwrap();
         request.append_header("host", "localhost").unwrap();
