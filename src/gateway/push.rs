@@ -20,13 +20,21 @@ use crate::a2a::{MAX_PUSH_BYTES, accepts, push_task_id, validation_echo};
 use crate::agents::{Agent, Hook};
 use crate::config::Settings;
 use crate::fault::Fault;
-use crate::follow::Address;
+use crate::follow::{Address, Followers};
 use crate::seal::{PushTicket, Sealer};
 use crate::tasks::{Entry, Key};
 use crate::telemetry::label::{Method as Label, Outcome, Push, Refusal};
 
-/// Where agents are to push, if they are to push at all.
-pub(super) fn address(settings: &Settings, sealer: &Sealer) -> Option<Address> {
+/// Followers that ask agents for pushes, if that is wanted.
+pub(super) fn wanted(followers: Followers, settings: &Settings, sealer: &Sealer) -> Followers {
+    match address(settings, sealer) {
+        Some(address) => followers.with_pushes(address),
+        None => followers,
+    }
+}
+
+/// Where agents are to push.
+fn address(settings: &Settings, sealer: &Sealer) -> Option<Address> {
     let base = settings.public_url.as_deref().filter(|_| settings.push.enabled)?;
     let base = format!("{}{PUSH}", base.trim_end_matches('/'));
     let pushing: HashSet<String> =

@@ -300,10 +300,8 @@ async fn a_flood_of_pushes_is_two_looks() {
     let body = v1::task(RAW_TASK, RAW_CONTEXT, "working");
     assert_eq!(hook.push(&gateway, &body).await, 204);
     agent.wait_for("a look", |_| looks(&agent) == before + 1).await;
-    for round in 0..20 {
-        let pushes = (0..10).map(|_| hook.push(&gateway, &body));
-        let answers = futures(pushes).await;
-        assert!(answers.iter().all(|status| *status == 204), "{round}: {answers:?}");
+    for _ in 0..200 {
+        assert_eq!(hook.push(&gateway, &body).await, 204);
     }
     counted(&gateway, "taken", 1).await;
     counted(&gateway, "joined", 200).await;
@@ -386,23 +384,4 @@ async fn an_agent_that_cannot_push_is_not_asked_to() {
     begin(&session, "second").await;
     agent.wait_for("polls", |_| looks(&agent) >= 2).await;
     assert!(agent.calls(SET[0]).is_empty());
-}
-
-/// All of them at once.
-async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut is_done = true;
-        for (one, answer) in &mut all {
-            if answer.is_none() {
-                match one.as_mut().poll(context) {
-                    std::task::Poll::Ready(ready) => *answer = Some(ready),
-                    std::task::Poll::Pending => is_done = false,
-                }
-            }
-        }
-        if is_done { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
-    all.into_iter().filter_map(|(_, answer)| answer).collect()
 }
