@@ -2,13 +2,14 @@
 //!
 //! A message is sent once and never again. Not here: who waits for the answer.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::directory::{Known, in_effect};
 use super::drive::{Drive, Outlet};
-use super::rpc::{Form, cancel_task, first_refusal, get_task, post, whole};
+use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, Fingerprint, Message, Send, fingerprint};
 use crate::fault::Trouble;
@@ -28,6 +29,23 @@ pub enum Errand {
     Look(String),
     /// Stop the task.
     Cancel(String),
+    /// Ask the agent to push what is new of the task.
+    Webhook(String, Hook),
+}
+
+/// Where an agent is to push what is new of a task. The one registration of this gateway for the task: to ask twice changes nothing.
+pub struct Hook {
+    /// The address.
+    pub url: String,
+    /// What the agent is to prove itself with.
+    pub token: String,
+}
+
+impl fmt::Debug for Hook {
+    /// Both are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hook").finish_non_exhaustive()
+    }
 }
 
 /// A question of a task that is known already.
@@ -101,6 +119,9 @@ impl Call {
                 let stopped = cancel_task(&self.client, &self.known, &task, self.terms.response).await?;
                 Track::new(outlet, Some(task)).take(Event::Task(stopped)).await;
                 Ok(())
+            }
+            Errand::Webhook(task, hook) => {
+                set_webhook(&self.client, &self.known, (&task, &hook), self.terms.response).await
             }
         }
     }

@@ -42,6 +42,16 @@ pub struct Known {
     pub(super) is_wrong: AtomicBool,
 }
 
+impl Known {
+    /// Whether a live task can be listened to again.
+    pub fn can_subscribe(&self) -> bool {
+        match self.interface.dialect {
+            Dialect::V0_3 => false,
+            Dialect::V1 => self.streaming,
+        }
+    }
+}
+
 /// How the agent is really called, by all that is known now.
 pub(super) fn in_effect(known: Arc<Known>) -> Arc<Known> {
     match &known.other {

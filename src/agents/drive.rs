@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -29,11 +30,22 @@ pub enum Turn {
 ///
 /// Exchange and reader are polled by the same task, one after the other, so that neither ever has to wake the other.
 #[derive(Clone, Default)]
-pub(super) struct Outlet(Arc<Mutex<VecDeque<Event>>>);
+pub(super) struct Outlet(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    waiting: Mutex<VecDeque<Event>>,
+    may_rest: AtomicBool,
+}
 
 impl Outlet {
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Event>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody minds if the task is not asked for again and again.
+    pub(super) fn may_rest(&self) -> bool {
+        self.0.may_rest.load(Ordering::Acquire)
     }
 
     /// Puts an event; waits while too many are not read yet.
@@ -73,6 +85,11 @@ impl Drive {
     /// Whether [`Drive::next`] has an event without waiting.
     pub fn has_more(&self) -> bool {
         !self.said.waiting().is_empty()
+    }
+
+    /// From now on the call may end while its task goes on, once there is no stream to listen to: somebody else will hear of news.
+    pub fn rest(&self) {
+        self.said.0.may_rest.store(true, Ordering::Release);
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Turn> {

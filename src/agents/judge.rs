@@ -15,7 +15,7 @@ use crate::fault::Trouble;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 impl Call {
-    /// Follows a task until it ends or asks.
+    /// Follows a task until it ends or asks; or until there is no stream to listen to, if the call may rest then.
     ///
     /// `stopped` is why the agent stopped talking, told if it is never heard of again.
     pub(super) async fn judge(&self, track: &mut Track, stopped: Trouble) -> Result<(), Trouble> {
@@ -23,6 +23,8 @@ impl Call {
         let mut pace = Pace::new(self);
         let mut subscribes = self.known.streaming;
         loop {
+            // Looked at first: what happens after the answer is told by whoever lets the call rest.
+            let may_rest = track.may_rest();
             let turn = self.known.reach.turn().await;
             let asked = get_task(&self.client, &self.known, &task, self.terms.response).await;
             self.note(&asked);
@@ -34,11 +36,16 @@ impl Call {
                     if track.take(Event::Task(found)).await {
                         return Ok(());
                     }
-                    if subscribes && open != State::AuthRequired {
+                    let mut listens = subscribes && open != State::AuthRequired;
+                    if listens {
                         subscribes = Box::pin(self.subscribe(&task, track, &mut pace)).await?;
                         if track.is_over() {
                             return Ok(());
                         }
+                        listens = subscribes;
+                    }
+                    if may_rest && !listens {
+                        return Ok(());
                     }
                 }
                 Err(trouble) if is_passing(&trouble) => pace.failed(trouble)?,

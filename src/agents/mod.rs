@@ -14,7 +14,7 @@ mod refresh;
 mod rpc;
 mod stream;
 
-pub use call::{Asked, Continue, Errand, Terms, start};
+pub use call::{Asked, Continue, Errand, Hook, Terms, start};
 pub use directory::{Agent, Directory, Known};
 pub use drive::{Drive, Turn};
 pub use fetch::{CardProblem, Fetched};

@@ -6,10 +6,14 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request};
 
+use super::call::Hook;
 use super::directory::Known;
-use crate::a2a::{AgentError, ErrorKind, Task};
+use crate::a2a::{AgentError, ErrorKind, Task, Webhook};
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply, Sent, TransportError};
+
+/// The name of the gateway's registration for pushes; one per task, so that asking again replaces it.
+const WEBHOOK: &str = "mcp-a2a-gateway";
 
 /// What the body of an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,13 +99,31 @@ fn the_one_asked_for(found: Task, asked: &str) -> Result<Task, Trouble> {
     }
 }
 
+/// Asks for what is new of a task to be pushed.
+pub(super) async fn set_webhook(
+    client: &Client,
+    known: &Known,
+    (task, hook): (&str, &Hook),
+    limit: usize,
+) -> Result<(), Trouble> {
+    let webhook = Webhook { id: WEBHOOK, url: &hook.url, token: &hook.token };
+    let body = known.interface.dialect.set_push(task, &webhook, known.interface.tenant.as_deref());
+    let answer = plain(client, known, body, limit).await?;
+    known.interface.dialect.webhook_id(&answer).map(drop).map_err(refusal)
+}
+
 async fn task_of(client: &Client, known: &Known, body: Vec<u8>, limit: usize) -> Result<Task, Trouble> {
+    let answer = plain(client, known, body, limit).await?;
+    known.interface.dialect.task(&answer).map_err(refusal)
+}
+
+/// The body of an answer that must not be a stream.
+async fn plain(client: &Client, known: &Known, body: Vec<u8>, limit: usize) -> Result<Bytes, Trouble> {
     let (form, reply) = post(client, known, body).await?;
     if form == Form::Stream {
         return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
     }
-    let body = whole(reply, known, limit).await?;
-    known.interface.dialect.task(&body).map_err(refusal)
+    whole(reply, known, limit).await
 }
 
 /// What an agent's own error means.

@@ -75,6 +75,11 @@ impl Track {
         self.heard
     }
 
+    /// Whether the task need not be asked for again and again.
+    pub(super) fn may_rest(&self) -> bool {
+        self.outlet.may_rest()
+    }
+
     /// Whether the last event has been passed on.
     pub(super) fn is_over(&self) -> bool {
         self.over

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::job::{Job, Leaving, Said, Task};
 use super::listener::{Listener, can_be_stopped};
+use super::push::Pushes;
 use super::rota::Rota;
 use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
@@ -45,6 +46,7 @@ pub struct Followers {
     incoming: Mutex<Option<mpsc::Receiver<Handed>>>,
     places: Arc<Semaphore>,
     rota: Rota,
+    pub(super) pushes: Pushes,
     pub(super) bounds: Bounds,
     client: Client,
     terms: Terms,
@@ -71,7 +73,8 @@ impl Followers {
             jobs,
             incoming: Mutex::new(Some(incoming)),
             places: Arc::new(Semaphore::new(most)),
-            rota: Rota::default(),
+            rota: Rota::new(terms.retry_max),
+            pushes: Pushes::new(None),
             bounds,
             client,
             terms,
@@ -106,20 +109,20 @@ impl Followers {
         if !is_new && let Some(work) = work.take() {
             entry.take_over(work, now);
         }
-        let Some(following) = entry.begin_following() else {
-            // Another call of the same task is followed: this one only must not break off.
-            self.leave(Job { drive, work: Work::new(0), agent, known, local }, Leaving::Drain);
-            return Ok(entry);
-        };
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            drop(following);
             if !entry.is_named() {
                 warn!(%agent, "no room to follow another call; it is not listened to any more");
                 self.tasks.forget(&entry);
                 return Err(Full);
             }
             warn!(%agent, "no room to follow another stream; the task is polled in turn");
-            self.rota.add(&entry, known);
+            self.poll(&entry, known);
+            return Ok(entry);
+        };
+        let Some(following) = entry.begin_following() else {
+            // Another call of the same task is followed: this one only must not break off.
+            drop(place);
+            self.leave(Job { drive, work: Work::new(0), agent, known, local }, Leaving::Drain);
             return Ok(entry);
         };
         let task = Task::Follow { entry: entry.clone(), drive, known, following, said: None };
@@ -151,11 +154,14 @@ impl Followers {
         }) else {
             return;
         };
-        let Some(following) = entry.begin_following() else { return };
+        // There is nothing to listen to, and news are pushed.
+        if entry.is_pushed() && !known.can_subscribe() {
+            return self.poll(entry, known.clone());
+        }
         let Ok(place) = self.places.clone().try_acquire_owned() else {
-            drop(following);
-            return self.rota.add(entry, known.clone());
+            return self.poll(entry, known.clone());
         };
+        let Some(following) = entry.begin_following() else { return };
         let drive = self.start(known, Errand::Await(task, asked));
         let (entry, known) = (entry.clone(), known.clone());
         self.hand(Task::Follow { entry, drive, known, following, said: None }, Some(place));
@@ -221,9 +227,11 @@ impl Followers {
         }
     }
 
-    /// Polls a task in turn.
+    /// Polls a task in turn, unless somebody listens to its agent.
     pub(super) fn poll(&self, entry: &Arc<Entry>, known: Arc<Known>) {
-        self.rota.add(entry, known);
+        if !entry.look(|inside| inside.is_followed()) {
+            self.rota.add(entry, known);
+        }
     }
 
     pub(super) fn hand(&self, task: Task, place: Option<OwnedSemaphorePermit>) {
@@ -258,7 +266,8 @@ impl Followers {
 
     async fn perform(self: Arc<Self>, handed: Handed) {
         let Handed { task, place } = handed;
-        let _counted = self.metrics.in_background();
+        // What only waits for a stream to end is no exchange.
+        let _counted = (!matches!(task, Task::Look(..))).then(|| self.metrics.in_background());
         match task {
             Task::Follow { entry, drive, known, following, said } => {
                 self.follow(&entry, (drive, known), following, said).await;
@@ -271,6 +280,7 @@ impl Followers {
             Task::Leave(job, Leaving::Drain) => super::listener::drain(*job, self.bounds.lifetime).await,
             Task::Leave(job, Leaving::Stop) => super::listener::stop(*job, &self).await,
             Task::Cancel(entry, known) => self.stop(&entry, &known).await,
+            Task::Look(entry, known, bell) => self.look_at(&entry, &known, bell).await,
         }
         drop(place);
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::push::Bell;
 use crate::agents::{Drive, Known};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
@@ -62,6 +63,8 @@ pub(super) enum Task {
     Leave(Box<Job>, Leaving),
     /// Stop a task.
     Cancel(Arc<Entry>, Arc<Known>),
+    /// See how a task stands, because its agent says that there is something to see.
+    Look(Arc<Entry>, Arc<Known>, Bell),
 }
 
 /// What happens when the agent has taken what was said, or has not.

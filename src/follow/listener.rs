@@ -11,7 +11,7 @@ use super::followers::Followers;
 use super::job::{Job, Said, Task};
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
-use crate::tasks::{Entry, Following, Key, Times};
+use crate::tasks::{Entry, Following, Key, Phase, Times};
 
 /// How long an unnamed task is waited for when it is to be stopped.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
@@ -88,35 +88,8 @@ impl Followers {
         following: Following,
         said: Option<Said>,
     ) {
-        let begun = std::time::Instant::now();
         let mut listener = Listener { entry, followers: self, said };
-        let mut changes = entry.changes();
-        let result = loop {
-            if entry.is_named() && entry.take_cancel() {
-                // Beside the stream, which goes on while the agent is slow to answer.
-                self.hand(Task::Cancel(entry.clone(), known.clone()), None);
-            }
-            tokio::select! {
-                result = listener.listen_on(&mut drive) => break Some(result),
-                changed = changes.changed() => {
-                    if changed.is_err() || entry.is_gone() {
-                        break None;
-                    }
-                    if entry.look(|inside| inside.is_finished()) {
-                        // It may have been said elsewhere: some agents never end the stream of what was cancelled.
-                        let end = tokio::time::timeout(SHORTLY, listener.listen_on(&mut drive));
-                        break Some(end.await.unwrap_or(Ok(())));
-                    }
-                }
-                () = tokio::time::sleep(LOOK.min(self.bounds.lifetime)) => {
-                    let is_old = begun.elapsed() >= self.bounds.lifetime;
-                    if entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now())) {
-                        break None;
-                    }
-                }
-            }
-        };
-        match result {
+        match self.listen_while_wanted(&mut listener, &mut drive, &known).await {
             // What failed is the message, not the task.
             Some(Err(trouble)) if listener.said.is_some() => {
                 entry.end(Ok(()), Times::now());
@@ -126,15 +99,66 @@ impl Followers {
             }
             Some(result) => {
                 debug!(agent = %entry.agent(), ok = result.is_ok(), "followed task has nothing more to say");
+                let is_ok = result.is_ok();
                 entry.end(result, Times::now());
                 drop(following);
                 self.note(entry);
+                // It rests: from now on it is pushed.
+                if is_ok && entry.look(|inside| inside.phase()) == Phase::Running {
+                    self.poll(entry, known);
+                }
             }
             None => {
                 entry.end(Ok(()), Times::now());
                 drop(following);
                 if !entry.is_gone() {
                     self.poll(entry, known);
+                }
+            }
+        }
+    }
+
+    /// Listens to the agent's last word; `None` if that is not wanted any more. Once the agent has promised to push, an exchange
+    /// that has no stream need not go on asking.
+    async fn listen_while_wanted(
+        &self,
+        listener: &mut Listener<'_>,
+        drive: &mut Drive,
+        known: &Arc<Known>,
+    ) -> Option<Result<(), Trouble>> {
+        let entry = listener.entry;
+        let begun = std::time::Instant::now();
+        let mut changes = entry.changes();
+        let mut announcing = std::pin::pin!(self.announce(entry, known));
+        let mut is_announced = false;
+        loop {
+            if entry.is_named() && entry.take_cancel() {
+                // Beside the stream, which goes on while the agent is slow to answer.
+                self.hand(Task::Cancel(entry.clone(), known.clone()), None);
+            }
+            tokio::select! {
+                result = listener.listen_on(drive) => return Some(result),
+                is_pushed = &mut announcing, if !is_announced => {
+                    is_announced = true;
+                    if is_pushed {
+                        drive.rest();
+                    }
+                }
+                changed = changes.changed() => {
+                    if changed.is_err() || entry.is_gone() {
+                        return None;
+                    }
+                    if entry.look(|inside| inside.is_finished()) {
+                        // It may have been said elsewhere: some agents never end the stream of what was cancelled.
+                        let end = tokio::time::timeout(SHORTLY, listener.listen_on(drive));
+                        return Some(end.await.unwrap_or(Ok(())));
+                    }
+                }
+                () = tokio::time::sleep(LOOK.min(self.bounds.lifetime)) => {
+                    let is_old = begun.elapsed() >= self.bounds.lifetime;
+                    if entry.is_gone() || (is_old && !entry.is_watched(std::time::Instant::now())) {
+                        return None;
+                    }
                 }
             }
         }

@@ -6,8 +6,10 @@
 mod followers;
 mod job;
 mod listener;
+mod push;
 mod rota;
 mod shed;
 
 pub use followers::{Bounds, Followers};
 pub use job::{Job, Leaving};
+pub use push::Address;

@@ -1,7 +1,10 @@
-//! Live tasks for which there is no room to listen: they are polled in turn.
+//! Live tasks for which there is no room to listen, or nothing to listen to: they are polled in turn.
 //!
-//! Each task is in the queue once; one that is over or forgotten leaves it. A task moves back to a stream as soon as there is a
-//! place. Not here: streams (see `listener`).
+//! Each task is waiting once; one that is over or forgotten leaves. A task moves back to a stream as soon as there is a place. Two
+//! queues: a task whose agent promised to push is asked for only every `streams.retry_max`, in case a push got lost, because a
+//! push that comes makes the gateway look at once (see `push`); every other one each second. Before its first turn a task's agent
+//! is asked for pushes, and the look of that turn finds what happened before it agreed.
+//! Not here: streams (see `listener`).
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,16 +24,19 @@ const AT_ONCE: usize = 8;
 /// The shortest time between two questions about one task.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The queue.
-#[derive(Default)]
+/// The queues.
 pub(super) struct Rota {
     inside: Mutex<Inside>,
     added: Notify,
+    /// The time between two questions about a task whose agent pushes.
+    calm: Duration,
 }
 
 #[derive(Default)]
 struct Inside {
-    queue: VecDeque<Place>,
+    /// In each queue all wait for the same time, so that the first is the next.
+    polled: VecDeque<Place>,
+    pushed: VecDeque<Place>,
     present: HashSet<usize>,
 }
 
@@ -41,41 +47,62 @@ struct Place {
     not_before: Instant,
 }
 
+impl Inside {
+    /// The place that is due next.
+    fn first(&self) -> Option<Instant> {
+        let due = |queue: &VecDeque<Place>| queue.front().map(|place| place.not_before);
+        due(&self.polled).into_iter().chain(due(&self.pushed)).min()
+    }
+
+    /// Takes a place that is due.
+    fn take(&mut self, now: Instant) -> Option<Place> {
+        let is_due = |queue: &VecDeque<Place>| queue.front().is_some_and(|place| place.not_before <= now);
+        // What is asked for rarely is not kept waiting by what is asked for all the time.
+        let queue = if is_due(&self.pushed) { &mut self.pushed } else { &mut self.polled };
+        let place = if is_due(queue) { queue.pop_front() } else { None }?;
+        self.present.remove(&place.number);
+        Some(place)
+    }
+}
+
 impl Rota {
+    /// Tasks whose agents push are asked for once in `calm`.
+    pub(super) fn new(calm: Duration) -> Self {
+        Self { inside: Mutex::default(), added: Notify::new(), calm: calm.max(ROUND) }
+    }
+
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a task into the queue, if it is not there.
+    /// Puts a task into its queue, if it is in none.
     pub(super) fn add(&self, entry: &Arc<Entry>, known: Arc<Known>) {
         let number = Arc::as_ptr(entry).addr();
+        let is_pushed = entry.is_pushed();
         let mut inside = self.inside();
         if inside.present.insert(number) {
-            let not_before = Instant::now() + ROUND;
-            inside.queue.push_back(Place { entry: Arc::downgrade(entry), known, number, not_before });
+            let not_before = Instant::now() + if is_pushed { self.calm } else { ROUND };
+            let queue = if is_pushed { &mut inside.pushed } else { &mut inside.polled };
+            queue.push_back(Place { entry: Arc::downgrade(entry), known, number, not_before });
             self.added.notify_one();
         }
     }
 
-    /// Takes the next task out of the queue once it is due.
+    /// Takes the next task out of its queue once it is due.
     async fn next(&self) -> Place {
         loop {
             let due = {
                 let mut inside = self.inside();
-                match inside.queue.front().map(|place| place.not_before) {
-                    Some(due) if due <= Instant::now() => match inside.queue.pop_front() {
-                        Some(place) => {
-                            inside.present.remove(&place.number);
-                            return place;
-                        }
-                        None => None,
-                    },
-                    due => due,
+                if let Some(place) = inside.take(Instant::now()) {
+                    return place;
                 }
+                inside.first()
             };
+            let added = self.added.notified();
             match due {
-                Some(due) => tokio::time::sleep_until(due.into()).await,
-                None => self.added.notified().await,
+                // What is added may be due before.
+                Some(due) => drop(tokio::time::timeout_at(due.into(), added).await),
+                None => added.await,
             }
         }
     }
@@ -104,6 +131,9 @@ impl Followers {
         let Some(entry) = place.entry.upgrade() else { return };
         if entry.is_gone() || entry.look(|inside| inside.is_finished()) {
             return;
+        }
+        if entry.is_named() {
+            self.announce(&entry, &place.known).await;
         }
         if let Err(trouble) = self.look(&entry, &place.known).await {
             debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");

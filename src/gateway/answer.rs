@@ -77,6 +77,17 @@ pub(super) async fn json(
     Ok(())
 }
 
+/// Answers with plain text, and nothing that a browser could take for more.
+pub(super) async fn text(http: &mut Session, text: String) -> Result<(), Gone> {
+    let mut response = ResponseHeader::build_no_case(StatusCode::OK, Some(8))?;
+    response.insert_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))?;
+    response.insert_header("x-content-type-options", HeaderValue::from_static("nosniff"))?;
+    response.insert_header(CONTENT_LENGTH, text.len())?;
+    http.write_response_header(Box::new(response), false).await?;
+    http.write_response_body(Some(Bytes::from(text)), true).await?;
+    Ok(())
+}
+
 /// Answers with one JSON value, as an event stream where the client takes nothing else.
 pub(super) async fn reply(
     http: &mut Session,

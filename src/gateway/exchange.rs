@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use pingora::proxy::Session;
 
+use super::route::shown;
 use crate::agents::Agent;
 use crate::auth::Caller;
 use crate::fault::{Culprit, Fault};
@@ -90,7 +91,7 @@ impl Exchange {
         AccessLine {
             listener: &listener,
             method: header.method.as_str(),
-            path: header.uri.path(),
+            path: shown(header.uri.path()),
             status: http.response_written().map_or(0, |response| response.status.as_u16()),
             rpc: (self.method != Method::Other).then(|| self.method.label()),
             tool: self.tool.as_deref(),

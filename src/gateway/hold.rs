@@ -36,7 +36,7 @@ impl Inner {
     pub(super) fn is_behind_door(&self, door: Door<'_>, agent: &Agent) -> bool {
         match door {
             Door::OneAgent(name) => agent.settings.name == name,
-            Door::AllAgents | Door::Health => true,
+            Door::AllAgents | Door::Health | Door::Push(_) => true,
         }
     }
 

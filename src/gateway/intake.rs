@@ -16,7 +16,22 @@ use crate::fault::Fault;
 ///
 /// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
 pub(super) async fn body(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
-    check(http, limit)?;
+    check_length(http, limit)?;
+    check(http)?;
+    in_time(http, limit, within).await
+}
+
+/// Reads the body of a request, whatever it says that it is.
+///
+/// # Errors
+///
+/// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
+pub(super) async fn any_body(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
+    check_length(http, limit)?;
+    in_time(http, limit, within).await
+}
+
+async fn in_time(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
     tokio::time::timeout(within, read(http, limit)).await.unwrap_or(Err(Fault::BodyTooSlow))
 }
 
@@ -43,13 +58,18 @@ pub(super) async fn linger(http: &mut Session, limit: usize) {
     }
 }
 
-fn check(http: &Session, limit: usize) -> Result<(), Fault> {
+fn check_length(http: &Session, limit: usize) -> Result<(), Fault> {
     let header = http.req_header();
     let length =
         header.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > limit) {
         return Err(Fault::BodyTooLarge(limit));
     }
+    Ok(())
+}
+
+fn check(http: &Session) -> Result<(), Fault> {
+    let header = http.req_header();
     let mut types = header.headers.get_all(CONTENT_TYPE).iter();
     let (first, second) = (types.next(), types.next());
     let first = first.and_then(|value| value.to_str().ok()).unwrap_or_default();

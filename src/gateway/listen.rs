@@ -84,7 +84,7 @@ impl Inner {
         let Some(name) = agent_of(uri) else { return false };
         let behind = match door {
             Door::OneAgent(agent) => agent == name,
-            Door::AllAgents | Door::Health => true,
+            Door::AllAgents | Door::Health | Door::Push(_) => true,
         };
         behind && self.directory.find(name).is_some()
     }
@@ -173,7 +173,7 @@ impl Inner {
     fn versions(&self, door: Door<'_>) -> HashMap<String, u64> {
         let behind = self.directory.agents().iter().filter(|agent| match door {
             Door::OneAgent(name) => agent.settings.name == name,
-            Door::AllAgents | Door::Health => true,
+            Door::AllAgents | Door::Health | Door::Push(_) => true,
         });
         behind.map(|agent| (agent.settings.name.clone(), agent.version())).collect()
     }

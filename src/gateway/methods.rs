@@ -59,7 +59,7 @@ impl Inner {
     pub(super) fn view<'c>(&'c self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
         match door {
             Door::OneAgent(agent) => catalogue.of(agent).unwrap_or(&self.nothing),
-            Door::AllAgents | Door::Health => catalogue.all(),
+            Door::AllAgents | Door::Health | Door::Push(_) => catalogue.all(),
         }
     }
 
@@ -228,7 +228,7 @@ impl Inner {
     fn seen(&self, door: Door<'_>) -> Vec<(Arc<Agent>, Arc<Known>)> {
         let behind = self.directory.agents().iter().filter(|agent| match door {
             Door::OneAgent(name) => agent.settings.name == name,
-            Door::AllAgents | Door::Health => true,
+            Door::AllAgents | Door::Health | Door::Push(_) => true,
         });
         behind.filter_map(|agent| Some((agent.clone(), agent.known()?))).collect()
     }

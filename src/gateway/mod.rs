@@ -14,9 +14,11 @@ mod gate;
 mod health;
 mod hold;
 mod intake;
+mod key;
 mod listen;
 mod methods;
 mod pump;
+mod push;
 mod route;
 mod running;
 mod serve;
@@ -54,6 +56,8 @@ use answer::{Gone, Takes, empty};
 use exchange::Exchange;
 use face::Refused;
 use route::{Door, door};
+
+pub(crate) use route::PUSH;
 
 pub use service::{BridgeService, tools_of};
 
@@ -151,7 +155,7 @@ impl Bridge {
     fn with(settings: Settings, store: Option<Store>) -> Result<(Self, BridgeService), BridgeProblem> {
         let metrics = Metrics::new()?;
         let client = Client::new(ClientLimits::default());
-        let sealer = sealer(&settings)?;
+        let sealer = key::sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
         let terms = terms(&settings);
         let bounds = crate::tasks::Bounds {
@@ -170,6 +174,7 @@ impl Bridge {
             terms,
             metrics.clone(),
         );
+        let followers = push::wanted(followers, &settings, &sealer);
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
             begun: Instant::now(),
@@ -306,6 +311,9 @@ impl Inner {
         if let Door::Health = door {
             return self.serve_health(http, &method).await;
         }
+        if let Door::Push(token) = door {
+            return self.serve_push(http, exchange, (method, token)).await;
+        }
         if let Err(fault) = self.gate.check(http.req_header()) {
             return self.refuse_unread(http, exchange, fault).await;
         }
@@ -378,20 +386,4 @@ fn terms(settings: &Settings) -> Terms {
         retry_max: streams.retry_max,
         max_attempts: u32::try_from(streams.max_attempts).unwrap_or(u32::MAX),
     }
-}
-
-fn sealer(settings: &Settings) -> Result<Sealer, BridgeProblem> {
-    if !settings.seal_keys.is_empty() {
-        return Ok(Sealer::new(settings.seal_keys.iter().map(|key| key.expose().as_bytes()))?);
-    }
-    if let Some(dir) = &settings.tasks.data_dir {
-        let key = crate::tasks::keyfile::seal_key(dir)?;
-        return Ok(Sealer::new([key.expose().as_bytes()])?);
-    }
-    tracing::warn!(
-        "no seal_key: sessions and task handles end with this process and work on no other replica; set seal_key, or \
-         tasks.data_dir, where one is kept"
-    );
-    let random: [u8; 32] = rand::random();
-    Ok(Sealer::new([random.as_slice()])?)
 }

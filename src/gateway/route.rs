@@ -11,18 +11,32 @@ pub(super) enum Door<'a> {
     OneAgent(&'a str),
     /// `/healthz`.
     Health,
+    /// `/push/{token}`: for agents.
+    Push(&'a str),
 }
+
+/// What the paths of agents' notifications begin with.
+pub(crate) const PUSH: &str = "/push/";
 
 /// The door of a path; `None` if it is not the bridge's.
 pub(super) fn door(path: &str) -> Option<Door<'_>> {
     match path {
         "/mcp" | "/mcp/" => Some(Door::AllAgents),
         "/healthz" => Some(Door::Health),
+        _ if path.starts_with(PUSH) => {
+            let token = path.strip_prefix(PUSH)?;
+            (!token.is_empty() && !token.contains('/')).then_some(Door::Push(token))
+        }
         _ => {
             let agent = path.strip_prefix("/mcp/")?;
             (!agent.is_empty() && !agent.contains('/')).then_some(Door::OneAgent(agent))
         }
     }
+}
+
+/// A path as it may be logged: the address of a task is a secret.
+pub(super) fn shown(path: &str) -> &str {
+    if path.starts_with(PUSH) { PUSH } else { path }
 }
 
 #[cfg(test)]
@@ -40,6 +54,10 @@ mod tests {
             ("//mcp", None),
             ("/mcpx", None),
             ("/healthz", Some(Door::Health)),
+            ("/push/abc", Some(Door::Push("abc"))),
+            ("/push/", None),
+            ("/push/a/b", None),
+            ("/push", None),
             ("/metrics", None),
         ] {
             assert_eq!(door(path), found, "{path}");

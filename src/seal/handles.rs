@@ -158,11 +158,11 @@ fn fits(agent: &str, id: &str) -> bool {
     base64::encoded_len(bytes, false).is_some_and(|characters| characters <= MAX_HANDLE)
 }
 
-fn named(agent: &str, id: &str) -> Vec<u8> {
+pub(super) fn named(agent: &str, id: &str) -> Vec<u8> {
     Writer::new(VERSION).text(agent).bytes(id.as_bytes()).finish()
 }
 
-fn read_named(payload: &[u8]) -> Option<(String, String)> {
+pub(super) fn read_named(payload: &[u8]) -> Option<(String, String)> {
     let mut fields = Reader::new(payload, VERSION)?;
     Some((fields.text()?, fields.rest()?))
 }

@@ -8,11 +8,13 @@
 
 mod handles;
 mod payload;
+mod push;
 mod sealer;
 mod ticket;
 mod turn;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
+pub use push::PushTicket;
 pub use sealer::{MAX_TOKEN, NoKey, Purpose, Sealer};
 pub use ticket::{Cursor, Listing, SessionTicket};
 pub use turn::{ElicitationTicket, Named, RequestState};

@@ -38,6 +38,8 @@ pub enum Purpose {
     RequestState,
     /// The id of an elicitation.
     Elicitation,
+    /// Where an agent pushes what is new of a task.
+    Push,
 }
 
 impl Purpose {
@@ -51,6 +53,7 @@ impl Purpose {
             Self::Local => 5,
             Self::RequestState => 6,
             Self::Elicitation => 7,
+            Self::Push => 8,
         }
     }
 }
@@ -61,11 +64,13 @@ impl Purpose {
 pub struct NoKey;
 
 /// Seals with the first key, opens with any of them.
+#[derive(Clone)]
 pub struct Sealer {
     first: Key,
     older: Vec<Key>,
 }
 
+#[derive(Clone)]
 struct Key {
     id: [u8; KEY_ID],
     key: [u8; 64],
@@ -172,7 +177,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [Purpose; 7] = [
+    const ALL: [Purpose; 8] = [
         Purpose::Session,
         Purpose::Task,
         Purpose::Context,
@@ -180,6 +185,7 @@ mod tests {
         Purpose::Local,
         Purpose::RequestState,
         Purpose::Elicitation,
+        Purpose::Push,
     ];
 
     fn sealer(secrets: &[&str]) -> Sealer {

@@ -26,7 +26,7 @@ use pingora::upstreams::peer::HttpPeer;
 
 use crate::admin::admin_service;
 use crate::config::{Listener, Settings};
-use crate::gateway::{Bridge, BridgeProblem, Handled};
+use crate::gateway::{Bridge, BridgeProblem, Handled, PUSH};
 use crate::tls;
 
 use deadline::{Timely, header_read, mark};
@@ -177,7 +177,12 @@ impl ProxyHttp for Gateway {
     async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
         header_read();
         let path = http.req_header().uri.path();
-        let served = if path == "/healthz" { self.listener.faces.health } else { self.listener.faces.mcp };
+        let faces = self.listener.faces;
+        let served = match path {
+            "/healthz" => faces.health,
+            _ if path.starts_with(PUSH) => faces.push,
+            _ => faces.mcp,
+        };
         if served && self.bridge.handle(http).await == Handled::Yes {
             return Ok(true);
         }

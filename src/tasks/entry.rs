@@ -32,6 +32,7 @@ pub struct Entry {
     changes: watch::Sender<u64>,
     home: OnceLock<Home>,
     is_gone: AtomicBool,
+    is_pushed: AtomicBool,
 }
 
 impl Entry {
@@ -44,6 +45,7 @@ impl Entry {
             changes: watch::Sender::new(0),
             home: OnceLock::new(),
             is_gone: AtomicBool::new(false),
+            is_pushed: AtomicBool::new(false),
         }
     }
 
@@ -287,6 +289,16 @@ impl Entry {
     /// Whether the map has dropped it. Who follows it should stop: nobody finds it any more.
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// Whether the agent has promised to push what is new.
+    pub fn is_pushed(&self) -> bool {
+        self.is_pushed.load(Ordering::Acquire)
+    }
+
+    /// The agent has promised to push what is new. Not kept: it is asked anew after a restart.
+    pub fn set_pushed(&self) {
+        self.is_pushed.store(true, Ordering::Release);
     }
 
     pub(super) fn stand(&self) -> Stand {

@@ -155,6 +155,30 @@ labels! {
 }
 
 labels! {
+    /// What became of an agent's push notification.
+    Push {
+        /// The agent is asked how the task stands.
+        Taken = "taken",
+        /// The agent is asked already, and once more after that.
+        Joined = "joined",
+        /// The task is over.
+        TaskOver = "task_over",
+        /// Nobody here knows the task any more.
+        UnknownTask = "unknown_task",
+        /// It is about another task than its address, or does not say.
+        OtherTask = "other_task",
+        /// It does not prove that it comes from the agent.
+        Unproven = "unproven",
+        /// Its address is none of ours.
+        UnknownAddress = "unknown_address",
+        /// Its body could not be read.
+        Unread = "unread",
+        /// No push: the agent asked whether the address is ours.
+        Validated = "validated",
+    }
+}
+
+labels! {
     /// Why a request was refused before any agent was asked.
     Refusal {
         /// The caller did not prove who it is.
@@ -195,6 +219,7 @@ mod tests {
         check(&Method::ALL, Method::label, |item| item as usize);
         check(&Outcome::ALL, Outcome::label, |item| item as usize);
         check(&Refresh::ALL, Refresh::label, |item| item as usize);
+        check(&Push::ALL, Push::label, |item| item as usize);
         check(&Refusal::ALL, Refusal::label, |item| item as usize);
     }
 

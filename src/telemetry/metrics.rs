@@ -13,7 +13,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
-use super::label::{Method, Outcome, Refresh, Refusal};
+use super::label::{Method, Outcome, Push, Refresh, Refusal};
 
 /// The agent label of requests that no agent serves, such as `initialize`.
 const NO_AGENT: &str = "";
@@ -34,6 +34,7 @@ enum Name {
     CardRefreshes,
     TransportErrors,
     Refused,
+    Pushes,
     Panics,
 }
 
@@ -55,6 +56,7 @@ impl Name {
                 ("transport_errors_total", "Failed HTTP exchanges with agents, by kind.")
             }
             Self::Refused => ("refused_total", "Requests refused before any agent was asked, by reason."),
+            Self::Pushes => ("pushes_total", "Push notifications of agents, by outcome."),
             Self::Panics => ("panics_total", "Panics caught. Each is a bug of the gateway."),
         };
         Opts::new(format!("mcp_a2a_gateway_{name}"), help)
@@ -75,6 +77,7 @@ pub struct Metrics {
     card_refreshes: IntCounterVec,
     transport_errors: IntCounterVec,
     refused: [IntCounter; Refusal::ALL.len()],
+    pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
 }
 
@@ -87,6 +90,7 @@ impl Metrics {
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
         let refused = register(&registry, IntCounterVec::new(Name::Refused.opts(), &["reason"])?)?;
+        let pushes = register(&registry, IntCounterVec::new(Name::Pushes.opts(), &["outcome"])?)?;
         Ok(Arc::new(Self {
             requests: register(
                 &registry,
@@ -113,6 +117,7 @@ impl Metrics {
                 IntCounterVec::new(Name::TransportErrors.opts(), &["agent", "kind"])?,
             )?,
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
+            pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
             registry,
         }))
@@ -147,6 +152,13 @@ impl Metrics {
     /// Counts a request that was refused before any agent was asked.
     pub fn refused(&self, reason: Refusal) {
         if let Some(counter) = self.refused.get(reason as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts a push notification.
+    pub fn pushed(&self, outcome: Push) {
+        if let Some(counter) = self.pushes.get(outcome as usize) {
             counter.inc();
         }
     }
@@ -282,6 +294,7 @@ mod tests {
         agent.card_refresh(Refresh::Failed);
         agent.transport_error("idle_timeout");
         metrics.refused(Refusal::Unauthenticated);
+        metrics.pushed(Push::OtherTask);
         metrics.panicked();
         let text = text(&metrics);
         for line in [
@@ -296,6 +309,7 @@ mod tests {
             r#"mcp_a2a_gateway_transport_errors_total{agent="weather",kind="idle_timeout"} 1"#,
             r#"mcp_a2a_gateway_refused_total{reason="unauthenticated"} 1"#,
             r#"mcp_a2a_gateway_refused_total{reason="rate_limited"} 0"#,
+            r#"mcp_a2a_gateway_pushes_total{outcome="other_task"} 1"#,
             "mcp_a2a_gateway_panics_total 1",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");

@@ -47,6 +47,8 @@ mod manifests;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
+mod push;
+#[cfg(test)]
 mod scene;
 #[cfg(test)]
 mod seen;

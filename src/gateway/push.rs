@@ -1,0 +1,144 @@
+//! `/push/{token}`: agents say that there is something new of a task.
+//!
+//! The token is the address of one task of one agent and the first proof; what comes along in the headers is the second (a2a.md
+//! §3.4). A push is a hint: what is true is asked of the agent, in the background, so that the agent is answered at once and a
+//! replay changes nothing. Not here: asking agents for pushes, looking (see `follow`), what is in a body (see `a2a`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use http::{Method, StatusCode};
+use pingora::proxy::Session;
+
+use super::answer::{Gone, empty, text};
+use super::exchange::Exchange;
+use super::route::PUSH;
+use super::{Inner, intake};
+use crate::a2a::{MAX_PUSH_BYTES, accepts, push_task_id, validation_echo};
+use crate::agents::{Agent, Hook};
+use crate::config::Settings;
+use crate::fault::Fault;
+use crate::follow::{Address, Followers};
+use crate::seal::{PushTicket, Sealer};
+use crate::tasks::{Entry, Key};
+use crate::telemetry::label::{Method as Label, Outcome, Push, Refusal};
+
+/// Followers that ask agents for pushes, if that is wanted.
+pub(super) fn wanted(followers: Followers, settings: &Settings, sealer: &Sealer) -> Followers {
+    match address(settings, sealer) {
+        Some(address) => followers.with_pushes(address),
+        None => followers,
+    }
+}
+
+/// Where agents are to push.
+fn address(settings: &Settings, sealer: &Sealer) -> Option<Address> {
+    let base = settings.public_url.as_deref().filter(|_| settings.push.enabled)?;
+    let base = format!("{}{PUSH}", base.trim_end_matches('/'));
+    let pushing: HashSet<String> =
+        settings.agents.iter().filter(|agent| agent.push).map(|agent| agent.name.clone()).collect();
+    let sealer = sealer.clone();
+    Some(Box::new(move |agent, task| {
+        let ticket = PushTicket { agent: agent.to_owned(), task: task.into() };
+        let is_wanted = pushing.contains(agent) && ticket.fits();
+        is_wanted
+            .then(|| Hook { url: format!("{base}{}", ticket.seal(&sealer)), token: ticket.proof(&sealer) })
+    }))
+}
+
+impl Inner {
+    /// Answers an agent that pushes, or asks whether it may.
+    pub(super) async fn serve_push(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        (method, token): (Method, &str),
+    ) -> Result<(), Gone> {
+        exchange.method = Label::Push;
+        if let Err(fault) = self.gate.check_host(http.req_header()) {
+            return self.refuse_unread(http, exchange, fault).await;
+        }
+        let Some((ticket, agent)) = self.pushed(token) else {
+            self.metrics.pushed(Push::UnknownAddress);
+            return self.refuse_unread(http, exchange, Fault::NoSuchPath).await;
+        };
+        exchange.agent = Some(agent.clone());
+        match method {
+            Method::POST => self.take_push(http, exchange, (ticket, agent)).await,
+            Method::GET => match validation_echo(http.req_header().uri.query().unwrap_or_default()) {
+                Some(echo) => {
+                    self.metrics.pushed(Push::Validated);
+                    text(http, echo).await
+                }
+                None => self.refuse_unread(http, exchange, Fault::MethodNotAllowed("POST")).await,
+            },
+            _ => self.refuse_unread(http, exchange, Fault::MethodNotAllowed("POST")).await,
+        }
+    }
+
+    /// The task of an address, if pushes of its agent are taken in.
+    fn pushed(&self, token: &str) -> Option<(PushTicket, Arc<Agent>)> {
+        let ticket = PushTicket::open(&self.sealer, token).filter(|_| self.settings.push.enabled)?;
+        let agent = self.directory.find(&ticket.agent)?.clone();
+        agent.settings.push.then_some((ticket, agent))
+    }
+
+    async fn take_push(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        (ticket, agent): (PushTicket, Arc<Agent>),
+    ) -> Result<(), Gone> {
+        // Before the body is read.
+        if !accepts(&http.req_header().headers, &ticket.proof(&self.sealer)) {
+            self.metrics.pushed(Push::Unproven);
+            return self.refuse_push(http, exchange).await;
+        }
+        let within = self.settings.limits.body_read;
+        let body = match intake::any_body(http, MAX_PUSH_BYTES, within).await {
+            Ok(body) => body,
+            Err(fault) => {
+                self.metrics.pushed(Push::Unread);
+                return self.refuse_unread(http, exchange, fault).await;
+            }
+        };
+        let outcome = match push_task_id(&body) {
+            Some(task) if task == ticket.task.as_str() => self.hinted(&ticket, &agent),
+            Some(_) | None => {
+                tracing::debug!(agent = %ticket.agent, "a push is not about the task of its address");
+                Push::OtherTask
+            }
+        };
+        self.metrics.pushed(outcome);
+        // Whatever becomes of it: the agent can do nothing about it, and must not send it again.
+        empty(http, StatusCode::NO_CONTENT, Vec::new()).await
+    }
+
+    /// Has the agent asked what is new.
+    fn hinted(&self, ticket: &PushTicket, agent: &Agent) -> Push {
+        let key = Key::Task { agent: ticket.agent.as_str().into(), id: ticket.task.clone() };
+        let (Some(entry), Some(known)) = (self.tasks.peek(&key, Instant::now()), agent.known()) else {
+            return Push::UnknownTask;
+        };
+        if is_over(&entry) {
+            return Push::TaskOver;
+        }
+        if self.followers.hint(&entry, &known) { Push::Taken } else { Push::Joined }
+    }
+
+    async fn refuse_push(&self, http: &mut Session, exchange: &mut Exchange) -> Result<(), Gone> {
+        const BEARER: (HeaderName, HeaderValue) = (WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        (exchange.outcome, exchange.fault) = (Outcome::Refused, Some("push_unproven"));
+        self.metrics.refused(Refusal::Unauthenticated);
+        http.set_keepalive(None);
+        empty(http, StatusCode::UNAUTHORIZED, vec![BEARER]).await?;
+        intake::linger(http, MAX_PUSH_BYTES).await;
+        Ok(())
+    }
+}
+
+fn is_over(entry: &Entry) -> bool {
+    entry.look(|inside| inside.is_finished())
+}
