@@ -70,6 +70,8 @@ pub struct Agent {
     known: ArcSwapOption<Known>,
     problem: Mutex<Option<String>>,
     looks: AtomicU64,
+    /// When its card was last there, in milliseconds since 1970; 0 before that.
+    seen_ms: AtomicU64,
     versions: AtomicU64,
     reach: Arc<Reach>,
     /// What is counted about it.
@@ -96,6 +98,7 @@ impl Agent {
             known: ArcSwapOption::empty(),
             problem: Mutex::default(),
             looks: AtomicU64::new(0),
+            seen_ms: AtomicU64::new(0),
             versions: AtomicU64::new(0),
             reach: Arc::default(),
             metrics,
@@ -119,6 +122,15 @@ impl Agent {
 
     pub(super) fn looked(&self) {
         self.looks.fetch_add(1, Ordering::Release);
+    }
+
+    /// When its card was last there, changed or not, in milliseconds since 1970.
+    pub fn last_seen(&self) -> Option<u64> {
+        Some(self.seen_ms.load(Ordering::Acquire)).filter(|seen| *seen > 0)
+    }
+
+    pub(super) fn seen(&self, unix_ms: u64) {
+        self.seen_ms.store(unix_ms, Ordering::Release);
     }
 
     /// Why its card could not be had the last time, if it could not.

@@ -4,7 +4,7 @@
 //! growing pauses. Not here: how a card is fetched (see `fetch`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{Method, Request, Uri};
@@ -70,6 +70,7 @@ impl Directory {
                     info!(agent = name, "agent card read");
                 }
                 memory.failures = 0;
+                agent.seen(unix_ms());
                 agent.set_problem(None);
                 look
             }
@@ -159,4 +160,9 @@ impl Directory {
             }
         }
     }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -82,7 +82,6 @@ pub enum Unserved {
 /// [`Unserved`] when client and tool do not agree about tasks.
 pub fn rung(client: &Client, times: &Thresholds, support: TaskSupport) -> Result<Rung, Unserved> {
     let patience = |patience, then| Ok(Rung { patience: Some(patience), then });
-    let task_after = times.task_after.min(times.budget);
     if client.in_batch {
         return patience(times.budget, Then::Handle);
     }

@@ -19,6 +19,7 @@ pub mod outcome;
 mod page;
 pub mod progress;
 pub mod question;
+pub mod registry;
 pub mod resources;
 pub mod status;
 pub mod subagent;

@@ -1,16 +1,14 @@
-//! What is in the resources: a task with all that is known of it, one of its artifacts, the registry of agents.
+//! What is in the resources: a task with all that is known of it, one of its artifacts, live streams.
 //!
 //! Reads mcp.md §3.4. Tasks and conversations appear under sealed handles, never under the agent's ids. Not here: their URIs (see
-//! `resources`), who may read them.
+//! `resources`), agents (see `registry`), who may read them.
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::content::blocks;
-use super::resources::{artifact_uri, task_uri};
-use super::status::state_of;
+use super::resources::{artifact_uri, stream_uri, task_uri};
 use super::work::{Work, words};
-use crate::a2a::{Artifact, Message, Part, PartBody, Parts, Role, clean};
+use crate::a2a::{Artifact, Message, Part, PartBody, Parts, Role, State, clean};
 use crate::mcp::Version;
 use crate::mcp::content::{Block, Body, Embedded};
 
@@ -19,6 +17,10 @@ use crate::mcp::content::{Block, Body, Embedded};
 pub struct Seen<'a> {
     /// What is known of it.
     pub work: &'a Work,
+    /// Where it stands, whatever the agent said last: it may be lost, or its question answered.
+    pub state: State,
+    /// Why it failed, if that is not the agent's word.
+    pub failure: Option<&'a str>,
     /// The caller's handle of the task.
     pub task: &'a str,
     /// The caller's handle of the conversation.
@@ -115,13 +117,14 @@ pub fn task(seen: &Seen<'_>, most: usize) -> String {
     let work = seen.work;
     let history = work.messages();
     let said = work.status.as_ref().or(work.reply.as_ref());
+    let words = |said| Some(clean(&words(said), LONGEST)).filter(|text| !text.is_empty());
     let view = TaskView {
         task_id: seen.task,
         task_uri: task_uri(seen.task),
         context_id: seen.context,
         agent: seen.agent,
-        state: state_of(work).word(),
-        status_message: said.map(|said| clean(&words(said), LONGEST)).filter(|text| !text.is_empty()),
+        state: seen.state.word(),
+        status_message: seen.failure.map(str::to_owned).or_else(|| said.and_then(words)),
         message: said.map(MessageView::from),
         history: history.iter().map(MessageView::from).collect(),
         artifacts: work.artifacts().map(|artifact| ArtifactView::new(artifact, seen.task, most)).collect(),
@@ -175,76 +178,63 @@ fn embedded(uri: &str, media_type: &str, content: Body) -> Embedded {
     Embedded { uri: uri.to_owned(), media_type: Some(media_type.to_owned()), content }
 }
 
-/// One agent of the registry.
-#[derive(Debug, Clone, Serialize)]
+/// The stream of a task as one caller sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream<'a> {
+    /// The caller's handle of the task, which is the id of the stream.
+    pub task: &'a str,
+    /// Where the task stands.
+    pub state: State,
+    /// How many watch it now.
+    pub watchers: usize,
+    /// Whether its agent is listened to now.
+    pub followed: bool,
+    /// Since when the task is known here, in ISO 8601.
+    pub since: &'a str,
+}
+
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentEntry<'a> {
-    /// Its name here.
-    pub name: &'a str,
-    /// Where it is, or where its card is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url: Option<&'a str>,
-    /// Whether it can be called.
-    pub status: Reach,
-    /// When it was last heard of, in ISO 8601.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_seen: Option<&'a str>,
-    /// What it can do, once its card is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub capabilities: Option<Abilities>,
-    /// Its card, as it came.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub card: Option<&'a RawValue>,
+struct StreamView<'a> {
+    id: &'a str,
+    uri: String,
+    task_uri: String,
+    state: &'static str,
+    watchers: usize,
+    followed: bool,
+    since: &'a str,
 }
 
-/// Whether an agent can be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Reach {
-    /// Its card is known.
-    Ready,
-    /// Its card cannot be had.
-    Unreachable,
-    /// Nobody has looked yet.
-    Unknown,
-}
-
-/// What an agent says that it can do.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Abilities {
-    /// It streams.
-    pub streaming: bool,
-    /// It sends push notifications.
-    pub push_notifications: bool,
-}
-
-/// The registry of agents, as JSON.
-pub fn registry(agents: &[AgentEntry<'_>]) -> String {
-    #[derive(Serialize)]
-    struct Registry<'a> {
-        agents: &'a [AgentEntry<'a>],
-        totals: Totals,
+impl<'a> From<&Stream<'a>> for StreamView<'a> {
+    fn from(stream: &Stream<'a>) -> Self {
+        Self {
+            id: stream.task,
+            uri: stream_uri(stream.task),
+            task_uri: task_uri(stream.task),
+            state: stream.state.word(),
+            watchers: stream.watchers,
+            followed: stream.followed,
+            since: stream.since,
+        }
     }
+}
+
+/// A stream, as JSON.
+pub fn stream(stream: &Stream<'_>) -> String {
+    json(&StreamView::from(stream))
+}
+
+/// A list of streams, as JSON.
+pub fn streams(streams: &[Stream<'_>]) -> String {
     #[derive(Serialize)]
-    struct Totals {
-        agents: usize,
-        ready: usize,
-        unreachable: usize,
-        unknown: usize,
+    struct Streams<'a> {
+        streams: Vec<StreamView<'a>>,
     }
-    let count = |status| agents.iter().filter(|agent| agent.status == status).count();
-    let totals = Totals {
-        agents: agents.len(),
-        ready: count(Reach::Ready),
-        unreachable: count(Reach::Unreachable),
-        unknown: count(Reach::Unknown),
-    };
-    json(&Registry { agents, totals })
+    json(&Streams { streams: streams.iter().map(StreamView::from).collect() })
 }
 
 /// Writing to memory does not fail, and neither does text or JSON that was read before.
-fn json<T: Serialize>(view: &T) -> String {
+pub(super) fn json<T: Serialize>(view: &T) -> String {
     serde_json::to_string(view).unwrap_or_else(|_| "{}".to_owned())
 }
 
@@ -261,6 +251,8 @@ mod tests {
     fn shown(work: &Work, cancelled: bool, most: usize) -> Value {
         let seen = Seen {
             work,
+            state: work.state.unwrap_or(State::Submitted),
+            failure: None,
             task: "tk",
             context: Some("cx"),
             agent: "bard",
@@ -291,6 +283,38 @@ mod tests {
                 "createdAt": "2026-01-01T00:00:00.000Z", "lastUpdatedAt": "2026-01-01T00:00:01.000Z",
                 "clientVerdict": "cancelled"})
         );
+    }
+
+    #[test]
+    fn a_lost_task_is_shown_as_failed_whatever_its_agent_said_last() {
+        let work = work(
+            &json!({"id": "t", "status": {"state": "working", "message": {"parts": [{"text": "on it"}]}}}),
+        );
+        let (created_at, last_updated_at) = ("C", "U");
+        let (state, failure) = (State::Failed, Some("lost"));
+        let seen = Seen {
+            work: &work,
+            state,
+            failure,
+            task: "tk",
+            context: None,
+            agent: "a",
+            created_at,
+            last_updated_at,
+            cancelled: false,
+        };
+        let shown: Value = serde_json::from_str(&super::task(&seen, 100)).unwrap();
+        assert_eq!((&shown["state"], &shown["statusMessage"]), (&json!("failed"), &json!("lost")));
+    }
+
+    #[test]
+    fn a_stream_leads_to_its_task() {
+        let one = Stream { task: "tk", state: State::Working, watchers: 2, followed: true, since: "S" };
+        let told = json!({"id": "tk", "uri": "a2a://streams/tk", "taskUri": "a2a://task/tk", "state": "working",
+            "watchers": 2, "followed": true, "since": "S"});
+        assert_eq!(serde_json::from_str::<Value>(&stream(&one)).unwrap(), told);
+        assert_eq!(serde_json::from_str::<Value>(&streams(&[one])).unwrap(), json!({"streams": [told]}));
+        assert_eq!(streams(&[]), r#"{"streams":[]}"#);
     }
 
     #[test]
@@ -340,33 +364,5 @@ mod tests {
         }
         let broken = contents(json!([{"raw": "!!"}]));
         assert!(broken[0]["text"].as_str().unwrap().contains("not base64"), "{broken}");
-    }
-
-    #[test]
-    fn the_registry_counts_its_agents() {
-        let card = RawValue::from_string(r#"{"name":"A"}"#.into()).unwrap();
-        let ready = AgentEntry {
-            name: "a",
-            url: Some("https://a.test/"),
-            status: Reach::Ready,
-            last_seen: Some("2026-01-01T00:00:00.000Z"),
-            capabilities: Some(Abilities { streaming: true, push_notifications: false }),
-            card: Some(&card),
-        };
-        let lost = AgentEntry {
-            status: Reach::Unreachable,
-            last_seen: None,
-            capabilities: None,
-            card: None,
-            ..ready.clone()
-        };
-        let told: Value = serde_json::from_str(&registry(&[ready, lost])).unwrap();
-        assert_eq!(told["totals"], json!({"agents": 2, "ready": 1, "unreachable": 1, "unknown": 0}));
-        assert_eq!(told["agents"][0]["capabilities"], json!({"streaming": true, "pushNotifications": false}));
-        assert_eq!(told["agents"][0]["card"], json!({"name": "A"}));
-        assert_eq!(
-            told["agents"][1],
-            json!({"name": "a", "url": "https://a.test/", "status": "unreachable"})
-        );
     }
 }

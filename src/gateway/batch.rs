@@ -59,7 +59,8 @@ impl Inner {
                     Box::pin(self.call(to, door, (&asker, exchange), (&id, &params))).await
                 }
                 _ => {
-                    self.answer(door, &asker, method, &id, &params).map(|reply| Some(reply.body)).map_err(Ok)
+                    let answered = self.answer(door, &asker, method, &id, &params).await;
+                    answered.map(|reply| Some(reply.body)).map_err(Ok)
                 }
             };
             match answered {

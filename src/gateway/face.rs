@@ -104,7 +104,7 @@ impl Inner {
                     .map(|_| ())
             }
             Method::Listen => Box::pin(self.listen(http, door, asker, id, params)).await,
-            _ => match self.answer(door, asker, method, id, params) {
+            _ => match self.answer(door, asker, method, id, params).await {
                 Ok(Reply { body, session }) => {
                     reply(http, asker.takes, body, session.as_deref()).await.map_err(Err)
                 }
@@ -227,7 +227,7 @@ impl Inner {
     }
 }
 
-fn takes(headers: &Headers<'_>) -> Takes {
+pub(super) fn takes(headers: &Headers<'_>) -> Takes {
     Takes { json: headers.takes_json, stream: headers.takes_stream }
 }
 

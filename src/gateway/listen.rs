@@ -1,36 +1,57 @@
 //! Streams on which the gateway speaks unasked: GET of a legacy session, `subscriptions/listen` of a modern client.
 //!
-//! Told of: lists that changed, resources that changed. Bounded in number. Not here: what a call tells (see `pump`).
+//! Reads mcp.md §1.4, §2.5, §2.13, §2.14. Told of: lists that changed, resources that changed, tasks that changed. Bounded in
+//! number. Not here: waiting (see `watching`), what is told (see `telling`), what a call tells (see `pump`).
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pingora::proxy::Session;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::answer::{Events, Gone};
+use super::reading::no_such;
 use super::route::Door;
-use super::sessions;
-use super::{Asker, Inner};
-use crate::bridge::resources::agent_of;
+use super::watching::{Signal, Topic, Watching};
+use super::{Asker, Inner, face};
+use crate::auth::Caller;
+use crate::bridge::registry::Reach;
+use crate::bridge::resources::Named;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, Object};
-use crate::mcp::Params;
 use crate::mcp::headers::Headers;
-use crate::mcp::notifications::{Honoured, List, acknowledged, list_changed, resource_updated};
+use crate::mcp::notifications::{Honoured, List, acknowledged};
+use crate::mcp::params::ListenFilter;
+use crate::mcp::{Capabilities, Era, Params};
+use crate::tasks::Entry;
 use crate::telemetry::metrics::Open;
 
-/// Most resources of one `subscriptions/listen`.
-const MOST_URIS: usize = 64;
+/// Most resources and tasks that one stream is told of.
+pub(super) const MOST: usize = 64;
+/// Longest wait for agents that are asked for tasks which the gateway has forgotten.
+const FOUND_WITHIN: Duration = Duration::from_secs(10);
 /// When a client should come back after the gateway ended its stream.
 const COME_BACK: Duration = Duration::from_secs(5);
 
-/// What one stream is told of.
-enum Wants {
-    /// All that a legacy session may hear, and the resources that it subscribed to by now.
-    Session(Box<sessions::Session>),
-    /// What a modern client asked for, under the id of its request.
-    Subscription(Id, Honoured),
+/// One stream, and what its client wants to be told of.
+pub(super) struct Stream<'a> {
+    pub(super) asker: &'a Asker,
+    pub(super) door: Door<'a>,
+    /// The id of the `subscriptions/listen`; `None` for a session.
+    pub(super) id: Option<&'a Id>,
+    /// Whether changes of the lists are told.
+    pub(super) lists: [(List, bool); 2],
+    /// Resources that change with the agents.
+    pub(super) plain: BTreeSet<String>,
+    /// The tasks.
+    pub(super) watching: Watching,
+    /// What a session wants to be told of and is not there.
+    pub(super) missing: BTreeSet<Topic>,
+    /// When it was last looked what the session wants.
+    pub(super) looked: Instant,
+    pub(super) versions: HashMap<String, u64>,
+    pub(super) registry: Option<Vec<(u64, Reach)>>,
 }
 
 impl Inner {
@@ -38,17 +59,28 @@ impl Inner {
     pub(super) async fn session_stream(
         &self,
         http: &mut Session,
-        caller: &str,
+        caller: Caller,
         door: Door<'_>,
     ) -> Result<(), Result<Fault, Gone>> {
         let headers = Headers::read(&http.req_header().headers);
         let not_here = Err(Ok(Fault::MethodNotAllowed("POST")));
         let Some(id) = headers.session.value().filter(|_| headers.takes_stream) else { return not_here };
-        let found = self.sessions.find(&self.sealer, caller, id, super::now());
+        let found = self.sessions.find(&self.sealer, caller.name(), id, super::now());
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
         let _open = self.room()?;
-        let events = Events::begin(http, None).await.map_err(Err)?;
-        self.speak(events, Wants::Session(Box::new(session)), door).await.map_err(Err)
+        let asker = Asker {
+            caller,
+            version: session.version,
+            capabilities: session.capabilities,
+            level: None,
+            takes: face::takes(&headers),
+            session: Some(session),
+        };
+        let mut stream = self.stream(&asker, door, None);
+        stream.watching.hear(Signal::Session, self.sessions.changes());
+        let mut events = Events::begin(http, None).await.map_err(Err)?;
+        self.look_again(&mut stream, &mut events).await.map_err(Err)?;
+        self.speak(events, stream).await.map_err(Err)
     }
 
     /// Serves a `subscriptions/listen`.
@@ -60,18 +92,21 @@ impl Inner {
         id: &Id,
         params: &Params<'_>,
     ) -> Result<(), Result<Fault, Gone>> {
-        debug_assert_eq!(asker.version.era(), crate::mcp::Era::Modern);
+        debug_assert_eq!(asker.version.era(), Era::Modern);
         let filter = params.notifications.as_ref();
         let Object(filter) = filter.ok_or_else(|| Ok(Fault::BadParams("notifications is missing".into())))?;
-        // Only what can be told is promised: the agents behind this door.
-        let uris = filter.uris.iter().map(|uri| uri.as_str()).filter(|uri| self.is_behind(door, uri));
-        let uris = uris.take(MOST_URIS).map(str::to_owned).collect();
-        let honoured =
-            Honoured { tools: filter.tools, resources: filter.resources, uris, task_ids: Vec::new() };
+        if !filter.task_ids.is_empty() && !asker.capabilities.has(Capabilities::TASKS_EXTENSION) {
+            return Err(Ok(Fault::MissingCapability(Capabilities::TASKS_EXTENSION)));
+        }
         let _open = self.room()?;
+        let mut stream = self.stream(asker, door, Some(id));
+        let (honoured, tasks) = self.honour(&mut stream, filter).await;
         let mut events = Events::begin(http, None).await.map_err(Err)?;
         events.send(&acknowledged(id, &honoured)).await.map_err(Err)?;
-        self.speak(events, Wants::Subscription(id.clone(), honoured), door).await.map_err(Err)
+        for task in tasks {
+            self.tell_of(task, &mut stream, &mut events).await.map_err(Err)?;
+        }
+        self.speak(events, stream).await.map_err(Err)
     }
 
     fn room(&self) -> Result<(OwnedSemaphorePermit, Open), Result<Fault, Gone>> {
@@ -80,57 +115,174 @@ impl Inner {
         Ok((permit, self.nobody.stream()))
     }
 
-    fn is_behind(&self, door: Door<'_>, uri: &str) -> bool {
-        let Some(name) = agent_of(uri) else { return false };
-        let behind = match door {
-            Door::OneAgent(agent) => agent == name,
-            Door::AllAgents | Door::Health | Door::Push(_) => true,
-        };
-        behind && self.directory.find(name).is_some()
+    fn stream<'a>(&self, asker: &'a Asker, door: Door<'a>, id: Option<&'a Id>) -> Stream<'a> {
+        let mut watching = Watching::default();
+        watching.hear(Signal::Cards, self.changes.subscribe());
+        Stream {
+            asker,
+            door,
+            id,
+            lists: [(List::Tools, true), (List::Resources, true)],
+            plain: BTreeSet::new(),
+            watching,
+            missing: BTreeSet::new(),
+            looked: Instant::now(),
+            versions: self.versions(door),
+            registry: None,
+        }
     }
 
-    async fn speak(&self, mut events: Events<'_>, wants: Wants, door: Door<'_>) -> Result<(), Gone> {
-        let mut changes = self.changes.subscribe();
-        let mut versions = self.versions(door);
+    /// Promises what can be told, and no more. Also says which tasks have their present state to be told.
+    async fn honour(&self, stream: &mut Stream<'_>, filter: &ListenFilter<'_>) -> (Honoured, Vec<u64>) {
+        stream.lists = [(List::Tools, filter.tools), (List::Resources, filter.resources)];
+        let mut honoured =
+            Honoured { tools: filter.tools, resources: filter.resources, ..Honoured::default() };
+        let (asker, door) = (stream.asker, stream.door);
+        let uris = filter.uris.iter().map(|uri| Topic::Resource(uri.as_str().to_owned()));
+        let tasks = filter.task_ids.iter().map(|task| Topic::Task(task.as_str().to_owned()));
+        let wanted: Vec<Topic> = uris.chain(tasks).take(MOST).collect();
+        let found = self.find(asker, door, wanted.iter().filter(|topic| topic.handle().is_some())).await;
+        let mut told = Vec::new();
+        for topic in &wanted {
+            if stream.watching.has(topic) {
+                continue;
+            }
+            match (topic, found.get(topic)) {
+                (Topic::Resource(uri), None) if self.is_plain(door, uri) => {
+                    if stream.plain.insert(uri.clone()) {
+                        honoured.uris.push(uri.clone());
+                    }
+                }
+                (_, None) => {}
+                (topic, Some(entry)) => {
+                    let number = stream.watching.watch(topic.clone(), entry);
+                    match topic {
+                        Topic::Resource(uri) => {
+                            self.skip(number, stream);
+                            honoured.uris.push(uri.clone());
+                        }
+                        Topic::Task(task) | Topic::CoreTask(task) => {
+                            told.push(number);
+                            honoured.task_ids.push(task.clone());
+                        }
+                    }
+                }
+            }
+        }
+        self.hear_of_agents(stream);
+        (honoured, told)
+    }
+
+    /// The tasks that these are about, as far as this caller may hear of them. Each is followed from now on.
+    pub(super) async fn find<'t>(
+        &self,
+        asker: &Asker,
+        door: Door<'_>,
+        topics: impl Iterator<Item = &'t Topic>,
+    ) -> HashMap<&'t Topic, Arc<Entry>> {
+        let mut found = HashMap::new();
+        let all = async {
+            for topic in topics {
+                let Some(handle) = topic.handle() else { continue };
+                if let Ok(Some((entry, known))) = self.readable(asker, door, handle).await {
+                    self.followers.attend(&entry, &known);
+                    found.insert(topic, entry);
+                }
+            }
+        };
+        if tokio::time::timeout(FOUND_WITHIN, all).await.is_err() {
+            tracing::debug!("agents take long to say how the tasks of a stream stand");
+        }
+        found
+    }
+
+    /// Whether a URI is a resource that changes with the agents behind this door.
+    pub(super) fn is_plain(&self, door: Door<'_>, uri: &str) -> bool {
+        match Named::read(uri) {
+            Some(Named::Agent(name)) => {
+                self.directory.find(name).is_some_and(|agent| self.is_behind_door(door, agent))
+            }
+            Some(Named::Registry) => true,
+            Some(Named::Task(_) | Named::Artifact { .. } | Named::Streams | Named::Stream(_)) | None => false,
+        }
+    }
+
+    /// `resources/subscribe` and `resources/unsubscribe` of legacy clients.
+    pub(super) async fn subscribe(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        params: &Params<'_>,
+        begin: bool,
+    ) -> Result<(), Fault> {
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?.as_str();
+        let session = asker.session.as_ref().ok_or(Fault::NoSession)?;
+        if !begin {
+            self.sessions.unsubscribe(session, uri);
+            return Ok(());
+        }
+        let is_there = match Named::read(uri) {
+            Some(Named::Agent(_) | Named::Registry) => self.is_plain(door, uri),
+            Some(Named::Streams) => true,
+            Some(Named::Task(task) | Named::Artifact { task, .. } | Named::Stream(task)) => {
+                self.readable(asker, door, task).await?.is_some()
+            }
+            // Clients try this out with URIs of their own; nothing is ever told of those.
+            None => !uri.starts_with("a2a:") && !uri.starts_with("a2a-agent:"),
+        };
+        match is_there && self.sessions.subscribe(session, uri) {
+            true => Ok(()),
+            false if is_there => Err(Fault::BadParams("too many subscriptions, or too long a uri".into())),
+            false => Err(no_such(uri)),
+        }
+    }
+
+    async fn speak(&self, mut events: Events<'_>, mut stream: Stream<'_>) -> Result<(), Gone> {
         // A deadline of its own: changes of other agents must not put it off.
         let mut sign = tokio::time::interval(self.settings.calls.keep_alive);
         sign.reset();
         loop {
             tokio::select! {
-                changed = changes.changed() => {
-                    if changed.is_err() {
-                        return events.end(None).await;
-                    }
-                    let before = std::mem::replace(&mut versions, self.versions(door));
-                    self.tell_changes(&mut events, &wants, &before, &versions).await?;
-                }
+                signal = stream.watching.next() => match signal {
+                    Some(Signal::Cards) => self.tell_changes(&mut stream, &mut events).await?,
+                    Some(Signal::Looks) => self.tell_registry(&mut stream, &mut events).await?,
+                    Some(Signal::Session) => self.look_again(&mut stream, &mut events).await?,
+                    Some(Signal::Task(number)) => self.tell_of(number, &mut stream, &mut events).await?,
+                    None => return events.end(None).await,
+                },
                 () = events.gone() => return Err(Gone),
                 _ = sign.tick() => {
-                    if self.is_over(&events, &wants) {
-                        return self.close(events, &wants).await;
+                    if self.is_over(&events, &stream) {
+                        return self.close(events, &stream).await;
                     }
+                    self.attend_all(&stream);
                     events.keep_alive().await?;
                 }
-                () = self.closing() => return self.close(events, &wants).await,
+                () = self.closing() => return self.close(events, &stream).await,
             }
         }
     }
 
-    fn is_over(&self, events: &Events<'_>, wants: &Wants) -> bool {
-        let ended = match wants {
-            Wants::Session(session) => self.sessions.is_ended(session) || session.has_expired(super::now()),
-            Wants::Subscription(..) => false,
-        };
+    fn is_over(&self, events: &Events<'_>, stream: &Stream<'_>) -> bool {
+        let session = stream.asker.session.as_ref().filter(|_| stream.id.is_none());
+        let ended = session
+            .is_some_and(|session| self.sessions.is_ended(session) || session.has_expired(super::now()));
         ended || events.is_shutting_down()
     }
 
-    async fn close(&self, events: Events<'_>, wants: &Wants) -> Result<(), Gone> {
-        match wants {
-            Wants::Session(_) => events.come_back(COME_BACK).await,
-            Wants::Subscription(id, _) => {
-                let end = self.writer(crate::mcp::Era::Modern).listened(id);
-                events.end(Some(&end)).await
+    /// Sees to it that somebody follows what is watched, if whoever did so has given up.
+    fn attend_all(&self, stream: &Stream<'_>) {
+        for entry in stream.watching.entries() {
+            if let Some(known) = self.directory.find(entry.agent()).and_then(|agent| agent.known()) {
+                self.followers.attend(entry, &known);
             }
+        }
+    }
+
+    async fn close(&self, events: Events<'_>, stream: &Stream<'_>) -> Result<(), Gone> {
+        match stream.id {
+            None => events.come_back(COME_BACK).await,
+            Some(id) => events.end(Some(&self.writer(Era::Modern).listened(id))).await,
         }
     }
 
@@ -139,42 +291,5 @@ impl Inner {
         if closing.wait_for(|closing| *closing).await.is_err() {
             std::future::pending().await
         }
-    }
-
-    async fn tell_changes(
-        &self,
-        events: &mut Events<'_>,
-        wants: &Wants,
-        before: &HashMap<String, u64>,
-        after: &HashMap<String, u64>,
-    ) -> Result<(), Gone> {
-        if before == after {
-            return Ok(());
-        }
-        let (tools, resources, id, uris) = match wants {
-            Wants::Session(session) => (true, true, None, self.sessions.subscriptions(session)),
-            Wants::Subscription(id, honoured) => {
-                (honoured.tools, honoured.resources, Some(id), honoured.uris.iter().cloned().collect())
-            }
-        };
-        for list in [(List::Tools, tools), (List::Resources, resources)].iter().filter(|(_, told)| *told) {
-            events.send(&list_changed(list.0, id)).await?;
-        }
-        for uri in uris {
-            let changed = agent_of(&uri).is_some_and(|name| before.get(name) != after.get(name));
-            if changed {
-                events.send(&resource_updated(&uri, id)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// How many cards each agent behind a door has had.
-    fn versions(&self, door: Door<'_>) -> HashMap<String, u64> {
-        let behind = self.directory.agents().iter().filter(|agent| match door {
-            Door::OneAgent(name) => agent.settings.name == name,
-            Door::AllAgents | Door::Health | Door::Push(_) => true,
-        });
-        behind.map(|agent| (agent.settings.name.clone(), agent.version())).collect()
     }
 }

@@ -1,23 +1,17 @@
 //! Everything that the gateway answers by itself.
 //!
-//! Not here: `tools/call` (see `call`), streams (see `listen`).
-
-use std::sync::Arc;
+//! Not here: `tools/call` (see `call`), resources (see `reading`), streams (see `listen`).
 
 use super::route::Door;
 use super::{Asker, Inner};
-use crate::agents::{Agent, Known};
 use crate::bridge::catalogue::{Catalogue, View};
-use crate::bridge::resources::{TEMPLATES, agent_of, agent_uri};
+use crate::bridge::resources::TEMPLATES;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, Object, write_result};
-use crate::mcp::content::{Body, Embedded};
 use crate::mcp::lifecycle::{Discovered, Initialized, Nothing, ServerCapabilities, ServerInfo};
 use crate::mcp::params::{Argument, Reference};
 use crate::mcp::reply::Writer;
-use crate::mcp::resources::{
-    Completed, Completion, Contents, PromptList, Resource, ResourceList, TemplateList,
-};
+use crate::mcp::resources::{Completed, Completion, PromptList, TemplateList};
 use crate::mcp::tools::ToolList;
 use crate::mcp::{Era, Method, Params, Version};
 use crate::seal::{Cursor, Listing};
@@ -64,7 +58,7 @@ impl Inner {
     }
 
     /// Answers a request.
-    pub(super) fn answer(
+    pub(super) async fn answer(
         &self,
         door: Door<'_>,
         asker: &Asker,
@@ -83,7 +77,7 @@ impl Inner {
             Method::ResourceTemplatesList => {
                 writer.listed(id, &TemplateList { resource_templates: TEMPLATES })
             }
-            Method::ResourcesRead => self.read(door, &writer, id, params)?,
+            Method::ResourcesRead => Box::pin(self.read(door, asker, &writer, id, params)).await?,
             Method::PromptsList => writer.listed(id, &PromptList::default()),
             Method::Complete => self.complete(door, &writer, id, params)?,
             Method::SetLevel => {
@@ -94,7 +88,7 @@ impl Inner {
                 nothing()
             }
             Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-                self.subscribe(asker, params, method == Method::ResourcesSubscribe)?;
+                Box::pin(self.subscribe(door, asker, params, method == Method::ResourcesSubscribe)).await?;
                 nothing()
             }
             Method::TasksGet
@@ -139,55 +133,6 @@ impl Inner {
         Ok(writer.listed(id, &ToolList { tools, next_cursor }))
     }
 
-    fn resources(
-        &self,
-        door: Door<'_>,
-        asker: &Asker,
-        writer: &Writer<'_>,
-        id: &Id,
-        params: &Params<'_>,
-    ) -> Result<Vec<u8>, Fault> {
-        let after = self.cursor(asker, Listing::Resources, params)?;
-        let most = self.settings.mcp.page_size;
-        let all = self.seen(door);
-        let start = after.map_or(0, |after| all.partition_point(|(agent, _)| agent.settings.name <= after));
-        let rest = all.get(start..).unwrap_or_default();
-        let page = rest.get(..most).unwrap_or(rest);
-        let more = if rest.len() > page.len() { page.last() } else { None };
-        let resources = page.iter().map(|(agent, known)| Resource {
-            uri: agent_uri(&agent.settings.name),
-            name: &known.card.name,
-            description: Some(known.card.description.as_str()).filter(|text| !text.is_empty()),
-            media_type: "application/json",
-        });
-        let next_cursor = more.map(|(agent, _)| self.next(asker, Listing::Resources, &agent.settings.name));
-        Ok(writer.listed(id, &ResourceList { resources: resources.collect(), next_cursor }))
-    }
-
-    fn read(
-        &self,
-        door: Door<'_>,
-        writer: &Writer<'_>,
-        id: &Id,
-        params: &Params<'_>,
-    ) -> Result<Vec<u8>, Fault> {
-        let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?.as_str();
-        let text = agent_of(uri).and_then(|name| self.described(door, name));
-        let text = text.ok_or_else(|| Fault::NoSuchResource(uri.chars().take(1024).collect()))?;
-        let content = Body::Text(text);
-        let media_type = Some("application/json".to_owned());
-        let contents = vec![Embedded { uri: uri.to_owned(), media_type, content }];
-        Ok(writer.listed(id, &Contents { contents }))
-    }
-
-    /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card.
-    fn described(&self, door: Door<'_>, name: &str) -> Option<String> {
-        let seen = self.seen(door);
-        let (agent, known) = seen.into_iter().find(|(agent, _)| agent.settings.name == name)?;
-        let manifest = agent.settings.manifest.as_ref().map(|manifest| manifest.text.clone());
-        Some(manifest.unwrap_or_else(|| known.card.raw.get().to_owned()))
-    }
-
     /// Completes the name of an agent; anything else has no completions.
     fn complete(
         &self,
@@ -211,28 +156,6 @@ impl Inner {
         Ok(writer.spoken(id, &Completed { completion: Completion { values, total, has_more } }))
     }
 
-    fn subscribe(&self, asker: &Asker, params: &Params<'_>, begin: bool) -> Result<(), Fault> {
-        let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?;
-        let session = asker.session.as_ref().ok_or(Fault::NoSession)?;
-        if !begin {
-            self.sessions.unsubscribe(session, uri.as_str());
-            return Ok(());
-        }
-        match self.sessions.subscribe(session, uri.as_str()) {
-            true => Ok(()),
-            false => Err(Fault::BadParams("too many subscriptions, or too long a uri".into())),
-        }
-    }
-
-    /// The agents behind a door whose cards have been seen, by name.
-    fn seen(&self, door: Door<'_>) -> Vec<(Arc<Agent>, Arc<Known>)> {
-        let behind = self.directory.agents().iter().filter(|agent| match door {
-            Door::OneAgent(name) => agent.settings.name == name,
-            Door::AllAgents | Door::Health | Door::Push(_) => true,
-        });
-        behind.filter_map(|agent| Some((agent.clone(), agent.known()?))).collect()
-    }
-
     pub(super) fn cursor(
         &self,
         asker: &Asker,
@@ -246,7 +169,7 @@ impl Inner {
             .ok_or_else(|| Fault::BadParams("unknown cursor: begin again without one".into()))
     }
 
-    fn next(&self, asker: &Asker, listing: Listing, after: &str) -> String {
+    pub(super) fn next(&self, asker: &Asker, listing: Listing, after: &str) -> String {
         Cursor { listing, after: after.to_owned() }.seal(&self.sealer, asker.caller.name())
     }
 }

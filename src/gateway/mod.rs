@@ -19,6 +19,7 @@ mod listen;
 mod methods;
 mod pump;
 mod push;
+mod reading;
 mod route;
 mod running;
 mod serve;
@@ -27,6 +28,8 @@ mod sessions;
 mod source;
 mod subagents;
 mod tasks;
+mod telling;
+mod watching;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -327,8 +330,8 @@ impl Inner {
             HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
             HttpMethod::GET => {
                 exchange.method = label::Method::SessionStream;
-                let caller = exchange.caller.name().to_owned();
-                Box::pin(self.session_stream(http, &caller, door)).await
+                let caller = exchange.caller.clone();
+                Box::pin(self.session_stream(http, caller, door)).await
             }
             HttpMethod::DELETE => self.end_session(http, exchange).await,
             _ => Err(Ok(Fault::MethodNotAllowed("POST, GET, DELETE, OPTIONS"))),

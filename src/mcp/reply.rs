@@ -54,6 +54,11 @@ impl Writer<'_> {
         }
     }
 
+    /// The same for what changes by itself: who keeps it must ask again each time.
+    pub fn live<R: Listed>(&self, id: &Id, result: &R) -> Vec<u8> {
+        Self { ttl_ms: 0, ..*self }.listed(id, result)
+    }
+
     /// A response with the result of a call.
     pub fn spoken<R: Spoken>(&self, id: &Id, result: &R) -> Vec<u8> {
         match self.era {
@@ -297,6 +302,14 @@ mod tests {
         let writer = Writer { era, ..WRITER };
         String::from_utf8(writer.spoken(&id(), &CallResult::failure("no"))).unwrap()
             + &String::from_utf8(writer.listed(&id(), &PromptList::default())).unwrap()
+    }
+
+    #[test]
+    fn what_is_live_is_never_kept() {
+        let live =
+            |era| String::from_utf8(Writer { era, ..WRITER }.live(&id(), &PromptList::default())).unwrap();
+        assert!(live(Era::Modern).contains(r#""ttlMs":0,"cacheScope":"private""#));
+        assert!(!live(Era::Legacy).contains("ttlMs"));
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! What is in the registry: every agent, with all that is known of it.
+//!
+//! Not here: its URI (see `resources`), where what is known comes from (see `agents`).
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::view::json;
+
+/// One agent of the registry.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentEntry<'a> {
+    /// Its name here.
+    pub name: &'a str,
+    /// Where it is, or where its card is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<&'a str>,
+    /// Whether it can be called.
+    pub status: Reach,
+    /// When it was last heard of, in ISO 8601.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<&'a str>,
+    /// What it can do, once its card is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Abilities>,
+    /// Its card, as it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub card: Option<&'a RawValue>,
+}
+
+/// Whether an agent can be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reach {
+    /// Its card is known.
+    Ready,
+    /// Its card cannot be had.
+    Unreachable,
+    /// Nobody has looked yet.
+    Unknown,
+}
+
+/// What an agent says that it can do.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Abilities {
+    /// It streams.
+    pub streaming: bool,
+    /// It sends push notifications.
+    pub push_notifications: bool,
+}
+
+/// The registry of agents, as JSON.
+pub fn registry(agents: &[AgentEntry<'_>]) -> String {
+    #[derive(Serialize)]
+    struct Registry<'a> {
+        agents: &'a [AgentEntry<'a>],
+        totals: Totals,
+    }
+    #[derive(Serialize)]
+    struct Totals {
+        agents: usize,
+        ready: usize,
+        unreachable: usize,
+        unknown: usize,
+    }
+    let count = |status| agents.iter().filter(|agent| agent.status == status).count();
+    let totals = Totals {
+        agents: agents.len(),
+        ready: count(Reach::Ready),
+        unreachable: count(Reach::Unreachable),
+        unknown: count(Reach::Unknown),
+    };
+    json(&Registry { agents, totals })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_registry_counts_its_agents() {
+        let card = RawValue::from_string(r#"{"name":"A"}"#.into()).unwrap();
+        let ready = AgentEntry {
+            name: "a",
+            url: Some("https://a.test/"),
+            status: Reach::Ready,
+            last_seen: Some("2026-01-01T00:00:00.000Z"),
+            capabilities: Some(Abilities { streaming: true, push_notifications: false }),
+            card: Some(&card),
+        };
+        let lost = AgentEntry {
+            status: Reach::Unreachable,
+            last_seen: None,
+            capabilities: None,
+            card: None,
+            ..ready.clone()
+        };
+        let told: Value = serde_json::from_str(&registry(&[ready, lost])).unwrap();
+        assert_eq!(told["totals"], json!({"agents": 2, "ready": 1, "unreachable": 1, "unknown": 0}));
+        assert_eq!(told["agents"][0]["capabilities"], json!({"streaming": true, "pushNotifications": false}));
+        assert_eq!(told["agents"][0]["card"], json!({"name": "A"}));
+        assert_eq!(
+            told["agents"][1],
+            json!({"name": "a", "url": "https://a.test/", "status": "unreachable"})
+        );
+    }
+}
