@@ -9,6 +9,8 @@ mod agents;
 #[cfg(test)]
 mod answer_here;
 #[cfg(test)]
+mod authorizations;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod bounds;
@@ -38,6 +40,12 @@ mod listen;
 mod manifests;
 #[cfg(test)]
 mod origin;
+#[cfg(test)]
+mod questions;
+#[cfg(test)]
+mod questions_on_stream;
+#[cfg(test)]
+mod quiz;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]
