@@ -29,7 +29,7 @@ use crate::jsonrpc::Id;
 use crate::mcp::tools::CallResult;
 use crate::mcp::{Capabilities, Params};
 use crate::seal::{Named, RequestState};
-use crate::tasks::{Entry, Phase, Turn};
+use crate::tasks::{Entry, Inside, Phase, Turn};
 use crate::telemetry::label::Outcome;
 
 /// Why a call ends before an agent is asked.
@@ -216,8 +216,10 @@ impl Inner {
             answered = Some(turn);
             if let Some(question) = self.still_open(&entry, turn) {
                 let taken = self.take_answers(&entry, &known, &question, Some(responses)).await;
-                answered = answered.filter(|_| taken == Ok(true));
                 taken.map_err(Early::Fault)?;
+                // Of several things some may still be open.
+                let is_over = |inside: &Inside| inside.is_taken(turn) || inside.refusal(turn).is_some();
+                answered = answered.filter(|_| entry.look(is_over));
             }
         }
         let mut watched = Watched::new(entry, known, false);

@@ -43,6 +43,8 @@ mod origin;
 #[cfg(test)]
 mod questions;
 #[cfg(test)]
+mod questions_in_parts;
+#[cfg(test)]
 mod questions_on_stream;
 #[cfg(test)]
 mod quiz;
