@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Gone, reply};
+use super::answers::last_question;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::{Patience, Pump, To};
@@ -214,7 +215,7 @@ impl Inner {
         if let (Some(responses), Some(turn)) = (params.input_responses, state.turn) {
             // A question that is not open any more has been answered: this is the same answer once more.
             answered = Some(turn);
-            if let Some(question) = self.still_open(&entry, turn) {
+            if let Some(question) = last_question(&entry).filter(|question| question.turn.to_bytes() == turn) {
                 let taken = self.take_answers(&entry, &known, &question, Some(responses)).await;
                 taken.map_err(Early::Fault)?;
                 // Of several things some may still be open.

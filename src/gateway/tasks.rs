@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answer::{Gone, reply};
+use super::answers::last_question;
 use super::ask::question_of;
 use super::exchange::Exchange;
 use super::hold::NotFound;
@@ -175,7 +176,7 @@ impl Inner {
         let responses =
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
         self.freshen(&held.entry, &held.known).await;
-        if let Some((question, _)) = question_of(&held.entry) {
+        if let Some(question) = last_question(&held.entry) {
             self.take_answers(&held.entry, &held.known, &question, Some(responses)).await?;
         }
         Ok(self.writer(asker.version.era()).acknowledged_empty(id))
