@@ -31,6 +31,8 @@ mod eras;
 #[cfg(test)]
 mod fallback;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod https;
