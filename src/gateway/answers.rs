@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::ask::question_of;
 use super::{Asker, Inner};
-use crate::a2a::{Fingerprint, Message, Role};
+use crate::a2a::{Message, Role};
 use crate::agents::Known;
 use crate::bridge::given::{self, Given};
 use crate::bridge::question::Question;
@@ -19,7 +19,7 @@ use crate::fault::Fault;
 use crate::jsonrpc::Id;
 use crate::mcp::elicitation::{Action, Answer};
 use crate::seal::ElicitationTicket;
-use crate::tasks::{Entry, Refusal, Turn};
+use crate::tasks::{Entry, Phase, Refusal, Turn};
 
 impl Inner {
     /// Takes what came for an open question. Says whether anything of it was answered, or refused.
@@ -48,6 +48,9 @@ impl Inner {
     ) -> Result<bool, Fault> {
         let turn = question.turn.to_bytes();
         if given.declined || given.cancelled {
+            if entry.look(|inside| inside.is_taken(turn)) {
+                return Err(answered_already());
+            }
             let refusal = if given.declined { Refusal::Declined } else { Refusal::Dismissed };
             entry.refuse_turn(turn, refusal);
             if given.declined && self.settings.calls.on_decline == OnDecline::Cancel {
@@ -78,9 +81,7 @@ impl Inner {
         let digest = given::digest(&accepted);
         match entry.take_turn(turn, digest) {
             Turn::Same => Ok(true),
-            Turn::Other => {
-                Err(Fault::BadParams("this question has been answered already, in another way".into()))
-            }
+            Turn::Other => Err(answered_already()),
             Turn::Ours => {
                 let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
                 self.ledger.acknowledge(entry).await;
@@ -127,11 +128,16 @@ impl Inner {
             tracing::debug!(%fault, "an answer is not taken");
         }
     }
+}
 
-    /// The open question of this fingerprint, if it is the open one still.
-    pub(super) fn still_open(&self, entry: &Entry, turn: [u8; 16]) -> Option<Question> {
-        question_of(entry)
-            .filter(|(question, open)| *open == turn && question.turn == Fingerprint::from_bytes(turn))
-            .map(|(question, _)| question)
-    }
+/// The question that the agent has put last, be it open or answered and not taken up yet: so the same answer is told from another.
+pub(super) fn last_question(entry: &Entry) -> Option<Question> {
+    entry.look(|inside| match inside.phase() {
+        Phase::Running | Phase::Asking(..) => Question::of(&inside.work),
+        Phase::Finished | Phase::Failed(_) => None,
+    })
+}
+
+fn answered_already() -> Fault {
+    Fault::BadParams("this question has been answered already, in another way".into())
 }

@@ -36,6 +36,7 @@ const STATE_LASTS: u64 = 24 * 3600;
 pub(super) struct Elicitation {
     id: String,
     turn: [u8; 16],
+    key: String,
     is_url: bool,
 }
 
@@ -146,8 +147,9 @@ impl Inner {
         pump.send(&create(&id, serving.asker.version, ask, related)).await?;
         let is_url = matches!(ask, Ask::Url { .. });
         watched.asked = Some(turn);
+        watched.parts = watched.entry.look(|inside| inside.answered_keys(turn).len());
         serving.asked = serving.asked.saturating_add(1);
-        serving.elicitation = Some(Elicitation { id, turn, is_url });
+        serving.elicitation = Some(Elicitation { id, turn, key: key.to_owned(), is_url });
         // Somebody else may answer it, elsewhere.
         self.followers.attend(&watched.entry, &watched.known);
         Ok(())
@@ -162,7 +164,8 @@ impl Inner {
     ) -> Result<(), Gone> {
         let (Some(open), Some(entry)) = (&serving.elicitation, entry) else { return Ok(()) };
         let (phase, was_answered) = entry.look(|inside| {
-            (inside.phase(), inside.is_taken(open.turn) || inside.refusal(open.turn).is_some())
+            let is_over = inside.is_taken(open.turn) || inside.refusal(open.turn).is_some();
+            (inside.phase(), is_over || inside.answered_keys(open.turn).contains(&open.key))
         });
         let is_open = matches!(phase, Phase::Asking(turn, _) if turn == open.turn);
         let told = match (open.is_url, is_open) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Gone, reply};
+use super::answers::last_question;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::{Patience, Pump, To};
@@ -29,7 +30,7 @@ use crate::jsonrpc::Id;
 use crate::mcp::tools::CallResult;
 use crate::mcp::{Capabilities, Params};
 use crate::seal::{Named, RequestState};
-use crate::tasks::{Entry, Phase, Turn};
+use crate::tasks::{Entry, Inside, Phase, Turn};
 use crate::telemetry::label::Outcome;
 
 /// Why a call ends before an agent is asked.
@@ -214,10 +215,13 @@ impl Inner {
         if let (Some(responses), Some(turn)) = (params.input_responses, state.turn) {
             // A question that is not open any more has been answered: this is the same answer once more.
             answered = Some(turn);
-            if let Some(question) = self.still_open(&entry, turn) {
+            if let Some(question) = last_question(&entry).filter(|question| question.turn.to_bytes() == turn)
+            {
                 let taken = self.take_answers(&entry, &known, &question, Some(responses)).await;
-                answered = answered.filter(|_| taken == Ok(true));
                 taken.map_err(Early::Fault)?;
+                // Of several things some may still be open.
+                let is_over = |inside: &Inside| inside.is_taken(turn) || inside.refusal(turn).is_some();
+                answered = answered.filter(|_| entry.look(is_over));
             }
         }
         let mut watched = Watched::new(entry, known, false);

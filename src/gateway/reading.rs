@@ -111,7 +111,7 @@ impl Inner {
     }
 
     /// The tasks of a caller that are remembered here, by handle. All who are nobody share one name: they own nothing.
-    fn owned(&self, door: Door<'_>, asker: &Asker) -> Vec<(String, Arc<Entry>)> {
+    pub(super) fn owned(&self, door: Door<'_>, asker: &Asker) -> Vec<(String, Arc<Entry>)> {
         let mut owned = Vec::new();
         if asker.caller.is_anonymous() {
             return owned;

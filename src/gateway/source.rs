@@ -39,6 +39,8 @@ pub(super) struct Watched {
     pub(super) patient: bool,
     /// The question that this call has put, or answered: what becomes of it is waited for.
     pub(super) asked: Option<[u8; 16]>,
+    /// How many parts of it had been answered when it was put.
+    pub(super) parts: usize,
     /// Tells when the agent has taken what this call says.
     pub(super) said: Option<oneshot::Receiver<Result<(), Trouble>>>,
     changes: watch::Receiver<u64>,
@@ -49,7 +51,7 @@ impl Watched {
     /// Watches a task that somebody sees to.
     pub(super) fn new(entry: Arc<Entry>, known: Arc<Known>, patient: bool) -> Self {
         let (changes, watcher) = (entry.changes(), entry.watch());
-        Self { entry, known, patient, asked: None, said: None, changes, _watcher: watcher }
+        Self { entry, known, patient, asked: None, parts: 0, said: None, changes, _watcher: watcher }
     }
 }
 
@@ -241,7 +243,10 @@ impl Watched {
             match inside.phase() {
                 Phase::Finished => Some(Step::Settled),
                 Phase::Failed(trouble) => Some(Step::Failed(trouble)),
-                Phase::Asking(turn, _) if self.asked == Some(turn) => is_refused().then_some(Step::Settled),
+                Phase::Asking(turn, _) if self.asked == Some(turn) => {
+                    let is_part = inside.answered_keys(turn).len() > self.parts;
+                    (is_part || is_refused()).then_some(Step::Settled)
+                }
                 Phase::Asking(_, State::AuthRequired) if self.patient => None,
                 Phase::Asking(..) => Some(Step::Settled),
                 // It is not over, but nobody listens to the agent any more: it was given up.

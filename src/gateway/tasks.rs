@@ -4,9 +4,10 @@
 //! `update`, `cancel`). Not here: becoming a task (see `serve`), notifications (see `listen`).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::answer::{Gone, reply};
+use super::answers::last_question;
 use super::ask::question_of;
 use super::exchange::Exchange;
 use super::hold::NotFound;
@@ -175,7 +176,7 @@ impl Inner {
         let responses =
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
         self.freshen(&held.entry, &held.known).await;
-        if let Some((question, _)) = question_of(&held.entry) {
+        if let Some(question) = last_question(&held.entry) {
             self.take_answers(&held.entry, &held.known, &question, Some(responses)).await?;
         }
         Ok(self.writer(asker.version.era()).acknowledged_empty(id))
@@ -250,18 +251,8 @@ impl Inner {
         params: &Params<'_>,
     ) -> Result<Vec<u8>, Fault> {
         let after = self.cursor(asker, Listing::Tasks, params)?;
-        let mut owned: Vec<(String, Arc<Entry>)> = Vec::new();
-        self.tasks.for_each(Instant::now(), |entry| {
-            let is_here =
-                self.directory.find(entry.agent()).is_some_and(|agent| self.is_behind_door(door, agent));
-            if is_here && entry.is_owner(asker.caller.name()) {
-                let handle = self.handle_of(entry, asker);
-                if after.as_ref().is_none_or(|after| handle > *after) {
-                    owned.push((handle, entry.clone()));
-                }
-            }
-        });
-        owned.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut owned = self.owned(door, asker);
+        owned.retain(|(handle, _)| after.as_ref().is_none_or(|after| handle > after));
         let most = self.settings.mcp.page_size;
         let has_more = owned.len() > most;
         owned.truncate(most);

@@ -278,7 +278,9 @@ impl Entry {
         key: String,
         value: Box<RawValue>,
     ) -> Result<BTreeMap<String, Box<RawValue>>, AnswersTooLarge> {
-        self.change(|inside| inside.turns.add(turn, key, value))
+        let added = self.change(|inside| inside.turns.add(turn, key, value));
+        self.wake();
+        added
     }
 
     /// About how many bytes it takes.

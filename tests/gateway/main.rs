@@ -9,6 +9,10 @@ mod agents;
 #[cfg(test)]
 mod answer_here;
 #[cfg(test)]
+mod answers_once;
+#[cfg(test)]
+mod authorizations;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod bounds;
@@ -33,6 +37,8 @@ mod ext_tasks;
 #[cfg(test)]
 mod fallback;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod https;
@@ -48,6 +54,13 @@ mod manifests;
 mod origin;
 #[cfg(test)]
 mod push;
+mod questions;
+#[cfg(test)]
+mod questions_in_parts;
+#[cfg(test)]
+mod questions_on_stream;
+#[cfg(test)]
+mod quiz;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]
