@@ -79,7 +79,7 @@ impl Hook {
     }
 
     fn path(&self) -> &str {
-        &self.url[self.url.find("/push/").unwrap()..]
+        self.url.strip_prefix("http://").and_then(|rest| rest.get(rest.find('/')?..)).expect("a path")
     }
 
     async fn push(&self, gateway: &TestGateway, body: &Value) -> u16 {
