@@ -25,7 +25,7 @@ impl Default for Reach {
 impl Reach {
     /// Notes that the agent answered.
     pub(super) fn is_up(&self) {
-        self.is_down.send_if_modified(|down| std::mem::take(down));
+        self.is_down.send_if_modified(std::mem::take);
     }
 
     /// Notes that the agent could not be reached.

@@ -50,7 +50,7 @@ impl Inner {
     ) -> Result<Next, Gone> {
         let handle = self.told(&source, serving);
         let Ok(mut watched) = source.keep(&self.followers, &serving.agent.settings.name) else {
-            return Ok(Next::Say(self.written(serving, &handle)));
+            return Ok(Next::Say(Some(self.written(serving, &handle))));
         };
         self.hand_out(&watched.entry, serving.asker).await;
         let Some((question, turn)) = question_of(&watched.entry) else {
@@ -58,7 +58,7 @@ impl Inner {
         };
         if let Some(refusal) = watched.entry.look(|inside| inside.refusal(turn)) {
             let declined = self.refused(&watched, serving, refusal);
-            return Ok(Next::Say(self.written(serving, &declined)));
+            return Ok(Next::Say(Some(self.written(serving, &declined))));
         }
         if let Some(along) = serving.along.take()
             && let Ok(true) = self.take_answers(&watched.entry, &watched.known, &question, Some(along)).await
@@ -66,15 +66,15 @@ impl Inner {
             return Ok(Next::Go(Source::Watched(watched)));
         }
         if !matches!(serving.form, Form::Tool | Form::CoreResult(_)) {
-            return Ok(Next::Say(self.written(serving, &handle)));
+            return Ok(Next::Say(Some(self.written(serving, &handle))));
         }
         let Some(open) = self.open_asks(&watched.entry, &question, turn, serving.asker) else {
-            return Ok(Next::Say(self.written(serving, &handle)));
+            return Ok(Next::Say(Some(self.written(serving, &handle))));
         };
         match serving.asker.version.era() {
             Era::Modern if serving.round < MOST_ROUNDS => {
                 watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
-                Ok(Next::Say(self.another_leg(&watched, serving, Some((turn, &open)))))
+                Ok(Next::Say(Some(self.another_leg(&watched, serving, Some((turn, &open))))))
             }
             Era::Legacy
                 if pump.can_ask() && serving.asker.session.is_some() && serving.asked < MOST_ASKED =>
@@ -82,7 +82,7 @@ impl Inner {
                 self.elicit(&mut watched, serving, pump, (&question, &open)).await?;
                 Ok(Next::Go(Source::Watched(watched)))
             }
-            Era::Modern | Era::Legacy => Ok(Next::Say(self.written(serving, &handle))),
+            Era::Modern | Era::Legacy => Ok(Next::Say(Some(self.written(serving, &handle)))),
         }
     }
 

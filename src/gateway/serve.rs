@@ -55,6 +55,8 @@ pub(super) struct Serving<'a> {
     pub(super) elicitation: Option<super::ask::Elicitation>,
     /// How many questions have been put on the stream.
     pub(super) asked: u8,
+    /// What is waited for now.
+    pub(super) wait_for: WaitFor,
     /// Whether this call began the work, and nobody holds a handle of it.
     pub(super) began_here: bool,
 }
@@ -63,12 +65,10 @@ pub(super) struct Serving<'a> {
 pub(super) enum Next {
     /// It goes on.
     Go(Source),
-    /// The client gets this.
-    Say(Vec<u8>),
+    /// The client gets this; nothing, if it wants no answer any more.
+    Say(Option<Vec<u8>>),
     /// The client gets this, and the exchange comes to its end.
     Finish(Source, Vec<u8>),
-    /// The client gets nothing: it wants no answer any more.
-    Nothing,
 }
 
 /// Longest wait for the name of a task that a client is to get, beyond its patience.
@@ -84,67 +84,70 @@ impl Inner {
         exchange: &mut Exchange,
     ) -> Result<Option<Vec<u8>>, Gone> {
         let metrics = serving.agent.metrics.clone();
-        let mut wait_for = match (&serving.form, serving.rung.then) {
-            (Form::Start, _) | (_, Then::CoreTask) => WaitFor::Name,
-            _ => WaitFor::Answer,
-        };
+        if serving.form == Form::Start || serving.rung.then == Then::CoreTask {
+            serving.wait_for = WaitFor::Name;
+        }
         loop {
-            let ending = pump.run(&mut source, running.as_ref(), wait_for).await;
+            let ending = pump.run(&mut source, running.as_ref(), serving.wait_for).await;
             metrics.events(source.take_heard());
             exchange.agent_took = source.agent_took().or(exchange.agent_took);
             exchange.outcome = outcome(&ending, &source);
-            let entry = source.entry();
-            if let Ending::Gone = ending {
-                self.abandon(source, &serving, serving.asker.version.era() == Era::Modern);
-                return Err(Gone);
+            if let Ending::Failed(trouble) = &ending {
+                exchange.fault = Some(trouble.word());
             }
-            let is_put_off = matches!(ending, Ending::OutOfPatience);
-            let next = match ending {
-                Ending::Cancelled | Ending::Gone => {
-                    self.abandon(source, &serving, true);
-                    Next::Nothing
-                }
-                Ending::Settled if source.standing() == Standing::Finished && !serving.is_task() => {
-                    let body = self.written(&serving, &self.told(&source, &serving));
-                    Next::Finish(source, body)
-                }
-                Ending::Failed(trouble) => {
-                    exchange.fault = Some(trouble.word());
-                    self.failed(source, &serving, &trouble).await
-                }
-                Ending::Settled | Ending::OutOfPatience if serving.is_task() => {
-                    self.begin_task(source, &serving).await
-                }
-                Ending::Settled => {
-                    self.close_elicitation(&mut pump, entry.clone(), &mut serving).await?;
-                    Box::pin(self.put_question(source, &mut serving, &mut pump)).await?
-                }
-                Ending::OutOfPatience if serving.waits_for_name(&source, wait_for) => {
-                    wait_for = WaitFor::Name;
-                    pump.wait_until(Instant::now() + NAMED_WITHIN.min(self.settings.calls.budget));
-                    Next::Go(source)
-                }
-                Ending::OutOfPatience => self.put_off(source, &serving).await,
-            };
+            let entry = source.entry();
+            let next = self.decide(&mut pump, source, ending, &mut serving).await?;
             if !matches!(next, Next::Go(_)) {
                 self.close_elicitation(&mut pump, entry, &mut serving).await?;
             }
             match next {
                 Next::Go(next) => source = next,
-                Next::Nothing => return pump.finish(None).await,
+                Next::Say(body) => return pump.finish(body).await,
                 Next::Finish(source, body) => {
                     let answered = pump.finish(Some(body)).await;
                     source.wind_down().await;
                     return answered;
                 }
-                Next::Say(body) => {
-                    if is_put_off {
-                        exchange.outcome = Outcome::Continues;
-                    }
-                    return pump.finish(Some(body)).await;
-                }
             }
         }
+    }
+
+    /// What happens after a wait.
+    async fn decide(
+        &self,
+        pump: &mut Pump<'_>,
+        source: Source,
+        ending: Ending,
+        serving: &mut Serving<'_>,
+    ) -> Result<Next, Gone> {
+        Ok(match ending {
+            Ending::Gone => {
+                self.abandon(source, serving, serving.asker.version.era() == Era::Modern);
+                return Err(Gone);
+            }
+            Ending::Cancelled => {
+                self.abandon(source, serving, true);
+                Next::Say(None)
+            }
+            Ending::Settled if source.standing() == Standing::Finished && !serving.is_task() => {
+                let body = self.written(serving, &self.told(&source, serving));
+                Next::Finish(source, body)
+            }
+            Ending::Failed(trouble) => Next::Say(Some(self.failed(source, serving, &trouble).await)),
+            Ending::Settled | Ending::OutOfPatience if serving.is_task() => {
+                Next::Say(Some(self.begin_task(source, serving).await))
+            }
+            Ending::Settled => {
+                self.close_elicitation(pump, source.entry(), serving).await?;
+                Box::pin(self.put_question(source, serving, pump)).await?
+            }
+            Ending::OutOfPatience if serving.waits_for_name(&source) => {
+                serving.wait_for = WaitFor::Name;
+                pump.wait_until(Instant::now() + NAMED_WITHIN.min(self.settings.calls.budget));
+                Next::Go(source)
+            }
+            Ending::OutOfPatience => Next::Say(Some(self.put_off(source, serving).await)),
+        })
     }
 
     /// The client is not there any more, or wants no answer.
@@ -192,16 +195,16 @@ impl Inner {
     }
 
     /// The client's patience has ended before the work has.
-    async fn put_off(&self, source: Source, serving: &Serving<'_>) -> Next {
+    async fn put_off(&self, source: Source, serving: &Serving<'_>) -> Vec<u8> {
         let named = source.is_named();
         let handle = self.told(&source, serving);
         let watched = match source.keep(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => watched,
             // What is named is found again at the agent.
-            Err(_) if named => return Next::Say(self.written(serving, &handle)),
+            Err(_) if named => return self.written(serving, &handle),
             Err(trouble) => {
                 let text = trouble.told(&serving.agent.settings.name);
-                return Next::Say(self.written(serving, &CallResult::failure(text)));
+                return self.written(serving, &CallResult::failure(text));
             }
         };
         self.hand_out(&watched.entry, serving.asker).await;
@@ -209,14 +212,14 @@ impl Inner {
             Then::Task => self.hand_over(&watched, serving).await,
             Then::Leg => {
                 watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
-                Next::Say(self.another_leg(&watched, serving, None))
+                self.another_leg(&watched, serving, None)
             }
-            Then::CoreTask | Then::Handle => Next::Say(self.written(serving, &handle)),
+            Then::CoreTask | Then::Handle => self.written(serving, &handle),
         }
     }
 
     /// A call that its client wants as a core task: it gets one, whatever has come meanwhile.
-    async fn begin_task(&self, source: Source, serving: &Serving<'_>) -> Next {
+    async fn begin_task(&self, source: Source, serving: &Serving<'_>) -> Vec<u8> {
         match source.keep(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => {
                 self.hand_out(&watched.entry, serving.asker).await;
@@ -224,20 +227,18 @@ impl Inner {
             }
             Err(trouble) => {
                 let text = trouble.told(&serving.agent.settings.name);
-                Next::Say(
-                    self.writer(serving.asker.version.era()).spoken(serving.id, &CallResult::failure(text)),
-                )
+                self.writer(serving.asker.version.era()).spoken(serving.id, &CallResult::failure(text))
             }
         }
     }
 
     /// Gives the client the task in the form of its protocol.
-    async fn hand_over(&self, watched: &Watched, serving: &Serving<'_>) -> Next {
+    async fn hand_over(&self, watched: &Watched, serving: &Serving<'_>) -> Vec<u8> {
         let handle = self.handle_of(&watched.entry, serving.asker);
         let task = self.snapshot(&watched.entry, &handle, serving.asker);
         let writer = self.writer(serving.asker.version.era());
         watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
-        Next::Say(match serving.asker.version.era() {
+        match serving.asker.version.era() {
             Era::Modern => writer.task_created(serving.id, &task),
             Era::Legacy => {
                 if let Some(session) = &serving.asker.session {
@@ -251,11 +252,11 @@ impl Inner {
                     &told,
                 )
             }
-        })
+        }
     }
 
     /// What a model is told when an agent failed: what happened, and how to look again if there is a task.
-    async fn failed(&self, source: Source, serving: &Serving<'_>, trouble: &Trouble) -> Next {
+    async fn failed(&self, source: Source, serving: &Serving<'_>, trouble: &Trouble) -> Vec<u8> {
         if serving.is_task() {
             return self.begin_task(source, serving).await;
         }
@@ -268,7 +269,7 @@ impl Inner {
             told.content.extend(handle.content);
             told.structured_content = handle.structured_content;
         }
-        Next::Say(self.written(serving, &told))
+        self.written(serving, &told)
     }
 }
 
@@ -286,6 +287,7 @@ impl<'a> Serving<'a> {
             along: None,
             elicitation: None,
             asked: 0,
+            wait_for: WaitFor::Answer,
             began_here: false,
         }
     }
@@ -296,8 +298,8 @@ impl<'a> Serving<'a> {
     }
 
     /// A task is handed out by its name; one that the agent has not named yet is waited for a little longer.
-    fn waits_for_name(&self, source: &Source, waited_for: WaitFor) -> bool {
-        self.rung.then == Then::Task && waited_for == WaitFor::Answer && !source.is_named()
+    fn waits_for_name(&self, source: &Source) -> bool {
+        self.rung.then == Then::Task && self.wait_for == WaitFor::Answer && !source.is_named()
     }
 }
 
