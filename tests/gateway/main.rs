@@ -74,8 +74,12 @@ mod start;
 #[cfg(test)]
 mod stream;
 #[cfg(test)]
+mod subscriptions;
+#[cfg(test)]
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(test)]
+mod tasks_seen;
 #[cfg(test)]
 mod transport;
 #[cfg(test)]
