@@ -62,6 +62,8 @@ mod questions_on_stream;
 #[cfg(test)]
 mod quiz;
 #[cfg(test)]
+mod restart;
+#[cfg(test)]
 mod scene;
 #[cfg(test)]
 mod seen;
