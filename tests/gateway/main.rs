@@ -54,6 +54,7 @@ mod manifests;
 mod origin;
 #[cfg(test)]
 mod push;
+#[cfg(test)]
 mod questions;
 #[cfg(test)]
 mod questions_in_parts;
