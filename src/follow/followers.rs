@@ -154,6 +154,7 @@ impl Followers {
         }) else {
             return;
         };
+        entry.want_follower();
         // There is nothing to listen to, and news are pushed.
         if entry.is_pushed() && !known.can_subscribe() {
             return self.poll(entry, known.clone());
@@ -162,6 +163,7 @@ impl Followers {
             return self.poll(entry, known.clone());
         };
         let Some(following) = entry.begin_following() else { return };
+        entry.take_wanted();
         let drive = self.start(known, Errand::Await(task, asked));
         let (entry, known) = (entry.clone(), known.clone());
         self.hand(Task::Follow { entry, drive, known, following, said: None }, Some(place));

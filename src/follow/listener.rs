@@ -103,8 +103,10 @@ impl Followers {
                 entry.end(result, Times::now());
                 drop(following);
                 self.note(entry);
+                if is_ok && entry.take_wanted() {
+                    self.attend(entry, &known);
                 // It rests: from now on it is pushed.
-                if is_ok && entry.look(|inside| inside.phase()) == Phase::Running {
+                } else if is_ok && entry.look(|inside| inside.phase()) == Phase::Running {
                     self.poll(entry, known);
                 }
             }

@@ -153,6 +153,16 @@ impl Entry {
         begun.then(|| Following::new(self.clone()))
     }
 
+    /// Wants the task followed on when whoever follows it comes to an end, which may be now.
+    pub fn want_follower(&self) {
+        self.change(|inside| inside.is_wanted = true);
+    }
+
+    /// Whether the task is to be followed on; whoever gets this sees to it.
+    pub fn take_wanted(&self) -> bool {
+        self.change(|inside| std::mem::take(&mut inside.is_wanted))
+    }
+
     /// Says why following ended.
     pub fn end(&self, result: Result<(), Trouble>, now: Times) {
         self.change(|inside| {

@@ -44,6 +44,8 @@ pub struct Inside {
     pub(super) watchers: usize,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
+    /// Whether it is to be followed on when whoever follows it comes to an end.
+    pub(super) is_wanted: bool,
     /// Whether it is kept where tasks are kept.
     pub(super) is_acknowledged: bool,
     /// Whether the agent has lost its artifacts, so that they must stay here.
@@ -107,6 +109,7 @@ impl Inside {
             watchers: 0,
             expected: None,
             is_followed: false,
+            is_wanted: false,
             is_acknowledged: false,
             keeps_artifacts: false,
         }

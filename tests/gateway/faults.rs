@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::quiz::{begun, called, first, with_tasks};
+use crate::quiz::{begun, called, first, gateway_before, with_tasks};
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, task_of, words};
 use crate::support::payload::{v0_3, v1};
-use crate::support::{Card, McpClient, Reply, Request, ScriptedAgent, Signal, TestGateway, in_time};
+use crate::support::{
+    Card, McpClient, Reply, Request, ScriptedAgent, Signal, TestGateway, free_port, in_time,
+};
 
 /// A short budget, and agents that are asked often.
 const HASTY: &str =
@@ -21,6 +23,13 @@ fn completed() -> Value {
 
 fn working() -> Value {
     v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")
+}
+
+/// An agent that can die and come back: at a port that no outgoing connection takes meanwhile.
+async fn mortal(card: Card, settings: &str) -> Scene {
+    let agent = ScriptedAgent::start_at(([127, 0, 0, 1], free_port()).into(), card.skill("sing")).await;
+    let gateway = gateway_before(&agent, settings).await;
+    Scene { agent, gateway }
 }
 
 /// The result of waiting for a task.
@@ -51,7 +60,7 @@ fn sends(agent: &ScriptedAgent) -> usize {
 
 #[tokio::test]
 async fn a_task_is_taken_up_again_when_its_agent_is_back() {
-    let Scene { agent, gateway } = Scene::tuned(HASTY).await;
+    let Scene { agent, gateway } = mortal(Card::v1(), HASTY).await;
     agent.on_send(|_| Reply::stream().event(begun()).stall());
     let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
     let task = task_of(&gateway.client().modern("tools/call", call).await.result().await);
@@ -67,7 +76,7 @@ async fn a_task_is_taken_up_again_when_its_agent_is_back() {
 
 #[tokio::test]
 async fn a_task_of_an_older_agent_is_polled_and_never_resubscribed() {
-    let Scene { agent, gateway } = Scene::of(Card::v0_3().skill("sing"), "", HASTY).await;
+    let Scene { agent, gateway } = mortal(Card::v0_3(), HASTY).await;
     agent.on_send(|_| Reply::stream().event(v0_3::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
     let task = task_of(&gateway.client().modern("tools/call", call).await.result().await);
@@ -155,7 +164,7 @@ fn any_completed(request: &Request) -> Reply {
 #[tokio::test]
 async fn an_agent_that_is_down_gets_one_question_at_a_time() {
     const TASKS: usize = 20;
-    let Scene { agent, gateway } = Scene::tuned(HASTY).await;
+    let Scene { agent, gateway } = mortal(Card::v1(), HASTY).await;
     agent.on_send(|request| Reply::stream().event(v1::task(&named(request), RAW_CONTEXT, "working")).stall());
     let handles = begin(&gateway, TASKS).await;
     let agent = ScriptedAgent::start_at(agent.stop().await, Card::v1().skill("sing")).await;
@@ -301,7 +310,7 @@ async fn two_hundred_watch_one_task_over_one_stream() {
 #[tokio::test]
 async fn an_agent_that_stays_away_is_given_up_and_asked_again_by_whoever_comes() {
     let settings = HASTY.replace("retry_max: 100ms", "retry_max: 100ms, max_attempts: 3");
-    let Scene { agent, gateway } = Scene::tuned(&settings).await;
+    let Scene { agent, gateway } = mortal(Card::v1(), &settings).await;
     agent.on_send(|_| Reply::stream().event(begun()).stall());
     let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
     let task = task_of(&gateway.client().modern("tools/call", call).await.result().await);

@@ -54,6 +54,7 @@ mod manifests;
 mod origin;
 #[cfg(test)]
 mod push;
+#[cfg(test)]
 mod questions;
 #[cfg(test)]
 mod questions_in_parts;
@@ -61,6 +62,8 @@ mod questions_in_parts;
 mod questions_on_stream;
 #[cfg(test)]
 mod quiz;
+#[cfg(test)]
+mod restart;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::quiz::{accept, answers, asked_on_stream, first, question, reply, scene, seat, until_asked};
 use crate::scene::{RAW_TASK, TOOL, task_of, words};
+use crate::support::Reply;
 use crate::support::client::Finished;
 
 const SHORT: &str = "calls: { budget: 1s, stream_after: 1s }";
@@ -114,4 +115,24 @@ async fn a_core_task_that_asks_who_cannot_be_asked_is_completed_with_the_questio
     let result = session.call("tasks/result", of_task).await.result().await;
     assert!(words(&result).contains("Which colour?"), "{result}");
     assert_eq!(task_of(&result), made["task"]["taskId"]);
+}
+
+#[tokio::test]
+async fn a_question_that_is_answered_elsewhere_is_taken_back_and_its_call_goes_on() {
+    // Some agents close their stream at once when they ask, others never do.
+    for closes in [true, false] {
+        let (scene, quiz) = scene("", [question("Which colour?")]).await;
+        let asks = json!({ "task": quiz.task() });
+        scene.agent.on_stream(move |_| match closes {
+            true => Reply::events([asks.clone()]),
+            false => Reply::stream().event(asks.clone()).stall(),
+        });
+        let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
+        let (call, asked) = until_asked(&session).await;
+        quiz.go_on();
+        let Finished { notifications, response } = call.finish().await;
+        assert_eq!(words(&response["result"]), "thank you");
+        assert_eq!(notifications[0]["params"]["requestId"], asked["id"], "{notifications:?}");
+        assert!(answers(&scene.agent).is_empty());
+    }
 }
