@@ -77,6 +77,8 @@ mod stream;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(test)]
+mod task_life;
+#[cfg(test)]
 mod transport;
 #[cfg(test)]
 mod versions;
