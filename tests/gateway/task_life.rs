@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, words};
-use crate::support::payload::v1;
-use crate::support::{Card, McpClient, Reply, ScriptedAgent, Signal, TestGateway, in_time};
+use crate::support::payload::{v0_3, v1};
+use crate::support::{Card, Log, McpClient, Reply, ScriptedAgent, Signal, TestGateway, in_time};
 
 const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
 const KEY: &str = "seal_key: 0123456789abcdef0123456789abcdef";
@@ -182,5 +182,48 @@ async fn handles_fit_a_header_however_the_agent_names_its_task() {
         assert!(task.len() <= 512 && is_safe, "{task}");
         go.fire();
         assert_eq!(words(&client.task_until(&task, "completed").await["result"]), "the song");
+    }
+}
+
+#[tokio::test]
+async fn agents_that_do_not_stream_and_older_ones_work_as_tasks_too() {
+    let (new, old) =
+        (v1::task(RAW_TASK, RAW_CONTEXT, "working"), v0_3::task(RAW_TASK, RAW_CONTEXT, "working"));
+    let (bare, done) = (v1::bare_task(RAW_TASK, RAW_CONTEXT, "working"), v1::bare_completed);
+    let old_done = v0_3::completed(RAW_TASK, RAW_CONTEXT, "the song");
+    for (card, begun, working, completed, does_stream) in [
+        (Card::v1().streaming(false), new, bare, done(RAW_TASK, RAW_CONTEXT, "the song"), false),
+        (Card::v0_3().streaming(false), old.clone(), old.clone(), old_done.clone(), false),
+        (Card::v0_3(), old.clone(), old, old_done, true),
+    ] {
+        let scene = Scene::of(card.skill("sing"), "", "calls: { task_after: 0s }").await;
+        let go = Signal::new();
+        let reply = match does_stream {
+            true => Reply::stream().event(begun).wait(&go).event(completed.clone()),
+            false => Reply::result(begun),
+        };
+        scene.agent.on_send(move |_| reply.clone());
+        let still = Reply::result(working);
+        scene.agent.on_get({
+            let still = still.clone();
+            move |_| still.clone()
+        });
+        // It does not stop.
+        scene.agent.on_cancel(move |_| still.clone());
+        let client = scene.gateway.client().with_tasks();
+        let task = begin(&client).await;
+        client.task("tasks/cancel", &task).await.result().await;
+        let asked = ["CancelTask", "tasks/cancel"];
+        let is_told = |log: &Log| asked.iter().any(|method| !log.calls(method).is_empty());
+        scene.agent.wait_for("the wish to stop", is_told).await;
+        assert_eq!(client.task("tasks/get", &task).await.result().await["status"], "working");
+        let completed = Reply::result(completed);
+        scene.agent.on_get(move |_| completed.clone());
+        go.fire();
+        assert_eq!(words(&client.task_until(&task, "completed").await["result"]), "the song");
+        let log = scene.agent.log();
+        let sent = ["SendMessage", "message/send", "SendStreamingMessage", "message/stream"];
+        assert_eq!(sent.iter().map(|method| log.calls(method).len()).sum::<usize>(), 1, "once");
+        assert!(log.calls("tasks/resubscribe").is_empty(), "it corrupts the tasks of real agents");
     }
 }
