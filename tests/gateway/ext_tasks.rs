@@ -301,7 +301,7 @@ async fn tasks_of_others_are_nobodys() {
         for (client, task) in [
             (&client, RAW_TASK),
             (&client, "made-up"),
-            (&client, &task[1..]),
+            (&client, task.split_at(1).1),
             (&gateway.client_of("poet").with_tasks(), task),
             (&stranger.client().with_tasks(), task),
         ] {

@@ -112,7 +112,8 @@ async fn a_leg_belongs_to_its_call_and_nobody_elses() {
     let state = state_of(&scene.call(arguments.clone()).await.result().await);
     let text = state.as_str().unwrap().to_owned();
     let (head, tail) = text.split_at(text.len() / 2);
-    let flipped = if tail.starts_with('A') { "B" } else { "A" };
+    let (letter, rest) = tail.split_at(1);
+    let flipped = if letter == "A" { "B" } else { "A" };
     let handle = scene.gateway.client().with_tasks();
     let task =
         handle.modern("tools/call", json!({ "name": "bard_dance", "arguments": { "text": "x" } })).await;
@@ -124,7 +125,7 @@ async fn a_leg_belongs_to_its_call_and_nobody_elses() {
         ("another tool", "bard_dance", arguments.clone(), state.clone()),
         ("an appendix", TOOL, arguments.clone(), json!(format!("{text}-TAMPERED"))),
         ("a cut", TOOL, arguments.clone(), json!(head)),
-        ("a flipped letter", TOOL, arguments.clone(), json!(format!("{head}{flipped}{}", &tail[1..]))),
+        ("a flipped letter", TOOL, arguments.clone(), json!(format!("{head}{flipped}{rest}"))),
         ("nothing", TOOL, arguments.clone(), json!("")),
         ("made up", TOOL, arguments.clone(), json!("x".repeat(5000))),
         ("a handle", TOOL, arguments.clone(), task),
@@ -177,7 +178,7 @@ async fn the_same_arguments_written_otherwise_are_the_same_call() {
 
 #[tokio::test]
 async fn after_the_last_leg_comes_a_handle() {
-    let scene = Scene::tuned("calls: { leg: 300ms, legs: 2 }").await;
+    let scene = Scene::tuned("calls: { leg: 300ms, legs: 2, budget: 1s, stream_after: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
     let mut state = state_of(&scene.call(arguments.clone()).await.result().await);

@@ -83,6 +83,7 @@ mod subscriptions;
 mod support;
 #[cfg(test)]
 mod tasks_seen;
+mod task_life;
 #[cfg(test)]
 mod transport;
 #[cfg(test)]
