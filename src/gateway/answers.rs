@@ -138,6 +138,6 @@ pub(super) fn last_question(entry: &Entry) -> Option<Question> {
     })
 }
 
-fn answered_already() -> Fault {
+pub(super) fn answered_already() -> Fault {
     Fault::BadParams("this question has been answered already, in another way".into())
 }

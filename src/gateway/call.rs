@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Gone, reply};
-use super::answers::last_question;
+use super::answers::{answered_already, last_question};
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::{Patience, Pump, To};
@@ -215,13 +215,19 @@ impl Inner {
         if let (Some(responses), Some(turn)) = (params.input_responses, state.turn) {
             // A question that is not open any more has been answered: this is the same answer once more.
             answered = Some(turn);
-            if let Some(question) = last_question(&entry).filter(|question| question.turn.to_bytes() == turn)
-            {
-                let taken = self.take_answers(&entry, &known, &question, Some(responses)).await;
+            let question = last_question(&entry).filter(|question| question.turn.to_bytes() == turn);
+            if let Some(question) = &question {
+                let taken = self.take_answers(&entry, &known, question, Some(responses)).await;
                 taken.map_err(Early::Fault)?;
                 // Of several things some may still be open.
                 let is_over = |inside: &Inside| inside.is_taken(turn) || inside.refusal(turn).is_some();
                 answered = answered.filter(|_| entry.look(is_over));
+            }
+            // Parts of an answer differ from each other; whole ones must not.
+            let is_whole = question.as_ref().is_none_or(|question| question.inputs.len() == 1);
+            let response = ladder::digest("", Some(responses));
+            if answered.is_some() && is_whole && !entry.is_same_response(turn, response) {
+                return Err(Early::Fault(answered_already()));
             }
         }
         let mut watched = Watched::new(entry, known, false);

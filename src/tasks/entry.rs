@@ -260,6 +260,12 @@ impl Entry {
         whose
     }
 
+    /// Whether a response of this digest is the one that brought the answer to a turn, so far as that is known. The first one is
+    /// remembered.
+    pub fn is_same_response(&self, turn: [u8; 16], response: [u8; 16]) -> bool {
+        self.change(|inside| inside.turns.is_same_response(turn, response))
+    }
+
     /// Makes a turn free again: nothing was sent.
     pub fn give_back_turn(&self, turn: [u8; 16], trouble: Trouble) {
         self.change(|inside| inside.turns.give_back(turn, trouble));

@@ -47,6 +47,8 @@ struct Taken {
     turn: [u8; 16],
     digest: [u8; 16],
     is_sent: bool,
+    /// Of the response that brought the answer, for when the question is not there any more to judge another by.
+    response: Option<[u8; 16]>,
 }
 
 #[derive(Debug)]
@@ -66,7 +68,7 @@ impl Turns {
                 if self.taken.len() >= MAX_TURNS {
                     self.taken.pop_front();
                 }
-                self.taken.push_back(Taken { turn, digest, is_sent: false });
+                self.taken.push_back(Taken { turn, digest, is_sent: false, response: None });
                 Turn::Ours
             }
         }
@@ -81,8 +83,15 @@ impl Turns {
     /// the agent, the answer never arrived.
     pub(super) fn restore(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
         if is_sent && self.taken.len() < MAX_TURNS {
-            self.taken.push_back(Taken { turn, digest, is_sent });
+            self.taken.push_back(Taken { turn, digest, is_sent, response: None });
         }
+    }
+
+    /// Whether a response of this digest is the one that brought the answer to a turn, so far as that is known. The first one is
+    /// remembered.
+    pub(super) fn is_same_response(&mut self, turn: [u8; 16], response: [u8; 16]) -> bool {
+        let taken = self.taken.iter_mut().find(|taken| taken.turn == turn);
+        taken.is_none_or(|taken| *taken.response.get_or_insert(response) == response)
     }
 
     /// Whether somebody has answered the turn.

@@ -82,8 +82,9 @@ mod subscriptions;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(test)]
-mod tasks_seen;
 mod task_life;
+#[cfg(test)]
+mod tasks_seen;
 #[cfg(test)]
 mod transport;
 #[cfg(test)]
