@@ -111,7 +111,7 @@ impl Call {
                 Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
             Errand::Look(task) => {
-                let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
+                let found = Box::pin(self.look(&task)).await?;
                 Track::new(outlet, Some(task)).take(Event::Task(found)).await;
                 Ok(())
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::call::{Call, FIRST_PAUSE};
 use super::rpc::{Form, get_task, post, refusal, whole};
 use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, State};
+use crate::a2a::{Event, State, Task};
 use crate::fault::Trouble;
 
 /// The longest pause between two questions to an agent that answers them.
@@ -55,6 +55,15 @@ impl Call {
             }
             self.pause(pace.next()).await;
         }
+    }
+
+    /// Asks once how a task stands, unless the agent is known to be down and somebody else tries it already.
+    pub(super) async fn look(&self, task: &str) -> Result<Task, Trouble> {
+        let turn = self.known.reach.try_turn();
+        let _turn = turn.ok_or(Trouble::Unreachable("it did not answer just now"))?;
+        let found = get_task(&self.client, &self.known, task, self.terms.response).await;
+        self.note(&found);
+        found
     }
 
     /// Asks how the task of a silent stream stands, without letting the stream go: some agents stop their work when it closes.

@@ -33,6 +33,14 @@ impl Reach {
         self.is_down.send_if_modified(|down| !std::mem::replace(down, true));
     }
 
+    /// The right to ask now; `None` while the agent is down and somebody else probes it.
+    pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
+        if !*self.is_down.borrow() {
+            return Some(Turn { _probe: None });
+        }
+        self.probe.try_acquire().ok().map(|probe| Turn { _probe: Some(probe) })
+    }
+
     /// Waits until it is one's turn to ask: at once while the agent can be reached.
     pub(super) async fn turn(&self) -> Turn<'_> {
         let mut state = self.is_down.subscribe();
@@ -80,6 +88,17 @@ mod tests {
         assert!(polled(waiting.as_mut()).is_pending());
         reach.is_up();
         assert!(polled(waiting).is_ready());
+    }
+
+    #[test]
+    fn who_does_not_wait_asks_only_if_nobody_probes() {
+        let reach = Reach::default();
+        assert!(reach.try_turn().is_some() && reach.try_turn().is_some());
+        reach.is_down();
+        let probing = reach.try_turn();
+        assert!(probing.is_some() && reach.try_turn().is_none());
+        reach.is_up();
+        assert!(reach.try_turn().is_some());
     }
 
     #[test]

@@ -111,6 +111,9 @@ pub enum Fault {
     /// Too much is going on.
     #[error("the gateway is busy: {0}")]
     Busy(&'static str),
+    /// The agent does not say how a task stands.
+    #[error("the agent cannot be asked about this task now: try again later")]
+    AgentSilent,
     /// Something is wrong here.
     #[error("internal error")]
     Internal,
@@ -157,7 +160,7 @@ impl Fault {
             Self::BodyCut => (StatusCode::BAD_REQUEST, -32600),
             Self::HostRefused(_) | Self::OriginRefused(_) => (StatusCode::FORBIDDEN, -32600),
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, -32603),
-            Self::Internal => (StatusCode::OK, -32603),
+            Self::AgentSilent | Self::Internal => (StatusCode::OK, -32603),
         };
         OnWire { status, code }
     }
@@ -179,6 +182,7 @@ impl Fault {
     pub fn culprit(&self) -> Culprit {
         match self {
             Self::Internal | Self::Busy(_) | Self::TasksFull => Culprit::Gateway,
+            Self::AgentSilent => Culprit::Agent,
             _ => Culprit::Client,
         }
     }
@@ -214,6 +218,7 @@ impl Fault {
             Self::HostRefused(_) => "host_refused",
             Self::OriginRefused(_) => "origin_refused",
             Self::Busy(_) => "busy",
+            Self::AgentSilent => "agent_silent",
             Self::Internal => "internal",
         }
     }

@@ -4,6 +4,7 @@
 //! `seal`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::route::Door;
 use super::{Asker, Inner};
@@ -15,6 +16,9 @@ use crate::fault::Trouble;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus, iso8601};
 use crate::seal::{Named, TaskRef};
 use crate::tasks::{Entry, Key, Phase, Times, Verdict};
+
+/// Longest wait for an agent that is asked how a task stands while a client waits.
+const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a task is not found.
 #[derive(Debug)]
@@ -64,8 +68,9 @@ impl Inner {
         // Where there is no room to remember it, it is known for this request.
         let (entry, is_new) =
             self.tasks.admit(key, make, now.instant).unwrap_or_else(|_| (Arc::new(make()), true));
-        if is_new {
-            self.followers.look(&entry, &known).await.map_err(|trouble| {
+        // Another request may be about to learn how it stands; this one must not take it for a new task.
+        if is_new || entry.look(|inside| inside.is_blank()) {
+            self.ask(&entry, &known).await.map_err(|trouble| {
                 self.tasks.forget(&entry);
                 match trouble {
                     Trouble::TaskLost => NotFound::Unknown,
@@ -83,16 +88,25 @@ impl Inner {
         })
     }
 
+    /// Asks the agent how a task stands, for no longer than a client waits.
+    async fn ask(&self, entry: &Arc<Entry>, known: &Arc<Known>) -> Result<(), Trouble> {
+        let asked = tokio::time::timeout(ASKED_WITHIN, self.followers.look(entry, known)).await;
+        asked.unwrap_or(Err(Trouble::Slow("it does not say how the task stands")))
+    }
+
     /// Brings a task up to date that nobody follows.
     pub(super) async fn freshen(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         let (phase, is_followed) = entry.look(|inside| (inside.phase(), inside.is_followed()));
         if is_followed || matches!(phase, Phase::Finished | Phase::Failed(_)) {
-            if let Err(trouble) = self.followers.refill(entry, known).await {
+            let refilled = tokio::time::timeout(ASKED_WITHIN, self.followers.refill(entry, known)).await;
+            if let Err(trouble) =
+                refilled.unwrap_or(Err(Trouble::Slow("it does not give its artifacts again")))
+            {
                 tracing::warn!(agent = %entry.agent(), %trouble, "artifacts that were left to the agent are not to be had");
             }
             return;
         }
-        if let Err(trouble) = self.followers.look(entry, known).await {
+        if let Err(trouble) = self.ask(entry, known).await {
             tracing::debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
             self.followers.note_end(entry, trouble);
         }
@@ -140,7 +154,7 @@ impl Inner {
     pub(super) fn snapshot<'h>(&self, entry: &Entry, handle: &'h str, asker: &Asker) -> TaskSnapshot<'h> {
         let standpoint = self.standpoint(entry, asker);
         let status = standpoint.core();
-        let millis = |wait: std::time::Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         entry.look(|inside| {
             let message = match inside.phase() {
                 Phase::Failed(trouble) => Some(trouble.told(entry.agent())),

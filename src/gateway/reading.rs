@@ -189,7 +189,7 @@ impl Inner {
                 Err(NotFound::Unknown) => return Ok(None),
                 Err(NotFound::Trouble(trouble)) => {
                     tracing::debug!(%trouble, "agent cannot be asked for a task");
-                    return Err(Fault::Busy("the agent cannot be asked about this task now"));
+                    return Err(Fault::AgentSilent);
                 }
             }
         }

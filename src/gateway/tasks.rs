@@ -89,7 +89,7 @@ impl Inner {
             NotFound::Unknown => Fault::UnknownTask,
             NotFound::Trouble(trouble) => {
                 tracing::debug!(%trouble, "agent cannot be asked for a task");
-                Fault::Busy("the agent cannot be asked about this task now")
+                Fault::AgentSilent
             }
         })?;
         Ok(Held { handle: handle.as_str().to_owned(), agent, entry, known })

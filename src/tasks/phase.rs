@@ -47,6 +47,11 @@ impl Inside {
         }
     }
 
+    /// Whether nothing is known of it but its name.
+    pub fn is_blank(&self) -> bool {
+        self.work.task_id.is_some() && self.work.state.is_none() && self.work.reply.is_none()
+    }
+
     /// The question that is open, unless it has been answered here.
     pub fn open_turn(&self) -> Option<[u8; 16]> {
         let turn = self.work.question_turn()?.to_bytes();
