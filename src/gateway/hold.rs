@@ -20,6 +20,20 @@ use crate::tasks::{Entry, Key, Phase, Times, Verdict};
 /// Longest wait for an agent that is asked how a task stands while a client waits.
 const ASKED_WITHIN: Duration = Duration::from_secs(10);
 
+/// Waits until something is known of a task that another request is asking for; says whether it is.
+async fn is_told(entry: &Entry) -> bool {
+    let mut changes = entry.changes();
+    let told = async {
+        while entry.look(|inside| inside.is_blank() && !inside.is_followed()) {
+            if entry.is_gone() || changes.changed().await.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(ASKED_WITHIN, told).await.unwrap_or(false)
+}
+
 /// Why a task is not found.
 #[derive(Debug)]
 pub(super) enum NotFound {
@@ -68,8 +82,7 @@ impl Inner {
         // Where there is no room to remember it, it is known for this request.
         let (entry, is_new) =
             self.tasks.admit(key, make, now.instant).unwrap_or_else(|_| (Arc::new(make()), true));
-        // Another request may be about to learn how it stands; this one must not take it for a new task.
-        if is_new || entry.look(|inside| inside.is_blank()) {
+        if is_new || !is_told(&entry).await {
             self.ask(&entry, &known).await.map_err(|trouble| {
                 self.tasks.forget(&entry);
                 match trouble {

@@ -32,7 +32,6 @@ const JSON: &str = "application/json";
 const MOST_INLINE: usize = 64 * 1024;
 
 /// Longest wait for an agent that somebody else has asked for a task.
-const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// One line of a list.
 struct Line {
@@ -177,23 +176,17 @@ impl Inner {
         handle: &str,
     ) -> Result<Option<(Arc<Entry>, Arc<Known>)>, Fault> {
         let Some((agent, named)) = self.opened(asker, door, handle) else { return Ok(None) };
-        // Once more, if somebody else asked the agent for it just now, and in vain.
-        for _ in 0..2 {
-            match self.entry(&agent, &named).await {
-                Ok((entry, known)) => {
-                    if is_there(&entry).await {
-                        entry.own(asker.caller.name());
-                        return Ok(Some((entry, known)));
-                    }
-                }
-                Err(NotFound::Unknown) => return Ok(None),
-                Err(NotFound::Trouble(trouble)) => {
-                    tracing::debug!(%trouble, "agent cannot be asked for a task");
-                    return Err(Fault::AgentSilent);
-                }
+        match self.entry(&agent, &named).await {
+            Ok((entry, known)) => {
+                entry.own(asker.caller.name());
+                Ok(Some((entry, known)))
+            }
+            Err(NotFound::Unknown) => Ok(None),
+            Err(NotFound::Trouble(trouble)) => {
+                tracing::debug!(%trouble, "agent cannot be asked for a task");
+                Err(Fault::AgentSilent)
             }
         }
-        Ok(None)
     }
 
     /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card.
@@ -270,22 +263,6 @@ impl Inner {
     pub(super) fn seen(&self, door: Door<'_>) -> Vec<(Arc<Agent>, Arc<Known>)> {
         let behind = self.directory.agents().iter().filter(|agent| self.is_behind_door(door, agent));
         behind.filter_map(|agent| Some((agent.clone(), agent.known()?))).collect()
-    }
-}
-
-/// Whether something is known of a task. One that somebody else asks the agent for right now is waited for.
-async fn is_there(entry: &Entry) -> bool {
-    let mut changes = entry.changes();
-    let is_asked_for = entry.look(|inside| {
-        let is_blank = inside.work.state.is_none() && inside.work.reply.is_none();
-        is_blank && inside.work.task_id.is_some() && !inside.is_followed() && inside.over.is_none()
-    });
-    if !is_asked_for {
-        return true;
-    }
-    match tokio::time::timeout(TOLD_WITHIN, changes.changed()).await {
-        Ok(Ok(())) => !entry.is_gone(),
-        Ok(Err(_)) | Err(_) => false,
     }
 }
 
