@@ -46,3 +46,21 @@ async fn what_the_agent_refused_piece_by_piece_is_asked_again() {
     }
     assert_eq!(words(&again.result().await), "thank you");
 }
+
+#[tokio::test]
+async fn an_answer_that_came_late_is_not_lost_to_whoever_says_more() {
+    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
+    let go = Signal::new();
+    let wait = go.clone();
+    scene.agent.on_send(move |request| match request.text().as_str() {
+        "sing" => Reply::stream().wait(&wait).event(v1::message("at last")),
+        _ => Reply::stream().event(v1::message("more")),
+    });
+    let task = task_of(&scene.said("sing").await);
+    go.fire();
+    let late = async || scene.call(json!({ "taskId": task })).await.result().await;
+    assert_eq!(words(&late().await), "at last");
+    let more = scene.call(json!({ "taskId": task, "text": "on" })).await.result().await;
+    assert_eq!(words(&more), "more", "{more}");
+    assert_eq!(words(&late().await), "at last", "what was said once stays said");
+}
