@@ -9,6 +9,7 @@ use tracing::debug;
 
 use super::followers::Followers;
 use super::job::{Job, Said, Task};
+use crate::a2a::Event;
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
 use crate::tasks::{Entry, Following, Key, Phase, Times};
@@ -38,21 +39,38 @@ impl Listener<'_> {
         loop {
             match drive.next().await {
                 Turn::Over(result) => return result,
-                Turn::Said(event) => {
-                    self.tell(Ok(()));
-                    let before = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
-                    self.entry.apply(event, Times::now())?;
-                    let now = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
-                    if !before.0 && now.0 {
-                        self.name();
-                    }
-                    // Chunks of artifacts are the agent's to keep while it works.
-                    if before != now {
-                        self.followers.note(self.entry);
-                    }
-                }
+                Turn::Said(event) => self.take(event)?,
             }
         }
+    }
+
+    /// Takes in how a task stands. While somebody listens to the agent, only the end counts: the rest comes by the stream, and a
+    /// look that is older would take away or double what that has brought.
+    pub(super) async fn look(&mut self, mut drive: Drive) -> Result<(), Trouble> {
+        loop {
+            match drive.next().await {
+                Turn::Over(result) => return result,
+                Turn::Said(Event::Task(task))
+                    if !task.status.state.is_terminal() && self.entry.look(|inside| inside.is_followed()) => {
+                }
+                Turn::Said(event) => self.take(event)?,
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Trouble> {
+        self.tell(Ok(()));
+        let before = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
+        self.entry.apply(event, Times::now())?;
+        let now = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
+        if !before.0 && now.0 {
+            self.name();
+        }
+        // Chunks of artifacts are the agent's to keep while it works.
+        if before != now {
+            self.followers.note(self.entry);
+        }
+        Ok(())
     }
 
     /// Tells whoever waits how the first word came out. A question whose answer surely was not taken is open again.

@@ -64,3 +64,57 @@ async fn an_answer_that_came_late_is_not_lost_to_whoever_says_more() {
     assert_eq!(words(&more), "more", "{more}");
     assert_eq!(words(&late().await), "at last", "what was said once stays said");
 }
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_of_a_task_holds_no_look_up() {
+    let scene = Scene::tuned(&format!("{KEY}\n{WORKS}")).await;
+    let _go = scene.agent.works_for(RAW, "the song");
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let task = scene.gateway.client().with_tasks().modern("tools/call", call).await.result().await;
+    let task = task["taskId"].as_str().unwrap().to_owned();
+    scene.agent.on_get(|_| Reply::silence());
+    let other = gateway_before(&scene.agent, KEY).await;
+    // A failure that says so, and soon; not the silence of the agent.
+    let answer = other.client().with_tasks().task("tasks/get", &task).await.json().await;
+    assert!(answer["error"]["code"].is_number(), "{answer}");
+}
+
+/// A look that began before the stream and ends after its first events.
+#[tokio::test]
+async fn an_old_look_takes_nothing_from_a_stream() {
+    let scene = Scene::tuned(&format!("{KEY}\n{WORKS}")).await;
+    scene.agent.on_send(|_| Reply::stream().event(begun()).stall());
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let task = scene.gateway.client().with_tasks().modern("tools/call", call).await.result().await;
+    let task = task["taskId"].as_str().unwrap();
+    let (hold, go) = (Signal::new(), Signal::new());
+    let mut snapshot = v1::bare_task(RAW_TASK, RAW_CONTEXT, "working");
+    let first = v1::artifact_update(RAW_TASK, RAW_CONTEXT, "a", false, false);
+    snapshot["artifacts"] = json!([first["artifactUpdate"]["artifact"]]);
+    let chunk = |text: &str| v1::artifact_update(RAW_TASK, RAW_CONTEXT, text, true, false);
+    let stream =
+        Reply::stream().event(json!({ "task": snapshot })).event(chunk("b")).wait(&go).event(chunk("c"));
+    let stream = stream.event(v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", None));
+    scene.agent.on_subscribe(move |_| stream.clone());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (held, count) = (hold.clone(), asked.clone());
+    scene.agent.on_get(move |_| {
+        let found = Reply::result(snapshot.clone());
+        // The first one fills the entry, the second is the one that is late.
+        if count.fetch_add(1, Ordering::SeqCst) == 1 { found.after(&held) } else { found }
+    });
+    let other = gateway_before(&scene.agent, KEY).await;
+    let client = other.client().with_tasks();
+    let late = async { client.task("tasks/get", task).await.result().await };
+    let meanwhile = async {
+        scene.agent.wait_for("two looks", |log| log.calls("GetTask").len() >= 2).await;
+        let is_there = async || seen(&client, task).await["artifacts"].to_string().contains("\"b\"");
+        in_time("the first events", async { while !is_there().await {} }).await;
+        hold.fire();
+    };
+    tokio::join!(late, meanwhile);
+    go.fire();
+    let done = client.task_until(task, "completed").await;
+    assert_eq!(words(&done["result"]), "abc", "{done}");
+    assert!(answers(&scene.agent).is_empty());
+}
