@@ -121,6 +121,8 @@ impl Followers {
                 entry.end(result, Times::now());
                 drop(following);
                 self.note(entry);
+                // The first word may have been the last one for now: a question.
+                self.stop_if_wanted(entry, &known);
                 // It rests: from now on it is pushed.
                 if is_ok && entry.look(|inside| inside.phase()) == Phase::Running {
                     self.poll(entry, known);
@@ -150,10 +152,8 @@ impl Followers {
         let mut announcing = std::pin::pin!(self.announce(entry, known));
         let mut is_announced = false;
         loop {
-            if entry.is_named() && entry.take_cancel() {
-                // Beside the stream, which goes on while the agent is slow to answer.
-                self.hand(Task::Cancel(entry.clone(), known.clone()), None);
-            }
+            // Beside the stream, which goes on while the agent is slow to answer.
+            self.stop_if_wanted(entry, known);
             tokio::select! {
                 result = listener.listen_on(drive) => return Some(result),
                 is_pushed = &mut announcing, if !is_announced => {
@@ -179,6 +179,13 @@ impl Followers {
                     }
                 }
             }
+        }
+    }
+
+    /// Acts on a wish to stop a task that came before its name.
+    fn stop_if_wanted(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+        if entry.is_named() && entry.take_cancel() {
+            self.hand(Task::Cancel(entry.clone(), known.clone()), None);
         }
     }
 

@@ -79,6 +79,22 @@ async fn an_agent_that_says_nothing_of_a_task_holds_no_look_up() {
     assert!(answer["error"]["code"].is_number(), "{answer}");
 }
 
+#[tokio::test]
+async fn a_task_that_asks_as_soon_as_it_has_a_name_is_stopped_all_the_same() {
+    let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
+    let name = Signal::new();
+    let asks = Reply::stream().wait(&name).event(v1::asking(RAW_TASK, RAW_CONTEXT, "Which?"));
+    scene.agent.on_send(move |_| asks.clone());
+    scene.agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "input-required")));
+    scene.agent.on_cancel(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled")));
+    let task = task_of(&scene.said("sing").await);
+    let params = json!({ "name": "subagent_cancel", "arguments": { "taskId": task } });
+    let told = scene.gateway.client().modern("tools/call", params).await.result().await;
+    assert_eq!(told["structuredContent"]["canceled"], true, "{told}");
+    name.fire();
+    assert_eq!(scene.agent.wait_for_call("CancelTask").await.params()["id"], RAW_TASK);
+}
+
 /// A look that began before the stream and ends after its first events.
 #[tokio::test]
 async fn an_old_look_takes_nothing_from_a_stream() {
