@@ -95,6 +95,22 @@ async fn a_task_that_asks_as_soon_as_it_has_a_name_is_stopped_all_the_same() {
     assert_eq!(scene.agent.wait_for_call("CancelTask").await.params()["id"], RAW_TASK);
 }
 
+#[tokio::test]
+async fn who_waits_for_the_result_hears_that_the_task_was_cancelled() {
+    let scene = Scene::tuned("calls: { task_after: 0s, stream_after: 0s }").await;
+    let _go = scene.agent.works_for(RAW, "the song");
+    scene.agent.on_cancel(|_| Reply::error(-32002, "Task cannot be canceled"));
+    let session = scene.session().await;
+    let task = session.begin_task(TOOL, json!({ "text": "x" })).await;
+    let handle = task["taskId"].as_str().unwrap();
+    let waiting = session.task("tasks/result", handle).await;
+    assert!(waiting.is_stream());
+    assert_eq!(session.task("tasks/cancel", handle).await.result().await["status"], "cancelled");
+    let result = in_time("the end of the wait", waiting.result()).await;
+    assert_eq!(result["isError"], true, "{result}");
+    assert_eq!(words(&result), "The task was cancelled.");
+}
+
 /// A look that began before the stream and ends after its first events.
 #[tokio::test]
 async fn an_old_look_takes_nothing_from_a_stream() {
