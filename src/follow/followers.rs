@@ -53,6 +53,8 @@ pub struct Followers {
     pub(super) metrics: Arc<Metrics>,
 }
 
+/// Longest wait for an agent that is asked how a task stands: clients wait for the answer.
+const LOOKED_WITHIN: Duration = Duration::from_secs(10);
 /// What can wait to be begun, beyond the places: answers and cancellations.
 const EXTRA: usize = 1024;
 
@@ -205,11 +207,13 @@ impl Followers {
     ///
     /// # Errors
     ///
-    /// [`Trouble`], if the agent does not say.
+    /// [`Trouble`], if the agent does not say, or takes too long.
     pub async fn look(&self, entry: &Arc<Entry>, known: &Arc<Known>) -> Result<(), Trouble> {
         let Some(task) = entry.look(|inside| inside.work.task_id.clone()) else { return Ok(()) };
         let drive = self.start(known, Errand::Look(task));
-        Listener { entry, followers: self, said: None }.listen(drive).await
+        let mut listener = Listener { entry, followers: self, said: None };
+        let looked = tokio::time::timeout(LOOKED_WITHIN, listener.look(drive)).await;
+        looked.unwrap_or(Err(Trouble::Slow("no answer")))
     }
 
     pub(super) fn start(&self, known: &Arc<Known>, errand: Errand) -> crate::agents::Drive {

@@ -9,6 +9,7 @@ use tracing::debug;
 
 use super::followers::Followers;
 use super::job::{Job, Said, Task};
+use crate::a2a::Event;
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
 use crate::tasks::{Entry, Following, Key, Phase, Times};
@@ -38,21 +39,38 @@ impl Listener<'_> {
         loop {
             match drive.next().await {
                 Turn::Over(result) => return result,
-                Turn::Said(event) => {
-                    self.tell(Ok(()));
-                    let before = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
-                    self.entry.apply(event, Times::now())?;
-                    let now = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
-                    if !before.0 && now.0 {
-                        self.name();
-                    }
-                    // Chunks of artifacts are the agent's to keep while it works.
-                    if before != now {
-                        self.followers.note(self.entry);
-                    }
-                }
+                Turn::Said(event) => self.take(event)?,
             }
         }
+    }
+
+    /// Takes in how a task stands. While somebody listens to the agent, only the end counts: the rest comes by the stream, and a
+    /// look that is older would take away or double what that has brought.
+    pub(super) async fn look(&mut self, mut drive: Drive) -> Result<(), Trouble> {
+        loop {
+            match drive.next().await {
+                Turn::Over(result) => return result,
+                Turn::Said(Event::Task(task))
+                    if !task.status.state.is_terminal() && self.entry.look(|inside| inside.is_followed()) => {
+                }
+                Turn::Said(event) => self.take(event)?,
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) -> Result<(), Trouble> {
+        self.tell(Ok(()));
+        let before = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
+        self.entry.apply(event, Times::now())?;
+        let now = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
+        if !before.0 && now.0 {
+            self.name();
+        }
+        // Chunks of artifacts are the agent's to keep while it works.
+        if before != now {
+            self.followers.note(self.entry);
+        }
+        Ok(())
     }
 
     /// Tells whoever waits how the first word came out. A question whose answer surely was not taken is open again.
@@ -103,6 +121,8 @@ impl Followers {
                 entry.end(result, Times::now());
                 drop(following);
                 self.note(entry);
+                // The first word may have been the last one for now: a question.
+                self.stop_if_wanted(entry, &known);
                 if is_ok && entry.take_wanted() {
                     self.attend(entry, &known);
                 // It rests: from now on it is pushed.
@@ -134,10 +154,8 @@ impl Followers {
         let mut announcing = std::pin::pin!(self.announce(entry, known));
         let mut is_announced = false;
         loop {
-            if entry.is_named() && entry.take_cancel() {
-                // Beside the stream, which goes on while the agent is slow to answer.
-                self.hand(Task::Cancel(entry.clone(), known.clone()), None);
-            }
+            // Beside the stream, which goes on while the agent is slow to answer.
+            self.stop_if_wanted(entry, known);
             tokio::select! {
                 result = listener.listen_on(drive) => return Some(result),
                 is_pushed = &mut announcing, if !is_announced => {
@@ -163,6 +181,13 @@ impl Followers {
                     }
                 }
             }
+        }
+    }
+
+    /// Acts on a wish to stop a task that came before its name.
+    fn stop_if_wanted(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+        if entry.is_named() && entry.take_cancel() {
+            self.hand(Task::Cancel(entry.clone(), known.clone()), None);
         }
     }
 

@@ -79,8 +79,10 @@ impl Inner {
             Era::Legacy
                 if pump.can_ask() && serving.asker.session.is_some() && serving.asked < MOST_ASKED =>
             {
-                self.elicit(&mut watched, serving, pump, (&question, &open)).await?;
-                Ok(Next::Go(Source::Watched(watched)))
+                if self.elicit(&mut watched, serving, pump, (&question, &open)).await? {
+                    return Ok(Next::Go(Source::Watched(watched)));
+                }
+                Ok(Next::Say(Some(self.written(serving, &handle))))
             }
             Era::Modern | Era::Legacy => Ok(Next::Say(Some(self.written(serving, &handle)))),
         }
@@ -121,16 +123,17 @@ impl Inner {
         self.writer(Era::Modern).input_required(serving.id, requests.as_deref(), &state)
     }
 
-    /// Asks on the stream of the call. The call then waits for the task, whichever way the answer comes.
+    /// Asks on the stream of the call. The call then waits for the task, whichever way the answer comes. Says whether anything was
+    /// asked.
     async fn elicit(
         &self,
         watched: &mut Watched,
         serving: &mut Serving<'_>,
         pump: &mut Pump<'_>,
         (question, asks): (&Question, &Asks),
-    ) -> Result<(), Gone> {
+    ) -> Result<bool, Gone> {
         let (Some((key, ask)), Some(session)) = (asks.iter().next(), &serving.asker.session) else {
-            return Ok(());
+            return Ok(false);
         };
         let turn = question.turn.to_bytes();
         let ticket = ElicitationTicket {
@@ -152,7 +155,7 @@ impl Inner {
         serving.elicitation = Some(Elicitation { id, turn, key: key.to_owned(), is_url });
         // Somebody else may answer it, elsewhere.
         self.followers.attend(&watched.entry, &watched.known);
-        Ok(())
+        Ok(true)
     }
 
     /// Takes an elicitation back that nobody needs to answer any more.

@@ -4,7 +4,7 @@
 //! same. Not here: the URIs and what is in them (see `bridge`), being told of changes (see `watching`).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::Uri;
 
@@ -30,8 +30,6 @@ use crate::tasks::{Entry, Phase, Verdict};
 const JSON: &str = "application/json";
 /// Artifacts of more bytes are only named in the resource of their task.
 const MOST_INLINE: usize = 64 * 1024;
-
-/// Longest wait for an agent that somebody else has asked for a task.
 
 /// One line of a list.
 struct Line {

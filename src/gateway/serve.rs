@@ -10,6 +10,7 @@ use super::exchange::Exchange;
 use super::pump::{Ending, Pump, WaitFor};
 use super::running::Entry as Running;
 use super::source::{Source, Watched};
+use super::tasks::was_cancelled;
 use super::{Asker, Inner};
 use crate::agents::Agent;
 use crate::bridge::ladder::{Rung, Then};
@@ -128,6 +129,9 @@ impl Inner {
             Ending::Cancelled => {
                 self.abandon(source, serving, true);
                 Next::Say(None)
+            }
+            Ending::Settled if source.is_cancelled() => {
+                Next::Say(Some(self.written(serving, &was_cancelled())))
             }
             Ending::Settled if source.standing() == Standing::Finished && !serving.is_task() => {
                 let body = self.written(serving, &self.told(&source, serving));

@@ -12,7 +12,7 @@ use crate::agents::{Drive, Known, Turn};
 use crate::bridge::work::{Note, Standing, Work};
 use crate::fault::Trouble;
 use crate::follow::{Followers, Job, Leaving};
-use crate::tasks::{Entry, Phase, Watcher};
+use crate::tasks::{Entry, Inside, Phase, Verdict, Watcher};
 
 /// A call of ours.
 pub(super) struct Own {
@@ -37,6 +37,8 @@ pub(super) struct Watched {
     pub(super) known: Arc<Known>,
     /// Whether an authorization that is open is waited out: nothing is asked of the client.
     pub(super) patient: bool,
+    /// Whether the client's verdict ends the wait, whatever the agent does.
+    pub(super) heeds_verdict: bool,
     /// The question that this call has put, or answered: what becomes of it is waited for.
     pub(super) asked: Option<[u8; 16]>,
     /// How many parts of it had been answered when it was put.
@@ -51,7 +53,9 @@ impl Watched {
     /// Watches a task that somebody sees to.
     pub(super) fn new(entry: Arc<Entry>, known: Arc<Known>, patient: bool) -> Self {
         let (changes, watcher) = (entry.changes(), entry.watch());
-        Self { entry, known, patient, asked: None, parts: 0, said: None, changes, _watcher: watcher }
+        let heeds_verdict = false;
+        let (asked, parts, said) = (None, 0, None);
+        Self { entry, known, patient, heeds_verdict, asked, parts, said, changes, _watcher: watcher }
     }
 }
 
@@ -103,6 +107,14 @@ impl Source {
                 Phase::Asking(..) => Standing::Asking,
                 Phase::Running => Standing::Running,
             },
+        }
+    }
+
+    /// Whether the client has ended the task for itself, and waits for no more than that.
+    pub(super) fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Own(_) => false,
+            Self::Watched(watched) => watched.entry.look(|inside| watched.is_cancelled_by(inside)),
         }
     }
 
@@ -234,8 +246,15 @@ impl Watched {
         self.settled().unwrap_or_else(|| Step::News(self.entry.look(|inside| inside.last.clone())))
     }
 
+    fn is_cancelled_by(&self, inside: &Inside) -> bool {
+        self.heeds_verdict && inside.verdict == Some(Verdict::Cancelled)
+    }
+
     fn settled(&self) -> Option<Step> {
         self.entry.look(|inside| {
+            if self.is_cancelled_by(inside) {
+                return Some(Step::Settled);
+            }
             if let Some(trouble) = self.asked.and_then(|turn| inside.failure(turn)) {
                 return Some(Step::Failed(trouble.clone()));
             }

@@ -220,7 +220,7 @@ impl Inner {
         let snapshot = self.snapshot(&entry, &handle, asker);
         if snapshot.status.is_terminal() {
             let result = match snapshot.status {
-                TaskStatus::Cancelled => CallResult::failure("The task was cancelled."),
+                TaskStatus::Cancelled => was_cancelled(),
                 _ => self.last_word(&entry, asker),
             };
             return answered(to, asker, writer.core_task_result(id, &result, &handle)).await;
@@ -238,7 +238,9 @@ impl Inner {
             form: Form::CoreResult(handle),
             ..Serving::plain(asker, id, agent)
         };
-        let source = Source::Watched(Box::new(Watched::new(entry, known, false)));
+        let mut watched = Watched::new(entry, known, false);
+        watched.heeds_verdict = true;
+        let source = Source::Watched(Box::new(watched));
         self.serve((pump, source, running), serving, exchange).await.map_err(Err)
     }
 
@@ -262,6 +264,11 @@ impl Inner {
         let tasks: Vec<_> = owned.iter().map(|(handle, entry)| self.snapshot(entry, handle, asker)).collect();
         Ok(self.writer(asker.version.era()).core_task_list(id, &tasks, next.as_deref()))
     }
+}
+
+/// The result of a core task that its client cancelled.
+pub(super) fn was_cancelled() -> CallResult {
+    CallResult::failure("The task was cancelled.")
 }
 
 async fn answered(to: To<'_>, asker: &Asker, body: Vec<u8>) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {

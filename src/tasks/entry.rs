@@ -221,9 +221,10 @@ impl Entry {
         fill(&mut lock(&self.inside));
     }
 
-    /// A new turn begins: what an agent replied to the last one without a task is not its last word any more.
+    /// A new turn begins in the task: what an agent replied to the last one is not its last word any more. Without a task there is
+    /// nothing to go on with, and the reply stays.
     pub fn begin_turn(&self) {
-        self.change(|inside| inside.work.reply = None);
+        self.change(|inside| inside.work.reply.take_if(|_| inside.work.task_id.is_some()));
     }
 
     /// Takes over what another call has learnt of the task, if that is more.

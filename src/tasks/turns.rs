@@ -120,9 +120,10 @@ impl Turns {
         open.into_iter().flat_map(|open| open.parts.keys()).map(String::as_str)
     }
 
-    /// Makes a turn free again, unless its answer was sent.
+    /// Makes a turn free again, unless its answer was sent. All parts of it are asked for again: the agent did not want them.
     pub(super) fn give_back(&mut self, turn: [u8; 16], trouble: Trouble) {
         self.taken.retain(|taken| taken.turn != turn || taken.is_sent);
+        self.open.take_if(|open| open.turn == turn);
         self.failed = Some((turn, trouble));
     }
 

@@ -49,6 +49,8 @@ mod large_body;
 #[cfg(test)]
 mod listen;
 #[cfg(test)]
+mod loose_ends;
+#[cfg(test)]
 mod manifests;
 #[cfg(test)]
 mod origin;
