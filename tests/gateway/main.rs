@@ -27,6 +27,8 @@ mod client_wire;
 #[cfg(test)]
 mod core_tasks;
 #[cfg(test)]
+mod counted;
+#[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
 mod embedded;
@@ -54,6 +56,7 @@ mod manifests;
 mod origin;
 #[cfg(test)]
 mod push;
+#[cfg(test)]
 mod questions;
 #[cfg(test)]
 mod questions_in_parts;
