@@ -203,7 +203,12 @@ impl Call {
                 Ending::Early(_) if track.awaits_authorization() => {
                     return Box::pin(self.judge(track, Trouble::TaskLost)).await;
                 }
-                Ending::Early(stopped) => return Box::pin(self.judge(track, stopped)).await,
+                Ending::Early(stopped) => {
+                    if track.task_id.is_some() {
+                        self.known.metrics.reattached();
+                    }
+                    return Box::pin(self.judge(track, stopped)).await;
+                }
                 Ending::Silent => {
                     if Box::pin(self.look_aside(track)).await? {
                         return Ok(());

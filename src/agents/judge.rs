@@ -106,6 +106,7 @@ impl Call {
             Ending::Early(_) | Ending::Silent => {
                 // A stream that brought something was worth it; one that closes at once must not be opened in a circle.
                 if track.heard() > before {
+                    self.known.metrics.reattached();
                     pace.begin_anew();
                 }
                 Ok(true)

@@ -89,6 +89,11 @@ impl Followers {
         self.bounds.most.clamp(1, Semaphore::MAX_PERMITS).saturating_sub(self.places.available_permits())
     }
 
+    /// How many tasks are polled in turn now.
+    pub fn polled(&self) -> usize {
+        self.rota.waiting()
+    }
+
     /// Takes over a call for somebody who will hold a handle of it.
     ///
     /// # Errors

@@ -75,6 +75,11 @@ impl Rota {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many tasks wait for their turn.
+    pub(super) fn waiting(&self) -> usize {
+        self.inside().present.len()
+    }
+
     /// Puts a task into its queue, if it is in none.
     pub(super) fn add(&self, entry: &Arc<Entry>, known: Arc<Known>) {
         let number = Arc::as_ptr(entry).addr();

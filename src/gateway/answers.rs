@@ -64,6 +64,9 @@ impl Inner {
         if question.url.is_some() {
             // The user has gone to the page; the agent goes on by itself.
             let whose = entry.take_turn(turn, [0; 16]);
+            if whose == Turn::Ours {
+                self.metrics.tasks.answered();
+            }
             self.followers.attend(entry, known);
             return Ok(whose != Turn::Other);
         }
@@ -84,6 +87,7 @@ impl Inner {
             Turn::Other => Err(answered_already()),
             Turn::Ours => {
                 let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
+                self.metrics.tasks.answered();
                 self.ledger.acknowledge(entry).await;
                 let message = Message {
                     message_id: Some(given::message_id(&task, question.turn, digest)),

@@ -23,6 +23,7 @@ use crate::mcp::notifications::cancelled;
 use crate::mcp::tools::CallResult;
 use crate::seal::{ElicitationTicket, RequestState};
 use crate::tasks::{Entry, Phase, Refusal};
+use crate::telemetry::label::Asked;
 
 /// Most `input_required` results of one call: real clients stop after ten.
 const MOST_ROUNDS: u8 = 9;
@@ -50,7 +51,7 @@ impl Inner {
     ) -> Result<Next, Gone> {
         let handle = self.told(&source, serving);
         let Ok(mut watched) = source.keep(&self.followers, &serving.agent.settings.name) else {
-            return Ok(Next::Say(Some(self.written(serving, &handle))));
+            return Ok(self.in_words(serving, &handle));
         };
         self.hand_out(&watched.entry, serving.asker).await;
         let Some((question, turn)) = question_of(&watched.entry) else {
@@ -66,26 +67,34 @@ impl Inner {
             return Ok(Next::Go(Source::Watched(watched)));
         }
         if !matches!(serving.form, Form::Tool | Form::CoreResult(_)) {
-            return Ok(Next::Say(Some(self.written(serving, &handle))));
+            return Ok(self.in_words(serving, &handle));
         }
         let Some(open) = self.open_asks(&watched.entry, &question, turn, serving.asker) else {
-            return Ok(Next::Say(Some(self.written(serving, &handle))));
+            return Ok(self.in_words(serving, &handle));
         };
         match serving.asker.version.era() {
             Era::Modern if serving.round < MOST_ROUNDS => {
                 watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
+                self.metrics.tasks.asked(Asked::Mrtr);
                 Ok(Next::Say(Some(self.another_leg(&watched, serving, Some((turn, &open))))))
             }
             Era::Legacy
                 if pump.can_ask() && serving.asker.session.is_some() && serving.asked < MOST_ASKED =>
             {
                 if self.elicit(&mut watched, serving, pump, (&question, &open)).await? {
+                    self.metrics.tasks.asked(Asked::Elicitation);
                     return Ok(Next::Go(Source::Watched(watched)));
                 }
-                Ok(Next::Say(Some(self.written(serving, &handle))))
+                Ok(self.in_words(serving, &handle))
             }
-            Era::Modern | Era::Legacy => Ok(Next::Say(Some(self.written(serving, &handle)))),
+            Era::Modern | Era::Legacy => Ok(self.in_words(serving, &handle)),
         }
+    }
+
+    /// The question in words, with the handle to answer it by.
+    fn in_words(&self, serving: &Serving<'_>, handle: &CallResult) -> Next {
+        self.metrics.tasks.asked(Asked::Handle);
+        Next::Say(Some(self.written(serving, handle)))
     }
 
     /// What of a question is open, as this client can be asked; `None` if it cannot.

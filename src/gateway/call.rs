@@ -318,6 +318,7 @@ impl Inner {
         let turn = entry.look(|inside| inside.open_turn())?;
         let digest = given::digest_of_parts(&message.parts);
         let turn = (entry.take_turn(turn, digest) == Turn::Ours).then_some(Fingerprint::from_bytes(turn))?;
+        self.metrics.tasks.answered();
         message.message_id = Some(given::message_id(task, turn, digest));
         Some(turn)
     }

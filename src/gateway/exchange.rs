@@ -66,7 +66,8 @@ impl Exchange {
         metrics.refused(match fault {
             Fault::HostRefused(_) => Refusal::Host,
             Fault::OriginRefused(_) => Refusal::Origin,
-            Fault::Busy(_) | Fault::TasksFull => Refusal::Overloaded,
+            Fault::Busy(_) => Refusal::Overloaded,
+            Fault::TasksFull => Refusal::TasksFull,
             Fault::BodyTooLarge(_) => Refusal::TooLarge,
             Fault::NoSuchPath
             | Fault::NoSuchTool(_)

@@ -241,8 +241,9 @@ impl Bridge {
         exchange.close(http, &self.inner.nobody);
     }
 
-    /// What is counted.
+    /// What is counted, with the tasks as they are now.
     pub fn metrics(&self) -> &Arc<Metrics> {
+        self.inner.count_tasks();
         &self.inner.metrics
     }
 

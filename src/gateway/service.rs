@@ -19,6 +19,7 @@ use crate::bridge::subagent::Tool;
 use crate::config::{Agent, TaskUse, ToolsPer};
 use crate::mcp::tools::TaskSupport;
 use crate::tasks::store::{Store, StoreProblem};
+use crate::telemetry::tasks::Census;
 
 /// How often idle connections and sessions are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -91,9 +92,20 @@ impl Inner {
             for _ in 0..shards {
                 tokio::time::sleep(pause).await;
                 self.tasks.sweep(Instant::now()).iter().for_each(|entry| self.ledger.forget(entry));
+                self.count_tasks();
             }
             self.followers.shed(known).await;
         }
+    }
+
+    /// Shows in the metrics how many tasks there are.
+    pub(super) fn count_tasks(&self) {
+        self.metrics.tasks.show(Census {
+            tasks: self.tasks.len(),
+            bytes: self.tasks.bytes(),
+            polled: self.followers.polled(),
+            evicted: self.tasks.take_evicted(),
+        });
     }
 
     /// Waits for the store of a process that is being taken over from.

@@ -194,6 +194,11 @@ impl Tasks {
         self.map.tally.bytes.load(Ordering::Relaxed)
     }
 
+    /// How many entries were dropped before their time, to make room, since this was asked last.
+    pub fn take_evicted(&self) -> u64 {
+        self.map.tally.evicted.swap(0, Ordering::Relaxed)
+    }
+
     /// How many keys lead somewhere.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
@@ -260,6 +265,7 @@ impl Map {
             for at in (0..shards).map(|step| (first + step) % shards) {
                 let victim = self.shard(at).victim(class, spare, now, &self.tally);
                 if let Some(resident) = victim {
+                    self.tally.evicted.fetch_add(1, Ordering::Relaxed);
                     self.bury(resident);
                     return true;
                 }

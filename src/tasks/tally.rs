@@ -2,7 +2,7 @@
 //!
 //! Atomic sums, so that taking a place needs no lock and nothing is counted anew. Not here: the residents (see `shard`).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::Bounds;
@@ -18,6 +18,8 @@ pub(super) struct Tally {
     idle: AtomicUsize,
     /// Live residents that are followed and not watched.
     followed: AtomicUsize,
+    /// Entries dropped for others, and not told yet.
+    pub(super) evicted: AtomicU64,
 }
 
 /// Who may go.

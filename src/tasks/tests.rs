@@ -241,8 +241,9 @@ fn a_full_map_refuses_new_tasks_only_while_all_are_watched() {
     assert_eq!(tasks.admit(key(9), entry, now).err(), Some(Full));
     assert!(!tasks.admit(key(0), entry, now).unwrap().1, "one that is known is no new one");
     watchers.pop().unwrap().end(now);
-    assert!(tasks.has_room(now) && tasks.admit(key(9), entry, now).unwrap().1);
-    assert!(tasks.find(&key(3), now).is_none());
+    assert!(tasks.has_room(now) && tasks.take_evicted() == 0);
+    assert!(tasks.admit(key(9), entry, now).unwrap().1 && tasks.find(&key(3), now).is_none());
+    assert_eq!([tasks.take_evicted(), tasks.take_evicted()], [1, 0]);
 }
 
 #[test]

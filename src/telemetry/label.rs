@@ -179,6 +179,18 @@ labels! {
 }
 
 labels! {
+    /// How a question of an agent is put to a client.
+    Asked {
+        /// With an `input_required` result; the client calls again.
+        Mrtr = "mrtr",
+        /// With an `elicitation/create` on the stream of the call.
+        Elicitation = "elicitation",
+        /// In words, with a handle.
+        Handle = "handle",
+    }
+}
+
+labels! {
     /// Why a request was refused before any agent was asked.
     Refusal {
         /// The caller did not prove who it is.
@@ -193,6 +205,8 @@ labels! {
         RateLimited = "rate_limited",
         /// Too many requests altogether, or the gateway is stopping.
         Overloaded = "overloaded",
+        /// As many live tasks as there may be.
+        TasksFull = "tasks_full",
         /// The body or a header is too large.
         TooLarge = "too_large",
         /// Not HTTP, JSON-RPC or MCP as it should be.
@@ -220,6 +234,7 @@ mod tests {
         check(&Outcome::ALL, Outcome::label, |item| item as usize);
         check(&Refresh::ALL, Refresh::label, |item| item as usize);
         check(&Push::ALL, Push::label, |item| item as usize);
+        check(&Asked::ALL, Asked::label, |item| item as usize);
         check(&Refusal::ALL, Refusal::label, |item| item as usize);
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Every label comes from a closed set: methods, outcomes and reasons are enums here, agents are those of the
 //! configuration. So no peer can make series. What the hot path counts is resolved once per agent, not per request.
+//! Not here: what is counted of tasks (see `tasks`).
 
 use std::array;
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,7 @@ use prometheus::{
 };
 
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
+use super::tasks::TaskMetrics;
 
 /// The agent label of requests that no agent serves, such as `initialize`.
 const NO_AGENT: &str = "";
@@ -59,8 +61,12 @@ impl Name {
             Self::Pushes => ("pushes_total", "Push notifications of agents, by outcome."),
             Self::Panics => ("panics_total", "Panics caught. Each is a bug of the gateway."),
         };
-        Opts::new(format!("mcp_a2a_gateway_{name}"), help)
+        opts(name, help)
     }
+}
+
+pub(super) fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(format!("mcp_a2a_gateway_{name}"), help)
 }
 
 /// The metrics of one gateway.
@@ -79,6 +85,8 @@ pub struct Metrics {
     refused: [IntCounter; Refusal::ALL.len()],
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
+    /// Those of tasks.
+    pub tasks: TaskMetrics,
 }
 
 impl Metrics {
@@ -119,6 +127,7 @@ impl Metrics {
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
+            tasks: TaskMetrics::new(&registry)?,
             registry,
         }))
     }
@@ -248,6 +257,11 @@ impl AgentMetrics {
     pub fn transport_error(&self, kind: &'static str) {
         self.all.transport_errors.with_label_values(&[self.name.as_str(), kind]).inc();
     }
+
+    /// Counts a task that has to be asked for, because its stream broke off.
+    pub fn reattached(&self) {
+        self.all.tasks.reattached(&self.name);
+    }
 }
 
 /// Something counted while it lasts.
@@ -267,13 +281,18 @@ impl Drop for Open {
     }
 }
 
-fn register<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> Result<C, prometheus::Error> {
+pub(super) fn register<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: C,
+) -> Result<C, prometheus::Error> {
     registry.register(Box::new(metric.clone()))?;
     Ok(metric)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::label::Asked;
+    use super::super::tasks::Census;
     use super::*;
 
     fn text(metrics: &Metrics) -> String {
@@ -296,6 +315,11 @@ mod tests {
         metrics.refused(Refusal::Unauthenticated);
         metrics.pushed(Push::OtherTask);
         metrics.panicked();
+        metrics.tasks.asked(Asked::Mrtr);
+        metrics.tasks.answered();
+        metrics.tasks.show(Census { tasks: 9, bytes: 9999, polled: 9, evicted: 2 });
+        metrics.tasks.show(Census { tasks: 7, bytes: 7777, polled: 5, evicted: 3 });
+        agent.reattached();
         let text = text(&metrics);
         for line in [
             r#"mcp_a2a_gateway_requests_total{agent="weather",method="tools/call",outcome="ok"} 2"#,
@@ -311,6 +335,14 @@ mod tests {
             r#"mcp_a2a_gateway_refused_total{reason="rate_limited"} 0"#,
             r#"mcp_a2a_gateway_pushes_total{outcome="other_task"} 1"#,
             "mcp_a2a_gateway_panics_total 1",
+            r#"mcp_a2a_gateway_questions_total{form="mrtr"} 1"#,
+            r#"mcp_a2a_gateway_questions_total{form="handle"} 0"#,
+            "mcp_a2a_gateway_answers_total 1",
+            "mcp_a2a_gateway_tasks 7",
+            "mcp_a2a_gateway_task_bytes 7777",
+            "mcp_a2a_gateway_polled_tasks 5",
+            "mcp_a2a_gateway_tasks_evicted_total 5",
+            r#"mcp_a2a_gateway_reattachments_total{agent="weather"} 1"#,
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }

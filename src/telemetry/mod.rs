@@ -6,3 +6,4 @@ pub mod access;
 pub mod label;
 pub mod log;
 pub mod metrics;
+pub mod tasks;

@@ -27,6 +27,8 @@ mod client_wire;
 #[cfg(test)]
 mod core_tasks;
 #[cfg(test)]
+mod counted;
+#[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
 mod embedded;

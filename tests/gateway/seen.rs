@@ -32,7 +32,7 @@ async fn line_of(gateway: &TestGateway, rpc: &str) -> Value {
 }
 
 /// Waits until the metrics page has this line.
-async fn shows(gateway: &TestGateway, line: &str) {
+pub(crate) async fn shows(gateway: &TestGateway, line: &str) {
     let mut page = String::new();
     let seen = async {
         while !page.lines().any(|shown| shown == line) {

@@ -1,0 +1,84 @@
+//! What is counted of tasks: how many are kept, asked about, lost from sight.
+//!
+//! Not here: counting requests and agents (see `metrics`), the labels (see `label`).
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
+
+use super::label::Asked;
+use super::metrics::{opts, register};
+
+/// How many tasks there are at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Census {
+    /// In the map.
+    pub tasks: usize,
+    /// About how many bytes they take there.
+    pub bytes: usize,
+    /// Of them, polled in turn.
+    pub polled: usize,
+    /// Dropped for others since the census before.
+    pub evicted: u64,
+}
+
+/// The metrics of tasks.
+#[derive(Debug)]
+pub struct TaskMetrics {
+    tasks: IntGauge,
+    bytes: IntGauge,
+    polled: IntGauge,
+    evicted: IntCounter,
+    asked: [IntCounter; Asked::ALL.len()],
+    answers: IntCounter,
+    reattachments: IntCounterVec,
+}
+
+impl TaskMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauge = |name, help| register(registry, IntGauge::with_opts(opts(name, help))?);
+        let counter = |name, help| register(registry, IntCounter::with_opts(opts(name, help))?);
+        let counters =
+            |name, help, label| register(registry, IntCounterVec::new(opts(name, help), &[label])?);
+        let asked = counters("questions_total", "Questions of agents, put to clients, by form.", "form")?;
+        Ok(Self {
+            tasks: gauge("tasks", "Tasks in the map.")?,
+            bytes: gauge("task_bytes", "About how many bytes the tasks in the map take.")?,
+            polled: gauge("polled_tasks", "Tasks that are polled in turn.")?,
+            evicted: counter(
+                "tasks_evicted_total",
+                "Tasks that left the map before their time, to make room.",
+            )?,
+            asked: Asked::ALL.map(|form| asked.with_label_values(&[form.label()])),
+            answers: counter("answers_total", "Answers of users, passed on to agents.")?,
+            reattachments: counters(
+                "reattachments_total",
+                "Streams of tasks that broke off, so that the agent was asked how the task stands.",
+                "agent",
+            )?,
+        })
+    }
+
+    /// Shows how many tasks there are.
+    pub fn show(&self, census: Census) {
+        let shown = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.tasks.set(shown(census.tasks));
+        self.bytes.set(shown(census.bytes));
+        self.polled.set(shown(census.polled));
+        self.evicted.inc_by(census.evicted);
+    }
+
+    /// Counts a question that was put to a client.
+    pub fn asked(&self, form: Asked) {
+        if let Some(counter) = self.asked.get(form as usize) {
+            counter.inc();
+        }
+    }
+
+    /// Counts an answer that goes to the agent.
+    pub fn answered(&self) {
+        self.answers.inc();
+    }
+
+    pub(super) fn reattached(&self, agent: &str) {
+        self.reattachments.with_label_values(&[agent]).inc();
+    }
+}
