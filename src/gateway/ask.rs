@@ -159,7 +159,8 @@ impl Inner {
         pump.send(&create(&id, serving.asker.version, ask, related)).await?;
         let is_url = matches!(ask, Ask::Url { .. });
         watched.asked = Some(turn);
-        watched.parts = watched.entry.look(|inside| inside.answered_keys(turn).len());
+        (watched.parts, watched.failures) =
+            watched.entry.look(|inside| (inside.answered_keys(turn).len(), inside.failures()));
         serving.asked = serving.asked.saturating_add(1);
         serving.elicitation = Some(Elicitation { id, turn, key: key.to_owned(), is_url });
         // Somebody else may answer it, elsewhere.

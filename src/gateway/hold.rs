@@ -121,9 +121,16 @@ impl Inner {
         }
         if let Err(trouble) = self.ask(entry, known).await {
             tracing::debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
-            self.followers.note_end(entry, trouble);
+            // Anything else may pass; whoever follows it finds out.
+            if trouble == Trouble::TaskLost {
+                self.followers.note_end(entry, trouble);
+            }
         }
-        if entry.look(|inside| inside.phase()) == Phase::Running {
+        // An authorization is given elsewhere: the agent goes on without a word from here.
+        if matches!(
+            entry.look(|inside| inside.phase()),
+            Phase::Running | Phase::Asking(_, State::AuthRequired)
+        ) {
             self.followers.attend(entry, known);
         }
     }

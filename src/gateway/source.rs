@@ -43,6 +43,8 @@ pub(super) struct Watched {
     pub(super) asked: Option<[u8; 16]>,
     /// How many parts of it had been answered when it was put.
     pub(super) parts: usize,
+    /// How many answers could not be given when it was put: what failed before is not this call's.
+    pub(super) failures: usize,
     /// Tells when the agent has taken what this call says.
     pub(super) said: Option<oneshot::Receiver<Result<(), Trouble>>>,
     changes: watch::Receiver<u64>,
@@ -54,8 +56,19 @@ impl Watched {
     pub(super) fn new(entry: Arc<Entry>, known: Arc<Known>, patient: bool) -> Self {
         let (changes, watcher) = (entry.changes(), entry.watch());
         let heeds_verdict = false;
-        let (asked, parts, said) = (None, 0, None);
-        Self { entry, known, patient, heeds_verdict, asked, parts, said, changes, _watcher: watcher }
+        let (asked, parts, failures, said) = (None, 0, 0, None);
+        Self {
+            entry,
+            known,
+            patient,
+            heeds_verdict,
+            asked,
+            parts,
+            failures,
+            said,
+            changes,
+            _watcher: watcher,
+        }
     }
 }
 
@@ -255,7 +268,9 @@ impl Watched {
             if self.is_cancelled_by(inside) {
                 return Some(Step::Settled);
             }
-            if let Some(trouble) = self.asked.and_then(|turn| inside.failure(turn)) {
+            if let Some(trouble) =
+                self.asked.filter(|_| inside.failures() > self.failures).and_then(|turn| inside.failure(turn))
+            {
                 return Some(Step::Failed(trouble.clone()));
             }
             let is_refused = || self.asked.is_some_and(|turn| inside.refusal(turn).is_some());

@@ -80,6 +80,11 @@ impl Inside {
         self.turns.failure(turn)
     }
 
+    /// How many answers could not be given so far.
+    pub fn failures(&self) -> usize {
+        self.turns.failures()
+    }
+
     /// The keys of a question that have been answered while others are open.
     pub fn answered_keys(&self, turn: [u8; 16]) -> Vec<String> {
         self.turns.parts(turn).map(str::to_owned).collect()

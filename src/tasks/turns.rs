@@ -40,6 +40,8 @@ pub(super) struct Turns {
     open: Option<Open>,
     refused: Option<([u8; 16], Refusal)>,
     failed: Option<([u8; 16], Trouble)>,
+    /// How many answers could not be given.
+    failures: usize,
 }
 
 #[derive(Debug)]
@@ -125,6 +127,12 @@ impl Turns {
         self.taken.retain(|taken| taken.turn != turn || taken.is_sent);
         self.open.take_if(|open| open.turn == turn);
         self.failed = Some((turn, trouble));
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// How many answers could not be given so far.
+    pub(super) fn failures(&self) -> usize {
+        self.failures
     }
 
     /// Why the answer to a turn could not be given.

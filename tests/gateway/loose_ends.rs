@@ -111,6 +111,19 @@ async fn who_waits_for_the_result_hears_that_the_task_was_cancelled() {
     assert_eq!(words(&result), "The task was cancelled.");
 }
 
+#[tokio::test]
+async fn an_authorization_is_waited_out_by_a_gateway_that_did_not_see_it_asked_for() {
+    let scene = Scene::tuned(&format!("{KEY}\ncalls: {{ budget: 1s, legs: 0, stream_after: 100ms }}")).await;
+    let quiz = Quiz::of(&scene.agent, [authorization("Sign in.")]);
+    let task = task_of(&scene.said("pay").await);
+    let other = gateway_before(&scene.agent, &format!("{KEY}\ncalls: {{ stream_after: 0s }}")).await;
+    let waiting =
+        other.client().modern("tools/call", json!({ "name": TOOL, "arguments": { "taskId": task } })).await;
+    assert!(waiting.is_stream());
+    quiz.go_on();
+    assert_eq!(words(&in_time("the end", waiting.result()).await), "thank you");
+}
+
 /// A look that began before the stream and ends after its first events.
 #[tokio::test]
 async fn an_old_look_takes_nothing_from_a_stream() {
