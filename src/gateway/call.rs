@@ -220,7 +220,9 @@ impl Inner {
                 let taken = self.take_answers(&entry, &known, question, Some(responses)).await;
                 taken.map_err(Early::Fault)?;
                 // Of several things some may still be open.
-                let is_over = |inside: &Inside| inside.is_taken(turn) || inside.refusal(turn).is_some();
+                let is_over = |inside: &Inside| {
+                    inside.is_taken(turn) || inside.refusal(turn).is_some() || inside.failure(turn).is_some()
+                };
                 answered = answered.filter(|_| entry.look(is_over));
             }
             // Parts of an answer differ from each other; whole ones must not.
