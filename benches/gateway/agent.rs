@@ -1,6 +1,6 @@
 //! The agent: A2A 1.0 over HTTP/1.1 that says the same to everyone, at once.
 //!
-//! A plain one (`/plain`) answers with a finished task, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
+//! A plain one (`/plain`) answers with a finished task, one for crowds (`/many`) with another one each time, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
 //! other, so that nobody on the way gets two of them at once.
 
 use std::collections::VecDeque;
@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::future::Future as _;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -45,6 +46,9 @@ pub(crate) fn run(port: u16) {
 
 struct Script {
     card: Bytes,
+    many_card: Bytes,
+    /// Tasks of the one for crowds so far.
+    made: AtomicU64,
     flowing_card: Bytes,
     task: Bytes,
     events: [Bytes; EVENTS as usize],
@@ -54,6 +58,8 @@ impl Script {
     fn new(port: u16) -> Self {
         Self {
             card: card(port, "plain"),
+            many_card: card(port, "many"),
+            made: AtomicU64::new(0),
             flowing_card: card(port, "flowing"),
             task: task(),
             events: std::array::from_fn(event),
@@ -65,16 +71,28 @@ impl Script {
         request: Request<Incoming>,
     ) -> Result<Response<Either<Full<Bytes>, Events>>, hyper::Error> {
         let flowing = request.uri().path().starts_with("/flowing");
+        let many = request.uri().path().starts_with("/many");
         let wants_card = request.method() == http::Method::GET;
         request.into_body().collect().await?;
         let whole = |text: &Bytes| Either::Left(Full::new(text.clone()));
         let (kind, body) = match (wants_card, flowing) {
+            (true, _) if many => ("application/json", whole(&self.many_card)),
+            (false, _) if many => ("application/json", whole(&self.another_task())),
             (true, false) => ("application/json", whole(&self.card)),
             (true, true) => ("application/json", whole(&self.flowing_card)),
             (false, false) => ("application/json", whole(&self.task)),
             (false, true) => ("text/event-stream", Either::Right(Events::new(&self.events))),
         };
         Ok(Response::builder().header(header::CONTENT_TYPE, kind).body(body).expect("a good response"))
+    }
+}
+
+impl Script {
+    fn another_task(&self) -> Bytes {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let mut task = finished();
+        task["id"] = json!(format!("0195f2a4-7c11-7f3e-9d55-{number:012x}"));
+        answer(&json!({ "task": task })).into()
     }
 }
 

@@ -7,11 +7,16 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 
 /// Where the gateway listens to MCP.
-const FACE: &str = "/mcp";
+pub(crate) const FACE: &str = "/mcp";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until the tool is there, opens a session, and returns the request that calls the tool in it.
 pub(crate) async fn call_in_session(port: u16, tool: &str, with_progress: bool) -> Vec<u8> {
+    post(FACE, Some(&session_with(port, tool).await), &call(tool, with_progress))
+}
+
+/// Opens a session and waits until the tool is there.
+pub(crate) async fn session_with(port: u16, tool: &str) -> String {
     let mut connection = Connection::open(port).await;
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
                        "clientInfo": {"name": "bench", "version": "1.0.0"}});
@@ -23,12 +28,11 @@ pub(crate) async fn call_in_session(port: u16, tool: &str, with_progress: bool) 
     loop {
         let list = say(&mut connection, Some(&session), &request("tools/list", &json!({}))).await;
         if list.contains(&format!("\"{tool}\"")) {
-            break;
+            return session;
         }
         assert!(Instant::now() < until, "no tool {tool} in: {list}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    post(FACE, Some(&session), &call(tool, with_progress))
 }
 
 /// The same for ways on which nobody reads it: to the path of an agent, and to no session.
@@ -46,7 +50,7 @@ fn call(tool: &str, with_progress: bool) -> Value {
     request("tools/call", &params)
 }
 
-fn request(method: &str, params: &Value) -> Value {
+pub(crate) fn request(method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 }
 
@@ -54,7 +58,7 @@ async fn say(connection: &mut Connection, session: Option<&str>, body: &Value) -
     String::from_utf8_lossy(connection.exchange(&post(FACE, session, body)).await).into_owned()
 }
 
-fn post(path: &str, session: Option<&str>, body: &Value) -> Vec<u8> {
+pub(crate) fn post(path: &str, session: Option<&str>, body: &Value) -> Vec<u8> {
     let session = session.map_or_else(String::new, |id| {
         format!("mcp-session-id: {id}\r\nmcp-protocol-version: 2025-11-25\r\n")
     });

@@ -27,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) log: String,
     /// Only these ways, between commas; empty: all.
     pub(crate) only: String,
+    /// Instead of the ways: how many tasks there are to be in the map.
+    pub(crate) tasks: Option<usize>,
 }
 
 impl Role {
@@ -58,6 +60,7 @@ impl Options {
             threads: 1,
             log: "warn".to_owned(),
             only: String::new(),
+            tasks: None,
         };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
@@ -70,6 +73,7 @@ impl Options {
                 "--connections" => options.connections = value().parse().expect("a number"),
                 "--threads" => options.threads = value().parse().expect("a number"),
                 "--log" => value().clone_into(&mut options.log),
+                "--tasks" => options.tasks = Some(value().parse().expect("a number")),
                 "--only" => value().clone_into(&mut options.only),
                 other => panic!("{other}: no such option"),
             }
