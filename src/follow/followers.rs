@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -240,8 +241,11 @@ impl Followers {
 
     pub(super) fn hand(&self, task: Task, place: Option<OwnedSemaphorePermit>) {
         // Fails at the end of the process, or when more answers than anybody can give wait to be said.
-        if self.jobs.try_send(Handed { task, place }).is_err() {
+        if let Err(TrySendError::Full(handed) | TrySendError::Closed(handed)) =
+            self.jobs.try_send(Handed { task, place })
+        {
             warn!("background work is dropped: too much of it waits");
+            handed.task.give_up();
         }
     }
 

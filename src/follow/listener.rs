@@ -75,15 +75,9 @@ impl Listener<'_> {
 
     /// Tells whoever waits how the first word came out. A question whose answer surely was not taken is open again.
     pub(super) fn tell(&mut self, result: Result<(), Trouble>) {
-        let Some(Said { tell, turn }) = self.said.take() else { return };
-        match (turn, &result) {
-            (Some(turn), Ok(())) => self.entry.turn_sent(turn),
-            // Nobody knows whether the agent has it: it must not be said again.
-            (Some(_), Err(Trouble::Slow(_) | Trouble::Broken(_))) | (None, _) => {}
-            (Some(turn), Err(trouble)) => self.entry.give_back_turn(turn, trouble.clone()),
+        if let Some(said) = self.said.take() {
+            said.came_out(self.entry, result);
         }
-        // Whoever asked may have left.
-        drop(tell.send(result));
     }
 
     /// The agent has named its task: from now on it is found by that name.

@@ -257,6 +257,12 @@ impl Entry {
         self.wake();
     }
 
+    /// The answer may have gone out: nobody knows. The same one may be given again, while its question is open at the agent.
+    pub fn doubt_turn(&self, turn: [u8; 16]) {
+        self.change(|inside| inside.turns.doubt(turn));
+        self.wake();
+    }
+
     /// The answer went out.
     pub fn turn_sent(&self, turn: [u8; 16]) {
         self.change(|inside| inside.turns.sent(turn));
