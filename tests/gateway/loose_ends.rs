@@ -182,3 +182,17 @@ async fn an_answer_that_got_lost_on_its_way_can_be_given_again() {
     called(&client, &another).await;
     assert_eq!(answers(&scene.agent).len(), 2);
 }
+
+#[tokio::test]
+async fn one_error_of_an_agent_about_a_task_is_not_its_end() {
+    let scene = Scene::tuned(WORKS).await;
+    scene.agent.on_send(|_| Reply::stream().event(begun()).cut());
+    let done = Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song"));
+    scene.agent.on_get(in_order([Reply::error(-32603, "Internal error"), done]));
+    scene.agent.on_subscribe(|_| Reply::error(-32603, "Internal error"));
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let client = scene.gateway.client().with_tasks();
+    let task = client.modern("tools/call", call).await.result().await;
+    let done = client.task_until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!(words(&done["result"]), "the song");
+}
