@@ -197,8 +197,10 @@ impl Followers {
 
     /// Stops a task at its agent as soon as that is possible: at once, or when the agent has named it.
     pub fn cancel(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        if can_be_stopped(entry) {
-            self.hand(Task::Cancel(entry.clone(), known.clone()), None);
+        if can_be_stopped(entry)
+            && let Some(stopping) = entry.begin_stopping()
+        {
+            self.hand(Task::Cancel(stopping, known.clone()), None);
         }
     }
 
@@ -287,7 +289,7 @@ impl Followers {
             }
             Task::Leave(job, Leaving::Drain) => super::listener::drain(*job, self.bounds.lifetime).await,
             Task::Leave(job, Leaving::Stop) => super::listener::stop(*job, &self).await,
-            Task::Cancel(entry, known) => self.stop(&entry, &known).await,
+            Task::Cancel(stopping, known) => self.stop(stopping.entry(), &known).await,
             Task::Look(entry, known, bell) => self.look_at(&entry, &known, bell).await,
         }
         drop(place);

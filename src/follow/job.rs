@@ -10,7 +10,7 @@ use super::push::Bell;
 use crate::agents::{Drive, Known};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
-use crate::tasks::{Entry, Following, Times};
+use crate::tasks::{Entry, Following, Stopping, Times};
 
 /// A call whose client leaves it.
 pub struct Job {
@@ -62,7 +62,7 @@ pub(super) enum Task {
     /// Listen to the end of a call that nobody asks for.
     Leave(Box<Job>, Leaving),
     /// Stop a task.
-    Cancel(Arc<Entry>, Arc<Known>),
+    Cancel(Stopping, Arc<Known>),
     /// See how a task stands, because its agent says that there is something to see.
     Look(Arc<Entry>, Arc<Known>, Bell),
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::debug;
 
 use super::followers::Followers;
-use super::job::{Job, Said, Task};
+use super::job::{Job, Said};
 use crate::a2a::Event;
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
@@ -179,7 +179,7 @@ impl Followers {
     /// Acts on a wish to stop a task that came before its name.
     fn stop_if_wanted(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         if entry.is_named() && entry.take_cancel() {
-            self.hand(Task::Cancel(entry.clone(), known.clone()), None);
+            self.cancel(entry, known);
         }
     }
 

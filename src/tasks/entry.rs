@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::change::Look;
-use super::guards::{Following, Watcher};
+use super::guards::{Following, Stopping, Watcher};
 use super::inside::{Inside, Stand, Verdict};
 use super::map::Home;
 use super::phase::Refusal;
@@ -33,6 +33,7 @@ pub struct Entry {
     home: OnceLock<Home>,
     is_gone: AtomicBool,
     is_pushed: AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 impl Entry {
@@ -46,6 +47,7 @@ impl Entry {
             home: OnceLock::new(),
             is_gone: AtomicBool::new(false),
             is_pushed: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
         }
     }
 
@@ -179,6 +181,15 @@ impl Entry {
     /// Whether a wish to stop the work is there that nobody has acted upon; whoever gets it does.
     pub fn take_cancel(&self) -> bool {
         self.change(|inside| std::mem::take(&mut inside.cancel_wanted))
+    }
+
+    /// Begins to stop it at the agent; `None` if somebody does already.
+    pub fn begin_stopping(self: &Arc<Self>) -> Option<Stopping> {
+        (!self.is_stopping.swap(true, Ordering::AcqRel)).then(|| Stopping::new(self.clone()))
+    }
+
+    pub(super) fn end_stopping(&self) {
+        self.is_stopping.store(false, Ordering::Release);
     }
 
     /// The agent's id of the task, once it has named one.

@@ -196,3 +196,24 @@ async fn one_error_of_an_agent_about_a_task_is_not_its_end() {
     let done = client.task_until(task["taskId"].as_str().unwrap(), "completed").await;
     assert_eq!(words(&done["result"]), "the song");
 }
+
+#[tokio::test]
+async fn a_task_is_stopped_once_however_often_that_is_wanted() {
+    let scene = Scene::tuned(WORKS).await;
+    let go = scene.agent.works_for(RAW, "the song");
+    let answer = Signal::new();
+    let held = Reply::error(-32002, "Task cannot be canceled").after(&answer);
+    scene.agent.on_cancel(move |_| held.clone());
+    let client = scene.gateway.client().with_tasks();
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let task = client.modern("tools/call", call).await.result().await;
+    let task = task["taskId"].as_str().unwrap();
+    for _ in 0..20 {
+        client.task("tasks/cancel", task).await.result().await;
+    }
+    scene.agent.wait_for_call("CancelTask").await;
+    answer.fire();
+    go.fire();
+    client.task_until(task, "completed").await;
+    assert_eq!(scene.agent.calls("CancelTask").len(), 1);
+}
