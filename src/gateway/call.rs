@@ -3,7 +3,7 @@
 //! Not here: what becomes of it (see `serve`), the gateway's own tools (see `subagents`), the words (see `bridge`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::answer::{Gone, reply};
 use super::answers::last_question;
@@ -85,6 +85,7 @@ impl Inner {
         view: &View,
     ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
         let in_batch = matches!(to, To::Batch(_));
+        let since = Instant::now();
         let begun = match self.begin(asker, exchange, (id, params), view, in_batch).await {
             Ok(begun) => begun,
             Err(Early::Fault(fault)) => return Err(Ok(fault)),
@@ -98,6 +99,8 @@ impl Inner {
         };
         let Begun { source, serving } = begun;
         let budget = if in_batch { Some(budget) } else { serving.rung.patience };
+        // The client has been waiting while the agent was looked at.
+        let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
         self.carry_out((to, budget), (source, serving), exchange, params).await.map_err(Err)
     }
 
@@ -161,7 +164,7 @@ impl Inner {
         if let Some((source, _)) = resumed {
             return Ok(Begun { source, serving });
         }
-        if rung.then == Then::CoreTask && !self.tasks.has_room(std::time::Instant::now()) {
+        if rung.then == Then::CoreTask && !self.tasks.has_room(Instant::now()) {
             // Refused before anything is said to the agent.
             return Err(Early::Fault(Fault::TasksFull));
         }
