@@ -190,7 +190,10 @@ impl Followers {
                 let known = known.clone();
                 self.hand(Task::Follow { entry, drive, known, following, said: Some(said) }, place);
             }
-            None => self.hand(Task::Beside { entry, drive, said }, None),
+            None => {
+                let known = known.clone();
+                self.hand(Task::Beside { entry, drive, known, said }, None);
+            }
         }
         heard
     }
@@ -282,10 +285,12 @@ impl Followers {
             Task::Follow { entry, drive, known, following, said } => {
                 self.follow(&entry, (drive, known), following, said).await;
             }
-            Task::Beside { entry, drive, said } => {
+            Task::Beside { entry, drive, known, said } => {
                 let mut listener = Listener { entry: &entry, followers: &self, said: Some(said) };
                 let result = listener.listen(drive).await;
                 listener.tell(result);
+                // Where there was no room to listen nobody may do so yet.
+                self.attend(&entry, &known);
             }
             Task::Leave(job, Leaving::Drain) => super::listener::drain(*job, self.bounds.lifetime).await,
             Task::Leave(job, Leaving::Stop) => super::listener::stop(*job, &self).await,

@@ -56,6 +56,8 @@ pub(super) enum Task {
         entry: Arc<Entry>,
         /// What is under way at the agent.
         drive: Drive,
+        /// How the agent is called.
+        known: Arc<Known>,
         /// Who waits for the agent's first word.
         said: Said,
     },
