@@ -13,6 +13,8 @@ use crate::fault::Trouble;
 
 /// The longest pause between two questions to an agent that answers them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// So often in a row an agent may refuse to say how a task stands; then it does not mean to.
+const MOST_REFUSALS: u32 = 4;
 
 impl Call {
     /// Follows a task until it ends or asks; or until there is no stream to listen to, if the call may rest then.
@@ -49,6 +51,10 @@ impl Call {
                     }
                 }
                 Err(trouble) if is_passing(&trouble) => pace.failed(trouble)?,
+                // Any error of the agent's own ends up here: one of them says nothing about the task yet.
+                Err(trouble @ Trouble::Refused(_)) if pace.failures + 1 < MOST_REFUSALS => {
+                    pace.failed(trouble)?
+                }
                 // It knows no such task: what it said before is all that will ever be known.
                 Err(Trouble::TaskLost) => return Err(lost(stopped)),
                 Err(trouble) => return Err(trouble),

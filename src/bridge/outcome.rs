@@ -15,6 +15,10 @@ use crate::mcp::Version;
 use crate::mcp::content::Block;
 use crate::mcp::tools::CallResult;
 
+/// What was made is at the agent only, and the agent does not give it: that must not read as nothing.
+const NOT_TO_BE_HAD: &str =
+    "The task has ended, but what the agent made cannot be had from it now. Ask for the task again later.";
+
 /// The result of a call whose work stands as `work` says; `local` names the call while its task has no name.
 pub fn result(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
     match work.standing() {
@@ -74,11 +78,14 @@ fn told(work: &Work, audience: &Audience<'_>, local: [u8; 16], first: &str, extr
     let links = result.content.split_off(1);
     result.content = finished_content(work, audience.version);
     result.content.extend(links);
-    result.is_error = matches!(state_of(work), State::Failed | State::Rejected);
+    result.is_error = work.artifacts_shed || matches!(state_of(work), State::Failed | State::Rejected);
     result
 }
 
 fn finished(work: &Work, audience: &Audience<'_>) -> CallResult {
+    if work.artifacts_shed {
+        return CallResult::failure(NOT_TO_BE_HAD);
+    }
     let (mut content, is_error) =
         (finished_content(work, audience.version), state_of(work) != State::Completed);
     let structured_content = if is_error { None } else { structured(work, audience.version) };
@@ -94,6 +101,9 @@ fn finished_content(work: &Work, version: Version) -> Vec<Block> {
     let state = state_of(work);
     let is_error = state != State::Completed;
     let mut content = Vec::with_capacity(2);
+    if work.artifacts_shed {
+        content.push(Block::text(NOT_TO_BE_HAD));
+    }
     if is_error {
         content.push(Block::text(verdict(state, work.status.as_ref())));
     }
@@ -269,6 +279,20 @@ mod tests {
         ] {
             let told = told(&work(State::Completed, None, parts), version);
             assert_eq!(told.get("structuredContent").map(ToString::to_string).as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn what_the_agent_keeps_for_itself_does_not_read_as_nothing() {
+        let mut shed = work(State::Completed, None, vec![data("[1]")]);
+        shed.shed_artifacts();
+        let sealer = sealer();
+        let version = Version::V2026_07_28;
+        let audience = Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: true };
+        for told in [result(&shed, &audience, [1; 16]), snapshot(&shed, &audience, [1; 16])] {
+            let told = serde_json::to_value(told).unwrap();
+            assert_eq!(told["isError"], true, "{told}");
+            assert!(told["content"][0]["text"].as_str().unwrap().contains("cannot be had"), "{told}");
         }
     }
 

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -196,15 +197,20 @@ impl Followers {
                 let known = known.clone();
                 self.hand(Task::Follow { entry, drive, known, following, said: Some(said) }, place);
             }
-            None => self.hand(Task::Beside { entry, drive, said }, None),
+            None => {
+                let known = known.clone();
+                self.hand(Task::Beside { entry, drive, known, said }, None);
+            }
         }
         heard
     }
 
     /// Stops a task at its agent as soon as that is possible: at once, or when the agent has named it.
     pub fn cancel(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        if can_be_stopped(entry) {
-            self.hand(Task::Cancel(entry.clone(), known.clone()), None);
+        if can_be_stopped(entry)
+            && let Some(stopping) = entry.begin_stopping()
+        {
+            self.hand(Task::Cancel(stopping, known.clone()), None);
         }
     }
 
@@ -247,8 +253,11 @@ impl Followers {
 
     pub(super) fn hand(&self, task: Task, place: Option<OwnedSemaphorePermit>) {
         // Fails at the end of the process, or when more answers than anybody can give wait to be said.
-        if self.jobs.try_send(Handed { task, place }).is_err() {
+        if let Err(TrySendError::Full(handed) | TrySendError::Closed(handed)) =
+            self.jobs.try_send(Handed { task, place })
+        {
             warn!("background work is dropped: too much of it waits");
+            handed.task.give_up();
         }
     }
 
@@ -283,14 +292,16 @@ impl Followers {
             Task::Follow { entry, drive, known, following, said } => {
                 self.follow(&entry, (drive, known), following, said).await;
             }
-            Task::Beside { entry, drive, said } => {
+            Task::Beside { entry, drive, known, said } => {
                 let mut listener = Listener { entry: &entry, followers: &self, said: Some(said) };
                 let result = listener.listen(drive).await;
                 listener.tell(result);
+                // Where there was no room to listen nobody may do so yet.
+                self.attend(&entry, &known);
             }
             Task::Leave(job, Leaving::Drain) => super::listener::drain(*job, self.bounds.lifetime).await,
             Task::Leave(job, Leaving::Stop) => super::listener::stop(*job, &self).await,
-            Task::Cancel(entry, known) => self.stop(&entry, &known).await,
+            Task::Cancel(stopping, known) => self.stop(stopping.entry(), &known).await,
             Task::Look(entry, known, bell) => self.look_at(&entry, &known, bell).await,
         }
         drop(place);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::debug;
 
 use super::followers::Followers;
-use super::job::{Job, Said, Task};
+use super::job::{Job, Said};
 use crate::a2a::Event;
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
@@ -75,15 +75,9 @@ impl Listener<'_> {
 
     /// Tells whoever waits how the first word came out. A question whose answer surely was not taken is open again.
     pub(super) fn tell(&mut self, result: Result<(), Trouble>) {
-        let Some(Said { tell, turn }) = self.said.take() else { return };
-        match (turn, &result) {
-            (Some(turn), Ok(())) => self.entry.turn_sent(turn),
-            // Nobody knows whether the agent has it: it must not be said again.
-            (Some(_), Err(Trouble::Slow(_) | Trouble::Broken(_))) | (None, _) => {}
-            (Some(turn), Err(trouble)) => self.entry.give_back_turn(turn, trouble.clone()),
+        if let Some(said) = self.said.take() {
+            said.came_out(self.entry, result);
         }
-        // Whoever asked may have left.
-        drop(tell.send(result));
     }
 
     /// The agent has named its task: from now on it is found by that name.
@@ -187,7 +181,7 @@ impl Followers {
     /// Acts on a wish to stop a task that came before its name.
     fn stop_if_wanted(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         if entry.is_named() && entry.take_cancel() {
-            self.hand(Task::Cancel(entry.clone(), known.clone()), None);
+            self.cancel(entry, known);
         }
     }
 
@@ -211,13 +205,15 @@ impl Followers {
         self.attend(entry, known);
     }
 
-    /// Stops a task at its agent and waits for what that says; one that it has not named yet is stopped when it is.
+    /// Stops a task at its agent and waits until that has said something; whoever stops waiting does not stop the stopping. One that
+    /// the agent has not named yet is stopped when it has.
     pub async fn stop_now(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        // Whoever follows it must not act on the wish as well: this call waits for the agent's word.
-        if entry.is_named() {
-            self.stop(entry, known).await;
-        } else {
-            entry.want_cancel();
+        let mut changes = entry.changes();
+        self.cancel(entry, known);
+        while entry.is_stopping() {
+            if changes.changed().await.is_err() {
+                return;
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Nothing is dropped that the agent does not have any more. Not here: when there is no room at all (see `tasks`).
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::debug;
 
@@ -16,6 +16,8 @@ use crate::tasks::Entry;
 
 /// Most tasks of one round: each costs a question to its agent.
 const AT_ONCE: usize = 64;
+/// Longest wait for an agent that is asked for artifacts: clients wait for them, and so do other tasks.
+const FETCHED_WITHIN: Duration = Duration::from_secs(20);
 
 impl Followers {
     /// Drops the artifacts of finished tasks that nobody watches and that hold much, where their agents still have them.
@@ -28,16 +30,22 @@ impl Followers {
                 large.push(entry.clone());
             }
         });
+        let mut silent: Vec<Arc<str>> = Vec::new();
         for entry in large {
-            let Some(known) = known(entry.agent()) else { continue };
+            let known = known(entry.agent()).filter(|_| !silent.contains(entry.agent()));
+            let Some(known) = known else { continue };
             match self.fetch(&entry, &known).await {
                 Ok(Some(task)) if task.status.state.is_terminal() && !task.artifacts.is_empty() => {
-                    entry.rework(Work::shed_artifacts);
+                    // Somebody may have begun to read meanwhile.
+                    if self.tasks.should_shed(&entry, Instant::now()) {
+                        entry.rework(Work::shed_artifacts);
+                    }
                 }
                 // What only the gateway has stays here.
                 Ok(_) | Err(Trouble::TaskLost) => entry.keep_artifacts(),
                 Err(trouble) => {
-                    debug!(agent = %entry.agent(), %trouble, "agent cannot be asked for artifacts")
+                    debug!(agent = %entry.agent(), %trouble, "agent cannot be asked for artifacts");
+                    silent.push(entry.agent().clone());
                 }
             }
         }
@@ -61,6 +69,11 @@ impl Followers {
     }
 
     async fn fetch(&self, entry: &Entry, known: &Arc<Known>) -> Result<Option<Task>, Trouble> {
+        let fetched = tokio::time::timeout(FETCHED_WITHIN, self.fetch_all(entry, known)).await;
+        fetched.unwrap_or(Err(Trouble::Slow("no answer")))
+    }
+
+    async fn fetch_all(&self, entry: &Entry, known: &Arc<Known>) -> Result<Option<Task>, Trouble> {
         let Some(id) = entry.task_id() else { return Ok(None) };
         let mut drive = self.start(known, Errand::Look(id));
         let mut found = None;

@@ -3,7 +3,7 @@
 //! Not here: what becomes of it (see `serve`), the gateway's own tools (see `subagents`), the words (see `bridge`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::answer::{Gone, reply};
 use super::answers::{answered_already, last_question};
@@ -85,6 +85,7 @@ impl Inner {
         view: &View,
     ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
         let in_batch = matches!(to, To::Batch(_));
+        let since = Instant::now();
         let begun = match self.begin(asker, exchange, (id, params), view, in_batch).await {
             Ok(begun) => begun,
             Err(Early::Fault(fault)) => return Err(Ok(fault)),
@@ -98,6 +99,8 @@ impl Inner {
         };
         let Begun { source, serving } = begun;
         let budget = if in_batch { Some(budget) } else { serving.rung.patience };
+        // The client has been waiting while the agent was looked at.
+        let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
         self.carry_out((to, budget), (source, serving), exchange, params).await.map_err(Err)
     }
 
@@ -161,7 +164,7 @@ impl Inner {
         if let Some((source, _)) = resumed {
             return Ok(Begun { source, serving });
         }
-        if rung.then == Then::CoreTask && !self.tasks.has_room(std::time::Instant::now()) {
+        if rung.then == Then::CoreTask && !self.tasks.has_room(Instant::now()) {
             // Refused before anything is said to the agent.
             return Err(Early::Fault(Fault::TasksFull));
         }
@@ -301,10 +304,17 @@ impl Inner {
                 "it has not accepted the first message yet; wait for it with taskId alone".into(),
             )));
         };
-        let turn = self.turn_for(&entry, &task, &mut message);
-        let said = self.followers.say(&entry, &known, (task, message, turn));
-        let mut watched = Watched::new(entry, known, false);
-        (watched.asked, watched.said) = (turn.map(Fingerprint::to_bytes), Some(said));
+        let answers = self.turn_for(&entry, &task, &mut message);
+        let mut watched = Watched::new(entry.clone(), known.clone(), false);
+        match answers {
+            // It has been said; this is its client's second try.
+            Words::Again(turn) => watched.asked = Some(turn),
+            Words::Answer(turn) => {
+                watched.asked = Some(turn.to_bytes());
+                watched.said = Some(self.followers.say(&entry, &known, (task, message, Some(turn))));
+            }
+            Words::Free => watched.said = Some(self.followers.say(&entry, &known, (task, message, None))),
+        }
         Ok(Source::Watched(Box::new(watched)))
     }
 
@@ -315,13 +325,37 @@ impl Inner {
         Ok(Source::Own(Box::new(Own::new(drive, work, known, rand::random()))))
     }
 
-    /// The open question that a message answers, if nobody has answered it; the message is the same then however often it is made.
-    pub(super) fn turn_for(&self, entry: &Entry, task: &str, message: &mut Message) -> Option<Fingerprint> {
-        let turn = entry.look(|inside| inside.open_turn())?;
+    /// What a message is in its task. One that answers the open question is the same however often it is made.
+    pub(super) fn turn_for(&self, entry: &Entry, task: &str, message: &mut Message) -> Words {
         let digest = given::digest_of_parts(&message.parts);
-        let turn = (entry.take_turn(turn, digest) == Turn::Ours).then_some(Fingerprint::from_bytes(turn))?;
-        self.metrics.tasks.answered();
-        message.message_id = Some(given::message_id(task, turn, digest));
-        Some(turn)
+        let (open, last, is_repeated) =
+            entry.look(|inside| (inside.open_turn(), inside.last_answered(), inside.is_answered_by(digest)));
+        let Some(turn) = open else {
+            // Until the agent says something new, the same words are the same answer.
+            let is_shown = entry.look(|inside| inside.work.question_turn().is_some());
+            return match last {
+                Some(turn) if is_repeated && is_shown => Words::Again(turn),
+                _ => Words::Free,
+            };
+        };
+        match entry.take_turn(turn, digest) {
+            Turn::Ours => {
+                let turn = Fingerprint::from_bytes(turn);
+                message.message_id = Some(given::message_id(task, turn, digest));
+                Words::Answer(turn)
+            }
+            Turn::Same => Words::Again(turn),
+            Turn::Other => Words::Free,
+        }
     }
+}
+
+/// What words of a model are in a task.
+pub(super) enum Words {
+    /// The answer to this question.
+    Answer(Fingerprint),
+    /// The answer to this question, once more.
+    Again([u8; 16]),
+    /// Something else.
+    Free,
 }

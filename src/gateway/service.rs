@@ -18,6 +18,7 @@ use crate::bridge::catalogue::{Catalogue, OwnTool, Plan, SkillPlan};
 use crate::bridge::subagent::Tool;
 use crate::config::{Agent, TaskUse, ToolsPer};
 use crate::mcp::tools::TaskSupport;
+use crate::tasks::Times;
 use crate::tasks::store::{Store, StoreProblem};
 use crate::telemetry::tasks::Census;
 
@@ -95,6 +96,11 @@ impl Inner {
                 self.count_tasks();
             }
             self.followers.shed(known).await;
+            let inner = self.clone();
+            let pruned = tokio::task::spawn_blocking(move || inner.ledger.prune(&inner.tasks, Times::now()));
+            if let Err(broken) = pruned.await {
+                warn!(%broken, "forgotten tasks stay on disk");
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Gone, reply};
-use super::call::Early;
+use super::call::{Early, Words};
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::To;
@@ -148,11 +148,17 @@ impl Inner {
         entry.begin_turn();
         let mut message =
             Message { context_id: entry.look(|inside| inside.work.context_id.clone()), ..message };
-        let turn = self.turn_for(&entry, &task, &mut message);
-        let said = self.followers.say(&entry, &known, (task, message, turn));
-        // Longer silence is no failure: the agent works on it.
-        if let Ok(Ok(Err(trouble))) = tokio::time::timeout(FIRST_WORD, said).await {
-            return Err(Early::trouble(&trouble, name));
+        let turn = match self.turn_for(&entry, &task, &mut message) {
+            Words::Answer(turn) => Some(Some(turn)),
+            Words::Free => Some(None),
+            Words::Again(_) => None,
+        };
+        if let Some(turn) = turn {
+            let said = self.followers.say(&entry, &known, (task, message, turn));
+            // Longer silence is no failure: the agent works on it.
+            if let Ok(Ok(Err(trouble))) = tokio::time::timeout(FIRST_WORD, said).await {
+                return Err(Early::trouble(&trouble, name));
+            }
         }
         let audience = self.audience(asker, name);
         Ok(entry.look(|inside| outcome::sent(&inside.work, &audience, entry.local())))

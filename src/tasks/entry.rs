@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::change::Look;
-use super::guards::{Following, Watcher};
+use super::guards::{Following, Stopping, Watcher};
 use super::inside::{Inside, Stand, Verdict};
 use super::map::Home;
 use super::phase::Refusal;
@@ -33,6 +33,7 @@ pub struct Entry {
     home: OnceLock<Home>,
     is_gone: AtomicBool,
     is_pushed: AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 impl Entry {
@@ -46,6 +47,7 @@ impl Entry {
             home: OnceLock::new(),
             is_gone: AtomicBool::new(false),
             is_pushed: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
         }
     }
 
@@ -191,6 +193,21 @@ impl Entry {
         self.change(|inside| std::mem::take(&mut inside.cancel_wanted))
     }
 
+    /// Begins to stop it at the agent; `None` if somebody does already.
+    pub fn begin_stopping(self: &Arc<Self>) -> Option<Stopping> {
+        (!self.is_stopping.swap(true, Ordering::AcqRel)).then(|| Stopping::new(self.clone()))
+    }
+
+    pub(super) fn end_stopping(&self) {
+        self.is_stopping.store(false, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether somebody is stopping it at the agent.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
     /// The agent's id of the task, once it has named one.
     pub fn task_id(&self) -> Option<String> {
         self.look(|inside| inside.work.task_id.clone())
@@ -227,10 +244,10 @@ impl Entry {
         self.change(|inside| inside.work.reply.take_if(|_| inside.work.task_id.is_some()));
     }
 
-    /// Takes over what another call has learnt of the task, if that is more.
+    /// Takes over what another call has learnt of the task, if nothing is known of it here.
     pub fn take_over(&self, work: Work, now: Times) {
         self.change(|inside| {
-            if !inside.is_finished() {
+            if inside.is_blank() {
                 inside.work = work;
                 inside.changed = now;
             }
@@ -270,6 +287,12 @@ impl Entry {
     /// Makes a turn free again: nothing was sent.
     pub fn give_back_turn(&self, turn: [u8; 16], trouble: Trouble) {
         self.change(|inside| inside.turns.give_back(turn, trouble));
+        self.wake();
+    }
+
+    /// The answer may have gone out: nobody knows. The same one may be given again, while its question is open at the agent.
+    pub fn doubt_turn(&self, turn: [u8; 16]) {
+        self.change(|inside| inside.turns.doubt(turn));
         self.wake();
     }
 

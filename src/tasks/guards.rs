@@ -36,6 +36,29 @@ impl Drop for Watcher {
     }
 }
 
+/// Somebody tells the agent to stop this task; nobody else need meanwhile.
+#[derive(Debug)]
+pub struct Stopping {
+    entry: Arc<Entry>,
+}
+
+impl Stopping {
+    pub(super) fn new(entry: Arc<Entry>) -> Self {
+        Self { entry }
+    }
+
+    /// What is stopped.
+    pub fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+}
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        self.entry.end_stopping();
+    }
+}
+
 /// Somebody listens to the agent for this task; nobody else may meanwhile.
 #[derive(Debug)]
 pub struct Following {

@@ -128,7 +128,8 @@ impl Inside {
     pub(super) fn bytes(&self) -> usize {
         let owners: usize = self.owners().map(str::len).sum();
         let ids = [&self.work.task_id, &self.work.context_id].into_iter().flatten().map(String::len);
-        OVERHEAD + owners + ids.sum::<usize>() + self.turns.bytes() + self.work.bytes()
+        let note = self.last.as_ref().and_then(|note| note.text.as_ref()).map_or(0, String::len);
+        OVERHEAD + owners + ids.sum::<usize>() + note + self.turns.bytes() + self.work.bytes()
     }
 
     pub(super) fn stand(&self) -> Stand {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tracing::{info, warn};
 
 use super::entry::Entry;
-use super::record::record_key;
+use super::record::{key_of, record_key};
 use super::store::{Store, Table};
 use super::{Tasks, Times};
 
@@ -76,6 +76,27 @@ impl Ledger {
         let key = record_key(entry.agent(), entry.task_id().as_deref(), entry.local());
         if let Err(problem) = store.remove(Table::Tasks, key) {
             warn!(%problem, agent = %entry.agent(), "a forgotten task stays on disk");
+        }
+    }
+
+    /// Drops from the disk what the map does not know any more: what had to go for room is not told one by one. Reads the whole
+    /// table: not for an async thread.
+    pub fn prune(&self, tasks: &Tasks, now: Times) {
+        let Some(store) = self.store.get() else { return };
+        let mut gone = Vec::new();
+        let read = store.load(Table::Tasks, |key, _| {
+            let is_known = key_of(key).is_some_and(|key| tasks.peek(&key, now.instant).is_some());
+            if !is_known {
+                gone.push(key.to_vec());
+            }
+        });
+        if let Err(problem) = read {
+            warn!(%problem, "kept tasks cannot be read");
+        }
+        for key in gone {
+            if let Err(problem) = store.remove(Table::Tasks, key) {
+                return warn!(%problem, "forgotten tasks stay on disk");
+            }
         }
     }
 

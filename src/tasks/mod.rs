@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use entry::Entry;
-pub use guards::{Following, Watcher};
+pub use guards::{Following, Stopping, Watcher};
 pub use inside::{Inside, Verdict};
 pub use ledger::Ledger;
 pub use map::Tasks;

@@ -5,7 +5,7 @@
 //! `bridge::status`).
 
 use super::inside::Inside;
-use crate::a2a::State;
+use crate::a2a::{Fingerprint, State};
 use crate::bridge::work::Standing;
 use crate::fault::Trouble;
 
@@ -63,6 +63,12 @@ impl Inside {
     /// Whether a question has been answered here.
     pub fn is_taken(&self, turn: [u8; 16]) -> bool {
         self.turns.is_taken(turn)
+    }
+
+    /// Whether the question that the agent still shows has been answered here by this.
+    pub fn is_answered_by(&self, digest: [u8; 16]) -> bool {
+        let shown = self.work.question_turn().map(Fingerprint::to_bytes).or_else(|| self.turns.last());
+        shown.is_some_and(|turn| self.turns.is_answered_by(turn, digest))
     }
 
     /// The question that was answered last.

@@ -114,6 +114,20 @@ pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) ->
     key
 }
 
+/// The key in the map of what is kept under this key; `None` for none of ours.
+pub(super) fn key_of(key: &[u8]) -> Option<Key> {
+    let at = key.iter().position(|byte| *byte < 2)?;
+    let (agent, rest) = key.split_at_checked(at)?;
+    let (kind, rest) = rest.split_first()?;
+    match kind {
+        0 => {
+            let agent = std::str::from_utf8(agent).ok()?.into();
+            Some(Key::Task { agent, id: std::str::from_utf8(rest).ok()?.into() })
+        }
+        _ => rest.try_into().ok().map(Key::Local),
+    }
+}
+
 /// A moment of the past on both clocks. What cannot be told on the one of this process is now.
 fn ago(unix_ms: u64, now: Times) -> Times {
     let since = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
@@ -174,6 +188,8 @@ mod tests {
         assert_eq!(written.take_turn([3; 16], [4; 16]), Turn::Ours);
         let (keys, read) = back(&written, 1 << 20);
         assert_eq!(keys, [Key::Task { agent: "bard".into(), id: "t-1".into() }, Key::Local([7; 16])]);
+        let (key, _) = written.to_record(1 << 20).unwrap();
+        assert_eq!(key_of(&key), keys.first().cloned());
         assert_eq!(text(&read), text(&written));
         assert!(read.is_owner("alice") && !read.is_owner("bob"));
         assert_eq!(read.verdict(), Some(Verdict::Cancelled));
@@ -194,6 +210,7 @@ mod tests {
         let unnamed = Entry::new("bard".into(), [7; 16], Work::new(100), Times::now());
         let (keys, read) = back(&unnamed, 100);
         assert_eq!(keys, [Key::Local([7; 16])]);
+        assert_eq!(key_of(&unnamed.to_record(100).unwrap().0), Some(Key::Local([7; 16])));
         assert!(read.look(Inside::is_finished));
         let lost = entry("x");
         lost.end(Err(Trouble::TaskLost), Times::now());

@@ -54,6 +54,14 @@ fn json(text: &str) -> Box<RawValue> {
 }
 
 #[test]
+fn what_was_told_last_takes_room_too() {
+    let entry = entry();
+    let before = entry.bytes();
+    entry.apply(chunk(&"x".repeat(10_000), false), now()).unwrap();
+    assert!(entry.bytes() - before >= 20_000, "the artifact, and the words that tell of it");
+}
+
+#[test]
 fn watchers_wake_only_when_something_changed() {
     let snapshot = |text: &str| {
         let status = Status { state: State::Working, message: None, timestamp: None };

@@ -51,6 +51,8 @@ struct Taken {
     is_sent: bool,
     /// Of the response that brought the answer, for when the question is not there any more to judge another by.
     response: Option<[u8; 16]>,
+    /// Whether it was sent and nobody knows whether it arrived.
+    is_doubtful: bool,
 }
 
 #[derive(Debug)]
@@ -60,17 +62,26 @@ struct Open {
     bytes: usize,
 }
 
+impl Taken {
+    fn new(turn: [u8; 16], digest: [u8; 16], is_sent: bool) -> Self {
+        Self { turn, digest, is_sent, response: None, is_doubtful: false }
+    }
+}
+
 impl Turns {
     pub(super) fn take(&mut self, turn: [u8; 16], digest: [u8; 16]) -> Turn {
-        match self.taken.iter().find(|taken| taken.turn == turn) {
-            Some(taken) if taken.digest == digest => Turn::Same,
+        match self.taken.iter_mut().find(|taken| taken.turn == turn) {
+            Some(taken) if taken.digest == digest => match std::mem::take(&mut taken.is_doubtful) {
+                true => Turn::Ours,
+                false => Turn::Same,
+            },
             Some(_) => Turn::Other,
             None => {
                 self.failed = None;
                 if self.taken.len() >= MAX_TURNS {
                     self.taken.pop_front();
                 }
-                self.taken.push_back(Taken { turn, digest, is_sent: false, response: None });
+                self.taken.push_back(Taken::new(turn, digest, false));
                 Turn::Ours
             }
         }
@@ -85,7 +96,7 @@ impl Turns {
     /// the agent, the answer never arrived.
     pub(super) fn restore(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
         if is_sent && self.taken.len() < MAX_TURNS {
-            self.taken.push_back(Taken { turn, digest, is_sent, response: None });
+            self.taken.push_back(Taken::new(turn, digest, is_sent));
         }
     }
 
@@ -101,9 +112,21 @@ impl Turns {
         self.taken.iter().any(|taken| taken.turn == turn)
     }
 
-    /// The turn that was answered last.
+    /// Whether a turn was answered by this, and surely.
+    pub(super) fn is_answered_by(&self, turn: [u8; 16], digest: [u8; 16]) -> bool {
+        self.taken.iter().any(|taken| taken.turn == turn && taken.digest == digest && !taken.is_doubtful)
+    }
+
+    /// The turn that was answered last, unless the answer may be lost.
     pub(super) fn last(&self) -> Option<[u8; 16]> {
-        self.taken.back().map(|taken| taken.turn)
+        self.taken.back().filter(|taken| !taken.is_doubtful).map(|taken| taken.turn)
+    }
+
+    /// Notes that nobody knows whether the answer arrived.
+    pub(super) fn doubt(&mut self, turn: [u8; 16]) {
+        for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn && !taken.is_sent) {
+            taken.is_doubtful = true;
+        }
     }
 
     /// Notes what the user said instead of an answer. The turn stays open: it may still be answered.
@@ -143,7 +166,7 @@ impl Turns {
     /// Notes that the answer went out; what was partly answered is of no use any more.
     pub(super) fn sent(&mut self, turn: [u8; 16]) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
-            taken.is_sent = true;
+            (taken.is_sent, taken.is_doubtful) = (true, false);
         }
         self.open.take_if(|open| open.turn == turn);
     }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::quiz::{
-    KEY, Quiz, answers, asked_on_stream, authorization, begun, gateway_before, reply, scene, two_at_once,
-    until_asked,
+    KEY, Quiz, again, answers, asked_by_form, asked_on_stream, authorization, begun, called, first,
+    gateway_before, keyed, question, reply, scene, two_at_once, until_asked,
 };
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
 use crate::support::payload::v1;
-use crate::support::{McpClient, Reply, Signal, in_time};
+use crate::support::{McpClient, Reply, Signal, in_order, in_time};
 
 const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
 const WORKS: &str = "calls: { task_after: 0s }";
@@ -162,4 +162,58 @@ async fn an_old_look_takes_nothing_from_a_stream() {
     let done = client.task_until(task, "completed").await;
     assert_eq!(words(&done["result"]), "abc", "{done}");
     assert!(answers(&scene.agent).is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_that_got_lost_on_its_way_can_be_given_again() {
+    let (scene, quiz) = scene("calls: { budget: 2s, stream_after: 1s }", [question("Which?")]).await;
+    let client = asked_by_form(&scene.gateway);
+    let call = first("paint");
+    let asked = called(&client, &call).await;
+    scene.agent.on_send(|_| Reply::hang_up());
+    let params = again(&call, &asked, keyed(&asked, reply("blue")));
+    called(&client, &params).await;
+    scene.agent.on_send(move |request| quiz.take(request));
+    assert_eq!(words(&in_time("the answer", called(&client, &params)).await), "thank you");
+    let told = answers(&scene.agent);
+    assert_eq!(told.len(), 2, "the first one never arrived");
+    assert_eq!(told[0]["messageId"], told[1]["messageId"], "an agent that has both can tell");
+    let another = again(&call, &asked, keyed(&asked, reply("red")));
+    called(&client, &another).await;
+    assert_eq!(answers(&scene.agent).len(), 2);
+}
+
+#[tokio::test]
+async fn one_error_of_an_agent_about_a_task_is_not_its_end() {
+    let scene = Scene::tuned(WORKS).await;
+    scene.agent.on_send(|_| Reply::stream().event(begun()).cut());
+    let done = Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song"));
+    scene.agent.on_get(in_order([Reply::error(-32603, "Internal error"), done]));
+    scene.agent.on_subscribe(|_| Reply::error(-32603, "Internal error"));
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let client = scene.gateway.client().with_tasks();
+    let task = client.modern("tools/call", call).await.result().await;
+    let done = client.task_until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!(words(&done["result"]), "the song");
+}
+
+#[tokio::test]
+async fn a_task_is_stopped_once_however_often_that_is_wanted() {
+    let scene = Scene::tuned(WORKS).await;
+    let go = scene.agent.works_for(RAW, "the song");
+    let answer = Signal::new();
+    let held = Reply::error(-32002, "Task cannot be canceled").after(&answer);
+    scene.agent.on_cancel(move |_| held.clone());
+    let client = scene.gateway.client().with_tasks();
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let task = client.modern("tools/call", call).await.result().await;
+    let task = task["taskId"].as_str().unwrap();
+    for _ in 0..20 {
+        client.task("tasks/cancel", task).await.result().await;
+    }
+    scene.agent.wait_for_call("CancelTask").await;
+    answer.fire();
+    go.fire();
+    client.task_until(task, "completed").await;
+    assert_eq!(scene.agent.calls("CancelTask").len(), 1);
 }

@@ -117,7 +117,16 @@ impl Work {
             PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
             PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
         });
-        OVERHEAD + self.history.bytes() + self.artifacts.bytes() + parts.sum::<usize>()
+        let messages = self.status.iter().chain(&self.reply);
+        let beside = messages.flat_map(|message| {
+            let metadata = message.parts.iter().map(|part| &part.metadata).chain([&message.metadata]);
+            metadata.flatten().map(|json| json.get().len())
+        });
+        OVERHEAD
+            + self.history.bytes()
+            + self.artifacts.bytes()
+            + parts.sum::<usize>()
+            + beside.sum::<usize>()
     }
 
     /// Takes in an event and says what is new, if anything is.
@@ -343,6 +352,20 @@ mod tests {
         work = Work::new(10);
         work.answered();
         assert_eq!(work.state, None);
+    }
+
+    #[test]
+    fn metadata_takes_room_too() {
+        let raw = |text: String| serde_json::value::RawValue::from_string(text).ok();
+        let bytes = |size: usize| {
+            let mut said = message("1", "x");
+            said.metadata = raw(format!("{:?}", "m".repeat(size)));
+            said.parts[0].metadata = raw(format!("{:?}", "p".repeat(size)));
+            let mut work = Work::new(10);
+            work.apply(status(State::Working, Some(said))).unwrap();
+            work.bytes()
+        };
+        assert_eq!(bytes(5000) - bytes(0), 10_000);
     }
 
     #[test]
