@@ -342,6 +342,7 @@ impl Inner {
             Turn::Ours => {
                 let turn = Fingerprint::from_bytes(turn);
                 message.message_id = Some(given::message_id(task, turn, digest));
+                self.metrics.tasks.answered();
                 Words::Answer(turn)
             }
             Turn::Same => Words::Again(turn),
