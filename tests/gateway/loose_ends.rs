@@ -179,7 +179,7 @@ async fn an_answer_that_got_lost_on_its_way_can_be_given_again() {
     assert_eq!(told.len(), 2, "the first one never arrived");
     assert_eq!(told[0]["messageId"], told[1]["messageId"], "an agent that has both can tell");
     let another = again(&call, &asked, keyed(&asked, reply("red")));
-    called(&client, &another).await;
+    assert_eq!(client.modern("tools/call", another).await.error_code().await, -32602);
     assert_eq!(answers(&scene.agent).len(), 2);
 }
 
@@ -216,4 +216,15 @@ async fn a_task_is_stopped_once_however_often_that_is_wanted() {
     go.fire();
     client.task_until(task, "completed").await;
     assert_eq!(scene.agent.calls("CancelTask").len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_elsewhere_is_heard_of_though_the_stream_of_the_question_stays_open() {
+    let (scene, quiz) = scene(KEY, [question("Which?")]).await;
+    let asked = json!({ "task": quiz.task() });
+    scene.agent.on_stream(move |_| Reply::stream().event(asked.clone()).stall());
+    let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
+    let (call, _) = until_asked(&session).await;
+    quiz.go_on();
+    assert_eq!(words(&call.result().await), "thank you");
 }
