@@ -15,8 +15,12 @@
 //!    said its last word.
 //! 5. What the agent says is put together in [`bridge::work`], told as progress while it flows, and at the end becomes a result
 //!    ([`bridge::outcome`]).
-//! 6. If the client leaves or its patience ends first, `follow` keeps the drive, and the handle that the client holds leads back
-//!    to it.
+//! 6. If the agent asks, its question becomes one that this client can put to its user ([`bridge::question`]); the answer is
+//!    judged ([`bridge::given`]) and said in the same task, once.
+//! 7. If the client leaves or its patience ends first ([`bridge::ladder`]), `follow` keeps the drive, and the task goes into the
+//!    map of `tasks`: a cache, kept on disk if the operator wants that. The sealed handle that the client holds ([`seal`]) leads
+//!    back to it, and through the map or, failing that, by asking the agent, to the result.
+//! 8. Whoever watches a task reads it from the map; an agent that pushes, or a stream that broke off, only makes `follow` look.
 
 pub mod a2a;
 pub mod bridge;

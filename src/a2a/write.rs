@@ -1,7 +1,7 @@
-//! How what an agent made is written as A2A 1.0, straight from the canonical model.
+//! How tasks and messages are written as A2A 1.0, straight from the canonical model.
 //!
-//! For keeping a task and for showing it: what is written here reads back as it was. Not here: requests to agents (see `v0_3`,
-//! `v1`).
+//! For keeping a task, for showing it, for saying something: what is written here reads back as it was. Not here: the rest of
+//! requests to agents (see `v1`), older versions (see `v0_3`).
 
 use serde::Serialize;
 use serde::ser::Serializer;
@@ -112,7 +112,7 @@ struct StatusOut<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct MessageOut<'a> {
+pub(super) struct MessageOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     message_id: Option<&'a str>,
     role: &'static str,
@@ -127,6 +127,14 @@ struct MessageOut<'a> {
     extensions: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a RawValue>,
+}
+
+impl<'a> MessageOut<'a> {
+    /// What is sent has an id, whatever comes.
+    pub(super) fn to_send(message: &'a Message) -> Self {
+        let message_id = Some(message.message_id.as_deref().unwrap_or_default());
+        Self { message_id, ..Self::from(message) }
+    }
 }
 
 impl<'a> From<&'a Message> for MessageOut<'a> {

@@ -5,6 +5,7 @@
 //! would refuse (but `null` for an absent member, which clients do send), so that the hot path needs no tree. Not here: what handles stand for (see `order`).
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::LazyLock;
 
 use jsonschema::{PatternOptions, Validator};
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::judge::complaints;
 use super::members::Members;
 use crate::jsonrpc::{Object, Text};
 
@@ -172,8 +174,7 @@ fn flat(text: &str) -> Result<Asked, String> {
 }
 
 fn read_own(own: &OwnSchema, text: &str) -> Result<Asked, String> {
-    let members: Members<'_> =
-        serde_json::from_str(text).map_err(|error| format!("Invalid arguments: {error}."))?;
+    let members: Members<'_> = serde_json::from_str(text).map_err(invalid)?;
     // What results tell the model to do next works for tools with their own schema too.
     if !own.claims_task_id && members.handle("taskId").is_some() {
         return flat(text);
@@ -183,9 +184,9 @@ fn read_own(own: &OwnSchema, text: &str) -> Result<Asked, String> {
         Some(_) => Cow::Owned(members.without("contextId")),
         None => Cow::Borrowed(text),
     };
-    let value: Value = serde_json::from_str(&text).map_err(|error| format!("Invalid arguments: {error}."))?;
-    if let Some(complaint) = complaints(&own.validator, &value) {
-        return Err(complaint);
+    let value: Value = serde_json::from_str(&text).map_err(invalid)?;
+    if let Some(told) = complaints(&own.validator, &value) {
+        return Err(invalid(told));
     }
     let data = RawValue::from_string(text.into_owned()).map_err(|error| error.to_string())?;
     Ok(Asked { data: Some(data), context, ..Asked::default() })
@@ -195,25 +196,13 @@ fn complaint(validator: Option<&Validator>, text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => validator
             .and_then(|validator| complaints(validator, &value))
-            .unwrap_or_else(|| "Invalid arguments: a member is there twice.".into()),
-        Err(error) => format!("Invalid arguments: {error}."),
+            .map_or_else(|| invalid("a member is there twice"), invalid),
+        Err(error) => invalid(error),
     }
 }
 
-/// What is wrong, at most five things; `None` if nothing is.
-fn complaints(validator: &Validator, value: &Value) -> Option<String> {
-    let all: Vec<String> = validator
-        .iter_errors(value)
-        .take(5)
-        .map(|error| {
-            let what: String = error.to_string().chars().take(300).collect();
-            match error.instance_path().as_str() {
-                "" => what,
-                place => format!("{place}: {what}"),
-            }
-        })
-        .collect();
-    (!all.is_empty()).then(|| format!("Invalid arguments: {}.", all.join("; ")))
+fn invalid(what: impl Display) -> String {
+    format!("Invalid arguments: {what}.")
 }
 
 #[cfg(test)]

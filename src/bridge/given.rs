@@ -235,6 +235,31 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_that_goes_round_in_circles_judges_and_ends() {
+        for (member, beside) in [
+            (r##"{"type":"string","$ref":"#/properties/a"}"##, ""),
+            (r#"{"type":"string"}"#, r##","allOf":[{"$ref":"#"}]"##),
+            (
+                r#"{"type":"string"}"#,
+                r##","anyOf":[{"$ref":"#/$defs/x"}],"$defs":{"x":{"not":{"$ref":"#"}}}"##,
+            ),
+        ] {
+            let schema = format!(r#"{{"type":"object","properties":{{"a":{member}}}{beside}}}"#);
+            let question = question(
+                "input-required",
+                &format!(r#"{{"mcp.inputKey":"k","mcp.requestedSchema":{schema}}}"#),
+            );
+            assert!(question.inputs[0].schema.is_some(), "{schema} is a form");
+            let answer = |content: &str| {
+                let answers = format!(r#"{{"k":{{"action":"accept","content":{content}}}}}"#);
+                question.read_responses(Some(&raw(&answers)))
+            };
+            assert!(answer(r#"{"a":7}"#).is_err(), "{schema}");
+            drop(answer(r#"{"a":"b"}"#));
+        }
+    }
+
+    #[test]
     fn what_is_not_answered_is_missing() {
         let read = |json: &str| several().read_responses(Some(&raw(json))).unwrap();
         let given = read(r#"{"b":{"action":"accept","content":{"reply":"x"}}}"#);
