@@ -145,6 +145,8 @@ impl Followers {
         let entry = listener.entry;
         let begun = std::time::Instant::now();
         let mut changes = entry.changes();
+        // What happened before is looked at too: it may have been stopped already.
+        changes.mark_changed();
         let mut announcing = std::pin::pin!(self.announce(entry, known));
         let mut is_announced = false;
         loop {

@@ -21,6 +21,8 @@ use crate::tasks::Entry;
 
 /// Questions to agents at once.
 const AT_ONCE: usize = 8;
+/// Longest wait for an agent that is asked to push.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(10);
 /// The shortest time between two questions about one task.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -138,7 +140,11 @@ impl Followers {
             return;
         }
         if entry.is_named() {
-            self.announce(&entry, &place.known).await;
+            // An agent that does not answer must not hold up the turns of others.
+            let announcing = tokio::time::timeout(ANNOUNCED_WITHIN, self.announce(&entry, &place.known));
+            if announcing.await.is_err() {
+                debug!(agent = %entry.agent(), "agent does not answer to a webhook");
+            }
         }
         if let Err(trouble) = self.look(&entry, &place.known).await {
             debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
