@@ -39,11 +39,16 @@ impl Inner {
 
     /// How to use the gateway, for the model: the operator's words, or the gateway's own.
     fn instructions(&self) -> Option<&str> {
-        const OWN: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
-                           contextId: pass it to continue that conversation. If a result says that the agent still works or \
-                           asks something, call the same tool again with the taskId it gives: alone to wait, or with text to \
-                           answer.";
-        Some(self.settings.mcp.instructions.as_deref().unwrap_or(OWN)).filter(|text| !text.is_empty())
+        const ALONE: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
+                             contextId: pass it to continue that conversation. If a result says that the agent still works or \
+                             asks something, call the same tool again with the taskId it gives: alone to wait, or with text to \
+                             answer.";
+        const WITH_TOOLS: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can \
+                                  carry a contextId: pass it to continue that conversation. If a result says that the agent \
+                                  still works or asks something, pass its taskId to subagent_wait to wait, or to \
+                                  subagent_send with the answer. subagent_start begins work without waiting for it.";
+        let own = if self.settings.mcp.subagent_tools { WITH_TOOLS } else { ALONE };
+        Some(self.settings.mcp.instructions.as_deref().unwrap_or(own)).filter(|text| !text.is_empty())
     }
 
     fn server(&self) -> ServerInfo<'_> {

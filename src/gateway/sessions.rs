@@ -2,7 +2,7 @@
 //!
 //! Losing what is kept here only resets defaults, so it is bounded and may forget: revocations last. Not here: the seal itself.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -48,8 +48,8 @@ pub(super) struct Changes {
     pub(super) level: Option<Level>,
     /// Resources that the client wants to hear of.
     pub(super) subscriptions: BTreeSet<String>,
-    /// Handles of the core tasks that the session began.
-    tasks: BTreeSet<String>,
+    /// Handles of the core tasks that the session began, oldest first.
+    tasks: VecDeque<String>,
     expires: u64,
     order: u64,
 }
@@ -135,16 +135,24 @@ impl Sessions {
     /// Remembers that the session began a core task, so that its stream tells of it. The oldest are forgotten.
     pub(super) fn add_task(&self, session: &Session, handle: &str) {
         self.change(session, |changes| {
-            if changes.tasks.len() >= MOST_SUBSCRIPTIONS {
-                changes.tasks.pop_first();
+            if changes.tasks.iter().any(|known| known == handle) {
+                return false;
             }
-            changes.tasks.insert(handle.to_owned())
+            if changes.tasks.len() >= MOST_SUBSCRIPTIONS {
+                changes.tasks.pop_front();
+            }
+            changes.tasks.push_back(handle.to_owned());
+            true
         });
     }
 
     /// The handles of the core tasks that the session began.
     pub(super) fn tasks(&self, session: &Session) -> BTreeSet<String> {
-        self.table().changes.get(&session.key).map(|changes| changes.tasks.clone()).unwrap_or_default()
+        self.table()
+            .changes
+            .get(&session.key)
+            .map(|changes| changes.tasks.iter().cloned().collect())
+            .unwrap_or_default()
     }
 
     /// Hears of every change of any session.
@@ -270,6 +278,11 @@ mod tests {
         assert!(!sessions.subscribe(&session, "a:more"));
         sessions.unsubscribe(&session, "a:0");
         assert!(sessions.subscribe(&session, "a:more"));
+        for number in (0..=MOST_SUBSCRIPTIONS).rev() {
+            sessions.add_task(&session, &format!("t-{number:03}"));
+        }
+        let tasks = sessions.tasks(&session);
+        assert!(tasks.len() == MOST_SUBSCRIPTIONS && tasks.contains("t-000"), "the oldest went");
         assert!(!sessions.subscribe(&session, &"x".repeat(5000)));
         sessions.sweep(1060);
         assert!(sessions.table().changes.is_empty() && sessions.table().queue.is_empty());
