@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::directory::{Known, in_effect};
+use super::directory::{Call as Method, Known, in_effect};
 use super::drive::{Drive, Outlet};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
@@ -174,8 +174,10 @@ impl Call {
             tenant: interface.tenant.as_deref(),
         };
         let is_beside = track.is_beside();
-        let body = interface.dialect.send(&ask, self.known.streaming && !is_beside);
-        let (form, reply) = post(&self.client, &self.known, body).await?;
+        let streams = self.known.streaming && !is_beside;
+        let body = interface.dialect.send(&ask, streams);
+        let method = if streams { Method::Stream } else { Method::Send };
+        let (form, reply) = post(&self.client, &self.known, method, body).await?;
         let mut track = track.opening();
         match form {
             Form::Stream => self.listen(reply, &mut track).await,

@@ -31,6 +31,8 @@ pub struct Known {
     pub interface: Interface,
     pub(super) target: Target,
     pub(super) path: PathAndQuery,
+    /// Where single methods are called instead.
+    pub(super) ways: Ways,
     pub(super) headers: HeaderMap,
     pub(super) streaming: bool,
     pub(super) output_modes: Vec<String>,
@@ -49,6 +51,44 @@ impl Known {
             Dialect::V0_3 => false,
             Dialect::V1 => self.streaming,
         }
+    }
+}
+
+/// Where single methods are called, if not at the URL on the card.
+#[derive(Default)]
+pub(super) struct Ways {
+    send: Option<(Target, PathAndQuery)>,
+    stream: Option<(Target, PathAndQuery)>,
+    get: Option<(Target, PathAndQuery)>,
+    cancel: Option<(Target, PathAndQuery)>,
+}
+
+/// What is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Call {
+    /// A message, answered whole.
+    Send,
+    /// A message, answered by a stream.
+    Stream,
+    /// A task as it stands.
+    Get,
+    /// A cancellation.
+    Cancel,
+    /// Anything else.
+    Other,
+}
+
+impl Known {
+    /// Where this is called.
+    pub(super) fn way(&self, call: Call) -> (&Target, &PathAndQuery) {
+        let own = match call {
+            Call::Send => &self.ways.send,
+            Call::Stream => &self.ways.stream,
+            Call::Get => &self.ways.get,
+            Call::Cancel => &self.ways.cancel,
+            Call::Other => &None,
+        };
+        own.as_ref().map_or((&self.target, &self.path), |(target, path)| (target, path))
     }
 }
 
@@ -168,6 +208,7 @@ impl Agent {
         let interface = card.interface(pin)?;
         let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let ways = self.ways(&uri, from)?;
         let target = self.target(uri)?;
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
@@ -180,6 +221,7 @@ impl Agent {
             interface,
             target,
             path,
+            ways,
             headers,
             streaming,
             output_modes,
@@ -188,6 +230,18 @@ impl Agent {
             other: None,
             is_wrong: AtomicBool::new(false),
         })
+    }
+
+    /// Where single methods are called; trusted no more than a URL on the card.
+    fn ways(&self, card_says: &Uri, from: Option<&Uri>) -> Result<Ways, CardProblem> {
+        let way = |url: &Option<String>| -> Result<Option<(Target, PathAndQuery)>, CardProblem> {
+            let Some(url) = url else { return Ok(None) };
+            let uri = trusted(url, Some(from.unwrap_or(card_says)), &self.settings.allow_hosts)?;
+            let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+            Ok(Some((self.target(uri)?, path)))
+        };
+        let config::Endpoints { send, stream, get, cancel } = &self.settings.endpoints;
+        Ok(Ways { send: way(send)?, stream: way(stream)?, get: way(get)?, cancel: way(cancel)? })
     }
 
     /// A place of this agent's, reached with its own trust and identity.

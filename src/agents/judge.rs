@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::call::{Call, FIRST_PAUSE};
+use super::directory::Call as Method;
 use super::rpc::{Form, get_task, post, refusal, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, State, Task};
@@ -92,7 +93,7 @@ impl Call {
         let Some(body) = interface.dialect.subscribe(task, interface.tenant.as_deref()) else {
             return Ok(false);
         };
-        let (form, reply) = match post(&self.client, &self.known, body).await {
+        let (form, reply) = match post(&self.client, &self.known, Method::Other, body).await {
             Ok(answer) => answer,
             Err(trouble) => return Ok(is_passing(&trouble)),
         };

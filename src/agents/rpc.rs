@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Request};
 
 use super::call::Hook;
-use super::directory::Known;
+use super::directory::{Call, Known};
 use crate::a2a::{AgentError, ErrorKind, Task, Webhook};
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply, Sent, TransportError};
@@ -25,12 +25,18 @@ pub(super) enum Form {
 }
 
 /// Posts one JSON-RPC request and looks at the head of the answer. The answer decides its form, not the question.
-pub(super) async fn post(client: &Client, known: &Known, body: Vec<u8>) -> Result<(Form, Reply), Trouble> {
+pub(super) async fn post(
+    client: &Client,
+    known: &Known,
+    call: Call,
+    body: Vec<u8>,
+) -> Result<(Form, Reply), Trouble> {
+    let (target, path) = known.way(call);
     let mut request = Request::new(Bytes::from(body));
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = known.path.clone().into();
+    *request.uri_mut() = path.clone().into();
     *request.headers_mut() = known.headers.clone();
-    let reply = client.send(&known.target, request).await.map_err(|error| trouble(&error, known))?;
+    let reply = client.send(target, request).await.map_err(|error| trouble(&error, known))?;
     let status = reply.status();
     if status == http::StatusCode::UNAUTHORIZED || status == http::StatusCode::FORBIDDEN {
         return Err(Trouble::NotAuthorized(status.as_u16()));
@@ -75,7 +81,7 @@ pub(super) async fn get_task(
 ) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.get_task(task, tenant);
-    task_of(client, known, body, limit).await.and_then(|found| the_one_asked_for(found, task))
+    task_of(client, known, (Call::Get, body), limit).await.and_then(|found| the_one_asked_for(found, task))
 }
 
 /// Asks for a task to be stopped.
@@ -87,7 +93,7 @@ pub(super) async fn cancel_task(
 ) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.cancel_task(task, tenant);
-    task_of(client, known, body, limit).await.and_then(|found| the_one_asked_for(found, task))
+    task_of(client, known, (Call::Cancel, body), limit).await.and_then(|found| the_one_asked_for(found, task))
 }
 
 /// Somebody else's task is never taken for the one that was asked for.
@@ -108,18 +114,28 @@ pub(super) async fn set_webhook(
 ) -> Result<(), Trouble> {
     let webhook = Webhook { id: WEBHOOK, url: &hook.url, token: &hook.token };
     let body = known.interface.dialect.set_push(task, &webhook, known.interface.tenant.as_deref());
-    let answer = plain(client, known, body, limit).await?;
+    let answer = plain(client, known, (Call::Other, body), limit).await?;
     known.interface.dialect.webhook_id(&answer).map(drop).map_err(refusal)
 }
 
-async fn task_of(client: &Client, known: &Known, body: Vec<u8>, limit: usize) -> Result<Task, Trouble> {
-    let answer = plain(client, known, body, limit).await?;
+async fn task_of(
+    client: &Client,
+    known: &Known,
+    asked: (Call, Vec<u8>),
+    limit: usize,
+) -> Result<Task, Trouble> {
+    let answer = plain(client, known, asked, limit).await?;
     known.interface.dialect.task(&answer).map_err(refusal)
 }
 
 /// The body of an answer that must not be a stream.
-async fn plain(client: &Client, known: &Known, body: Vec<u8>, limit: usize) -> Result<Bytes, Trouble> {
-    let (form, reply) = post(client, known, body).await?;
+async fn plain(
+    client: &Client,
+    known: &Known,
+    (call, body): (Call, Vec<u8>),
+    limit: usize,
+) -> Result<Bytes, Trouble> {
+    let (form, reply) = post(client, known, call, body).await?;
     if form == Form::Stream {
         return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
     }

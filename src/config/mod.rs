@@ -38,9 +38,9 @@ use self::reading::Reading;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Faces, Followers, Hold, Limits,
-    Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem, Protocol, Push, Sessions, Settings,
-    Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
+    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Endpoints, Faces, Followers, Hold,
+    Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem, Protocol, Push, Sessions,
+    Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.

@@ -151,9 +151,8 @@ fn each_of_these_is_one_problem_of_a_manifest() {
         ),
         (
             "/capabilities/message/send",
-            capability("endpoint", json!("https://ventas.example/send")),
-            "/capabilities/message/send/endpoint: comes with a later version (remove it: the agent is called at the URL on its \
-             card)",
+            capability("endpoint", json!("ventas.example/send")),
+            "/capabilities/message/send/endpoint: is not a URL (write https://HOST/PATH, without credentials)",
         ),
         (
             "/capabilities/tasks/get",

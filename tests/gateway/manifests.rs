@@ -74,6 +74,42 @@ async fn credential_and_certificate_of_a_manifest_reach_the_agent_together() {
 }
 
 #[tokio::test]
+async fn methods_of_a_manifest_are_called_where_it_says() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let stranger = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let (task, context) = ("raw-task-7", "raw-context-7");
+    agent.on_send(move |_| Reply::result(v1::task(task, context, "working")));
+    agent.on_get(move |_| Reply::result(v1::bare_completed(task, context, "la")));
+    let manifest = |id: &str, url: String| {
+        let endpoint = |path: &str| json!({ "endpoint": format!("{url}{path}") });
+        let capabilities = json!({
+            "message": { "send": endpoint("send"), "stream": { "sse": false } }, "tasks": { "get": endpoint("get") },
+        });
+        let a2a = json!({ "agentCardUri": agent.card_url() });
+        json!({ "type": "subagent", "id": id, "name": id, "a2a": a2a, "capabilities": capabilities })
+            .to_string()
+    };
+    let written = [("bard", manifest("bard", agent.url())), ("thief", manifest("thief", stranger.url()))];
+    let gateway = TestGateway::start(|ports| {
+        for (name, text) in &written {
+            std::fs::write(ports.directory.join(format!("{name}.json")), text).unwrap();
+        }
+        let agents = "agents:\n  bard: { manifest: bard.json }\n  thief: { manifest: thief.json }\n";
+        format!("{}{agents}", ports.listeners())
+    })
+    .await;
+    assert_eq!(call(&gateway, "bard_sing").await, "la");
+    for (method, path) in [("SendMessage", "/send"), ("GetTask", "/get")] {
+        let calls = agent.calls(method);
+        let paths: Vec<&str> = calls.iter().map(|sent| sent.path.as_str()).collect();
+        assert!(!paths.is_empty() && paths.iter().all(|called| *called == path), "{method}: {paths:?}");
+    }
+    // Another host than the card's gets nothing without the operator's leave.
+    let list = gateway.client().modern("tools/list", json!({})).await.result().await;
+    assert!(!list.to_string().contains("thief_sing") && stranger.requests().is_empty(), "{list}");
+}
+
+#[tokio::test]
 async fn an_agent_without_a_manifest_is_described_by_its_card() {
     let [plain, told] = [Card::v1().skill("sing"), Card::v1().skill("sing")];
     let (plain, told) = (ScriptedAgent::start(plain).await, ScriptedAgent::start(told).await);

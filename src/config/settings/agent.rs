@@ -46,6 +46,8 @@ pub struct Agent {
     pub task: TaskUse,
     /// The manifest that it came from, if it came from one.
     pub manifest: Option<Manifest>,
+    /// Where single methods are called instead of at the URL on the card. Default: nowhere else.
+    pub endpoints: Endpoints,
 }
 
 impl Agent {
@@ -66,6 +68,7 @@ impl Agent {
             allow_hosts: Vec::new(),
             timeouts: AgentTimeouts::default(),
             streaming: true,
+            endpoints: Endpoints::default(),
             push: true,
             task: TaskUse::default(),
             manifest: None,
@@ -76,6 +79,20 @@ impl Agent {
     pub fn task_of(&self, skill: &str) -> TaskUse {
         self.skills.get(skill).and_then(|skill| skill.task).unwrap_or(self.task)
     }
+}
+
+/// URLs of single methods. Like the URL on a card they get the agent's credentials only on the card's host, or on one that is
+/// allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Endpoints {
+    /// Of a message that is answered whole.
+    pub send: Option<String>,
+    /// Of a message that is answered by a stream.
+    pub stream: Option<String>,
+    /// Of questions how a task stands.
+    pub get: Option<String>,
+    /// Of cancellations.
+    pub cancel: Option<String>,
 }
 
 /// Where an agent's card is.

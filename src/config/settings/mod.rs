@@ -12,7 +12,9 @@ mod tasks;
 
 use std::time::Duration;
 
-pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskUse, ToolsPer};
+pub use agent::{
+    Agent, AgentTimeouts, AgentTls, CardSource, Endpoints, Protocol, SkillOverride, TaskUse, ToolsPer,
+};
 pub use calls::{Calls, Hold, OnDecline};
 pub use listener::{Admin, Faces, Listener, ListenerTls};
 pub use manifest::Manifest;

@@ -42,7 +42,7 @@ fn value_of(key: u32) -> Vec<u8> {
 async fn what_was_flushed_is_there_again() {
     let home = tempdir().unwrap();
     let dir = home.path().join("data/here");
-    let store = Store::open(&dir).unwrap();
+    let store = open(&dir).unwrap();
     let mut expected = Rows::new();
     for (number, table) in ALL.into_iter().cycle().take(30).enumerate() {
         let (key, value) = (vec![u8::try_from(number).unwrap()], vec![7; number]);
@@ -55,7 +55,7 @@ async fn what_was_flushed_is_there_again() {
     store.flush().await.unwrap();
     assert_eq!(rows(&store).unwrap(), expected);
     drop(store);
-    assert_eq!(rows(&Store::open(&dir).unwrap()).unwrap(), expected);
+    assert_eq!(rows(&open(&dir).unwrap()).unwrap(), expected);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&dir), mode(&dir.join("tasks.redb"))), (0o700, 0o600));
 }
@@ -63,21 +63,33 @@ async fn what_was_flushed_is_there_again() {
 #[tokio::test]
 async fn a_closed_store_has_written_everything_and_takes_nothing() {
     let home = tempdir().unwrap();
-    let store = Store::open(home.path()).unwrap();
+    let store = open(home.path()).unwrap();
     put(&store, "a", "1").unwrap();
     store.close().unwrap();
     assert_eq!(put(&store, "b", "2"), Err(StoreProblem::Closed));
     assert_eq!(rows(&store).unwrap_err(), StoreProblem::Closed);
     store.flush().await.unwrap();
     store.close().unwrap();
-    let again = Store::open(home.path()).unwrap();
+    let again = open(home.path()).unwrap();
     assert_eq!(rows(&again).unwrap().len(), 1);
+}
+
+/// Opens a store that was closed a moment ago. A process that another test is just starting holds the lock with everything else
+/// that is open, until it becomes what it is to be.
+fn open(dir: &Path) -> Result<Store, StoreProblem> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Store::open(dir) {
+            Err(StoreProblem::Owned { .. }) if Instant::now() < until => std::thread::yield_now(),
+            opened => return opened,
+        }
+    }
 }
 
 #[test]
 fn a_change_that_nobody_waits_for_is_written_all_the_same() {
     let home = tempdir().unwrap();
-    let store = Store::open(home.path()).unwrap();
+    let store = open(home.path()).unwrap();
     put(&store, "a", "1").unwrap();
     while store.waiting() > 0 {
         std::thread::yield_now();
@@ -89,17 +101,17 @@ fn a_change_that_nobody_waits_for_is_written_all_the_same() {
 #[test]
 fn a_file_has_one_owner() {
     let home = tempdir().unwrap();
-    let store = Store::open(home.path()).unwrap();
+    let store = open(home.path()).unwrap();
     let problem = Store::open(home.path()).err().unwrap();
     assert_eq!(problem, StoreProblem::Owned { file: home.path().join("tasks.redb") });
     drop(store);
-    Store::open(home.path()).unwrap();
+    open(home.path()).unwrap();
 }
 
 #[tokio::test]
 async fn those_who_wait_share_a_transaction() {
     let home = tempdir().unwrap();
-    let store = Arc::new(Store::open(home.path()).unwrap());
+    let store = Arc::new(open(home.path()).unwrap());
     let mut waiting = tokio::task::JoinSet::new();
     for number in 0_u32..1000 {
         let store = store.clone();
@@ -217,7 +229,7 @@ async fn a_failing_disk_is_told_counted_and_forgiven() {
     fails.store(false, Ordering::SeqCst);
     store.close().unwrap();
     assert_eq!((store.commits(), store.failures()), (2, 1));
-    let rows = rows(&Store::open(home.path()).unwrap()).unwrap();
+    let rows = rows(&open(home.path()).unwrap()).unwrap();
     let values: Vec<&[u8]> = rows.values().map(Vec::as_slice).collect();
     assert_eq!(values, [b"newest".as_slice(), b"kept later"]);
 }
@@ -229,23 +241,23 @@ fn a_store_that_could_not_write_at_the_end_says_so() {
     fails.store(true, Ordering::SeqCst);
     put(&store, "a", "lost").unwrap();
     assert!(matches!(store.close(), Err(StoreProblem::Disk { .. })));
-    assert!(rows(&Store::open(home.path()).unwrap()).unwrap().is_empty());
+    assert!(rows(&open(home.path()).unwrap()).unwrap().is_empty());
 }
 
 #[test]
 fn a_damaged_file_is_never_believed() {
     let home = tempdir().unwrap();
     let file = home.path().join("tasks.redb");
-    let store = Store::open(home.path()).unwrap();
+    let store = open(home.path()).unwrap();
     for number in 0_u32..400 {
         store.put(Table::Tasks, number.to_be_bytes().to_vec(), value_of(number)).unwrap();
     }
     store.close().unwrap();
     let whole = fs::read(&file).unwrap();
-    let expected = rows(&Store::open(home.path()).unwrap()).unwrap();
+    let expected = rows(&open(home.path()).unwrap()).unwrap();
     let judge = |what: &str, bytes: &[u8]| {
         fs::write(&file, bytes).unwrap();
-        match Store::open(home.path()).and_then(|store| rows(&store)) {
+        match open(home.path()).and_then(|store| rows(&store)) {
             Ok(rows) => assert!(rows == expected, "{what}: {} rows, without a word", rows.len()),
             Err(problem) => {
                 assert!(matches!(problem, StoreProblem::Damaged { .. }), "{what}: {problem:?}");
@@ -274,7 +286,7 @@ fn a_damaged_file_is_never_believed() {
 fn what_was_left_half_made_is_made_again() {
     let home = tempdir().unwrap();
     fs::write(home.path().join("tasks.redb.new"), "half").unwrap();
-    let store = Store::open(home.path()).unwrap();
+    let store = open(home.path()).unwrap();
     assert!(rows(&store).unwrap().is_empty());
     assert!(!home.path().join("tasks.redb.new").exists());
 }
@@ -283,7 +295,7 @@ fn what_was_left_half_made_is_made_again() {
 #[test]
 fn victim() {
     let Some(dir) = std::env::var_os(VICTIM) else { return };
-    let store = Store::open(Path::new(&dir)).unwrap();
+    let store = open(Path::new(&dir)).unwrap();
     let begin = u32::try_from(rows(&store).unwrap().len()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
@@ -329,7 +341,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
         }
         assert!(seen >= enough, "the victim ended by itself");
         child.wait().unwrap();
-        let rows = rows(&Store::open(home.path()).unwrap()).unwrap();
+        let rows = rows(&open(home.path()).unwrap()).unwrap();
         for number in &kept {
             let row = rows.get(&(Table::Tasks, number.to_be_bytes().to_vec()));
             assert_eq!(row, Some(&value_of(*number)), "round {round}: {number}");
@@ -362,7 +374,7 @@ proptest! {
     fn any_sequence_equals_a_map(steps in prop::collection::vec(step(), 0..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let home = tempdir().unwrap();
-        let mut store = Store::open(home.path()).unwrap();
+        let mut store = open(home.path()).unwrap();
         let mut model = Rows::new();
         for step in steps {
             match step {
@@ -380,7 +392,7 @@ proptest! {
                 }
                 Step::Reopen => {
                     drop(store);
-                    store = Store::open(home.path()).unwrap();
+                    store = open(home.path()).unwrap();
                     prop_assert_eq!(&rows(&store).unwrap(), &model);
                 }
             }

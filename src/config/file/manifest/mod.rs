@@ -17,7 +17,7 @@ use self::sections::ManifestFile;
 use self::sheet::Sheet;
 use crate::config::place::Place;
 use crate::config::reading::Reading;
-use crate::config::{Agent, AgentTls, CardSource, Manifest, Secret};
+use crate::config::{Agent, AgentTls, CardSource, Endpoints, Manifest, Secret};
 
 pub(super) use folder::agents;
 
@@ -30,6 +30,7 @@ const MANIFEST_FILE: usize = 1 << 20;
 pub(super) struct Described {
     pub(super) card: CardSource,
     pub(super) streaming: Option<bool>,
+    endpoints: Endpoints,
     description: Option<String>,
     headers: Vec<(HeaderName, Secret)>,
     tls: AgentTls,
@@ -45,6 +46,7 @@ impl Described {
                 agent.headers.push((name, value));
             }
         }
+        agent.endpoints = self.endpoints;
         let AgentTls { ca, certificate, key } = self.tls;
         agent.tls.ca = agent.tls.ca.take().or(ca);
         if agent.tls.certificate.is_none() {

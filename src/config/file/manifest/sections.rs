@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderName;
+use http::{HeaderName, Uri};
 use serde::Deserialize;
 
 use super::Described;
@@ -13,7 +13,7 @@ use crate::config::file::{agent, headers};
 use crate::config::pem::{self, Holds, PemFile};
 use crate::config::place::{Place, Written};
 use crate::config::reference::Template;
-use crate::config::{AgentTls, CardSource, Manifest, Secret};
+use crate::config::{AgentTls, CardSource, Endpoints, Manifest, Secret};
 
 /// The tools that every agent has on `/mcp`.
 const SUBAGENT_TOOLS: [&str; 5] =
@@ -136,7 +136,7 @@ impl ManifestFile {
             auth.resolve(&mut all, sheet);
         }
         let streaming = self.capabilities.message.stream.sse;
-        self.capabilities.resolve(has_identity, &mut all, sheet);
+        let endpoints = self.capabilities.resolve(has_identity, &mut all, sheet);
         let tls = self.security.mtls.map(|mtls| mtls.resolve(sheet)).unwrap_or_default();
         let description = self.description.and_then(|text| {
             let place = sheet.place("/description");
@@ -146,6 +146,7 @@ impl ManifestFile {
         Some(Described {
             card: self.a2a.card(sheet)?,
             streaming,
+            endpoints,
             description,
             headers: all,
             tls,
@@ -228,16 +229,22 @@ impl BridgeFile {
 }
 
 impl CapabilitiesFile {
-    /// Their headers. The gateway has one connection to an agent for all methods, so they must agree.
-    fn resolve(self, has_identity: bool, all: &mut Vec<(HeaderName, Secret)>, sheet: &mut Sheet<'_>) {
+    /// Their URLs and headers. A header goes with every request to an agent, so they must agree.
+    fn resolve(
+        self,
+        has_identity: bool,
+        all: &mut Vec<(HeaderName, Secret)>,
+        sheet: &mut Sheet<'_>,
+    ) -> Endpoints {
+        let mut endpoints = Endpoints::default();
         let mut seen: BTreeMap<String, (String, String)> = BTreeMap::new();
-        for (at, capability) in [
-            ("/capabilities/message/send", self.message.send),
-            ("/capabilities/message/stream", self.message.stream),
-            ("/capabilities/tasks/get", self.tasks.get),
-            ("/capabilities/tasks/cancel", self.tasks.cancel),
+        for (at, capability, endpoint) in [
+            ("/capabilities/message/send", self.message.send, &mut endpoints.send),
+            ("/capabilities/message/stream", self.message.stream, &mut endpoints.stream),
+            ("/capabilities/tasks/get", self.tasks.get, &mut endpoints.get),
+            ("/capabilities/tasks/cancel", self.tasks.cancel, &mut endpoints.cancel),
         ] {
-            capability.check(at, has_identity, sheet);
+            *endpoint = capability.check(at, has_identity, sheet);
             for (name, text) in capability.headers {
                 let pointer = format!("{at}/headers/{}", name.replace('~', "~0").replace('/', "~1"));
                 match seen.get(&name.to_ascii_lowercase()) {
@@ -254,15 +261,13 @@ impl CapabilitiesFile {
                 }
             }
         }
+        endpoints
     }
 }
 
 impl CapabilityFile {
-    fn check(&self, at: &str, has_identity: bool, sheet: &mut Sheet<'_>) {
-        if self.endpoint.is_some() {
-            let problem = format!("{LATER} (remove it: the agent is called at the URL on its card)");
-            sheet.problem(&format!("{at}/endpoint"), problem);
-        }
+    /// Its URL, if it has one of its own.
+    fn check(&self, at: &str, has_identity: bool, sheet: &mut Sheet<'_>) -> Option<String> {
         let mtls = match (self.mtls, has_identity) {
             (Some(true), false) => Some("security.mtls is not enabled"),
             (Some(false), true) => {
@@ -275,6 +280,17 @@ impl CapabilityFile {
         }
         if self.sse == Some(true) && at != "/capabilities/message/stream" {
             sheet.problem(&format!("{at}/sse"), "only message.stream is answered by an event stream");
+        }
+        let (place, url) = sheet.one_line(&format!("{at}/endpoint"), self.endpoint.clone()?)?;
+        let is_url = url
+            .expose()
+            .parse::<Uri>()
+            .is_ok_and(|uri| uri.host().is_some() && matches!(uri.scheme_str(), Some("http" | "https")));
+        match is_url && !url.expose().contains('@') {
+            true => Some(url.expose().to_owned()),
+            false => {
+                sheet.reading.refuse(&place, "is not a URL (write https://HOST/PATH, without credentials)")
+            }
         }
     }
 }
