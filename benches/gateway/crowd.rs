@@ -61,7 +61,8 @@ impl Crowd {
     async fn set_up(options: &Options) -> Self {
         let agent = Process::role("agent", &[]);
         let port = free_port();
-        let config = write_config(port, agent.port, options, &["many"]);
+        let room = "tasks: { max: 10000000, max_bytes: 16GiB }\n";
+        let config = write_config(port, agent.port, options, (room, &["many"]));
         let gateway = Process::gateway(config.path(), port);
         let session = mcp::session_with(port, "many_say").await.into();
         Self { gateway, _agent: agent, _config: config, session, handles: Vec::new() }

@@ -86,7 +86,7 @@ impl Field {
         let agent = Process::role("agent", &[]);
         let pass = Process::role("pass", &[agent.port.to_string(), options.threads.to_string()]);
         let port = free_port();
-        let config = write_config(port, agent.port, options, &["plain", "flowing"]);
+        let config = write_config(port, agent.port, options, ("", &["plain", "flowing"]));
         let gateway = Process::gateway(config.path(), port);
         let mut field = Self { ways: Vec::new(), pass, gateway, agent, _config: config };
         for way in Way::ALL.into_iter().filter(|way| options.wants(way.name())) {
@@ -161,10 +161,15 @@ pub(crate) fn calls(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap())
 }
 
-/// The gateway's configuration, with these agents.
-pub(crate) fn write_config(port: u16, agent: u16, options: &Options, names: &[&str]) -> NamedTempFile {
+/// The gateway's configuration, with more lines of settings and these agents.
+pub(crate) fn write_config(
+    port: u16,
+    agent: u16,
+    options: &Options,
+    (more, names): (&str, &[&str]),
+) -> NamedTempFile {
     let mut text = format!(
-        "listeners: [{{ address: \"127.0.0.1:{port}\" }}]\nseal_key: {}\nthreads: {}\nlog: {{ level: {} }}\nagents:\n",
+        "listeners: [{{ address: \"127.0.0.1:{port}\" }}]\nseal_key: {}\nthreads: {}\nlog: {{ level: {} }}\n{more}agents:\n",
         "0123456789abcdef".repeat(4),
         options.threads,
         options.log,

@@ -18,7 +18,7 @@ use super::fetch::CardProblem;
 use super::interface::trusted;
 use super::reach::Reach;
 use crate::a2a::{Card, Dialect, Interface};
-use crate::auth::static_headers;
+use crate::auth::{keyed, static_headers};
 use crate::config::{self, CardSource, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, Target, TargetSettings, Timeouts, client_config};
@@ -207,7 +207,7 @@ impl Agent {
     ) -> Result<Known, CardProblem> {
         let interface = card.interface(pin)?;
         let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
-        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let path = self.path(&uri)?;
         let ways = self.ways(&uri, from)?;
         let target = self.target(uri)?;
         let headers = self.headers(&interface);
@@ -232,12 +232,18 @@ impl Agent {
         })
     }
 
+    /// The path of a URL of this agent's, as it is called.
+    pub(super) fn path(&self, uri: &Uri) -> Result<PathAndQuery, CardProblem> {
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        keyed(&self.settings, path).map_err(CardProblem::Setting)
+    }
+
     /// Where single methods are called; trusted no more than a URL on the card.
     fn ways(&self, card_says: &Uri, from: Option<&Uri>) -> Result<Ways, CardProblem> {
         let way = |url: &Option<String>| -> Result<Option<(Target, PathAndQuery)>, CardProblem> {
             let Some(url) = url else { return Ok(None) };
             let uri = trusted(url, Some(from.unwrap_or(card_says)), &self.settings.allow_hosts)?;
-            let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+            let path = self.path(&uri)?;
             Ok(Some((self.target(uri)?, path)))
         };
         let config::Endpoints { send, stream, get, cancel } = &self.settings.endpoints;

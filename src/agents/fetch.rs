@@ -11,6 +11,7 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 
 use crate::a2a::{Card, CardError};
+use crate::auth::keyed;
 use crate::config::{Agent, CardSource};
 use crate::transport::{Client, Target, TransportError};
 
@@ -60,6 +61,8 @@ pub(super) struct Asking<'a> {
     pub(super) client: &'a Client,
     pub(super) target: Option<&'a Target>,
     pub(super) credentials: &'a HeaderMap,
+    /// Whose card it is: it may want a key in the query.
+    pub(super) settings: &'a Agent,
     pub(super) etag: Option<&'a str>,
 }
 
@@ -87,7 +90,10 @@ impl Asking<'_> {
 
     async fn get(&self, origin: &Uri, path: &str) -> Result<Fetched, CardProblem> {
         let target = self.target.ok_or_else(|| CardProblem::Setting("card: no such place".into()))?;
-        let mut request = Request::builder().method(Method::GET).uri(path).header(ACCEPT, "application/json");
+        // Errors tell the path without the key.
+        let whole = keyed(self.settings, path).map_err(CardProblem::Setting)?;
+        let mut request =
+            Request::builder().method(Method::GET).uri(whole.as_str()).header(ACCEPT, "application/json");
         // A compatibility server chooses the shape of its card by this header.
         request = request.header("a2a-version", "1.0");
         if let Some(etag) = self.etag {

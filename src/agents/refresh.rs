@@ -90,6 +90,7 @@ impl Directory {
             client: &self.client,
             target: agent.card_target.as_ref(),
             credentials: &agent.credentials,
+            settings: &agent.settings,
             etag: memory.etag.as_deref(),
         };
         let Fetched { card, etag, fresh_for, from } = asking.fetch(&agent.settings).await?;
@@ -125,13 +126,13 @@ impl Directory {
     /// begins work on them.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
         let uri = super::interface::trusted(url, from, &agent.settings.allow_hosts)?;
-        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let path = agent.path(&uri)?;
         let target = agent.target(uri)?;
         let mut question = Question::MessageSend;
         loop {
             let mut request = Request::new(Bytes::from_static(question.body()));
             *request.method_mut() = Method::POST;
-            *request.uri_mut() = path.parse().unwrap_or_default();
+            *request.uri_mut() = path.clone().into();
             request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
             request.headers_mut().extend(agent.credentials.clone());
             let reply = self.client.send(&target, request).await?;

@@ -7,4 +7,4 @@ mod caller;
 mod outbound;
 
 pub use caller::Caller;
-pub use outbound::static_headers;
+pub use outbound::{keyed, static_headers};

@@ -104,13 +104,13 @@ fn each_of_these_is_one_problem_of_a_manifest() {
         ),
         (
             "/security/auth",
-            json!({ "type": "apiKey", "value": "${TOKEN}", "name": "k", "in": "query" }),
-            "/security/auth/in: a credential in the query comes with a later version",
+            json!({ "type": "oauth2", "token": "${TOKEN}", "in": "query" }),
+            "/security/auth/name: is missing: a query needs one",
         ),
         (
             "/security/auth",
-            json!({ "type": "apiKey", "value": "${TOKEN}", "name": "k", "in": "cookie" }),
-            "/security/auth/in: a credential in the cookie comes with a later version",
+            json!({ "type": "oauth2", "token": "${TOKEN}", "in": "cookie" }),
+            "/security/auth/name: is missing: a cookie needs one",
         ),
         (
             "/security/auth",

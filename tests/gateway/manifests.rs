@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::scene::words;
 use crate::support::certs::server_config;
 use crate::support::payload::v1;
-use crate::support::{Authority, Card, Reply, ScriptedAgent, TestGateway};
+use crate::support::{Authority, Card, Reply, Request, ScriptedAgent, TestGateway};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_mcp-a2a-gateway");
 
@@ -107,6 +107,30 @@ async fn methods_of_a_manifest_are_called_where_it_says() {
     // Another host than the card's gets nothing without the operator's leave.
     let list = gateway.client().modern("tools/list", json!({})).await.result().await;
     assert!(!list.to_string().contains("thief_sing") && stranger.requests().is_empty(), "{list}");
+}
+
+#[tokio::test]
+async fn a_key_goes_where_the_manifest_says() {
+    for (place, fits) in [
+        ("query", (|sent: &Request| sent.path.ends_with("?k=a%26b")) as fn(&Request) -> bool),
+        ("cookie", |sent| sent.header("cookie") == Some("k=a&b")),
+    ] {
+        let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+        agent.on_send(move |sent| match fits(sent) {
+            true => Reply::events([v1::message("la")]),
+            false => Reply::status(401, "who are you?"),
+        });
+        let auth = json!({ "type": "apiKey", "in": place, "name": "k", "value": "${env:BARD_KEY}" });
+        let a2a = json!({ "agentCardUri": agent.card_url() });
+        let manifest = json!({ "type": "subagent", "id": "bard", "name": "b", "a2a": a2a, "security": { "auth": auth } });
+        let gateway = TestGateway::start_with(&[("BARD_KEY", "a&b")], |ports| {
+            std::fs::write(ports.directory.join("bard.json"), manifest.to_string()).unwrap();
+            format!("{}agents:\n  bard:\n    manifest: bard.json\n", ports.listeners())
+        })
+        .await;
+        assert_eq!(call(&gateway, "bard_sing").await, "la", "{place}");
+        assert!(agent.requests().iter().all(fits), "{place}: with every request, the card's too");
+    }
 }
 
 #[tokio::test]

@@ -225,7 +225,7 @@ impl Shared {
             return handler(request);
         }
         let card = self.card.lock().unwrap().clone();
-        if request.method == "GET" && request.path == card.path {
+        if request.method == "GET" && request.path.split('?').next() == Some(card.path) {
             return self.card_reply(&card, request);
         }
         let method = request.rpc_method();

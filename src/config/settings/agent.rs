@@ -48,6 +48,8 @@ pub struct Agent {
     pub manifest: Option<Manifest>,
     /// Where single methods are called instead of at the URL on the card. Default: nowhere else.
     pub endpoints: Endpoints,
+    /// A key that goes into the query of every request to this agent, with its name. Default: none.
+    pub query_key: Option<(String, Secret)>,
 }
 
 impl Agent {
@@ -69,6 +71,7 @@ impl Agent {
             timeouts: AgentTimeouts::default(),
             streaming: true,
             endpoints: Endpoints::default(),
+            query_key: None,
             push: true,
             task: TaskUse::default(),
             manifest: None,

@@ -74,8 +74,7 @@ async fn a_closed_store_has_written_everything_and_takes_nothing() {
     assert_eq!(rows(&again).unwrap().len(), 1);
 }
 
-/// Opens a store that was closed a moment ago. A process that another test is just starting holds the lock with everything else
-/// that is open, until it becomes what it is to be.
+/// Opens a store that was closed a moment ago: a process that another test is just starting still holds its lock.
 fn open(dir: &Path) -> Result<Store, StoreProblem> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {

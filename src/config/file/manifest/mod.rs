@@ -31,6 +31,7 @@ pub(super) struct Described {
     pub(super) card: CardSource,
     pub(super) streaming: Option<bool>,
     endpoints: Endpoints,
+    query_key: Option<(String, Secret)>,
     description: Option<String>,
     headers: Vec<(HeaderName, Secret)>,
     tls: AgentTls,
@@ -47,6 +48,7 @@ impl Described {
             }
         }
         agent.endpoints = self.endpoints;
+        agent.query_key = self.query_key;
         let AgentTls { ca, certificate, key } = self.tls;
         agent.tls.ca = agent.tls.ca.take().or(ca);
         if agent.tls.certificate.is_none() {

@@ -132,9 +132,7 @@ impl ManifestFile {
         self.mcp_bridge.check(&self.a2a.skills, sheet);
         let has_identity = self.security.mtls.as_ref().is_some_and(|mtls| mtls.enabled);
         let mut all = Vec::new();
-        if let Some(auth) = self.security.auth {
-            auth.resolve(&mut all, sheet);
-        }
+        let query_key = self.security.auth.and_then(|auth| auth.resolve(&mut all, sheet));
         let streaming = self.capabilities.message.stream.sse;
         let endpoints = self.capabilities.resolve(has_identity, &mut all, sheet);
         let tls = self.security.mtls.map(|mtls| mtls.resolve(sheet)).unwrap_or_default();
@@ -147,6 +145,7 @@ impl ManifestFile {
             card: self.a2a.card(sheet)?,
             streaming,
             endpoints,
+            query_key,
             description,
             headers: all,
             tls,
@@ -170,17 +169,30 @@ impl A2aFile {
 }
 
 impl AuthFile {
-    /// One header: `Authorization: Bearer` with the token, or the key under its name.
-    fn resolve(self, all: &mut Vec<(HeaderName, Secret)>, sheet: &mut Sheet<'_>) {
-        if let Some(place) = self.place.filter(|place| place != "header") {
-            sheet.problem("/security/auth/in", format!("a credential in the {place} {LATER}"));
-            return;
-        }
+    /// One header: `Authorization: Bearer` with the token, the key under its name, or a cookie. A key that goes into the query
+    /// comes back with its name.
+    fn resolve(self, all: &mut Vec<(HeaderName, Secret)>, sheet: &mut Sheet<'_>) -> Option<(String, Secret)> {
         let (pointer, secret) = match (self.token, self.value) {
             (Some(token), _) => ("/security/auth/token", token),
             (None, Some(value)) => ("/security/auth/value", value),
-            (None, None) => return,
+            (None, None) => return None,
         };
+        match (self.place.as_deref(), self.name.as_deref()) {
+            (Some("query"), Some(name)) => {
+                let (_, key) = sheet.one_line(pointer, secret)?;
+                return Some((name.to_owned(), key));
+            }
+            (Some("cookie"), Some(name)) => {
+                let value = sheet.written(pointer, format!("{name}={secret}"));
+                headers::take("Cookie", value, all, &mut sheet.reading);
+                return None;
+            }
+            (Some(place @ ("query" | "cookie")), None) => {
+                sheet.problem("/security/auth/name", format!("is missing: a {place} needs one"));
+                return None;
+            }
+            (Some(_) | None, _) => {}
+        }
         let names_bearer = secret.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer "));
         let secret = match self.kind {
             AuthKind::OAuth2 if !names_bearer => format!("Bearer {secret}"),
@@ -189,6 +201,7 @@ impl AuthFile {
         let name = self.name.as_deref().unwrap_or("Authorization");
         let value = sheet.written(pointer, secret);
         headers::take(name, value, all, &mut sheet.reading);
+        None
     }
 }
 
