@@ -301,7 +301,7 @@ impl Followers {
             }
             Task::Leave(job, Leaving::Drain) => super::listener::drain(*job, self.bounds.lifetime).await,
             Task::Leave(job, Leaving::Stop) => super::listener::stop(*job, &self).await,
-            Task::Cancel(stopping, known) => self.stop(stopping.entry(), &known).await,
+            Task::Cancel(stopping, known) => self.stop(stopping, &known).await,
             Task::Look(entry, known, bell) => self.look_at(&entry, &known, bell).await,
         }
         drop(place);

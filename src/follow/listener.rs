@@ -12,7 +12,7 @@ use super::job::{Job, Said};
 use crate::a2a::Event;
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
-use crate::tasks::{Entry, Following, Key, Phase, Times};
+use crate::tasks::{Entry, Following, Key, Phase, Stopping, Times};
 
 /// How long an unnamed task is waited for when it is to be stopped.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
@@ -188,31 +188,37 @@ impl Followers {
     }
 
     /// Stops a task at its agent. One that is known to be over is left alone: some agents would rewrite it.
-    pub(super) async fn stop(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+    pub(super) async fn stop(&self, stopping: Stopping, known: &Arc<Known>) {
+        let entry = stopping.entry().clone();
         let task =
             entry.look(|inside| (!inside.is_finished()).then(|| inside.work.task_id.clone()).flatten());
-        let Some(task) = task else { return };
-        let mut cancelling = Listener { entry, followers: self, said: None };
-        match cancelling.listen(self.start(known, Errand::Cancel(task))).await {
-            Ok(()) => debug!(agent = %entry.agent(), "task is to be stopped"),
-            // It may have ended meanwhile, or it cannot be stopped: the agent says.
-            Err(trouble) => {
-                debug!(agent = %entry.agent(), %trouble, "agent does not stop the task");
-                if let Err(trouble) = self.look(entry, known).await {
-                    debug!(agent = %entry.agent(), %trouble, "nor does it say how it stands");
+        if let Some(task) = task {
+            let mut cancelling = Listener { entry: &entry, followers: self, said: None };
+            let answered = cancelling.listen(self.start(known, Errand::Cancel(task))).await;
+            // From here on another wish is another question.
+            drop(stopping);
+            match answered {
+                Ok(()) => debug!(agent = %entry.agent(), "task is to be stopped"),
+                // It may have ended meanwhile, or it cannot be stopped: the agent says.
+                Err(trouble) => {
+                    debug!(agent = %entry.agent(), %trouble, "agent does not stop the task");
+                    if let Err(trouble) = self.look(&entry, known).await {
+                        debug!(agent = %entry.agent(), %trouble, "nor does it say how it stands");
+                    }
                 }
             }
+            // An agent that goes on working may be stopping still.
+            self.attend(&entry, known);
         }
-        // An agent that goes on working may be stopping still.
-        self.attend(entry, known);
+        entry.stop_tried();
     }
 
     /// Stops a task at its agent and waits until that has said something; whoever stops waiting does not stop the stopping. One that
     /// the agent has not named yet is stopped when it has.
     pub async fn stop_now(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        let mut changes = entry.changes();
+        let (mut changes, before) = (entry.changes(), entry.stops());
         self.cancel(entry, known);
-        while entry.is_stopping() {
+        while entry.is_named() && entry.stops() == before {
             if changes.changed().await.is_err() {
                 return;
             }

@@ -5,7 +5,7 @@
 //! Not here: being found and dropped (see `map`), what an event does (see `bridge::work`), asking the agent.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -34,6 +34,7 @@ pub struct Entry {
     is_gone: AtomicBool,
     is_pushed: AtomicBool,
     is_stopping: AtomicBool,
+    stops: AtomicU64,
 }
 
 impl Entry {
@@ -48,6 +49,7 @@ impl Entry {
             is_gone: AtomicBool::new(false),
             is_pushed: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
+            stops: AtomicU64::new(0),
         }
     }
 
@@ -193,19 +195,25 @@ impl Entry {
         self.change(|inside| std::mem::take(&mut inside.cancel_wanted))
     }
 
-    /// Begins to stop it at the agent; `None` if somebody does already.
+    /// Begins to stop it at the agent; `None` if somebody waits for the agent's word on that already.
     pub fn begin_stopping(self: &Arc<Self>) -> Option<Stopping> {
         (!self.is_stopping.swap(true, Ordering::AcqRel)).then(|| Stopping::new(self.clone()))
+    }
+
+    /// How often it has been tried to stop it at the agent, to the end.
+    pub fn stops(&self) -> u64 {
+        self.stops.load(Ordering::Acquire)
+    }
+
+    /// It has been tried to stop it at the agent.
+    pub fn stop_tried(&self) {
+        self.stops.fetch_add(1, Ordering::AcqRel);
+        self.wake();
     }
 
     pub(super) fn end_stopping(&self) {
         self.is_stopping.store(false, Ordering::Release);
         self.wake();
-    }
-
-    /// Whether somebody is stopping it at the agent.
-    pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
     }
 
     /// The agent's id of the task, once it has named one.

@@ -167,7 +167,8 @@ async fn a_cancel_is_acknowledged_and_the_agents_word_counts() {
     let created = begin(&client).await;
     let task = id_of(&created);
     acknowledged(client.task("tasks/cancel", task).await).await;
-    scene.agent.wait_for_call("CancelTask").await;
+    // What the agent said to that has been heard: it is asked how the task stands.
+    scene.agent.wait_for_call("GetTask").await;
     assert_eq!(client.task("tasks/get", task).await.result().await["status"], "working", "it was refused");
     acknowledged(client.task("tasks/cancel", task).await).await;
     let seen = client.task_until(task, "cancelled").await;
