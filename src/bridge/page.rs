@@ -9,6 +9,8 @@ use serde_json::value::RawValue;
 
 use crate::a2a::{Message, Part, PartBody};
 
+const SCHEME: &str = "https";
+
 /// Longest link, in bytes.
 const LONGEST: usize = 2048;
 
@@ -40,9 +42,8 @@ fn in_data(part: &Part) -> Option<String> {
 }
 
 fn in_text(part: &Part) -> Option<String> {
-    const SCHEME: &str = "https://";
     let PartBody::Text(text) = &part.body else { return None };
-    text.match_indices(SCHEME).find_map(|(start, _)| {
+    text.match_indices("https://").find_map(|(start, _)| {
         let ends =
             |c: char| c.is_whitespace() || matches!(c, '<' | '>' | '"' | '\'' | '`' | ')' | ']' | '}' | '|');
         let link = text.get(start..)?.split(ends).next()?;
@@ -50,11 +51,15 @@ fn in_text(part: &Part) -> Option<String> {
     })
 }
 
-/// The link, if it is one that a user may be sent to. A name before the host would make one site look like another.
+/// The link, if it is one that a user may be sent to, its scheme in the small letters that clients compare. A name before the
+/// host would make one site look like another.
 fn page(link: &str) -> Option<String> {
     let uri: Uri = Some(link).filter(|link| link.len() <= LONGEST && link.is_ascii())?.parse().ok()?;
     let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
-    (uri.scheme_str() == Some("https") && !authority.host().is_empty()).then(|| link.to_owned())
+    if uri.scheme_str() != Some(SCHEME) || authority.host().is_empty() {
+        return None;
+    }
+    link.get(SCHEME.len()..).map(|rest| format!("{SCHEME}{rest}"))
 }
 
 #[cfg(test)]
@@ -79,6 +84,7 @@ mod tests {
             (r#"[{"text":"https://c.test"},{"data":{"url":"https://b.test"}}]"#, Some("https://b.test")),
             (r#"[{"text":"Go to (https://c.test/a), please."}]"#, Some("https://c.test/a")),
             (r#"[{"text":"https:// is nothing; https://c.test/b."}]"#, Some("https://c.test/b")),
+            (r#"[{"data":{"url":"hTtps://b.test/X"}}]"#, Some("https://b.test/X")),
             (r#"[{"url":"http://a.test"},{"text":"see http://a.test/"}]"#, None),
             (r#"[{"url":"https://bank.test@evil.test/"}]"#, None),
             (r#"[{"url":"javascript:alert(1)"},{"data":{"url":7}},{"data":[1]}]"#, None),
