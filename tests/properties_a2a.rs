@@ -253,7 +253,7 @@ proptest! {
         }
         let mut again = Artifacts::new(max_bytes);
         let bytes = artifacts.bytes();
-        prop_assert!(again.replace_all(artifacts.into_vec()).is_ok());
+        prop_assert!(again.replace_all(artifacts.iter().cloned().collect()).is_ok());
         prop_assert_eq!(again.bytes(), bytes);
     }
 

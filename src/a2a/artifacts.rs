@@ -79,11 +79,6 @@ impl Artifacts {
         self.artifacts.iter()
     }
 
-    /// Hands the artifacts over, in the order in which they began.
-    pub fn into_vec(self) -> Vec<Artifact> {
-        self.artifacts
-    }
-
     /// How much of the bound is used, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -100,21 +100,6 @@ impl Dialect {
         }
     }
 
-    /// The request to send a webhook nothing more about a task. Agents before 0.2.5 do not know it.
-    pub fn delete_push(self, task_id: &str, webhook_id: &str, tenant: Option<&str>) -> Vec<u8> {
-        let room = 256 + task_id.len() + webhook_id.len();
-        match self {
-            Self::V0_3 => {
-                let params = v0_3::DeletePushParams { id: task_id, webhook_id };
-                call("tasks/pushNotificationConfig/delete", &params, room)
-            }
-            Self::V1 => {
-                let params = v1::DeletePushParams::new(task_id, webhook_id, tenant);
-                call("DeleteTaskPushNotificationConfig", &params, room)
-            }
-        }
-    }
-
     /// The headers that go with every request, naming these extensions. Text that is no URI of an extension is skipped.
     pub fn headers(self, extensions: &[String]) -> Vec<(HeaderName, HeaderValue)> {
         let extensions = extension_list(extensions);
@@ -278,14 +263,6 @@ mod tests {
             (
                 V1.set_push("t", &hook, Some("acme")),
                 r#""method":"CreateTaskPushNotificationConfig","params":{"tenant":"acme","taskId":"t","id":"w","url":"https://gw/push/x","token":"s\"","authentication":{"scheme":"Bearer","credentials":"s\""}}}"#,
-            ),
-            (
-                V0_3.delete_push("t", "w", Some("acme")),
-                r#""method":"tasks/pushNotificationConfig/delete","params":{"id":"t","pushNotificationConfigId":"w"}}"#,
-            ),
-            (
-                V1.delete_push("t", "w", Some("")),
-                r#""method":"DeleteTaskPushNotificationConfig","params":{"taskId":"t","id":"w"}}"#,
             ),
         ] {
             assert_eq!(String::from_utf8(body).unwrap(), format!(r#"{{"jsonrpc":"2.0","id":1,{expected}"#));

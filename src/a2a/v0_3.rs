@@ -73,15 +73,6 @@ impl<'a> SetPushParams<'a> {
     }
 }
 
-/// `DeleteTaskPushNotificationConfigParams`.
-#[derive(serde::Serialize)]
-pub(crate) struct DeletePushParams<'a> {
-    /// The task's, not the webhook's.
-    pub(crate) id: &'a str,
-    #[serde(rename = "pushNotificationConfigId")]
-    pub(crate) webhook_id: &'a str,
-}
-
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 struct MessageOut<'a> {

@@ -65,20 +65,3 @@ impl<'a> SetPushParams<'a> {
         Self { tenant: tenant.filter(|tenant| !tenant.is_empty()), task_id, id, url, token, authentication }
     }
 }
-
-/// `DeleteTaskPushNotificationConfigRequest`.
-#[derive(serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct DeletePushParams<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tenant: Option<&'a str>,
-    task_id: &'a str,
-    /// The webhook's, not the task's.
-    id: &'a str,
-}
-
-impl<'a> DeletePushParams<'a> {
-    pub(crate) fn new(task_id: &'a str, id: &'a str, tenant: Option<&'a str>) -> Self {
-        Self { tenant: tenant.filter(|tenant| !tenant.is_empty()), task_id, id }
-    }
-}

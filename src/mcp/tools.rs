@@ -89,28 +89,6 @@ impl<'a> Annotations<'a> {
             open_world_hint: true,
         }
     }
-
-    /// The hints for a tool of the gateway that only reads.
-    pub fn of_a_reader(title: Option<&'a str>) -> Self {
-        Self {
-            title,
-            read_only_hint: true,
-            destructive_hint: false,
-            idempotent_hint: true,
-            open_world_hint: true,
-        }
-    }
-
-    /// The hints for a tool of the gateway that has an agent do something.
-    pub fn of_a_doer(title: Option<&'a str>, destructive: bool, idempotent: bool) -> Self {
-        Self {
-            title,
-            read_only_hint: false,
-            destructive_hint: destructive,
-            idempotent_hint: idempotent,
-            open_world_hint: true,
-        }
-    }
 }
 
 /// The result of `tools/list`; each tool is written already.

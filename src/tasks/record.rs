@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(key_of(&key), keys.first().cloned());
         assert_eq!(text(&read), text(&written));
         assert!(read.is_owner("alice") && !read.is_owner("bob"));
-        assert_eq!(read.verdict(), Some(Verdict::Cancelled));
+        assert_eq!(read.look(|inside| inside.verdict), Some(Verdict::Cancelled));
         // An answer that surely went out is never given again; one that may not have is free.
         assert_eq!(read.take_turn([1; 16], [9; 16]), Turn::Other);
         assert_eq!(read.take_turn([3; 16], [9; 16]), Turn::Ours);
@@ -214,7 +214,7 @@ mod tests {
         assert!(read.look(Inside::is_finished));
         let lost = entry("x");
         lost.end(Err(Trouble::TaskLost), Times::now());
-        assert_eq!(back(&lost, 1 << 20).1.over(), Some(Err(Trouble::TaskLost)));
+        assert_eq!(back(&lost, 1 << 20).1.look(|inside| inside.over.clone()), Some(Err(Trouble::TaskLost)));
     }
 
     #[test]
