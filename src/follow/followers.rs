@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::job::{Job, Leaving, Said, Task};
 use super::listener::{Listener, can_be_stopped};
@@ -20,14 +20,14 @@ use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
-use crate::tasks::{Entry, Full, Key, Ledger, Phase, Tasks, Times};
+use crate::tasks::{Entry, Full, Inside, Key, Ledger, Phase, Tasks, Times};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::Client;
 
 /// How much is followed.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Streams at once.
+    /// Streams at once, and as many messages again in tasks that are listened to.
     pub most: usize,
     /// How long a stream that nobody watches is listened to; then the task is polled in turn.
     pub lifetime: Duration,
@@ -46,6 +46,8 @@ pub struct Followers {
     jobs: mpsc::Sender<Handed>,
     incoming: Mutex<Option<mpsc::Receiver<Handed>>>,
     places: Arc<Semaphore>,
+    /// Of messages in tasks that somebody else listens to: callers come and go, and may say much.
+    beside: Arc<Semaphore>,
     rota: Rota,
     pub(super) pushes: Pushes,
     pub(super) bounds: Bounds,
@@ -56,8 +58,10 @@ pub struct Followers {
 
 /// Longest wait for an agent that is asked how a task stands: clients wait for the answer.
 const LOOKED_WITHIN: Duration = Duration::from_secs(10);
-/// What can wait to be begun, beyond the places: answers and cancellations.
+/// What can wait to be begun, beyond the places: words, looks and cancellations.
 const EXTRA: usize = 1024;
+/// Fewest messages that may be on their way to agents beside those who listen.
+const LEAST_BESIDE: usize = 64;
 
 impl Followers {
     /// Follows nothing yet.
@@ -68,14 +72,15 @@ impl Followers {
         terms: Terms,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let most = bounds.most.clamp(1, Semaphore::MAX_PERMITS);
-        let (jobs, incoming) = mpsc::channel(most.saturating_add(EXTRA));
+        let bounds = Bounds { most: bounds.most.clamp(1, Semaphore::MAX_PERMITS), ..bounds };
+        let (jobs, incoming) = mpsc::channel(bounds.most.saturating_add(EXTRA));
         Self {
             tasks,
             ledger,
             jobs,
             incoming: Mutex::new(Some(incoming)),
-            places: Arc::new(Semaphore::new(most)),
+            places: Arc::new(Semaphore::new(bounds.most)),
+            beside: Arc::new(Semaphore::new(bounds.most.max(LEAST_BESIDE))),
             rota: Rota::new(terms.retry_max),
             pushes: Pushes::new(None),
             bounds,
@@ -87,7 +92,7 @@ impl Followers {
 
     /// How many streams are followed now.
     pub fn running(&self) -> usize {
-        self.bounds.most.clamp(1, Semaphore::MAX_PERMITS).saturating_sub(self.places.available_permits())
+        self.bounds.most.saturating_sub(self.places.available_permits())
     }
 
     /// How many tasks are polled in turn now.
@@ -178,7 +183,7 @@ impl Followers {
     }
 
     /// Says something in a live task, as the answer to a question or just so. What is returned tells when the agent has taken
-    /// it; it is said in any case.
+    /// it; whoever stops waiting does not take it back. It is not said if too much is on its way already.
     pub fn say(
         &self,
         entry: &Arc<Entry>,
@@ -189,17 +194,19 @@ impl Followers {
         let place = self.places.clone().try_acquire_owned().ok();
         let following = place.as_ref().and_then(|_| entry.begin_following());
         let beside = following.is_none();
+        let place = if beside { self.beside.clone().try_acquire_owned().ok() } else { place };
         let drive = self.start(known, Errand::Continue(Continue { task, message, turn, beside }));
-        let entry = entry.clone();
+        let (entry, known) = (entry.clone(), known.clone());
         let said = Said { tell, turn: turn.map(Fingerprint::to_bytes) };
-        match following {
-            Some(following) => {
-                let known = known.clone();
-                self.hand(Task::Follow { entry, drive, known, following, said: Some(said) }, place);
-            }
+        let task = match following {
+            Some(following) => Task::Follow { entry, drive, known, following, said: Some(said) },
+            None => Task::Beside { entry, drive, known, said },
+        };
+        match place {
+            Some(place) => self.hand(task, Some(place)),
             None => {
-                let known = known.clone();
-                self.hand(Task::Beside { entry, drive, known, said }, None);
+                warn!("no room to say more to agents: nothing was sent");
+                task.give_up();
             }
         }
         heard
@@ -252,7 +259,7 @@ impl Followers {
     }
 
     pub(super) fn hand(&self, task: Task, place: Option<OwnedSemaphorePermit>) {
-        // Fails at the end of the process, or when more answers than anybody can give wait to be said.
+        // Fails at the end of the process, or when more waits than anybody can begin.
         if let Err(TrySendError::Full(handed) | TrySendError::Closed(handed)) =
             self.jobs.try_send(Handed { task, place })
         {
@@ -296,6 +303,12 @@ impl Followers {
                 let mut listener = Listener { entry: &entry, followers: &self, said: Some(said) };
                 let result = listener.listen(drive).await;
                 listener.tell(result);
+                // Who listens waits past the question that is known, and would not see that it is open still.
+                if entry.look(Inside::is_in_doubt)
+                    && let Err(trouble) = self.look(&entry, &known).await
+                {
+                    debug!(agent = %entry.agent(), %trouble, "agent does not say whether an answer arrived");
+                }
                 // Where there was no room to listen nobody may do so yet.
                 self.attend(&entry, &known);
             }

@@ -63,6 +63,27 @@ async fn a_stream_that_nobody_watches_is_given_up_for_polling_after_its_lifetime
     crate::support::in_time("the task to be polled", polled).await;
 }
 
+/// Messages in tasks that are followed already take no place among the followers; they have places of their own.
+#[tokio::test]
+async fn more_messages_than_may_be_on_their_way_are_refused_and_not_sent() {
+    const ROOM: usize = 64;
+    let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
+    scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    let task = scene.said("go").await["structuredContent"]["taskId"].clone();
+    scene.agent.on_send(|_| Reply::stream().stall());
+    scene.agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
+    let client = scene.gateway.client();
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..ROOM + 3 {
+        let params = json!({ "name": TOOL, "arguments": { "text": "and this", "taskId": task } });
+        let client = client.clone();
+        calls.spawn(async move { client.modern("tools/call", params).await.result().await.to_string() });
+    }
+    let answers = calls.join_all().await;
+    let refused = answers.iter().filter(|answer| answer.contains("too much waits to be said")).count();
+    assert_eq!((refused, scene.agent.calls("SendMessage").len()), (3, ROOM), "{:?}", answers.first());
+}
+
 #[tokio::test]
 async fn a_batch_has_one_budget_for_all_its_calls() {
     let scene = Scene::tuned(SHORT).await;
