@@ -82,8 +82,10 @@ impl Said {
     pub(super) fn came_out(self, entry: &Entry, result: Result<(), Trouble>) {
         match (self.turn, &result) {
             (Some(turn), Ok(())) => entry.turn_sent(turn),
-            // Nobody knows whether the agent has it: no other answer is taken, and this one only if the question is open still.
-            (Some(turn), Err(Trouble::Slow(_) | Trouble::Broken(_))) => entry.doubt_turn(turn),
+            // Nobody knows whether the agent has it: no other answer is taken until it has said how the task stands.
+            (Some(turn), Err(trouble @ (Trouble::Slow(_) | Trouble::Broken(_)))) => {
+                entry.doubt_turn(turn, trouble)
+            }
             (Some(turn), Err(trouble)) => entry.give_back_turn(turn, trouble.clone()),
             (None, _) => {}
         }

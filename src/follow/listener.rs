@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::followers::Followers;
 use super::job::{Job, Said};
-use crate::a2a::Event;
+use crate::a2a::{Event, fingerprint};
 use crate::agents::{Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
 use crate::tasks::{Entry, Following, Key, Phase, Stopping, Times};
@@ -44,14 +44,16 @@ impl Listener<'_> {
         }
     }
 
-    /// Takes in how a task stands. While somebody listens to the agent, only the end counts: the rest comes by the stream, and a
-    /// look that is older would take away or double what that has brought.
+    /// Takes in how a task stands. While somebody listens to the agent, only the end counts, and whether an answer arrived: the rest
+    /// comes by the stream, and a look that is older would take away or double what that has brought.
     pub(super) async fn look(&mut self, mut drive: Drive) -> Result<(), Trouble> {
         loop {
             match drive.next().await {
                 Turn::Over(result) => return result,
                 Turn::Said(Event::Task(task))
-                    if !task.status.state.is_terminal() && self.entry.look(|inside| inside.is_followed()) => {
+                    if !task.status.state.is_terminal() && self.entry.look(|inside| inside.is_followed()) =>
+                {
+                    self.entry.settle_doubt(fingerprint(&task.id, &task.status));
                 }
                 Turn::Said(event) => self.take(event)?,
             }
@@ -218,7 +220,7 @@ impl Followers {
     pub async fn stop_now(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         let (mut changes, before) = (entry.changes(), entry.stops());
         self.cancel(entry, known);
-        while entry.is_named() && entry.stops() == before {
+        while entry.is_named() && (entry.stops() == before || entry.is_stopping()) {
             if changes.changed().await.is_err() {
                 return;
             }

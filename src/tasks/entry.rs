@@ -19,7 +19,7 @@ use super::map::Home;
 use super::phase::Refusal;
 use super::turns::{AnswersTooLarge, Turn};
 use super::{Times, lock};
-use crate::a2a::Event;
+use crate::a2a::{Event, Fingerprint};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
 
@@ -68,11 +68,6 @@ impl Entry {
         look(&lock(&self.inside))
     }
 
-    /// Why following ended, if it has and nobody follows anew.
-    pub fn over(&self) -> Option<Result<(), Trouble>> {
-        self.look(|inside| inside.over.clone())
-    }
-
     /// Hears of every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -85,6 +80,7 @@ impl Entry {
     /// [`Trouble::TooMuch`] when the artifacts pass their limit.
     pub fn apply(&self, event: Event, now: Times) -> Result<(), Trouble> {
         let deep = matches!(event, Event::Task(_));
+        let is_told = deep || matches!(event, Event::Status { .. });
         let (taken, changed) = {
             let mut inside = lock(&self.inside);
             if inside.is_finished() {
@@ -94,7 +90,11 @@ impl Entry {
             let taken = inside.work.apply(event);
             let is_news = matches!(taken, Ok(Some(_)));
             let taken = taken.map(|note| inside.last = note.or(inside.last.take()));
-            let changed = is_news || before != Look::at(&inside.work, deep);
+            let is_open_again = is_told && inside.is_in_doubt() && {
+                let shown = inside.work.question_turn().map(Fingerprint::to_bytes);
+                inside.turns.settle(shown)
+            };
+            let changed = is_news || is_open_again || before != Look::at(&inside.work, deep);
             if changed {
                 inside.changed = now;
             }
@@ -205,6 +205,11 @@ impl Entry {
         self.stops.load(Ordering::Acquire)
     }
 
+    /// Whether somebody waits for the agent's word on being stopped.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
     /// It has been tried to stop it at the agent.
     pub fn stop_tried(&self) {
         self.stops.fetch_add(1, Ordering::AcqRel);
@@ -263,20 +268,10 @@ impl Entry {
         self.wake();
     }
 
-    /// Whether the client wants the work stopped.
-    pub fn cancel_wanted(&self) -> bool {
-        self.look(|inside| inside.cancel_wanted)
-    }
-
     /// What the client is told from now on, whatever the agent does.
     pub fn set_verdict(&self, verdict: Verdict) {
         self.change(|inside| inside.verdict = Some(verdict));
         self.wake();
-    }
-
-    /// What the client was told in spite of the agent.
-    pub fn verdict(&self) -> Option<Verdict> {
-        self.look(|inside| inside.verdict)
     }
 
     /// Takes a turn for an answer of this digest.
@@ -298,10 +293,17 @@ impl Entry {
         self.wake();
     }
 
-    /// The answer may have gone out: nobody knows. The same one may be given again, while its question is open at the agent.
-    pub fn doubt_turn(&self, turn: [u8; 16]) {
-        self.change(|inside| inside.turns.doubt(turn));
+    /// The answer may have gone out: nobody knows. The same one may be given again; once the agent is seen to ask still, any.
+    pub fn doubt_turn(&self, turn: [u8; 16], trouble: &Trouble) {
+        self.change(|inside| inside.turns.doubt(turn, trouble));
         self.wake();
+    }
+
+    /// The agent shows this question, or none: so whoever is in doubt whether an answer arrived knows.
+    pub fn settle_doubt(&self, shown: Option<Fingerprint>) {
+        if self.change(|inside| inside.turns.settle(shown.map(Fingerprint::to_bytes))) {
+            self.wake();
+        }
     }
 
     /// The answer went out.

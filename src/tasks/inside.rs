@@ -85,11 +85,6 @@ impl Inside {
         self.watchers
     }
 
-    /// Turns whose answer was sent, with the digest of the answer; oldest first.
-    pub fn sent_turns(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16])> {
-        self.turns.sent_turns()
-    }
-
     /// Callers that hold a handle.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.owners.iter().map(AsRef::as_ref)

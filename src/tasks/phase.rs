@@ -71,6 +71,11 @@ impl Inside {
         shown.is_some_and(|turn| self.turns.is_answered_by(turn, digest))
     }
 
+    /// Whether nobody knows of some answer whether it arrived.
+    pub fn is_in_doubt(&self) -> bool {
+        self.turns.is_in_doubt()
+    }
+
     /// The question that was answered last.
     pub fn last_answered(&self) -> Option<[u8; 16]> {
         self.turns.last()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::a2a::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};
+use crate::a2a::{Artifact, Event, Fingerprint, Message, Part, PartBody, Role, State, Status, Task};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
 
@@ -110,7 +110,7 @@ fn a_terminal_state_never_changes_and_a_verdict_stands_beside_it() {
     entry.apply(status(State::Completed), now()).unwrap();
     entry.apply(status(State::Canceled), now()).unwrap();
     assert_eq!(entry.look(|inside| inside.work.state), Some(State::Completed));
-    assert_eq!(entry.verdict(), Some(Verdict::Cancelled));
+    assert_eq!(entry.look(|inside| inside.verdict), Some(Verdict::Cancelled));
 }
 
 #[test]
@@ -125,20 +125,24 @@ fn a_lost_task_is_finished_until_it_is_followed_anew() {
     assert!(!entry.look(Inside::is_finished));
 }
 
+fn over(entry: &Entry) -> Option<Result<(), Trouble>> {
+    entry.look(|inside| inside.over.clone())
+}
+
 #[test]
 fn there_is_one_follower_and_its_end_is_heard_even_if_it_says_nothing() {
     let entry = Arc::new(entry());
     let following = entry.begin_following().unwrap();
-    assert!(entry.begin_following().is_none() && entry.over().is_none());
+    assert!(entry.begin_following().is_none() && over(&entry).is_none());
     let changes = entry.changes();
     drop(following);
     assert!(changes.has_changed().unwrap());
-    assert_eq!(entry.over(), Some(Err(Trouble::Gateway("following it broke off"))));
+    assert_eq!(over(&entry), Some(Err(Trouble::Gateway("following it broke off"))));
     let following = entry.begin_following().unwrap();
-    assert_eq!(entry.over(), None);
+    assert_eq!(over(&entry), None);
     following.entry().end(Ok(()), now());
     drop(following);
-    assert_eq!(entry.over(), Some(Ok(())));
+    assert_eq!(over(&entry), Some(Ok(())));
 }
 
 #[test]
@@ -156,7 +160,22 @@ fn a_turn_is_taken_once() {
     entry.turn_sent(turn);
     entry.give_back_turn(turn, trouble);
     assert_eq!(entry.take_turn(turn, other), Turn::Same);
-    assert_eq!(entry.look(|inside| inside.sent_turns().collect::<Vec<_>>()), [(turn, other)]);
+}
+
+#[test]
+fn a_doubt_ends_by_the_question_that_the_agent_shows() {
+    let (turn, blue, red) = ([1; 16], [2; 16], [3; 16]);
+    let trouble = Trouble::Broken("cut off");
+    for (shown, is_open) in [(Some(turn), true), (Some([9; 16]), false), (None, false)] {
+        let entry = entry();
+        assert_eq!(entry.take_turn(turn, blue), Turn::Ours);
+        entry.doubt_turn(turn, &trouble);
+        assert!(entry.look(Inside::is_in_doubt));
+        entry.settle_doubt(shown.map(Fingerprint::from_bytes));
+        assert!(!entry.look(Inside::is_in_doubt));
+        assert_eq!(entry.look(|inside| inside.failure(turn).cloned()), is_open.then(|| trouble.clone()));
+        assert_eq!(entry.take_turn(turn, red), if is_open { Turn::Ours } else { Turn::Other });
+    }
 }
 
 #[test]
@@ -166,9 +185,9 @@ fn turns_are_bounded_and_the_latest_stay() {
         assert_eq!(entry.take_turn([number; 16], [0; 16]), Turn::Ours);
         entry.turn_sent([number; 16]);
     }
-    assert_eq!(entry.look(|inside| inside.sent_turns().count()), 32);
     assert_eq!(entry.take_turn([99; 16], [0; 16]), Turn::Same);
-    assert_eq!(entry.take_turn([0; 16], [0; 16]), Turn::Ours);
+    assert_eq!(entry.take_turn([68; 16], [0; 16]), Turn::Same);
+    assert_eq!(entry.take_turn([67; 16], [0; 16]), Turn::Ours);
 }
 
 #[test]

@@ -51,8 +51,8 @@ struct Taken {
     is_sent: bool,
     /// Of the response that brought the answer, for when the question is not there any more to judge another by.
     response: Option<[u8; 16]>,
-    /// Whether it was sent and nobody knows whether it arrived.
-    is_doubtful: bool,
+    /// Why nobody knows whether it arrived, if that is so.
+    doubt: Option<Trouble>,
 }
 
 #[derive(Debug)]
@@ -64,16 +64,16 @@ struct Open {
 
 impl Taken {
     fn new(turn: [u8; 16], digest: [u8; 16], is_sent: bool) -> Self {
-        Self { turn, digest, is_sent, response: None, is_doubtful: false }
+        Self { turn, digest, is_sent, response: None, doubt: None }
     }
 }
 
 impl Turns {
     pub(super) fn take(&mut self, turn: [u8; 16], digest: [u8; 16]) -> Turn {
         match self.taken.iter_mut().find(|taken| taken.turn == turn) {
-            Some(taken) if taken.digest == digest => match std::mem::take(&mut taken.is_doubtful) {
-                true => Turn::Ours,
-                false => Turn::Same,
+            Some(taken) if taken.digest == digest => match taken.doubt.take() {
+                Some(_) => Turn::Ours,
+                None => Turn::Same,
             },
             Some(_) => Turn::Other,
             None => {
@@ -114,19 +114,39 @@ impl Turns {
 
     /// Whether a turn was answered by this, and surely.
     pub(super) fn is_answered_by(&self, turn: [u8; 16], digest: [u8; 16]) -> bool {
-        self.taken.iter().any(|taken| taken.turn == turn && taken.digest == digest && !taken.is_doubtful)
+        self.taken.iter().any(|taken| taken.turn == turn && taken.digest == digest && taken.doubt.is_none())
     }
 
     /// The turn that was answered last, unless the answer may be lost.
     pub(super) fn last(&self) -> Option<[u8; 16]> {
-        self.taken.back().filter(|taken| !taken.is_doubtful).map(|taken| taken.turn)
+        self.taken.back().filter(|taken| taken.doubt.is_none()).map(|taken| taken.turn)
     }
 
-    /// Notes that nobody knows whether the answer arrived.
-    pub(super) fn doubt(&mut self, turn: [u8; 16]) {
+    /// Notes that nobody knows whether the answer arrived, and why.
+    pub(super) fn doubt(&mut self, turn: [u8; 16], trouble: &Trouble) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn && !taken.is_sent) {
-            taken.is_doubtful = true;
+            taken.doubt = Some(trouble.clone());
         }
+    }
+
+    /// Whether nobody knows of some answer whether it arrived.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.taken.iter().any(|taken| taken.doubt.is_some())
+    }
+
+    /// Ends all doubts by the question that the agent shows now: the answer to that one never arrived, and its turn is free again.
+    /// Says whether there was one.
+    pub(super) fn settle(&mut self, shown: Option<[u8; 16]>) -> bool {
+        let mut lost = None;
+        for taken in &mut self.taken {
+            lost = taken.doubt.take().filter(|_| shown == Some(taken.turn)).or(lost);
+        }
+        let freed = shown.zip(lost);
+        let is_freed = freed.is_some();
+        if let Some((turn, trouble)) = freed {
+            self.give_back(turn, trouble);
+        }
+        is_freed
     }
 
     /// Notes what the user said instead of an answer. The turn stays open: it may still be answered.
@@ -166,14 +186,9 @@ impl Turns {
     /// Notes that the answer went out; what was partly answered is of no use any more.
     pub(super) fn sent(&mut self, turn: [u8; 16]) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
-            (taken.is_sent, taken.is_doubtful) = (true, false);
+            (taken.is_sent, taken.doubt) = (true, None);
         }
         self.open.take_if(|open| open.turn == turn);
-    }
-
-    /// The answered turns with the digests of their answers, oldest first.
-    pub(super) fn sent_turns(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16])> {
-        self.taken.iter().filter(|taken| taken.is_sent).map(|taken| (taken.turn, taken.digest))
     }
 
     /// Keeps a part of an answer, and gives all parts so far. Parts of another turn are forgotten.

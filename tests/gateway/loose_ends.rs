@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use crate::quiz::{
-    KEY, Quiz, again, answers, asked_by_form, asked_on_stream, authorization, begun, called, first,
-    gateway_before, keyed, question, reply, scene, two_at_once, until_asked,
+    KEY, Quiz, answers, asked_on_stream, authorization, begun, gateway_before, question, reply, scene,
+    two_at_once, until_asked,
 };
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
 use crate::support::payload::v1;
@@ -162,25 +162,6 @@ async fn an_old_look_takes_nothing_from_a_stream() {
     let done = client.task_until(task, "completed").await;
     assert_eq!(words(&done["result"]), "abc", "{done}");
     assert!(answers(&scene.agent).is_empty());
-}
-
-#[tokio::test]
-async fn an_answer_that_got_lost_on_its_way_can_be_given_again() {
-    let (scene, quiz) = scene("calls: { budget: 2s, stream_after: 1s }", [question("Which?")]).await;
-    let client = asked_by_form(&scene.gateway);
-    let call = first("paint");
-    let asked = called(&client, &call).await;
-    scene.agent.on_send(|_| Reply::hang_up());
-    let params = again(&call, &asked, keyed(&asked, reply("blue")));
-    called(&client, &params).await;
-    scene.agent.on_send(move |request| quiz.take(request));
-    assert_eq!(words(&in_time("the answer", called(&client, &params)).await), "thank you");
-    let told = answers(&scene.agent);
-    assert_eq!(told.len(), 2, "the first one never arrived");
-    assert_eq!(told[0]["messageId"], told[1]["messageId"], "an agent that has both can tell");
-    let another = again(&call, &asked, keyed(&asked, reply("red")));
-    assert_eq!(client.modern("tools/call", another).await.error_code().await, -32602);
-    assert_eq!(answers(&scene.agent).len(), 2);
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ mod agents;
 #[cfg(test)]
 mod answer_here;
 #[cfg(test)]
+mod answers_lost;
+#[cfg(test)]
 mod answers_once;
 #[cfg(test)]
 mod authorizations;
