@@ -1,6 +1,9 @@
 //! The configuration as an operator meets it: files in, settings or the whole list of problems out.
 
 #[cfg(test)]
+#[path = "config/auth_problems.rs"]
+mod auth_problems;
+#[cfg(test)]
 #[path = "config/defaults.rs"]
 mod defaults;
 #[cfg(test)]

@@ -1,10 +1,15 @@
-//! Who the caller is, and what an agent needs to be shown.
+//! Who the caller is, what it may do, and what an agent needs to be shown.
 //!
-//! Inbound, every caller is anonymous until a mechanism is configured; outbound, agents get static headers. Client
-//! certificates, keys and tokens will live here. Not here: what the caller may see (see `gateway`).
+//! Inbound: certificates, bearer tokens and API keys become a [`Caller`], and [`Rules`] say what it may do. Outbound: what agents
+//! are shown. Not here: HTTP (see `gateway`), TLS (see `tls`, `transport`).
 
 mod caller;
+mod inbound;
 mod outbound;
+mod pattern;
+mod rules;
 
 pub use caller::Caller;
+pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Shown};
 pub use outbound::{keyed, static_headers};
+pub use rules::{Rules, Verdict, Wanted};

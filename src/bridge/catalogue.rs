@@ -60,14 +60,20 @@ impl View {
         self.tools.get(*self.places.get(name)?)
     }
 
-    /// At most `most` tools that come after the name `after`, and the name to go on after, if there are more.
-    pub fn page(&self, after: Option<&str>, most: usize) -> (&[Entry], Option<&str>) {
+    /// At most `most` of the tools that are to be shown, from those after the name `after`, and the name to go on after, if there are
+    /// more.
+    pub fn page(
+        &self,
+        after: Option<&str>,
+        most: usize,
+        is_shown: impl Fn(&Entry) -> bool,
+    ) -> (Vec<&Entry>, Option<&str>) {
         let start = after.map_or(0, |after| self.tools.partition_point(|tool| tool.name() <= after));
         let rest = self.tools.get(start..).unwrap_or_default();
-        match rest.split_at_checked(most) {
-            Some((page, more)) if !more.is_empty() => (page, page.last().map(Entry::name)),
-            _ => (rest, None),
-        }
+        let mut shown = rest.iter().filter(|tool| is_shown(tool));
+        let page: Vec<&Entry> = shown.by_ref().take(most).collect();
+        let next = shown.next().and(page.last()).map(|last| last.name());
+        (page, next)
     }
 
     /// All of them.
@@ -275,8 +281,8 @@ mod tests {
         [own("subagent_wait", true), own("subagent_start", false)]
     }
 
-    fn names(entries: &[Entry]) -> Vec<&str> {
-        entries.iter().map(Entry::name).collect()
+    fn names<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<&'a str> {
+        entries.into_iter().map(Entry::name).collect()
     }
 
     fn listed(view: &View, name: &str, version: Version) -> Value {
@@ -311,9 +317,9 @@ mod tests {
         let catalogue = Catalogue::build(&[(plan(TaskSupport::Optional, None, None), card())], &own());
         let all = catalogue.all();
         assert_eq!(names(all.tools()), ["subagent_start", "subagent_wait", "w_a", "w_z"]);
-        let (page, next) = all.page(None, 3);
+        let (page, next) = all.page(None, 3, |_| true);
         assert_eq!((names(page), next), (vec!["subagent_start", "subagent_wait", "w_a"], Some("w_a")));
-        assert_eq!(names(all.page(next, 3).0), ["w_z"]);
+        assert_eq!(names(all.page(next, 3, |_| true).0), ["w_z"]);
         assert!(
             matches!(all.find("subagent_start"), Some(Entry::Own(tool)) if tool.name == "subagent_start")
         );
@@ -321,6 +327,16 @@ mod tests {
         assert_eq!(listed(all, "subagent_wait", Version::V2025_03_26)["output"], Value::Null);
         assert_eq!(listed(all, "subagent_wait", Version::V2025_06_18)["output"], "structured");
         assert_eq!(names(catalogue.of("w").unwrap().tools()), ["a", "subagent_wait", "z"]);
+    }
+
+    #[test]
+    fn what_is_not_shown_takes_no_room() {
+        let catalogue = Catalogue::build(&[(plan(TaskSupport::Optional, None, None), card())], &own());
+        let all = catalogue.all();
+        // What is not shown takes no room on a page, and is not where one goes on.
+        let (page, next) = all.page(None, 1, |tool| tool.name().starts_with("w_"));
+        assert_eq!((names(page), next), (vec!["w_a"], Some("w_a")));
+        assert_eq!(all.page(next, 1, |tool| tool.name() == "w_a").1, None);
     }
 
     #[test]

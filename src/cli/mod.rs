@@ -4,6 +4,8 @@
 
 mod agents;
 mod demo;
+mod key;
+mod may;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -48,6 +50,14 @@ enum Command {
         /// Report in JSON.
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        question: may::Question,
+    },
+    /// Make an API key, and the hash of it for `auth.api_keys`.
+    Key {
+        /// Print them in JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Fetch the card of each agent and show what becomes of it.
     Agents {
@@ -72,7 +82,8 @@ pub fn run() -> ExitCode {
     match command {
         Command::Demo { port } => demo::run(port),
         Command::Serve { config, upgrade } => serve(&config, upgrade),
-        Command::Check { config, json } => check(&config, json),
+        Command::Check { config, json, question } => check(&config, json, &question),
+        Command::Key { json } => key::run(json),
         Command::Agents { config, json } => agents::run(&config, json),
         Command::Schema { manifest } => {
             let schema = if manifest { config::manifest_schema().to_owned() } else { config::schema() };
@@ -103,8 +114,9 @@ fn load(path: &std::path::Path) -> Result<Settings, ExitCode> {
     })
 }
 
-fn check(path: &std::path::Path, json: bool) -> ExitCode {
+fn check(path: &std::path::Path, json: bool, question: &may::Question) -> ExitCode {
     let problems = match config::load(path) {
+        Ok(settings) if question.is_there() => return question.answer(&settings, json),
         Ok(_) if json => return done("{\"ok\":true,\"problems\":[]}"),
         Ok(settings) => {
             return done(&format!("{}: no problems, {} agents", path.display(), settings.agents.len()));

@@ -38,9 +38,10 @@ use self::reading::Reading;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Endpoints, Faces, Followers, Hold,
-    Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem, Protocol, Push, Sessions,
-    Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
+    Admin, Agent, AgentTimeouts, AgentTls, ApiKeys, Auth, Calls, CardSource, Cards, CertificateName,
+    Endpoints, Faces, Followers, Hold, KeyHolder, KeySource, Limits, Listener, ListenerTls, Log, LogFormat,
+    Manifest, Mcp, Mechanism, OnDecline, Pem, Protocol, Push, Require, RequireRule, Rule, Sessions, Settings,
+    Shutdown, SkillOverride, Streams, TaskUse, Tasks, TokenCheck, TokenIssuer, ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.

@@ -108,6 +108,21 @@ pub enum Fault {
     /// The `Origin` is not one that may use the gateway.
     #[error("Origin {0:?} may not use this gateway; the operator can list it under mcp.allowed_origins")]
     OriginRefused(String),
+    /// Who asks has not proven who it is, or not well. Holds the challenge for `WWW-Authenticate`; empty: none.
+    #[error("credentials are missing or not valid")]
+    Unauthenticated(String),
+    /// Credentials that are there twice, so that nobody knows which count.
+    #[error("the header {0} is there twice, or is not readable")]
+    CredentialsTwice(String),
+    /// The token lacks scopes. Holds the challenge for `WWW-Authenticate`, which names them.
+    #[error("the token lacks a scope that this needs")]
+    ScopesNeeded(String),
+    /// The rules do not allow it, and it is no secret that it is there.
+    #[error("you may not do this here")]
+    Forbidden,
+    /// Who asks cannot be found out now.
+    #[error("credentials cannot be checked now: try again later")]
+    AuthUnavailable,
     /// Too much is going on.
     #[error("the gateway is busy: {0}")]
     Busy(&'static str),
@@ -159,7 +174,10 @@ impl Fault {
             Self::BodyTooSlow => (StatusCode::REQUEST_TIMEOUT, -32600),
             Self::BodyCut => (StatusCode::BAD_REQUEST, -32600),
             Self::HostRefused(_) | Self::OriginRefused(_) => (StatusCode::FORBIDDEN, -32600),
-            Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, -32603),
+            Self::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, -32600),
+            Self::CredentialsTwice(_) => (StatusCode::BAD_REQUEST, -32600),
+            Self::ScopesNeeded(_) | Self::Forbidden => (StatusCode::FORBIDDEN, -32600),
+            Self::Busy(_) | Self::AuthUnavailable => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::AgentSilent | Self::Internal => (StatusCode::OK, -32603),
         };
         OnWire { status, code }
@@ -181,7 +199,7 @@ impl Fault {
     /// Who can do something about it.
     pub fn culprit(&self) -> Culprit {
         match self {
-            Self::Internal | Self::Busy(_) | Self::TasksFull => Culprit::Gateway,
+            Self::Internal | Self::Busy(_) | Self::TasksFull | Self::AuthUnavailable => Culprit::Gateway,
             Self::AgentSilent => Culprit::Agent,
             _ => Culprit::Client,
         }
@@ -217,6 +235,11 @@ impl Fault {
             Self::BodyCut => "body_cut",
             Self::HostRefused(_) => "host_refused",
             Self::OriginRefused(_) => "origin_refused",
+            Self::Unauthenticated(_) => "unauthenticated",
+            Self::CredentialsTwice(_) => "credentials_twice",
+            Self::ScopesNeeded(_) => "scopes_needed",
+            Self::Forbidden => "forbidden",
+            Self::AuthUnavailable => "auth_unavailable",
             Self::Busy(_) => "busy",
             Self::AgentSilent => "agent_silent",
             Self::Internal => "internal",

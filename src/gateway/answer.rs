@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+};
 use http::{HeaderValue, StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
@@ -111,6 +113,11 @@ pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Optio
     response.insert_header(CONTENT_LENGTH, body.len())?;
     if let Fault::MethodNotAllowed(methods) = fault {
         response.insert_header(ALLOW, *methods)?;
+    }
+    if let Fault::Unauthenticated(challenge) | Fault::ScopesNeeded(challenge) = fault
+        && !challenge.is_empty()
+    {
+        response.insert_header(WWW_AUTHENTICATE, challenge)?;
     }
     if wire.status == StatusCode::SERVICE_UNAVAILABLE {
         response.insert_header("retry-after", "1")?;

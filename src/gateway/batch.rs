@@ -53,7 +53,9 @@ impl Inner {
                 }
             };
             let params = params.unwrap_or_default();
+            let permitted = self.permit(&asker, door, method);
             let answered = match method {
+                _ if permitted.is_err() => permitted.map(|()| None).map_err(Ok),
                 Method::ToolsCall => {
                     let to = (To::Batch(http), until.saturating_duration_since(Instant::now()));
                     Box::pin(self.call(to, door, (&asker, exchange), (&id, &params))).await

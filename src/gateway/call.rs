@@ -71,7 +71,10 @@ impl Inner {
         let own = params.name.as_ref().and_then(|name| Tool::named(name.as_str()));
         // One that is switched off is not in the view.
         match own.filter(|tool| view.find(tool.name()).is_some()) {
-            Some(tool) => Box::pin(self.call_own(to, door, asking, (id, params, tool))).await,
+            Some(tool) => {
+                self.permit_tool(asking.0, None, (tool.name(), tool.name())).map_err(Ok)?;
+                Box::pin(self.call_own(to, door, asking, (id, params, tool))).await
+            }
             None => self.call_tool(to, asking, (id, params), view).await,
         }
     }
@@ -138,6 +141,8 @@ impl Inner {
         let unknown = || Early::Fault(Fault::NoSuchTool(name.as_str().chars().take(100).collect()));
         let tool = view.find(name.as_str()).and_then(catalogue::Entry::of_agent).ok_or_else(unknown)?;
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
+        let skill = tool.skill.as_deref().unwrap_or_default();
+        self.permit_tool(asker, Some(&agent), (skill, &tool.name)).map_err(Early::Fault)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());
         let mut client = Client {

@@ -66,7 +66,9 @@ impl Exchange {
         metrics.refused(match fault {
             Fault::HostRefused(_) => Refusal::Host,
             Fault::OriginRefused(_) => Refusal::Origin,
-            Fault::Busy(_) => Refusal::Overloaded,
+            Fault::Unauthenticated(_) | Fault::CredentialsTwice(_) => Refusal::Unauthenticated,
+            Fault::ScopesNeeded(_) | Fault::Forbidden => Refusal::Forbidden,
+            Fault::Busy(_) | Fault::AuthUnavailable => Refusal::Overloaded,
             Fault::TasksFull => Refusal::TasksFull,
             Fault::BodyTooLarge(_) => Refusal::TooLarge,
             Fault::NoSuchPath

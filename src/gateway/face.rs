@@ -87,7 +87,9 @@ impl Inner {
         asker: &Asker,
         (method, id, params): (Method, &Id, &Params<'_>),
     ) -> Result<(), Gone> {
+        let permitted = self.permit(asker, door, method);
         let answered = match method {
+            _ if permitted.is_err() => permitted.map_err(Ok),
             // Boxed: the big futures live only while they are needed.
             Method::ToolsCall => {
                 let to = (To::Client(http), self.settings.calls.budget);

@@ -48,14 +48,7 @@ impl Inner {
     pub(super) fn opened(&self, asker: &Asker, door: Door<'_>, handle: &str) -> Option<(Arc<Agent>, Named)> {
         let (agent, named) = Named::open(&self.sealer, asker.caller.name(), handle)?;
         let agent = self.directory.find(&agent)?.clone();
-        self.is_behind_door(door, &agent).then_some((agent, named))
-    }
-
-    pub(super) fn is_behind_door(&self, door: Door<'_>, agent: &Agent) -> bool {
-        match door {
-            Door::OneAgent(name) => agent.settings.name == name,
-            Door::AllAgents | Door::Health | Door::Push(_) => true,
-        }
+        self.sees(&asker.caller, door, &agent).then_some((agent, named))
     }
 
     /// The entry of a task; what is not in the map is asked of the agent.

@@ -127,7 +127,7 @@ impl Inner {
             watching,
             missing: BTreeSet::new(),
             looked: Instant::now(),
-            versions: self.versions(door),
+            versions: self.versions(asker, door),
             registry: None,
         }
     }
@@ -148,7 +148,7 @@ impl Inner {
                 continue;
             }
             match (topic, found.get(topic)) {
-                (Topic::Resource(uri), None) if self.is_plain(door, uri) => {
+                (Topic::Resource(uri), None) if self.is_plain(asker, door, uri) => {
                     if stream.plain.insert(uri.clone()) {
                         honoured.uris.push(uri.clone());
                     }
@@ -197,12 +197,12 @@ impl Inner {
     }
 
     /// Whether a URI is a resource that changes with the agents behind this door.
-    pub(super) fn is_plain(&self, door: Door<'_>, uri: &str) -> bool {
+    pub(super) fn is_plain(&self, asker: &Asker, door: Door<'_>, uri: &str) -> bool {
         match Named::read(uri) {
-            Some(Named::Agent(name)) => {
-                self.directory.find(name).is_some_and(|agent| self.is_behind_door(door, agent))
-            }
-            Some(Named::Registry) => true,
+            Some(Named::Agent(name)) => self.directory.find(name).is_some_and(|agent| {
+                self.sees(&asker.caller, door, agent) && self.may_read(asker, Some(agent), uri)
+            }),
+            Some(Named::Registry) => self.may_read(asker, None, uri),
             Some(Named::Task(_) | Named::Artifact { .. } | Named::Streams | Named::Stream(_)) | None => false,
         }
     }
@@ -222,7 +222,7 @@ impl Inner {
             return Ok(());
         }
         let is_there = match Named::read(uri) {
-            Some(Named::Agent(_) | Named::Registry) => self.is_plain(door, uri),
+            Some(Named::Agent(_) | Named::Registry) => self.is_plain(asker, door, uri),
             Some(Named::Streams) => true,
             Some(Named::Task(task) | Named::Artifact { task, .. } | Named::Stream(task)) => {
                 self.readable(asker, door, task).await?.is_some()

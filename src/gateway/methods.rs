@@ -4,7 +4,7 @@
 
 use super::route::Door;
 use super::{Asker, Inner};
-use crate::bridge::catalogue::{Catalogue, View};
+use crate::bridge::catalogue::{Catalogue, Entry, View};
 use crate::bridge::resources::TEMPLATES;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, Object, write_result};
@@ -58,7 +58,7 @@ impl Inner {
     pub(super) fn view<'c>(&'c self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
         match door {
             Door::OneAgent(agent) => catalogue.of(agent).unwrap_or(&self.nothing),
-            Door::AllAgents | Door::Health | Door::Push(_) => catalogue.all(),
+            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => catalogue.all(),
         }
     }
 
@@ -84,7 +84,7 @@ impl Inner {
             }
             Method::ResourcesRead => Box::pin(self.read(door, asker, &writer, id, params)).await?,
             Method::PromptsList => writer.listed(id, &PromptList::default()),
-            Method::Complete => self.complete(door, &writer, id, params)?,
+            Method::Complete => self.complete(door, asker, &writer, id, params)?,
             Method::SetLevel => {
                 let level = params.level.ok_or_else(|| Fault::BadParams("level is missing".into()))?;
                 if let Some(session) = &asker.session {
@@ -112,7 +112,7 @@ impl Inner {
         let version = Version::negotiate(requested.as_str());
         let result = Initialized {
             protocol_version: version.as_str(),
-            capabilities: ServerCapabilities::legacy(version, false),
+            capabilities: ServerCapabilities::legacy(version, !asker.caller.is_anonymous()),
             server_info: self.server(),
             instructions: self.instructions(),
         };
@@ -132,7 +132,9 @@ impl Inner {
     ) -> Result<Vec<u8>, Fault> {
         let after = self.cursor(asker, Listing::Tools, params)?;
         let catalogue = self.catalogue.load_full();
-        let (page, next) = self.view(&catalogue, door).page(after.as_deref(), self.settings.mcp.page_size);
+        let shown = |tool: &Entry| self.shows(asker, tool);
+        let most = self.settings.mcp.page_size;
+        let (page, next) = self.view(&catalogue, door).page(after.as_deref(), most, shown);
         let tools = page.iter().map(|tool| tool.listed(asker.version)).collect();
         let next_cursor = next.map(|after| self.next(asker, Listing::Tools, after));
         Ok(writer.listed(id, &ToolList { tools, next_cursor }))
@@ -142,6 +144,7 @@ impl Inner {
     fn complete(
         &self,
         door: Door<'_>,
+        asker: &Asker,
         writer: &Writer<'_>,
         id: &Id,
         params: &Params<'_>,
@@ -149,7 +152,7 @@ impl Inner {
         let (Some(Object(reference)), Some(Object(argument))) = (&params.reference, &params.argument) else {
             return Err(Fault::BadParams("ref and argument are needed".into()));
         };
-        let seen = if names_an_agent(reference, argument) { self.seen(door) } else { Vec::new() };
+        let seen = if names_an_agent(reference, argument) { self.seen(asker, door) } else { Vec::new() };
         let all: Vec<&str> = seen
             .iter()
             .map(|(agent, _)| agent.settings.name.as_str())

@@ -3,11 +3,13 @@
 //! [`Bridge`] answers requests from within a proxy's `request_filter`; [`BridgeService`] does what goes on between requests.
 //! Both drain on shutdown. Not here: listeners and certificates (see `server`), the protocols themselves.
 
+mod admit;
 mod answer;
 mod answers;
 mod ask;
 mod batch;
 mod call;
+mod doors;
 mod exchange;
 mod face;
 mod gate;
@@ -16,7 +18,9 @@ mod hold;
 mod intake;
 mod key;
 mod listen;
+mod metadata;
 mod methods;
+mod permit;
 mod pump;
 mod push;
 mod reading;
@@ -36,18 +40,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use http::{Method as HttpMethod, StatusCode};
 use pingora::proxy::Session;
 use tokio::sync::{Semaphore, watch};
 
 use crate::agents::{CardProblem, Directory, Terms};
-use crate::auth::Caller;
+use crate::auth::{AuthProblem, Authenticator, Caller, Rules};
 use crate::bridge::catalogue::{Catalogue, View};
-use crate::config::{self, Settings};
+use crate::config::{self, Require, RequireRule, Settings};
 use crate::fault::Fault;
 use crate::follow::{Bounds, Followers};
 use crate::mcp::notifications::Level;
-use crate::mcp::{Capabilities, Era, Version};
+use crate::mcp::{Capabilities, Version};
 use crate::seal::Sealer;
 use crate::tasks::store::{Store, StoreProblem};
 use crate::tasks::{Entry, Ledger, Tasks, Times};
@@ -55,10 +58,9 @@ use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, ClientLimits};
 
-use answer::{Gone, Takes, empty};
+use answer::{Gone, Takes};
 use exchange::Exchange;
-use face::Refused;
-use route::{Door, door};
+use route::door;
 
 pub(crate) use route::PUSH;
 
@@ -79,6 +81,9 @@ pub enum BridgeProblem {
     /// Something in the settings of an agent cannot be used.
     #[error("{0}")]
     Agent(#[from] CardProblem),
+    /// Something about the proofs of callers cannot be used.
+    #[error("{0}")]
+    Auth(#[from] AuthProblem),
     /// The metrics cannot be set up.
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
@@ -104,6 +109,10 @@ struct Inner {
     begun: Instant,
     sealer: Sealer,
     gate: gate::Gate,
+    authenticator: Authenticator,
+    rules: Rules,
+    /// What is required where nothing is said: any of what is configured.
+    require: Require,
     client: Client,
     directory: Directory,
     catalogue: ArcSwap<Catalogue>,
@@ -183,6 +192,13 @@ impl Bridge {
             begun: Instant::now(),
             sealer,
             gate: gate::Gate::new(&settings),
+            authenticator: Authenticator::new(
+                &settings.auth,
+                settings.public_url.as_deref(),
+                client.clone(),
+            )?,
+            rules: Rules::new(settings.rules.clone()),
+            require: required(&settings),
             client,
             directory,
             catalogue: ArcSwap::default(),
@@ -212,7 +228,14 @@ impl Bridge {
 
     /// Answers a request, if it is the bridge's. To be called from a proxy's `request_filter`, before anything has read
     /// the body.
+    ///
+    /// Wants any proof of the caller that the settings know of; see [`Bridge::handle_with`].
     pub async fn handle(&self, http: &mut Session) -> Handled {
+        self.handle_with(http, &self.inner.require).await
+    }
+
+    /// The same, wanting other proofs of the caller.
+    pub async fn handle_with(&self, http: &mut Session, require: &Require) -> Handled {
         let path = http.req_header().uri.path().to_owned();
         let Some(door) = door(&path) else { return Handled::NotOurs };
         let inner = &self.inner;
@@ -222,7 +245,7 @@ impl Bridge {
         let rest = inner.settings.limits.keep_alive.as_secs().max(1);
         http.set_keepalive(if *inner.closing.borrow() { None } else { Some(rest) });
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
-        if let Err(Gone) = inner.open(http, &mut exchange, door).await {
+        if let Err(Gone) = inner.open(http, &mut exchange, (door, require)).await {
             if exchange.fault.is_none() {
                 exchange.outcome = label::Outcome::ClientGone;
             }
@@ -308,71 +331,12 @@ impl Inner {
     fn terms(&self) -> Terms {
         terms(&self.settings)
     }
+}
 
-    async fn open(&self, http: &mut Session, exchange: &mut Exchange, door: Door<'_>) -> Result<(), Gone> {
-        let method = http.req_header().method.clone();
-        // Load balancers ask by whatever name they like, and learn nothing that is worth a rebinding.
-        if let Door::Health = door {
-            return self.serve_health(http, &method).await;
-        }
-        if let Door::Push(token) = door {
-            return self.serve_push(http, exchange, (method, token)).await;
-        }
-        if let Err(fault) = self.gate.check(http.req_header()) {
-            return self.refuse_unread(http, exchange, fault).await;
-        }
-        if method == HttpMethod::OPTIONS {
-            let headers = gate::preflight(http.req_header());
-            return empty(http, StatusCode::NO_CONTENT, headers).await;
-        }
-        let unknown = matches!(door, Door::OneAgent(agent) if self.directory.find(agent).is_none());
-        let refused = match method {
-            _ if unknown => Err(Ok(Fault::NoSuchPath)),
-            HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
-            HttpMethod::GET => {
-                exchange.method = label::Method::SessionStream;
-                let caller = exchange.caller.clone();
-                Box::pin(self.session_stream(http, caller, door)).await
-            }
-            HttpMethod::DELETE => self.end_session(http, exchange).await,
-            _ => Err(Ok(Fault::MethodNotAllowed("POST, GET, DELETE, OPTIONS"))),
-        };
-        match refused {
-            Ok(()) => Ok(()),
-            Err(Err(gone)) => Err(gone),
-            Err(Ok(fault)) => self.refuse_unread(http, exchange, fault).await,
-        }
-    }
-
-    /// Refuses a request whose body was not read whole: it must not be taken for the next request, and a client that is still
-    /// sending must get to read why.
-    async fn refuse_unread(
-        &self,
-        http: &mut Session,
-        exchange: &mut Exchange,
-        fault: Fault,
-    ) -> Result<(), Gone> {
-        http.set_keepalive(None);
-        self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await?;
-        intake::linger(http, self.settings.limits.body).await;
-        Ok(())
-    }
-
-    /// Ends a legacy session; ending it twice is as good as once.
-    async fn end_session(
-        &self,
-        http: &mut Session,
-        exchange: &mut Exchange,
-    ) -> Result<(), Result<Fault, Gone>> {
-        exchange.method = label::Method::SessionEnd;
-        let headers = crate::mcp::headers::Headers::read(&http.req_header().headers);
-        let Some(id) = headers.session.value() else { return Err(Ok(Fault::MethodNotAllowed("POST"))) };
-        let found = self.sessions.find(&self.sealer, exchange.caller.name(), id, now());
-        let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
-        self.sessions.end(&session);
-        self.ledger.revoke(session.key, session.expires()).await;
-        empty(http, StatusCode::NO_CONTENT, Vec::new()).await.map_err(Err)
-    }
+/// What is wanted of a caller where nothing is said: any of what is configured.
+fn required(settings: &Settings) -> Require {
+    let of = settings.auth.mechanisms();
+    Require { rule: if of.is_empty() { RequireRule::None } else { RequireRule::Any }, of }
 }
 
 /// Seconds since 1970.

@@ -98,8 +98,11 @@ impl Inner {
             ),
             line(STREAMS.to_owned(), "streams", "Your tasks whose agents are listened to now"),
         ];
-        for (agent, known) in self.seen(door) {
+        for (agent, known) in self.seen(asker, door) {
             let uri = agent_uri(&agent.settings.name);
+            if !self.may_read(asker, Some(&agent), &uri) {
+                continue;
+            }
             lines.push(line(uri, &known.card.name, &known.card.description));
         }
         for (handle, entry) in self.owned(door, asker) {
@@ -118,7 +121,7 @@ impl Inner {
         }
         self.tasks.for_each(Instant::now(), |entry| {
             let agent = self.directory.find(entry.agent());
-            let is_here = agent.is_some_and(|agent| self.is_behind_door(door, agent));
+            let is_here = agent.is_some_and(|agent| self.sees(&asker.caller, door, agent));
             if is_here && entry.is_owner(asker.caller.name()) {
                 owned.push((self.handle_of(entry, asker), entry.clone()));
             }
@@ -140,10 +143,13 @@ impl Inner {
         let unknown = || no_such(uri);
         let contents = match Named::read(uri).ok_or_else(unknown)? {
             Named::Agent(name) => {
-                let contents = json(uri, self.described(door, name).ok_or_else(unknown)?);
+                let agent = self.directory.find(name).ok_or_else(unknown)?;
+                self.permit_resource(asker, Some(agent), uri)?;
+                let contents = json(uri, self.described(asker, door, name).ok_or_else(unknown)?);
                 return Ok(writer.listed(id, &Contents { contents }));
             }
-            Named::Registry => json(uri, self.registry(door)),
+            Named::Registry if !self.may_read(asker, None, uri) => return Err(unknown()),
+            Named::Registry => json(uri, self.registry(asker, door)),
             Named::Streams => json(uri, self.streams(door, asker)),
             Named::Stream(handle) => {
                 let (entry, _) = self.readable(asker, door, handle).await?.ok_or_else(unknown)?;
@@ -188,8 +194,8 @@ impl Inner {
     }
 
     /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card.
-    fn described(&self, door: Door<'_>, name: &str) -> Option<String> {
-        let seen = self.seen(door);
+    fn described(&self, asker: &Asker, door: Door<'_>, name: &str) -> Option<String> {
+        let seen = self.seen(asker, door);
         let (agent, known) = seen.into_iter().find(|(agent, _)| agent.settings.name == name)?;
         let manifest = agent.settings.manifest.as_ref().map(|manifest| manifest.text.clone());
         Some(manifest.unwrap_or_else(|| known.card.raw.get().to_owned()))
@@ -238,8 +244,8 @@ impl Inner {
         view::streams(&flows.iter().map(Flow::stream).collect::<Vec<_>>())
     }
 
-    fn registry(&self, door: Door<'_>) -> String {
-        let behind = self.directory.agents().iter().filter(|agent| self.is_behind_door(door, agent));
+    fn registry(&self, asker: &Asker, door: Door<'_>) -> String {
+        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
         let told: Vec<_> = behind
             .map(|agent| (agent, agent.known(), address(agent), agent.last_seen().map(iso8601)))
             .collect();
@@ -258,8 +264,8 @@ impl Inner {
     }
 
     /// The agents behind a door whose cards have been seen, by name.
-    pub(super) fn seen(&self, door: Door<'_>) -> Vec<(Arc<Agent>, Arc<Known>)> {
-        let behind = self.directory.agents().iter().filter(|agent| self.is_behind_door(door, agent));
+    pub(super) fn seen(&self, asker: &Asker, door: Door<'_>) -> Vec<(Arc<Agent>, Arc<Known>)> {
+        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
         behind.filter_map(|agent| Some((agent.clone(), agent.known()?))).collect()
     }
 }

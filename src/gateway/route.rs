@@ -13,16 +13,22 @@ pub(super) enum Door<'a> {
     Health,
     /// `/push/{token}`: for agents.
     Push(&'a str),
+    /// `/.well-known/oauth-protected-resource{path}`: what tokens are for (RFC 9728).
+    Metadata(&'a str),
 }
 
 /// What the paths of agents' notifications begin with.
 pub(crate) const PUSH: &str = "/push/";
+
+/// Where the metadata of protected resources is.
+pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 
 /// The door of a path; `None` if it is not the bridge's.
 pub(super) fn door(path: &str) -> Option<Door<'_>> {
     match path {
         "/mcp" | "/mcp/" => Some(Door::AllAgents),
         "/healthz" => Some(Door::Health),
+        _ if path.starts_with(METADATA) => path.strip_prefix(METADATA).map(Door::Metadata),
         _ if path.starts_with(PUSH) => {
             let token = path.strip_prefix(PUSH)?;
             (!token.is_empty() && !token.contains('/')).then_some(Door::Push(token))
@@ -59,6 +65,9 @@ mod tests {
             ("/push/a/b", None),
             ("/push", None),
             ("/metrics", None),
+            ("/.well-known/oauth-protected-resource", Some(Door::Metadata(""))),
+            ("/.well-known/oauth-protected-resource/mcp/a", Some(Door::Metadata("/mcp/a"))),
+            ("/.well-known/other", None),
         ] {
             assert_eq!(door(path), found, "{path}");
         }

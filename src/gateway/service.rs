@@ -49,6 +49,8 @@ impl BackgroundService for BridgeService {
             work.spawn(async move { inner.directory.keep_fresh(&agent).await });
         }
         work.spawn(inner.clone().keep_catalogue());
+        let authenticator = inner.authenticator.clone();
+        work.spawn(async move { authenticator.keep_fresh().await });
         work.spawn(inner.clone().sweep());
         work.spawn(inner.clone().sweep_tasks());
         work.spawn(inner.clone().take_up());

@@ -81,17 +81,22 @@ impl Inner {
         params: &Params<'_>,
         (name, text): (String, String),
     ) -> Result<Done, Early> {
-        let agent = self.directory.find(&name).filter(|agent| self.is_behind_door(door, agent));
-        let agent = agent.ok_or_else(|| Early::told(self.no_such_agent(door, &name)))?.clone();
+        let agent = self.directory.find(&name).filter(|agent| self.sees(&asker.caller, door, agent));
+        let agent = agent.ok_or_else(|| Early::told(self.no_such_agent(asker, door, &name)))?.clone();
+        let own = Tool::Start.name();
+        self.permit_tool(asker, Some(&agent), (own, own)).map_err(|fault| match fault {
+            Fault::NoSuchTool(_) => Early::told(self.no_such_agent(asker, door, &name)),
+            fault => Early::Fault(fault),
+        })?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
         let source = self.source(said, &agent).await.map_err(|not_found| early(not_found, &name))?;
         Ok(Done::Goes(source, agent, Form::Start, FIRST_WORD))
     }
 
-    fn no_such_agent(&self, door: Door<'_>, name: &str) -> String {
+    fn no_such_agent(&self, asker: &Asker, door: Door<'_>, name: &str) -> String {
         let shown: String = name.chars().take(64).collect();
-        let behind = self.directory.agents().iter().filter(|agent| self.is_behind_door(door, agent));
+        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
         let uris: Vec<String> =
             behind.take(20).map(|agent| crate::bridge::resources::agent_uri(&agent.settings.name)).collect();
         format!("Unknown subagentUri: there is no agent {shown:?} here. There are: {}.", uris.join(", "))

@@ -40,7 +40,7 @@ impl Inner {
         let mut new = Vec::new();
         for topic in wanted {
             match topic {
-                Topic::Resource(uri) if self.is_plain(stream.door, &uri) => {
+                Topic::Resource(uri) if self.is_plain(stream.asker, stream.door, &uri) => {
                     stream.plain.insert(uri);
                 }
                 topic if stream.watching.has(&topic) || stream.missing.contains(&topic) => {}
@@ -133,7 +133,7 @@ impl Inner {
         stream: &mut Stream<'_>,
         events: &mut Events<'_>,
     ) -> Result<(), Gone> {
-        let after = self.versions(stream.door);
+        let after = self.versions(stream.asker, stream.door);
         let before = std::mem::replace(&mut stream.versions, after);
         if before == stream.versions {
             return Ok(());
@@ -155,7 +155,7 @@ impl Inner {
         stream: &mut Stream<'_>,
         events: &mut Events<'_>,
     ) -> Result<(), Gone> {
-        let after = Some(self.standing(stream.door));
+        let after = Some(self.standing(stream.asker, stream.door));
         let is_news = stream.registry != after;
         stream.registry = after;
         if is_news && stream.plain.contains(REGISTRY) {
@@ -168,19 +168,19 @@ impl Inner {
     pub(super) fn hear_of_agents(&self, stream: &mut Stream<'_>) {
         if stream.registry.is_none() && stream.plain.contains(REGISTRY) {
             stream.watching.hear(Signal::Looks, self.directory.changes());
-            stream.registry = Some(self.standing(stream.door));
+            stream.registry = Some(self.standing(stream.asker, stream.door));
         }
     }
 
     /// How the agents behind a door stand, as the registry shows it.
-    fn standing(&self, door: Door<'_>) -> Vec<(u64, Reach)> {
-        let behind = self.directory.agents().iter().filter(|agent| self.is_behind_door(door, agent));
+    fn standing(&self, asker: &Asker, door: Door<'_>) -> Vec<(u64, Reach)> {
+        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
         behind.map(|agent| (agent.version(), reach(agent))).collect()
     }
 
     /// How many cards each agent behind a door has had.
-    pub(super) fn versions(&self, door: Door<'_>) -> HashMap<String, u64> {
-        let behind = self.directory.agents().iter().filter(|agent| self.is_behind_door(door, agent));
+    pub(super) fn versions(&self, asker: &Asker, door: Door<'_>) -> HashMap<String, u64> {
+        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
         behind.map(|agent| (agent.settings.name.clone(), agent.version())).collect()
     }
 }

@@ -25,7 +25,7 @@ use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
 
 use crate::admin::admin_service;
-use crate::config::{Listener, Settings};
+use crate::config::{Listener, RequireRule, Settings};
 use crate::gateway::{Bridge, BridgeProblem, Handled, PUSH};
 use crate::tls;
 
@@ -83,6 +83,9 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
     let make = if upgrade { Bridge::taking_over } else { Bridge::new };
     let (bridge, background) = make(settings.clone())?;
     let addresses = listeners.iter().map(|listener| listener.address).collect();
+    for listener in &listeners {
+        warn_if_open(listener);
+    }
     for listener in listeners {
         let endpoint = endpoint(&listener)?;
         let service = service(&server, &settings, Gateway { bridge: bridge.clone(), listener });
@@ -129,6 +132,17 @@ fn conf(settings: &Settings) -> ServerConf {
         grace_period_seconds: Some(settings.shutdown.drain.as_secs()),
         graceful_shutdown_timeout_seconds: Some(1),
         ..ServerConf::default()
+    }
+}
+
+/// A listener beyond this machine at which everybody may call is seldom meant.
+fn warn_if_open(listener: &Listener) {
+    let is_open = listener.faces.mcp && listener.require.rule == RequireRule::None;
+    if is_open && !listener.address.ip().is_loopback() {
+        tracing::warn!(
+            address = %listener.address,
+            "anybody who reaches this listener can call every agent: configure auth, and require it"
+        );
     }
 }
 
@@ -183,7 +197,7 @@ impl ProxyHttp for Gateway {
             _ if path.starts_with(PUSH) => faces.push,
             _ => faces.mcp,
         };
-        if served && self.bridge.handle(http).await == Handled::Yes {
+        if served && self.bridge.handle_with(http, &self.listener.require).await == Handled::Yes {
             return Ok(true);
         }
         self.bridge.not_found(http).await;

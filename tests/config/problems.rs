@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)";
+gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)";
     pretty(&report(text), expected);
 }
 
@@ -89,11 +89,8 @@ listeners:
         mode: required
         ca: clients.pem
         crl: clients.crl
-    require: any
     faces: [mcp, a2a]
 agents: { a: { card: http://a/ } }
-auth:
-  api_keys: [{ anything: goes }]
 ";
     let (certificate, key) = super::secrets::identity();
     let desk = Desk::new().file("gw.crt", certificate).file("gw.key", key);
@@ -101,9 +98,7 @@ auth:
 gateway.yaml:7: listeners[0].tls.client_auth.mode: a mode other than off comes with a later version
 gateway.yaml:8: listeners[0].tls.client_auth.ca: comes with a later version (remove it)
 gateway.yaml:9: listeners[0].tls.client_auth.crl: comes with a later version (remove it)
-gateway.yaml:10: listeners[0].require: comes with a later version (remove it)
-gateway.yaml:11: listeners[0].faces[1]: the face a2a comes with a later version
-gateway.yaml:13: auth: comes with a later version (remove it)";
+gateway.yaml:10: listeners[0].faces[1]: the face a2a comes with a later version";
     pretty(&desk.report(text), expected);
 }
 
@@ -195,7 +190,7 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)",
+            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");

@@ -21,6 +21,8 @@ mod bounds;
 #[cfg(test)]
 mod call;
 #[cfg(test)]
+mod callers;
+#[cfg(test)]
 mod cancelling;
 #[cfg(test)]
 mod client_leaves;
@@ -47,6 +49,8 @@ mod handles;
 #[cfg(test)]
 mod https;
 #[cfg(test)]
+mod issuer;
+#[cfg(test)]
 mod ladder;
 #[cfg(test)]
 mod large_body;
@@ -56,6 +60,8 @@ mod listen;
 mod loose_ends;
 #[cfg(test)]
 mod manifests;
+#[cfg(test)]
+mod manual;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
@@ -70,6 +76,8 @@ mod questions_on_stream;
 mod quiz;
 #[cfg(test)]
 mod restart;
+#[cfg(test)]
+mod rules;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]
@@ -91,6 +99,8 @@ mod support;
 mod task_life;
 #[cfg(test)]
 mod tasks_seen;
+#[cfg(test)]
+mod tokens;
 #[cfg(test)]
 mod transport;
 #[cfg(test)]

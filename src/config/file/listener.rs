@@ -6,11 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::auth::{self, RequireFile};
 use super::later;
 use crate::config::pem::{self, Holds, PemFile};
 use crate::config::place::{Place, Written};
 use crate::config::reading::Reading;
-use crate::config::{Admin, Faces, Listener, ListenerTls};
+use crate::config::{Admin, Faces, Listener, ListenerTls, Mechanism};
 
 /// One address on which the gateway listens for clients.
 #[derive(Deserialize, JsonSchema)]
@@ -27,10 +28,11 @@ pub(super) struct ListenerFile {
     #[serde(default)]
     #[schemars(length(min = 1), extend("default" = ["mcp", "health"]))]
     faces: Written<Vec<Written<FaceFile>>>,
-    /// How many of the ways to prove who one is must agree.
+    /// What clients must show here of what is configured under `auth`: `any` of it, `all` of it, or `none` (who shows nothing is
+    /// anonymous); or for example `{ any: [certificate, token] }`. What is shown must be good in any case. `/healthz`, `/push`,
+    /// well-known documents and `OPTIONS` are free. Without it: `any`, if `auth` configures something.
     #[serde(default)]
-    #[schemars(skip)]
-    require: Written<IgnoredAny>,
+    require: Written<RequireFile>,
 }
 
 /// The certificate of a listener.
@@ -99,14 +101,19 @@ pub(super) struct AdminFile {
 
 impl ListenerFile {
     /// The listener, with the place of its address.
-    pub(super) fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<(Place, Listener)> {
-        later(&self.require, reading);
+    pub(super) fn resolve(
+        self,
+        section: &Place,
+        mechanisms: &[Mechanism],
+        reading: &mut Reading<'_>,
+    ) -> Option<(Place, Listener)> {
+        let require = auth::require(self.require, mechanisms, reading);
         let tls = self.tls.take().and_then(|(place, tls)| tls.resolve(&place, reading));
         let faces = faces(self.faces, reading);
         let hint = "write an IP address and a port, such as 127.0.0.1:8080";
         let (place, written) = reading.required(self.address, section, "address", hint)?;
         let address = address(&written, &place, reading)?;
-        Some((place, Listener { address, tls, faces }))
+        Some((place, Listener { address, tls, faces, require }))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Each section turns itself into its settings and reports what is wrong. Not here: reading YAML (`tree`, `reader`).
 
 mod agent;
+mod auth;
 mod calls;
 mod gateway;
 mod headers;
@@ -10,6 +11,7 @@ mod limits;
 mod listener;
 pub(super) mod manifest;
 mod operation;
+mod rules;
 mod skill;
 mod tasks;
 mod url;
@@ -21,16 +23,18 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use self::agent::AgentFile;
+use self::auth::AuthFile;
 use self::calls::CallsFile;
 use self::gateway::{CardsFile, McpFile, SessionsFile};
 use self::limits::LimitsFile;
 use self::listener::{AdminFile, ListenerFile};
 use self::operation::{LogFile, ShutdownFile};
+use self::rules::RuleFile;
 use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
 use super::place::{OneOrMany, Place, Written};
 use super::reading::Reading;
 use super::reference::{self, Template};
-use super::{Admin, Agent, Listener, Secret, Settings};
+use super::{Admin, Agent, Listener, Mechanism, Secret, Settings};
 
 /// The configuration of mcp-a2a-gateway.
 #[derive(Deserialize, JsonSchema)]
@@ -101,23 +105,28 @@ pub(super) struct ConfigFile {
     /// How the gateway ends.
     #[serde(default)]
     shutdown: Written<ShutdownFile>,
-    /// How clients prove who they are.
+    /// How clients prove who they are. Without it all of them are anonymous.
     #[serde(default)]
-    #[schemars(skip)]
-    auth: Written<IgnoredAny>,
+    auth: Written<AuthFile>,
+    /// Who may do what. Without a rule every caller may do everything.
+    #[serde(default)]
+    rules: Written<Vec<Written<RuleFile>>>,
 }
 
 impl ConfigFile {
     /// Turns what was written into what runs. Where a problem was reported, a default stands in.
     pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Settings {
         let root = Place { line: 1, at: String::new() };
-        later(&self.auth, reading);
         let has_url = self.public_url.place().is_some();
         let public_url = self.public_url.take().and_then(|(place, text)| url::public(&text, &place, reading));
-        let listeners = listeners(self.listeners, &root, reading);
+        let auth = self.auth.take().map(|(place, file)| file.resolve(&place, public_url.as_deref(), reading));
+        let auth = auth.unwrap_or_default();
+        let listeners = listeners(self.listeners, (&root, &auth.mechanisms()), reading);
         let admin = admin(self.admin, &listeners, reading);
         let seal_keys = seal_keys(self.seal_key, reading);
         let agents = agents(self.agents, self.manifests, &root, reading);
+        let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+        let rules = rules::resolve(self.rules, (&auth, &names), reading);
         let has_door = listeners.iter().any(|(_, listener)| listener.faces.push);
         let push = self.push.value().unwrap_or_default().resolve(has_url, has_door, reading);
         Settings {
@@ -125,6 +134,8 @@ impl ConfigFile {
             listeners: listeners.into_iter().map(|(_, listener)| listener).collect(),
             admin,
             seal_keys,
+            auth,
+            rules,
             mcp: self.mcp.value().unwrap_or_default().resolve(reading),
             calls: self.calls.value().unwrap_or_default().resolve(reading),
             cards: self.cards.value().unwrap_or_default().resolve(reading),
@@ -151,7 +162,7 @@ fn later(written: &Written<IgnoredAny>, reading: &mut Reading<'_>) {
 
 fn listeners(
     written: Written<Vec<Written<ListenerFile>>>,
-    root: &Place,
+    (root, mechanisms): (&Place, &[Mechanism]),
     reading: &mut Reading<'_>,
 ) -> Vec<(Place, Listener)> {
     let hint = "write `listeners:` and below it `  - address: 127.0.0.1:8080`";
@@ -163,7 +174,7 @@ fn listeners(
     }
     let mut listeners: Vec<(Place, Listener)> = Vec::new();
     for (place, listener) in written.into_iter().filter_map(Written::take) {
-        let Some((place, listener)) = listener.resolve(&place, reading) else { continue };
+        let Some((place, listener)) = listener.resolve(&place, mechanisms, reading) else { continue };
         if taken(&listeners, listener.address) {
             reading.problem(&place, format!("{} is there twice", listener.address));
         }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::Pem;
+use super::{Pem, Require};
 
 /// One address on which the gateway listens for clients.
 #[derive(Debug, Clone)]
@@ -13,12 +13,14 @@ pub struct Listener {
     pub tls: Option<ListenerTls>,
     /// What is served here.
     pub faces: Faces,
+    /// What clients must show here.
+    pub require: Require,
 }
 
 impl Listener {
     /// A plain HTTP listener with the default faces.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, tls: None, faces: Faces::default() }
+        Self { address, tls: None, faces: Faces::default(), require: Require::default() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! (`config/file`), and whether they make sense: what comes from `load` does.
 
 mod agent;
+mod auth;
 mod calls;
 mod listener;
 mod manifest;
@@ -14,6 +15,10 @@ use std::time::Duration;
 
 pub use agent::{
     Agent, AgentTimeouts, AgentTls, CardSource, Endpoints, Protocol, SkillOverride, TaskUse, ToolsPer,
+};
+pub use auth::{
+    ApiKeys, Auth, CertificateName, KeyHolder, KeySource, Mechanism, Require, RequireRule, Rule, TokenCheck,
+    TokenIssuer,
 };
 pub use calls::{Calls, Hold, OnDecline};
 pub use listener::{Admin, Faces, Listener, ListenerTls};
@@ -35,6 +40,10 @@ pub struct Settings {
     /// The keys that seal handles: the first seals, all of them open. Empty: the key in [`Tasks::data_dir`]; without
     /// that, a random one per start.
     pub seal_keys: Vec<Secret>,
+    /// How clients prove who they are.
+    pub auth: Auth,
+    /// Who may do what; the first that fits decides. Empty: everybody may do everything.
+    pub rules: Vec<Rule>,
     /// The agents, sorted by name; no name is there twice.
     pub agents: Vec<Agent>,
     /// How the gateway speaks MCP.
@@ -72,6 +81,8 @@ impl Settings {
             listeners: Vec::new(),
             admin: None,
             seal_keys: Vec::new(),
+            auth: Auth::default(),
+            rules: Vec::new(),
             agents,
             mcp: Mcp::default(),
             calls: Calls::default(),

@@ -1,0 +1,113 @@
+//! Tokens that were checked a moment ago, so that a signature is not checked, and an issuer not asked, for every request.
+//!
+//! Known by their SHA-256. Bounded: when it is full it is emptied, which costs each token one more check. Not here: the check.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use super::claims::Proven;
+
+/// Tokens per shard.
+const ROOM: usize = 512;
+const SHARDS: usize = 16;
+/// Longest that a token is taken without being checked anew.
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
+
+type Shard = HashMap<[u8; 32], (Arc<Proven>, Instant)>;
+
+/// What was proven a moment ago.
+#[derive(Default)]
+pub(super) struct Cache {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Counts how often it was emptied, so that nothing is kept that was proven before.
+    emptied: AtomicU64,
+}
+
+/// A token as it is known here.
+#[derive(Clone, Copy)]
+pub(super) struct Known([u8; 32]);
+
+impl Known {
+    pub(super) fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+}
+
+impl Cache {
+    /// What a token proves, if it was checked shortly before `now`.
+    pub(super) fn find(&self, token: Known, now: Instant) -> Option<Arc<Proven>> {
+        let shard = self.shard(token)?;
+        shard.get(&token.0).filter(|(_, until)| now < *until).map(|(proven, _)| Arc::clone(proven))
+    }
+
+    /// The state before a check, to be given to [`keep`](Self::keep) after it.
+    pub(super) fn state(&self) -> u64 {
+        self.emptied.load(Ordering::Acquire)
+    }
+
+    /// Keeps what a token proves until then, unless everything was forgotten since `state`.
+    pub(super) fn keep(&self, token: Known, proven: Arc<Proven>, until: Instant, state: u64) {
+        let Some(mut shard) = self.shard(token) else { return };
+        if self.state() != state {
+            return;
+        }
+        if shard.len() >= ROOM {
+            let now = Instant::now();
+            shard.retain(|_, (_, until)| now < *until);
+        }
+        if shard.len() >= ROOM {
+            shard.clear();
+        }
+        shard.insert(token.0, (proven, until));
+    }
+
+    /// Forgets everything: keys have changed.
+    pub(super) fn forget(&self) {
+        self.emptied.fetch_add(1, Ordering::AcqRel);
+        for shard in &self.shards {
+            lock(shard).clear();
+        }
+    }
+
+    fn shard(&self, token: Known) -> Option<MutexGuard<'_, Shard>> {
+        let at = token.0.first().map_or(0, |byte| usize::from(*byte) % SHARDS);
+        self.shards.get(at).map(lock)
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_proven_is_known_for_a_while_and_forgotten_with_the_keys() {
+        let (cache, now) = (Cache::default(), Instant::now());
+        let token = Known::of("t");
+        let until = now + Duration::from_secs(10);
+        cache.keep(token, Arc::default(), until, cache.state());
+        assert!(cache.find(token, now).is_some() && cache.find(Known::of("u"), now).is_none());
+        assert!(cache.find(token, until).is_none());
+        let before = cache.state();
+        cache.forget();
+        assert!(cache.find(token, now).is_none());
+        cache.keep(token, Arc::default(), until, before);
+        assert!(cache.find(token, now).is_none(), "it was proven by keys that are gone");
+    }
+
+    #[test]
+    fn it_never_grows_beyond_its_room() {
+        let (cache, now) = (Cache::default(), Instant::now());
+        for number in 0..SHARDS * ROOM * 2 {
+            cache.keep(Known::of(&number.to_string()), Arc::default(), now + LONGEST, cache.state());
+        }
+        assert!(cache.shards.iter().all(|shard| lock(shard).len() <= ROOM));
+    }
+}

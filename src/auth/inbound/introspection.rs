@@ -1,0 +1,85 @@
+//! Asking an issuer whether a token is good (RFC 7662).
+//!
+//! Not here: remembering what it said (see `cache`).
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{Method, Request};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::Denied;
+use super::claims::{Proven, Reader};
+use super::web::{PATIENCE, Page, Web};
+use crate::config::Secret;
+
+/// Questions to one issuer at once; others wait their turn, and not for long.
+const AT_ONCE: usize = 64;
+
+/// An issuer that is asked about each token.
+pub(super) struct Introspection {
+    pub(super) issuer: String,
+    pub(super) web: Web,
+    pub(super) page: Page,
+    pub(super) credentials: Secret,
+    pub(super) reader: Reader,
+    pub(super) cache: Duration,
+    turns: Semaphore,
+}
+
+impl Introspection {
+    pub(super) fn new(
+        issuer: String,
+        (web, page): (Web, Page),
+        (client_id, secret): (&str, &Secret),
+        (reader, cache): (Reader, Duration),
+    ) -> Self {
+        let pair = format!("{}:{}", form(client_id), form(secret.expose()));
+        let credentials = Secret::new(format!("Basic {}", STANDARD.encode(pair)));
+        Self { issuer, web, page, credentials, reader, cache, turns: Semaphore::new(AT_ONCE) }
+    }
+
+    /// Whom a token names.
+    pub(super) async fn ask(&self, token: &str) -> Result<Proven, Denied> {
+        let Ok(Ok(_turn)) = timeout(PATIENCE, self.turns.acquire()).await else {
+            return Err(Denied::Unavailable);
+        };
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(self.page.path())
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .header(AUTHORIZATION, self.credentials.expose());
+        let body = format!("token={}&token_type_hint=access_token", form(token));
+        let answer = self.web.ask(&self.page, request, Bytes::from(body)).await.map_err(|problem| {
+            warn!(issuer = %self.issuer, %problem, "tokens cannot be introspected");
+            Denied::Unavailable
+        })?;
+        if answer.get("active") != Some(&Value::Bool(true)) {
+            return Err(Denied::Bad);
+        }
+        // It may answer for several issuers; this one is ours.
+        if answer.get("iss").is_some_and(|iss| iss.as_str() != Some(&self.issuer)) {
+            return Err(Denied::Bad);
+        }
+        self.reader.read(&answer).ok_or(Denied::Bad)
+    }
+}
+
+/// Text as a value of `application/x-www-form-urlencoded`.
+fn form(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}

@@ -1,0 +1,233 @@
+//! The keys of one issuer: where they are, and how they are kept fresh.
+//!
+//! They are looked at now and then, and at once when a token names one that is not known, at most every few seconds. Keys that were good
+//! stay when the issuer cannot be asked. Not here: checking a signature (see `tokens`).
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+use tracing::{debug, warn};
+
+use super::web::{Unanswered, Web};
+use crate::config::KeySource;
+
+/// Shortest time between two looks that unknown keys ask for.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Most keys of a set that are read.
+const MOST: usize = 64;
+/// Longest file that is read, in bytes.
+const FILE: u64 = 1 << 20;
+
+/// The keys of one issuer.
+pub(super) struct Keys {
+    issuer: String,
+    source: KeySource,
+    web: Web,
+    current: ArcSwap<Vec<Key>>,
+    /// When the keys were looked at last, and what stood there. Held while somebody looks, so that one does.
+    looked: Mutex<Looked>,
+}
+
+#[derive(Default)]
+struct Looked {
+    at: Option<Instant>,
+    set: Option<Value>,
+}
+
+/// A key that can check signatures.
+pub(super) struct Key {
+    id: Option<String>,
+    algorithm: Option<Algorithm>,
+    pub(super) key: DecodingKey,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NoKeys {
+    #[error("{0}")]
+    Unanswered(#[from] Unanswered),
+    #[error("cannot read {0}: {1}")]
+    File(PathBuf, std::io::Error),
+    #[error("no metadata of the issuer, or it names another issuer or no jwks_uri")]
+    NoMetadata,
+    #[error("it is no JWKS with a key that can be used")]
+    Empty,
+}
+
+impl Keys {
+    pub(super) fn new(issuer: &str, source: KeySource, web: Web) -> Self {
+        Self { issuer: issuer.to_owned(), source, web, current: ArcSwap::default(), looked: Mutex::default() }
+    }
+
+    /// Runs this with the keys that may have signed a token with this key id and algorithm, if there are any.
+    pub(super) fn with<T>(
+        &self,
+        (id, algorithm): (Option<&str>, Algorithm),
+        check: impl FnMut(&Key) -> Option<T>,
+    ) -> Option<Result<T, NotSigned>> {
+        let keys = self.current.load();
+        let mut fitting = keys
+            .iter()
+            .filter(|key| id.is_none_or(|id| key.id.as_deref() == Some(id)))
+            .filter(|key| key.algorithm.is_none_or(|bound| bound == algorithm))
+            .peekable();
+        fitting.peek()?;
+        Some(fitting.find_map(check).ok_or(NotSigned))
+    }
+
+    /// Looks at the keys, unless somebody did so a moment ago. Says whether they have changed.
+    pub(super) async fn look(&self) -> bool {
+        let mut looked = self.looked.lock().await;
+        if looked.at.is_some_and(|at| at.elapsed() < PAUSE) {
+            return false;
+        }
+        looked.at = Some(Instant::now());
+        self.renew(&mut looked).await
+    }
+
+    /// Looks at the keys now.
+    pub(super) async fn look_now(&self) -> bool {
+        let mut looked = self.looked.lock().await;
+        looked.at = Some(Instant::now());
+        self.renew(&mut looked).await
+    }
+
+    async fn renew(&self, looked: &mut Looked) -> bool {
+        match self.read().await {
+            Ok((set, _)) if looked.set.as_ref() == Some(&set) => false,
+            Ok((set, keys)) => {
+                debug!(issuer = %self.issuer, keys = keys.len(), "keys of an issuer are known");
+                self.current.store(keys.into());
+                looked.set = Some(set);
+                true
+            }
+            Err(problem) => {
+                warn!(issuer = %self.issuer, %problem, "keys of an issuer cannot be had; those that are known stay");
+                false
+            }
+        }
+    }
+
+    async fn read(&self) -> Result<(Value, Vec<Key>), NoKeys> {
+        let set = match &self.source {
+            KeySource::File(path) => from_file(path)?,
+            KeySource::Url(url) => self.web.get(&self.web.page(url)?).await?,
+            KeySource::Discovery => {
+                let url = self.discover().await?;
+                self.web.get(&self.web.page(&url)?).await?
+            }
+        };
+        let keys = keys_of(&set);
+        if keys.is_empty() { Err(NoKeys::Empty) } else { Ok((Value::Object(set), keys)) }
+    }
+
+    /// Where the metadata of the issuer says that the keys are (OpenID Connect Discovery §4, RFC 8414 §3).
+    async fn discover(&self) -> Result<String, NoKeys> {
+        let mut found = None;
+        for url in metadata_urls(&self.issuer) {
+            match self.web.get(&self.web.page(&url)?).await {
+                Ok(metadata) => {
+                    found = Some(metadata);
+                    break;
+                }
+                Err(Unanswered::Status(_) | Unanswered::NotJson) => {}
+                Err(other) => return Err(other.into()),
+            }
+        }
+        let metadata = found.ok_or(NoKeys::NoMetadata)?;
+        let text = |name| metadata.get(name).and_then(Value::as_str);
+        // Metadata of another issuer would make its keys ours.
+        if text("issuer") != Some(&self.issuer) {
+            return Err(NoKeys::NoMetadata);
+        }
+        let url = text("jwks_uri").ok_or(NoKeys::NoMetadata)?;
+        // Never from TLS down to plain text.
+        if self.issuer.starts_with("https://") && !url.starts_with("https://") {
+            return Err(NoKeys::NoMetadata);
+        }
+        Ok(url.to_owned())
+    }
+}
+
+/// A key fits, but no key made this signature.
+pub(super) struct NotSigned;
+
+fn metadata_urls(issuer: &str) -> Vec<String> {
+    let base = issuer.trim_end_matches('/');
+    let mut urls = vec![format!("{base}/.well-known/openid-configuration")];
+    if let Some((scheme, rest)) = base.split_once("://") {
+        let (host, path) =
+            rest.split_once('/').map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
+        urls.push(format!("{scheme}://{host}/.well-known/oauth-authorization-server{path}"));
+        urls.push(format!("{scheme}://{host}/.well-known/openid-configuration{path}"));
+    }
+    urls
+}
+
+fn from_file(path: &std::path::Path) -> Result<Map<String, Value>, NoKeys> {
+    use std::io::Read;
+    let failed = |error| NoKeys::File(path.to_owned(), error);
+    let mut text = Vec::new();
+    std::fs::File::open(path).map_err(failed)?.take(FILE).read_to_end(&mut text).map_err(failed)?;
+    serde_json::from_slice(&text).map_err(|_| NoKeys::Empty)
+}
+
+/// The keys of a set that can check signatures; others, and those of unknown kinds, are passed over (RFC 7517 §5).
+fn keys_of(set: &Map<String, Value>) -> Vec<Key> {
+    let all = set.get("keys").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    all.iter().take(MOST).filter_map(key).collect()
+}
+
+fn key(value: &Value) -> Option<Key> {
+    let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
+    if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
+        return None;
+    }
+    // A shared secret is no key that anybody may know.
+    if matches!(jwk.algorithm, jsonwebtoken::jwk::AlgorithmParameters::OctetKey(_)) {
+        return None;
+    }
+    let algorithm = match jwk.common.key_algorithm {
+        None => None,
+        Some(named) => Some(named.to_string().parse().ok()?),
+    };
+    Some(Key { id: jwk.common.key_id.clone(), algorithm, key: DecodingKey::from_jwk(&jwk).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_of_other_uses_and_unknown_kinds_are_passed_over() {
+        let rsa = json!({ "kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "a" });
+        let with = |name: &str, value: &str| {
+            let mut key = rsa.clone();
+            key[name] = json!(value);
+            key
+        };
+        let set = json!({ "keys": [
+            rsa, with("use", "enc"), with("alg", "RS256"), with("alg", "RSA-OAEP"), with("kty", "AKP"),
+            { "kty": "oct", "k": "c2VjcmV0" }, 7,
+        ]});
+        let keys = keys_of(set.as_object().unwrap());
+        assert_eq!(keys.iter().map(|key| key.algorithm).collect::<Vec<_>>(), [None, Some(Algorithm::RS256)]);
+    }
+
+    #[test]
+    fn metadata_is_looked_for_in_each_place_that_a_standard_names() {
+        assert_eq!(
+            metadata_urls("https://idp.example/t1"),
+            [
+                "https://idp.example/t1/.well-known/openid-configuration",
+                "https://idp.example/.well-known/oauth-authorization-server/t1",
+                "https://idp.example/.well-known/openid-configuration/t1",
+            ]
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Who is calling: what a request shows becomes a [`Caller`], or a refusal.
+//!
+//! Every request is judged by itself, never a connection: two requests on one can be two callers. What is shown must be good, even
+//! where nothing is required. Not here: where in a request it stands (see `gateway::admit`), the TLS handshake (see `tls`).
+
+mod cache;
+mod claims;
+mod introspection;
+mod jwks;
+mod keys;
+mod names;
+mod tokens;
+mod web;
+
+use std::sync::Arc;
+
+use http::HeaderName;
+
+use super::Caller;
+use crate::config::{Auth, Mechanism, Require, RequireRule};
+use crate::transport::{Client, TrustProblem};
+
+use keys::Keys;
+pub use names::CertificateFacts;
+use names::Names;
+use tokens::{Resource, Tokens};
+
+/// What a request shows.
+#[derive(Debug, Default)]
+pub struct Shown<'a> {
+    /// What is in the client certificate, if there is one. It has been verified.
+    pub certificate: Option<CertificateFacts<'a>>,
+    /// What stands in the header for API keys.
+    pub api_key: Option<&'a [u8]>,
+    /// What stands after `Bearer` in `Authorization`.
+    pub bearer: Option<&'a str>,
+    /// The agent whose endpoint is called; `None`: the endpoint of all agents. A token may be for one of them.
+    pub endpoint: Option<&'a str>,
+}
+
+/// Why nobody is let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// Something that is required is not shown.
+    Missing,
+    /// What is shown is not good. Nothing says why: that would help who guesses.
+    Bad,
+    /// The token is good and lacks scopes that every token must have.
+    ScopesNeeded,
+    /// It cannot be checked now.
+    Unavailable,
+}
+
+/// Why the configuration of `auth` cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthProblem {
+    /// The authorities of an issuer cannot be used.
+    #[error("auth.tokens, {0}: {1}")]
+    Trust(String, #[source] TrustProblem),
+    /// An address of an issuer cannot be used.
+    #[error("auth.tokens, {0}: {1}")]
+    Address(String, String),
+}
+
+/// Proves who callers are. Clones share everything.
+#[derive(Clone)]
+pub struct Authenticator {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    names: Names,
+    keys: Option<Keys>,
+    tokens: Tokens,
+    scopes: Vec<String>,
+}
+
+/// What one mechanism makes of what is shown.
+enum Proof {
+    /// It is not shown.
+    None,
+    /// It proves this.
+    Of(Caller),
+}
+
+impl Authenticator {
+    /// Makes it ready. Asks nobody yet: see [`keep_fresh`](Self::keep_fresh).
+    ///
+    /// # Errors
+    ///
+    /// [`AuthProblem`] says what cannot be used.
+    pub fn new(auth: &Auth, public_url: Option<&str>, client: Client) -> Result<Self, AuthProblem> {
+        let inner = Inner {
+            names: Names::new(&auth.certificate),
+            keys: auth.api_keys.as_ref().map(Keys::new),
+            tokens: Tokens::new(auth, public_url, client)?,
+            scopes: auth.scopes.clone(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The header that carries API keys, if there are any.
+    pub fn key_header(&self) -> Option<&HeaderName> {
+        self.inner.keys.as_ref().map(Keys::header)
+    }
+
+    /// Says who is calling.
+    ///
+    /// Waits for an issuer only if it has to be asked: for a key that is not known yet, or for introspection.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`].
+    pub async fn admit(&self, require: &Require, shown: &Shown<'_>) -> Result<Caller, Denied> {
+        let mut proven: Option<Caller> = None;
+        for mechanism in &require.of {
+            match self.prove(*mechanism, shown).await? {
+                Proof::None if require.rule == RequireRule::All => return Err(Denied::Missing),
+                Proof::None => {}
+                Proof::Of(caller) => {
+                    proven = Some(match proven {
+                        Some(first) => first.and(&caller),
+                        None => caller,
+                    });
+                }
+            }
+        }
+        match (proven, require.rule) {
+            (Some(caller), _) => Ok(caller),
+            (None, RequireRule::None) => Ok(Caller::anonymous()),
+            (None, RequireRule::Any | RequireRule::All) => Err(Denied::Missing),
+        }
+    }
+
+    async fn prove(&self, mechanism: Mechanism, shown: &Shown<'_>) -> Result<Proof, Denied> {
+        let inner = &self.inner;
+        match mechanism {
+            Mechanism::Certificate => match &shown.certificate {
+                None => Ok(Proof::None),
+                Some(facts) => inner.names.caller(facts).map(Proof::Of).ok_or(Denied::Bad),
+            },
+            Mechanism::ApiKey => match (shown.api_key, &inner.keys) {
+                (Some(key), Some(keys)) => match keys.caller(key) {
+                    Some(caller) => Ok(Proof::Of(caller)),
+                    // Where both stand in one header, it may be a token.
+                    None if keys.is_bearer() && !inner.tokens.is_empty() => Ok(Proof::None),
+                    None => Err(Denied::Bad),
+                },
+                _ => Ok(Proof::None),
+            },
+            Mechanism::Token => self.prove_token(shown).await,
+        }
+    }
+
+    async fn prove_token(&self, shown: &Shown<'_>) -> Result<Proof, Denied> {
+        let inner = &self.inner;
+        let Some(token) = shown.bearer else { return Ok(Proof::None) };
+        let is_key = |keys: &Keys| keys.is_bearer() && keys.caller(token.as_bytes()).is_some();
+        if inner.keys.as_ref().is_some_and(is_key) {
+            return Ok(Proof::None);
+        }
+        let caller = inner.tokens.caller(token, Resource { endpoint: shown.endpoint }).await?;
+        if inner.scopes.iter().all(|scope| caller.scopes().contains(scope)) {
+            Ok(Proof::Of(caller))
+        } else {
+            Err(Denied::ScopesNeeded)
+        }
+    }
+
+    /// Keeps the keys of issuers fresh, until it is dropped. To be run by the host's background service.
+    pub async fn keep_fresh(&self) {
+        self.inner.tokens.keep_fresh().await;
+    }
+}

@@ -1,0 +1,223 @@
+//! Bearer tokens: which issuer's a token is, whether it is good, for us, and whom it names.
+//!
+//! A JWT of an issuer with keys is checked by its signature (RFC 7519, 8725, 9068); everything else is put to the issuers that answer
+//! questions. Not here: the keys (see `jwks`), what the claims mean (see `claims`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::cache::{Cache, Known, LONGEST};
+use super::claims::{Proven, Reader};
+use super::introspection::Introspection;
+use super::jwks::Keys;
+use super::web::Web;
+use super::{AuthProblem, Denied};
+use crate::auth::Caller;
+use crate::config::{Auth, TokenCheck, TokenIssuer};
+use crate::transport::Client;
+
+/// Longest token that is looked at, in bytes.
+const LONGEST_TOKEN: usize = 16 * 1024;
+
+/// What is called with a token.
+#[derive(Clone, Copy)]
+pub(super) struct Resource<'a> {
+    /// The agent whose endpoint it is.
+    pub(super) endpoint: Option<&'a str>,
+}
+
+/// All issuers.
+pub(super) struct Tokens {
+    issuers: Vec<Issuer>,
+    public_url: Option<String>,
+    cache: Cache,
+}
+
+struct Issuer {
+    name: String,
+    audience: Vec<String>,
+    check: Check,
+}
+
+enum Check {
+    Signature { keys: Keys, algorithms: Vec<Algorithm>, leeway: Duration, refresh: Duration, reader: Reader },
+    Introspection(Introspection),
+}
+
+impl Tokens {
+    pub(super) fn new(auth: &Auth, public_url: Option<&str>, client: Client) -> Result<Self, AuthProblem> {
+        let issuers = auth.tokens.iter().map(|issuer| Issuer::new(issuer, auth, client.clone()));
+        Ok(Self {
+            issuers: issuers.collect::<Result<_, _>>()?,
+            public_url: public_url.map(str::to_owned),
+            cache: Cache::default(),
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.issuers.is_empty()
+    }
+
+    /// Whom a token names.
+    pub(super) async fn caller(&self, token: &str, resource: Resource<'_>) -> Result<Caller, Denied> {
+        if token.is_empty() || token.len() > LONGEST_TOKEN {
+            return Err(Denied::Bad);
+        }
+        let known = Known::of(token);
+        let proven = match self.cache.find(known, Instant::now()) {
+            Some(proven) => proven,
+            None => self.prove(token, known).await?,
+        };
+        let issuer = self.issuers.iter().find(|issuer| issuer.name == proven.issuer).ok_or(Denied::Bad)?;
+        if proven.is_for(|audience| self.is_ours(issuer, audience, resource)) {
+            Ok(proven.caller.clone())
+        } else {
+            Err(Denied::Bad)
+        }
+    }
+
+    async fn prove(&self, token: &str, known: Known) -> Result<Arc<Proven>, Denied> {
+        let state = self.cache.state();
+        let (proven, longest) = match self.signer(token) {
+            Some(issuer) => (self.check_signature(issuer, token).await?, LONGEST),
+            None => self.introspect(token).await?,
+        };
+        let proven = Arc::new(proven);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let left = proven.expires.map_or(longest, |at| Duration::from_secs(at.saturating_sub(now)));
+        let until = Instant::now() + left.min(longest);
+        self.cache.keep(known, proven.clone(), until, state);
+        Ok(proven)
+    }
+
+    /// The issuer with keys that a token claims to be from.
+    fn signer(&self, token: &str) -> Option<&Issuer> {
+        #[derive(Deserialize)]
+        struct Claimed {
+            iss: String,
+        }
+        let payload = token.split('.').nth(1)?;
+        let Claimed { iss } = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+        let has_keys = |issuer: &&Issuer| matches!(issuer.check, Check::Signature { .. });
+        self.issuers.iter().filter(has_keys).find(|issuer| issuer.name == iss)
+    }
+
+    async fn check_signature(&self, issuer: &Issuer, token: &str) -> Result<Proven, Denied> {
+        let Check::Signature { keys, algorithms, leeway, reader, .. } = &issuer.check else {
+            return Err(Denied::Bad);
+        };
+        let header = decode_header(token).map_err(|_| Denied::Bad)?;
+        if !algorithms.contains(&header.alg) {
+            return Err(Denied::Bad);
+        }
+        let mut validation = Validation::new(header.alg);
+        validation.leeway = leeway.as_secs();
+        validation.validate_nbf = true;
+        // Each endpoint has its own audience: it is checked when it is known which is called.
+        validation.validate_aud = false;
+        validation.set_issuer(&[&issuer.name]);
+        validation.set_required_spec_claims(&["exp", "iss"]);
+        let claims = |key: &super::jwks::Key| {
+            decode::<Map<String, Value>>(token, &key.key, &validation).ok().map(|data| data.claims)
+        };
+        let wanted = (header.kid.as_deref(), header.alg);
+        let mut found = keys.with(wanted, claims);
+        if found.is_none() {
+            if keys.look().await {
+                self.cache.forget();
+            }
+            found = keys.with(wanted, claims);
+        }
+        let claims = found.and_then(Result::ok).ok_or(Denied::Bad)?;
+        reader.read(&claims).ok_or(Denied::Bad)
+    }
+
+    /// Asks the issuers that answer questions, one after the other.
+    async fn introspect(&self, token: &str) -> Result<(Proven, Duration), Denied> {
+        let mut denied = Denied::Bad;
+        for issuer in &self.issuers {
+            let Check::Introspection(introspection) = &issuer.check else { continue };
+            match introspection.ask(token).await {
+                Ok(proven) => return Ok((proven, introspection.cache)),
+                Err(Denied::Unavailable) => denied = Denied::Unavailable,
+                Err(_) => {}
+            }
+        }
+        Err(denied)
+    }
+
+    /// Whether a token with this audience is for what is called: the gateway as a whole, all agents, or the one.
+    fn is_ours(&self, issuer: &Issuer, audience: &str, resource: Resource<'_>) -> bool {
+        if !issuer.audience.is_empty() {
+            return issuer.audience.iter().any(|ours| ours == audience);
+        }
+        let base = self.public_url.as_deref();
+        let Some(rest) = base.and_then(|base| audience.strip_prefix(base)) else { return false };
+        match rest {
+            "" | "/" | "/mcp" => true,
+            _ => rest.strip_prefix("/mcp/").is_some_and(|agent| resource.endpoint == Some(agent)),
+        }
+    }
+
+    /// Looks at the keys of all issuers now and then, for as long as it is polled. One after the other: there are few.
+    pub(super) async fn keep_fresh(&self) {
+        let now = tokio::time::Instant::now();
+        let mut due: Vec<_> = self.issuers.iter().map(|issuer| (issuer, now)).collect();
+        loop {
+            for (issuer, at) in due.iter_mut().filter(|(_, at)| *at <= tokio::time::Instant::now()) {
+                let Check::Signature { keys, refresh, .. } = &issuer.check else {
+                    *at += Duration::from_secs(86_400);
+                    continue;
+                };
+                if keys.look_now().await {
+                    self.cache.forget();
+                }
+                *at = tokio::time::Instant::now() + *refresh;
+            }
+            match due.iter().map(|(_, at)| *at).min() {
+                Some(next) => tokio::time::sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Issuer {
+    fn new(settings: &TokenIssuer, auth: &Auth, client: Client) -> Result<Self, AuthProblem> {
+        let web = Web::new(settings, client)?;
+        let reader = Reader::new(settings, &auth.scope_hierarchy);
+        let name = settings.issuer.clone();
+        let check = match &settings.check {
+            TokenCheck::Signature { keys, algorithms, leeway, refresh } => Check::Signature {
+                keys: Keys::new(&name, keys.clone(), web),
+                algorithms: algorithms
+                    .iter()
+                    .filter_map(|name| name.parse().ok())
+                    .filter(is_asymmetric)
+                    .collect(),
+                leeway: *leeway,
+                refresh: *refresh,
+                reader,
+            },
+            TokenCheck::Introspection { url, client_id, client_secret, cache } => {
+                let page = web
+                    .page(url)
+                    .map_err(|problem| AuthProblem::Address(name.clone(), problem.to_string()))?;
+                let credentials = (client_id.as_str(), client_secret);
+                let how = (reader, *cache);
+                Check::Introspection(Introspection::new(name.clone(), (web, page), credentials, how))
+            }
+        };
+        Ok(Self { name, audience: settings.audience.clone(), check })
+    }
+}
+
+fn is_asymmetric(algorithm: &Algorithm) -> bool {
+    !matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512)
+}

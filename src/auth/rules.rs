@@ -1,0 +1,276 @@
+//! What a caller may do: the rules of the configuration, of which the first that fits decides.
+//!
+//! Pure. Without a rule everybody may do everything; with one, what none allows is refused. Not here: what a refusal looks like,
+//! which is as if the thing were not there (see `gateway`).
+
+use super::Caller;
+use super::pattern::{any_fits, fits};
+use crate::config::Rule;
+
+/// What somebody wants to do. The methods that name no agent leave the rest out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// The MCP method.
+    pub method: &'a str,
+    /// The agent that it is about.
+    pub agent: Option<&'a str>,
+    /// The id of the skill and the name of its tool, where one is called or shown.
+    pub tool: Option<(&'a str, &'a str)>,
+    /// The URI, where a resource is read, shown or subscribed to.
+    pub resource: Option<&'a str>,
+}
+
+/// What the rules say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// It may, by this rule; `None`: there are no rules.
+    Allowed(Option<&'a str>),
+    /// It may not, by this rule; `None`: no rule allows it.
+    Refused(Option<&'a str>),
+    /// It may not, but a rule would allow it to a token with these scopes.
+    ScopesNeeded(&'a str, &'a [String]),
+}
+
+impl Verdict<'_> {
+    /// Whether it may.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed(_))
+    }
+}
+
+/// The rules of the configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// These rules, in this order.
+    pub fn new(rules: Vec<Rule>) -> Self {
+        Self(rules)
+    }
+
+    /// Whether everybody may do everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Every scope that a rule asks for.
+    pub fn scopes(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|rule| rule.scopes.iter().map(String::as_str))
+    }
+
+    /// What the rules say of a caller that wants to do something.
+    pub fn judge(&self, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'_> {
+        if self.0.is_empty() {
+            return Verdict::Allowed(None);
+        }
+        let mut needed = None;
+        for rule in &self.0 {
+            if !is_about(rule, wanted) || !is_for(rule, caller) {
+                continue;
+            }
+            if !has_scopes(rule, caller) {
+                // A refusal that depends on scopes is no reason to ask for them.
+                if !rule.deny {
+                    needed = needed.or(Some(rule));
+                }
+                continue;
+            }
+            if !rule.deny {
+                return Verdict::Allowed(Some(&rule.name));
+            }
+            // A later rule that needs scopes would not be reached with them either, an earlier one would.
+            return refused(needed, caller, Some(&rule.name));
+        }
+        refused(needed, caller, None)
+    }
+
+    /// Whether a caller may do anything at all with an agent: otherwise it does not see it.
+    pub fn sees(&self, caller: &Caller, agent: &str) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        for rule in self.0.iter().filter(|rule| is_for(rule, caller)) {
+            if !any_fits(rule.agents.as_deref(), agent) || !has_scopes(rule, caller) {
+                continue;
+            }
+            let is_whole = rule.tools.is_none() && rule.methods.is_none() && rule.resources.is_none();
+            if !rule.deny || is_whole {
+                return !rule.deny;
+            }
+        }
+        false
+    }
+
+    /// Whether a caller may do something.
+    pub fn allow(&self, caller: &Caller, wanted: &Wanted<'_>) -> bool {
+        self.judge(caller, wanted).is_allowed()
+    }
+}
+
+fn refused<'a>(needed: Option<&'a Rule>, caller: &Caller, by: Option<&'a str>) -> Verdict<'a> {
+    match needed {
+        // Who has no token cannot get one with more scopes.
+        Some(rule) if caller.has_token() => Verdict::ScopesNeeded(&rule.name, &rule.scopes),
+        _ => Verdict::Refused(by),
+    }
+}
+
+fn has_scopes(rule: &Rule, caller: &Caller) -> bool {
+    rule.scopes.iter().all(|scope| caller.scopes().contains(scope))
+}
+
+/// Whether a rule speaks of this caller, its scopes apart.
+fn is_for(rule: &Rule, caller: &Caller) -> bool {
+    let has = |patterns: &Option<Vec<String>>, values: &[String]| match patterns {
+        None => true,
+        Some(patterns) => patterns.iter().any(|pattern| values.iter().any(|value| fits(pattern, value))),
+    };
+    any_fits(rule.callers.as_deref(), caller.name())
+        && has(&rule.certificates, caller.certificate())
+        && has(&rule.groups, caller.groups())
+}
+
+/// Whether a rule speaks of what is wanted. A rule that names tools speaks of no resource, and the other way round. What names
+/// neither, or no agent, is allowed by every rule that allows any of it (lists are filtered item by item), and refused only by one
+/// that refuses everything of that method.
+fn is_about(rule: &Rule, wanted: &Wanted<'_>) -> bool {
+    let agent = match (&rule.agents, wanted.agent) {
+        (None, _) => true,
+        (Some(patterns), Some(agent)) => any_fits(Some(patterns), agent),
+        (Some(_), None) => !rule.deny,
+    };
+    let thing = match (&rule.tools, &rule.resources) {
+        (None, None) => true,
+        (tools, resources) => match (wanted.tool, wanted.resource) {
+            (None, None) => !rule.deny,
+            (tool, resource) => {
+                let is_tool = |(skill, name)| {
+                    tools
+                        .as_ref()
+                        .is_some_and(|all| all.iter().any(|one| fits(one, skill) || fits(one, name)))
+                };
+                let is_resource =
+                    |uri| resources.as_ref().is_some_and(|all| all.iter().any(|one| fits(one, uri)));
+                tool.is_some_and(is_tool) || resource.is_some_and(is_resource)
+            }
+        },
+    };
+    agent && thing && any_fits(rule.methods.as_deref(), wanted.method)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(all: &[&str]) -> Option<Vec<String>> {
+        Some(all.iter().map(|one| (*one).to_owned()).collect())
+    }
+
+    fn rule(name: &str) -> Rule {
+        Rule { name: name.to_owned(), ..Rule::default() }
+    }
+
+    fn call<'a>(agent: &'a str, skill: &'a str) -> Wanted<'a> {
+        Wanted { method: "tools/call", agent: Some(agent), tool: Some((skill, skill)), resource: None }
+    }
+
+    fn who(name: &str) -> Caller {
+        Caller::supposed(name, Vec::new(), Vec::new())
+    }
+
+    #[test]
+    fn without_rules_everybody_may_and_with_one_nobody_else() {
+        assert_eq!(Rules::default().judge(&who("key:a"), &call("x", "y")), Verdict::Allowed(None));
+        let rules = Rules::new(vec![Rule { callers: list(&["key:a"]), ..rule("one") }]);
+        assert_eq!(rules.judge(&who("key:a"), &call("x", "y")), Verdict::Allowed(Some("one")));
+        assert_eq!(rules.judge(&who("key:ab"), &call("x", "y")), Verdict::Refused(None));
+        assert_eq!(rules.judge(&Caller::anonymous(), &call("x", "y")), Verdict::Refused(None));
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let rules = Rules::new(vec![
+            Rule { deny: true, agents: list(&["money"]), ..rule("no money") },
+            Rule { callers: list(&["key:*"]), agents: list(&["money", "weather"]), ..rule("keys") },
+        ]);
+        assert_eq!(rules.judge(&who("key:a"), &call("money", "s")), Verdict::Refused(Some("no money")));
+        assert_eq!(rules.judge(&who("key:a"), &call("weather", "s")), Verdict::Allowed(Some("keys")));
+        assert_eq!(rules.judge(&who("key:a"), &call("other", "s")), Verdict::Refused(None));
+    }
+
+    #[test]
+    fn what_names_no_agent_needs_a_rule_that_allows_something() {
+        let rules = Rules::new(vec![
+            Rule { deny: true, agents: list(&["money"]), ..rule("no money") },
+            Rule { callers: list(&["key:a"]), tools: list(&["rain"]), ..rule("a") },
+            Rule { callers: list(&["key:b"]), methods: list(&["tools/call"]), ..rule("b") },
+        ]);
+        let lists = Wanted { method: "tools/list", ..Wanted::default() };
+        assert!(rules.allow(&who("key:a"), &lists));
+        assert!(!rules.allow(&who("key:b"), &lists));
+        assert!(rules.allow(&who("key:a"), &call("weather", "rain")));
+        assert!(!rules.allow(&who("key:a"), &call("weather", "snow")));
+    }
+
+    #[test]
+    fn a_rule_for_resources_allows_no_tool_and_the_other_way_round() {
+        let rules = Rules::new(vec![
+            Rule { callers: list(&["key:a"]), resources: list(&["a2a-agent://*"]), ..rule("read") },
+            Rule { callers: list(&["key:b"]), tools: list(&["*"]), ..rule("call") },
+        ]);
+        let card = Wanted {
+            method: "resources/read",
+            agent: Some("weather"),
+            resource: Some("a2a-agent://weather"),
+            tool: None,
+        };
+        assert!(rules.allow(&who("key:a"), &card) && !rules.allow(&who("key:a"), &call("weather", "rain")));
+        assert!(!rules.allow(&who("key:b"), &card) && rules.allow(&who("key:b"), &call("weather", "rain")));
+        let task = Wanted { method: "tasks/get", agent: Some("weather"), ..Wanted::default() };
+        assert!(rules.allow(&who("key:a"), &task) && rules.allow(&who("key:b"), &task));
+    }
+
+    #[test]
+    fn an_agent_is_seen_by_who_may_do_anything_with_it() {
+        let rules = Rules::new(vec![
+            Rule { deny: true, agents: list(&["money"]), tools: list(&["steal"]), ..rule("no stealing") },
+            Rule { deny: true, agents: list(&["secret"]), ..rule("secret") },
+            Rule { callers: list(&["key:a"]), tools: list(&["pay"]), ..rule("pay") },
+            Rule { scopes: vec!["all".to_owned()], ..rule("all") },
+        ]);
+        assert!(rules.sees(&who("key:a"), "money") && !rules.sees(&who("key:a"), "secret"));
+        assert!(!rules.sees(&who("key:b"), "money"));
+        assert!(Rules::default().sees(&who("key:b"), "secret"));
+    }
+
+    #[test]
+    fn a_token_that_lacks_only_scopes_is_told_which() {
+        let rules = Rules::new(vec![
+            Rule { scopes: vec!["admin".to_owned()], agents: list(&["money"]), ..rule("admins") },
+            Rule { agents: list(&["weather"]), ..rule("all") },
+        ]);
+        let token = |scopes: &[&str]| {
+            Caller::supposed("token:i#s", scopes.iter().map(|s| (*s).to_owned()).collect(), Vec::new())
+        };
+        let admin = ["admin".to_owned()];
+        assert_eq!(
+            rules.judge(&token(&[]), &call("money", "s")),
+            Verdict::ScopesNeeded("admins", admin.as_slice())
+        );
+        assert_eq!(rules.judge(&token(&["admin"]), &call("money", "s")), Verdict::Allowed(Some("admins")));
+        assert_eq!(rules.judge(&who("key:a"), &call("money", "s")), Verdict::Refused(None));
+        assert_eq!(rules.judge(&token(&[]), &call("weather", "s")), Verdict::Allowed(Some("all")));
+    }
+
+    #[test]
+    fn groups_and_certificates_must_be_there_to_fit() {
+        let rules = Rules::new(vec![
+            Rule { groups: list(&["ops"]), ..rule("ops") },
+            Rule { certificates: list(&["spiffe://corp/*"]), ..rule("corp") },
+        ]);
+        assert!(!rules.allow(&who("key:a"), &call("x", "y")));
+        assert!(rules.allow(&who("uri:spiffe://corp/a"), &call("x", "y")));
+        let ops = Caller::supposed("token:i#s", Vec::new(), vec!["ops".to_owned()]);
+        assert_eq!(rules.judge(&ops, &call("x", "y")), Verdict::Allowed(Some("ops")));
+    }
+}

@@ -1,0 +1,103 @@
+//! `check --as`: what the rules say of a caller, without running anything.
+//!
+//! Not here: the rules (see `auth`).
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use super::{complain, say};
+use crate::auth::{Caller, Rules, Verdict, Wanted};
+use crate::config::Settings;
+
+/// Whom to ask for, and what it wants.
+#[derive(Debug, Args)]
+pub(super) struct Question {
+    /// Ask what this caller may do, by its name in the rules: key:NAME, token:ISSUER#SUBJECT, uri:URI, dns:NAME, cn:NAME, anonymous.
+    #[arg(long = "as", value_name = "CALLER")]
+    caller: Option<String>,
+    /// A scope of its token; can be given several times.
+    #[arg(long, requires = "caller")]
+    scope: Vec<String>,
+    /// A group of its token; can be given several times.
+    #[arg(long, requires = "caller")]
+    group: Vec<String>,
+    /// The MCP method that it wants to use. Without it the agents that it sees are listed.
+    #[arg(long, value_name = "METHOD", requires = "caller")]
+    may: Option<String>,
+    /// The agent that it is about.
+    #[arg(long, requires = "may")]
+    agent: Option<String>,
+    /// The skill, by its id or the name of its tool.
+    #[arg(long, requires = "may")]
+    tool: Option<String>,
+    /// The URI of the resource.
+    #[arg(long, requires = "may")]
+    resource: Option<String>,
+}
+
+impl Question {
+    /// Whether something is asked.
+    pub(super) fn is_there(&self) -> bool {
+        self.caller.is_some()
+    }
+
+    /// The answer. Fails if the caller may not do what it wants.
+    pub(super) fn answer(&self, settings: &Settings, as_json: bool) -> ExitCode {
+        let name = self.caller.as_deref().unwrap_or("anonymous");
+        let caller = Caller::supposed(name, self.scope.clone(), self.group.clone());
+        let rules = Rules::new(settings.rules.clone());
+        let Some(method) = self.may.as_deref() else {
+            return list(name, (&caller, &rules), settings, as_json);
+        };
+        if let Some(agent) = self.agent.as_deref()
+            && !settings.agents.iter().any(|known| known.name == agent)
+        {
+            complain(&format!("--agent: there is no agent {agent:?} in this configuration"));
+            return ExitCode::FAILURE;
+        }
+        let tool = self.tool.as_deref().map(|tool| (tool, tool));
+        let wanted =
+            Wanted { method, agent: self.agent.as_deref(), tool, resource: self.resource.as_deref() };
+        let verdict = rules.judge(&caller, &wanted);
+        if as_json {
+            say(&written(&verdict).to_string());
+        } else {
+            say(&format!("{name}: {}", words(&verdict)));
+        }
+        if verdict.is_allowed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+fn list(name: &str, (caller, rules): (&Caller, &Rules), settings: &Settings, as_json: bool) -> ExitCode {
+    let all = settings.agents.iter().map(|agent| agent.name.as_str());
+    let seen: Vec<&str> = all.filter(|agent| rules.sees(caller, agent)).collect();
+    if as_json {
+        say(&json!({ "caller": name, "agents": seen }).to_string());
+    } else {
+        let seen = if seen.is_empty() { "no agent".to_owned() } else { seen.join(", ") };
+        say(&format!("{name} sees {seen}"));
+    }
+    ExitCode::SUCCESS
+}
+
+fn words(verdict: &Verdict<'_>) -> String {
+    match verdict {
+        Verdict::Allowed(None) => "allowed: there are no rules".to_owned(),
+        Verdict::Allowed(Some(rule)) => format!("allowed by rule {rule}"),
+        Verdict::Refused(None) => "refused: no rule allows it".to_owned(),
+        Verdict::Refused(Some(rule)) => format!("refused by rule {rule}"),
+        Verdict::ScopesNeeded(rule, scopes) => {
+            format!("refused: rule {rule} would allow it with the scopes {}", scopes.join(" "))
+        }
+    }
+}
+
+fn written(verdict: &Verdict<'_>) -> serde_json::Value {
+    let (rule, scopes) = match verdict {
+        Verdict::Allowed(rule) | Verdict::Refused(rule) => (*rule, None),
+        Verdict::ScopesNeeded(rule, scopes) => (Some(*rule), Some(scopes)),
+    };
+    json!({ "allowed": verdict.is_allowed(), "rule": rule, "scopesNeeded": scopes })
+}

@@ -1,0 +1,123 @@
+//! `require` of a listener as written: what clients must show there.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+
+use crate::config::place::{Place, Written};
+use crate::config::reading::Reading;
+use crate::config::{Mechanism, Require, RequireRule};
+
+/// `none`, `any` or `all`, or one of the last two with the mechanisms that are meant.
+#[derive(Deserialize, Default)]
+#[serde(from = "Wire")]
+pub(in crate::config::file) struct RequireFile {
+    rule: RequireRule,
+    of: Option<Vec<String>>,
+    is_wrong: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Wire {
+    Word(String),
+    Listed(Listed),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    any: Option<Vec<String>>,
+    all: Option<Vec<String>>,
+}
+
+impl From<Wire> for RequireFile {
+    fn from(wire: Wire) -> Self {
+        let (rule, of) = match wire {
+            Wire::Word(word) => match word.as_str() {
+                "none" => (RequireRule::None, None),
+                "any" => (RequireRule::Any, None),
+                "all" => (RequireRule::All, None),
+                _ => return Self { is_wrong: true, ..Self::default() },
+            },
+            Wire::Listed(Listed { any: Some(of), all: None }) => (RequireRule::Any, Some(of)),
+            Wire::Listed(Listed { any: None, all: Some(of) }) => (RequireRule::All, Some(of)),
+            Wire::Listed(_) => return Self { is_wrong: true, ..Self::default() },
+        };
+        Self { rule, of, is_wrong: false }
+    }
+}
+
+impl JsonSchema for RequireFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Require".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mechanisms = json_schema!({
+            "type": "array", "minItems": 1, "items": { "enum": ["certificate", "token", "api_key"] },
+        });
+        json_schema!({
+            "anyOf": [
+                { "enum": ["none", "any", "all"] },
+                { "type": "object", "properties": { "any": mechanisms }, "required": ["any"], "additionalProperties": false },
+                { "type": "object", "properties": { "all": mechanisms }, "required": ["all"], "additionalProperties": false },
+            ],
+        })
+    }
+}
+
+const HINT: &str = "write none, any, all, or for example { any: [certificate, token] }; there are certificate, token and api_key";
+
+/// What one listener wants, given what is configured under `auth`. Without a word a listener wants any of it.
+pub(in crate::config::file) fn resolve(
+    written: Written<RequireFile>,
+    configured: &[Mechanism],
+    reading: &mut Reading<'_>,
+) -> Require {
+    let Some((place, file)) = written.take() else {
+        let rule = if configured.is_empty() { RequireRule::None } else { RequireRule::Any };
+        return Require { rule, of: configured.to_vec() };
+    };
+    if file.is_wrong {
+        reading.problem(&place, format!("is not understood ({HINT})"));
+    }
+    if configured.is_empty() && file.rule != RequireRule::None {
+        reading.problem(&place, "there is nothing to require: configure it under auth");
+    }
+    let of = match file.of {
+        None => configured.to_vec(),
+        Some(names) => named(&names, configured, &place, reading),
+    };
+    Require { rule: file.rule, of }
+}
+
+fn named(
+    names: &[String],
+    configured: &[Mechanism],
+    place: &Place,
+    reading: &mut Reading<'_>,
+) -> Vec<Mechanism> {
+    if names.is_empty() {
+        reading.problem(place, format!("is empty ({HINT})"));
+    }
+    let mut of = Vec::new();
+    for name in names {
+        let mechanism = match name.as_str() {
+            "certificate" => Mechanism::Certificate,
+            "token" => Mechanism::Token,
+            "api_key" => Mechanism::ApiKey,
+            _ => {
+                reading.problem(place, format!("{name:?} is no mechanism ({HINT})"));
+                continue;
+            }
+        };
+        if !configured.contains(&mechanism) {
+            reading.problem(place, format!("{name} is not configured under auth"));
+        } else if !of.contains(&mechanism) {
+            of.push(mechanism);
+        }
+    }
+    of
+}

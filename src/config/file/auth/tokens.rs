@@ -1,0 +1,230 @@
+//! `auth.tokens` as written: who issues bearer tokens.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::file::url;
+use crate::config::pem::{self, Holds, PemFile};
+use crate::config::place::{OneOrMany, Place, Written};
+use crate::config::reading::Reading;
+use crate::config::reference::{self, Template};
+use crate::config::units::Wait;
+use crate::config::{KeySource, TokenCheck, TokenIssuer};
+
+/// What is taken if nothing is said: everything asymmetric that issuers use.
+const ALGORITHMS: [&str; 9] =
+    ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
+
+/// Who issues bearer tokens, and how they are checked: by their signature, or by introspection.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "TokenIssuer")]
+pub(super) struct TokenFile {
+    /// The issuer, as in the claim `iss`, for example `https://login.example.com/tenant`. It stands in the names of its
+    /// callers.
+    issuer: Written<String>,
+    /// The values of `aud` that are taken. Without it: `public_url`, `public_url/mcp`, and `public_url/mcp/AGENT` there.
+    #[serde(default)]
+    audience: Written<OneOrMany<Written<String>>>,
+    /// Where its keys (JWKS) are: a URL, or the path of a file. Without it: where the issuer's metadata says
+    /// (`/.well-known/openid-configuration` or `/.well-known/oauth-authorization-server`).
+    #[serde(default)]
+    jwks: Written<String>,
+    /// The algorithms that are taken. Those with a shared secret, and `none`, never are.
+    #[serde(default)]
+    #[schemars(length(min = 1), extend("default" = ALGORITHMS, "items" = { "enum": ALGORITHMS }))]
+    algorithms: Written<Vec<Written<String>>>,
+    /// How far the issuer's clock may be off.
+    #[serde(default)]
+    #[schemars(extend("default" = "30s"))]
+    leeway: Written<Wait>,
+    /// How often the keys are looked at. An unknown key is looked for at once, at most every 10 seconds.
+    #[serde(default)]
+    #[schemars(extend("default" = "10m"))]
+    refresh: Written<Wait>,
+    /// Asks the issuer about each token instead (RFC 7662): for tokens that are no JWT.
+    #[serde(default)]
+    introspection: Written<IntrospectionFile>,
+    /// The claim with the scopes: a text with spaces between them, or a list.
+    #[serde(default)]
+    #[schemars(extend("default" = "scope"))]
+    scope_claim: Written<String>,
+    /// The claim with the groups: a list.
+    #[serde(default)]
+    #[schemars(extend("default" = "groups"))]
+    groups_claim: Written<String>,
+    /// The only certificate authorities to trust when the issuer is asked. Without it: the system's.
+    #[serde(default)]
+    ca: Written<PemFile>,
+}
+
+/// How an issuer is asked about tokens.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Introspection")]
+struct IntrospectionFile {
+    /// Where to ask.
+    url: Written<String>,
+    /// Who asks.
+    client_id: Written<String>,
+    /// The password of who asks. References are accepted.
+    client_secret: Written<Template>,
+    /// How long an answer is good at most; `0s` asks each time.
+    #[serde(default)]
+    #[schemars(extend("default" = "30s"))]
+    cache: Written<Wait>,
+}
+
+/// The issuers, each with its own name.
+pub(super) fn resolve(
+    list: Vec<Written<TokenFile>>,
+    public_url: Option<&str>,
+    reading: &mut Reading<'_>,
+) -> Vec<TokenIssuer> {
+    let mut issuers: Vec<TokenIssuer> = Vec::new();
+    for (place, file) in list.into_iter().filter_map(Written::take) {
+        let Some(issuer) = file.resolve(&place, public_url, reading) else { continue };
+        if issuers.iter().any(|known| known.issuer == issuer.issuer) {
+            reading.problem(&place, "names an issuer that is there already");
+        }
+        issuers.push(issuer);
+    }
+    issuers
+}
+
+impl TokenFile {
+    fn resolve(
+        self,
+        section: &Place,
+        public_url: Option<&str>,
+        reading: &mut Reading<'_>,
+    ) -> Option<TokenIssuer> {
+        let hint = "write what stands in the claim iss";
+        let issuer = reading.required(self.issuer, section, "issuer", hint);
+        let audience: Vec<String> = self
+            .audience
+            .value()
+            .map_or_else(Vec::new, |OneOrMany(list)| list.into_iter().filter_map(Written::value).collect());
+        if audience.is_empty() && public_url.is_none() {
+            let missing = section.below("audience");
+            reading
+                .problem(&missing, "is missing: without public_url nobody knows for whom tokens are issued");
+        }
+        let check = match self.introspection.take() {
+            Some((place, file)) => {
+                if let Some(place) = self.jwks.place() {
+                    reading.problem(place, "has no use beside introspection (remove one of them)");
+                }
+                file.resolve(&place, reading)
+            }
+            None => {
+                let from_issuer = issuer.as_ref().map(|(place, text)| (place.clone(), text.clone()));
+                Some(TokenCheck::Signature {
+                    keys: key_source(self.jwks, from_issuer, reading)?,
+                    algorithms: algorithms(self.algorithms, reading),
+                    leeway: reading.wait(
+                        self.leeway,
+                        Duration::ZERO..=Duration::from_secs(300),
+                        Duration::from_secs(30),
+                    ),
+                    refresh: reading.wait(
+                        self.refresh,
+                        Duration::from_secs(1)..=Duration::from_secs(86_400),
+                        Duration::from_secs(600),
+                    ),
+                })
+            }
+        };
+        let claim =
+            |written: Written<String>, default: &str| written.value().unwrap_or_else(|| default.to_owned());
+        Some(TokenIssuer {
+            ca: pem::resolve(self.ca, Holds::Certificates, reading).map(|(_, pem)| pem),
+            issuer: issuer?.1,
+            audience,
+            check: check?,
+            scope_claim: claim(self.scope_claim, "scope"),
+            groups_claim: claim(self.groups_claim, "groups"),
+        })
+    }
+}
+
+impl IntrospectionFile {
+    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<TokenCheck> {
+        let url = reading.required(self.url, section, "url", "write where tokens are asked about");
+        let client_id = reading.required(self.client_id, section, "client_id", "write who asks");
+        if self.client_secret.place().is_none() {
+            reading
+                .problem(&section.below("client_secret"), "is missing (write ${env:NAME} or ${file:PATH})");
+        }
+        let secret = reference::one_line(self.client_secret, reading);
+        let cache =
+            reading.wait(self.cache, Duration::ZERO..=Duration::from_secs(3600), Duration::from_secs(30));
+        let (place, url) = url?;
+        safe(&url, &place, reading)?;
+        Some(TokenCheck::Introspection { url, client_id: client_id?.1, client_secret: secret?.1, cache })
+    }
+}
+
+fn key_source(
+    written: Written<String>,
+    issuer: Option<(Place, String)>,
+    reading: &mut Reading<'_>,
+) -> Option<KeySource> {
+    match written.take() {
+        Some((place, text)) if text.contains("://") => {
+            safe(&text, &place, reading)?;
+            Some(KeySource::Url(text))
+        }
+        Some((place, text)) => {
+            let path = reading.path(&text);
+            if let Err(problem) = reading.file(&path, 1 << 20) {
+                return reading.refuse(&place, problem);
+            }
+            Some(KeySource::File(path))
+        }
+        None => {
+            let (place, text) = issuer?;
+            safe(&text, &place, reading)?;
+            Some(KeySource::Discovery)
+        }
+    }
+}
+
+/// Keys and tokens go over TLS, or nowhere beyond this machine.
+fn safe(text: &str, place: &Place, reading: &mut Reading<'_>) -> Option<()> {
+    match url::web(text) {
+        Ok(uri) if uri.scheme_str() == Some("https") || is_loopback(uri.host()) => Some(()),
+        Ok(_) => reading.refuse(place, "is not safe (write https; http is for loopback addresses only)"),
+        Err(problem) => reading.refuse(place, problem),
+    }
+}
+
+fn is_loopback(host: Option<&str>) -> bool {
+    host.is_some_and(|host| {
+        host.eq_ignore_ascii_case("localhost")
+            || host
+                .trim_matches(['[', ']'])
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    })
+}
+
+fn algorithms(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>) -> Vec<String> {
+    let Some((place, list)) = written.take() else {
+        return ALGORITHMS.map(str::to_owned).to_vec();
+    };
+    if list.is_empty() {
+        reading.problem(&place, "is an empty list (remove it for the default)");
+    }
+    let mut algorithms = Vec::new();
+    for (place, name) in list.into_iter().filter_map(Written::take) {
+        if !ALGORITHMS.contains(&name.as_str()) {
+            reading
+                .problem(&place, format!("{name:?} is not taken (write one of {})", ALGORITHMS.join(", ")));
+        }
+        algorithms.push(name);
+    }
+    algorithms
+}

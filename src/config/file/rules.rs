@@ -1,0 +1,102 @@
+//! `rules` as written: who may do what.
+//!
+//! Not here: what a rule means for a call (see `auth::rules`).
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::auth::scopes;
+use crate::config::place::{OneOrMany, Place, Written};
+use crate::config::reading::Reading;
+use crate::config::{Auth, Rule};
+
+/// A rule of authorization. Of the rules the first that fits decides; once there is one, what none allows is refused. In patterns
+/// `*` stands for any text.
+#[derive(Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Rule")]
+#[derive(Default)]
+pub(super) struct RuleFile {
+    /// Its name in answers of `check --as` and in the audit log. Without it: its number.
+    name: Written<String>,
+    /// Refuses what fits instead of allowing it.
+    #[schemars(extend("default" = false))]
+    deny: Written<bool>,
+    /// Patterns for the caller's name: `key:NAME` for the holder of an API key, `token:ISSUER#SUBJECT`, `uri:URI` (SPIFFE ids too),
+    /// `dns:NAME` and `cn:NAME` for certificates, `anonymous`. Without it: anybody.
+    callers: Written<OneOrMany<Written<String>>>,
+    /// Patterns for the SANs of the caller's certificate. Without it: any certificate, or none.
+    certificates: Written<OneOrMany<Written<String>>>,
+    /// Scopes that the caller's token must have, all of them. A client that lacks only scopes is told which.
+    scopes: Written<Vec<Written<String>>>,
+    /// Groups, of which the caller's token must name one.
+    groups: Written<OneOrMany<Written<String>>>,
+    /// Patterns for agents, by their name in the configuration. Without it: all.
+    agents: Written<OneOrMany<Written<String>>>,
+    /// Patterns for skills, by their id or by the name of the tool. Without it: all.
+    tools: Written<OneOrMany<Written<String>>>,
+    /// Patterns for MCP methods, such as `tools/call` or `tasks/*`. Without it: all.
+    methods: Written<OneOrMany<Written<String>>>,
+    /// Patterns for URIs of resources, such as `a2a-agent://weather`. Without it: all.
+    resources: Written<OneOrMany<Written<String>>>,
+}
+
+/// The rules, each with a name.
+pub(super) fn resolve(
+    written: Written<Vec<Written<RuleFile>>>,
+    (auth, agents): (&Auth, &[&str]),
+    reading: &mut Reading<'_>,
+) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for (place, file) in written.value().unwrap_or_default().into_iter().filter_map(Written::take) {
+        let rule = file.resolve(rules.len() + 1, &place, agents, reading);
+        if auth.tokens.is_empty() && (!rule.scopes.is_empty() || rule.groups.is_some()) {
+            reading.problem(
+                &place,
+                "asks for scopes or groups, which only tokens have: there is no auth.tokens",
+            );
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+impl RuleFile {
+    fn resolve(self, number: usize, section: &Place, agents: &[&str], reading: &mut Reading<'_>) -> Rule {
+        let agents_place = self.agents.place().cloned();
+        let rule = Rule {
+            name: self.name.value().unwrap_or_else(|| number.to_string()),
+            deny: self.deny.value().unwrap_or(false),
+            callers: patterns(self.callers, reading),
+            certificates: patterns(self.certificates, reading),
+            scopes: scopes(self.scopes, reading),
+            groups: patterns(self.groups, reading),
+            agents: patterns(self.agents, reading),
+            tools: patterns(self.tools, reading),
+            methods: patterns(self.methods, reading),
+            resources: patterns(self.resources, reading),
+        };
+        let place = agents_place.unwrap_or_else(|| section.clone());
+        for pattern in rule.agents.iter().flatten().filter(|pattern| !pattern.contains('*')) {
+            if !agents.contains(&pattern.as_str()) {
+                reading.problem(&place, format!("there is no agent {pattern:?}"));
+            }
+        }
+        rule
+    }
+}
+
+fn patterns(written: Written<OneOrMany<Written<String>>>, reading: &mut Reading<'_>) -> Option<Vec<String>> {
+    let (place, OneOrMany(list)) = written.take()?;
+    if list.is_empty() {
+        reading.problem(&place, "is an empty list: nothing would fit (remove it for all)");
+    }
+    let mut patterns = Vec::new();
+    for (place, pattern) in list.into_iter().filter_map(Written::take) {
+        if pattern.is_empty() || pattern.len() > 512 {
+            reading.problem(&place, "is not a pattern (1 to 512 characters)");
+        }
+        patterns.push(pattern);
+    }
+    Some(patterns)
+}

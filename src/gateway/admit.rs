@@ -1,0 +1,105 @@
+//! Lets callers in: finds what a request shows of who sends it, and answers those who show nothing good.
+//!
+//! Before the body is read, and for every request anew. Not here: whether what is shown is good (see `auth`), what the caller may
+//! do then (see `permit`).
+
+use http::header::{AUTHORIZATION, HeaderName};
+use http::{HeaderMap, HeaderValue};
+use pingora::proxy::Session;
+
+use super::Inner;
+use super::metadata::{Endpoint, challenge};
+use super::route::Door;
+use crate::auth::{Caller, Denied, Shown};
+use crate::config::Require;
+use crate::fault::Fault;
+use crate::telemetry::audit;
+
+impl Inner {
+    /// Says who sends a request.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) async fn admit(
+        &self,
+        http: &Session,
+        require: &Require,
+        door: Door<'_>,
+    ) -> Result<Caller, Fault> {
+        if require.of.is_empty() {
+            return Ok(Caller::anonymous());
+        }
+        let headers = &http.req_header().headers;
+        let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);
+        let api_key = match self.authenticator.key_header() {
+            // A value of another scheme is no key.
+            Some(name) if *name == AUTHORIZATION => bearer.map(str::as_bytes),
+            Some(name) => only(headers, name)?.map(HeaderValue::as_bytes),
+            None => None,
+        };
+        let endpoint = match door {
+            Door::OneAgent(agent) => Some(agent),
+            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => None,
+        };
+        let shown = Shown { certificate: None, api_key, bearer, endpoint };
+        self.authenticator.admit(require, &shown).await.map_err(|denied| {
+            audit::not_admitted(http.client_addr(), word(denied));
+            let at = Endpoint { settings: &self.settings, agent: endpoint };
+            match denied {
+                Denied::Missing => Fault::Unauthenticated(challenge(&at, None, &[])),
+                Denied::Bad => {
+                    let error = bearer.is_some().then_some("invalid_token");
+                    Fault::Unauthenticated(challenge(&at, error, &[]))
+                }
+                Denied::ScopesNeeded => Fault::ScopesNeeded(challenge(&at, Some("insufficient_scope"), &[])),
+                Denied::Unavailable => Fault::AuthUnavailable,
+            }
+        })
+    }
+}
+
+fn word(denied: Denied) -> &'static str {
+    match denied {
+        Denied::Missing => "missing",
+        Denied::Bad => "bad",
+        Denied::ScopesNeeded => "scopes_needed",
+        Denied::Unavailable => "unavailable",
+    }
+}
+
+/// The one value of a header. Two could be two callers.
+fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Fault> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        (_, Some(_)) => Err(Fault::CredentialsTwice(name.as_str().to_owned())),
+    }
+}
+
+/// What follows `Bearer` (RFC 6750 §2.1); the scheme in any case.
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bearer_has_a_token() {
+        for (value, token) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer  abc ", Some("abc")),
+            ("BEARER abc", Some("abc")),
+            ("Basic abc", None),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("abc", None),
+            ("Bearerabc", None),
+        ] {
+            assert_eq!(bearer(&HeaderValue::from_static(value)), token, "{value}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What is wrong with `auth`, `require` and `rules`: each with its line, its path and the remedy.
+
+use super::desk::{BASE, report, settings};
+
+const HASH: &str = "sha256:0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
+
+fn last(text: &str) -> String {
+    let all = report(&format!("{BASE}{text}"));
+    let line = all.lines().last().unwrap_or_default();
+    line.split_once(": ").map_or("", |(_, rest)| rest).to_owned()
+}
+
+#[test]
+fn every_mistake_in_auth_has_its_words() {
+    let keys = format!("auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\n");
+    for (text, expected) in [
+        ("auth: {}\n", "auth: names no way to prove who one is"),
+        (
+            "auth: { certificate: {} }\n",
+            "auth.certificate.name: is missing (write spiffe, uri, dns or common_name)",
+        ),
+        ("auth: { certificate: { name: [] } }\n", "auth.certificate.name: is an empty list"),
+        ("auth: { api_keys: {} }\n", "auth.api_keys.keys: is missing"),
+        (
+            "auth: { api_keys: { keys: { ci: plain } } }\n",
+            "auth.api_keys.keys.ci: is not a hash (write sha256: and 64",
+        ),
+        (
+            "auth: { api_keys: { header: Cookie, keys: { ci: x } } }\n",
+            "auth.api_keys.header: means something else",
+        ),
+        ("auth: { tokens: [] }\n", "auth.tokens: is an empty list"),
+        (
+            "auth: { tokens: [{ issuer: 'https://a' }] }\n",
+            "auth.tokens[0].audience: is missing: without public_url",
+        ),
+        (
+            "auth: { tokens: [{ issuer: 'http://a', audience: x }] }\n",
+            "auth.tokens[0].issuer: is not safe (write https",
+        ),
+        (
+            "auth: { tokens: [{ issuer: 'https://a', audience: x, jwks: nowhere.json }] }\n",
+            "auth.tokens[0].jwks: cannot read nowhere.json",
+        ),
+        (
+            "auth: { tokens: [{ issuer: 'https://a', audience: x, algorithms: [HS256] }] }\n",
+            "auth.tokens[0].algorithms[0]: \"HS256\" is not taken",
+        ),
+        (
+            "auth: { tokens: [{ issuer: a, audience: x, introspection: { url: 'https://a', client_id: x } }] }\n",
+            "auth.tokens[0].introspection.client_secret: is missing",
+        ),
+        (
+            "auth: { tokens: [{ issuer: 'https://a', audience: x }, { issuer: 'https://a', audience: x }] }\n",
+            "auth.tokens[1]: names an issuer that is there already",
+        ),
+        (
+            "auth: { tokens: [{ issuer: 'https://a', audience: x }], scopes: ['a b'] }\n",
+            "auth.scopes[0]: is not a scope",
+        ),
+        (&format!("{keys}rules: [{{ agents: nobody }}]\n"), "rules[0].agents: there is no agent \"nobody\""),
+        (&format!("{keys}rules: [{{ tools: [] }}]\n"), "rules[0].tools: is an empty list: nothing would fit"),
+        (
+            &format!("{keys}rules: [{{ scopes: [x] }}]\n"),
+            "rules[0]: asks for scopes or groups, which only tokens have",
+        ),
+        (&format!("{keys}rules: [{{ agent: a }}]\n"), "rules[0].agent: unknown key (did you mean agents?)"),
+    ] {
+        let found = last(text);
+        assert!(found.starts_with(expected), "{text}{found}");
+    }
+    let twice = format!("auth: {{ api_keys: {{ keys: {{ a: '{HASH}', b: '{HASH}' }} }} }}\n");
+    assert!(last(&twice).contains("is there twice: a key names one caller"), "{}", last(&twice));
+}
+
+#[test]
+fn a_listener_requires_only_what_is_configured() {
+    let keys = format!(
+        "auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\nagents: {{ a: {{ card: http://a/ }} }}\n"
+    );
+    let listener =
+        |require: &str| format!("listeners: [{{ address: '127.0.0.1:1', require: {require} }}]\n{keys}");
+    for (require, expected) in [
+        ("some", "is not understood (write none, any, all"),
+        ("{ any: [token] }", "token is not configured under auth"),
+        ("{ all: [password] }", "\"password\" is no mechanism"),
+        ("{ any: [] }", "is empty"),
+        ("{ any: [api_key], all: [api_key] }", "is not understood"),
+    ] {
+        let found = report(&listener(require));
+        assert!(found.contains(&format!("listeners[0].require: {expected}")), "{require}: {found}");
+    }
+    for (require, expected) in [
+        ("any", "Require { rule: Any, of: [ApiKey] }"),
+        ("none", "Require { rule: None, of: [ApiKey] }"),
+        ("{ all: [api_key] }", "Require { rule: All, of: [ApiKey] }"),
+    ] {
+        let found = format!("{:?}", settings(&listener(require)).listeners[0].require);
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn the_secret_of_an_introspection_is_not_shown() {
+    let text = format!(
+        "{BASE}auth: {{ tokens: [{{ issuer: a, audience: x, introspection: {{ url: 'https://a', client_id: x, \
+         client_secret: CANARY }} }}] }}\n"
+    );
+    assert!(!format!("{:?}", settings(&text)).contains("CANARY"));
+}

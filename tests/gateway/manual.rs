@@ -1,0 +1,116 @@
+//! The configurations in the manual are run as they stand there, but for addresses.
+
+use serde_json::json;
+
+use crate::scene::words;
+use crate::support::payload::v1;
+use crate::support::{Card, Reply, ScriptedAgent, TestGateway};
+
+/// The first configuration below a heading of the manual.
+pub(crate) fn configuration(heading: &str) -> String {
+    let manual = include_str!("../../README.md");
+    let (_, section) = manual.split_once(&format!("\n## {heading}\n")).expect(heading);
+    let (_, block) = section.split_once("```yaml\n").expect("a configuration");
+    block.split_once("```").expect("its end").0.to_owned()
+}
+
+/// The same before this agent, at a port of its own.
+fn placed(heading: &str, main: u16, card: &str) -> String {
+    let written = configuration(heading).replace("127.0.0.1:8080", &format!("127.0.0.1:{main}"));
+    written.replace("http://127.0.0.1:9999/.well-known/agent-card.json", card)
+}
+
+#[tokio::test]
+async fn the_configuration_of_who_may_call_lets_the_build_in() {
+    let agent = ScriptedAgent::start(Card::v1().skill("forecast")).await;
+    agent.on_stream(|_| Reply::events([v1::message("sunny")]));
+    let gateway = TestGateway::start(|ports| {
+        let admin = format!("admin:\n  address: 127.0.0.1:{}\n", ports.admin);
+        admin + &placed("Who may call", ports.main, &agent.card_url())
+    })
+    .await;
+    let key = "the-key-of-the-manual-0123456789abcdef";
+    let call = json!({ "name": "weather_forecast", "arguments": { "text": "x" } });
+    let build = gateway.client().header("X-Api-Key", key);
+    assert_eq!(words(&build.modern("tools/call", call.clone()).await.result().await), "sunny");
+    assert_eq!(gateway.client().modern("tools/call", call).await.status, 401);
+}
+
+#[tokio::test]
+async fn check_answers_what_a_caller_may_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("gateway.yaml");
+    std::fs::write(&file, configuration("Who may call")).unwrap();
+    let file = file.to_str().unwrap();
+    let asked = async |more: &[&str]| {
+        let arguments: Vec<&str> = ["check", "--config", file].iter().chain(more).copied().collect();
+        let output = TestGateway::run_command(&arguments).await;
+        let told =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), told.trim().to_owned())
+    };
+    let forecast = ["--may", "tools/call", "--agent", "weather", "--tool", "forecast"];
+    let of = |caller: &'static str, more: &[&'static str]| {
+        ["--as", caller].iter().chain(&forecast).chain(more).copied().collect::<Vec<_>>()
+    };
+    for (caller, more, code, told) in [
+        ("key:ci", &[][..], 0, "key:ci: allowed by rule the build"),
+        ("key:eve", &[], 1, "key:eve: refused: no rule allows it"),
+        (
+            "token:i#s",
+            &["--group", "forecasters"],
+            1,
+            "token:i#s: refused: rule forecasters would allow it with the scopes weather.read",
+        ),
+        (
+            "token:i#s",
+            &["--group", "forecasters", "--scope", "weather.read"],
+            0,
+            "token:i#s: allowed by rule forecasters",
+        ),
+    ] {
+        assert_eq!(asked(&of(caller, more)).await, (Some(code), told.to_owned()));
+    }
+    assert_eq!(asked(&["--as", "key:ci"]).await, (Some(0), "key:ci sees weather".to_owned()));
+    assert_eq!(asked(&["--as", "key:eve"]).await, (Some(0), "key:eve sees no agent".to_owned()));
+    let (code, told) = asked(&of("key:ci", &["--json"])).await;
+    assert_eq!(
+        (code, told.as_str()),
+        (Some(0), r#"{"allowed":true,"rule":"the build","scopesNeeded":null}"#)
+    );
+    let (code, told) = asked(&["--as", "key:ci", "--may", "tools/call", "--agent", "wether"]).await;
+    assert!(code == Some(1) && told.contains("there is no agent \"wether\""), "{told}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_made_lets_its_holder_in() {
+    let output = TestGateway::run_command(&["key", "--json"]).await;
+    let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = TestGateway::start(|ports| {
+        let keys = format!("auth: {{ api_keys: {{ keys: {{ me: {} }} }} }}\n", made["hash"]);
+        format!("{}{keys}agents: {{ bard: {{ card: '{}' }} }}\n", ports.listeners(), agent.card_url())
+    })
+    .await;
+    let client = gateway.client().header("X-Api-Key", made["key"].as_str().unwrap());
+    assert_eq!(client.modern("tools/list", json!({})).await.status, 200);
+}
+
+#[tokio::test]
+async fn serve_warns_of_a_listener_that_anybody_can_use() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let warned = async |address: &'static str, require: &'static str| {
+        let gateway = TestGateway::start(|ports| {
+            let listeners = ports.listeners().replace(
+                "\nadmin:",
+                &format!("\n  - address: {address}:{}\n    require: {require}\nadmin:", ports.other),
+            );
+            let keys = crate::callers::keys("");
+            format!("{listeners}{keys}agents: {{ bard: {{ card: '{}' }} }}\n", agent.card_url())
+        })
+        .await;
+        gateway.output().contains("anybody who reaches this listener")
+    };
+    assert!(warned("0.0.0.0", "none").await);
+    assert!(!warned("0.0.0.0", "any").await && !warned("127.0.0.1", "none").await);
+}
