@@ -10,6 +10,7 @@
 //! leaves out (`stand_in`). Paths are relative to the folder of the file.
 //! Not here: applying the settings.
 
+pub(crate) mod certificate;
 mod file;
 mod pem;
 mod place;
@@ -35,12 +36,14 @@ use serde::Deserialize;
 use self::file::ConfigFile;
 use self::reader::Reader;
 use self::reading::Reading;
+pub use certificate::CertificateProblem;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Endpoints, Faces, Followers, Hold,
-    Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem, Protocol, Push, Sessions,
-    Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
+    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, ClientAuth, Endpoints, Faces, Followers,
+    Hold, Limits, Listener, ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem,
+    Protocol, Push, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile,
+    ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.

@@ -108,6 +108,12 @@ pub enum Fault {
     /// The `Origin` is not one that may use the gateway.
     #[error("Origin {0:?} may not use this gateway; the operator can list it under mcp.allowed_origins")]
     OriginRefused(String),
+    /// The client's certificate was good when it connected; since then it has expired or been revoked.
+    #[error("the client certificate is no longer accepted: connect again with another one")]
+    CertificateOver,
+    /// The connection was made for another host, which has another certificate.
+    #[error("this connection was made for another host: make one for this host")]
+    Misdirected,
     /// Too much is going on.
     #[error("the gateway is busy: {0}")]
     Busy(&'static str),
@@ -158,7 +164,10 @@ impl Fault {
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, -32600),
             Self::BodyTooSlow => (StatusCode::REQUEST_TIMEOUT, -32600),
             Self::BodyCut => (StatusCode::BAD_REQUEST, -32600),
-            Self::HostRefused(_) | Self::OriginRefused(_) => (StatusCode::FORBIDDEN, -32600),
+            Self::HostRefused(_) | Self::OriginRefused(_) | Self::CertificateOver => {
+                (StatusCode::FORBIDDEN, -32600)
+            }
+            Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, -32600),
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::AgentSilent | Self::Internal => (StatusCode::OK, -32603),
         };
@@ -217,6 +226,8 @@ impl Fault {
             Self::BodyCut => "body_cut",
             Self::HostRefused(_) => "host_refused",
             Self::OriginRefused(_) => "origin_refused",
+            Self::CertificateOver => "certificate_over",
+            Self::Misdirected => "misdirected",
             Self::Busy(_) => "busy",
             Self::AgentSilent => "agent_silent",
             Self::Internal => "internal",

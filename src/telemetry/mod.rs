@@ -7,3 +7,4 @@ pub mod label;
 pub mod log;
 pub mod metrics;
 pub mod tasks;
+pub mod tls;

@@ -85,10 +85,6 @@ listeners:
     tls:
       certificate: gw.crt
       key: gw.key
-      client_auth:
-        mode: required
-        ca: clients.pem
-        crl: clients.crl
     require: any
     faces: [mcp, a2a]
 agents: { a: { card: http://a/ } }
@@ -98,12 +94,9 @@ auth:
     let (certificate, key) = super::secrets::identity();
     let desk = Desk::new().file("gw.crt", certificate).file("gw.key", key);
     let expected = "\
-gateway.yaml:7: listeners[0].tls.client_auth.mode: a mode other than off comes with a later version
-gateway.yaml:8: listeners[0].tls.client_auth.ca: comes with a later version (remove it)
-gateway.yaml:9: listeners[0].tls.client_auth.crl: comes with a later version (remove it)
-gateway.yaml:10: listeners[0].require: comes with a later version (remove it)
-gateway.yaml:11: listeners[0].faces[1]: the face a2a comes with a later version
-gateway.yaml:13: auth: comes with a later version (remove it)";
+gateway.yaml:6: listeners[0].require: comes with a later version (remove it)
+gateway.yaml:7: listeners[0].faces[1]: the face a2a comes with a later version
+gateway.yaml:9: auth: comes with a later version (remove it)";
     pretty(&desk.report(text), expected);
 }
 

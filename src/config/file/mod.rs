@@ -12,6 +12,7 @@ pub(super) mod manifest;
 mod operation;
 mod skill;
 mod tasks;
+mod tls;
 mod url;
 
 use std::collections::BTreeMap;
