@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
 use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
 use x509_parser::revocation_list::CertificateRevocationList;
 
@@ -80,6 +81,9 @@ pub enum CertificateProblem {
     /// A revocation list was not signed by the authority that it names.
     #[error("the revocation list of {0} was not signed by the authority of that name in `ca`")]
     ForgedList(String),
+    /// An authority has more than one revocation list, of which only one would count.
+    #[error("the revocation list of {0} is not the only one: give one list of each authority")]
+    ListTwice(String),
     /// An authority has no revocation list.
     #[error(
         "has no revocation list of {0}, so that every certificate below it would be refused (an empty list will do)"
@@ -123,6 +127,8 @@ pub(crate) struct Authority {
 pub(crate) struct RevocationList {
     pub(crate) list: CertificateRevocationListDer<'static>,
     pub(crate) issuer: String,
+    /// Whether it is only one part of its authority's list (RFC 5280 §5.2.5).
+    is_part: bool,
     /// When it should have been followed by another.
     pub(crate) next_update: Option<SystemTime>,
 }
@@ -205,20 +211,27 @@ pub(crate) fn revocation_lists(
         if !is_genuine(&parsed, authorities) {
             return Err(CertificateProblem::ForgedList(issuer));
         }
-        lists.push(RevocationList { list, issuer, next_update });
+        let is_part = parsed.extensions().iter().any(|one| one.oid == OID_X509_EXT_ISSUER_DISTRIBUTION_POINT);
+        lists.push(RevocationList { list, issuer, is_part, next_update });
     }
     if lists.is_empty() { Err(CertificateProblem::NoList) } else { Ok(lists) }
 }
 
-/// Whether each authority has a list.
+/// Whether each authority has a list, and none has two: only the first of them would be looked at.
 ///
 /// # Errors
 ///
-/// [`CertificateProblem::ListMissing`].
+/// [`CertificateProblem::ListMissing`], [`CertificateProblem::ListTwice`].
 pub(crate) fn all_covered(
     authorities: &[Authority],
     lists: &[RevocationList],
 ) -> Result<(), CertificateProblem> {
+    for (at, list) in lists.iter().enumerate() {
+        let mut others = lists.iter().skip(at + 1).filter(|other| other.issuer == list.issuer);
+        if others.any(|other| !(list.is_part && other.is_part)) {
+            return Err(CertificateProblem::ListTwice(list.issuer.clone()));
+        }
+    }
     let lacks = |authority: &&Authority| !lists.iter().any(|list| list.issuer == authority.name);
     match authorities.iter().find(lacks) {
         Some(authority) => Err(CertificateProblem::ListMissing(authority.name.clone())),

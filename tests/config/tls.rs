@@ -134,6 +134,11 @@ fn each_of_these_is_one_problem() {
              `ca`",
         ),
         (
+            format!("{PAIR}, {CA}, crl: [crl.pem, crl.pem] }}"),
+            "client_auth.crl: the revocation list of CN=rcgen self signed cert is not the only one: give one list of each \
+             authority",
+        ),
+        (
             format!("{PAIR}, client_auth: {{ mode: required, ca: both.pem, crl: crl.pem }}"),
             "client_auth.crl: has no revocation list of CN=the other, so that every certificate below it would be refused (an \
              empty list will do)",

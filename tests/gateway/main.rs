@@ -92,6 +92,14 @@ mod task_life;
 #[cfg(test)]
 mod tasks_seen;
 #[cfg(test)]
+mod tls_certificates;
+#[cfg(test)]
+mod tls_clients;
+#[cfg(test)]
+mod tls_reload;
+#[cfg(test)]
+mod tls_scene;
+#[cfg(test)]
 mod transport;
 #[cfg(test)]
 mod versions;
