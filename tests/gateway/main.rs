@@ -96,6 +96,8 @@ mod tls_certificates;
 #[cfg(test)]
 mod tls_clients;
 #[cfg(test)]
+mod tls_readme;
+#[cfg(test)]
 mod tls_reload;
 #[cfg(test)]
 mod tls_scene;
