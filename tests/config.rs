@@ -28,5 +28,8 @@ mod settings;
 #[path = "config/stand_in.rs"]
 mod stand_in;
 #[cfg(test)]
+#[path = "config/tls.rs"]
+mod tls;
+#[cfg(test)]
 #[path = "config/yaml.rs"]
 mod yaml;

@@ -4,12 +4,14 @@
 //! are shown. Not here: HTTP (see `gateway`), TLS (see `tls`, `transport`).
 
 mod caller;
+mod certificate;
 mod inbound;
 mod outbound;
 mod pattern;
 mod rules;
 
 pub use caller::Caller;
+pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};
 pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Shown};
 pub use outbound::{keyed, static_headers};
 pub use rules::{Rules, Verdict, Wanted};

@@ -10,6 +10,7 @@
 //! leaves out (`stand_in`). Paths are relative to the folder of the file.
 //! Not here: applying the settings.
 
+pub(crate) mod certificate;
 mod file;
 mod pem;
 mod place;
@@ -35,13 +36,15 @@ use serde::Deserialize;
 use self::file::ConfigFile;
 use self::reader::Reader;
 use self::reading::Reading;
+pub use certificate::CertificateProblem;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
     Admin, Agent, AgentTimeouts, AgentTls, ApiKeys, Auth, Calls, CardSource, Cards, CertificateName,
-    Endpoints, Faces, Followers, Hold, KeyHolder, KeySource, Limits, Listener, ListenerTls, Log, LogFormat,
-    Manifest, Mcp, Mechanism, OnDecline, Pem, Protocol, Push, Require, RequireRule, Rule, Sessions, Settings,
-    Shutdown, SkillOverride, Streams, TaskUse, Tasks, TokenCheck, TokenIssuer, ToolsPer,
+    ClientAuth, Endpoints, Faces, Followers, Hold, KeyHolder, KeySource, Limits, Listener,
+    ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, OnDecline, Pem, Protocol,
+    Push, Require, RequireRule, Rule, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks,
+    TlsProfile, TokenCheck, TokenIssuer, ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.

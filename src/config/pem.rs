@@ -3,6 +3,7 @@
 //! Not here: TLS itself.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -11,11 +12,12 @@ use serde::Deserialize;
 
 use super::Pem;
 use super::place::{Place, Written};
-use super::reading::Reading;
+use super::reading::{self, Reading};
 use super::reference::Template;
 
-/// The most that a PEM file may hold; the bundle of all public roots has 0.25 MiB.
-const PEM_FILE: usize = 1 << 20;
+/// The most that a PEM file may hold. The bundle of all public roots has 0.25 MiB, the revocation list of a large
+/// authority some more.
+const PEM_FILE: usize = 16 << 20;
 
 /// A PEM text, or the path of a file that holds one.
 #[derive(Deserialize)]
@@ -47,6 +49,13 @@ impl JsonSchema for PemFile {
 pub(super) enum Holds {
     Certificates,
     Key,
+    /// Whoever reads the list says what is wrong with it.
+    RevocationLists,
+}
+
+/// The text of a PEM file, or what is wrong with it.
+pub(super) fn text(path: &Path) -> Result<String, String> {
+    reading::text(path, PEM_FILE)
 }
 
 /// A certificate and its key, which go together.
@@ -92,7 +101,7 @@ pub(super) fn resolve(
         return reading.refuse(&place, "is neither a path nor PEM (PEM begins with -----BEGIN)");
     } else {
         let path = reading.path(text);
-        match reading.file(&path, PEM_FILE) {
+        match self::text(&path) {
             Ok(text) => Pem::from_file(path, text),
             Err(problem) => return reading.refuse(&place, problem),
         }
@@ -106,6 +115,7 @@ pub(super) fn resolve(
 fn check(pem: &Pem, holds: Holds) -> Result<(), String> {
     let bytes = pem.expose().as_bytes();
     match holds {
+        Holds::RevocationLists => Ok(()),
         Holds::Key => match PrivateKeyDer::from_pem_slice(bytes) {
             Ok(_) => Ok(()),
             // The reader's own message may quote lines of the key.

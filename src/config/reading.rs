@@ -147,9 +147,14 @@ impl<'a> Reading<'a> {
 
     /// The text of a file that the configuration names.
     pub(super) fn file(&self, path: &Path, limit: usize) -> Result<String, String> {
-        let bytes = read(path, limit).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))
+        text(path, limit)
     }
+}
+
+/// The text of a file that may not be larger than `limit` bytes. An error names the file.
+pub(super) fn text(path: &Path, limit: usize) -> Result<String, String> {
+    let bytes = read(path, limit).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))
 }
 
 /// Reads a file that may not be larger than `limit` bytes.

@@ -123,6 +123,12 @@ pub enum Fault {
     /// Who asks cannot be found out now.
     #[error("credentials cannot be checked now: try again later")]
     AuthUnavailable,
+    /// The client's certificate was good when it connected; since then it has expired or been revoked.
+    #[error("the client certificate is no longer accepted: connect again with another one")]
+    CertificateOver,
+    /// The connection was made for another host, which has another certificate.
+    #[error("this connection was made for another host: make one for this host")]
+    Misdirected,
     /// Too much is going on.
     #[error("the gateway is busy: {0}")]
     Busy(&'static str),
@@ -173,7 +179,10 @@ impl Fault {
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, -32600),
             Self::BodyTooSlow => (StatusCode::REQUEST_TIMEOUT, -32600),
             Self::BodyCut => (StatusCode::BAD_REQUEST, -32600),
-            Self::HostRefused(_) | Self::OriginRefused(_) => (StatusCode::FORBIDDEN, -32600),
+            Self::HostRefused(_) | Self::OriginRefused(_) | Self::CertificateOver => {
+                (StatusCode::FORBIDDEN, -32600)
+            }
+            Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, -32600),
             Self::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, -32600),
             Self::CredentialsTwice(_) => (StatusCode::BAD_REQUEST, -32600),
             Self::ScopesNeeded(_) | Self::Forbidden => (StatusCode::FORBIDDEN, -32600),
@@ -240,6 +249,8 @@ impl Fault {
             Self::ScopesNeeded(_) => "scopes_needed",
             Self::Forbidden => "forbidden",
             Self::AuthUnavailable => "auth_unavailable",
+            Self::CertificateOver => "certificate_over",
+            Self::Misdirected => "misdirected",
             Self::Busy(_) => "busy",
             Self::AgentSilent => "agent_silent",
             Self::Internal => "internal",

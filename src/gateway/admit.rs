@@ -10,7 +10,7 @@ use pingora::proxy::Session;
 use super::Inner;
 use super::metadata::{Endpoint, challenge};
 use super::route::Door;
-use crate::auth::{Caller, Denied, Shown};
+use crate::auth::{Caller, CertificateFacts, Denied, Shown};
 use crate::config::Require;
 use crate::fault::Fault;
 use crate::telemetry::audit;
@@ -42,7 +42,13 @@ impl Inner {
             Door::OneAgent(agent) => Some(agent),
             Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => None,
         };
-        let shown = Shown { certificate: None, api_key, bearer, endpoint };
+        let certificate = super::certificate::of(http);
+        let certificate = certificate.as_deref().map(|certificate| CertificateFacts {
+            uris: certificate.uris(),
+            dns_names: certificate.dns_names(),
+            common_name: certificate.common_name(),
+        });
+        let shown = Shown { certificate, api_key, bearer, endpoint };
         self.authenticator.admit(require, &shown).await.map_err(|denied| {
             audit::not_admitted(http.client_addr(), word(denied));
             let at = Endpoint { settings: &self.settings, agent: endpoint };

@@ -64,7 +64,8 @@ impl Exchange {
             Culprit::Gateway => Outcome::GatewayFault,
         };
         metrics.refused(match fault {
-            Fault::HostRefused(_) => Refusal::Host,
+            Fault::HostRefused(_) | Fault::Misdirected => Refusal::Host,
+            Fault::CertificateOver => Refusal::Unauthenticated,
             Fault::OriginRefused(_) => Refusal::Origin,
             Fault::Unauthenticated(_) | Fault::CredentialsTwice(_) => Refusal::Unauthenticated,
             Fault::ScopesNeeded(_) | Fault::Forbidden => Refusal::Forbidden,

@@ -98,6 +98,11 @@ pub(super) fn preflight(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue
     headers
 }
 
+/// The host that a request is for, without its port, if it is written as it should be.
+pub(super) fn host_of(request: &RequestHeader) -> Option<&str> {
+    host(request).ok().and_then(without_port)
+}
+
 /// The place that a request is for: from `Host`, or from `:authority` on HTTP/2. Or what is odd about it.
 fn host(request: &RequestHeader) -> Result<&str, &'static str> {
     let mut values = request.headers.get_all(HOST).iter();

@@ -9,6 +9,7 @@ mod answers;
 mod ask;
 mod batch;
 mod call;
+pub mod certificate;
 mod doors;
 mod exchange;
 mod face;
@@ -245,7 +246,11 @@ impl Bridge {
         let rest = inner.settings.limits.keep_alive.as_secs().max(1);
         http.set_keepalive(if *inner.closing.borrow() { None } else { Some(rest) });
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
-        if let Err(Gone) = inner.open(http, &mut exchange, (door, require)).await {
+        let served = match certificate::check(http) {
+            Ok(()) => inner.open(http, &mut exchange, (door, require)).await,
+            Err(fault) => inner.refuse_unread(http, &mut exchange, fault).await,
+        };
+        if let Err(Gone) = served {
             if exchange.fault.is_none() {
                 exchange.outcome = label::Outcome::ClientGone;
             }

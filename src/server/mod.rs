@@ -27,7 +27,7 @@ use pingora::upstreams::peer::HttpPeer;
 use crate::admin::admin_service;
 use crate::config::{Listener, RequireRule, Settings};
 use crate::gateway::{Bridge, BridgeProblem, Handled, PUSH};
-use crate::tls;
+use crate::tls::{self, Endpoint, Terminating, Watch};
 
 use deadline::{Timely, header_read, mark};
 use shutdown::Patient;
@@ -48,7 +48,7 @@ pub enum StartProblem {
     Address(SocketAddr, io::Error),
     /// A certificate cannot be used.
     #[error("listener {0}: {1}")]
-    Certificate(SocketAddr, tls::TlsProblem),
+    Tls(SocketAddr, tls::TlsProblem),
     /// Pingora refuses the whole.
     #[error("{0}")]
     Pingora(String),
@@ -86,18 +86,34 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
     for listener in &listeners {
         warn_if_open(listener);
     }
+    let mut terminated = Vec::new();
     for listener in listeners {
-        let endpoint = endpoint(&listener)?;
-        let service = service(&server, &settings, Gateway { bridge: bridge.clone(), listener });
-        let mut service = Service::new("gateway".to_owned(), service);
-        service.add_listener(endpoint);
-        server.add_service(service);
+        let (address, socket, tls) = (listener.address, socket(&listener), listener.tls.clone());
+        let app = service(&server, &settings, Gateway { bridge: bridge.clone(), listener });
+        let Some(tls) = tls else {
+            server.add_service(listening(app, socket));
+            continue;
+        };
+        let endpoint = Endpoint::new(address, tls, &bridge.metrics().tls)
+            .map_err(|problem| StartProblem::Tls(address, problem))?;
+        terminated.push(endpoint.clone());
+        let within = settings.limits.header_read;
+        server.add_service(listening(Terminating { app: Arc::new(app), endpoint, within }, socket));
     }
     server.add_service(background_service("bridge", background));
+    let mut watch = background_service("certificates", Watch::new(terminated));
+    watch.threads = Some(1);
+    server.add_service(watch);
     if let Some(admin) = admin {
         server.add_service(admin_service(&bridge, admin.address, addresses));
     }
     Ok(Ready { server, bridge, grace: settings.shutdown.grace })
+}
+
+fn listening<A>(app: A, socket: ListenerConfig) -> Service<A> {
+    let mut service = Service::new("gateway".to_owned(), app);
+    service.add_listener(socket);
+    service
 }
 
 /// The application of one listener: a proxy whose requests must send their headers in time.
@@ -137,7 +153,8 @@ fn conf(settings: &Settings) -> ServerConf {
 
 /// A listener beyond this machine at which everybody may call is seldom meant.
 fn warn_if_open(listener: &Listener) {
-    let is_open = listener.faces.mcp && listener.require.rule == RequireRule::None;
+    let shuts_out = listener.tls.iter().flat_map(|tls| &tls.client_auth).any(|clients| clients.required);
+    let is_open = listener.faces.mcp && listener.require.rule == RequireRule::None && !shuts_out;
     if is_open && !listener.address.ip().is_loopback() {
         tracing::warn!(
             address = %listener.address,
@@ -151,7 +168,8 @@ fn probe(address: SocketAddr) -> Result<(), StartProblem> {
     std::net::TcpListener::bind(address).map(drop).map_err(|error| StartProblem::Address(address, error))
 }
 
-fn endpoint(listener: &Listener) -> Result<ListenerConfig, StartProblem> {
+/// The socket of a listener. TLS is not Pingora's matter (see `tls`).
+fn socket(listener: &Listener) -> ListenerConfig {
     let keepalive = TcpKeepalive {
         idle: Duration::from_secs(60),
         interval: Duration::from_secs(15),
@@ -161,15 +179,9 @@ fn endpoint(listener: &Listener) -> Result<ListenerConfig, StartProblem> {
     };
     let mut socket = TcpSocketOptions::default();
     socket.tcp_keepalive = Some(keepalive);
-    let mut endpoint = ListenerConfig::tcp(listener.address.to_string())
+    ListenerConfig::tcp(listener.address.to_string())
         .l4_buffer(L4BufferSettings::new(READ_BUFFER, WRITE_BUFFER))
-        .tcp_socket_options(socket);
-    if let Some(pem) = &listener.tls {
-        let settings = tls::listener(pem.certificate.expose().as_bytes(), pem.key.expose().as_bytes())
-            .map_err(|problem| StartProblem::Certificate(listener.address, problem))?;
-        endpoint = endpoint.tls(settings);
-    }
-    Ok(endpoint)
+        .tcp_socket_options(socket)
 }
 
 /// The proxy of one listener: everything is the bridge's, or nobody's.

@@ -191,6 +191,50 @@ labels! {
 }
 
 labels! {
+    /// How a TLS handshake with a client ended.
+    Handshake {
+        /// With a connection.
+        Ok = "ok",
+        /// The client has to show a certificate and showed none.
+        NoCertificate = "no_certificate",
+        /// None of the authorities issued the certificate.
+        UnknownIssuer = "unknown_issuer",
+        /// The certificate, or one above it, has expired.
+        Expired = "expired",
+        /// The certificate, or one above it, is not valid yet.
+        NotYetValid = "not_yet_valid",
+        /// The certificate, or one above it, has been revoked.
+        Revoked = "revoked",
+        /// No revocation list says whether the certificate is good, or it has expired.
+        RevocationUnknown = "revocation_unknown",
+        /// The certificate is not for clients.
+        WrongUsage = "wrong_usage",
+        /// Something else is wrong with the certificate.
+        BadCertificate = "bad_certificate",
+        /// Both sides have no version, cipher or certificate in common.
+        NothingInCommon = "nothing_in_common",
+        /// The client refused: mostly, it does not trust the listener's certificate.
+        RefusedByClient = "refused_by_client",
+        /// What came is not TLS as it should be.
+        Malformed = "malformed",
+        /// The client took too long.
+        Timeout = "timeout",
+        /// The client left.
+        ClientGone = "client_gone",
+    }
+}
+
+labels! {
+    /// What became of certificates and lists that were read again.
+    Reload {
+        /// They are used from now on.
+        Used = "used",
+        /// Something is wrong with them: the old ones stay.
+        Refused = "refused",
+    }
+}
+
+labels! {
     /// Why a request was refused before any agent was asked.
     Refusal {
         /// The caller did not prove who it is.
@@ -235,6 +279,8 @@ mod tests {
         check(&Refresh::ALL, Refresh::label, |item| item as usize);
         check(&Push::ALL, Push::label, |item| item as usize);
         check(&Asked::ALL, Asked::label, |item| item as usize);
+        check(&Handshake::ALL, Handshake::label, |item| item as usize);
+        check(&Reload::ALL, Reload::label, |item| item as usize);
         check(&Refusal::ALL, Refusal::label, |item| item as usize);
     }
 

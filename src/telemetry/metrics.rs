@@ -16,6 +16,7 @@ use prometheus::{
 
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
 use super::tasks::TaskMetrics;
+use super::tls::TlsMetrics;
 
 /// The agent label of requests that no agent serves, such as `initialize`.
 const NO_AGENT: &str = "";
@@ -87,6 +88,8 @@ pub struct Metrics {
     panics: IntCounter,
     /// Those of tasks.
     pub tasks: TaskMetrics,
+    /// Those of TLS towards clients.
+    pub tls: TlsMetrics,
 }
 
 impl Metrics {
@@ -128,6 +131,7 @@ impl Metrics {
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
             tasks: TaskMetrics::new(&registry)?,
+            tls: TlsMetrics::new(&registry)?,
             registry,
         }))
     }

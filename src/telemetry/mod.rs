@@ -8,3 +8,4 @@ pub mod label;
 pub mod log;
 pub mod metrics;
 pub mod tasks;
+pub mod tls;

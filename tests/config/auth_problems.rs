@@ -85,6 +85,7 @@ fn a_listener_requires_only_what_is_configured() {
         ("{ any: [token] }", "token is not configured under auth"),
         ("{ all: [password] }", "\"password\" is no mechanism"),
         ("{ any: [] }", "is empty"),
+        ("{ any: [certificate] }", "certificate is not configured under auth"),
         ("{ any: [api_key], all: [api_key] }", "is not understood"),
     ] {
         let found = report(&listener(require));
@@ -98,6 +99,23 @@ fn a_listener_requires_only_what_is_configured() {
         let found = format!("{:?}", settings(&listener(require)).listeners[0].require);
         assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn a_certificate_can_be_required_only_where_it_can_be_shown() {
+    let both = format!(
+        "auth: {{ certificate: {{ name: dns }}, api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\nagents: {{ a: {{ card: http://a/ }} }}\n"
+    );
+    let listener = |require: &str| format!("listeners: [{{ address: '127.0.0.1:1'{require} }}]\n{both}");
+    for require in [", require: { any: [certificate, api_key] }", ", require: all"] {
+        let found = report(&listener(require));
+        assert!(found.contains("listeners[0].require: certificate can be shown only where"), "{found}");
+    }
+    for require in ["", ", require: any"] {
+        assert_eq!(settings(&listener(require)).listeners[0].require.of.len(), 1);
+    }
+    let only = "listeners: [{ address: '127.0.0.1:1' }]\nauth: { certificate: { name: dns } }\nagents: { a: { card: http://a/ } }\n";
+    assert!(report(only).contains("nothing that auth configures can be shown here (add tls.client_auth"));
 }
 
 #[test]

@@ -85,20 +85,13 @@ listeners:
     tls:
       certificate: gw.crt
       key: gw.key
-      client_auth:
-        mode: required
-        ca: clients.pem
-        crl: clients.crl
     faces: [mcp, a2a]
 agents: { a: { card: http://a/ } }
 ";
     let (certificate, key) = super::secrets::identity();
     let desk = Desk::new().file("gw.crt", certificate).file("gw.key", key);
     let expected = "\
-gateway.yaml:7: listeners[0].tls.client_auth.mode: a mode other than off comes with a later version
-gateway.yaml:8: listeners[0].tls.client_auth.ca: comes with a later version (remove it)
-gateway.yaml:9: listeners[0].tls.client_auth.crl: comes with a later version (remove it)
-gateway.yaml:10: listeners[0].faces[1]: the face a2a comes with a later version";
+gateway.yaml:6: listeners[0].faces[1]: the face a2a comes with a later version";
     pretty(&desk.report(text), expected);
 }
 

@@ -4,6 +4,24 @@ use super::desk::{Desk, report};
 
 const CANARY: &str = "canary-0123456789-0123456789-0123456789";
 
+/// An authority of clients, and its revocation list.
+pub(crate) fn authority() -> (String, String) {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = params.self_signed(&key).unwrap();
+    let crl = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2020, 1, 1),
+        next_update: rcgen::date_time_ymd(4000, 1, 1),
+        crl_number: 1.into(),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let crl = crl.signed_by(&rcgen::Issuer::new(params, key)).unwrap();
+    (certificate.pem(), crl.pem().unwrap())
+}
+
 /// A certificate and its key.
 pub(crate) fn identity() -> (String, String) {
     let identity = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

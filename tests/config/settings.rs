@@ -3,19 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use mcp_a2a_gateway::config::{
-    CardSource, Faces, Protocol, Secret, Settings, TaskUse, ToolsPer, load_with, schema,
+    CardSource, Faces, Protocol, Secret, Settings, TaskUse, TlsProfile, ToolsPer, load_with, schema,
 };
 
-use super::secrets::identity;
+use super::secrets::{authority, identity};
 
 /// Loads an example of the repository. Every variable that it may name is a PEM or a key of 32 characters.
 fn example(path: &Path) -> Settings {
     let (certificate, key) = identity();
+    let (ca, crl) = authority();
     let environment = |name: &str| {
         let value = match name {
             // These stand in for keys that an example leaves out.
             "DATA_DIR" | "SSE_MAX_ATTEMPTS" => return None,
             _ if name.ends_with("_MS") => return None,
+            "CLIENTS_CA" => ca.clone(),
+            "CLIENTS_CRL" => crl.clone(),
             _ if name.ends_with("CERTIFICATE") || name.ends_with("CA") => certificate.clone(),
             _ if name.ends_with("_CARD_URI") => "http://127.0.0.1:9999/".to_owned(),
             _ if name.ends_with("TLS_KEY") => key.clone(),
@@ -71,12 +74,21 @@ fn the_full_example_names_every_key() {
 fn the_full_example_says_this() {
     let settings = example(&repository().join("config/full.yaml"));
     assert_eq!(settings.public_url.as_deref(), Some("https://gateway.example.com"));
-    let [tls, plain] = settings.listeners.as_slice() else { panic!("{settings:?}") };
-    assert_eq!(tls.address.to_string(), "0.0.0.0:8443");
-    assert!(tls.tls.as_ref().unwrap().certificate.expose().starts_with("-----BEGIN CERTIFICATE"));
-    assert!(tls.tls.as_ref().unwrap().key.expose().starts_with("-----BEGIN PRIVATE KEY"));
+    let [listener, plain] = settings.listeners.as_slice() else { panic!("{settings:?}") };
+    assert_eq!(listener.address.to_string(), "0.0.0.0:8443");
+    let tls = listener.tls.as_ref().unwrap();
+    let [main, _more] = tls.certificates.as_slice() else { panic!("{tls:?}") };
+    assert!(main.certificate.expose().starts_with("-----BEGIN CERTIFICATE"));
+    assert!(main.key.expose().starts_with("-----BEGIN PRIVATE KEY"));
+    let clients = tls.client_auth.as_ref().unwrap();
     assert_eq!(
-        (tls.faces, plain.faces),
+        (tls.profile, clients.required, clients.accept_expired_crl),
+        (TlsProfile::Intermediate, true, false)
+    );
+    assert!(clients.ca[0].expose().starts_with("-----BEGIN CERTIFICATE"));
+    assert!(clients.crl[0].expose().starts_with("-----BEGIN X509 CRL"));
+    assert_eq!(
+        (listener.faces, plain.faces),
         (Faces { mcp: true, health: true, push: false }, Faces { mcp: false, health: true, push: true })
     );
     assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");

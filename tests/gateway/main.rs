@@ -25,6 +25,8 @@ mod callers;
 #[cfg(test)]
 mod cancelling;
 #[cfg(test)]
+mod certificates;
+#[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
 mod client_wire;
@@ -99,6 +101,16 @@ mod support;
 mod task_life;
 #[cfg(test)]
 mod tasks_seen;
+#[cfg(test)]
+mod tls_certificates;
+#[cfg(test)]
+mod tls_clients;
+#[cfg(test)]
+mod tls_readme;
+#[cfg(test)]
+mod tls_reload;
+#[cfg(test)]
+mod tls_scene;
 #[cfg(test)]
 mod tokens;
 #[cfg(test)]

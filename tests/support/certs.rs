@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType,
@@ -10,9 +11,9 @@ use rcgen::{
     SerialNumber, date_time_ymd,
 };
 use rustls::crypto::ring;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 static SERIALS: AtomicU64 = AtomicU64::new(1);
 
@@ -20,6 +21,9 @@ static SERIALS: AtomicU64 = AtomicU64::new(1);
 pub struct Authority {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
+    serial: u64,
+    /// The certificates between this authority and its root, this one's first.
+    above: Vec<Certificate>,
 }
 
 /// A certificate with its key.
@@ -27,6 +31,7 @@ pub struct Identity {
     certificate: Certificate,
     key: KeyPair,
     serial: u64,
+    above: Vec<Certificate>,
 }
 
 impl Authority {
@@ -37,11 +42,29 @@ impl Authority {
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        Self { certificate, issuer: Issuer::new(params, key) }
+        Self { certificate, issuer: Issuer::new(params, key), serial: 0, above: Vec::new() }
+    }
+
+    /// An authority below this one.
+    pub fn intermediate(&self, name: &str) -> Self {
+        let mut params = params(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
+        params.serial_number = Some(SerialNumber::from(serial));
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let above = [vec![certificate.clone()], self.above.clone()].concat();
+        Self { certificate, issuer: Issuer::new(params, key), serial, above }
     }
 
     pub fn pem(&self) -> String {
         self.certificate.pem()
+    }
+
+    pub fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// A server on the loopback: `localhost`, `127.0.0.1` and `::1`.
@@ -82,17 +105,50 @@ impl Authority {
         self.issue(params)
     }
 
+    /// A client that could sign certificates of others.
+    pub fn client_that_signs(&self, name: &str) -> Identity {
+        let mut params = with_names(name, &[name], ExtendedKeyUsagePurpose::ClientAuth);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        self.issue(params)
+    }
+
+    /// A client whose certificate ends so soon.
+    pub fn client_for(&self, name: &str, seconds: u64) -> Identity {
+        let mut params = with_names(name, &[name], ExtendedKeyUsagePurpose::ClientAuth);
+        params.not_after = date_time_ymd(1970, 1, 1) + until(seconds);
+        self.issue(params)
+    }
+
+    /// A server with these names whose certificate ends so soon.
+    pub fn server_for(&self, names: &[&str], seconds: u64) -> Identity {
+        let mut params = with_names("server", names, ExtendedKeyUsagePurpose::ServerAuth);
+        params.not_after = date_time_ymd(1970, 1, 1) + until(seconds);
+        self.issue(params)
+    }
+
+    /// A server with an RSA key.
+    pub fn rsa_server(&self, names: &[&str]) -> Identity {
+        let key = KeyPair::from_pem(include_str!("rsa.key.pem")).unwrap();
+        self.issue_with(key, with_names("server", names, ExtendedKeyUsagePurpose::ServerAuth))
+    }
+
     /// A PEM revocation list with these certificates.
     pub fn crl(&self, revoked: &[&Identity]) -> String {
-        let revoked_certs = revoked.iter().map(|identity| RevokedCertParams {
-            serial_number: SerialNumber::from(identity.serial),
+        let serials: Vec<_> = revoked.iter().map(|identity| identity.serial).collect();
+        self.crl_for(&serials, 50 * 365 * 86_400)
+    }
+
+    /// A PEM revocation list with these serial numbers, to be followed by another within so many seconds.
+    pub fn crl_for(&self, revoked: &[u64], seconds: u64) -> String {
+        let revoked_certs = revoked.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
             revocation_time: date_time_ymd(2020, 1, 1),
             reason_code: None,
             invalidity_date: None,
         });
         let params = CertificateRevocationListParams {
             this_update: date_time_ymd(2020, 1, 1),
-            next_update: date_time_ymd(4000, 1, 1),
+            next_update: date_time_ymd(1970, 1, 1) + until(seconds),
             crl_number: SerialNumber::from(1),
             issuing_distribution_point: None,
             revoked_certs: revoked_certs.collect(),
@@ -101,13 +157,16 @@ impl Authority {
         params.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
-    fn issue(&self, mut params: CertificateParams) -> Identity {
+    fn issue(&self, params: CertificateParams) -> Identity {
+        self.issue_with(KeyPair::generate().unwrap(), params)
+    }
+
+    fn issue_with(&self, key: KeyPair, mut params: CertificateParams) -> Identity {
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         params.serial_number = Some(SerialNumber::from(serial));
         params.use_authority_key_identifier_extension = true;
-        let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Identity { certificate, key, serial }
+        Identity { certificate, key, serial, above: self.above.clone() }
     }
 
     fn roots(&self) -> RootCertStore {
@@ -118,8 +177,22 @@ impl Authority {
 }
 
 impl Identity {
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The certificate and those above it, but for the root.
     pub fn pem(&self) -> String {
-        self.certificate.pem()
+        [&self.certificate].into_iter().chain(&self.above).map(Certificate::pem).collect()
+    }
+
+    /// The certificate alone.
+    pub fn der(&self) -> &[u8] {
+        self.certificate.der()
+    }
+
+    fn chain(&self) -> Vec<CertificateDer<'static>> {
+        [&self.certificate].into_iter().chain(&self.above).map(|one| one.der().clone()).collect()
     }
 
     pub fn key_pem(&self) -> String {
@@ -141,14 +214,22 @@ impl Identity {
 
 /// For a client that trusts `authority`, shows `identity`, and offers these protocols (`h2`, `http/1.1`).
 pub fn client_config(authority: &Authority, identity: Option<&Identity>, alpn: &[&str]) -> ClientConfig {
+    client_config_of(rustls::DEFAULT_VERSIONS, authority, identity, alpn)
+}
+
+/// The same in these versions of TLS.
+pub fn client_config_of(
+    versions: &[&'static SupportedProtocolVersion],
+    authority: &Authority,
+    identity: Option<&Identity>,
+    alpn: &[&str],
+) -> ClientConfig {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_root_certificates(authority.roots());
     let mut config = match identity {
-        Some(identity) => builder
-            .with_client_auth_cert(vec![identity.certificate.der().clone()], identity.key_der())
-            .unwrap(),
+        Some(identity) => builder.with_client_auth_cert(identity.chain(), identity.key_der()).unwrap(),
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -173,6 +254,11 @@ pub fn server_config(identity: &Identity, clients: Option<&Authority>) -> Arc<Se
     let mut config = builder.with_single_cert(chain, identity.key_der()).unwrap();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
+}
+
+/// From 1970 to so many seconds from now.
+fn until(seconds: u64) -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(seconds)
 }
 
 fn params(name: &str) -> CertificateParams {

@@ -4,14 +4,12 @@ use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::auth::{self, RequireFile};
-use super::later;
-use crate::config::pem::{self, Holds, PemFile};
+use super::tls::ListenerTlsFile;
 use crate::config::place::{Place, Written};
 use crate::config::reading::Reading;
-use crate::config::{Admin, Faces, Listener, ListenerTls, Mechanism};
+use crate::config::{Admin, Faces, Listener, Mechanism, RequireRule};
 
 /// One address on which the gateway listens for clients.
 #[derive(Deserialize, JsonSchema)]
@@ -20,7 +18,7 @@ use crate::config::{Admin, Faces, Listener, ListenerTls, Mechanism};
 pub(super) struct ListenerFile {
     /// IP address and port, for example `127.0.0.1:8080`, `0.0.0.0:8443` or `[::]:8443`. Port 0 lets the system choose.
     address: Written<String>,
-    /// The certificate to show. Without it the listener speaks plain HTTP.
+    /// How TLS is spoken. Without it the listener speaks plain HTTP.
     #[serde(default)]
     tls: Written<ListenerTlsFile>,
     /// What is served here: `mcp` (`/mcp`, `/mcp/{agent}`), `health` (`/healthz`), `push` (`/push/…`, for agents'
@@ -33,47 +31,6 @@ pub(super) struct ListenerFile {
     /// well-known documents and `OPTIONS` are free. Without it: `any`, if `auth` configures something.
     #[serde(default)]
     require: Written<RequireFile>,
-}
-
-/// The certificate of a listener.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ListenerTls")]
-struct ListenerTlsFile {
-    /// The certificate, followed by those that lead to its root.
-    certificate: Written<PemFile>,
-    /// The private key of the certificate.
-    key: Written<PemFile>,
-    /// Whether clients show a certificate.
-    #[serde(default)]
-    client_auth: Written<ClientAuthFile>,
-}
-
-/// Whether clients show a certificate.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "ClientAuth")]
-struct ClientAuthFile {
-    /// `off` is the only mode of this version.
-    #[serde(default)]
-    #[schemars(extend("default" = "off"))]
-    mode: Written<ClientAuthMode>,
-    #[serde(default)]
-    #[schemars(skip)]
-    ca: Written<IgnoredAny>,
-    #[serde(default)]
-    #[schemars(skip)]
-    crl: Written<IgnoredAny>,
-}
-
-#[derive(Deserialize, JsonSchema, PartialEq, Clone, Copy)]
-#[serde(rename_all = "snake_case")]
-enum ClientAuthMode {
-    Off,
-    #[schemars(skip)]
-    Optional,
-    #[schemars(skip)]
-    Required,
 }
 
 /// What a listener can serve.
@@ -107,41 +64,19 @@ impl ListenerFile {
         mechanisms: &[Mechanism],
         reading: &mut Reading<'_>,
     ) -> Option<(Place, Listener)> {
-        let require = auth::require(self.require, mechanisms, reading);
         let tls = self.tls.take().and_then(|(place, tls)| tls.resolve(&place, reading));
         let faces = faces(self.faces, reading);
+        let shows_certificates = tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
+        let place = self.require.place().unwrap_or(section).clone();
+        let require = auth::require(self.require, (mechanisms, shows_certificates), reading);
+        if require.rule != RequireRule::None && require.of.is_empty() && faces.mcp {
+            let hint = "(add tls.client_auth, or write require: none)";
+            reading.problem(&place, format!("nothing that auth configures can be shown here {hint}"));
+        }
         let hint = "write an IP address and a port, such as 127.0.0.1:8080";
         let (place, written) = reading.required(self.address, section, "address", hint)?;
         let address = address(&written, &place, reading)?;
         Some((place, Listener { address, tls, faces, require }))
-    }
-}
-
-impl ListenerTlsFile {
-    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<ListenerTls> {
-        if let Some((place, client_auth)) = self.client_auth.take() {
-            client_auth.refuse(&place, reading);
-        }
-        for (key, written) in [("certificate", &self.certificate), ("key", &self.key)] {
-            if written.place().is_none() {
-                reading.problem(&section.below(key), "is missing (write the path of a PEM file)");
-            }
-        }
-        let certificate = pem::resolve(self.certificate, Holds::Certificates, reading);
-        let key = pem::resolve(self.key, Holds::Key, reading);
-        let (certificate, key) = pem::pair(certificate, key, reading)?;
-        Some(ListenerTls { certificate, key })
-    }
-}
-
-impl ClientAuthFile {
-    fn refuse(self, section: &Place, reading: &mut Reading<'_>) {
-        later(&self.ca, reading);
-        later(&self.crl, reading);
-        let place = self.mode.place().cloned().unwrap_or_else(|| section.below("mode"));
-        if self.mode.value().is_some_and(|mode| mode != ClientAuthMode::Off) {
-            reading.problem(&place, "a mode other than off comes with a later version");
-        }
     }
 }
 

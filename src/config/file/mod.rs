@@ -14,13 +14,13 @@ mod operation;
 mod rules;
 mod skill;
 mod tasks;
+mod tls;
 mod url;
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use self::agent::AgentFile;
 use self::auth::AuthFile;
@@ -150,13 +150,6 @@ impl ConfigFile {
             shutdown: self.shutdown.value().unwrap_or_default().resolve(reading),
             ..Settings::new(agents)
         }
-    }
-}
-
-/// Refuses a key whose meaning is fixed but not yet built: to pass over it could leave a door open.
-fn later(written: &Written<IgnoredAny>, reading: &mut Reading<'_>) {
-    if let Some(place) = written.place() {
-        reading.problem(place, "comes with a later version (remove it)");
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Pem, Require};
 pub struct Listener {
     /// The address; port 0 lets the system choose.
     pub address: SocketAddr,
-    /// The certificate to show; `None`: plain HTTP.
+    /// How TLS is spoken; `None`: plain HTTP.
     pub tls: Option<ListenerTls>,
     /// What is served here.
     pub faces: Faces,
@@ -24,13 +24,48 @@ impl Listener {
     }
 }
 
-/// The certificate of a listener.
+/// How a listener speaks TLS.
 #[derive(Debug, Clone)]
 pub struct ListenerTls {
-    /// The certificate, followed by those that lead to its root.
+    /// The certificates to show, chosen by the name that a client asks for. The first is for everybody else. Not empty.
+    pub certificates: Vec<ListenerCertificate>,
+    /// The versions of TLS.
+    pub profile: TlsProfile,
+    /// How clients show certificates; `None`: they are not asked for one.
+    pub client_auth: Option<ClientAuth>,
+}
+
+/// A certificate of a listener.
+#[derive(Debug, Clone)]
+pub struct ListenerCertificate {
+    /// The certificate, followed by those that lead to its root. Its names are its subject alternative names.
     pub certificate: Pem,
     /// Its private key.
     pub key: Pem,
+}
+
+/// Which versions of TLS a listener speaks, after Mozilla's recommendations of these names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsProfile {
+    /// TLS 1.3 only.
+    Modern,
+    /// TLS 1.2, with ephemeral keys and authenticated encryption only, and 1.3.
+    #[default]
+    Intermediate,
+}
+
+/// How clients show certificates.
+#[derive(Debug, Clone)]
+pub struct ClientAuth {
+    /// Whether a client without a certificate is refused. One with a bad certificate always is.
+    pub required: bool,
+    /// The authorities whose certificates are good. Not empty.
+    pub ca: Vec<Pem>,
+    /// The revocation lists. Empty: revocation is not checked. Else a certificate is refused unless each of the authorities
+    /// above it, up to the root, has a list here that does not name it.
+    pub crl: Vec<Pem>,
+    /// Whether a revocation list is still believed after the time for its next update. Else all that it covers is refused.
+    pub accept_expired_crl: bool,
 }
 
 /// What a listener serves. Default: all but `push`, which agents reach without proving who they are.

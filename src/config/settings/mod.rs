@@ -21,7 +21,7 @@ pub use auth::{
     TokenIssuer,
 };
 pub use calls::{Calls, Hold, OnDecline};
-pub use listener::{Admin, Faces, Listener, ListenerTls};
+pub use listener::{Admin, ClientAuth, Faces, Listener, ListenerCertificate, ListenerTls, TlsProfile};
 pub use manifest::Manifest;
 pub use pem::Pem;
 pub use tasks::{Followers, Push, Streams, Tasks};

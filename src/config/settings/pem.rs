@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Secret;
+use crate::config::{Secret, pem};
 
 /// Certificates or a private key in PEM. Kept like a secret, as it may be one.
 #[derive(Debug, Clone)]
@@ -25,6 +25,16 @@ impl Pem {
     /// The file, if it came from one.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// The same file as it is now; a text that is in no file stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the file, with its name.
+    pub fn read_again(&self) -> Result<Self, String> {
+        let Some(path) = &self.path else { return Ok(self.clone()) };
+        Ok(Self::from_file(path, pem::text(path)?))
     }
 
     /// The PEM text as it was read.

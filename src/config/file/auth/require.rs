@@ -70,26 +70,35 @@ impl JsonSchema for RequireFile {
 
 const HINT: &str = "write none, any, all, or for example { any: [certificate, token] }; there are certificate, token and api_key";
 
-/// What one listener wants, given what is configured under `auth`. Without a word a listener wants any of it.
+/// What one listener wants, given what is configured under `auth`, and whether clients show certificates there. Without a word a
+/// listener wants any of it.
 pub(in crate::config::file) fn resolve(
     written: Written<RequireFile>,
-    configured: &[Mechanism],
+    (configured, shows_certificates): (&[Mechanism], bool),
     reading: &mut Reading<'_>,
 ) -> Require {
+    let can_be_shown = |mechanism: &Mechanism| shows_certificates || *mechanism != Mechanism::Certificate;
+    let here: Vec<Mechanism> = configured.iter().copied().filter(can_be_shown).collect();
     let Some((place, file)) = written.take() else {
         let rule = if configured.is_empty() { RequireRule::None } else { RequireRule::Any };
-        return Require { rule, of: configured.to_vec() };
+        return Require { rule, of: here };
     };
     if file.is_wrong {
         reading.problem(&place, format!("is not understood ({HINT})"));
     }
     if configured.is_empty() && file.rule != RequireRule::None {
         reading.problem(&place, "there is nothing to require: configure it under auth");
+        return Require::default();
     }
+    let is_named = file.of.is_some();
     let of = match file.of {
-        None => configured.to_vec(),
+        None if file.rule == RequireRule::All => configured.to_vec(),
+        None => here,
         Some(names) => named(&names, configured, &place, reading),
     };
+    if (is_named || file.rule == RequireRule::All) && !of.iter().all(can_be_shown) {
+        reading.problem(&place, "certificate can be shown only where tls.client_auth asks for it (add it)");
+    }
     Require { rule: file.rule, of }
 }
 

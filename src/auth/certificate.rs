@@ -1,0 +1,389 @@
+//! What a verified client certificate says about its owner, and whether it is still good.
+//!
+//! A handshake verifies a certificate once; connections stay open after that, and resumed sessions skip it. So every request
+//! asks [`ClientCertificate::is_good`], which verifies again, in full, whenever the authorities or revocation lists have
+//! changed or something has expired since, and costs next to nothing otherwise.
+//! Not here: reading authorities and lists (see `tls`), which of the names a caller goes by.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, Oid};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
+
+/// Whom a listener trusts at a time: its authorities and revocation lists, none of which ever changes.
+pub struct Trusted {
+    number: u64,
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// When authorities and lists end, as far as that matters.
+    ends: Vec<SystemTime>,
+}
+
+/// Whom a listener trusts now. Shared with its connections.
+pub struct Trust {
+    current: ArcSwap<Trusted>,
+}
+
+impl Trust {
+    /// Trust in whomever `verifier` accepts, to be looked at anew whenever one of `ends` has passed.
+    pub fn new(verifier: Arc<dyn ClientCertVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
+        Arc::new(Self { current: ArcSwap::from_pointee(Trusted { number: 0, verifier, ends }) })
+    }
+
+    /// Trust in somebody else from now on, by connections that are open too.
+    pub fn replace(&self, verifier: Arc<dyn ClientCertVerifier>, ends: Vec<SystemTime>) {
+        let number = self.current.load().number + 1;
+        self.current.store(Arc::new(Trusted { number, verifier, ends }));
+    }
+
+    /// As it is now.
+    pub fn current(&self) -> Arc<Trusted> {
+        self.current.load_full()
+    }
+}
+
+impl Trusted {
+    /// What verifies certificates.
+    pub fn verifier(&self) -> &Arc<dyn ClientCertVerifier> {
+        &self.verifier
+    }
+
+    fn admits(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> bool {
+        let Some((certificate, others)) = chain.split_first() else { return false };
+        let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+        self.verifier.verify_client_cert(certificate, others, now).is_ok()
+    }
+}
+
+/// What a verified client certificate says about its owner.
+pub struct ClientCertificate {
+    uris: Vec<String>,
+    dns_names: Vec<String>,
+    common_name: Option<String>,
+    subject: String,
+    chain: Vec<CertificateDer<'static>>,
+    /// When the certificates of the chain end.
+    ends: Vec<SystemTime>,
+    trust: Arc<Trust>,
+    verdict: Mutex<Option<Verdict>>,
+}
+
+/// The last answer to whether it is good, and how long that holds.
+#[derive(Clone, Copy)]
+struct Verdict {
+    number: u64,
+    until: SystemTime,
+    is_good: bool,
+}
+
+/// The certificate of a client cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client certificate cannot be read")]
+pub struct UnreadableCertificate;
+
+impl ClientCertificate {
+    /// Reads what a handshake has shown, which `verified` verified at that time or when the session that is resumed began.
+    ///
+    /// # Errors
+    ///
+    /// [`UnreadableCertificate`]; such a client must not be taken for one without a certificate.
+    pub fn read(
+        chain: &[CertificateDer<'static>],
+        trust: &Arc<Trust>,
+        verified: &Trusted,
+        now: SystemTime,
+    ) -> Result<Self, UnreadableCertificate> {
+        let first = chain.first().ok_or(UnreadableCertificate)?;
+        let certificate = parsed(first)?;
+        let mut read = Self {
+            uris: Vec::new(),
+            dns_names: Vec::new(),
+            common_name: common_name(certificate.subject()),
+            subject: text(certificate.subject()),
+            chain: chain.to_vec(),
+            ends: chain.iter().map(|certificate| Ok(end(&parsed(certificate)?))).collect::<Result<_, _>>()?,
+            trust: Arc::clone(trust),
+            verdict: Mutex::new(None),
+        };
+        let names = certificate.subject_alternative_name().map_err(|_| UnreadableCertificate)?;
+        for name in names.iter().flat_map(|names| &names.value.general_names) {
+            match name {
+                GeneralName::URI(uri) => read.uris.push((*uri).to_owned()),
+                GeneralName::DNSName(name) => read.dns_names.push(name.to_ascii_lowercase()),
+                _ => {}
+            }
+        }
+        // What is over by now was perhaps not when the session began.
+        let all = || read.ends.iter().chain(&verified.ends);
+        if all().all(|end| *end > now) {
+            let until = all().min().copied().unwrap_or(now);
+            *read.verdict() = Some(Verdict { number: verified.number, until, is_good: true });
+        }
+        Ok(read)
+    }
+
+    /// Its URI names, such as SPIFFE ids, as written.
+    pub fn uris(&self) -> &[String] {
+        &self.uris
+    }
+
+    /// Its DNS names in lower case.
+    pub fn dns_names(&self) -> &[String] {
+        &self.dns_names
+    }
+
+    /// The common name of its subject, if there is exactly one.
+    pub fn common_name(&self) -> Option<&str> {
+        self.common_name.as_deref()
+    }
+
+    /// Its subject as RFC 4514 writes it, such as `CN=orders,O=Example`. No two subjects have the same text.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Whether it may still be used at `now`: not expired, not revoked, and issued by an authority that is still trusted.
+    pub fn is_good(&self, now: SystemTime) -> bool {
+        let trusted = self.trust.current();
+        if let Some(last) = *self.verdict()
+            && last.number == trusted.number
+            && now < last.until
+        {
+            return last.is_good;
+        }
+        let is_good = trusted.admits(&self.chain, now);
+        let next = self.ends.iter().chain(&trusted.ends).filter(|end| **end > now).min();
+        let until = next.copied().unwrap_or_else(|| now + Duration::from_secs(60));
+        *self.verdict() = Some(Verdict { number: trusted.number, until, is_good });
+        is_good
+    }
+
+    fn verdict(&self) -> MutexGuard<'_, Option<Verdict>> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate").field("subject", &self.subject).finish_non_exhaustive()
+    }
+}
+
+/// What a TLS handshake has shown of a client. Goes with its connection, as the extension of Pingora's digest of it.
+pub struct Handshake {
+    /// Its certificate, if it showed one.
+    pub certificate: Option<Arc<ClientCertificate>>,
+    /// Whether a client that asks for this host is shown the same certificates as this one was.
+    pub is_for: Box<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+fn parsed<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, UnreadableCertificate> {
+    X509Certificate::from_der(certificate).map(|(_, parsed)| parsed).map_err(|_| UnreadableCertificate)
+}
+
+fn end(certificate: &X509Certificate<'_>) -> SystemTime {
+    // A certificate is good during its last second.
+    let last = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    UNIX_EPOCH + Duration::from_secs(last + 1)
+}
+
+fn common_name(subject: &X509Name<'_>) -> Option<String> {
+    let mut names = subject.iter_by_oid(&OID_X509_COMMON_NAME);
+    match (names.next(), names.next()) {
+        (Some(name), None) => name.as_str().ok().map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// RFC 4514: the most specific part first, parts between commas, and everything escaped that could pass for more.
+fn text(subject: &X509Name<'_>) -> String {
+    let parts: Vec<_> = subject.iter_rdn().collect();
+    let parts = parts.iter().rev().map(|part| {
+        let pairs = part.iter().map(|pair| {
+            let mut text = short(pair.attr_type());
+            text.push('=');
+            match pair.as_str() {
+                Ok(value) => escape(value, &mut text),
+                // Of an odd kind: its bytes.
+                Err(_) => {
+                    text.push('#');
+                    pair.as_slice().iter().for_each(|byte| push_hex(*byte, &mut text));
+                }
+            }
+            text
+        });
+        pairs.collect::<Vec<_>>().join("+")
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// The names of RFC 4514 §3; numbers for the others.
+fn short(kind: &Oid<'_>) -> String {
+    let number = kind.to_id_string();
+    let name = match number.as_str() {
+        "2.5.4.3" => "CN",
+        "2.5.4.6" => "C",
+        "2.5.4.7" => "L",
+        "2.5.4.8" => "ST",
+        "2.5.4.9" => "STREET",
+        "2.5.4.10" => "O",
+        "2.5.4.11" => "OU",
+        "0.9.2342.19200300.100.1.1" => "UID",
+        "0.9.2342.19200300.100.1.25" => "DC",
+        _ => return number,
+    };
+    name.to_owned()
+}
+
+fn escape(value: &str, text: &mut String) {
+    let last = value.chars().count().saturating_sub(1);
+    for (at, letter) in value.chars().enumerate() {
+        let at_edge = (letter == ' ' && (at == 0 || at == last)) || (letter == '#' && at == 0);
+        match letter {
+            '"' | '+' | ',' | ';' | '<' | '>' | '\\' | '=' => {
+                text.push('\\');
+                text.push(letter);
+            }
+            _ if at_edge => {
+                text.push('\\');
+                text.push(letter);
+            }
+            _ if letter.is_control() => {
+                for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+                    text.push('\\');
+                    push_hex(byte, text);
+                }
+            }
+            _ => text.push(letter),
+        }
+    }
+}
+
+fn push_hex(byte: u8, text: &mut String) {
+    text.extend([byte >> 4, byte & 15].into_iter().filter_map(|digit| char::from_digit(digit.into(), 16)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
+    use rustls::RootCertStore;
+    use rustls::server::WebPkiClientVerifier;
+
+    struct Authority {
+        issuer: Issuer<'static, KeyPair>,
+        trust: Arc<Trust>,
+    }
+
+    fn verifier(der: &CertificateDer<'static>) -> Arc<dyn ClientCertVerifier> {
+        let mut roots = RootCertStore::empty();
+        roots.add(der.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build().unwrap()
+    }
+
+    fn authority() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let der = params.self_signed(&key).unwrap().der().clone();
+        Authority { issuer: Issuer::new(params, key), trust: Trust::new(verifier(&der), Vec::new()) }
+    }
+
+    impl Authority {
+        fn certificate(&self, params: &CertificateParams) -> ClientCertificate {
+            let key = KeyPair::generate().unwrap();
+            let der = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+            let verified = self.trust.current();
+            ClientCertificate::read(&[der], &self.trust, &verified, at(2025)).unwrap()
+        }
+    }
+
+    fn at(year: i32) -> SystemTime {
+        date_time_ymd(year, 1, 1).into()
+    }
+
+    fn named(values: &[(DnType, &str)]) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in values {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2030, 1, 1));
+        params
+    }
+
+    #[test]
+    fn names_are_read_as_they_are() {
+        let mut params = named(&[(DnType::OrganizationName, "Example"), (DnType::CommonName, "Orders")]);
+        params.subject_alt_names = vec![
+            SanType::URI("spiffe://Example.org/Orders".try_into().unwrap()),
+            SanType::DnsName("Orders.Example.org".try_into().unwrap()),
+        ];
+        let certificate = authority().certificate(&params);
+        assert_eq!(certificate.uris(), ["spiffe://Example.org/Orders"]);
+        assert_eq!(certificate.dns_names(), ["orders.example.org"]);
+        assert_eq!(certificate.common_name(), Some("Orders"));
+        assert_eq!(certificate.subject(), "CN=Orders,O=Example");
+    }
+
+    #[test]
+    fn no_subject_passes_for_another() {
+        let authority = authority();
+        for (value, text) in [
+            ("a,O=Example", r"CN=a\,O\=Example"),
+            ("a+b", r"CN=a\+b"),
+            (" a ", r"CN=\ a\ "),
+            ("#1", r"CN=\#1"),
+            ("a\nb\0", r"CN=a\0ab\00"),
+            (r"a\2cb", r"CN=a\\2cb"),
+            ("é", "CN=é"),
+        ] {
+            assert_eq!(authority.certificate(&named(&[(DnType::CommonName, value)])).subject(), text);
+        }
+        assert_eq!(authority.certificate(&named(&[])).subject(), "");
+        assert_eq!(authority.certificate(&named(&[])).common_name(), None);
+    }
+
+    #[test]
+    fn it_is_good_until_it_expires() {
+        let certificate = authority().certificate(&named(&[]));
+        assert!(certificate.is_good(at(2025)));
+        assert!(certificate.is_good(at(2030)), "its last second");
+        assert!(!certificate.is_good(at(2030) + Duration::from_secs(1)));
+        assert!(!certificate.is_good(at(2031)));
+    }
+
+    #[test]
+    fn what_was_over_when_a_session_was_resumed_is_not_believed() {
+        let authority = authority();
+        let mut params = named(&[]);
+        params.not_after = date_time_ymd(2024, 1, 1);
+        assert!(!authority.certificate(&params).is_good(at(2025)));
+    }
+
+    #[test]
+    fn it_is_judged_again_when_the_authorities_change() {
+        let (authority, other) = (authority(), self::authority());
+        let certificate = authority.certificate(&named(&[]));
+        let own = Arc::clone(authority.trust.current().verifier());
+        authority.trust.replace(Arc::clone(other.trust.current().verifier()), Vec::new());
+        assert!(!certificate.is_good(at(2025)));
+        authority.trust.replace(own, Vec::new());
+        assert!(certificate.is_good(at(2025)));
+    }
+
+    #[test]
+    fn junk_is_not_a_certificate() {
+        let authority = authority();
+        let junk = [CertificateDer::from(vec![0x30, 0])];
+        let read = ClientCertificate::read(&junk, &authority.trust, &authority.trust.current(), at(2025));
+        assert_eq!(read.err(), Some(UnreadableCertificate));
+        let none = ClientCertificate::read(&[], &authority.trust, &authority.trust.current(), at(2025));
+        assert!(none.is_err());
+    }
+}

@@ -1,0 +1,366 @@
+//! What a listener's PEM texts hold, checked: chains with their keys, authorities of clients, revocation lists.
+//!
+//! The same checks at `check`, at start and whenever a file changes. Not here: TLS itself (see `tls`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::oid_registry::OID_X509_EXT_ISSUER_DISTRIBUTION_POINT;
+use x509_parser::prelude::{ASN1Time, FromDer, GeneralName, X509Certificate};
+use x509_parser::revocation_list::CertificateRevocationList;
+
+use super::{ListenerCertificate, Pem};
+
+/// Most certificates in a chain; more is a mistake, such as a whole bundle of authorities.
+const LONGEST_CHAIN: usize = 10;
+
+/// Why a listener cannot use what it was given.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum CertificateProblem {
+    /// The PEM has no certificate in it.
+    #[error("holds no certificate in PEM (it begins with -----BEGIN CERTIFICATE-----)")]
+    NoCertificate,
+    /// The PEM has more certificates than a chain has.
+    #[error("holds {0} certificates: expected the listener's own first, then its intermediates")]
+    ChainTooLong(usize),
+    /// A certificate cannot be read.
+    #[error("holds a certificate that cannot be read (number {0})")]
+    Unreadable(usize),
+    /// A certificate is over.
+    #[error("certificate {number} expired {} ago", Days(*.since))]
+    Expired {
+        /// Its place in the PEM, from 1.
+        number: usize,
+        /// For how long.
+        since: Duration,
+    },
+    /// A certificate is not valid yet. The clock may be wrong.
+    #[error("certificate {number} is valid only in {}; is the clock right?", Days(*.after))]
+    NotYetValid {
+        /// Its place in the PEM, from 1.
+        number: usize,
+        /// The wait.
+        after: Duration,
+    },
+    /// The PEM has no private key in it, or one that is encrypted.
+    #[error("its key is no private key in PEM (encrypted keys are not supported)")]
+    NoKey,
+    /// The key is of a kind that cannot be used.
+    #[error("its key cannot be used: {0}")]
+    BadKey(String),
+    /// The key belongs to another certificate.
+    #[error("does not belong to the key beside it")]
+    Mismatch,
+    /// A certificate that is not the first has no name.
+    #[error("has no DNS name (subject alternative name), so that no client could ask for it")]
+    Nameless,
+    /// A certificate may not sign others.
+    #[error("certificate {0} is not an authority's: it may not sign others")]
+    NoAuthority(usize),
+    /// The PEM has no revocation list in it.
+    #[error("holds no revocation list in PEM (it begins with -----BEGIN X509 CRL-----)")]
+    NoList,
+    /// A revocation list cannot be read.
+    #[error("holds a revocation list that cannot be read (number {0})")]
+    UnreadableList(usize),
+    /// A revocation list should have been followed by another.
+    #[error(
+        "the revocation list of {issuer} expired {} ago (get a new one, or set expired_crl: accept)",
+        Days(*.since)
+    )]
+    ExpiredList {
+        /// Whose it is.
+        issuer: String,
+        /// For how long.
+        since: Duration,
+    },
+    /// A revocation list was not signed by the authority that it names.
+    #[error("the revocation list of {0} was not signed by the authority of that name in `ca`")]
+    ForgedList(String),
+    /// An authority has more than one revocation list, of which only one would count.
+    #[error("the revocation list of {0} is not the only one: give one list of each authority")]
+    ListTwice(String),
+    /// An authority has no revocation list.
+    #[error(
+        "has no revocation list of {0}, so that every certificate below it would be refused (an empty list will do)"
+    )]
+    ListMissing(String),
+}
+
+/// A span of time as people say it.
+struct Days(Duration);
+
+impl fmt::Display for Days {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            seconds if seconds < 2 * 3600 => write!(f, "{seconds} seconds"),
+            seconds if seconds < 2 * 86_400 => write!(f, "{} hours", seconds / 3600),
+            seconds => write!(f, "{} days", seconds / 86_400),
+        }
+    }
+}
+
+/// A listener's certificate with what leads to its root, and its key.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain {
+    pub(crate) certified: Arc<CertifiedKey>,
+    /// Its DNS names in lower case, which may begin with `*.`.
+    pub(crate) names: Vec<String>,
+    /// When the first certificate of the chain to expire does.
+    pub(crate) expires: SystemTime,
+}
+
+/// Whose certificates are good.
+#[derive(Debug, Clone)]
+pub(crate) struct Authority {
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) name: String,
+    pub(crate) expires: SystemTime,
+}
+
+/// Which certificates of an authority are no longer good.
+#[derive(Debug, Clone)]
+pub(crate) struct RevocationList {
+    pub(crate) list: CertificateRevocationListDer<'static>,
+    pub(crate) issuer: String,
+    /// Whether it is only one part of its authority's list (RFC 5280 §5.2.5).
+    is_part: bool,
+    /// When it should have been followed by another.
+    pub(crate) next_update: Option<SystemTime>,
+}
+
+/// Reads and checks a chain and its key.
+///
+/// # Errors
+///
+/// [`CertificateProblem`] names what is wrong at `now`.
+pub(crate) fn chain(written: &ListenerCertificate, now: SystemTime) -> Result<Chain, CertificateProblem> {
+    let chain = certificates(&written.certificate)?;
+    if chain.len() > LONGEST_CHAIN {
+        return Err(CertificateProblem::ChainTooLong(chain.len()));
+    }
+    let mut names = Vec::new();
+    let mut expires = Vec::new();
+    for (at, certificate) in chain.iter().enumerate() {
+        let parsed = parsed(certificate, at + 1)?;
+        expires.push(valid(&parsed, at + 1, now)?);
+        if at == 0 {
+            names = dns_names(&parsed);
+        }
+    }
+    let key = PrivateKeyDer::from_pem_slice(written.key.expose().as_bytes())
+        .map_err(|_| CertificateProblem::NoKey)?;
+    let provider = rustls::crypto::ring::default_provider();
+    let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => CertificateProblem::Mismatch,
+        rustls::Error::InvalidCertificate(_) => CertificateProblem::Unreadable(1),
+        other => CertificateProblem::BadKey(other.to_string()),
+    })?;
+    let expires = expires.into_iter().min().unwrap_or(UNIX_EPOCH);
+    Ok(Chain { certified: Arc::new(certified), names, expires })
+}
+
+/// Reads and checks the authorities in a PEM text.
+///
+/// # Errors
+///
+/// [`CertificateProblem`] names what is wrong at `now`.
+pub(crate) fn authorities(pem: &Pem, now: SystemTime) -> Result<Vec<Authority>, CertificateProblem> {
+    let mut authorities = Vec::new();
+    for (at, certificate) in certificates(pem)?.into_iter().enumerate() {
+        let parsed = parsed(&certificate, at + 1)?;
+        let expires = valid(&parsed, at + 1, now)?;
+        // Roots of version 1 have no extensions to say so.
+        if !parsed.extensions().is_empty() && !parsed.is_ca() {
+            return Err(CertificateProblem::NoAuthority(at + 1));
+        }
+        let name = parsed.subject().to_string();
+        authorities.push(Authority { certificate, name, expires });
+    }
+    Ok(authorities)
+}
+
+/// Reads the revocation lists in a PEM text, and checks them against their authorities where those are known.
+///
+/// # Errors
+///
+/// [`CertificateProblem`] names what is wrong at `now`.
+pub(crate) fn revocation_lists(
+    pem: &Pem,
+    authorities: &[Authority],
+    accept_expired: bool,
+    now: SystemTime,
+) -> Result<Vec<RevocationList>, CertificateProblem> {
+    let mut lists = Vec::new();
+    for list in CertificateRevocationListDer::pem_slice_iter(pem.expose().as_bytes()) {
+        let number = lists.len() + 1;
+        let list = list.map_err(|_| CertificateProblem::UnreadableList(number))?;
+        let unreadable = CertificateProblem::UnreadableList(number);
+        let (_, parsed) = CertificateRevocationList::from_der(&list).map_err(|_| unreadable)?;
+        let issuer = parsed.issuer().to_string();
+        let next_update = parsed.next_update().map(time);
+        if let Some(since) = next_update.and_then(|end| now.duration_since(end).ok())
+            && !accept_expired
+        {
+            return Err(CertificateProblem::ExpiredList { issuer, since });
+        }
+        if !is_genuine(&parsed, authorities) {
+            return Err(CertificateProblem::ForgedList(issuer));
+        }
+        let is_part = parsed.extensions().iter().any(|one| one.oid == OID_X509_EXT_ISSUER_DISTRIBUTION_POINT);
+        lists.push(RevocationList { list, issuer, is_part, next_update });
+    }
+    if lists.is_empty() { Err(CertificateProblem::NoList) } else { Ok(lists) }
+}
+
+/// Whether each authority has a list, and none has two: only the first of them would be looked at.
+///
+/// # Errors
+///
+/// [`CertificateProblem::ListMissing`], [`CertificateProblem::ListTwice`].
+pub(crate) fn all_covered(
+    authorities: &[Authority],
+    lists: &[RevocationList],
+) -> Result<(), CertificateProblem> {
+    for (at, list) in lists.iter().enumerate() {
+        let mut others = lists.iter().skip(at + 1).filter(|other| other.issuer == list.issuer);
+        if others.any(|other| !(list.is_part && other.is_part)) {
+            return Err(CertificateProblem::ListTwice(list.issuer.clone()));
+        }
+    }
+    let lacks = |authority: &&Authority| !lists.iter().any(|list| list.issuer == authority.name);
+    match authorities.iter().find(lacks) {
+        Some(authority) => Err(CertificateProblem::ListMissing(authority.name.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Whether one of the authorities of its issuer's name signed it. The lists of intermediates, which only clients show,
+/// are checked when they are used.
+fn is_genuine(list: &CertificateRevocationList<'_>, authorities: &[Authority]) -> bool {
+    let mut known = authorities
+        .iter()
+        .filter_map(|authority| X509Certificate::from_der(&authority.certificate).ok())
+        .filter(|(_, authority)| authority.subject().as_raw() == list.issuer().as_raw())
+        .peekable();
+    known.peek().is_none() || known.any(|(_, issuer)| list.verify_signature(issuer.public_key()).is_ok())
+}
+
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, CertificateProblem> {
+    let mut found = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(pem.expose().as_bytes()) {
+        found.push(certificate.map_err(|_| CertificateProblem::Unreadable(found.len() + 1))?);
+    }
+    if found.is_empty() { Err(CertificateProblem::NoCertificate) } else { Ok(found) }
+}
+
+fn parsed<'a>(
+    certificate: &'a CertificateDer<'_>,
+    number: usize,
+) -> Result<X509Certificate<'a>, CertificateProblem> {
+    match X509Certificate::from_der(certificate) {
+        Ok((_, parsed)) => Ok(parsed),
+        Err(_) => Err(CertificateProblem::Unreadable(number)),
+    }
+}
+
+/// When it expires, if it is valid now.
+fn valid(
+    certificate: &X509Certificate<'_>,
+    number: usize,
+    now: SystemTime,
+) -> Result<SystemTime, CertificateProblem> {
+    let validity = certificate.validity();
+    let (from, to) = (time(validity.not_before), time(validity.not_after));
+    match (now.duration_since(to), from.duration_since(now)) {
+        (Ok(since), _) if !since.is_zero() => Err(CertificateProblem::Expired { number, since }),
+        (_, Ok(after)) if !after.is_zero() => Err(CertificateProblem::NotYetValid { number, after }),
+        _ => Ok(to),
+    }
+}
+
+fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    let names = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// A time before 1970 is as over as 1970.
+fn time(time: ASN1Time) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    fn pair(from: i32, to: i32) -> (String, String) {
+        let mut params = CertificateParams::new(vec!["Gateway.example".to_owned()]).unwrap();
+        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        let key = KeyPair::generate().unwrap();
+        (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    }
+
+    fn read(certificate: &str, key: &str) -> Result<Chain, CertificateProblem> {
+        let written = ListenerCertificate { certificate: Pem::inline(certificate), key: Pem::inline(key) };
+        chain(&written, SystemTime::now())
+    }
+
+    fn problem(certificate: &str, key: &str) -> CertificateProblem {
+        read(certificate, key).unwrap_err()
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_words() {
+        let (certificate, key) = pair(2020, 2090);
+        let (_, other) = pair(2020, 2090);
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(read(&certificate, &key).unwrap().names, ["gateway.example"]);
+        assert_eq!(problem("", &key), CertificateProblem::NoCertificate);
+        assert_eq!(problem(&key, &key), CertificateProblem::NoCertificate);
+        assert_eq!(problem(broken, &key), CertificateProblem::Unreadable(1));
+        assert_eq!(problem(&format!("{certificate}{broken}"), &key), CertificateProblem::Unreadable(2));
+        assert_eq!(problem(&certificate.repeat(11), &key), CertificateProblem::ChainTooLong(11));
+        assert_eq!(problem(&certificate, ""), CertificateProblem::NoKey);
+        assert_eq!(problem(&certificate, &certificate), CertificateProblem::NoKey);
+        assert_eq!(problem(&certificate, &other), CertificateProblem::Mismatch);
+        let junk = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        assert!(matches!(problem(&certificate, junk), CertificateProblem::BadKey(_)));
+    }
+
+    #[test]
+    fn time_is_checked_for_the_whole_chain() {
+        let (old, old_key) = pair(2001, 2002);
+        let (future, future_key) = pair(2089, 2090);
+        let (good, good_key) = pair(2020, 2090);
+        assert!(matches!(problem(&old, &old_key), CertificateProblem::Expired { number: 1, .. }));
+        assert!(matches!(problem(&future, &future_key), CertificateProblem::NotYetValid { number: 1, .. }));
+        let both = format!("{good}{old}");
+        assert!(matches!(problem(&both, &good_key), CertificateProblem::Expired { number: 2, .. }));
+    }
+
+    #[test]
+    fn spans_are_said_in_words() {
+        for (seconds, words) in
+            [(5, "5 seconds"), (7200, "2 hours"), (172_799, "47 hours"), (172_800, "2 days")]
+        {
+            assert_eq!(Days(Duration::from_secs(seconds)).to_string(), words);
+        }
+    }
+
+    #[test]
+    fn an_authority_may_sign() {
+        let (leaf, _) = pair(2020, 2090);
+        let refused = authorities(&Pem::inline(leaf), SystemTime::now()).unwrap_err();
+        assert_eq!(refused, CertificateProblem::NoAuthority(1));
+    }
+}

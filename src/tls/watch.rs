@@ -1,0 +1,148 @@
+//! Keeps the TLS listeners up to date: files that changed are read again, and what will expire is told in time.
+//!
+//! Not here: what is done with the files (see `endpoint`).
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+use super::endpoint::Endpoint;
+use crate::config::Pem;
+
+/// How often the files are looked at. One that changed is read when it has stayed the same for as long: a key and its
+/// certificate are two files.
+const LOOK: Duration = Duration::from_secs(2);
+/// How often the operator is told again.
+const REMIND: Duration = Duration::from_secs(24 * 3600);
+/// How long before its end something is warned of.
+const SOON: i64 = 30 * 86_400;
+
+/// The service that watches over the files of all listeners. Needed even where there is none: without it SIGHUP ends the
+/// process.
+pub struct Watch {
+    endpoints: Vec<Arc<Endpoint>>,
+}
+
+impl Watch {
+    /// Watches over these listeners.
+    pub fn new(endpoints: Vec<Arc<Endpoint>>) -> Self {
+        Self { endpoints }
+    }
+}
+
+#[async_trait]
+impl BackgroundService for Watch {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+            return warn!("SIGHUP cannot be watched: certificates are not read again");
+        };
+        let mut watched: Vec<_> = self.endpoints.iter().map(|endpoint| Watched::new(endpoint)).collect();
+        let mut reminded = Instant::now();
+        watched.iter().for_each(Watched::remind);
+        loop {
+            let told = tokio::select! {
+                // Until then SIGHUP is obeyed, while connections are drained too.
+                _ = shutdown.wait_for(|ends| *ends) => return,
+                _ = hangup.recv() => true,
+                () = tokio::time::sleep(LOOK) => false,
+            };
+            if told {
+                info!(listeners = watched.len(), "told to read certificates again");
+            }
+            watched.iter_mut().for_each(|one| one.look(told, SystemTime::now()));
+            if reminded.elapsed() >= REMIND {
+                reminded = Instant::now();
+                watched.iter().for_each(Watched::remind);
+            }
+        }
+    }
+}
+
+/// A listener and what its files looked like.
+struct Watched<'a> {
+    endpoint: &'a Endpoint,
+    /// When what is in use was read.
+    used: Look,
+    last: Look,
+    looked: SystemTime,
+}
+
+/// What is known of files without reading them.
+type Look = HashMap<String, Option<[i128; 4]>>;
+
+impl<'a> Watched<'a> {
+    fn new(endpoint: &'a Endpoint) -> Self {
+        let look = look(endpoint);
+        Self { endpoint, used: look.clone(), last: look, looked: SystemTime::now() }
+    }
+
+    fn look(&mut self, told: bool, now: SystemTime) {
+        self.endpoint.outlive(self.looked, now);
+        self.looked = now;
+        let look = look(self.endpoint);
+        let settled = look == self.last;
+        if told || (look != self.used && settled) {
+            self.used.clone_from(&look);
+            self.reload(now);
+        }
+        self.last = look;
+    }
+
+    fn reload(&self, now: SystemTime) {
+        let listener = self.endpoint.address();
+        match self.endpoint.reload(now) {
+            Ok(()) => {
+                info!(%listener, "certificates were read again and are used");
+                self.remind();
+            }
+            Err(problem) => {
+                warn!(%listener, %problem, "certificates were read again and refused: the old ones stay");
+            }
+        }
+    }
+
+    /// Warns of what ends soon.
+    fn remind(&self) {
+        let listener = self.endpoint.address();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        for (kind, name, end) in self.endpoint.current().ends() {
+            let days = (end - now).div_euclid(86_400);
+            // Revocation lists are short-lived by nature: they are news when nobody brought a new one.
+            match end - now {
+                ..=0 => warn!(%listener, kind, name, "has expired"),
+                left if left < SOON && kind != "crl" => {
+                    let within = if days < 7 { "expires within 7 days" } else { "expires within 30 days" };
+                    warn!(%listener, kind, name, days, "{within}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn look(endpoint: &Endpoint) -> Look {
+    let written = endpoint.written();
+    let pairs = written.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
+    let clients = written.client_auth.iter().flat_map(|clients| clients.ca.iter().chain(&clients.crl));
+    pairs.chain(clients).filter_map(Pem::path).map(|path| (path.display().to_string(), seen(path))).collect()
+}
+
+/// What changes with a file, whether it is written, replaced, or made readable; of what a link points at.
+fn seen(path: &std::path::Path) -> Option<[i128; 4]> {
+    let data = std::fs::metadata(path).ok()?;
+    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    Some([
+        data.ino().into(),
+        data.size().into(),
+        nanoseconds(data.mtime(), data.mtime_nsec()),
+        nanoseconds(data.ctime(), data.ctime_nsec()),
+    ])
+}

@@ -1,0 +1,119 @@
+//! Client certificates: who gets through a handshake, and who does not.
+
+use rustls::version::{TLS12, TLS13};
+
+use crate::support::certs::{client_config, client_config_of};
+use crate::support::{Authority, Identity, McpClient, TestGateway};
+use crate::tls_scene::{health, listen, refused, served, start};
+
+#[tokio::test]
+async fn only_a_good_client_certificate_gets_in_where_one_is_required() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let (leaf, good) = (ours.client("revoked"), ours.client("good"));
+    let (middle, revoked_middle) = (ours.intermediate("middle"), ours.intermediate("revoked middle"));
+    let files = [
+        ("ca.pem", ours.pem()),
+        ("crl.pem", ours.crl_for(&[leaf.serial(), revoked_middle.serial()], 9999)),
+        ("middle.crl", middle.crl(&[])),
+        ("other.crl", revoked_middle.crl(&[])),
+    ];
+    let gateway = start(
+        &ours,
+        &files,
+        "client_auth: { mode: required, ca: ca.pem, crl: [crl.pem, middle.crl, other.crl] }",
+    )
+    .await;
+    let show = |identity: Option<&Identity>| client_config(&ours, identity, &["http/1.1"]);
+    for identity in [&good, &middle.client("below"), &ours.client_uri("spiffe", "spiffe://example.org/a")] {
+        assert_eq!(served(&gateway, show(Some(identity))).await, 200);
+    }
+    for (cause, identity) in [
+        ("no_certificate", None),
+        ("unknown_issuer", Some(&theirs.client("good"))),
+        ("expired", Some(&ours.expired_client("old"))),
+        ("not_yet_valid", Some(&ours.future_client("early"))),
+        ("wrong_usage", Some(&ours.server())),
+        ("revoked", Some(&leaf)),
+        ("revoked", Some(&revoked_middle.client("below"))),
+        // Its authority has no list here, so that nobody knows.
+        ("revocation_unknown", Some(&ours.intermediate("unlisted").client("below"))),
+        ("bad_certificate", Some(&ours.client_that_signs("both"))),
+    ] {
+        let before = count(&gateway, cause).await;
+        refused(&gateway, show(identity)).await;
+        assert_eq!(count(&gateway, cause).await, before + 1, "{cause}:\n{}", gateway.metrics().await);
+    }
+    assert_eq!(count(&gateway, "ok").await, 3);
+    let printed = gateway.output();
+    assert!(!printed.contains("ERROR"), "{printed}");
+    for cause in ["no_certificate", "revoked"] {
+        assert!(
+            printed.contains(&format!("TLS handshake refused listener=127.0.0.1:{}", gateway.ports().other))
+        );
+        assert!(printed.contains(&format!("cause=\"{cause}\"")), "{printed}");
+    }
+}
+
+async fn count(gateway: &TestGateway, outcome: &str) -> u64 {
+    let listener = format!("127.0.0.1:{}", gateway.ports().other);
+    let line =
+        format!("mcp_a2a_gateway_tls_handshakes_total{{listener=\"{listener}\",outcome=\"{outcome}\"}} ");
+    let metrics = gateway.metrics().await;
+    metrics.lines().find_map(|text| text.strip_prefix(&line)).expect(&line).parse().unwrap()
+}
+
+#[tokio::test]
+async fn where_certificates_are_optional_none_will_do_and_a_bad_one_will_not() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let gateway =
+        start(&ours, &[("ca.pem", ours.pem())], "client_auth: { mode: optional, ca: ca.pem }").await;
+    for version in [&TLS12, &TLS13] {
+        let show =
+            |identity: Option<&Identity>| client_config_of(&[version], &ours, identity, &["h2", "http/1.1"]);
+        assert_eq!(served(&gateway, show(None)).await, 200);
+        assert_eq!(served(&gateway, show(Some(&ours.client("good")))).await, 200);
+        refused(&gateway, show(Some(&theirs.client("good")))).await;
+        refused(&gateway, show(Some(&ours.expired_client("old")))).await;
+    }
+}
+
+#[tokio::test]
+async fn any_of_several_authorities_will_do() {
+    let (ours, theirs, nobody) = (Authority::new("ours"), Authority::new("theirs"), Authority::new("nobody"));
+    let files = [("ours.pem", ours.pem()), ("theirs.pem", theirs.pem())];
+    let gateway = start(&ours, &files, "client_auth: { mode: required, ca: [ours.pem, theirs.pem] }").await;
+    for authority in [&ours, &theirs] {
+        let identity = authority.client("good");
+        assert_eq!(served(&gateway, client_config(&ours, Some(&identity), &["h2"])).await, 200);
+    }
+    refused(&gateway, client_config(&ours, Some(&nobody.client("good")), &["h2"])).await;
+}
+
+#[tokio::test]
+async fn a_port_scanner_does_not_fill_the_log() {
+    let ours = Authority::new("ours");
+    let gateway = start(&ours, &[], "").await;
+    let plain = McpClient::new(&format!("http://127.0.0.1:{}/healthz", gateway.ports().other));
+    for _ in 0..20 {
+        assert!(plain.try_send("GET", &[], Vec::new()).await.is_err());
+        refused(&gateway, client_config(&Authority::new("theirs"), None, &["h2"])).await;
+    }
+    assert_eq!(count(&gateway, "malformed").await, 20);
+    assert_eq!(count(&gateway, "refused_by_client").await, 20);
+    let printed = gateway.output();
+    assert!(!printed.contains("handshake") && !printed.contains("ERROR"), "{printed}");
+}
+
+#[tokio::test]
+async fn a_handshake_that_never_ends_is_ended() {
+    let ours = Authority::new("ours");
+    let gateway =
+        TestGateway::start(|ports| listen(&ours, &[], "", ports) + "limits: { header_read: 1s }\n").await;
+    let address = ("127.0.0.1", gateway.ports().other);
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    use tokio::io::AsyncReadExt as _;
+    let read = crate::support::in_time("the gateway to hang up", socket.read(&mut [0; 9])).await;
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    assert_eq!(count(&gateway, "timeout").await, 1);
+    assert_eq!(health(&gateway, client_config(&ours, None, &["h2"])).await, 200);
+}
