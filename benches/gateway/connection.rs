@@ -3,12 +3,12 @@
 use std::net::Ipv4Addr;
 
 use memchr::memmem;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// A connection.
-pub(crate) struct Connection {
-    socket: TcpStream,
+pub(crate) struct Connection<S = TcpStream> {
+    socket: S,
     read: Vec<u8>,
 }
 
@@ -22,7 +22,18 @@ impl Connection {
     pub(crate) async fn open(port: u16) -> Self {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
         socket.set_nodelay(true).unwrap();
+        Self::over(socket)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    /// Over something that is open already.
+    pub(crate) fn over(socket: S) -> Self {
         Self { socket, read: Vec::with_capacity(16 << 10) }
+    }
+
+    pub(crate) fn socket(&self) -> &S {
+        &self.socket
     }
 
     /// Sends a request as it is and returns the whole answer, head and body as they came.

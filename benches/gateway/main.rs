@@ -1,10 +1,10 @@
 //! What a call costs the gateway, beside a bare Pingora pass-through to the same agent in the same run.
 //!
 //! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N] [--threads N] [--log LEVEL]
-//! [--only WAYS] [--tasks N]`. Four processes on loopback: the load (this one), the agent, the pass-through, and the real gateway. The ways to
+//! [--only WAYS] [--tasks N] [--tls]`. Four processes on loopback: the load (this one), the agent, the pass-through, and the real gateway. The ways to
 //! the agent take turns in every round; figures are medians over rounds, and ratios are made within a round, so that what else the
 //! machine does falls on both sides. CPU is that of the process on the way alone, never of load or agent.
-//! With `--tasks N` instead: what it costs to ask for a task when there are N of them.
+//! With `--tls` instead: what TLS costs, beside nginx. With `--tasks N` instead: what it costs to ask for a task when there are N of them.
 //! Not here: what translation alone costs (see `benches/translate`).
 
 #![allow(
@@ -24,6 +24,7 @@ mod options;
 mod pass;
 mod process;
 mod report;
+mod tls;
 mod way;
 
 use options::{Options, Role};
@@ -42,6 +43,9 @@ fn main() {
 
 fn measure(options: &Options) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    if options.tls {
+        return runtime.block_on(tls::run(options));
+    }
     if let Some(tasks) = options.tasks {
         return runtime.block_on(crowd::run(tasks, options));
     }

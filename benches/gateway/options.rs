@@ -29,6 +29,8 @@ pub(crate) struct Options {
     pub(crate) only: String,
     /// Instead of the ways: how many tasks there are to be in the map.
     pub(crate) tasks: Option<usize>,
+    /// Instead of the ways: what TLS costs.
+    pub(crate) tls: bool,
 }
 
 impl Role {
@@ -61,12 +63,14 @@ impl Options {
             log: "warn".to_owned(),
             only: String::new(),
             tasks: None,
+            tls: false,
         };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_else(|| panic!("{word} needs a value"));
             match word {
                 "--bench" => {}
+                "--tls" => options.tls = true,
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = value().parse().expect("a number"),
                 "--seconds" => options.period = Duration::from_secs_f64(value().parse().expect("seconds")),

@@ -35,6 +35,15 @@ impl Process {
         Self::start(command, port)
     }
 
+    /// nginx, with a configuration that makes it listen on `port` and be one process. `None` where there is none.
+    pub(crate) fn nginx(config: &Path, port: u16) -> Option<Self> {
+        let program =
+            ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|program| Path::new(program).exists())?;
+        let mut command = Command::new(program);
+        command.arg("-c").arg(config);
+        Some(Self::start(command, port))
+    }
+
     fn start(mut command: Command, port: u16) -> Self {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
         let mut process = Self { child, port };

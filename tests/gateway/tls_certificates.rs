@@ -6,7 +6,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, NamedGroup};
 
 use crate::support::certs::{client_config, client_config_of};
-use crate::support::{Authority, Identity, TestGateway};
+use crate::support::{Authority, Identity, PATIENCE, TestGateway};
 use crate::tls_scene::{Connection, health, listen_with, refused, start};
 
 /// Four certificates, by the names of their files.
@@ -109,8 +109,11 @@ async fn the_modern_profile_speaks_tls_1_3_alone() {
     let gateway = start(&ours, &[], "profile: modern").await;
     assert_eq!(health(&gateway, client_config_of(&[&TLS13], &ours, None, &["h2"])).await, 200);
     refused(&gateway, client_config_of(&[&TLS12], &ours, None, &["h2"])).await;
-    let metrics = gateway.metrics().await;
-    assert!(metrics.contains("outcome=\"nothing_in_common\"} 1"), "{metrics}");
+    let begun = std::time::Instant::now();
+    while !gateway.metrics().await.contains("outcome=\"nothing_in_common\"} 1") {
+        assert!(begun.elapsed() < PATIENCE, "{}", gateway.metrics().await);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

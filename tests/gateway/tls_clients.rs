@@ -3,7 +3,7 @@
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::certs::{client_config, client_config_of};
-use crate::support::{Authority, Identity, McpClient, TestGateway};
+use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway};
 use crate::tls_scene::{health, listen, refused, served, start};
 
 #[tokio::test]
@@ -41,9 +41,9 @@ async fn only_a_good_client_certificate_gets_in_where_one_is_required() {
     ] {
         let before = count(&gateway, cause).await;
         refused(&gateway, show(identity)).await;
-        assert_eq!(count(&gateway, cause).await, before + 1, "{cause}:\n{}", gateway.metrics().await);
+        counted(&gateway, cause, before + 1).await;
     }
-    assert_eq!(count(&gateway, "ok").await, 3);
+    counted(&gateway, "ok", 3).await;
     let printed = gateway.output();
     assert!(!printed.contains("ERROR"), "{printed}");
     for cause in ["no_certificate", "revoked"] {
@@ -60,6 +60,15 @@ async fn count(gateway: &TestGateway, outcome: &str) -> u64 {
         format!("mcp_a2a_gateway_tls_handshakes_total{{listener=\"{listener}\",outcome=\"{outcome}\"}} ");
     let metrics = gateway.metrics().await;
     metrics.lines().find_map(|text| text.strip_prefix(&line)).expect(&line).parse().unwrap()
+}
+
+/// Waits until so many were counted: the client may learn of it first.
+async fn counted(gateway: &TestGateway, outcome: &str, expected: u64) {
+    let begun = std::time::Instant::now();
+    while count(gateway, outcome).await != expected {
+        assert!(begun.elapsed() < PATIENCE, "{outcome} is not {expected}:\n{}", gateway.metrics().await);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]
@@ -98,8 +107,8 @@ async fn a_port_scanner_does_not_fill_the_log() {
         assert!(plain.try_send("GET", &[], Vec::new()).await.is_err());
         refused(&gateway, client_config(&Authority::new("theirs"), None, &["h2"])).await;
     }
-    assert_eq!(count(&gateway, "malformed").await, 20);
-    assert_eq!(count(&gateway, "refused_by_client").await, 20);
+    counted(&gateway, "malformed", 20).await;
+    counted(&gateway, "refused_by_client", 20).await;
     let printed = gateway.output();
     assert!(!printed.contains("handshake") && !printed.contains("ERROR"), "{printed}");
 }
@@ -114,6 +123,6 @@ async fn a_handshake_that_never_ends_is_ended() {
     use tokio::io::AsyncReadExt as _;
     let read = crate::support::in_time("the gateway to hang up", socket.read(&mut [0; 9])).await;
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
-    assert_eq!(count(&gateway, "timeout").await, 1);
+    counted(&gateway, "timeout", 1).await;
     assert_eq!(health(&gateway, client_config(&ours, None, &["h2"])).await, 200);
 }
