@@ -1,6 +1,9 @@
 //! The configuration as an operator meets it: files in, settings or the whole list of problems out.
 
 #[cfg(test)]
+#[path = "config/credentials.rs"]
+mod credentials;
+#[cfg(test)]
 #[path = "config/defaults.rs"]
 mod defaults;
 #[cfg(test)]

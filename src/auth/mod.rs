@@ -1,10 +1,10 @@
 //! Who the caller is, and what an agent needs to be shown.
 //!
-//! Inbound, every caller is anonymous until a mechanism is configured; outbound, agents get static headers. Client
-//! certificates, keys and tokens will live here. Not here: what the caller may see (see `gateway`).
+//! Inbound, every caller is anonymous until a mechanism is configured; outbound, each agent gets what the configuration gives it.
+//! Not here: what the caller may see (see `gateway`).
 
 mod caller;
 mod outbound;
 
 pub use caller::Caller;
-pub use outbound::{keyed, static_headers};
+pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Subject, Tokens};

@@ -11,6 +11,7 @@
 //! Not here: applying the settings.
 
 mod file;
+mod live;
 mod pem;
 mod place;
 mod problem;
@@ -19,6 +20,7 @@ mod reading;
 mod reference;
 mod secret;
 mod settings;
+mod signing;
 mod stand_in;
 mod suggest;
 mod tree;
@@ -35,13 +37,17 @@ use serde::Deserialize;
 use self::file::ConfigFile;
 use self::reader::Reader;
 use self::reading::Reading;
+pub use crate::a2a::KeyPlace;
+pub use live::LiveSecret;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Endpoints, Faces, Followers, Hold,
-    Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem, Protocol, Push, Sessions,
+    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, ApiKey, ApiKeyPlace, Authorization, Calls,
+    CardSource, Cards, ClientProof, Faces, Followers, Grant, Hold, Limits, Listener, ListenerTls, Log,
+    LogFormat, Manifest, Mcp, MethodSettings, OAuth2, OnDecline, Pem, PerMethod, Protocol, Push, Sessions,
     Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
 };
+pub(crate) use signing::signing_key;
 
 /// The most that a configuration file may hold, in bytes.
 const FILE: usize = 1 << 20;

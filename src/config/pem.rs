@@ -15,7 +15,7 @@ use super::reading::Reading;
 use super::reference::Template;
 
 /// The most that a PEM file may hold; the bundle of all public roots has 0.25 MiB.
-const PEM_FILE: usize = 1 << 20;
+pub(super) const PEM_FILE: usize = 1 << 20;
 
 /// A PEM text, or the path of a file that holds one.
 #[derive(Deserialize)]

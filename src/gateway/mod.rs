@@ -40,7 +40,7 @@ use http::{Method as HttpMethod, StatusCode};
 use pingora::proxy::Session;
 use tokio::sync::{Semaphore, watch};
 
-use crate::agents::{CardProblem, Directory, Terms};
+use crate::agents::{Along, CardProblem, Directory, Terms};
 use crate::auth::Caller;
 use crate::bridge::catalogue::{Catalogue, View};
 use crate::config::{self, Settings};
@@ -132,6 +132,7 @@ struct Asker {
     session: Option<sessions::Session>,
     level: Option<Level>,
     takes: Takes,
+    along: Option<Arc<Along>>,
 }
 
 impl Bridge {
@@ -325,14 +326,16 @@ impl Inner {
             let headers = gate::preflight(http.req_header());
             return empty(http, StatusCode::NO_CONTENT, headers).await;
         }
+        // No caller shows a token yet that could be exchanged for another.
+        exchange.along = self.directory.along(&http.req_header().headers, || None);
         let unknown = matches!(door, Door::OneAgent(agent) if self.directory.find(agent).is_none());
         let refused = match method {
             _ if unknown => Err(Ok(Fault::NoSuchPath)),
             HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
             HttpMethod::GET => {
                 exchange.method = label::Method::SessionStream;
-                let caller = exchange.caller.clone();
-                Box::pin(self.session_stream(http, caller, door)).await
+                let who = (exchange.caller.clone(), exchange.along.clone());
+                Box::pin(self.session_stream(http, who, door)).await
             }
             HttpMethod::DELETE => self.end_session(http, exchange).await,
             _ => Err(Ok(Fault::MethodNotAllowed("POST, GET, DELETE, OPTIONS"))),

@@ -143,6 +143,28 @@ labels! {
 }
 
 labels! {
+    /// What became of a token for an agent.
+    Token {
+        /// It was fetched.
+        Fetched = "fetched",
+        /// It could not be fetched.
+        Failed = "failed",
+        /// The agent refused it.
+        Refused = "refused",
+    }
+}
+
+labels! {
+    /// What came of a change of a file that holds an agent's credentials.
+    Reload {
+        /// What is new in it is used.
+        Changed = "changed",
+        /// It is missing or broken, and what was there before is used.
+        Failed = "failed",
+    }
+}
+
+labels! {
     /// How a fetch of an agent's card ended.
     Refresh {
         /// The card is another than before.

@@ -3,6 +3,7 @@
 //! Knows nothing else of the gateway: labels are closed sets of its own. Not here: the listener that serves metrics.
 
 pub mod access;
+mod credentials;
 pub mod label;
 pub mod log;
 pub mod metrics;

@@ -92,6 +92,8 @@ mod task_life;
 #[cfg(test)]
 mod tasks_seen;
 #[cfg(test)]
+mod tokens;
+#[cfg(test)]
 mod transport;
 #[cfg(test)]
 mod versions;

@@ -4,11 +4,14 @@
 
 mod agent;
 mod calls;
+mod credentials;
+mod forward;
 mod gateway;
 mod headers;
 mod limits;
 mod listener;
 pub(super) mod manifest;
+mod oauth;
 mod operation;
 mod skill;
 mod tasks;

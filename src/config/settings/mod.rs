@@ -5,6 +5,7 @@
 
 mod agent;
 mod calls;
+mod credentials;
 mod listener;
 mod manifest;
 mod pem;
@@ -12,10 +13,12 @@ mod tasks;
 
 use std::time::Duration;
 
-pub use agent::{
-    Agent, AgentTimeouts, AgentTls, CardSource, Endpoints, Protocol, SkillOverride, TaskUse, ToolsPer,
-};
+pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskUse, ToolsPer};
 pub use calls::{Calls, Hold, OnDecline};
+pub use credentials::{
+    AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientProof, Grant, MethodSettings, OAuth2,
+    PerMethod,
+};
 pub use listener::{Admin, Faces, Listener, ListenerTls};
 pub use manifest::Manifest;
 pub use pem::Pem;
