@@ -31,6 +31,8 @@ mod core_tasks;
 #[cfg(test)]
 mod counted;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
 mod embedded;
@@ -70,6 +72,8 @@ mod questions_on_stream;
 mod quiz;
 #[cfg(test)]
 mod restart;
+#[cfg(test)]
+mod rotation;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]

@@ -122,6 +122,10 @@ impl Identity {
         self.certificate.pem()
     }
 
+    pub fn der(&self) -> Vec<u8> {
+        self.certificate.der().to_vec()
+    }
+
     pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
@@ -172,6 +176,22 @@ pub fn server_config(identity: &Identity, clients: Option<&Authority>) -> Arc<Se
     let chain = vec![identity.certificate.der().clone()];
     let mut config = builder.with_single_cert(chain, identity.key_der()).unwrap();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+/// For a scripted agent that asks for a client certificate of `clients` and goes on without.
+pub fn lenient_server_config(identity: &Identity, clients: &Authority) -> Arc<ServerConfig> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(clients.roots()), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .unwrap();
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let chain = vec![identity.certificate.der().clone()];
+    let config =
+        builder.with_client_cert_verifier(verifier).with_single_cert(chain, identity.key_der()).unwrap();
     Arc::new(config)
 }
 
