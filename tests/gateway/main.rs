@@ -39,6 +39,8 @@ mod embedded;
 #[cfg(test)]
 mod eras;
 #[cfg(test)]
+mod exchange;
+#[cfg(test)]
 mod ext_tasks;
 #[cfg(test)]
 mod fallback;
@@ -76,6 +78,8 @@ mod restart;
 mod rotation;
 #[cfg(test)]
 mod scene;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod seen;
 #[cfg(test)]

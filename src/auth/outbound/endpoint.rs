@@ -22,6 +22,8 @@ use crate::transport::{Client, Reply, Target, TargetSettings, Timeouts, client_c
 const ANSWER: usize = 64 * 1024;
 /// How long a token is taken to be good if its endpoint does not say.
 const UNSAID: Duration = Duration::from_secs(300);
+/// The shortest: an endpoint that says less would be asked for every call.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest that a token is kept, whatever its endpoint says.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const WAITS: Timeouts = Timeouts {
@@ -159,7 +161,7 @@ fn granted(body: &[u8]) -> Result<Fetched, Failed> {
         _ => None,
     });
     let lives = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(UNSAID);
-    Ok(Fetched { authorization, lives: lives.min(LONGEST) })
+    Ok(Fetched { authorization, lives: lives.clamp(SHORTEST, LONGEST) })
 }
 
 #[cfg(test)]
@@ -173,6 +175,7 @@ mod tests {
             (r#"{"access_token":"t","token_type":"bearer","expires_in":"60"}"#, Some(60)),
             (r#"{"access_token":"t"}"#, Some(300)),
             (r#"{"access_token":"t","expires_in":-5}"#, Some(300)),
+            (r#"{"access_token":"t","expires_in":0}"#, Some(1)),
             (r#"{"access_token":"t","expires_in":1e300}"#, Some(300)),
             (r#"{"access_token":"t","expires_in":99999999}"#, Some(86_400)),
             (r#"{"access_token":"t","token_type":"DPoP"}"#, None),
