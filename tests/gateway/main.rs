@@ -25,6 +25,8 @@ mod cancelling;
 #[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
+mod client_proof;
+#[cfg(test)]
 mod client_wire;
 #[cfg(test)]
 mod core_tasks;

@@ -8,11 +8,10 @@ use base64::Engine as _;
 use serde_json::json;
 
 use crate::scene::{Scene, complaint, words};
-use crate::support::certs::server_config;
 use crate::support::payload::v1;
-use crate::support::{Authority, Card, Reply, Request, ScriptedAgent, Signal, TestGateway, in_time};
+use crate::support::{Card, Reply, Request, ScriptedAgent, Signal, TestGateway, in_time};
 
-const SECRET: &str = "canary-client-secret";
+pub(crate) const SECRET: &str = "canary-client-secret";
 
 /// The members of a form, decoded as far as these tests need.
 pub(crate) fn form(request: &Request) -> Vec<(String, String)> {
@@ -44,13 +43,13 @@ pub(crate) async fn endpoint(lives: u64) -> ScriptedAgent {
     endpoint
 }
 
-fn granted(number: usize, lives: u64) -> Reply {
+pub(crate) fn granted(number: usize, lives: u64) -> Reply {
     let token = format!("token-{number}");
     Reply::json(&json!({ "access_token": token, "token_type": "Bearer", "expires_in": lives }))
 }
 
 /// An agent that says who it was called as, and refuses who has none of `good` tokens.
-async fn guarded(good: fn(&str) -> bool) -> ScriptedAgent {
+pub(crate) async fn guarded(good: fn(&str) -> bool) -> ScriptedAgent {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_send(move |request| match request.header("authorization") {
         Some(shown) if good(shown) => Reply::events([v1::message(shown)]),
@@ -60,21 +59,21 @@ async fn guarded(good: fn(&str) -> bool) -> ScriptedAgent {
     agent
 }
 
-fn oauth2(endpoint: &ScriptedAgent, more: &str) -> String {
+pub(crate) fn oauth2(endpoint: &ScriptedAgent, more: &str) -> String {
     let url = endpoint.url();
     format!(
         "auth: {{ oauth2: {{ token_url: '{url}token', client_id: gateway, client_secret: {SECRET}, {more} }} }}"
     )
 }
 
-async fn before(agent: &ScriptedAgent, own: &str) -> TestGateway {
+pub(crate) async fn before(agent: &ScriptedAgent, own: &str) -> TestGateway {
     TestGateway::start(|ports| {
         format!("{}agents:\n  bard:\n    card: {}\n    {own}\n", ports.listeners(), agent.card_url())
     })
     .await
 }
 
-async fn sing(gateway: &TestGateway) -> serde_json::Value {
+pub(crate) async fn sing(gateway: &TestGateway) -> serde_json::Value {
     let params = json!({ "name": "bard_sing", "arguments": { "text": "x" } });
     gateway.client().modern("tools/call", params).await.result().await
 }
@@ -309,84 +308,6 @@ async fn a_token_endpoint_that_comes_back_is_used_again() {
 }
 
 #[tokio::test]
-async fn the_secret_can_go_into_the_form() {
-    let (endpoint, agent) = (endpoint(3600).await, guarded(|_| true).await);
-    let gateway = before(&agent, &oauth2(&endpoint, "auth_method: client_secret_post")).await;
-    assert_eq!(words(&sing(&gateway).await), "Bearer token-1");
-    let request = &endpoint.requests()[0];
-    assert_eq!(request.header("authorization"), None);
-    assert_eq!(member(request, "client_id").as_deref(), Some("gateway"));
-    assert_eq!(member(request, "client_secret").as_deref(), Some(SECRET));
-}
-
-#[tokio::test]
-async fn an_assertion_is_signed_with_the_private_key() {
-    use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
-    for (curve, algorithm) in
-        [(&rcgen::PKCS_ECDSA_P256_SHA256, Algorithm::ES256), (&rcgen::PKCS_ED25519, Algorithm::EdDSA)]
-    {
-        let (endpoint, agent) = (endpoint(1).await, guarded(|_| true).await);
-        let key = rcgen::KeyPair::generate_for(curve).unwrap();
-        let url = format!("{}token", endpoint.url());
-        let gateway = TestGateway::start(|ports| {
-            std::fs::write(ports.directory.join("client.key"), key.serialize_pem()).unwrap();
-            let oauth2 =
-                format!("token_url: '{url}', client_id: gateway, private_key: client.key, key_id: k1");
-            let card = agent.card_url();
-            format!(
-                "{}agents:\n  bard:\n    card: {card}\n    auth: {{ oauth2: {{ {oauth2} }} }}\n",
-                ports.listeners()
-            )
-        })
-        .await;
-        in_time("two tokens", async { while words(&sing(&gateway).await) != "Bearer token-2" {} }).await;
-        let public = key.public_key_pem();
-        let public = match algorithm {
-            Algorithm::EdDSA => DecodingKey::from_ed_pem(public.as_bytes()),
-            _ => DecodingKey::from_ec_pem(public.as_bytes()),
-        };
-        let mut validation = Validation::new(algorithm);
-        validation.set_audience(&[&url]);
-        validation.set_issuer(&["gateway"]);
-        validation.set_required_spec_claims(&["exp", "aud", "iss", "sub"]);
-        let mut ids = Vec::new();
-        for request in &endpoint.requests()[..2] {
-            let assertion = member(request, "client_assertion").unwrap();
-            let read =
-                decode::<serde_json::Value>(&assertion, public.as_ref().unwrap(), &validation).unwrap();
-            assert_eq!((read.header.kid.as_deref(), &read.claims["sub"]), (Some("k1"), &json!("gateway")));
-            let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-            assert_eq!(member(request, "client_assertion_type").as_deref(), Some(kind));
-            ids.push(read.claims["jti"].as_str().unwrap().to_owned());
-        }
-        assert_ne!(ids[0], ids[1], "each assertion is good for one use");
-    }
-}
-
-#[tokio::test]
-async fn the_token_endpoint_is_shown_the_agents_certificate() {
-    let authority = Authority::new("ours");
-    let tls = server_config(&authority.server(), Some(&authority));
-    let endpoint = ScriptedAgent::start_tls(Card::v1(), tls).await;
-    endpoint.on_path("/token", |_| granted(1, 3600));
-    let agent = guarded(|_| true).await;
-    let client = authority.client("gateway");
-    let gateway = TestGateway::start(|ports| {
-        client.write(&ports.directory, "gw");
-        std::fs::write(ports.directory.join("ca.pem"), authority.pem()).unwrap();
-        let (url, card) = (endpoint.url(), agent.card_url());
-        let oauth2 = format!("token_url: '{url}token', client_id: gateway, auth_method: tls_client_auth, ca: ca.pem");
-        format!(
-            "{}agents:\n  bard:\n    card: {card}\n    tls: {{ certificate: gw.crt, key: gw.key }}\n    auth: {{ oauth2: {{ {oauth2} }} }}\n",
-            ports.listeners()
-        )
-    })
-    .await;
-    assert_eq!(words(&sing(&gateway).await), "Bearer token-1");
-    assert_eq!(member(&endpoint.requests()[0], "client_id").as_deref(), Some("gateway"));
-}
-
-#[tokio::test]
 async fn without_the_callers_token_there_is_nothing_to_exchange() {
     let (endpoint, agent) = (endpoint(3600).await, guarded(|_| true).await);
     let own = oauth2(&endpoint, "grant: token_exchange");
@@ -394,4 +315,30 @@ async fn without_the_callers_token_there_is_nothing_to_exchange() {
     let said = scene.said("x").await;
     assert!(complaint(&said).contains("comes with no token that could be exchanged"), "{said}");
     assert!(endpoint.requests().is_empty() && scene.agent.calls("SendStreamingMessage").is_empty());
+}
+
+#[tokio::test]
+async fn the_example_of_the_manual_runs() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let (example, manual) = (read("examples/credentials.yaml"), read("README.md"));
+    let (_, agents) = example.split_once("\nagents:\n").unwrap();
+    assert!(manual.contains(&format!("```yaml\nagents:\n{agents}```")), "README shows another example");
+    let (endpoint, tickets) = (endpoint(3600).await, guarded(|shown| shown == "Bearer token-1").await);
+    let scheme = json!({ "main": { "apiKeySecurityScheme": { "location": "query", "name": "key" } } });
+    let maps = ScriptedAgent::start(Card::v1().skill("sing").set("securitySchemes", scheme)).await;
+    maps.on_send(|request| Reply::events([v1::message(&request.path)]));
+    let gateway = TestGateway::start_with(&[("TICKETS_SECRET", SECRET), ("MAPS_KEY", "k")], |ports| {
+        let agents = agents.replace("http://127.0.0.1:9999/.well-known/agent-card.json", &tickets.card_url());
+        let agents = agents.replace("http://127.0.0.1:9997/.well-known/agent-card.json", &maps.card_url());
+        let agents = agents.replace("http://127.0.0.1:9998/", &endpoint.url());
+        format!("{}agents:\n{agents}", ports.listeners())
+    })
+    .await;
+    for (tool, expected) in [("tickets_sing", "Bearer token-1"), ("maps_sing", "/?key=k")] {
+        let params = json!({ "name": tool, "arguments": { "text": "x" } });
+        let result = gateway.client().modern("tools/call", params).await.result().await;
+        assert_eq!(words(&result), expected);
+    }
+    assert_eq!(maps.calls("SendStreamingMessage")[0].header("x-tenant"), Some("acme"));
 }
