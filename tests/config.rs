@@ -4,6 +4,9 @@
 #[path = "config/auth_problems.rs"]
 mod auth_problems;
 #[cfg(test)]
+#[path = "config/credentials.rs"]
+mod credentials;
+#[cfg(test)]
 #[path = "config/defaults.rs"]
 mod defaults;
 #[cfg(test)]

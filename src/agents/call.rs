@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::directory::{Call as Method, Known, in_effect};
 use super::drive::{Drive, Outlet};
+use super::known::{Known, in_effect};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, Fingerprint, Message, Send, fingerprint};
+use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
 use tracing::warn;

@@ -3,110 +3,32 @@
 //! What is known is swapped as a whole; readers never wait. Not here: how it comes to be known (see `refresh`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Uri};
-use rustls::ClientConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tokio::sync::watch;
 
+use super::along::Along;
 use super::fetch::CardProblem;
 use super::interface::trusted;
+use super::known::{Known, Way, Ways};
 use super::reach::Reach;
 use crate::a2a::{Card, Dialect, Interface};
-use crate::auth::{keyed, static_headers};
+use crate::auth::{Credentials, Subject, Tokens};
 use crate::config::{self, CardSource, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
-use crate::transport::{Client, Target, TargetSettings, Timeouts, client_config};
-
-/// What is known of an agent whose card has been seen.
-pub struct Known {
-    /// Its card.
-    pub card: Arc<Card>,
-    /// Where and how it is called.
-    pub interface: Interface,
-    pub(super) target: Target,
-    pub(super) path: PathAndQuery,
-    /// Where single methods are called instead.
-    pub(super) ways: Ways,
-    pub(super) headers: HeaderMap,
-    pub(super) streaming: bool,
-    pub(super) output_modes: Vec<String>,
-    pub(super) metrics: Arc<AgentMetrics>,
-    pub(super) reach: Arc<Reach>,
-    /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
-    pub(super) other: Option<Arc<Known>>,
-    /// Whether it has turned out so.
-    pub(super) is_wrong: AtomicBool,
-}
-
-impl Known {
-    /// Whether a live task can be listened to again.
-    pub fn can_subscribe(&self) -> bool {
-        match self.interface.dialect {
-            Dialect::V0_3 => false,
-            Dialect::V1 => self.streaming,
-        }
-    }
-}
-
-/// Where single methods are called, if not at the URL on the card.
-#[derive(Default)]
-pub(super) struct Ways {
-    send: Option<(Target, PathAndQuery)>,
-    stream: Option<(Target, PathAndQuery)>,
-    get: Option<(Target, PathAndQuery)>,
-    cancel: Option<(Target, PathAndQuery)>,
-}
-
-/// What is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
-    /// A message, answered whole.
-    Send,
-    /// A message, answered by a stream.
-    Stream,
-    /// A task as it stands.
-    Get,
-    /// A cancellation.
-    Cancel,
-    /// Anything else.
-    Other,
-}
-
-impl Known {
-    /// Where this is called.
-    pub(super) fn way(&self, call: Call) -> (&Target, &PathAndQuery) {
-        let own = match call {
-            Call::Send => &self.ways.send,
-            Call::Stream => &self.ways.stream,
-            Call::Get => &self.ways.get,
-            Call::Cancel => &self.ways.cancel,
-            Call::Other => &None,
-        };
-        own.as_ref().map_or((&self.target, &self.path), |(target, path)| (target, path))
-    }
-}
-
-/// How the agent is really called, by all that is known now.
-pub(super) fn in_effect(known: Arc<Known>) -> Arc<Known> {
-    match &known.other {
-        Some(other) if known.is_wrong.load(Ordering::Acquire) => other.clone(),
-        _ => known,
-    }
-}
+use crate::transport::{Client, Target, TargetSettings, Timeouts};
 
 /// One agent of the configuration.
 pub struct Agent {
     /// What the configuration says of it.
     pub settings: config::Agent,
-    pub(super) card_target: Option<Target>,
-    pub(super) credentials: HeaderMap,
-    tls: Option<Arc<ClientConfig>>,
+    pub(super) card_target: ArcSwapOption<Target>,
+    pub(super) credentials: Arc<Credentials>,
+    forwards: Arc<[HeaderName]>,
     known: ArcSwapOption<Known>,
     problem: Mutex<Option<String>>,
     looks: AtomicU64,
@@ -119,22 +41,14 @@ pub struct Agent {
 }
 
 impl Agent {
-    fn new(settings: config::Agent, metrics: Arc<AgentMetrics>) -> Result<Self, CardProblem> {
-        let tls = tls(&settings)?;
-        let card_target = match &settings.card {
-            CardSource::File(_) => None,
-            CardSource::Url(url) => {
-                let uri: Uri =
-                    url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
-                Some(target(&settings, uri, tls.clone())?)
-            }
-        };
-        let credentials = static_headers(&settings).map_err(CardProblem::Setting)?;
-        Ok(Self {
+    fn new(settings: config::Agent, client: Client, metrics: Arc<AgentMetrics>) -> Result<Self, CardProblem> {
+        let credentials =
+            Credentials::new(&settings, client, metrics.clone()).map_err(CardProblem::Setting)?;
+        let agent = Self {
+            forwards: settings.forward_headers.clone().into(),
             settings,
-            card_target,
-            credentials,
-            tls,
+            card_target: ArcSwapOption::empty(),
+            credentials: Arc::new(credentials),
             known: ArcSwapOption::empty(),
             problem: Mutex::default(),
             looks: AtomicU64::new(0),
@@ -142,7 +56,29 @@ impl Agent {
             versions: AtomicU64::new(0),
             reach: Arc::default(),
             metrics,
-        })
+        };
+        agent.reach_card()?;
+        Ok(agent)
+    }
+
+    /// Makes a new way to the card.
+    fn reach_card(&self) -> Result<(), CardProblem> {
+        let CardSource::Url(url) = &self.settings.card else { return Ok(()) };
+        let uri: Uri =
+            url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
+        self.card_target.store(Some(Arc::new(self.target(uri, true)?)));
+        Ok(())
+    }
+
+    /// Leaves the connections of the old identity behind.
+    pub(super) fn reconnect(&self) -> Result<(), CardProblem> {
+        self.reach_card()?;
+        let Some(known) = self.known() else { return Ok(()) };
+        for known in [Some(&known), known.other.as_ref()].into_iter().flatten() {
+            let renewed = known.ways.load().renewed(|way| self.way(way.uri.clone(), way.shows))?;
+            known.ways.store(Arc::new(renewed));
+        }
+        Ok(())
     }
 
     /// What is known of it now; `None` until its card has been seen.
@@ -153,6 +89,10 @@ impl Agent {
     /// How many cards it has had since the start.
     pub fn version(&self) -> u64 {
         self.versions.load(Ordering::Acquire)
+    }
+
+    fn is_on_behalf(&self) -> bool {
+        self.credentials.tokens().is_some_and(Tokens::is_on_behalf)
     }
 
     /// Whether its card has been looked for at least once, with whatever outcome.
@@ -207,9 +147,7 @@ impl Agent {
     ) -> Result<Known, CardProblem> {
         let interface = card.interface(pin)?;
         let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
-        let path = self.path(&uri)?;
-        let ways = self.ways(&uri, from)?;
-        let target = self.target(uri)?;
+        let ways = Arc::new(ArcSwap::from_pointee(self.ways(&uri, from)?));
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
@@ -219,40 +157,51 @@ impl Agent {
         Ok(Known {
             card,
             interface,
-            target,
-            path,
             ways,
             headers,
+            credentials: self.credentials.clone(),
+            forwards: self.forwards.clone(),
+            along: None,
             streaming,
             output_modes,
             metrics,
             reach: self.reach.clone(),
             other: None,
-            is_wrong: AtomicBool::new(false),
+            is_wrong: Arc::default(),
         })
     }
 
-    /// The path of a URL of this agent's, as it is called.
-    pub(super) fn path(&self, uri: &Uri) -> Result<PathAndQuery, CardProblem> {
-        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
-        keyed(&self.settings, path).map_err(CardProblem::Setting)
+    /// Where it is called; what single methods say is trusted no more than a URL on the card.
+    fn ways(&self, own: &Uri, from: Option<&Uri>) -> Result<Ways, CardProblem> {
+        let methods = self.settings.methods.try_map(|method| {
+            let shows = method.mtls.unwrap_or(true);
+            let uri = match &method.endpoint {
+                Some(url) => trusted(url, Some(from.unwrap_or(own)), &self.settings.allow_hosts)?,
+                None if shows => return Ok(None),
+                None => own.clone(),
+            };
+            self.way(uri, shows).map(Some)
+        })?;
+        Ok(Ways { own: self.way(own.clone(), true)?, methods })
     }
 
-    /// Where single methods are called; trusted no more than a URL on the card.
-    fn ways(&self, card_says: &Uri, from: Option<&Uri>) -> Result<Ways, CardProblem> {
-        let way = |url: &Option<String>| -> Result<Option<(Target, PathAndQuery)>, CardProblem> {
-            let Some(url) = url else { return Ok(None) };
-            let uri = trusted(url, Some(from.unwrap_or(card_says)), &self.settings.allow_hosts)?;
-            let path = self.path(&uri)?;
-            Ok(Some((self.target(uri)?, path)))
+    /// A place of this agent's, reached with its own trust and, if `shows`, its client certificate.
+    pub(super) fn way(&self, uri: Uri, shows: bool) -> Result<Way, CardProblem> {
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Ok(Way { target: self.target(uri.clone(), shows)?, uri, shows, path })
+    }
+
+    fn target(&self, uri: Uri, shows: bool) -> Result<Target, CardProblem> {
+        let timeouts = &self.settings.timeouts;
+        let timeouts = Timeouts {
+            connect: timeouts.connect,
+            first_byte: timeouts.first_byte,
+            idle: timeouts.idle,
+            total: timeouts.total,
         };
-        let config::Endpoints { send, stream, get, cancel } = &self.settings.endpoints;
-        Ok(Ways { send: way(send)?, stream: way(stream)?, get: way(get)?, cancel: way(cancel)? })
-    }
-
-    /// A place of this agent's, reached with its own trust and identity.
-    pub(super) fn target(&self, uri: Uri) -> Result<Target, CardProblem> {
-        target(&self.settings, uri, self.tls.clone())
+        let tls = self.credentials.identity().tls(shows);
+        let server_name = self.settings.tls.server_name.clone();
+        Ok(Target::new(TargetSettings { tls, timeouts, server_name, ..TargetSettings::new(uri) })?)
     }
 
     fn headers(&self, interface: &Interface) -> HeaderMap {
@@ -260,7 +209,6 @@ impl Agent {
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.extend(interface.dialect.headers(&self.settings.extensions));
-        headers.extend(self.credentials.clone());
         headers
     }
 
@@ -282,6 +230,9 @@ impl Agent {
 pub struct Directory {
     agents: Vec<Arc<Agent>>,
     places: HashMap<String, usize>,
+    /// The names of the headers that go along to any agent.
+    forwards: Vec<HeaderName>,
+    on_behalf: bool,
     changed: watch::Sender<u64>,
     pub(super) client: Client,
     pub(super) cards: config::Cards,
@@ -297,13 +248,30 @@ impl Directory {
         let mut agents = Vec::with_capacity(settings.agents.len());
         for agent in &settings.agents {
             let name = agent.name.clone();
-            let agent = Agent::new(agent.clone(), metrics.agent(&name))
+            let agent = Agent::new(agent.clone(), client.clone(), metrics.agent(&name))
                 .map_err(|problem| CardProblem::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
         }
         let places =
             agents.iter().enumerate().map(|(place, agent)| (agent.settings.name.clone(), place)).collect();
-        Ok(Self { agents, places, changed: watch::Sender::new(0), client, cards: settings.cards })
+        let forwards = agents.iter().flat_map(|agent| agent.forwards.iter().cloned()).collect();
+        let on_behalf = agents.iter().any(|agent| agent.is_on_behalf());
+        let (changed, cards) = (watch::Sender::new(0), settings.cards);
+        Ok(Self { agents, places, forwards, on_behalf, changed, client, cards })
+    }
+
+    /// What of a client's request goes along to agents; `None` where nothing ever does. `subject` gives the token that the caller
+    /// proved itself with, if it is one: agents under `grant: token_exchange` are shown what it is exchanged for.
+    pub fn along(
+        &self,
+        request: &HeaderMap,
+        subject: impl FnOnce() -> Option<Subject>,
+    ) -> Option<Arc<Along>> {
+        if self.forwards.is_empty() && !self.on_behalf {
+            return None;
+        }
+        let subject = if self.on_behalf { subject() } else { None };
+        Some(Arc::new(Along::new(&self.forwards, request, subject)))
     }
 
     /// Every agent, sorted by name.
@@ -329,42 +297,4 @@ impl Directory {
     pub(super) fn tell(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
-}
-
-fn tls(settings: &config::Agent) -> Result<Option<Arc<ClientConfig>>, CardProblem> {
-    let unusable = |what: &str, why: String| CardProblem::Setting(format!("tls.{what}: {why}"));
-    let certificates = |what: &'static str, pem: &config::Pem| {
-        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
-        all.map_err(|error| unusable(what, error.to_string()))
-    };
-    let authorities = settings.tls.ca.as_ref().map(|pem| certificates("ca", pem)).transpose()?;
-    let identity = match (&settings.tls.certificate, &settings.tls.key) {
-        (Some(certificate), Some(key)) => {
-            let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
-                .map_err(|error| unusable("key", error.to_string()))?;
-            Some((certificates("certificate", certificate)?, key))
-        }
-        _ => None,
-    };
-    if matches!(&settings.card, CardSource::Url(url) if url.starts_with("http:"))
-        && authorities.is_none()
-        && identity.is_none()
-    {
-        // A system without roots can serve agents that need none.
-        return Ok(client_config(None, None).ok().map(Arc::new));
-    }
-    let config = client_config(authorities.as_deref(), identity)
-        .map_err(|problem| CardProblem::Setting(format!("tls: {problem}")))?;
-    Ok(Some(Arc::new(config)))
-}
-
-fn target(settings: &config::Agent, uri: Uri, tls: Option<Arc<ClientConfig>>) -> Result<Target, CardProblem> {
-    let timeouts = &settings.timeouts;
-    let timeouts = Timeouts {
-        connect: timeouts.connect,
-        first_byte: timeouts.first_byte,
-        idle: timeouts.idle,
-        total: timeouts.total,
-    };
-    Ok(Target::new(TargetSettings { tls, timeouts, ..TargetSettings::new(uri) })?)
 }

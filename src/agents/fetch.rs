@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 
+use super::directory::Agent;
 use crate::a2a::{Card, CardError};
-use crate::auth::keyed;
-use crate::config::{Agent, CardSource};
-use crate::transport::{Client, Target, TransportError};
+use crate::auth::Pass;
+use crate::config::CardSource;
+use crate::transport::{Client, Reply, TransportError};
 
 /// Longest card that is read, in bytes.
 const LONGEST: usize = 1024 * 1024;
@@ -59,17 +60,15 @@ pub struct Fetched {
 /// How a card is asked for.
 pub(super) struct Asking<'a> {
     pub(super) client: &'a Client,
-    pub(super) target: Option<&'a Target>,
-    pub(super) credentials: &'a HeaderMap,
-    /// Whose card it is: it may want a key in the query.
-    pub(super) settings: &'a Agent,
+    /// Whose card it is.
+    pub(super) agent: &'a Agent,
     pub(super) etag: Option<&'a str>,
 }
 
 impl Asking<'_> {
     /// Fetches the card of an agent.
-    pub(super) async fn fetch(&self, agent: &Agent) -> Result<Fetched, CardProblem> {
-        let url = match &agent.card {
+    pub(super) async fn fetch(&self) -> Result<Fetched, CardProblem> {
+        let url = match &self.agent.settings.card {
             CardSource::File(path) => return from_file(path).await,
             CardSource::Url(url) => url,
         };
@@ -89,20 +88,14 @@ impl Asking<'_> {
     }
 
     async fn get(&self, origin: &Uri, path: &str) -> Result<Fetched, CardProblem> {
-        let target = self.target.ok_or_else(|| CardProblem::Setting("card: no such place".into()))?;
-        // Errors tell the path without the key.
-        let whole = keyed(self.settings, path).map_err(CardProblem::Setting)?;
-        let mut request =
-            Request::builder().method(Method::GET).uri(whole.as_str()).header(ACCEPT, "application/json");
-        // A compatibility server chooses the shape of its card by this header.
-        request = request.header("a2a-version", "1.0");
-        if let Some(etag) = self.etag {
-            request = request.header(IF_NONE_MATCH, etag);
+        let mut pass = self.agent.pass().await;
+        let mut reply = self.ask(path, pass.as_ref()).await?;
+        if reply.status() == StatusCode::UNAUTHORIZED
+            && let Some(refused) = pass.take()
+            && let Some(another) = self.agent.another_pass(&refused).await
+        {
+            reply = self.ask(path, Some(&another)).await?;
         }
-        let mut request =
-            request.body(Bytes::new()).map_err(|error| CardProblem::Setting(format!("card: {error}")))?;
-        request.headers_mut().extend(self.credentials.clone());
-        let reply = self.client.send(target, request).await?;
         let etag = reply.headers().get(ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let fresh_for = max_age(reply.headers());
         let from = Some(origin.clone());
@@ -121,6 +114,25 @@ impl Asking<'_> {
                 Err(CardProblem::Status(path, status.as_u16()))
             }
         }
+    }
+}
+
+impl Asking<'_> {
+    async fn ask(&self, path: &str, pass: Option<&Pass>) -> Result<Reply, CardProblem> {
+        let setting = |what: &str| CardProblem::Setting(format!("card: {what}"));
+        let target = self.agent.card_target.load_full().ok_or_else(|| setting("no such place"))?;
+        let path = path.parse().map_err(|_| setting("its path cannot be called"))?;
+        let mut request = Request::new(Bytes::new());
+        *request.method_mut() = Method::GET;
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // A compatibility server chooses the shape of its card by this header.
+        headers.insert("a2a-version", HeaderValue::from_static("1.0"));
+        if let Some(etag) = self.etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
+            headers.insert(IF_NONE_MATCH, etag);
+        }
+        self.agent.dress(&mut request, &path, pass).map_err(setting)?;
+        Ok(self.client.send(&target, request).await?)
     }
 }
 

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use super::call::{Call, FIRST_PAUSE};
-use super::directory::Call as Method;
 use super::rpc::{Form, get_task, post, refusal, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, State, Task};
+use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 
 /// The longest pause between two questions to an agent that answers them.
@@ -191,7 +191,11 @@ impl Pace {
 fn is_passing(trouble: &Trouble) -> bool {
     matches!(
         trouble,
-        Trouble::Unreachable(_) | Trouble::Slow(_) | Trouble::Broken(_) | Trouble::Status(408 | 429 | 500..)
+        Trouble::Unreachable(_)
+            | Trouble::NoToken(_)
+            | Trouble::Slow(_)
+            | Trouble::Broken(_)
+            | Trouble::Status(408 | 429 | 500..)
     )
 }
 

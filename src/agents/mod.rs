@@ -3,18 +3,23 @@
 //! [`Directory`] holds them all and keeps their cards fresh in the background; [`Drive`] is a call that is under way. Not here:
 //! MCP, tools (see `bridge`), what becomes of a call whose client left (see `follow`).
 
+mod along;
 mod call;
 mod directory;
 mod drive;
 mod fetch;
 mod interface;
 mod judge;
+mod known;
 mod reach;
 mod refresh;
 mod rpc;
+mod showing;
 mod stream;
 
+pub use along::Along;
 pub use call::{Asked, Continue, Errand, Hook, Terms, start};
-pub use directory::{Agent, Directory, Known};
+pub use directory::{Agent, Directory};
 pub use drive::{Drive, Turn};
 pub use fetch::{CardProblem, Fetched};
+pub use known::Known;

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::{Method, Request, Uri};
 use tracing::{info, warn};
 
-use super::directory::{Agent, Directory, Known};
+use super::directory::{Agent, Directory};
 use super::fetch::{Asking, CardProblem, Fetched};
+use super::known::Known;
 use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
 use crate::telemetry::label::Refresh;
 
@@ -86,14 +87,8 @@ impl Directory {
     }
 
     async fn renew(&self, agent: &Arc<Agent>, memory: &mut Memory) -> Result<Look, CardProblem> {
-        let asking = Asking {
-            client: &self.client,
-            target: agent.card_target.as_ref(),
-            credentials: &agent.credentials,
-            settings: &agent.settings,
-            etag: memory.etag.as_deref(),
-        };
-        let Fetched { card, etag, fresh_for, from } = asking.fetch(&agent.settings).await?;
+        let asking = Asking { client: &self.client, agent, etag: memory.etag.as_deref() };
+        let Fetched { card, etag, fresh_for, from } = asking.fetch().await?;
         let Some(card) = card else { return Ok(Look::Same(fresh_for)) };
         if memory.raw.as_deref() == Some(card.raw.get()) {
             memory.etag = etag;
@@ -103,6 +98,9 @@ impl Directory {
         let known = self.understand(agent, card, from.as_ref()).await?;
         for problem in &known.card.problems {
             warn!(agent = agent.settings.name, %problem, "agent card has a flaw");
+        }
+        for problem in agent.credential_problems(&known.card) {
+            warn!(agent = agent.settings.name, %problem, "agent asks for more than it is shown");
         }
         agent.learn(known);
         // Only now: a card that was not understood must be looked at again as a whole.
@@ -126,16 +124,16 @@ impl Directory {
     /// begins work on them.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
         let uri = super::interface::trusted(url, from, &agent.settings.allow_hosts)?;
-        let path = agent.path(&uri)?;
-        let target = agent.target(uri)?;
+        let way = agent.way(uri, true)?;
+        let pass = agent.pass().await;
         let mut question = Question::MessageSend;
         loop {
             let mut request = Request::new(Bytes::from_static(question.body()));
             *request.method_mut() = Method::POST;
-            *request.uri_mut() = path.clone().into();
             request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
-            request.headers_mut().extend(agent.credentials.clone());
-            let reply = self.client.send(&target, request).await?;
+            let unusable = |what: &str| CardProblem::Setting(what.to_owned());
+            agent.dress(&mut request, &way.path, pass.as_ref()).map_err(unusable)?;
+            let reply = self.client.send(&way.target, request).await?;
             let status = reply.status().as_u16();
             let body = reply.collect(PROBE_ANSWER).await?;
             match question.verdict(status, &body) {

@@ -4,11 +4,11 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{Method, Request};
 
 use super::call::Hook;
-use super::directory::{Call, Known};
+use super::known::Known;
 use crate::a2a::{AgentError, ErrorKind, Task, Webhook};
+use crate::config::AgentMethod as Call;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply, Sent, TransportError};
 
@@ -31,12 +31,7 @@ pub(super) async fn post(
     call: Call,
     body: Vec<u8>,
 ) -> Result<(Form, Reply), Trouble> {
-    let (target, path) = known.way(call);
-    let mut request = Request::new(Bytes::from(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = path.clone().into();
-    *request.headers_mut() = known.headers.clone();
-    let reply = client.send(target, request).await.map_err(|error| trouble(&error, known))?;
+    let reply = known.send(client, call, body).await?;
     let status = reply.status();
     if status == http::StatusCode::UNAUTHORIZED || status == http::StatusCode::FORBIDDEN {
         return Err(Trouble::NotAuthorized(status.as_u16()));

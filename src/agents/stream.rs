@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::call::{Asked, Terms};
-use super::directory::Known;
 use super::drive::Outlet;
+use super::known::Known;
 use super::rpc::{first_refusal, refusal, trouble};
 use crate::a2a::{Event, State, fingerprint};
 use crate::fault::Trouble;

@@ -12,6 +12,6 @@ mod rules;
 
 pub use caller::Caller;
 pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};
-pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Shown};
-pub use outbound::{keyed, static_headers};
+pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Proofs};
+pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Subject, Tokens};
 pub use rules::{Rules, Verdict, Wanted};

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::{complain, load, say};
-use crate::a2a::Card;
 use crate::agents::{Agent, Directory};
 use crate::gateway::tools_of;
 use crate::telemetry::metrics::Metrics;
@@ -72,7 +71,7 @@ fn row(directory: &Directory, agent: &Agent, problem: Option<String>) -> Row {
     let card = known.as_ref().map(|known| &*known.card);
     let mut problems: Vec<String> = problem.into_iter().collect();
     problems.extend(card.iter().flat_map(|card| card.problems.clone()));
-    problems.extend(card.and_then(|card| unanswered(card, agent)));
+    problems.extend(card.into_iter().flat_map(|card| agent.credential_problems(card)));
     Row {
         agent: agent.settings.name.clone(),
         protocol: known.as_ref().map_or("-", |known| known.interface.dialect.version()).to_owned(),
@@ -84,15 +83,6 @@ fn row(directory: &Directory, agent: &Agent, problem: Option<String>) -> Row {
             .unwrap_or_default(),
         problems,
     }
-}
-
-/// A card that asks for credentials, and a configuration that gives none.
-fn unanswered(card: &Card, agent: &Agent) -> Option<String> {
-    let demanded = !card.security.is_empty() && card.security.iter().all(|one| !one.schemes.is_empty());
-    let given = !agent.settings.headers.is_empty() || agent.settings.tls.certificate.is_some();
-    (demanded && !given).then(|| {
-        "the card asks for credentials, and the configuration gives none (headers: or tls:)".to_owned()
-    })
 }
 
 fn table(rows: &[Row]) -> Vec<String> {

@@ -12,6 +12,7 @@
 
 pub(crate) mod certificate;
 mod file;
+mod live;
 mod pem;
 mod place;
 mod problem;
@@ -20,6 +21,7 @@ mod reading;
 mod reference;
 mod secret;
 mod settings;
+mod signing;
 mod stand_in;
 mod suggest;
 mod tree;
@@ -36,16 +38,20 @@ use serde::Deserialize;
 use self::file::ConfigFile;
 use self::reader::Reader;
 use self::reading::Reading;
+pub use crate::a2a::KeyPlace;
 pub use certificate::CertificateProblem;
+pub use live::LiveSecret;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, ApiKeys, Auth, Calls, CardSource, Cards, CertificateName,
-    ClientAuth, Endpoints, Faces, Followers, Hold, KeyHolder, KeySource, Limits, Listener,
-    ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, OnDecline, Pem, Protocol,
-    Push, Require, RequireRule, Rule, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks,
-    TlsProfile, TokenCheck, TokenIssuer, ToolsPer,
+    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, ApiKey, ApiKeyPlace, ApiKeys, Auth,
+    Authorization, Calls, CardSource, Cards, CertificateName, ClientAuth, ClientProof, Faces, Followers,
+    Grant, Hold, KeyHolder, KeySource, Limits, Listener, ListenerCertificate, ListenerTls, Log, LogFormat,
+    Manifest, Mcp, Mechanism, MethodSettings, OAuth2, OnDecline, Pem, PerMethod, Protocol, Push, Require,
+    RequireRule, Rule, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile,
+    TokenCheck, TokenIssuer, ToolsPer,
 };
+pub(crate) use signing::signing_key;
 
 /// The most that a configuration file may hold, in bytes.
 const FILE: usize = 1 << 20;

@@ -8,11 +8,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::Secret;
+use super::live::{LiveSecret, Piece, is_one_line};
 use super::place::{Place, Written};
 use super::reading::Reading;
-
-/// The most that a file named by a reference may hold. Header values and keys are small.
-const SECRET_FILE: usize = 64 << 10;
 
 /// A text that may hold references.
 #[derive(Deserialize)]
@@ -40,8 +38,13 @@ impl Template {
 
     /// The text with every reference resolved. Whether it may have several lines depends on what it is for.
     pub(super) fn resolve(self, reading: &mut Reading<'_>, place: &Place) -> Option<Secret> {
-        match expand(&self.0, reading) {
-            Ok(text) => Some(Secret::new(text)),
+        self.resolve_live(reading, place).map(|live| live.secret().clone())
+    }
+
+    /// The same, together with the files that it comes from.
+    fn resolve_live(self, reading: &mut Reading<'_>, place: &Place) -> Option<LiveSecret> {
+        match expand(&self.0, reading).and_then(LiveSecret::read) {
+            Ok(secret) => Some(secret),
             Err(problem) => reading.refuse(place, problem),
         }
     }
@@ -49,34 +52,44 @@ impl Template {
 
 /// A secret of one line. Absent and wrong ones give nothing.
 pub(super) fn one_line(written: Written<Template>, reading: &mut Reading<'_>) -> Option<(Place, Secret)> {
+    live(written, reading).map(|(place, secret)| (place, secret.secret().clone()))
+}
+
+/// A secret of one line that follows its files. Absent and wrong ones give nothing.
+pub(super) fn live(written: Written<Template>, reading: &mut Reading<'_>) -> Option<(Place, LiveSecret)> {
     let (place, template) = written.take()?;
-    let secret = template.resolve(reading, &place)?;
-    if secret.expose().contains(['\r', '\n', '\0']) {
+    let secret = template.resolve_live(reading, &place)?;
+    if !is_one_line(secret.expose()) {
         return reading
             .refuse(&place, "has a line break or a NUL in it (only one newline at its end is removed)");
     }
     Some((place, secret))
 }
 
-fn expand(text: &str, reading: &Reading<'_>) -> Result<String, String> {
-    let mut expanded = String::with_capacity(text.len());
+fn expand(text: &str, reading: &Reading<'_>) -> Result<Vec<Piece>, String> {
+    let mut pieces = Vec::new();
+    let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
-        if let Some(plain) = before.strip_suffix('$') {
-            expanded.push_str(plain);
-            expanded.push_str("${");
+        if let Some(escaped) = before.strip_suffix('$') {
+            plain.push_str(escaped);
+            plain.push_str("${");
             rest = after;
             continue;
         }
         let (name, tail) = after
             .split_once('}')
             .ok_or_else(|| "a reference has no } at its end ($${ is a plain ${)".to_owned())?;
-        expanded.push_str(before);
-        expanded.push_str(&look_up(name, reading)?);
+        plain.push_str(before);
+        match look_up(name, reading)? {
+            Piece::Text(text) => plain.push_str(&text),
+            file => pieces.extend([Piece::Text(std::mem::take(&mut plain)), file]),
+        }
         rest = tail;
     }
-    expanded.push_str(rest);
-    Ok(expanded)
+    plain.push_str(rest);
+    pieces.push(Piece::Text(plain));
+    Ok(pieces)
 }
 
 /// What stands outside the references of a text; `None` if it has none, or a broken one.
@@ -96,21 +109,11 @@ pub(super) fn outside(text: &str) -> Option<String> {
     found.then_some(plain)
 }
 
-fn look_up(reference: &str, reading: &Reading<'_>) -> Result<String, String> {
+fn look_up(reference: &str, reading: &Reading<'_>) -> Result<Piece, String> {
     match reference.split_once(':') {
-        None => reading.variable(reference),
-        Some(("env", name)) => reading.variable(name),
-        Some(("file", path)) => {
-            let path = reading.path(path);
-            let mut text = reading.file(&path, SECRET_FILE)?;
-            if text.ends_with('\n') {
-                text.pop();
-                if text.ends_with('\r') {
-                    text.pop();
-                }
-            }
-            if text.is_empty() { Err(format!("{} is empty", path.display())) } else { Ok(text) }
-        }
+        None => reading.variable(reference).map(Piece::Text),
+        Some(("env", name)) => reading.variable(name).map(Piece::Text),
+        Some(("file", path)) => Ok(Piece::File(reading.path(path))),
         Some(_) => {
             Err("an unknown kind of reference (write ${env:NAME} or ${file:PATH}; $${ is a plain ${)"
                 .to_owned())

@@ -21,6 +21,11 @@ pub enum Trouble {
     /// It does not accept the gateway's credentials.
     #[error("it does not accept the gateway's credentials (HTTP {0}); its operator has to be told")]
     NotAuthorized(u16),
+    /// The gateway has no token to show it; nothing was sent.
+    #[error(
+        "the gateway could not get a token for it ({0}); nothing was sent, and the gateway's operator has to be told"
+    )]
+    NoToken(&'static str),
     /// It answered with an HTTP status that is not a JSON-RPC answer.
     #[error("it answered with HTTP {0}")]
     Status(u16),
@@ -58,6 +63,7 @@ impl Trouble {
             Self::Slow(_) => "slow",
             Self::Broken(_) => "broken",
             Self::NotAuthorized(_) => "not_authorized",
+            Self::NoToken(_) => "no_token",
             Self::Status(_) => "status",
             Self::Refused(_) => "refused",
             Self::WrongVersion(_) => "wrong_version",

@@ -10,8 +10,8 @@ use pingora::proxy::Session;
 use super::Inner;
 use super::metadata::{Endpoint, challenge};
 use super::route::Door;
-use crate::auth::{Caller, CertificateFacts, Denied, Shown};
-use crate::config::Require;
+use crate::auth::{Caller, CertificateFacts, Denied, Proofs, Subject};
+use crate::config::{Require, Secret};
 use crate::fault::Fault;
 use crate::telemetry::audit;
 
@@ -48,7 +48,7 @@ impl Inner {
             dns_names: certificate.dns_names(),
             common_name: certificate.common_name(),
         });
-        let shown = Shown { certificate, api_key, bearer, endpoint };
+        let shown = Proofs { certificate, api_key, bearer, endpoint };
         self.authenticator.admit(require, &shown).await.map_err(|denied| {
             audit::not_admitted(http.client_addr(), word(denied));
             let at = Endpoint { settings: &self.settings, agent: endpoint };
@@ -63,6 +63,13 @@ impl Inner {
             }
         })
     }
+}
+
+/// The token by which a caller was let in, to be exchanged for others on its behalf. What was not checked is none.
+pub(super) fn subject(caller: &Caller, headers: &HeaderMap) -> Option<Subject> {
+    let token = only(headers, &AUTHORIZATION).ok()??;
+    let token = bearer(token).filter(|_| caller.has_token())?;
+    Some(Subject::new(Secret::new(token)))
 }
 
 fn word(denied: Denied) -> &'static str {

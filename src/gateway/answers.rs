@@ -117,7 +117,7 @@ impl Inner {
             return;
         };
         let Some(agent) = self.directory.find(&ticket.agent) else { return };
-        let Ok((entry, known)) = self.entry(agent, &ticket.task).await else { return };
+        let Ok((entry, known)) = self.entry(asker, agent, &ticket.task).await else { return };
         let Some((question, _)) = question_of(&entry) else { return };
         let Some(key) = question.key_of(ticket.turn).map(str::to_owned) else { return };
         // An error of JSON-RPC means that the client could not ask.

@@ -175,7 +175,7 @@ impl Inner {
         }
         let order = self.order(asker, params, tool).map_err(Early::told)?;
         let began_here = matches!(order, Order::Say(_));
-        let source = self.source(order, &agent).await.map_err(|refusal| match refusal {
+        let source = self.source(asker, order, &agent).await.map_err(|refusal| match refusal {
             NotFound::Unknown => Early::told(unknown_task()),
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
         })?;
@@ -213,7 +213,7 @@ impl Inner {
             .filter(|state| state.is_live(now()) && state.agent == agent.settings.name)
             .filter(|state| state.digest == ladder::digest(&tool.name, params.arguments))
             .ok_or(Early::Fault(Fault::BadState))?;
-        let found = self.entry(agent, &state.task).await;
+        let found = self.entry(asker, agent, &state.task).await;
         let (entry, known) = found.map_err(|not_found| match not_found {
             NotFound::Unknown => Early::Fault(Fault::BadState),
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
@@ -273,25 +273,43 @@ impl Inner {
     }
 
     /// Where the events of what is ordered come from.
-    pub(super) async fn source(&self, order: Order, agent: &Arc<Agent>) -> Result<Source, NotFound> {
+    pub(super) async fn source(
+        &self,
+        asker: &Asker,
+        order: Order,
+        agent: &Arc<Agent>,
+    ) -> Result<Source, NotFound> {
         match order {
-            Order::Say(message) => self.begin_anew(agent, message),
-            Order::Await(id) => self.wait_for(agent, &Named::Task(id)).await,
-            Order::AwaitLocal(number) => self.wait_for(agent, &Named::Local(number)).await,
-            Order::Continue(id, message) => self.go_on(agent, &Named::Task(id), message).await,
-            Order::ContinueLocal(number, message) => self.go_on(agent, &Named::Local(number), message).await,
+            Order::Say(message) => self.begin_anew(asker, agent, message),
+            Order::Await(id) => self.wait_for(asker, agent, &Named::Task(id)).await,
+            Order::AwaitLocal(number) => self.wait_for(asker, agent, &Named::Local(number)).await,
+            Order::Continue(id, message) => self.go_on(asker, agent, &Named::Task(id), message).await,
+            Order::ContinueLocal(number, message) => {
+                self.go_on(asker, agent, &Named::Local(number), message).await
+            }
         }
     }
 
-    pub(super) async fn wait_for(&self, agent: &Arc<Agent>, named: &Named) -> Result<Source, NotFound> {
-        let (entry, known) = self.entry(agent, named).await?;
+    pub(super) async fn wait_for(
+        &self,
+        asker: &Asker,
+        agent: &Arc<Agent>,
+        named: &Named,
+    ) -> Result<Source, NotFound> {
+        let (entry, known) = self.entry(asker, agent, named).await?;
         self.freshen(&entry, &known).await;
         Ok(Source::Watched(Box::new(Watched::new(entry, known, true))))
     }
 
     /// Says something in a task; after it, in its conversation, if it is over.
-    async fn go_on(&self, agent: &Arc<Agent>, named: &Named, message: Message) -> Result<Source, NotFound> {
-        let (entry, known) = self.entry(agent, named).await?;
+    async fn go_on(
+        &self,
+        asker: &Asker,
+        agent: &Arc<Agent>,
+        named: &Named,
+        message: Message,
+    ) -> Result<Source, NotFound> {
+        let (entry, known) = self.entry(asker, agent, named).await?;
         entry.begin_turn();
         self.freshen(&entry, &known).await;
         let (phase, task, context) = entry
@@ -302,7 +320,7 @@ impl Inner {
         }
         if phase == Phase::Finished {
             message.reference_task_ids.extend(task);
-            return self.begin_anew(agent, message);
+            return self.begin_anew(asker, agent, message);
         }
         let Some(task) = task else {
             return Err(NotFound::Trouble(Trouble::Refused(
@@ -323,8 +341,8 @@ impl Inner {
         Ok(Source::Watched(Box::new(watched)))
     }
 
-    fn begin_anew(&self, agent: &Arc<Agent>, message: Message) -> Result<Source, NotFound> {
-        let known = self.known(agent).map_err(NotFound::Trouble)?;
+    fn begin_anew(&self, asker: &Asker, agent: &Arc<Agent>, message: Message) -> Result<Source, NotFound> {
+        let known = self.known(asker, agent).map_err(NotFound::Trouble)?;
         let drive = start(self.client.clone(), known.clone(), self.terms(), Errand::Say(message));
         let work = Work::new(self.settings.limits.artifacts);
         Ok(Source::Own(Box::new(Own::new(drive, work, known, rand::random()))))

@@ -5,6 +5,7 @@
 use http::{Method as HttpMethod, StatusCode};
 use pingora::proxy::Session;
 
+use super::admit::subject;
 use super::answer::{Gone, empty};
 use super::exchange::Exchange;
 use super::face::Refused;
@@ -58,14 +59,16 @@ impl Inner {
         method: HttpMethod,
     ) -> Result<(), Result<Fault, Gone>> {
         exchange.caller = self.admit(http, require, door).await.map_err(Ok)?;
+        let headers = &http.req_header().headers;
+        exchange.along = self.directory.along(headers, || subject(&exchange.caller, headers));
         let unknown = matches!(door, Door::OneAgent(agent) if !self.is_there(&exchange.caller, agent));
         match method {
             _ if unknown => Err(Ok(Fault::NoSuchPath)),
             HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
             HttpMethod::GET => {
                 exchange.method = label::Method::SessionStream;
-                let caller = exchange.caller.clone();
-                Box::pin(self.session_stream(http, caller, door)).await
+                let who = (exchange.caller.clone(), exchange.along.clone());
+                Box::pin(self.session_stream(http, who, door)).await
             }
             HttpMethod::DELETE => self.end_session(http, exchange).await,
             _ => Err(Ok(Fault::MethodNotAllowed("POST, GET, DELETE, OPTIONS"))),

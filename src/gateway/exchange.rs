@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pingora::proxy::Session;
 
 use super::route::shown;
-use crate::agents::Agent;
+use crate::agents::{Agent, Along};
 use crate::auth::Caller;
 use crate::fault::{Culprit, Fault};
 use crate::mcp::Era;
@@ -21,6 +21,8 @@ pub(super) struct Exchange {
     begun: Instant,
     /// Who asks.
     pub(super) caller: Caller,
+    /// What goes along to the agents that are asked.
+    pub(super) along: Option<Arc<Along>>,
     /// What is asked.
     pub(super) method: Method,
     /// The tool that is called.
@@ -44,6 +46,7 @@ impl Exchange {
         Self {
             begun: Instant::now(),
             caller,
+            along: None,
             method: Method::Other,
             tool: None,
             agent: None,

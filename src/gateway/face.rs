@@ -158,7 +158,8 @@ impl Inner {
             Place::Modern(version, capabilities) => {
                 let level = message.params.as_ref().and_then(|params| params.meta().level);
                 let caller = exchange.caller.clone();
-                Asker { caller, version, capabilities, session: None, level, takes: takes(headers) }
+                let (takes, along) = (takes(headers), exchange.along.clone());
+                Asker { caller, version, capabilities, session: None, level, takes, along }
             }
             Place::Legacy => {
                 self.legacy(headers, &message, exchange).map_err(|fault| refused(fault, Era::Legacy))?
@@ -203,7 +204,7 @@ impl Inner {
         exchange: &Exchange,
     ) -> Result<Asker, Fault> {
         let caller = exchange.caller.clone();
-        let takes = takes(headers);
+        let (takes, along) = (takes(headers), exchange.along.clone());
         let begins = message.kind == Kind::Request && message.method.as_str() == Method::Initialize.as_str();
         let stateless = |version| Asker {
             caller: caller.clone(),
@@ -212,6 +213,7 @@ impl Inner {
             session: None,
             level: None,
             takes,
+            along: along.clone(),
         };
         match headers.session {
             // A client that begins anew may still send the session that it lost.
@@ -223,7 +225,7 @@ impl Inner {
                 let (session, changes) = found.ok_or(Fault::SessionNotFound)?;
                 let (version, capabilities) = (session.version, session.capabilities);
                 let level = changes.level;
-                Ok(Asker { caller, version, capabilities, session: Some(session), level, takes })
+                Ok(Asker { caller, version, capabilities, session: Some(session), level, takes, along })
             }
         }
     }

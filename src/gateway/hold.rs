@@ -54,10 +54,11 @@ impl Inner {
     /// The entry of a task; what is not in the map is asked of the agent.
     pub(super) async fn entry(
         &self,
+        asker: &Asker,
         agent: &Arc<Agent>,
         named: &Named,
     ) -> Result<(Arc<Entry>, Arc<Known>), NotFound> {
-        let known = self.known(agent).map_err(NotFound::Trouble)?;
+        let known = self.known(asker, agent).map_err(NotFound::Trouble)?;
         let name: Arc<str> = agent.settings.name.as_str().into();
         let now = Times::now();
         let (key, task) = match named {
@@ -87,11 +88,13 @@ impl Inner {
         Ok((entry, known))
     }
 
-    pub(super) fn known(&self, agent: &Agent) -> Result<Arc<Known>, Trouble> {
-        agent.known().ok_or_else(|| {
+    /// How an agent is called for this request.
+    pub(super) fn known(&self, asker: &Asker, agent: &Agent) -> Result<Arc<Known>, Trouble> {
+        let known = agent.known().ok_or_else(|| {
             let why = agent.problem().map_or("its card has not come yet", |_| "its card cannot be had");
             Trouble::NotSeen(why.to_owned())
-        })
+        })?;
+        Ok(known.along(asker.along.as_ref()))
     }
 
     /// Asks the agent how a task stands, for no longer than a client waits.

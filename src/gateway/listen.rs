@@ -15,6 +15,7 @@ use super::reading::no_such;
 use super::route::Door;
 use super::watching::{Signal, Topic, Watching};
 use super::{Asker, Inner, face};
+use crate::agents::Along;
 use crate::auth::Caller;
 use crate::bridge::registry::Reach;
 use crate::bridge::resources::Named;
@@ -59,7 +60,7 @@ impl Inner {
     pub(super) async fn session_stream(
         &self,
         http: &mut Session,
-        caller: Caller,
+        (caller, along): (Caller, Option<Arc<Along>>),
         door: Door<'_>,
     ) -> Result<(), Result<Fault, Gone>> {
         let headers = Headers::read(&http.req_header().headers);
@@ -75,6 +76,7 @@ impl Inner {
             level: None,
             takes: face::takes(&headers),
             session: Some(session),
+            along,
         };
         let mut stream = self.stream(&asker, door, None);
         stream.watching.hear(Signal::Session, self.sessions.changes());

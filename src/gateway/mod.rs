@@ -44,7 +44,7 @@ use arc_swap::ArcSwap;
 use pingora::proxy::Session;
 use tokio::sync::{Semaphore, watch};
 
-use crate::agents::{CardProblem, Directory, Terms};
+use crate::agents::{Along, CardProblem, Directory, Terms};
 use crate::auth::{AuthProblem, Authenticator, Caller, Rules};
 use crate::bridge::catalogue::{Catalogue, View};
 use crate::config::{self, Require, RequireRule, Settings};
@@ -142,6 +142,7 @@ struct Asker {
     session: Option<sessions::Session>,
     level: Option<Level>,
     takes: Takes,
+    along: Option<Arc<Along>>,
 }
 
 impl Bridge {

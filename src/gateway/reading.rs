@@ -180,7 +180,7 @@ impl Inner {
         handle: &str,
     ) -> Result<Option<(Arc<Entry>, Arc<Known>)>, Fault> {
         let Some((agent, named)) = self.opened(asker, door, handle) else { return Ok(None) };
-        match self.entry(&agent, &named).await {
+        match self.entry(asker, &agent, &named).await {
             Ok((entry, known)) => {
                 entry.own(asker.caller.name());
                 Ok(Some((entry, known)))

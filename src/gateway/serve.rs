@@ -314,6 +314,7 @@ fn outcome(ending: &Ending, source: &Source) -> Outcome {
             Standing::Finished | Standing::Running => Outcome::Ok,
         },
         Ending::OutOfPatience => Outcome::Continues,
+        Ending::Failed(Trouble::NoToken(_)) => Outcome::GatewayFault,
         Ending::Failed(_) => Outcome::AgentFault,
         Ending::Cancelled => Outcome::Cancelled,
         Ending::Gone => Outcome::ClientGone,

@@ -46,7 +46,9 @@ impl BackgroundService for BridgeService {
         let mut work = JoinSet::new();
         for agent in inner.directory.agents() {
             let (inner, agent) = (inner.clone(), agent.clone());
+            let (other, shown) = (inner.clone(), agent.clone());
             work.spawn(async move { inner.directory.keep_fresh(&agent).await });
+            work.spawn(async move { other.directory.keep_credentials(&shown).await });
         }
         work.spawn(inner.clone().keep_catalogue());
         let authenticator = inner.authenticator.clone();

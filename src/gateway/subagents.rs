@@ -90,7 +90,7 @@ impl Inner {
         })?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
-        let source = self.source(said, &agent).await.map_err(|not_found| early(not_found, &name))?;
+        let source = self.source(asker, said, &agent).await.map_err(|not_found| early(not_found, &name))?;
         Ok(Done::Goes(source, agent, Form::Start, FIRST_WORD))
     }
 
@@ -194,7 +194,7 @@ impl Inner {
         handle: &str,
     ) -> Result<(Arc<Entry>, Arc<Known>, Arc<Agent>), Early> {
         let (agent, named) = self.opened(asker, door, handle).ok_or_else(|| Early::told(unknown_task()))?;
-        let found = self.entry(&agent, &named).await;
+        let found = self.entry(asker, &agent, &named).await;
         let (entry, known) = found.map_err(|not_found| early(not_found, &agent.settings.name))?;
         Ok((entry, known, agent))
     }

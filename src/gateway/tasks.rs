@@ -85,13 +85,14 @@ impl Inner {
     async fn held(&self, door: Door<'_>, asker: &Asker, params: &Params<'_>) -> Result<Held, Fault> {
         let handle = params.task_id.as_ref().ok_or_else(|| Fault::BadParams("taskId is missing".into()))?;
         let (agent, named) = self.opened(asker, door, handle.as_str()).ok_or(Fault::UnknownTask)?;
-        let (entry, known) = self.entry(&agent, &named).await.map_err(|not_found| match not_found {
-            NotFound::Unknown => Fault::UnknownTask,
-            NotFound::Trouble(trouble) => {
-                tracing::debug!(%trouble, "agent cannot be asked for a task");
-                Fault::AgentSilent
-            }
-        })?;
+        let (entry, known) =
+            self.entry(asker, &agent, &named).await.map_err(|not_found| match not_found {
+                NotFound::Unknown => Fault::UnknownTask,
+                NotFound::Trouble(trouble) => {
+                    tracing::debug!(%trouble, "agent cannot be asked for a task");
+                    Fault::AgentSilent
+                }
+            })?;
         Ok(Held { handle: handle.as_str().to_owned(), agent, entry, known })
     }
 

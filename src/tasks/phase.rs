@@ -115,6 +115,7 @@ pub(super) fn is_final(trouble: &Trouble) -> bool {
         | Trouble::Slow(_)
         | Trouble::Broken(_)
         | Trouble::NotAuthorized(_)
+        | Trouble::NoToken(_)
         | Trouble::Status(_)
         | Trouble::Gateway(_) => false,
     }

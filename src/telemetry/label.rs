@@ -143,6 +143,18 @@ labels! {
 }
 
 labels! {
+    /// What became of a token for an agent.
+    Token {
+        /// It was fetched.
+        Fetched = "fetched",
+        /// It could not be fetched.
+        Failed = "failed",
+        /// The agent refused it.
+        Refused = "refused",
+    }
+}
+
+labels! {
     /// How a fetch of an agent's card ended.
     Refresh {
         /// The card is another than before.

@@ -14,6 +14,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::credentials::CredentialMetrics;
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
 use super::tasks::TaskMetrics;
 use super::tls::TlsMetrics;
@@ -86,6 +87,7 @@ pub struct Metrics {
     refused: [IntCounter; Refusal::ALL.len()],
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
+    pub(super) credentials: CredentialMetrics,
     /// Those of tasks.
     pub tasks: TaskMetrics,
     /// Those of TLS towards clients.
@@ -130,6 +132,7 @@ impl Metrics {
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
+            credentials: CredentialMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
             tls: TlsMetrics::new(&registry)?,
             registry,
@@ -207,8 +210,8 @@ const SERIES: usize = Method::ALL.len() * Outcome::ALL.len();
 
 /// The metrics of one agent.
 pub struct AgentMetrics {
-    all: Arc<Metrics>,
-    name: String,
+    pub(super) all: Arc<Metrics>,
+    pub(super) name: String,
     /// By method, then outcome; made when first counted, so that what never happens takes no series.
     requests: [OnceLock<IntCounter>; SERIES],
     gateway_time: Histogram,

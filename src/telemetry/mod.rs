@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod audit;
+mod credentials;
 pub mod label;
 pub mod log;
 pub mod metrics;

@@ -58,6 +58,8 @@ pub struct TargetSettings {
     pub uri: Uri,
     /// Trust and identity; needed for `https`, ignored for `http`. See [`client_config`](super::client_config).
     pub tls: Option<Arc<ClientConfig>>,
+    /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the origin.
+    pub server_name: Option<String>,
     /// Time limits of each exchange.
     pub timeouts: Timeouts,
     /// Most connections that rest between requests.
@@ -73,6 +75,7 @@ impl TargetSettings {
         Self {
             uri,
             tls: None,
+            server_name: None,
             timeouts: Timeouts::default(),
             max_idle: 64,
             idle_for: Duration::from_secs(30),
@@ -137,7 +140,8 @@ impl Target {
         if bare.is_empty() {
             return Err(TransportError::BadUri("no host"));
         }
-        let tls = if secure { Some(Tls::new(bare, settings.tls.as_deref())?) } else { None };
+        let name = settings.server_name.as_deref().unwrap_or(bare);
+        let tls = if secure { Some(Tls::new(name, settings.tls.as_deref())?) } else { None };
         let place = Place {
             host: bare.parse().map_or_else(|_| Host::Name(bare.to_owned()), Host::Address),
             port: effective_port(&scheme, &authority),

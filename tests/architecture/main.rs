@@ -34,7 +34,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("bridge", &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal"]),
     ("config", &["mcp", "a2a"]),
     ("transport", &["config", "fault", "telemetry"]),
-    ("auth", &["config", "fault", "transport"]),
+    // Fetches of tokens and files that are read again are counted.
+    ("auth", &["config", "fault", "transport", "telemetry"]),
     ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "transport", "telemetry"]),
     // Of `bridge` only `work`: what an event does to a task is pure and lives there.
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "telemetry"]),

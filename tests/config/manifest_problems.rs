@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::manifests::{ONE, desk, put, with};
+use super::manifests::{ONE, desk, with};
 use super::secrets::identity;
 
 /// What is printed for a configuration with this manifest: after the place that names it.
@@ -41,7 +41,7 @@ fn every_violation_is_reported_at_once_with_its_line_and_pointer() {
 6: /a2a/preferredTransport: is not one of: JSONRPC, GRPC, HTTP+JSON
 7: /a2a/skills/a~1b: does not match ^[A-Za-z0-9_-]{1,64}$
 10: /security/auth/type: is not one of: oauth2, apiKey
-10: /security/auth: needs either token or value
+10: /security/auth: needs one of token, value and tokenUrl
 11: /security/mtls/clientKey: is missing
 13: /mcpBridge/tools/0/name: is missing
 13: /mcpBridge/tools/1: is not an object
@@ -95,7 +95,7 @@ fn each_of_these_is_one_problem_of_a_manifest() {
         (
             "/security/auth",
             json!({ "type": "oauth2", "token": "${TOKEN}", "value": "${TOKEN}" }),
-            "/security/auth: needs either token or value",
+            "/security/auth: needs one of token, value and tokenUrl",
         ),
         (
             "/security/auth",
@@ -170,10 +170,40 @@ fn each_of_these_is_one_problem_of_a_manifest() {
             "/capabilities/message/send/headers/a b: is not the name of a header",
         ),
         (
-            "/capabilities/message",
-            json!({ "send": { "headers": { "X-A": "b" } }, "stream": { "headers": { "x-a": "c" } } }),
-            "/capabilities/message/stream/headers/x-a: differs from /capabilities/message/send/headers/X-A (a header goes with \
-             every method)",
+            "/capabilities/message/send",
+            capability("headers", json!({ "X-A": "b", "x-a": "c" })),
+            "/capabilities/message/send/headers/x-a: is there twice (upper and lower case are the same)",
+        ),
+        (
+            "/security/auth",
+            json!({ "type": "oauth2", "tokenUrl": "http://idp.example/token", "clientId": "g", "clientSecret": "${TOKEN}" }),
+            "/security/auth/tokenUrl: is http, and secrets would travel in the open (write https)",
+        ),
+        (
+            "/security/auth",
+            json!({ "type": "oauth2", "tokenUrl": "https://idp.example/token", "clientId": "g" }),
+            "/security/auth/clientSecret: is missing (or enable security.mtls)",
+        ),
+        (
+            "/security/auth",
+            json!({ "type": "oauth2", "tokenUrl": "https://idp.example/token" }),
+            "/security/auth/clientId: is missing",
+        ),
+        (
+            "/security/auth",
+            json!({ "type": "oauth2", "tokenUrl": "https://idp.example/token", "clientId": "g", "clientSecret": "canary" }),
+            "/security/auth/clientSecret: is a secret that is written out, and clients can read manifests (write ${env:NAME} or \
+             ${file:PATH})",
+        ),
+        (
+            "/security/auth",
+            json!({ "type": "apiKey", "in": "query", "name": "", "value": "${TOKEN}" }),
+            "/security/auth/name: is empty",
+        ),
+        (
+            "/security/auth",
+            json!({ "type": "apiKey", "in": "cookie", "name": "a b", "value": "${TOKEN}" }),
+            "/security/auth/name: names no cookie that could be sent",
         ),
     ] {
         let report = report_of(&with(pointer, value));
@@ -181,16 +211,6 @@ fn each_of_these_is_one_problem_of_a_manifest() {
         assert_eq!(problem, expected, "{pointer}");
         assert!(line.trim_start_matches(':').parse::<u64>().is_ok_and(|line| line > 1), "{report}");
     }
-}
-
-#[test]
-fn the_certificate_is_shown_to_every_method_or_to_none() {
-    let mtls = json!({ "enabled": true, "clientCert": "gw.crt", "clientKey": "gw.key" });
-    let mut manifest = with("/security/mtls", mtls);
-    put(&mut manifest, "/capabilities/tasks/get", json!({ "mtls": false }));
-    let report = report_of(&manifest);
-    let words = "/capabilities/tasks/get/mtls: the certificate of security.mtls is shown on every connection (remove it)";
-    assert!(report.ends_with(words), "{report}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! ARDF manifests: what becomes of them. Not here: what is wrong with one (`manifest_problems`).
 
-use mcp_a2a_gateway::config::{CardSource, Settings, manifest_schema};
+use mcp_a2a_gateway::config::{Authorization, CardSource, ClientProof, Settings, manifest_schema};
 use serde_json::{Value, json};
 
 use super::desk::Desk;
@@ -80,7 +80,11 @@ fn a_manifest_says_everything_about_its_agent() {
     let settings = settings_of(&manifest);
     let agent = &settings.agents[0];
     assert_eq!(agent.card, CardSource::Url("https://ventas.example/card.json".into()));
-    assert_eq!(headers(&settings), ["authorization: Bearer from-the-environment", "x-tenant: acme"]);
+    assert_eq!(headers(&settings), ["authorization: Bearer from-the-environment"]);
+    let methods = &agent.methods;
+    let own = methods.all().map(|method| method.headers.first().map(|(_, value)| value.expose()));
+    assert_eq!(own, [Some("acme"), Some("acme"), None, None]);
+    assert_eq!((methods.send.mtls, methods.get.mtls), (Some(true), None));
     assert!(agent.tls.ca.is_some() && agent.tls.certificate.is_some());
     assert!(agent.tls.key.as_ref().unwrap().expose().starts_with("-----BEGIN PRIVATE KEY"));
     assert_eq!(agent.description.as_deref(), Some("Sells."));
@@ -120,6 +124,33 @@ fn credentials_become_headers() {
 }
 
 #[test]
+fn tokens_are_fetched_where_a_manifest_says() {
+    let auth = json!({
+        "type": "oauth2", "tokenUrl": "https://idp.example/token", "clientId": "gateway", "clientSecret": "${file:token}",
+        "scopes": ["a", "b"], "audience": "ventas", "resource": "https://ventas.example/",
+    });
+    let oauth2 = |settings: &Settings| match &settings.agents[0].auth.authorization {
+        Some(Authorization::OAuth2(oauth2)) => (**oauth2).clone(),
+        other => panic!("{other:?}"),
+    };
+    let fetched = oauth2(&settings_of(&with("/security/auth", auth.clone())));
+    assert_eq!((fetched.client_id.as_str(), fetched.audience.as_deref()), ("gateway", Some("ventas")));
+    assert_eq!(
+        (fetched.scopes, fetched.resources),
+        (vec!["a".into(), "b".into()], vec!["https://ventas.example/".into()])
+    );
+    assert!(matches!(&fetched.proof, ClientProof::SecretBasic(secret) if secret.expose() == "from-a-file"));
+    let mut manifest = with("/security/auth", auth);
+    manifest["security"]["auth"].as_object_mut().unwrap().remove("clientSecret");
+    put(
+        &mut manifest,
+        "/security/mtls",
+        json!({ "enabled": true, "clientCert": "gw.crt", "clientKey": "gw.key" }),
+    );
+    assert!(matches!(oauth2(&settings_of(&manifest)).proof, ClientProof::TlsClientAuth));
+}
+
+#[test]
 fn the_keys_of_the_configuration_win() {
     let mut manifest = with("/security/auth", json!({ "type": "oauth2", "token": "${TOKEN}" }));
     put(&mut manifest, "/a2a/skills", json!({ "quote": "get_quote", "order": "place_order" }));
@@ -134,7 +165,7 @@ fn the_keys_of_the_configuration_win() {
     let settings = desk().file("ventas.json", manifest.to_string()).settings(&format!("{ONE}{own}"));
     let agent = &settings.agents[0];
     assert_eq!(agent.card, CardSource::Url("https://elsewhere.example/".into()));
-    assert_eq!(headers(&settings), ["authorization: Basic from-the-environment", "x-tenant: acme"]);
+    assert_eq!(headers(&settings), ["authorization: Basic from-the-environment"]);
     assert_eq!((agent.streaming, agent.description.as_deref()), (true, Some("Buys.")));
     assert_eq!(agent.skills["quote"].tool_name.as_deref(), Some("ours"));
     assert!(

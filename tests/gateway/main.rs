@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod agent_misbehaves;
 #[cfg(test)]
+mod agent_tokens;
+#[cfg(test)]
 mod agents;
 #[cfg(test)]
 mod answer_here;
@@ -29,17 +31,23 @@ mod certificates;
 #[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
+mod client_proof;
+#[cfg(test)]
 mod client_wire;
 #[cfg(test)]
 mod core_tasks;
 #[cfg(test)]
 mod counted;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod eras;
+#[cfg(test)]
+mod exchange;
 #[cfg(test)]
 mod ext_tasks;
 #[cfg(test)]
@@ -79,9 +87,13 @@ mod quiz;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]
+mod rotation;
+#[cfg(test)]
 mod rules;
 #[cfg(test)]
 mod scene;
+#[cfg(test)]
+mod secrets;
 #[cfg(test)]
 mod seen;
 #[cfg(test)]

@@ -268,9 +268,13 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shar
         shared.note(|log| log.connections += 1);
         connections.spawn(async move {
             match tls {
-                None => talk(socket, number, &shared).await,
+                None => talk(socket, (number, &[]), &shared).await,
                 Some(tls) => match tls.accept(socket).await {
-                    Ok(socket) => talk(socket, number, &shared).await,
+                    Ok(socket) => {
+                        let shown = socket.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                        let shown = shown.map(|certificate| certificate.to_vec()).unwrap_or_default();
+                        talk(socket, (number, &shown), &shared).await
+                    }
                     Err(error) => eprintln!("scripted agent: TLS handshake failed: {error}"),
                 },
             }
@@ -281,10 +285,15 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shar
     connections.shutdown().await;
 }
 
-async fn talk(mut socket: impl AsyncRead + AsyncWrite + Unpin, connection: usize, shared: &Shared) {
+async fn talk(
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    (connection, certificate): (usize, &[u8]),
+    shared: &Shared,
+) {
     let mut buffer = Vec::new();
     while let Ok(Some(mut request)) = read_request(&mut socket, &mut buffer).await {
         request.connection = connection;
+        request.certificate = certificate.to_vec();
         request.number = shared.log.lock().unwrap().requests.len();
         shared.note(|log| log.requests.push(request.clone()));
         let reply = shared.reply_to(&request);

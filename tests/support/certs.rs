@@ -261,6 +261,22 @@ fn until(seconds: u64) -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(seconds)
 }
 
+/// For a scripted agent that asks for a client certificate of `clients` and goes on without.
+pub fn lenient_server_config(identity: &Identity, clients: &Authority) -> Arc<ServerConfig> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(clients.roots()), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .unwrap();
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let chain = vec![identity.certificate.der().clone()];
+    let config =
+        builder.with_client_cert_verifier(verifier).with_single_cert(chain, identity.key_der()).unwrap();
+    Arc::new(config)
+}
+
 fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);

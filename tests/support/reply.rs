@@ -122,6 +122,12 @@ impl Reply {
         self
     }
 
+    /// The same with another HTTP status.
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
     /// One more header line.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));

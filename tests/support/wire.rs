@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 pub struct Request {
     /// Which connection it came on, counted from 0.
     pub connection: usize,
+    /// The certificate that its client showed, in DER; empty if it showed none.
+    pub certificate: Vec<u8>,
     /// Which request of the agent's it is, counted from 0.
     pub number: usize,
     pub method: String,
@@ -101,7 +103,7 @@ pub async fn read_request(
         take(from, buffer, length).await?
     };
     let (method, path) = (method.to_owned(), path.to_owned());
-    Ok(Some(Request { connection: 0, number: 0, method, path, headers, body }))
+    Ok(Some(Request { connection: 0, certificate: Vec::new(), number: 0, method, path, headers, body }))
 }
 
 async fn read_chunked(from: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) -> io::Result<Vec<u8>> {

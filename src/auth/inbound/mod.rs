@@ -27,7 +27,7 @@ use tokens::{Resource, Tokens};
 
 /// What a request shows.
 #[derive(Debug, Default)]
-pub struct Shown<'a> {
+pub struct Proofs<'a> {
     /// What is in the client certificate, if there is one. It has been verified.
     pub certificate: Option<CertificateFacts<'a>>,
     /// What stands in the header for API keys.
@@ -111,7 +111,7 @@ impl Authenticator {
     /// # Errors
     ///
     /// [`Denied`].
-    pub async fn admit(&self, require: &Require, shown: &Shown<'_>) -> Result<Caller, Denied> {
+    pub async fn admit(&self, require: &Require, shown: &Proofs<'_>) -> Result<Caller, Denied> {
         let mut proven: Option<Caller> = None;
         for mechanism in &require.of {
             match self.prove(*mechanism, shown).await? {
@@ -132,7 +132,7 @@ impl Authenticator {
         }
     }
 
-    async fn prove(&self, mechanism: Mechanism, shown: &Shown<'_>) -> Result<Proof, Denied> {
+    async fn prove(&self, mechanism: Mechanism, shown: &Proofs<'_>) -> Result<Proof, Denied> {
         let inner = &self.inner;
         match mechanism {
             Mechanism::Certificate => match &shown.certificate {
@@ -152,7 +152,7 @@ impl Authenticator {
         }
     }
 
-    async fn prove_token(&self, shown: &Shown<'_>) -> Result<Proof, Denied> {
+    async fn prove_token(&self, shown: &Proofs<'_>) -> Result<Proof, Denied> {
         let inner = &self.inner;
         let Some(token) = shown.bearer else { return Ok(Proof::None) };
         let is_key = |keys: &Keys| keys.is_bearer() && keys.caller(token.as_bytes()).is_some();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::credentials::AgentAuthFile;
+use super::forward;
 use super::gateway::checked;
 use super::headers;
 use super::manifest::{self, Described};
@@ -34,6 +36,12 @@ pub(super) struct AgentFile {
     /// Headers for every request to this agent, for example `Authorization: Bearer ${env:AGENT_TOKEN}`. References are
     /// accepted in the values.
     headers: Written<BTreeMap<String, Written<Template>>>,
+    /// Other credentials for this agent: API keys, HTTP Basic, a bearer token, OAuth 2.
+    auth: Written<AgentAuthFile>,
+    /// Names of headers that are copied from a client's request to those that it causes at this agent. Anything that frames the
+    /// request, `Authorization` and `Mcp-*` cannot be named.
+    #[schemars(extend("default" = []))]
+    forward_headers: Written<Vec<Written<String>>>,
     /// How the gateway trusts this agent, and what it shows it.
     tls: Written<AgentTlsFile>,
     /// What becomes a tool: each skill on the card (`per_skill`), or the agent as a whole (`per_agent`).
@@ -83,6 +91,8 @@ struct AgentTlsFile {
     certificate: Written<PemFile>,
     /// The private key of `certificate`.
     key: Written<PemFile>,
+    /// The name that the agent's certificate must have, and that is sent as SNI. Without it: the host of the URL.
+    server_name: Written<String>,
 }
 
 /// What becomes a tool.
@@ -159,9 +169,17 @@ impl AgentFile {
             );
         }
         let streams = described.as_ref().and_then(|described| described.streaming);
+        let headers = headers::resolve(self.headers, reading);
+        let tls = self.tls.take().map(|(place, tls)| tls.resolve(&place, reading)).unwrap_or_default();
+        let has_identity =
+            tls.certificate.is_some() || described.as_ref().is_some_and(Described::has_identity);
+        let auth = self.auth.take();
+        let auth = auth.map(|(place, auth)| auth.resolve(&place, (&headers, has_identity), reading));
         let mut agent = Agent {
-            headers: headers::resolve(self.headers, reading),
-            tls: self.tls.take().map(|(place, tls)| tls.resolve(&place, reading)).unwrap_or_default(),
+            auth: auth.unwrap_or_default(),
+            forward_headers: forward::resolve(self.forward_headers, &headers, reading),
+            headers,
+            tls,
             tools,
             tool_name: tool_name(self.tool_name, reading),
             description: self.description.value(),
@@ -268,7 +286,13 @@ impl AgentTlsFile {
         let certificate = pem::resolve(self.certificate, Holds::Certificates, reading);
         let key = pem::resolve(self.key, Holds::Key, reading);
         let (certificate, key) = pem::pair(certificate, key, reading).unzip();
-        AgentTls { ca, certificate, key }
+        let server_name = self.server_name.take().and_then(|(place, name)| {
+            match rustls::pki_types::ServerName::try_from(name.as_str()) {
+                Ok(_) => Some(name),
+                Err(_) => reading.refuse(&place, "is not a name that a certificate can have"),
+            }
+        });
+        AgentTls { ca, certificate, key, server_name }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderName, HeaderValue};
 
-use crate::config::Secret;
+use crate::config::LiveSecret;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 use crate::config::reference::{self, Template};
@@ -27,11 +27,16 @@ const OWN_HEADERS: [&str; 14] = [
     "a2a-version",
 ];
 
+/// Whether the gateway writes this header itself.
+pub(super) fn is_own(name: &HeaderName) -> bool {
+    OWN_HEADERS.contains(&name.as_str())
+}
+
 /// The headers that can be sent; what is wrong with the others is reported.
 pub(super) fn resolve(
     written: Written<BTreeMap<String, Written<Template>>>,
     reading: &mut Reading<'_>,
-) -> Vec<(HeaderName, Secret)> {
+) -> Vec<(HeaderName, LiveSecret)> {
     let mut headers = Vec::new();
     for (name, value) in written.value().unwrap_or_default() {
         take(&name, value, &mut headers, reading);
@@ -43,14 +48,14 @@ pub(super) fn resolve(
 pub(super) fn take(
     written_name: &str,
     value: Written<Template>,
-    headers: &mut Vec<(HeaderName, Secret)>,
+    headers: &mut Vec<(HeaderName, LiveSecret)>,
     reading: &mut Reading<'_>,
 ) {
     let Some(place) = value.place().cloned() else { return };
     let name = HeaderName::from_bytes(written_name.as_bytes());
     match &name {
         Err(_) => reading.problem(&place, "is not the name of a header"),
-        Ok(name) if OWN_HEADERS.contains(&name.as_str()) => {
+        Ok(name) if is_own(name) => {
             reading.problem(&place, "is a header that the gateway writes itself (remove it)");
         }
         Ok(name) if headers.iter().any(|(other, _)| other == name) => {
@@ -58,7 +63,7 @@ pub(super) fn take(
         }
         Ok(_) => {}
     }
-    let Some((place, value)) = reference::one_line(value, reading) else { return };
+    let Some((place, value)) = reference::live(value, reading) else { return };
     if HeaderValue::from_str(value.expose()).is_err() {
         reading.problem(&place, "has a character that no header may have");
     } else if let Ok(name) = name {

@@ -5,11 +5,14 @@
 mod agent;
 mod auth;
 mod calls;
+mod credentials;
+mod forward;
 mod gateway;
 mod headers;
 mod limits;
 mod listener;
 pub(super) mod manifest;
+mod oauth;
 mod operation;
 mod rules;
 mod skill;

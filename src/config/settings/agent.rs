@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{Manifest, Pem};
-use crate::config::Secret;
+use super::{AgentAuth, Manifest, MethodSettings, Pem, PerMethod};
+use crate::config::LiveSecret;
 
 /// One A2A agent behind the gateway.
 #[derive(Debug, Clone)]
@@ -17,7 +17,11 @@ pub struct Agent {
     /// Where its card is.
     pub card: CardSource,
     /// Headers for every request to this agent.
-    pub headers: Vec<(HeaderName, Secret)>,
+    pub headers: Vec<(HeaderName, LiveSecret)>,
+    /// Other credentials for every request to this agent.
+    pub auth: AgentAuth,
+    /// Headers of a client's request that go along to this agent. Default: none.
+    pub forward_headers: Vec<HeaderName>,
     /// How the gateway trusts this agent, and what it shows it.
     pub tls: AgentTls,
     /// What becomes a tool.
@@ -46,10 +50,8 @@ pub struct Agent {
     pub task: TaskUse,
     /// The manifest that it came from, if it came from one.
     pub manifest: Option<Manifest>,
-    /// Where single methods are called instead of at the URL on the card. Default: nowhere else.
-    pub endpoints: Endpoints,
-    /// A key that goes into the query of every request to this agent, with its name. Default: none.
-    pub query_key: Option<(String, Secret)>,
+    /// What is different for single methods. Default: nothing.
+    pub methods: PerMethod<MethodSettings>,
 }
 
 impl Agent {
@@ -59,6 +61,8 @@ impl Agent {
             name: name.into(),
             card: CardSource::Url(card_url.into()),
             headers: Vec::new(),
+            auth: AgentAuth::default(),
+            forward_headers: Vec::new(),
             tls: AgentTls::default(),
             tools: ToolsPer::default(),
             tool_name: None,
@@ -70,8 +74,7 @@ impl Agent {
             allow_hosts: Vec::new(),
             timeouts: AgentTimeouts::default(),
             streaming: true,
-            endpoints: Endpoints::default(),
-            query_key: None,
+            methods: PerMethod::default(),
             push: true,
             task: TaskUse::default(),
             manifest: None,
@@ -82,20 +85,6 @@ impl Agent {
     pub fn task_of(&self, skill: &str) -> TaskUse {
         self.skills.get(skill).and_then(|skill| skill.task).unwrap_or(self.task)
     }
-}
-
-/// URLs of single methods. Like the URL on a card they get the agent's credentials only on the card's host, or on one that is
-/// allowed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Endpoints {
-    /// Of a message that is answered whole.
-    pub send: Option<String>,
-    /// Of a message that is answered by a stream.
-    pub stream: Option<String>,
-    /// Of questions how a task stands.
-    pub get: Option<String>,
-    /// Of cancellations.
-    pub cancel: Option<String>,
 }
 
 /// Where an agent's card is.
@@ -116,6 +105,8 @@ pub struct AgentTls {
     pub certificate: Option<Pem>,
     /// The private key of `certificate`.
     pub key: Option<Pem>,
+    /// The name that the agent's certificate must have, and that is sent as SNI; `None`: the host of the URL.
+    pub server_name: Option<String>,
 }
 
 /// What becomes a tool.

@@ -6,6 +6,7 @@
 mod agent;
 mod auth;
 mod calls;
+mod credentials;
 mod listener;
 mod manifest;
 mod pem;
@@ -13,14 +14,16 @@ mod tasks;
 
 use std::time::Duration;
 
-pub use agent::{
-    Agent, AgentTimeouts, AgentTls, CardSource, Endpoints, Protocol, SkillOverride, TaskUse, ToolsPer,
-};
+pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskUse, ToolsPer};
 pub use auth::{
     ApiKeys, Auth, CertificateName, KeyHolder, KeySource, Mechanism, Require, RequireRule, Rule, TokenCheck,
     TokenIssuer,
 };
 pub use calls::{Calls, Hold, OnDecline};
+pub use credentials::{
+    AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientProof, Grant, MethodSettings, OAuth2,
+    PerMethod,
+};
 pub use listener::{Admin, ClientAuth, Faces, Listener, ListenerCertificate, ListenerTls, TlsProfile};
 pub use manifest::Manifest;
 pub use pem::Pem;

@@ -13,7 +13,7 @@ const KEY: &str = "is a private key that is written out, and clients can read ma
      ${file:PATH})";
 
 /// The members that are secrets.
-const SECRETS: [&str; 2] = ["/security/auth/token", "/security/auth/value"];
+const SECRETS: [&str; 3] = ["/security/auth/token", "/security/auth/value", "/security/auth/clientSecret"];
 const CARD: &str = "/a2a/agentCardUri";
 /// What the name of a header or of a parameter has in it that carries a credential.
 const CREDENTIALS: [&str; 8] =

@@ -3,6 +3,8 @@
 //! JSON text → schema (`violations`) → what may not be written out (`inline`) → as written (`sections`) → [`Described`].
 //! A problem says file, line and JSON pointer, and never quotes a value. Not here: the keys of the configuration, which win.
 
+mod auth;
+mod capabilities;
 mod folder;
 mod inline;
 mod sections;
@@ -12,12 +14,15 @@ mod violations;
 use std::path::PathBuf;
 
 use http::HeaderName;
+use http::header::AUTHORIZATION;
 
 use self::sections::ManifestFile;
 use self::sheet::Sheet;
 use crate::config::place::Place;
 use crate::config::reading::Reading;
-use crate::config::{Agent, AgentTls, CardSource, Endpoints, Manifest, Secret};
+use crate::config::{
+    Agent, AgentAuth, AgentTls, CardSource, LiveSecret, Manifest, MethodSettings, PerMethod,
+};
 
 pub(super) use folder::agents;
 
@@ -30,26 +35,38 @@ const MANIFEST_FILE: usize = 1 << 20;
 pub(super) struct Described {
     pub(super) card: CardSource,
     pub(super) streaming: Option<bool>,
-    endpoints: Endpoints,
-    query_key: Option<(String, Secret)>,
+    methods: PerMethod<MethodSettings>,
+    auth: AgentAuth,
     description: Option<String>,
-    headers: Vec<(HeaderName, Secret)>,
+    headers: Vec<(HeaderName, LiveSecret)>,
     tls: AgentTls,
     tool_names: Vec<(String, String)>,
     manifest: Manifest,
 }
 
 impl Described {
+    /// Whether the agent is shown a client certificate.
+    pub(super) fn has_identity(&self) -> bool {
+        self.tls.certificate.is_some()
+    }
+
     /// Adds to an agent what the configuration left open.
     pub(super) fn complete(self, agent: &mut Agent) {
+        let is_authorized = agent.auth.authorization.is_some();
         for (name, value) in self.headers {
-            if !agent.headers.iter().any(|(written, _)| *written == name) {
+            let is_taken = name == AUTHORIZATION && is_authorized;
+            if !is_taken && !agent.headers.iter().any(|(written, _)| *written == name) {
                 agent.headers.push((name, value));
             }
         }
-        agent.endpoints = self.endpoints;
-        agent.query_key = self.query_key;
-        let AgentTls { ca, certificate, key } = self.tls;
+        agent.methods = self.methods;
+        if agent.auth.api_keys.is_empty() {
+            agent.auth.api_keys = self.auth.api_keys;
+        }
+        if !agent.headers.iter().any(|(written, _)| *written == AUTHORIZATION) {
+            agent.auth.authorization = agent.auth.authorization.take().or(self.auth.authorization);
+        }
+        let AgentTls { ca, certificate, key, server_name: _ } = self.tls;
         agent.tls.ca = agent.tls.ca.take().or(ca);
         if agent.tls.certificate.is_none() {
             (agent.tls.certificate, agent.tls.key) = (certificate, key);

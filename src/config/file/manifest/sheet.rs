@@ -1,11 +1,11 @@
 //! One manifest while it is read: its lines by JSON pointer, and the place for its problems.
 
-use crate::config::Secret;
 use crate::config::place::{Place, Written};
 use crate::config::problem::Problem;
 use crate::config::reading::Reading;
 use crate::config::reference::{self, Template};
 use crate::config::tree::{self, Node, Value};
+use crate::config::{LiveSecret, Secret};
 
 /// A manifest, and what is wrong with it.
 pub(super) struct Sheet<'a> {
@@ -70,5 +70,11 @@ impl<'a> Sheet<'a> {
     pub(super) fn one_line(&mut self, pointer: &str, text: String) -> Option<(Place, Secret)> {
         let written = self.written(pointer, text);
         reference::one_line(written, &mut self.reading)
+    }
+
+    /// The same, with the files that it comes from.
+    pub(super) fn live(&mut self, pointer: &str, text: String) -> Option<LiveSecret> {
+        let written = self.written(pointer, text);
+        reference::live(written, &mut self.reading).map(|(_, secret)| secret)
     }
 }

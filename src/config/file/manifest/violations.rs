@@ -51,13 +51,14 @@ fn words(error: &ValidationError<'_>) -> Vec<(String, String)> {
             let names: Vec<_> = options.iter().filter_map(Value::as_str).collect();
             format!("is not one of: {}", names.join(", "))
         }
+        Kind::FalseSchema => "does not go with tokenUrl".to_owned(),
         Kind::MinLength { .. } => "is empty".to_owned(),
         Kind::MaxLength { limit } => format!("has more than {limit} characters"),
         Kind::Pattern { pattern } => format!("does not match {pattern}"),
         Kind::UniqueItems => "has an item twice".to_owned(),
         // The only choice in the schema.
         Kind::OneOfNotValid { .. } | Kind::OneOfMultipleValid { .. } => {
-            "needs either token or value".to_owned()
+            "needs one of token, value and tokenUrl".to_owned()
         }
         _ => error.masked().to_string(),
     };

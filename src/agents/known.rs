@@ -1,0 +1,186 @@
+//! What is known of an agent whose card has been seen, and how a request gets to it with all that it is to be shown.
+//!
+//! Not here: how it comes to be known (see `refresh`), what an answer means (see `rpc`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::AUTHORIZATION;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
+
+use super::along::Along;
+use super::reach::Reach;
+use super::rpc::trouble;
+use crate::a2a::{Card, Dialect, Interface};
+use crate::auth::{Credentials, NoToken, Pass, Tokens};
+use crate::config::{AgentMethod, PerMethod};
+use crate::fault::Trouble;
+use crate::telemetry::metrics::AgentMetrics;
+use crate::transport::{Client, Reply, Target};
+
+/// What is known of an agent whose card has been seen. Clones share what is learned later.
+#[derive(Clone)]
+pub struct Known {
+    /// Its card.
+    pub card: Arc<Card>,
+    /// Where and how it is called.
+    pub interface: Interface,
+    pub(super) ways: Arc<ArcSwap<Ways>>,
+    /// Those of the protocol.
+    pub(super) headers: HeaderMap,
+    pub(super) credentials: Arc<Credentials>,
+    /// The names of the headers that go along.
+    pub(super) forwards: Arc<[HeaderName]>,
+    /// What goes along with this call.
+    pub(super) along: Option<Arc<Along>>,
+    pub(super) streaming: bool,
+    pub(super) output_modes: Vec<String>,
+    pub(super) metrics: Arc<AgentMetrics>,
+    pub(super) reach: Arc<Reach>,
+    /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
+    pub(super) other: Option<Arc<Known>>,
+    /// Whether it has turned out so.
+    pub(super) is_wrong: Arc<AtomicBool>,
+}
+
+/// Where it is called.
+pub(super) struct Ways {
+    pub(super) own: Way,
+    /// Where single methods are called instead.
+    pub(super) methods: PerMethod<Option<Way>>,
+}
+
+/// A place, and how to get there.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) uri: Uri,
+    /// Whether the client certificate is shown there.
+    pub(super) shows: bool,
+    pub(super) target: Target,
+    /// Without keys.
+    pub(super) path: PathAndQuery,
+}
+
+impl Ways {
+    /// The same places, each reached anew.
+    pub(super) fn renewed<E>(&self, mut renew: impl FnMut(&Way) -> Result<Way, E>) -> Result<Self, E> {
+        let methods = self.methods.try_map(|way| way.as_ref().map(&mut renew).transpose())?;
+        Ok(Self { own: renew(&self.own)?, methods })
+    }
+
+    fn of(&self, method: AgentMethod) -> &Way {
+        self.methods.of(method).and_then(Option::as_ref).unwrap_or(&self.own)
+    }
+}
+
+impl Known {
+    /// Whether a live task can be listened to again.
+    pub fn can_subscribe(&self) -> bool {
+        match self.interface.dialect {
+            Dialect::V0_3 => false,
+            Dialect::V1 => self.streaming,
+        }
+    }
+
+    /// The same agent for one request of a client, with what goes along. Where nothing does, it is the same value.
+    #[must_use]
+    pub fn along(self: Arc<Self>, along: Option<&Arc<Along>>) -> Arc<Self> {
+        let is_on_behalf = self.credentials.tokens().is_some_and(Tokens::is_on_behalf);
+        match along.filter(|_| is_on_behalf || !self.forwards.is_empty()) {
+            None => self,
+            Some(along) => Arc::new(self.with(along)),
+        }
+    }
+
+    fn with(&self, along: &Arc<Along>) -> Self {
+        let other = self.other.as_ref().map(|other| Arc::new(other.with(along)));
+        Self { along: Some(along.clone()), other, ..self.clone() }
+    }
+
+    /// Sends a request and waits for the head of the answer. An agent that refuses a token that the gateway fetched is asked once more
+    /// with another: 401 says that it has not done anything.
+    pub(super) async fn send(
+        &self,
+        client: &Client,
+        method: AgentMethod,
+        body: Vec<u8>,
+    ) -> Result<Reply, Trouble> {
+        let body = Bytes::from(body);
+        match self.credentials.tokens() {
+            None => self.send_once(client, method, body, None).await,
+            // Boxed: what a call without tokens does not need must not make it larger.
+            Some(tokens) => Box::pin(self.send_with(tokens, client, method, body)).await,
+        }
+    }
+
+    async fn send_with(
+        &self,
+        tokens: &Tokens,
+        client: &Client,
+        method: AgentMethod,
+        body: Bytes,
+    ) -> Result<Reply, Trouble> {
+        let subject = self.along.as_ref().and_then(|along| along.subject());
+        let no_token = |NoToken(why): NoToken| Trouble::NoToken(why);
+        let pass = tokens.pass(subject).await.map_err(no_token)?;
+        let reply = self.send_once(client, method, body.clone(), Some(&pass)).await?;
+        if reply.status() != StatusCode::UNAUTHORIZED {
+            return Ok(reply);
+        }
+        match tokens.another(&pass, subject).await.map_err(no_token)? {
+            Some(another) => self.send_once(client, method, body, Some(&another)).await,
+            None => Ok(reply),
+        }
+    }
+
+    async fn send_once(
+        &self,
+        client: &Client,
+        method: AgentMethod,
+        body: Bytes,
+        pass: Option<&Pass>,
+    ) -> Result<Reply, Trouble> {
+        let mut request = Request::new(body);
+        let target = self.address(&mut request, method, pass)?;
+        client.send(&target, request).await.map_err(|error| trouble(&error, self))
+    }
+
+    /// Fills in where a request goes, and all that it shows. What comes from a client never wins over what is the gateway's.
+    fn address(
+        &self,
+        request: &mut Request<Bytes>,
+        method: AgentMethod,
+        pass: Option<&Pass>,
+    ) -> Result<Target, Trouble> {
+        let ways = self.ways.load();
+        let way = ways.of(method);
+        let shown = self.credentials.shown();
+        let path = shown.keyed(&way.path).map_err(Trouble::Gateway)?;
+        let mut headers = self.headers.clone();
+        if let Some(along) = &self.along {
+            let mut first = HeaderMap::new();
+            along.put(&self.forwards, &mut first);
+            first.extend(headers);
+            headers = first;
+        }
+        shown.dress(method, &mut headers);
+        if let Some(pass) = pass {
+            headers.insert(AUTHORIZATION, pass.value().clone());
+        }
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = path.into();
+        *request.headers_mut() = headers;
+        Ok(way.target.clone())
+    }
+}
+
+/// How the agent is really called, by all that is known now.
+pub(super) fn in_effect(known: Arc<Known>) -> Arc<Known> {
+    match &known.other {
+        Some(other) if known.is_wrong.load(Ordering::Acquire) => other.clone(),
+        _ => known,
+    }
+}

@@ -1,0 +1,207 @@
+//! Files that hold credentials, read again when they change.
+//!
+//! What is broken or missing is logged and counted, and what was there before stays in use. Not here: when to look (see `agents`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::identity::Identity;
+use super::shown::is_sendable;
+use super::{Credentials, Looked, Written};
+use crate::config::{AgentTls, Authorization, ClientProof, LiveSecret, Pem};
+use crate::telemetry::label::Reload;
+
+/// How each file was when it was last looked at: nothing is read that has not changed.
+#[derive(Default, PartialEq, Eq)]
+pub(super) struct Stamps(BTreeMap<PathBuf, Option<Stamp>>);
+
+/// Where a path leads, how long the file is, and when it was changed. A mounted secret is changed by another link.
+#[derive(PartialEq, Eq)]
+struct Stamp(PathBuf, u64, Option<SystemTime>);
+
+impl Stamps {
+    /// The files of what is written, as they are now. Blocks.
+    pub(super) fn of(written: &Written) -> Self {
+        let mut paths: Vec<&Path> = written.pems().into_iter().filter_map(Pem::path).collect();
+        paths.extend(written.secrets().into_iter().flat_map(|(_, secret)| secret.files()));
+        Self(paths.into_iter().map(|path| (path.to_owned(), Stamp::of(path))).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let path = path.canonicalize().ok()?;
+        let about = path.metadata().ok()?;
+        let (length, changed) = (about.len(), about.modified().ok());
+        Some(Self(path, length, changed))
+    }
+}
+
+/// What a secret is for, which says what it may hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It is sent as it is.
+    Header,
+    /// It is encoded before it is sent.
+    Encoded,
+}
+
+impl Written {
+    fn secrets(&self) -> Vec<(Use, &LiveSecret)> {
+        let mut all: Vec<(Use, &LiveSecret)> = Vec::new();
+        all.extend(self.headers.iter().map(|(_, secret)| (Use::Header, secret)));
+        all.extend(self.auth.api_keys.iter().map(|key| (Use::Header, &key.value)));
+        for method in self.methods.all() {
+            all.extend(method.headers.iter().map(|(_, secret)| (Use::Header, secret)));
+        }
+        match &self.auth.authorization {
+            Some(Authorization::Basic { password, .. }) => all.push((Use::Encoded, password)),
+            Some(Authorization::Bearer(token)) => all.push((Use::Header, token)),
+            Some(Authorization::OAuth2(oauth2)) => match &oauth2.proof {
+                ClientProof::SecretBasic(secret) | ClientProof::SecretPost(secret) => {
+                    all.push((Use::Encoded, secret));
+                }
+                ClientProof::PrivateKeyJwt { .. } | ClientProof::TlsClientAuth => {}
+            },
+            None => {}
+        }
+        all
+    }
+
+    fn secrets_mut(&mut self) -> Vec<(Use, &mut LiveSecret)> {
+        let mut all: Vec<(Use, &mut LiveSecret)> = Vec::new();
+        all.extend(self.headers.iter_mut().map(|(_, secret)| (Use::Header, secret)));
+        all.extend(self.auth.api_keys.iter_mut().map(|key| (Use::Header, &mut key.value)));
+        for method in self.methods.all_mut() {
+            all.extend(method.headers.iter_mut().map(|(_, secret)| (Use::Header, secret)));
+        }
+        match &mut self.auth.authorization {
+            Some(Authorization::Basic { password, .. }) => all.push((Use::Encoded, password)),
+            Some(Authorization::Bearer(token)) => all.push((Use::Header, token)),
+            Some(Authorization::OAuth2(oauth2)) => match &mut oauth2.proof {
+                ClientProof::SecretBasic(secret) | ClientProof::SecretPost(secret) => {
+                    all.push((Use::Encoded, secret));
+                }
+                ClientProof::PrivateKeyJwt { .. } | ClientProof::TlsClientAuth => {}
+            },
+            None => {}
+        }
+        all
+    }
+
+    fn pems(&self) -> Vec<&Pem> {
+        let tls = [&self.tls.ca, &self.tls.certificate, &self.tls.key];
+        let mut all: Vec<&Pem> = tls.into_iter().flatten().collect();
+        if let Some(Authorization::OAuth2(oauth2)) = &self.auth.authorization {
+            all.extend(&oauth2.ca);
+            if let ClientProof::PrivateKeyJwt { key, .. } = &oauth2.proof {
+                all.push(key);
+            }
+        }
+        all
+    }
+}
+
+impl Credentials {
+    /// Looks at the files, and uses what is new in them from now on. Blocks.
+    pub fn look_again(&self) -> Looked {
+        let mut written = self.written();
+        let stamps = Stamps::of(&written);
+        if stamps == written.stamps {
+            return Looked::Same;
+        }
+        written.stamps = stamps;
+        let mut problems = Vec::new();
+        let secrets = read_secrets(&mut written, &mut problems);
+        let identity = self.read_identity(&mut written).unwrap_or_else(|problem| {
+            problems.push(problem);
+            false
+        });
+        let proof = self.read_proof(&mut written, secrets || identity).unwrap_or_else(|problem| {
+            problems.push(problem);
+            false
+        });
+        if secrets {
+            self.show(&written);
+        }
+        for problem in problems {
+            self.metrics.reload(Reload::Refused);
+            tracing::warn!(agent = self.agent, problem, "credentials stay as they were");
+        }
+        if secrets || identity || proof {
+            self.metrics.reload(Reload::Used);
+            tracing::info!(agent = self.agent, "credentials of the agent were read again");
+        }
+        if identity { Looked::NewIdentity } else { Looked::Same }
+    }
+
+    /// Reads certificate, key and roots again; they are used only together. Says whether anything is new.
+    fn read_identity(&self, written: &mut Written) -> Result<bool, String> {
+        let old = &written.tls;
+        let again = |pem: &Option<Pem>| pem.as_ref().map(Pem::read_again).transpose();
+        let new = AgentTls {
+            ca: again(&old.ca)?,
+            certificate: again(&old.certificate)?,
+            key: again(&old.key)?,
+            server_name: old.server_name.clone(),
+        };
+        let same = |one: &Option<Pem>, other: &Option<Pem>| {
+            one.as_ref().map(Pem::expose) == other.as_ref().map(Pem::expose)
+        };
+        if same(&old.ca, &new.ca) && same(&old.certificate, &new.certificate) && same(&old.key, &new.key) {
+            return Ok(false);
+        }
+        self.identity.store(Arc::new(Identity::new(&new, false)?));
+        written.tls = new;
+        Ok(true)
+    }
+
+    /// Reads what the token endpoint is shown, and whom it is trusted by. Says whether anything is new.
+    fn read_proof(&self, written: &mut Written, is_new: bool) -> Result<bool, String> {
+        let (Some(tokens), Some(Authorization::OAuth2(old))) = (&self.tokens, &written.auth.authorization)
+        else {
+            return Ok(false);
+        };
+        let mut new = old.clone();
+        new.ca = old.ca.as_ref().map(Pem::read_again).transpose()?;
+        let mut differs = old.ca.as_ref().map(Pem::expose) != new.ca.as_ref().map(Pem::expose);
+        if let ClientProof::PrivateKeyJwt { key, .. } = &mut new.proof {
+            let again = key.read_again()?;
+            if crate::config::signing_key(&again).is_none() {
+                return Err("auth.oauth2.private_key: is no key that can sign".to_owned());
+            }
+            differs |= again.expose() != key.expose();
+            *key = again;
+        }
+        if is_new || differs {
+            tokens.change(&new, &written.tls)?;
+            written.auth.authorization = Some(Authorization::OAuth2(new));
+        }
+        Ok(differs)
+    }
+}
+
+/// Reads every secret again that comes from a file. Says whether anything is new.
+fn read_secrets(written: &mut Written, problems: &mut Vec<String>) -> bool {
+    let mut is_new = false;
+    for (usage, secret) in written.secrets_mut() {
+        match secret.read_again() {
+            Ok(again) if again == *secret => {}
+            Ok(again) if usage == Use::Header && !is_sendable(&again) => {
+                problems.push("a file has a character in it that no header may have".to_owned());
+            }
+            Ok(again) => {
+                *secret = again;
+                is_new = true;
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    is_new
+}

@@ -1,0 +1,97 @@
+//! The form that asks a token endpoint for a token, and the proof that the gateway is its client.
+//!
+//! Reads RFC 6749 §2.3.1, §4.4; RFC 7523 §2.2; RFC 8693 §2.1; RFC 8705 §2; RFC 8707. Not here: sending it (see `endpoint`).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use jsonwebtoken::Header;
+use serde::Serialize;
+
+use super::shown::{encoded, value};
+use crate::config::{ClientProof, OAuth2, Secret, signing_key};
+
+/// How long an assertion is good, in seconds.
+const ASSERTION: u64 = 60;
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// What is posted to a token endpoint. All of it is secret.
+pub(super) struct Form {
+    pub(super) authorization: Option<HeaderValue>,
+    pub(super) body: Vec<u8>,
+}
+
+#[derive(Serialize)]
+struct Assertion<'a> {
+    iss: &'a str,
+    sub: &'a str,
+    aud: &'a str,
+    jti: String,
+    iat: u64,
+    exp: u64,
+}
+
+/// Asks for the gateway's own token, or for one in exchange for `subject`. `unix` is the time in seconds since 1970.
+///
+/// # Errors
+///
+/// Words for what of the settings cannot be used.
+pub(super) fn form(
+    oauth2: &OAuth2,
+    subject: Option<&Secret>,
+    (unix, nonce): (u64, u128),
+) -> Result<Form, &'static str> {
+    let mut members: Vec<(&str, String)> = Vec::new();
+    match subject {
+        None => members.push(("grant_type", "client_credentials".to_owned())),
+        Some(token) => members.extend([
+            ("grant_type", EXCHANGE.to_owned()),
+            ("subject_token", token.expose().to_owned()),
+            ("subject_token_type", ACCESS_TOKEN.to_owned()),
+            ("requested_token_type", ACCESS_TOKEN.to_owned()),
+        ]),
+    }
+    if !oauth2.scopes.is_empty() {
+        members.push(("scope", oauth2.scopes.join(" ")));
+    }
+    members.extend(oauth2.audience.iter().map(|audience| ("audience", audience.clone())));
+    members.extend(oauth2.resources.iter().map(|resource| ("resource", resource.clone())));
+    let id = oauth2.client_id.as_str();
+    let mut authorization = None;
+    match &oauth2.proof {
+        ClientProof::SecretBasic(secret) => {
+            let pair = format!("{}:{}", encoded(id), encoded(secret.expose()));
+            let basic = format!("Basic {}", STANDARD.encode(pair));
+            authorization =
+                Some(value("client_secret", &basic).map_err(|_| "its client secret cannot be sent")?);
+        }
+        ClientProof::SecretPost(secret) => {
+            members.extend([("client_id", id.to_owned()), ("client_secret", secret.expose().to_owned())]);
+        }
+        ClientProof::PrivateKeyJwt { key, key_id } => {
+            let signing = signing_key(key).ok_or("its private key cannot sign")?;
+            let header = Header { kid: key_id.clone(), ..Header::new(signing.algorithm) };
+            let claims = Assertion {
+                iss: id,
+                sub: id,
+                aud: &oauth2.token_url,
+                jti: format!("{nonce:032x}"),
+                iat: unix,
+                exp: unix.saturating_add(ASSERTION),
+            };
+            let assertion = jsonwebtoken::encode(&header, &claims, &signing.key)
+                .map_err(|_| "its private key cannot sign")?;
+            members.extend([
+                ("client_id", id.to_owned()),
+                ("client_assertion_type", JWT_BEARER.to_owned()),
+                ("client_assertion", assertion),
+            ]);
+        }
+        ClientProof::TlsClientAuth => members.push(("client_id", id.to_owned())),
+    }
+    let members: Vec<String> =
+        members.iter().map(|(name, text)| format!("{name}={}", encoded(text))).collect();
+    Ok(Form { authorization, body: members.join("&").into_bytes() })
+}

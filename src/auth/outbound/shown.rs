@@ -1,0 +1,226 @@
+//! The headers and the members of the query that carry credentials.
+//!
+//! Not here: tokens that are fetched (see `tokens`).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, COOKIE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{CardKey, Written};
+use crate::config::{AgentMethod, ApiKey, ApiKeyPlace, Authorization, KeyPlace, LiveSecret, PerMethod};
+
+/// What goes with every request to an agent.
+pub struct Shown {
+    all: HeaderMap,
+    methods: PerMethod<HeaderMap>,
+    /// Members of the query, encoded.
+    query: Vec<String>,
+    homeless: Vec<String>,
+}
+
+impl Shown {
+    pub(super) fn new(written: &Written) -> Result<Self, String> {
+        let mut all = HeaderMap::new();
+        for (name, secret) in &written.headers {
+            all.append(name.clone(), value(&format!("headers.{name}"), secret.expose())?);
+        }
+        match &written.auth.authorization {
+            Some(Authorization::Basic { user, password }) => {
+                let basic = STANDARD.encode(format!("{user}:{}", password.expose()));
+                all.insert(AUTHORIZATION, value("auth.basic", &format!("Basic {basic}"))?);
+            }
+            Some(Authorization::Bearer(token)) => {
+                all.insert(AUTHORIZATION, value("auth.bearer", &format!("Bearer {}", token.expose()))?);
+            }
+            Some(Authorization::OAuth2(_)) | None => {}
+        }
+        let (mut query, mut cookies, mut homeless) = (Vec::new(), Vec::new(), Vec::new());
+        for key in &written.auth.api_keys {
+            let Some((place, name)) = place(key, &written.card) else {
+                homeless.push(words(key));
+                continue;
+            };
+            match place {
+                KeyPlace::Header => {
+                    let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
+                        homeless.push(words(key));
+                        continue;
+                    };
+                    all.insert(name, value("auth.api_key", key.value.expose())?);
+                }
+                KeyPlace::Query => query.push(format!("{}={}", encoded(name), encoded(key.value.expose()))),
+                KeyPlace::Cookie => cookies.push(format!("{name}={}", key.value.expose())),
+            }
+        }
+        if !cookies.is_empty() {
+            let before = all.get(COOKIE).and_then(|cookie| cookie.to_str().ok().map(str::to_owned));
+            let cookies: Vec<String> = before.into_iter().chain(cookies).collect();
+            all.insert(COOKIE, value("auth.api_key", &cookies.join("; "))?);
+        }
+        let methods = written.methods.try_map(|method| {
+            let mut own = HeaderMap::new();
+            for (name, secret) in &method.headers {
+                own.append(name.clone(), value(&format!("headers.{name}"), secret.expose())?);
+            }
+            Ok::<_, String>(own)
+        })?;
+        Ok(Self { all, methods, query, homeless })
+    }
+
+    /// Adds the headers for this method. They win over what is there.
+    pub fn dress(&self, method: AgentMethod, headers: &mut HeaderMap) {
+        put(&self.all, headers);
+        if let Some(own) = self.methods.of(method) {
+            put(own, headers);
+        }
+    }
+
+    /// A path of the agent with the keys that go into its query. Never logged.
+    ///
+    /// # Errors
+    ///
+    /// Words for a path that cannot be called.
+    pub fn keyed(&self, path: &PathAndQuery) -> Result<PathAndQuery, &'static str> {
+        if self.query.is_empty() {
+            return Ok(path.clone());
+        }
+        let mark = if path.query().is_some() { '&' } else { '?' };
+        let whole = format!("{path}{mark}{}", self.query.join("&"));
+        whole.parse().map_err(|_| "its path cannot be called")
+    }
+
+    /// Words for each key that the card has no place for.
+    pub(super) fn homeless(&self) -> &[String] {
+        &self.homeless
+    }
+}
+
+/// Where a key goes: there, or where the card says.
+fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(KeyPlace, &'a str)> {
+    match &key.place {
+        ApiKeyPlace::Written(place, name) => Some((*place, name)),
+        ApiKeyPlace::Card(Some(scheme)) => {
+            card.iter().find(|asked| asked.scheme == *scheme).map(|asked| (asked.place, asked.name.as_str()))
+        }
+        ApiKeyPlace::Card(None) => match card {
+            [only] => Some((only.place, &only.name)),
+            [] | [_, ..] => None,
+        },
+    }
+}
+
+fn words(key: &ApiKey) -> String {
+    match &key.place {
+        ApiKeyPlace::Card(Some(scheme)) => {
+            format!("auth.api_key is not sent: the card has no API key scheme {scheme:?}")
+        }
+        ApiKeyPlace::Card(None) | ApiKeyPlace::Written(..) => {
+            "auth.api_key is not sent: the card does not say where one API key goes (write in and name, or scheme)".to_owned()
+        }
+    }
+}
+
+/// Puts headers into others, and what is there of the same name out.
+pub(super) fn put(from: &HeaderMap, into: &mut HeaderMap) {
+    for name in from.keys() {
+        into.remove(name);
+    }
+    for (name, value) in from {
+        into.append(name, value.clone());
+    }
+}
+
+/// A value that no log of headers shows.
+pub(super) fn value(at: &str, text: &str) -> Result<HeaderValue, String> {
+    let mut value =
+        HeaderValue::from_str(text).map_err(|_| format!("{at}: the value cannot be sent as a header"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Whether a secret may be what it is to be.
+pub(super) fn is_sendable(secret: &LiveSecret) -> bool {
+    HeaderValue::from_str(secret.expose()).is_ok()
+}
+
+/// Text as a member of a query or a form (RFC 3986).
+pub(super) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::outbound::files::Stamps;
+    use crate::config::Agent;
+
+    fn shown(agent: Agent, card: Vec<CardKey>) -> Shown {
+        let Agent { headers, auth, methods, tls, .. } = agent;
+        Shown::new(&Written { headers, auth, methods, tls, card, stamps: Stamps::default() }).unwrap()
+    }
+
+    fn key(value: &str, place: ApiKeyPlace) -> ApiKey {
+        ApiKey { value: LiveSecret::fixed(value), place }
+    }
+
+    #[test]
+    fn a_key_goes_into_the_query_and_stays_one_member_of_it() {
+        let mut agent = Agent::new("bard", "http://bard.example/");
+        let path = |shown: &Shown, path: &str| shown.keyed(&path.parse().unwrap()).unwrap().to_string();
+        assert_eq!(path(&shown(agent.clone(), Vec::new()), "/a?b=c"), "/a?b=c");
+        let place = ApiKeyPlace::Written(KeyPlace::Query, "k".to_owned());
+        agent.auth.api_keys.push(key("a&b=\u{fc} c", place));
+        assert!(!format!("{agent:?}").contains("a&b"), "never printed");
+        let shown = shown(agent, Vec::new());
+        assert_eq!(path(&shown, "/"), "/?k=a%26b%3D%C3%BC%20c");
+        assert_eq!(path(&shown, "/a?b=c"), "/a?b=c&k=a%26b%3D%C3%BC%20c");
+    }
+
+    #[test]
+    fn keys_go_where_the_card_says_and_nowhere_else() {
+        let asked =
+            |scheme: &str, place, name: &str| CardKey { scheme: scheme.into(), place, name: name.into() };
+        let card = vec![asked("one", KeyPlace::Cookie, "first"), asked("two", KeyPlace::Header, "X-Second")];
+        let mut agent = Agent::new("bard", "http://bard.example/");
+        agent.auth.api_keys = ["two", "one", "three"]
+            .map(|scheme| key(scheme, ApiKeyPlace::Card(Some(scheme.into()))))
+            .to_vec();
+        agent.headers.push((COOKIE, LiveSecret::fixed("own=1")));
+        let shown = shown(agent, card);
+        let mut headers = HeaderMap::new();
+        shown.dress(AgentMethod::Send, &mut headers);
+        assert_eq!(
+            (headers["cookie"].as_bytes(), headers["x-second"].as_bytes()),
+            (&b"own=1; first=one"[..], &b"two"[..])
+        );
+        assert_eq!((headers.len(), shown.homeless().len()), (2, 1));
+        assert!(headers.values().all(HeaderValue::is_sensitive));
+    }
+
+    #[test]
+    fn headers_of_a_method_win_and_stay_with_it() {
+        let mut agent = Agent::new("bard", "http://bard.example/");
+        let header = |value: &str| (HeaderName::from_static("x-who"), LiveSecret::fixed(value));
+        agent.headers.push(header("all"));
+        agent.methods.cancel.headers.push(header("cancel"));
+        let shown = shown(agent, Vec::new());
+        for (method, expected) in
+            [(AgentMethod::Cancel, "cancel"), (AgentMethod::Send, "all"), (AgentMethod::Other, "all")]
+        {
+            let mut headers = HeaderMap::new();
+            headers.append("x-who", HeaderValue::from_static("a client"));
+            shown.dress(method, &mut headers);
+            assert_eq!(headers.get_all("x-who").iter().collect::<Vec<_>>(), [expected], "{method:?}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The tokens of one agent: fetched once for everybody who waits, renewed before they end, replaced once when the agent refuses.
+//!
+//! With [`Grant::TokenExchange`] there is one for each token of a caller (RFC 8693), in a bounded cache; otherwise one for all. Nothing
+//! is spawned: whoever needs a token fetches it, and if that one leaves, the next who waits does. Not here: the request (see
+//! `endpoint`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use sha2::{Digest, Sha256};
+
+use super::endpoint::{Endpoint, Failed, Fetched};
+use super::slot::{Pauses, Slot};
+use crate::config::{AgentTls, Grant, OAuth2, Secret};
+use crate::telemetry::label::Token;
+use crate::telemetry::metrics::AgentMetrics;
+use crate::transport::Client;
+
+pub use super::slot::Pass;
+
+/// The longest that a request waits for a token.
+const WITHIN: Duration = Duration::from_secs(15);
+/// The most callers whose tokens are remembered.
+const CALLERS: usize = 1000;
+
+/// Why there is no token, in words that a client may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoToken(pub &'static str);
+
+/// The token that a caller showed the gateway, for exchanging it. Never sent to an agent.
+pub struct Subject {
+    token: Secret,
+    digest: [u8; 32],
+}
+
+impl Subject {
+    /// Takes a caller's token, without the word `Bearer`. The gateway has validated it.
+    pub fn new(token: Secret) -> Self {
+        let digest = Sha256::digest(token.expose().as_bytes()).into();
+        Self { token, digest }
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
+}
+
+/// Where the tokens for one agent come from.
+pub struct Tokens {
+    agent: String,
+    client: Client,
+    settings: ArcSwap<(OAuth2, Endpoint)>,
+    own: Slot,
+    /// By the digest of the caller's token: another token of the same caller gets another.
+    callers: Mutex<HashMap<[u8; 32], Arc<Slot>>>,
+    /// Of the endpoint as a whole.
+    pauses: Mutex<Pauses>,
+    metrics: Arc<AgentMetrics>,
+}
+
+impl Tokens {
+    pub(super) fn new(
+        agent: &str,
+        oauth2: &OAuth2,
+        tls: &AgentTls,
+        client: Client,
+        metrics: Arc<AgentMetrics>,
+    ) -> Result<Self, String> {
+        let endpoint = Endpoint::new(oauth2, tls)?;
+        Ok(Self {
+            agent: agent.to_owned(),
+            client,
+            settings: ArcSwap::from_pointee((oauth2.clone(), endpoint)),
+            own: Slot::default(),
+            callers: Mutex::default(),
+            pauses: Mutex::default(),
+            metrics,
+        })
+    }
+
+    /// Uses other settings from now on; tokens that are good stay.
+    pub(super) fn change(&self, oauth2: &OAuth2, tls: &AgentTls) -> Result<(), String> {
+        let endpoint = Endpoint::new(oauth2, tls)?;
+        self.settings.store(Arc::new((oauth2.clone(), endpoint)));
+        Ok(())
+    }
+
+    /// Whether each caller's token is exchanged for one of its own.
+    pub fn is_on_behalf(&self) -> bool {
+        self.settings.load().0.grant == Grant::TokenExchange
+    }
+
+    /// A token that is good now; waits for it if it has to be fetched.
+    ///
+    /// # Errors
+    ///
+    /// [`NoToken`], also while a failure is so recent that nothing is tried.
+    pub async fn pass(&self, subject: Option<&Subject>) -> Result<Pass, NoToken> {
+        let of_caller;
+        let slot = match (self.is_on_behalf(), subject) {
+            (false, _) => &self.own,
+            (true, None) => return Err(NoToken("the call comes with no token that could be exchanged")),
+            (true, Some(subject)) => {
+                of_caller = self.slot_of(subject);
+                &*of_caller
+            }
+        };
+        if let Some(pass) = slot.take(Instant::now()) {
+            return Ok(pass);
+        }
+        // Boxed: a call that finds a token must not be larger for it.
+        let fetching = Box::pin(self.fetched(slot, subject));
+        let waited = tokio::time::timeout(WITHIN, fetching).await;
+        waited.unwrap_or(Err(NoToken("its token endpoint does not answer in time")))
+    }
+
+    /// Another token in place of one that the agent refused; `None` if another would be no better.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokens::pass`].
+    pub async fn another(&self, refused: &Pass, subject: Option<&Subject>) -> Result<Option<Pass>, NoToken> {
+        let of_caller = subject.filter(|_| self.is_on_behalf()).map(|subject| self.slot_of(subject));
+        let slot = of_caller.as_deref().unwrap_or(&self.own);
+        self.metrics.token(Token::Refused);
+        if !slot.refuse(refused, Instant::now()) {
+            return Ok(None);
+        }
+        self.pass(subject).await.map(Some)
+    }
+
+    /// Renews the token if it is in use and ends soon. A failure is not told: the token is still good.
+    pub async fn renew(&self) {
+        if !self.own.is_due(Instant::now()) {
+            return;
+        }
+        let Ok(_flight) = self.own.flight.try_lock() else { return };
+        if self.own.is_due(Instant::now()) && self.rests(&self.own).is_none() {
+            drop(self.fetch(&self.own, None).await);
+        }
+    }
+
+    async fn fetched(&self, slot: &Slot, subject: Option<&Subject>) -> Result<Pass, NoToken> {
+        let _flight = slot.flight.lock().await;
+        if let Some(pass) = slot.take(Instant::now()) {
+            return Ok(pass);
+        }
+        if let Some(why) = self.rests(slot) {
+            return Err(NoToken(why));
+        }
+        let pass = self.fetch(slot, subject).await?;
+        // In use from now on.
+        Ok(slot.take(Instant::now()).unwrap_or(pass))
+    }
+
+    fn rests(&self, slot: &Slot) -> Option<&'static str> {
+        let now = Instant::now();
+        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).rests(now).or_else(|| slot.rests(now))
+    }
+
+    /// Fetches a token; whoever calls this holds the flight.
+    async fn fetch(&self, slot: &Slot, subject: Option<&Subject>) -> Result<Pass, NoToken> {
+        let settings = self.settings.load_full();
+        let (oauth2, endpoint) = &*settings;
+        let subject = subject.filter(|_| oauth2.grant == Grant::TokenExchange).map(|subject| &subject.token);
+        match endpoint.ask(&self.client, oauth2, subject).await {
+            Ok(fetched) => Ok(self.keep(slot, &fetched)),
+            Err(failed) => Err(self.failed(slot, failed)),
+        }
+    }
+
+    fn keep(&self, slot: &Slot, fetched: &Fetched) -> Pass {
+        self.metrics.token(Token::Fetched);
+        let was_dead = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).worked();
+        let (pass, had_failed) = slot.keep(fetched, Instant::now());
+        if was_dead || had_failed {
+            tracing::info!(agent = self.agent, "tokens for the agent are to be had again");
+        }
+        pass
+    }
+
+    fn failed(&self, slot: &Slot, failed: Failed) -> NoToken {
+        self.metrics.token(Token::Failed);
+        let (now, spread) = (Instant::now(), rand::random());
+        let (why, is_first) = match failed {
+            Failed::Dead(why) => {
+                let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
+                (why, pauses.failed(now, why, spread))
+            }
+            Failed::Refused(why) => (why, slot.failed(now, why, spread)),
+        };
+        if is_first {
+            tracing::warn!(agent = self.agent, why, "no token for the agent");
+        }
+        NoToken(why)
+    }
+
+    /// The place of a caller's token; where there are too many, those go that hold nothing, then the one not asked for longest.
+    fn slot_of(&self, subject: &Subject) -> Arc<Slot> {
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = callers.get(&subject.digest) {
+            return slot.clone();
+        }
+        if callers.len() >= CALLERS {
+            let now = Instant::now();
+            callers.retain(|_, slot| slot.last_used(now).1);
+            let oldest = callers.iter().min_by_key(|(_, slot)| slot.last_used(now).0).map(|(key, _)| *key);
+            if let Some(oldest) = oldest.filter(|_| callers.len() >= CALLERS) {
+                callers.remove(&oldest);
+            }
+        }
+        callers.entry(subject.digest).or_default().clone()
+    }
+}

@@ -1,0 +1,191 @@
+//! `agents.NAME.auth` as written.
+
+use http::header::{AUTHORIZATION, COOKIE};
+use http::{HeaderName, HeaderValue};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::headers;
+use super::oauth::OAuth2File;
+use crate::config::live::LiveSecret;
+use crate::config::place::{OneOrMany, Place, Written};
+use crate::config::reading::Reading;
+use crate::config::reference::{self, Template};
+use crate::config::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, KeyPlace};
+
+/// What the gateway shows an agent so that it is let in. One of `basic`, `bearer` and `oauth2`; API keys besides.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "AgentAuth")]
+pub(super) struct AgentAuthFile {
+    /// An API key, or a list of them.
+    api_key: Written<OneOrMany<Written<ApiKeyFile>>>,
+    /// HTTP Basic: a user and a password.
+    basic: Written<BasicFile>,
+    /// A bearer token, without the word `Bearer`. References are accepted.
+    bearer: Written<Template>,
+    /// Bearer tokens that the gateway fetches and renews.
+    oauth2: Written<OAuth2File>,
+}
+
+/// An API key. It goes where the card's security schemes say, or where `in` and `name` say.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "AgentApiKey", extend("required" = ["value"]))]
+struct ApiKeyFile {
+    /// The key. References are accepted.
+    value: Written<Template>,
+    /// Where it goes: `header`, `query` or `cookie`. Without it: where the card says.
+    r#in: Written<PlaceFile>,
+    /// The name of the header, of the member of the query, or of the cookie.
+    name: Written<String>,
+    /// The name of the card's security scheme that it is for. Needed where the card has several API keys.
+    scheme: Written<String>,
+}
+
+/// Where an API key goes.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "ApiKeyIn")]
+enum PlaceFile {
+    Header,
+    Query,
+    Cookie,
+}
+
+/// HTTP Basic.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "AgentBasic", extend("required" = ["user", "password"]))]
+struct BasicFile {
+    /// The user: no colon in it.
+    user: Written<String>,
+    /// The password. References are accepted.
+    password: Written<Template>,
+}
+
+impl AgentAuthFile {
+    /// Turns what was written into what runs. `shown` are the static headers of the agent; with an identity it is
+    /// shown a client certificate.
+    pub(super) fn resolve(
+        self,
+        section: &Place,
+        (shown, has_identity): (&[(HeaderName, LiveSecret)], bool),
+        reading: &mut Reading<'_>,
+    ) -> AgentAuth {
+        let mut auth = AgentAuth::default();
+        if let Some((_, OneOrMany(keys))) = self.api_key.take() {
+            for (place, key) in keys.into_iter().filter_map(Written::take) {
+                auth.api_keys.extend(key.resolve(&place, shown, reading));
+            }
+        }
+        let written = [self.basic.place(), self.bearer.place(), self.oauth2.place()];
+        if let Some(second) = written.into_iter().flatten().nth(1) {
+            reading.problem(second, "is one credential too many (write one of basic, bearer and oauth2)");
+        }
+        let basic = self.basic.take().and_then(|(place, basic)| basic.resolve(&place, reading));
+        let bearer = reference::live(self.bearer, reading)
+            .filter(|(place, token)| sendable(place, token, reading))
+            .map(|(_, token)| Authorization::Bearer(token));
+        let oauth2 =
+            self.oauth2.take().and_then(|(place, oauth2)| oauth2.resolve(&place, has_identity, reading));
+        let oauth2 = oauth2.map(|oauth2| Authorization::OAuth2(Box::new(oauth2)));
+        auth.authorization = basic.or(bearer).or(oauth2);
+        if auth.authorization.is_some() && shown.iter().any(|(name, _)| *name == AUTHORIZATION) {
+            reading.problem(section, "gives Authorization, which headers give too (remove one of them)");
+        }
+        auth
+    }
+}
+
+/// Whether a secret can be sent in a header; if not, that is a problem.
+fn sendable(place: &Place, secret: &LiveSecret, reading: &mut Reading<'_>) -> bool {
+    let fits = HeaderValue::from_str(secret.expose()).is_ok();
+    if !fits {
+        reading.problem(place, "has a character that no header may have");
+    }
+    fits
+}
+
+impl BasicFile {
+    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<Authorization> {
+        let user = reading.required(self.user, section, "user", "write the user's name");
+        if self.password.place().is_none() {
+            reading.problem(&section.below("password"), "is missing (write ${env:NAME} or ${file:PATH})");
+        }
+        let password = reference::live(self.password, reading);
+        let (place, user) = user?;
+        if user.is_empty() || user.contains([':', '\r', '\n', '\0']) {
+            return reading.refuse(&place, "is not a user's name (no colon, one line)");
+        }
+        Some(Authorization::Basic { user, password: password?.1 })
+    }
+}
+
+impl ApiKeyFile {
+    fn resolve(
+        self,
+        section: &Place,
+        shown: &[(HeaderName, LiveSecret)],
+        reading: &mut Reading<'_>,
+    ) -> Option<ApiKey> {
+        if self.value.place().is_none() {
+            reading.problem(&section.below("value"), "is missing (write ${env:NAME} or ${file:PATH})");
+        }
+        let value = reference::live(self.value, reading);
+        let place = match (self.r#in.take(), self.name.take(), self.scheme.take()) {
+            (None, None, scheme) => ApiKeyPlace::Card(scheme.map(|(_, scheme)| scheme)),
+            (Some((_, written)), Some((at, name)), scheme) => {
+                if let Some((scheme, _)) = scheme {
+                    reading.problem(&scheme, "says where the key goes, and so do in and name (remove one)");
+                }
+                let written = match written {
+                    PlaceFile::Header => KeyPlace::Header,
+                    PlaceFile::Query => KeyPlace::Query,
+                    PlaceFile::Cookie => KeyPlace::Cookie,
+                };
+                match named(written, &name, shown) {
+                    Ok(()) => ApiKeyPlace::Written(written, name),
+                    Err(problem) => return reading.refuse(&at, problem),
+                }
+            }
+            (Some((place, _)), None, _) => {
+                return reading
+                    .refuse(&place, "needs a name beside it (or remove it: then the card says where)");
+            }
+            (None, Some((place, _)), _) => {
+                return reading
+                    .refuse(&place, "needs `in` beside it (or remove it: then the card says where)");
+            }
+        };
+        let (at, value) = value?;
+        sendable(&at, &value, reading).then_some(ApiKey { value, place })
+    }
+}
+
+/// What is wrong with the name of a key, if anything.
+pub(super) fn named(
+    place: KeyPlace,
+    name: &str,
+    shown: &[(HeaderName, LiveSecret)],
+) -> Result<(), &'static str> {
+    match place {
+        KeyPlace::Header => {
+            let header =
+                HeaderName::from_bytes(name.as_bytes()).map_err(|_| "names no header that could be sent")?;
+            if headers::is_own(&header) || header == COOKIE {
+                return Err("names a header that cannot carry a key");
+            }
+            match shown.iter().any(|(other, _)| *other == header) {
+                true => Err("names a header that is under headers too (remove one of them)"),
+                false => Ok(()),
+            }
+        }
+        // A token, as cookies and headers have.
+        KeyPlace::Cookie if HeaderName::from_bytes(name.as_bytes()).is_err() => {
+            Err("names no cookie that could be sent")
+        }
+        KeyPlace::Query if name.is_empty() => Err("names no member of a query"),
+        KeyPlace::Cookie | KeyPlace::Query => Ok(()),
+    }
+}

@@ -1,0 +1,56 @@
+//! `agents.NAME.forward_headers` as written: which headers of a client's request go along.
+//!
+//! Not here: copying them (see `agents`).
+
+use http::HeaderName;
+
+use super::headers;
+use crate::config::live::LiveSecret;
+use crate::config::place::Written;
+use crate::config::reading::Reading;
+
+/// The most names in one list.
+const MOST: usize = 32;
+
+/// The headers that may go along; what is wrong with the others is reported.
+pub(super) fn resolve(
+    written: Written<Vec<Written<String>>>,
+    shown: &[(HeaderName, LiveSecret)],
+    reading: &mut Reading<'_>,
+) -> Vec<HeaderName> {
+    let Some((place, names)) = written.take() else { return Vec::new() };
+    if names.len() > MOST {
+        reading.problem(&place, format!("has more than {MOST} names"));
+    }
+    let mut forwarded: Vec<HeaderName> = Vec::new();
+    for (place, name) in names.into_iter().filter_map(Written::take) {
+        match name.parse::<HeaderName>() {
+            Err(_) => reading.problem(&place, "is not the name of a header"),
+            Ok(name) => match problem(&name, shown) {
+                Some(problem) => reading.problem(&place, problem),
+                None if forwarded.contains(&name) => reading.problem(&place, "is there twice"),
+                None => forwarded.push(name),
+            },
+        }
+    }
+    forwarded
+}
+
+fn problem(name: &HeaderName, shown: &[(HeaderName, LiveSecret)]) -> Option<&'static str> {
+    let text = name.as_str();
+    if text == "authorization" {
+        return Some(
+            "cannot be forwarded: a client's token is for the gateway alone, and MCP forbids passing it on (use auth.oauth2 with \
+             grant: token_exchange)",
+        );
+    }
+    if text.starts_with("proxy-") {
+        return Some("cannot be forwarded: it is for the next hop alone");
+    }
+    if headers::is_own(name)
+        || ["content-", "mcp-", "a2a-", "accept", "last-event-id"].iter().any(|head| text.starts_with(head))
+    {
+        return Some("cannot be forwarded: the gateway writes the agent's request itself");
+    }
+    shown.iter().any(|(other, _)| other == name).then_some("is under headers too (remove one of them)")
+}
