@@ -83,6 +83,8 @@ mod start;
 #[cfg(test)]
 mod stream;
 #[cfg(test)]
+mod subagents;
+#[cfg(test)]
 mod subscriptions;
 #[cfg(test)]
 #[path = "../support/mod.rs"]
