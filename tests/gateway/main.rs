@@ -71,6 +71,8 @@ mod quiz;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]
+mod room;
+#[cfg(test)]
 mod scene;
 #[cfg(test)]
 mod seen;
