@@ -15,13 +15,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::watch;
 
 use super::fetch::CardProblem;
-use super::interface::trusted;
+use super::interface::{Leave, trusted};
 use super::reach::Reach;
 use crate::a2a::{Card, Dialect, Interface};
 use crate::auth::{keyed, static_headers};
-use crate::config::{self, CardSource, Protocol, Settings};
+use crate::config::{self, CardSource, Outbound, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
-use crate::transport::{Client, Target, TargetSettings, Timeouts, client_config};
+use crate::telemetry::outbound::OutboundMetrics;
+use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts, client_config};
 
 /// What is known of an agent whose card has been seen.
 pub struct Known {
@@ -104,6 +105,7 @@ pub(super) fn in_effect(known: Arc<Known>) -> Arc<Known> {
 pub struct Agent {
     /// What the configuration says of it.
     pub settings: config::Agent,
+    outbound: Arc<Outbound>,
     pub(super) card_target: Option<Target>,
     pub(super) credentials: HeaderMap,
     tls: Option<Arc<ClientConfig>>,
@@ -119,19 +121,25 @@ pub struct Agent {
 }
 
 impl Agent {
-    fn new(settings: config::Agent, metrics: Arc<AgentMetrics>) -> Result<Self, CardProblem> {
+    fn new(
+        settings: config::Agent,
+        outbound: Arc<Outbound>,
+        metrics: Arc<AgentMetrics>,
+    ) -> Result<Self, CardProblem> {
         let tls = tls(&settings)?;
         let card_target = match &settings.card {
             CardSource::File(_) => None,
             CardSource::Url(url) => {
                 let uri: Uri =
                     url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
-                Some(target(&settings, uri, tls.clone())?)
+                // The operator wrote it.
+                Some(target(&settings, (uri, Policy::Trusted), tls.clone())?)
             }
         };
         let credentials = static_headers(&settings).map_err(CardProblem::Setting)?;
         Ok(Self {
             settings,
+            outbound,
             card_target,
             credentials,
             tls,
@@ -206,10 +214,10 @@ impl Agent {
         pin: Option<Dialect>,
     ) -> Result<Known, CardProblem> {
         let interface = card.interface(pin)?;
-        let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
-        let path = self.path(&uri)?;
-        let ways = self.ways(&uri, from)?;
-        let target = self.target(uri)?;
+        let place = trusted(&interface.url, from, self.leave())?;
+        let path = self.path(&place.0)?;
+        let ways = self.ways(&place.0, from)?;
+        let target = self.target(place)?;
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
@@ -242,17 +250,22 @@ impl Agent {
     fn ways(&self, card_says: &Uri, from: Option<&Uri>) -> Result<Ways, CardProblem> {
         let way = |url: &Option<String>| -> Result<Option<(Target, PathAndQuery)>, CardProblem> {
             let Some(url) = url else { return Ok(None) };
-            let uri = trusted(url, Some(from.unwrap_or(card_says)), &self.settings.allow_hosts)?;
-            let path = self.path(&uri)?;
-            Ok(Some((self.target(uri)?, path)))
+            let place = trusted(url, Some(from.unwrap_or(card_says)), self.leave())?;
+            let path = self.path(&place.0)?;
+            Ok(Some((self.target(place)?, path)))
         };
         let config::Endpoints { send, stream, get, cancel } = &self.settings.endpoints;
         Ok(Ways { send: way(send)?, stream: way(stream)?, get: way(get)?, cancel: way(cancel)? })
     }
 
     /// A place of this agent's, reached with its own trust and identity.
-    pub(super) fn target(&self, uri: Uri) -> Result<Target, CardProblem> {
-        target(&self.settings, uri, self.tls.clone())
+    pub(super) fn target(&self, place: (Uri, Policy)) -> Result<Target, CardProblem> {
+        target(&self.settings, place, self.tls.clone())
+    }
+
+    /// What its card may do.
+    pub(super) fn leave(&self) -> Leave<'_> {
+        Leave { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
     }
 
     fn headers(&self, interface: &Interface) -> HeaderMap {
@@ -284,6 +297,8 @@ pub struct Directory {
     places: HashMap<String, usize>,
     changed: watch::Sender<u64>,
     pub(super) client: Client,
+    /// Counts places that cards name and that are not called.
+    pub(super) refusals: OutboundMetrics,
     pub(super) cards: config::Cards,
 }
 
@@ -294,16 +309,19 @@ impl Directory {
     ///
     /// [`CardProblem::Setting`] with the agent's name, when its settings cannot be used.
     pub fn new(settings: &Settings, client: Client, metrics: &Arc<Metrics>) -> Result<Self, CardProblem> {
+        client.count_refusals(metrics.outbound.clone());
+        let outbound = Arc::new(settings.outbound.clone());
         let mut agents = Vec::with_capacity(settings.agents.len());
         for agent in &settings.agents {
             let name = agent.name.clone();
-            let agent = Agent::new(agent.clone(), metrics.agent(&name))
+            let agent = Agent::new(agent.clone(), outbound.clone(), metrics.agent(&name))
                 .map_err(|problem| CardProblem::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
         }
         let places =
             agents.iter().enumerate().map(|(place, agent)| (agent.settings.name.clone(), place)).collect();
-        Ok(Self { agents, places, changed: watch::Sender::new(0), client, cards: settings.cards })
+        let refusals = metrics.outbound.clone();
+        Ok(Self { agents, places, changed: watch::Sender::new(0), client, refusals, cards: settings.cards })
     }
 
     /// Every agent, sorted by name.
@@ -358,7 +376,11 @@ fn tls(settings: &config::Agent) -> Result<Option<Arc<ClientConfig>>, CardProble
     Ok(Some(Arc::new(config)))
 }
 
-fn target(settings: &config::Agent, uri: Uri, tls: Option<Arc<ClientConfig>>) -> Result<Target, CardProblem> {
+fn target(
+    settings: &config::Agent,
+    (uri, policy): (Uri, Policy),
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<Target, CardProblem> {
     let timeouts = &settings.timeouts;
     let timeouts = Timeouts {
         connect: timeouts.connect,
@@ -366,5 +388,5 @@ fn target(settings: &config::Agent, uri: Uri, tls: Option<Arc<ClientConfig>>) ->
         idle: timeouts.idle,
         total: timeouts.total,
     };
-    Ok(Target::new(TargetSettings { tls, timeouts, ..TargetSettings::new(uri) })?)
+    Ok(Target::new(TargetSettings { tls, timeouts, ..TargetSettings::new(uri, policy) })?)
 }

@@ -75,6 +75,9 @@ impl Directory {
                 look
             }
             Err(problem) => {
+                if let CardProblem::Distrusted(distrust) = &problem {
+                    self.refusals.refused(distrust.label());
+                }
                 if memory.failures == 0 {
                     warn!(agent = name, %problem, "agent card not to be had");
                 }
@@ -125,9 +128,9 @@ impl Directory {
     /// Asks an agent whose card does not say which version it speaks. The questions are malformed on purpose: no agent
     /// begins work on them.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
-        let uri = super::interface::trusted(url, from, &agent.settings.allow_hosts)?;
-        let path = agent.path(&uri)?;
-        let target = agent.target(uri)?;
+        let place = super::interface::trusted(url, from, agent.leave())?;
+        let path = agent.path(&place.0)?;
+        let target = agent.target(place)?;
         let mut question = Question::MessageSend;
         loop {
             let mut request = Request::new(Bytes::from_static(question.body()));

@@ -11,6 +11,7 @@
 //! Not here: applying the settings.
 
 mod file;
+mod host;
 mod pem;
 mod place;
 mod problem;
@@ -35,12 +36,13 @@ use serde::Deserialize;
 use self::file::ConfigFile;
 use self::reader::Reader;
 use self::reading::Reading;
+pub use host::Host;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, Calls, CardSource, Cards, Endpoints, Faces, Followers, Hold,
-    Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, OnDecline, Pem, Protocol, Push, Sessions,
-    Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
+    Admin, Agent, AgentTimeouts, AgentTls, Allowed, Calls, CardSource, Cards, Endpoints, Faces, Followers,
+    Hold, Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, Network, OnDecline, Outbound, Pem,
+    Protocol, Push, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.

@@ -15,6 +15,7 @@ use prometheus::{
 };
 
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
+use super::outbound::OutboundMetrics;
 use super::tasks::TaskMetrics;
 
 /// The agent label of requests that no agent serves, such as `initialize`.
@@ -85,6 +86,8 @@ pub struct Metrics {
     refused: [IntCounter; Refusal::ALL.len()],
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
+    /// Those of places that are not called.
+    pub outbound: OutboundMetrics,
     /// Those of tasks.
     pub tasks: TaskMetrics,
 }
@@ -127,6 +130,7 @@ impl Metrics {
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
+            outbound: OutboundMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
             registry,
         }))

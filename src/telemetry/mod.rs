@@ -6,4 +6,5 @@ pub mod access;
 pub mod label;
 pub mod log;
 pub mod metrics;
+pub mod outbound;
 pub mod tasks;

@@ -4,7 +4,6 @@
 //! (a new target) never finds old connections. Not here: the credentials that are headers (the caller adds them).
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,9 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use super::error::TransportError;
+use super::guard::Policy;
 use super::pool::Pool;
+use crate::config::Host;
 
 /// The body of every request: whole, in memory.
 pub(super) type Body = Full<Bytes>;
@@ -56,6 +57,8 @@ impl Default for Timeouts {
 pub struct TargetSettings {
     /// The origin: scheme `http` or `https`, host, optional port. A path is ignored.
     pub uri: Uri,
+    /// Which addresses the host may have.
+    pub policy: Policy,
     /// Trust and identity; needed for `https`, ignored for `http`. See [`client_config`](super::client_config).
     pub tls: Option<Arc<ClientConfig>>,
     /// Time limits of each exchange.
@@ -67,11 +70,13 @@ pub struct TargetSettings {
 }
 
 impl TargetSettings {
-    /// Settings for the origin of `uri`, with the defaults for the rest.
+    /// Settings for the origin of `uri`, with the defaults for the rest. Who named that origin decides about the policy: the
+    /// operator ([`Policy::Trusted`]) or anybody else.
     #[must_use]
-    pub fn new(uri: Uri) -> Self {
+    pub fn new(uri: Uri, policy: Policy) -> Self {
         Self {
             uri,
+            policy,
             tls: None,
             timeouts: Timeouts::default(),
             max_idle: 64,
@@ -93,17 +98,10 @@ pub(super) struct Place {
     authority: Authority,
     host_header: HeaderValue,
     pub(super) host: Host,
+    pub(super) policy: Policy,
     pub(super) port: u16,
     pub(super) tls: Option<Tls>,
     pub(super) pool: Pool,
-}
-
-/// A host as the resolver needs it.
-pub(super) enum Host {
-    /// Written as an address: nothing to resolve.
-    Address(IpAddr),
-    /// A name for the resolver.
-    Name(String),
 }
 
 /// The TLS side of a place.
@@ -121,7 +119,8 @@ impl Target {
     /// # Errors
     ///
     /// [`TransportError::BadUri`] when the origin cannot be used: other schemes, no host, user information in the
-    /// URI (it would be a credential outside of the configuration's care), or `https` without TLS settings.
+    /// URI (it would be a credential outside of the configuration's care), an odd spelling of an address, or `https`
+    /// without TLS settings.
     pub fn new(settings: TargetSettings) -> Result<Self, TransportError> {
         let parts = settings.uri.into_parts();
         let scheme = parts.scheme.ok_or(TransportError::BadUri("no scheme"))?;
@@ -133,13 +132,15 @@ impl Target {
         if !secure && scheme != Scheme::HTTP {
             return Err(TransportError::BadUri("scheme is neither http nor https"));
         }
-        let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
-        if bare.is_empty() {
+        if authority.host().is_empty() {
             return Err(TransportError::BadUri("no host"));
         }
-        let tls = if secure { Some(Tls::new(bare, settings.tls.as_deref())?) } else { None };
+        let host =
+            Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
+        let tls = if secure { Some(Tls::new(&host, settings.tls.as_deref())?) } else { None };
         let place = Place {
-            host: bare.parse().map_or_else(|_| Host::Name(bare.to_owned()), Host::Address),
+            host,
+            policy: settings.policy,
             port: effective_port(&scheme, &authority),
             host_header: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| TransportError::BadUri("host is not a header value"))?,
@@ -231,10 +232,13 @@ impl Place {
 }
 
 impl Tls {
-    fn new(host: &str, settings: Option<&ClientConfig>) -> Result<Self, TransportError> {
+    fn new(host: &Host, settings: Option<&ClientConfig>) -> Result<Self, TransportError> {
         let settings = settings.ok_or(TransportError::BadUri("https without TLS settings"))?;
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| TransportError::BadUri("host is not a name that a certificate can have"))?;
+        let name = match host {
+            Host::Address(address) => ServerName::IpAddress((*address).into()),
+            Host::Name(name) => ServerName::try_from(name.clone())
+                .map_err(|_| TransportError::BadUri("host is not a name that a certificate can have"))?,
+        };
         // Both share the session store and the identity of the settings.
         let offering = |protocols: &[&[u8]]| {
             let mut config = settings.clone();

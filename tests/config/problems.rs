@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)";
+gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)";
     pretty(&report(text), expected);
 }
 
@@ -195,7 +195,7 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)",
+            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");
@@ -328,4 +328,22 @@ fn a_card_may_be_a_file_that_can_be_read() {
         let report = Desk::new().file("list.json", "[]").report(&text);
         assert_eq!(report, format!("gateway.yaml:2: agents.a.card: {expected}"));
     }
+}
+
+#[test]
+fn what_may_be_called_is_written_in_one_way() {
+    let text = format!(
+        "{BASE}outbound:\n  allow: [10.0.0.1/8, 10.0.0.0/33, 'https://a.example/', 'a:x', 0x7f.1, '*.example', ok.example]\n"
+    );
+    let expected = "\
+outbound.allow[0]: is an address within a network (write the network's first address)
+outbound.allow[1]: has more bits than its addresses
+outbound.allow[2]: is a URL, not a host (write host or host:port, such as agents.example.com)
+outbound.allow[3]: has a port that is no port
+outbound.allow[4]: is an odd spelling of an IPv4 address (write it as four decimal numbers)
+outbound.allow[5]: is not a host (write host or host:port, such as agents.example.com)
+";
+    let told = report(&text);
+    let told: String = told.lines().map(|line| format!("{}\n", line.split_once(": ").unwrap().1)).collect();
+    assert_eq!(told, expected);
 }

@@ -59,6 +59,8 @@ mod manifests;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
+mod outbound;
+#[cfg(test)]
 mod push;
 #[cfg(test)]
 mod questions;

@@ -10,6 +10,7 @@ mod limits;
 mod listener;
 pub(super) mod manifest;
 mod operation;
+mod outbound;
 mod skill;
 mod tasks;
 mod url;
@@ -26,6 +27,7 @@ use self::gateway::{CardsFile, McpFile, SessionsFile};
 use self::limits::LimitsFile;
 use self::listener::{AdminFile, ListenerFile};
 use self::operation::{LogFile, ShutdownFile};
+use self::outbound::OutboundFile;
 use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
 use super::place::{OneOrMany, Place, Written};
 use super::reading::Reading;
@@ -64,6 +66,9 @@ pub(super) struct ConfigFile {
     /// `id`: in lower case, other characters as `-`, cut to 32.
     #[serde(default)]
     manifests: Written<String>,
+    /// Where cards may send the gateway.
+    #[serde(default)]
+    outbound: Written<OutboundFile>,
     /// How the gateway speaks MCP.
     #[serde(default)]
     mcp: Written<McpFile>,
@@ -125,6 +130,7 @@ impl ConfigFile {
             listeners: listeners.into_iter().map(|(_, listener)| listener).collect(),
             admin,
             seal_keys,
+            outbound: self.outbound.value().unwrap_or_default().resolve(reading),
             mcp: self.mcp.value().unwrap_or_default().resolve(reading),
             calls: self.calls.value().unwrap_or_default().resolve(reading),
             cards: self.cards.value().unwrap_or_default().resolve(reading),

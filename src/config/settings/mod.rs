@@ -7,6 +7,7 @@ mod agent;
 mod calls;
 mod listener;
 mod manifest;
+mod outbound;
 mod pem;
 mod tasks;
 
@@ -18,6 +19,7 @@ pub use agent::{
 pub use calls::{Calls, Hold, OnDecline};
 pub use listener::{Admin, Faces, Listener, ListenerTls};
 pub use manifest::Manifest;
+pub use outbound::{Allowed, Network, Outbound};
 pub use pem::Pem;
 pub use tasks::{Followers, Push, Streams, Tasks};
 
@@ -37,6 +39,8 @@ pub struct Settings {
     pub seal_keys: Vec<Secret>,
     /// The agents, sorted by name; no name is there twice.
     pub agents: Vec<Agent>,
+    /// Where cards may send the gateway.
+    pub outbound: Outbound,
     /// How the gateway speaks MCP.
     pub mcp: Mcp,
     /// How long calls may take.
@@ -73,6 +77,7 @@ impl Settings {
             admin: None,
             seal_keys: Vec::new(),
             agents,
+            outbound: Outbound::default(),
             mcp: Mcp::default(),
             calls: Calls::default(),
             cards: Cards::default(),
