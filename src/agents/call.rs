@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::directory::{Call as Method, Known, in_effect};
+use super::directory::{Known, in_effect};
 use super::drive::{Drive, Outlet};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
+use super::ways::Call as Method;
 use crate::a2a::{Event, Fingerprint, Message, Send, fingerprint};
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};

@@ -17,8 +17,9 @@ use tokio::sync::watch;
 use super::fetch::CardProblem;
 use super::interface::{Leave, trusted};
 use super::reach::Reach;
+use super::ways::Ways;
 use crate::a2a::{Card, Dialect, Interface};
-use crate::auth::{keyed, static_headers};
+use crate::auth::{Keys, keyed, static_headers};
 use crate::config::{self, CardSource, Outbound, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::outbound::OutboundMetrics;
@@ -55,44 +56,6 @@ impl Known {
     }
 }
 
-/// Where single methods are called, if not at the URL on the card.
-#[derive(Default)]
-pub(super) struct Ways {
-    send: Option<(Target, PathAndQuery)>,
-    stream: Option<(Target, PathAndQuery)>,
-    get: Option<(Target, PathAndQuery)>,
-    cancel: Option<(Target, PathAndQuery)>,
-}
-
-/// What is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
-    /// A message, answered whole.
-    Send,
-    /// A message, answered by a stream.
-    Stream,
-    /// A task as it stands.
-    Get,
-    /// A cancellation.
-    Cancel,
-    /// Anything else.
-    Other,
-}
-
-impl Known {
-    /// Where this is called.
-    pub(super) fn way(&self, call: Call) -> (&Target, &PathAndQuery) {
-        let own = match call {
-            Call::Send => &self.ways.send,
-            Call::Stream => &self.ways.stream,
-            Call::Get => &self.ways.get,
-            Call::Cancel => &self.ways.cancel,
-            Call::Other => &None,
-        };
-        own.as_ref().map_or((&self.target, &self.path), |(target, path)| (target, path))
-    }
-}
-
 /// How the agent is really called, by all that is known now.
 pub(super) fn in_effect(known: Arc<Known>) -> Arc<Known> {
     match &known.other {
@@ -108,6 +71,8 @@ pub struct Agent {
     outbound: Arc<Outbound>,
     pub(super) card_target: Option<Target>,
     pub(super) credentials: HeaderMap,
+    /// Who signs its card.
+    pub(super) signers: Option<Keys>,
     tls: Option<Arc<ClientConfig>>,
     known: ArcSwapOption<Known>,
     problem: Mutex<Option<String>>,
@@ -137,9 +102,13 @@ impl Agent {
             }
         };
         let credentials = static_headers(&settings).map_err(CardProblem::Setting)?;
+        let signers = settings.signature.as_ref().map(|signature| Keys::new(&signature.keys)).transpose();
+        let signers =
+            signers.map_err(|problem| CardProblem::Setting(format!("signature.keys: {problem}")))?;
         Ok(Self {
             settings,
             outbound,
+            signers,
             card_target,
             credentials,
             tls,

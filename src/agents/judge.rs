@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use super::call::{Call, FIRST_PAUSE};
-use super::directory::Call as Method;
 use super::rpc::{Form, get_task, post, refusal, whole};
 use super::stream::{Ending, Listening, Track};
+use super::ways::Call as Method;
 use crate::a2a::{Event, State, Task};
 use crate::fault::Trouble;
 

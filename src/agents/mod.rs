@@ -12,7 +12,9 @@ mod judge;
 mod reach;
 mod refresh;
 mod rpc;
+mod signature;
 mod stream;
+mod ways;
 
 pub use call::{Asked, Continue, Errand, Hook, Terms, start};
 pub use directory::{Agent, Directory, Known};

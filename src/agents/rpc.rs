@@ -7,7 +7,8 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Request};
 
 use super::call::Hook;
-use super::directory::{Call, Known};
+use super::directory::Known;
+use super::ways::Call;
 use crate::a2a::{AgentError, ErrorKind, Task, Webhook};
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply, Sent, TransportError};

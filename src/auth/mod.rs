@@ -4,7 +4,9 @@
 //! certificates, keys and tokens will live here. Not here: what the caller may see (see `gateway`).
 
 mod caller;
+mod jwks;
 mod outbound;
 
 pub use caller::Caller;
+pub use jwks::{ALGORITHMS, Keys, Unproven};
 pub use outbound::{keyed, static_headers};

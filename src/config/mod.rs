@@ -12,6 +12,7 @@
 
 mod file;
 mod host;
+mod jwks;
 mod pem;
 mod place;
 mod problem;
@@ -37,12 +38,14 @@ use self::file::ConfigFile;
 use self::reader::Reader;
 use self::reading::Reading;
 pub use host::Host;
+pub use jwks::key_algorithms;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentTimeouts, AgentTls, Allowed, Calls, CardSource, Cards, Endpoints, Faces, Followers,
-    Hold, Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, Network, OnDecline, Outbound, Pem,
-    Protocol, Push, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, ToolsPer,
+    Admin, Agent, AgentTimeouts, AgentTls, Allowed, Calls, CardSignature, CardSource, Cards, Endpoints,
+    Faces, Followers, Hold, Limits, Listener, ListenerTls, Log, LogFormat, Manifest, Mcp, Network, OnDecline,
+    Outbound, Pem, Protocol, Push, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks,
+    ToolsPer,
 };
 
 /// The most that a configuration file may hold, in bytes.

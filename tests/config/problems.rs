@@ -347,3 +347,33 @@ outbound.allow[5]: is not a host (write host or host:port, such as agents.exampl
     let told: String = told.lines().map(|line| format!("{}\n", line.split_once(": ").unwrap().1)).collect();
     assert_eq!(told, expected);
 }
+
+#[test]
+fn keys_that_sign_cards_can_all_be_used() {
+    let good = include_str!("../golden/signatures/keys.jwks");
+    let secret = r#"{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}"#;
+    for (keys, expected) in [
+        (secret.to_owned(), "keys[0] is a shared secret, not a public key"),
+        (
+            good.replacen("\"kid\": \"key-ES256\"", "\"x5t\": \"a\"", 1),
+            "keys[0] has no kid (cards name their key by it)",
+        ),
+        (
+            good.replacen("\"use\": \"sig\"", "\"use\": \"enc\"", 1),
+            "keys[0] is not for signatures (its use is another)",
+        ),
+        (r#"{"keys":[]}"#.to_owned(), "holds no key"),
+        ("{}".to_owned(), "is no JWKS that can be used: missing field `keys`"),
+    ] {
+        let desk = Desk::new().file("keys.jwks", keys);
+        let told = desk.report(&format!("{BASE}cards: {{ signature: {{ keys: keys.jwks }} }}\n"));
+        assert!(told.contains("cards.signature.keys: ") && told.contains(expected), "{expected}: {told}");
+    }
+    let told = report(&BASE.replace("agents:", "cards: { signature: { required: false } }\nagents:"));
+    assert!(told.contains("cards.signature.keys: is missing"), "{told}");
+    let desk = Desk::new().file("keys.jwks", good);
+    let settings =
+        desk.settings(&format!("{BASE}cards: {{ signature: {{ keys: keys.jwks, required: false }} }}\n"));
+    let signature = settings.agents[0].signature.as_ref().unwrap();
+    assert_eq!((signature.keys.keys.len(), signature.required), (5, false));
+}

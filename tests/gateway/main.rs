@@ -85,6 +85,8 @@ mod sessions;
 #[cfg(test)]
 mod shutdown;
 #[cfg(test)]
+mod signatures;
+#[cfg(test)]
 mod start;
 #[cfg(test)]
 mod stream;

@@ -4,13 +4,16 @@
 //! skill does not cost an agent. Not here: fetching and caching, signatures, what a skill becomes (see `bridge`).
 
 mod detect;
+mod members;
 mod security;
+mod signed;
 mod wire;
 
 use serde_json::value::RawValue;
 
 pub use self::detect::{Interface, Offer};
 pub use self::security::{KeyPlace, Requirement, SchemeKind, SecurityScheme};
+pub use self::signed::{Covered, Form, Proof, Signature, SignedCard};
 use self::wire::CardIn;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::loose::Object;
@@ -43,6 +46,8 @@ pub struct Card {
     pub extended_card: bool,
     /// Whether the card is signed. Nobody has checked the signature.
     pub signed: bool,
+    /// Which signature was checked and is good, if one was: then the card has only what that covers.
+    pub proof: Option<Proof>,
     /// Media types that it takes, unless a skill says otherwise.
     pub default_input_modes: Vec<String>,
     /// Media types that it makes, unless a skill says otherwise.

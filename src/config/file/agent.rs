@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::gateway::checked;
 use super::headers;
 use super::manifest::{self, Described};
+use super::signature::SignatureFile;
 use super::skill::{SkillFile, TaskFile};
 use super::url;
 use crate::config::pem::{self, Holds, PemFile};
@@ -31,6 +32,8 @@ pub(super) struct AgentFile {
     card: Written<String>,
     /// The path of an ARDF manifest (`subagent@v0.1`) that says where the card is, and more. The keys here win over it.
     manifest: Written<String>,
+    /// Whose signature the card must bear. Without it: what `cards.signature` says.
+    signature: Written<SignatureFile>,
     /// Headers for every request to this agent, for example `Authorization: Bearer ${env:AGENT_TOKEN}`. References are
     /// accepted in the values.
     headers: Written<BTreeMap<String, Written<Template>>>,
@@ -160,6 +163,7 @@ impl AgentFile {
         }
         let streams = described.as_ref().and_then(|described| described.streaming);
         let mut agent = Agent {
+            signature: self.signature.take().and_then(|(place, file)| file.resolve(&place, reading)),
             headers: headers::resolve(self.headers, reading),
             tls: self.tls.take().map(|(place, tls)| tls.resolve(&place, reading)).unwrap_or_default(),
             tools,

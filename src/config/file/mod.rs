@@ -11,6 +11,7 @@ mod listener;
 pub(super) mod manifest;
 mod operation;
 mod outbound;
+mod signature;
 mod skill;
 mod tasks;
 mod url;
@@ -122,7 +123,10 @@ impl ConfigFile {
         let listeners = listeners(self.listeners, &root, reading);
         let admin = admin(self.admin, &listeners, reading);
         let seal_keys = seal_keys(self.seal_key, reading);
-        let agents = agents(self.agents, self.manifests, &root, reading);
+        let cards = self.cards.value().unwrap_or_default();
+        let (cards, signature) = cards.resolve(reading);
+        let mut agents = agents(self.agents, self.manifests, &root, reading);
+        agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
         let has_door = listeners.iter().any(|(_, listener)| listener.faces.push);
         let push = self.push.value().unwrap_or_default().resolve(has_url, has_door, reading);
         Settings {
@@ -133,7 +137,7 @@ impl ConfigFile {
             outbound: self.outbound.value().unwrap_or_default().resolve(reading),
             mcp: self.mcp.value().unwrap_or_default().resolve(reading),
             calls: self.calls.value().unwrap_or_default().resolve(reading),
-            cards: self.cards.value().unwrap_or_default().resolve(reading),
+            cards,
             sessions: self.sessions.value().unwrap_or_default().resolve(reading),
             limits: self.limits.value().unwrap_or_default().resolve(reading),
             tasks: self.tasks.value().unwrap_or_default().resolve(reading),

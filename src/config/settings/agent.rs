@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{Manifest, Pem};
+use super::{CardSignature, Manifest, Pem};
 use crate::config::Secret;
 
 /// One A2A agent behind the gateway.
@@ -16,6 +16,8 @@ pub struct Agent {
     pub name: String,
     /// Where its card is.
     pub card: CardSource,
+    /// Whose signature its card must bear; `None`: nobody's.
+    pub signature: Option<CardSignature>,
     /// Headers for every request to this agent.
     pub headers: Vec<(HeaderName, Secret)>,
     /// How the gateway trusts this agent, and what it shows it.
@@ -58,6 +60,7 @@ impl Agent {
         Self {
             name: name.into(),
             card: CardSource::Url(card_url.into()),
+            signature: None,
             headers: Vec::new(),
             tls: AgentTls::default(),
             tools: ToolsPer::default(),

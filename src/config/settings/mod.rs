@@ -9,6 +9,7 @@ mod listener;
 mod manifest;
 mod outbound;
 mod pem;
+mod signature;
 mod tasks;
 
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub use listener::{Admin, Faces, Listener, ListenerTls};
 pub use manifest::Manifest;
 pub use outbound::{Allowed, Network, Outbound};
 pub use pem::Pem;
+pub use signature::CardSignature;
 pub use tasks::{Followers, Push, Streams, Tasks};
 
 use super::Secret;
