@@ -167,3 +167,64 @@ async fn a_proxy_of_the_environment_is_not_used() {
     assert_eq!(words(&call(&gateway).await["result"]), "la");
     assert_eq!(proxy.log().connections, 0);
 }
+
+/// Whether a reader would not see this, or see something else.
+fn is_hidden(letter: char) -> bool {
+    (letter.is_control() && letter != '\n')
+        || matches!(letter, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}')
+        || matches!(letter, '\u{FE00}'..='\u{FE0D}' | '\u{E0000}'..='\u{E0FFF}' | '\u{AD}' | '\u{61C}')
+}
+
+#[tokio::test]
+async fn nothing_unseen_on_a_card_reaches_a_model() {
+    let hide = |text: &str| {
+        format!(
+            "\u{1b}[31m{text}\u{1b}]0;EVIL\u{7}\u{202E}\u{200B}\u{E0049}\u{E0067}\u{FE01}\u{2066}\u{0}\u{9B}2J\u{FEFF}"
+        )
+    };
+    let long = "x".repeat(20_000);
+    let card = Card::v1()
+        .set("description", hide("Sings"))
+        .set("provider", json!({ "organization": hide("Choir"), "url": "http://x/" }))
+        .name(&hide("Bard"))
+        .skill_with(json!({ "id": "sing", "name": hide("Sing"), "description": hide("Sings songs"),
+            "tags": [hide("tag")], "examples": [hide("a song"), long], "inputModes": [hide("text/plain")] }))
+        .skill_with(json!({ "id": hide("hum"), "name": "Hum", "description": long, "tags": [] }));
+    let agent = ScriptedAgent::start(card).await;
+    let gateway = TestGateway::before(&[("bard", &agent)]).await;
+    let session = gateway.client().legacy().await;
+    let read = |uri: &str| ("resources/read", json!({ "uri": uri }));
+    for (method, params) in [
+        ("tools/list", json!({})),
+        ("resources/list", json!({})),
+        read("a2a-agent://bard"),
+        read("a2a://agents/registry"),
+    ] {
+        let told = session.call(method, params).await.result().await;
+        let mut texts = vec![&told];
+        while let Some(value) = texts.pop() {
+            match value {
+                Value::String(text) => {
+                    let hidden: Vec<_> = text.chars().filter(|letter| is_hidden(*letter)).collect();
+                    assert!(hidden.is_empty(), "{method}: {hidden:?} in {text:?}");
+                }
+                Value::Array(items) => texts.extend(items),
+                Value::Object(members) => {
+                    assert!(!members.keys().any(|name| name.chars().any(is_hidden)), "{method}");
+                    texts.extend(members.values());
+                }
+                _ => {}
+            }
+        }
+        if method == "tools/list" {
+            let tools = told["tools"].as_array().unwrap();
+            let described = |name: &str| {
+                let tool = tools.iter().find(|tool| tool["name"].as_str().unwrap().starts_with(name));
+                tool.unwrap_or_else(|| panic!("no {name}"))["description"].as_str().unwrap().to_owned()
+            };
+            assert!(described("bard_sing").starts_with("Sings songs\n"), "{}", described("bard_sing"));
+            assert!(!told.to_string().contains("EVIL") && !told.to_string().contains("[31m"), "{told}");
+            assert!(described("bard_hum").len() < 5000 && described("bard_sing").len() < 3000);
+        }
+    }
+}

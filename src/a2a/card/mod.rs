@@ -9,6 +9,8 @@ mod security;
 mod signed;
 mod wire;
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 pub use self::detect::{Interface, Offer};
@@ -17,6 +19,7 @@ pub use self::signed::{Covered, Form, Proof, Signature, SignedCard};
 use self::wire::CardIn;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::loose::Object;
+use super::text::visible_json;
 
 /// Largest card that is read, in bytes.
 pub const MAX_CARD_BYTES: usize = 1024 * 1024;
@@ -62,7 +65,7 @@ pub struct Card {
     pub security: Vec<Requirement>,
     /// Where and how it can be called, in its order of preference; of A2A 1.0 if the card has any such.
     pub interfaces: Vec<Offer>,
-    /// The card, byte for byte.
+    /// The card as it came, but that what a reader would not see is written as escapes.
     pub raw: Box<RawValue>,
     /// What was left out or is odd, for the operator. At most 32 entries.
     pub problems: Vec<String>,
@@ -166,7 +169,12 @@ impl Card {
             serde_json::from_str(text.trim_start_matches('\u{FEFF}')).map_err(|error| not_json(&error))?;
         let Object(card) =
             serde_json::from_str::<Object<Box<CardIn>>>(raw.get()).map_err(|error| not_json(&error))?;
-        card.ok_or_else(|| CardError::NotACard("not a JSON object".to_owned()))?.into_card(raw.to_owned())
+        let card = card.ok_or_else(|| CardError::NotACard("not a JSON object".to_owned()))?;
+        let shown = match visible_json(raw.get()) {
+            Cow::Borrowed(_) => raw.to_owned(),
+            Cow::Owned(shown) => RawValue::from_string(shown).map_err(|error| not_json(&error))?,
+        };
+        card.into_card(shown)
     }
 
     /// Chooses how to call the agent; `pin` is the dialect that the operator or a probe insists on.
