@@ -23,8 +23,8 @@ mod write;
 
 pub use artifacts::{Artifacts, Change, TooMuch};
 pub use card::{
-    Card, CardError, Extension, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Requirement,
-    SchemeKind, SecurityScheme, Skill,
+    Card, CardError, Covered, Extension, Form, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Proof,
+    Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill,
 };
 pub use depth::{MAX_DEPTH, depth_within};
 pub use dialect::{Dialect, Send};

@@ -13,19 +13,23 @@ use tokio::sync::watch;
 
 use super::along::Along;
 use super::fetch::CardProblem;
-use super::interface::trusted;
+use super::interface::{Leave, trusted};
 use super::known::{Known, Way, Ways};
 use super::reach::Reach;
 use crate::a2a::{Card, Dialect, Interface};
-use crate::auth::{Credentials, Subject, Tokens};
-use crate::config::{self, CardSource, Protocol, Settings};
+use crate::auth::{Credentials, Keys, Subject, Tokens};
+use crate::config::{self, CardSource, Outbound, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
-use crate::transport::{Client, Target, TargetSettings, Timeouts};
+use crate::telemetry::outbound::OutboundMetrics;
+use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts};
 
 /// One agent of the configuration.
 pub struct Agent {
     /// What the configuration says of it.
     pub settings: config::Agent,
+    outbound: Arc<Outbound>,
+    /// Who signs its card.
+    pub(super) signers: Option<Keys>,
     pub(super) card_target: ArcSwapOption<Target>,
     pub(super) credentials: Arc<Credentials>,
     forwards: Arc<[HeaderName]>,
@@ -41,12 +45,21 @@ pub struct Agent {
 }
 
 impl Agent {
-    fn new(settings: config::Agent, client: Client, metrics: Arc<AgentMetrics>) -> Result<Self, CardProblem> {
+    fn new(
+        settings: config::Agent,
+        (client, outbound): (Client, Arc<Outbound>),
+        metrics: Arc<AgentMetrics>,
+    ) -> Result<Self, CardProblem> {
         let credentials =
             Credentials::new(&settings, client, metrics.clone()).map_err(CardProblem::Setting)?;
+        let signers = settings.signature.as_ref().map(|signature| Keys::new(&signature.keys)).transpose();
+        let signers =
+            signers.map_err(|problem| CardProblem::Setting(format!("signature.keys: {problem}")))?;
         let agent = Self {
             forwards: settings.forward_headers.clone().into(),
             settings,
+            outbound,
+            signers,
             card_target: ArcSwapOption::empty(),
             credentials: Arc::new(credentials),
             known: ArcSwapOption::empty(),
@@ -66,7 +79,8 @@ impl Agent {
         let CardSource::Url(url) = &self.settings.card else { return Ok(()) };
         let uri: Uri =
             url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
-        self.card_target.store(Some(Arc::new(self.target(uri, true)?)));
+        // The operator wrote it.
+        self.card_target.store(Some(Arc::new(self.target((uri, Policy::Trusted), true)?)));
         Ok(())
     }
 
@@ -75,7 +89,7 @@ impl Agent {
         self.reach_card()?;
         let Some(known) = self.known() else { return Ok(()) };
         for known in [Some(&known), known.other.as_ref()].into_iter().flatten() {
-            let renewed = known.ways.load().renewed(|way| self.way(way.uri.clone(), way.shows))?;
+            let renewed = known.ways.load().renewed(|way| self.way((way.uri.clone(), way.policy.clone()), way.shows))?;
             known.ways.store(Arc::new(renewed));
         }
         Ok(())
@@ -146,8 +160,8 @@ impl Agent {
         pin: Option<Dialect>,
     ) -> Result<Known, CardProblem> {
         let interface = card.interface(pin)?;
-        let uri = trusted(&interface.url, from, &self.settings.allow_hosts)?;
-        let ways = Arc::new(ArcSwap::from_pointee(self.ways(&uri, from)?));
+        let place = trusted(&interface.url, from, self.leave())?;
+        let ways = Arc::new(ArcSwap::from_pointee(self.ways(&place, from)?));
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
@@ -172,26 +186,33 @@ impl Agent {
     }
 
     /// Where it is called; what single methods say is trusted no more than a URL on the card.
-    fn ways(&self, own: &Uri, from: Option<&Uri>) -> Result<Ways, CardProblem> {
+    fn ways(&self, own: &(Uri, Policy), from: Option<&Uri>) -> Result<Ways, CardProblem> {
         let methods = self.settings.methods.try_map(|method| {
             let shows = method.mtls.unwrap_or(true);
-            let uri = match &method.endpoint {
-                Some(url) => trusted(url, Some(from.unwrap_or(own)), &self.settings.allow_hosts)?,
+            let place = match &method.endpoint {
+                Some(url) => trusted(url, Some(from.unwrap_or(&own.0)), self.leave())?,
                 None if shows => return Ok(None),
                 None => own.clone(),
             };
-            self.way(uri, shows).map(Some)
+            self.way(place, shows).map(Some)
         })?;
         Ok(Ways { own: self.way(own.clone(), true)?, methods })
     }
 
     /// A place of this agent's, reached with its own trust and, if `shows`, its client certificate.
-    pub(super) fn way(&self, uri: Uri, shows: bool) -> Result<Way, CardProblem> {
+    pub(super) fn way(&self, place: (Uri, Policy), shows: bool) -> Result<Way, CardProblem> {
+        let target = self.target(place.clone(), shows)?;
+        let (uri, policy) = place;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        Ok(Way { target: self.target(uri.clone(), shows)?, uri, shows, path })
+        Ok(Way { target, uri, policy, shows, path })
     }
 
-    fn target(&self, uri: Uri, shows: bool) -> Result<Target, CardProblem> {
+    /// What its card may do.
+    pub(super) fn leave(&self) -> Leave<'_> {
+        Leave { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
+    }
+
+    fn target(&self, (uri, policy): (Uri, Policy), shows: bool) -> Result<Target, CardProblem> {
         let timeouts = &self.settings.timeouts;
         let timeouts = Timeouts {
             connect: timeouts.connect,
@@ -201,7 +222,7 @@ impl Agent {
         };
         let tls = self.credentials.identity().tls(shows);
         let server_name = self.settings.tls.server_name.clone();
-        Ok(Target::new(TargetSettings { tls, timeouts, server_name, ..TargetSettings::new(uri) })?)
+        Ok(Target::new(TargetSettings { tls, timeouts, server_name, ..TargetSettings::new(uri, policy) })?)
     }
 
     fn headers(&self, interface: &Interface) -> HeaderMap {
@@ -235,6 +256,8 @@ pub struct Directory {
     on_behalf: bool,
     changed: watch::Sender<u64>,
     pub(super) client: Client,
+    /// Counts places that cards name and that are not called.
+    pub(super) refusals: OutboundMetrics,
     pub(super) cards: config::Cards,
 }
 
@@ -245,10 +268,13 @@ impl Directory {
     ///
     /// [`CardProblem::Setting`] with the agent's name, when its settings cannot be used.
     pub fn new(settings: &Settings, client: Client, metrics: &Arc<Metrics>) -> Result<Self, CardProblem> {
+        client.count_refusals(metrics.outbound.clone());
+        let outbound = Arc::new(settings.outbound.clone());
         let mut agents = Vec::with_capacity(settings.agents.len());
         for agent in &settings.agents {
             let name = agent.name.clone();
-            let agent = Agent::new(agent.clone(), client.clone(), metrics.agent(&name))
+            let through = (client.clone(), outbound.clone());
+            let agent = Agent::new(agent.clone(), through, metrics.agent(&name))
                 .map_err(|problem| CardProblem::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
         }
@@ -257,7 +283,8 @@ impl Directory {
         let forwards = agents.iter().flat_map(|agent| agent.forwards.iter().cloned()).collect();
         let on_behalf = agents.iter().any(|agent| agent.is_on_behalf());
         let (changed, cards) = (watch::Sender::new(0), settings.cards);
-        Ok(Self { agents, places, forwards, on_behalf, changed, client, cards })
+        let refusals = metrics.outbound.clone();
+        Ok(Self { agents, places, forwards, on_behalf, changed, client, refusals, cards })
     }
 
     /// What of a client's request goes along to agents; `None` where nothing ever does. `subject` gives the token that the caller

@@ -36,6 +36,9 @@ pub enum CardProblem {
     /// The card sends the gateway to a place that it may not go to.
     #[error("{0}")]
     Distrusted(#[from] super::interface::Distrust),
+    /// The card is not by whom it must be.
+    #[error("{0}; the operator demands a signature (signature.required)")]
+    Unsigned(#[from] super::signature::Unsigned),
     /// The file cannot be read.
     #[error("cannot read {0}: {1}")]
     File(String, std::io::Error),

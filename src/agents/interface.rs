@@ -3,7 +3,12 @@
 //! A card is the agent's word, and the credentials are the operator's: they go to the place that the configuration names, and
 //! elsewhere only with the operator's leave. Not here: how the interface is chosen from the card (see `a2a::card`).
 
+use std::sync::Arc;
+
 use http::Uri;
+
+use crate::config::{Host, Outbound};
+use crate::transport::{AddressClass, Policy};
 
 /// Why an interface of a card is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,52 +16,95 @@ pub enum Distrust {
     /// Not an absolute http or https URL.
     #[error("the card's interface URL {0:?} is not an http(s) URL")]
     NotAUrl(String),
+    /// A host that could be read in two ways.
+    #[error("the host of the card's interface URL {0:?} {1}")]
+    OddHost(String, &'static str),
     /// The card came by https and the interface is http.
     #[error("the card came by https and its interface {0:?} is http: credentials would travel in the open")]
     Downgrade(String),
     /// Another host than the card's.
     #[error(
-        "the card's interface is at {found:?}, the card at {expected:?}; if that is right, list {found:?} under allow_hosts"
+        "the card's interface is at {found:?}{}, the card at {expected:?}; if that is right, list {found:?} under allow_hosts, or \
+         under outbound.allow for all agents", class.map(|class| format!(" ({class})")).unwrap_or_default()
     )]
     OtherHost {
         /// Where the interface is.
         found: String,
+        /// What kind of address that is, where it is one.
+        class: Option<AddressClass>,
         /// Where the card is.
         expected: String,
     },
 }
 
-/// Checks the interface URL of a card against the place that the card came from; `None` for a card from a file, which is the
-/// operator's own word.
+impl Distrust {
+    /// A short name for metrics; one of a closed set.
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::NotAUrl(_) => "not_a_url",
+            Self::OddHost(..) => "odd_host",
+            Self::Downgrade(_) => "downgrade",
+            Self::OtherHost { class: Some(class), .. } => class.label(),
+            Self::OtherHost { class: None, .. } => "other_host",
+        }
+    }
+}
+
+/// What the operator lets cards do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leave<'a> {
+    /// Hosts that this agent's card may name.
+    pub(super) hosts: &'a [String],
+    /// What any card may name.
+    pub(super) outbound: &'a Arc<Outbound>,
+}
+
+/// Checks the interface URL of a card against the place that the card came from (`None` for a card from a file, which is the
+/// operator's own word), and says which addresses its host may have.
 ///
 /// A loopback address and another of the same port are one place, and `0.0.0.0` on a card means wherever the card is.
 ///
 /// # Errors
 ///
 /// [`Distrust`] says why it is not used and how it could be.
-pub(super) fn trusted(interface: &str, card: Option<&Uri>, allowed: &[String]) -> Result<Uri, Distrust> {
+pub(super) fn trusted(
+    interface: &str,
+    card: Option<&Uri>,
+    leave: Leave<'_>,
+) -> Result<(Uri, Policy), Distrust> {
     let uri: Uri = interface.parse().map_err(|_| Distrust::NotAUrl(shown(interface)))?;
-    let (Some(host), Some(scheme)) = (uri.host(), uri.scheme_str()) else {
+    let (Some(host), Some("http" | "https")) = (uri.host(), uri.scheme_str()) else {
         return Err(Distrust::NotAUrl(shown(interface)));
     };
-    if scheme != "http" && scheme != "https" {
-        return Err(Distrust::NotAUrl(shown(interface)));
-    }
-    let Some(card) = card else { return Ok(uri) };
-    if card.scheme_str() == Some("https") && scheme == "http" {
+    let read = Host::read(host).map_err(|problem| Distrust::OddHost(shown(interface), problem))?;
+    let Some(card) = card else { return Ok((uri, Policy::Trusted)) };
+    if card.scheme_str() == Some("https") && uri.scheme_str() == Some("http") {
         return Err(Distrust::Downgrade(shown(interface)));
     }
     let expected_host = card.host().unwrap_or_default();
     let expected = place(expected_host, port(card));
     let found = place(host, port(&uri));
     if found == expected || (is_loopback(host) && is_loopback(expected_host) && port(&uri) == port(card)) {
-        return Ok(uri);
+        return Ok((uri, Policy::Trusted));
     }
     if is_unspecified(host) && port(&uri) == port(card) {
-        return moved(&uri, expected_host).ok_or_else(|| Distrust::NotAUrl(shown(interface)));
+        let moved = moved(&uri, expected_host).ok_or_else(|| Distrust::NotAUrl(shown(interface)))?;
+        return Ok((moved, Policy::Trusted));
     }
-    let leave = allowed.iter().any(|allowed| *allowed == found || allowed.eq_ignore_ascii_case(host));
-    if leave { Ok(uri) } else { Err(Distrust::OtherHost { found, expected }) }
+    let has_leave = leave.hosts.iter().any(|allowed| *allowed == found || allowed.eq_ignore_ascii_case(host));
+    if has_leave || leave.outbound.has_host(host, &found) {
+        return Ok((uri, Policy::Trusted));
+    }
+    match (read, leave.outbound) {
+        (Host::Address(address), outbound) if outbound.network_of(address).is_none() => {
+            Err(Distrust::OtherHost { found, class: Some(AddressClass::of(address)), expected })
+        }
+        // Where a name leads is judged when it is connected to.
+        (Host::Name(_), outbound) if outbound.networks().next().is_none() => {
+            Err(Distrust::OtherHost { found, class: None, expected })
+        }
+        (_, outbound) => Ok((uri, Policy::Listed(outbound.clone()))),
+    }
 }
 
 /// A URL for the log: without user and query, which may be secrets.
@@ -94,10 +142,23 @@ fn moved(uri: &Uri, host: &str) -> Option<Uri> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Allowed;
 
     fn judged(interface: &str, card: &str, allowed: &[&str]) -> Result<String, Distrust> {
-        let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
-        trusted(interface, Some(&card.parse().unwrap()), &allowed).map(|uri| uri.to_string())
+        let hosts: Vec<String> = allowed.iter().map(ToString::to_string).collect();
+        let outbound = Arc::default();
+        let leave = Leave { hosts: &hosts, outbound: &outbound };
+        trusted(interface, Some(&card.parse().unwrap()), leave).map(|(uri, policy)| {
+            assert!(matches!(policy, Policy::Trusted), "{policy:?}");
+            uri.to_string()
+        })
+    }
+
+    /// How an interface is judged by an agent at `a.example`, where any card may lead to these.
+    fn listed(interface: &str, allow: &[Allowed]) -> Result<Policy, Distrust> {
+        let outbound = Arc::new(Outbound { allow: allow.to_vec() });
+        let card = "http://a.example/c.json".parse().unwrap();
+        trusted(interface, Some(&card), Leave { hosts: &[], outbound: &outbound }).map(|(_, policy)| policy)
     }
 
     #[test]
@@ -118,11 +179,60 @@ mod tests {
     #[test]
     fn credentials_go_nowhere_else_without_leave() {
         let card = "https://a.example/c.json";
-        assert!(matches!(judged("https://b.example/", card, &[]), Err(Distrust::OtherHost { .. })));
-        assert!(matches!(judged("https://a.example:8443/", card, &[]), Err(Distrust::OtherHost { .. })));
+        for elsewhere in [
+            "https://b.example/",
+            "https://a.example:8443/",
+            "https://a.example./",
+            "https://a.example@b.example/",
+            "https://127.0.0.1/",
+            "https://[::ffff:169.254.169.254]/",
+        ] {
+            let distrust = judged(elsewhere, card, &["a.example:9"]).unwrap_err();
+            assert!(matches!(distrust, Distrust::OtherHost { .. }), "{elsewhere}: {distrust}");
+        }
         assert!(matches!(judged("http://a.example/", card, &["a.example"]), Err(Distrust::Downgrade(_))));
         assert!(matches!(judged("file:///etc/passwd", card, &[]), Err(Distrust::NotAUrl(_))));
         assert!(judged("https://b.example/", card, &["b.example"]).is_ok());
         assert!(judged("https://b.example:9/", card, &["b.example:9"]).is_ok());
+    }
+
+    #[test]
+    fn odd_spellings_are_not_even_compared() {
+        let card = "http://127.0.0.1:99/c.json";
+        for odd in
+            ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "127.0.0.1.", "%31%32%37.0.0.1", "[fe80::1%25lo]"]
+        {
+            let judged = judged(&format!("http://{odd}:99/"), card, &[odd, &format!("{odd}:99")]);
+            assert!(matches!(judged, Err(Distrust::OddHost(..) | Distrust::NotAUrl(_))), "{odd}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_told_by_its_kind_and_with_the_remedy() {
+        let told =
+            judged("http://169.254.169.254/latest?token=CANARY", "http://a.example/c.json", &[]).unwrap_err();
+        let told = told.to_string();
+        for part in [
+            "169.254.169.254:80",
+            "a metadata service".trim_start_matches("a "),
+            "allow_hosts",
+            "outbound.allow",
+        ] {
+            assert!(told.contains(part), "{told}");
+        }
+        assert!(!told.contains("CANARY"), "{told}");
+    }
+
+    #[test]
+    fn a_list_for_all_agents_opens_hosts_and_networks() {
+        let network = |text: &str| Allowed::Network(text.parse().unwrap());
+        let host = |text: &str| Allowed::Host(text.to_owned());
+        assert!(matches!(listed("http://b.example/", &[host("b.example")]), Ok(Policy::Trusted)));
+        assert!(matches!(listed("http://b.example:8/", &[host("b.example:8")]), Ok(Policy::Trusted)));
+        assert!(listed("http://b.example:9/", &[host("b.example:8")]).is_err());
+        assert!(matches!(listed("http://10.0.0.9/", &[network("10.0.0.0/8")]), Ok(Policy::Listed(_))));
+        assert!(listed("http://11.0.0.9/", &[network("10.0.0.0/8")]).is_err());
+        // It may lead there; that is judged when it is connected to.
+        assert!(matches!(listed("http://b.example/", &[network("10.0.0.0/8")]), Ok(Policy::Listed(_))));
     }
 }

@@ -19,7 +19,7 @@ use crate::auth::{Credentials, NoToken, Pass, Tokens};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::Trouble;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::{Client, Reply, Target};
+use crate::transport::{Client, Policy, Reply, Target};
 
 /// What is known of an agent whose card has been seen. Clones share what is learned later.
 #[derive(Clone)]
@@ -57,6 +57,8 @@ pub(super) struct Ways {
 #[derive(Clone)]
 pub(super) struct Way {
     pub(super) uri: Uri,
+    /// Which addresses its host may have.
+    pub(super) policy: Policy,
     /// Whether the client certificate is shown there.
     pub(super) shows: bool,
     pub(super) target: Target,

@@ -15,7 +15,9 @@ mod reach;
 mod refresh;
 mod rpc;
 mod showing;
+mod signature;
 mod stream;
+mod ways;
 
 pub use along::Along;
 pub use call::{Asked, Continue, Errand, Hook, Terms, start};

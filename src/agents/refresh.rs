@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use super::directory::{Agent, Directory};
 use super::fetch::{Asking, CardProblem, Fetched};
 use super::known::Known;
+use super::signature::proven;
 use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
 use crate::telemetry::label::Refresh;
 
@@ -76,6 +77,9 @@ impl Directory {
                 look
             }
             Err(problem) => {
+                if let CardProblem::Distrusted(distrust) = &problem {
+                    self.refusals.refused(distrust.label());
+                }
                 if memory.failures == 0 {
                     warn!(agent = name, %problem, "agent card not to be had");
                 }
@@ -95,6 +99,7 @@ impl Directory {
             return Ok(Look::Same(fresh_for));
         }
         let raw = card.raw.get().to_owned();
+        let card = believed(agent, card)?;
         let known = self.understand(agent, card, from.as_ref()).await?;
         for problem in &known.card.problems {
             warn!(agent = agent.settings.name, %problem, "agent card has a flaw");
@@ -123,8 +128,8 @@ impl Directory {
     /// Asks an agent whose card does not say which version it speaks. The questions are malformed on purpose: no agent
     /// begins work on them.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
-        let uri = super::interface::trusted(url, from, &agent.settings.allow_hosts)?;
-        let way = agent.way(uri, true)?;
+        let place = super::interface::trusted(url, from, agent.leave())?;
+        let way = agent.way(place, true)?;
         let pass = agent.pass().await;
         let mut question = Question::MessageSend;
         loop {
@@ -158,6 +163,28 @@ impl Directory {
                 self.cards.retry.saturating_mul(1 << doublings).min(floor.max(self.cards.retry))
             }
         }
+    }
+}
+
+/// The card as far as it is signed by whom the operator named; as it came, if that need not be.
+fn believed(agent: &Agent, card: Card) -> Result<Card, CardProblem> {
+    let (Some(signers), Some(signature)) = (&agent.signers, &agent.settings.signature) else {
+        return Ok(card);
+    };
+    match proven(card.raw.get(), signers) {
+        Ok(card) => {
+            if let Some(proof) = &card.proof {
+                let name = agent.settings.name.as_str();
+                info!(agent = name, key = proof.key, form = proof.form.name(), "agent card is signed");
+            }
+            Ok(card)
+        }
+        Err(CardProblem::Unsigned(why)) if !signature.required => {
+            let mut card = card;
+            card.problems.push(format!("{why}; it is used all the same (signature.required: false)"));
+            Ok(card)
+        }
+        Err(problem) => Err(problem),
     }
 }
 

@@ -165,6 +165,7 @@ pub(super) fn trouble(error: &TransportError, known: &Known) -> Trouble {
     if error.sent() == Sent::No {
         return Trouble::Unreachable(match error {
             TransportError::Resolve(_) => "its name does not resolve",
+            TransportError::Refused { .. } => "it is at an address that may not be called",
             TransportError::ConnectTimeout => "no connection in time",
             TransportError::Tls(_) => "TLS handshake failed",
             TransportError::BadUri(_) => "its address cannot be used",

@@ -6,6 +6,7 @@
 mod caller;
 mod certificate;
 mod inbound;
+mod jwks;
 mod outbound;
 mod pattern;
 mod rules;
@@ -13,5 +14,6 @@ mod rules;
 pub use caller::Caller;
 pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};
 pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Proofs};
+pub use jwks::{ALGORITHMS, Keys, Unproven};
 pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Subject, Tokens};
 pub use rules::{Rules, Verdict, Wanted};

@@ -22,6 +22,7 @@ struct Row {
     streaming: bool,
     tools: Vec<(String, String)>,
     auth: Vec<String>,
+    signed: String,
     problems: Vec<String>,
 }
 
@@ -81,12 +82,23 @@ fn row(directory: &Directory, agent: &Agent, problem: Option<String>) -> Row {
         auth: card
             .map(|card| card.security_schemes.iter().map(|scheme| scheme.name.clone()).collect())
             .unwrap_or_default(),
+        signed: card.map(signed).unwrap_or_default(),
         problems,
     }
 }
 
+/// By whom a card is signed, as far as that was checked.
+fn signed(card: &Card) -> String {
+    match &card.proof {
+        Some(proof) => proof.key.clone(),
+        None if card.signed => "not verified".to_owned(),
+        None => "no".to_owned(),
+    }
+}
+
 fn table(rows: &[Row]) -> Vec<String> {
-    let head = ["AGENT", "A2A", "BINDING", "STREAMS", "SKILL → TOOL", "AUTH", "PROBLEMS"].map(str::to_owned);
+    let head = ["AGENT", "A2A", "BINDING", "STREAMS", "SKILL → TOOL", "AUTH", "SIGNED", "PROBLEMS"];
+    let head = head.map(str::to_owned);
     let mut cells = vec![head];
     for row in rows {
         let streams = if row.streaming { "yes" } else { "no" };
@@ -98,16 +110,17 @@ fn table(rows: &[Row]) -> Vec<String> {
             streams.to_owned(),
             tools.join(", "),
             row.auth.join(", "),
+            row.signed.clone(),
             row.problems.join("; "),
         ]);
     }
-    let mut widths = [0; 7];
+    let mut widths = [0; 8];
     for row in &cells {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &[String; 7]| {
+    let line = |row: &[String; 8]| {
         let padded = row.iter().zip(widths).map(|(cell, width)| {
             let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
             format!("{cell}{gap}")

@@ -12,6 +12,8 @@
 
 pub(crate) mod certificate;
 mod file;
+mod host;
+mod jwks;
 mod live;
 mod pem;
 mod place;
@@ -40,14 +42,16 @@ use self::reader::Reader;
 use self::reading::Reading;
 pub use crate::a2a::KeyPlace;
 pub use certificate::CertificateProblem;
+pub use host::Host;
+pub use jwks::key_algorithms;
 pub use live::LiveSecret;
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, ApiKey, ApiKeyPlace, ApiKeys, Auth,
-    Authorization, Calls, CardSource, Cards, CertificateName, ClientAuth, ClientProof, Faces, Followers,
+    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, Allowed, ApiKey, ApiKeyPlace, ApiKeys, Auth,
+    Authorization, Calls, CardSignature, CardSource, Cards, CertificateName, ClientAuth, ClientProof, Faces, Followers,
     Grant, Hold, KeyHolder, KeySource, Limits, Listener, ListenerCertificate, ListenerTls, Log, LogFormat,
-    Manifest, Mcp, Mechanism, MethodSettings, OAuth2, OnDecline, Pem, PerMethod, Protocol, Push, Require,
+    Manifest, Mcp, Mechanism, MethodSettings, Network, OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Require,
     RequireRule, Rule, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile,
     TokenCheck, TokenIssuer, ToolsPer,
 };

@@ -197,7 +197,7 @@ impl Bridge {
             authenticator: Authenticator::new(
                 &settings.auth,
                 settings.public_url.as_deref(),
-                client.clone(),
+                (client.clone(), &Arc::new(settings.outbound.clone())),
             )?,
             rules: Rules::new(settings.rules.clone()),
             require: required(&settings),

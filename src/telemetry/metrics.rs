@@ -16,6 +16,7 @@ use prometheus::{
 
 use super::credentials::CredentialMetrics;
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
+use super::outbound::OutboundMetrics;
 use super::tasks::TaskMetrics;
 use super::tls::TlsMetrics;
 
@@ -88,6 +89,8 @@ pub struct Metrics {
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
     pub(super) credentials: CredentialMetrics,
+    /// Those of places that are not called.
+    pub outbound: OutboundMetrics,
     /// Those of tasks.
     pub tasks: TaskMetrics,
     /// Those of TLS towards clients.
@@ -133,6 +136,7 @@ impl Metrics {
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
             credentials: CredentialMetrics::new(&registry)?,
+            outbound: OutboundMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
             tls: TlsMetrics::new(&registry)?,
             registry,

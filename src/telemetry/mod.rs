@@ -8,5 +8,6 @@ mod credentials;
 pub mod label;
 pub mod log;
 pub mod metrics;
+pub mod outbound;
 pub mod tasks;
 pub mod tls;

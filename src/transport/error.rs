@@ -4,6 +4,8 @@
 
 use std::io;
 
+use super::guard::AddressClass;
+
 /// Whether any byte of the request was handed to the network.
 ///
 /// Only after [`Sent::No`] may a caller send the same message again.
@@ -24,6 +26,16 @@ pub enum TransportError {
     /// The agent's host name has no address.
     #[error("host name does not resolve: {0}")]
     Resolve(#[source] io::Error),
+    /// The host has addresses, and none that may be called: whoever named it is not the operator.
+    #[error(
+        "{host} is {class}, and only the operator may send the gateway there; if it is right, list it under outbound.allow"
+    )]
+    Refused {
+        /// The host, as it was written.
+        host: String,
+        /// What the first such address is.
+        class: AddressClass,
+    },
     /// No address of the agent accepted a connection.
     #[error("connection refused or unreachable: {0}")]
     Connect(#[source] io::Error),
@@ -75,6 +87,7 @@ impl TransportError {
         match self {
             Self::BadUri(_)
             | Self::Resolve(_)
+            | Self::Refused { .. }
             | Self::Connect(_)
             | Self::ConnectTimeout
             | Self::Tls(_)
@@ -97,6 +110,7 @@ impl TransportError {
         match self {
             Self::BadUri(_) => "bad_uri",
             Self::Resolve(_) => "resolve",
+            Self::Refused { .. } => "refused",
             Self::Connect(_) => "connect",
             Self::ConnectTimeout => "connect_timeout",
             Self::Tls(_) => "tls",

@@ -2,10 +2,12 @@
 //!
 //! Small on purpose: hyper's connections and a pool of our own per [`Target`], so that credentials never mix and so
 //! that an HTTP/1.1 connection is driven by the request that uses it. A message is never sent twice: another connection
-//! is tried only when hyper proves that nothing was written. No redirects, no proxies, no decompression.
+//! is tried only when hyper proves that nothing was written. No redirects, no proxies, no decompression. Each target carries a
+//! [`Policy`]: whoever makes one says who named the place, and so which addresses it may lead to.
 //! Not here: what is sent (`agents`, `auth`), retries, breakers.
 
 mod error;
+mod guard;
 mod line;
 mod open;
 mod pool;
@@ -25,6 +27,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use error::{Sent, TransportError};
+pub use guard::{AddressClass, Policy};
 pub use reply::Reply;
 pub use target::{Target, TargetSettings, Timeouts};
 pub use trust::{TrustProblem, client_config};
@@ -34,6 +37,8 @@ use open::Opened;
 use pool::{Pool, Rested};
 use reply::{Way, after};
 use target::{Body, Place};
+
+use crate::telemetry::outbound::OutboundMetrics;
 use trunk::Stream;
 
 /// A line that rested longer may have been closed without this runtime having heard of it yet.
@@ -66,6 +71,7 @@ struct Shared {
     limits: ClientLimits,
     background: OnceLock<Handle>,
     places: Mutex<Vec<Weak<Place>>>,
+    refusals: OnceLock<OutboundMetrics>,
 }
 
 /// A request that failed on one connection: may it go to another?
@@ -86,7 +92,18 @@ impl Client {
     /// Makes a client. Spawns nothing and needs no runtime.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Self {
-        Self { shared: Arc::new(Shared { limits, background: OnceLock::new(), places: Mutex::default() }) }
+        let shared = Shared {
+            limits,
+            background: OnceLock::new(),
+            places: Mutex::default(),
+            refusals: OnceLock::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Counts the places that are not called (see [`Policy`]) there. Only the first call counts.
+    pub fn count_refusals(&self, refusals: OutboundMetrics) {
+        self.shared.refusals.get_or_init(|| refusals);
     }
 
     /// Names the runtime that drives shared (HTTP/2) connections. Until then only HTTP/1.1 is offered.
@@ -112,7 +129,8 @@ impl Client {
         let mut fresh = false;
         loop {
             let connect_until = after(Instant::now(), target.timeouts.connect).min(give_up);
-            let way = self.way(&target.place, fresh, connect_until).await?;
+            let way = self.way(&target.place, fresh, connect_until).await;
+            let way = way.inspect_err(|error| self.count(error))?;
             match self.exchange(target, way, request, give_up).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Final(error)) => return Err(error),
@@ -121,6 +139,12 @@ impl Client {
             }
             // Twice at most: on a resting connection, then on a new one.
             fresh = true;
+        }
+    }
+
+    fn count(&self, error: &TransportError) {
+        if let (TransportError::Refused { class, .. }, Some(refusals)) = (error, self.shared.refusals.get()) {
+            refusals.refused(class.label());
         }
     }
 

@@ -1,4 +1,4 @@
-//! Opening a connection: resolve, connect, TLS.
+//! Opening a connection: resolve, judge, connect, TLS.
 //!
 //! No proxy settings are read from the environment. The caller puts the connect timeout around it.
 
@@ -17,9 +17,10 @@ use tokio_rustls::TlsConnector;
 use super::ClientLimits;
 use super::error::TransportError;
 use super::line::Line;
-use super::target::{Host, Place};
+use super::target::Place;
 use super::trunk::Trunk;
 use super::wire::Wire;
+use crate::config::Host;
 
 /// Head start of each address before the next is tried as well.
 const STAGGER: Duration = Duration::from_millis(250);
@@ -83,6 +84,8 @@ async fn connect(place: &Place) -> Result<TcpStream, TransportError> {
             .take(ADDRESSES)
             .collect(),
     };
+    // These and no others: another look at the name could lead elsewhere.
+    let addresses = place.policy.judge(&place.host, addresses)?;
     let stream = race(addresses).await.map_err(TransportError::Connect)?;
     // Requests are written whole; waiting for more to send would only delay them.
     stream.set_nodelay(true).map_err(TransportError::Connect)?;

@@ -4,7 +4,6 @@
 //! (a new target) never finds old connections. Not here: the credentials that are headers (the caller adds them).
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,9 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use super::error::TransportError;
+use super::guard::Policy;
 use super::pool::Pool;
+use crate::config::Host;
 
 /// The body of every request: whole, in memory.
 pub(super) type Body = Full<Bytes>;
@@ -56,6 +57,8 @@ impl Default for Timeouts {
 pub struct TargetSettings {
     /// The origin: scheme `http` or `https`, host, optional port. A path is ignored.
     pub uri: Uri,
+    /// Which addresses the host may have.
+    pub policy: Policy,
     /// Trust and identity; needed for `https`, ignored for `http`. See [`client_config`](super::client_config).
     pub tls: Option<Arc<ClientConfig>>,
     /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the origin.
@@ -69,11 +72,13 @@ pub struct TargetSettings {
 }
 
 impl TargetSettings {
-    /// Settings for the origin of `uri`, with the defaults for the rest.
+    /// Settings for the origin of `uri`, with the defaults for the rest. Who named that origin decides about the policy: the
+    /// operator ([`Policy::Trusted`]) or anybody else.
     #[must_use]
-    pub fn new(uri: Uri) -> Self {
+    pub fn new(uri: Uri, policy: Policy) -> Self {
         Self {
             uri,
+            policy,
             tls: None,
             server_name: None,
             timeouts: Timeouts::default(),
@@ -96,17 +101,10 @@ pub(super) struct Place {
     authority: Authority,
     host_header: HeaderValue,
     pub(super) host: Host,
+    pub(super) policy: Policy,
     pub(super) port: u16,
     pub(super) tls: Option<Tls>,
     pub(super) pool: Pool,
-}
-
-/// A host as the resolver needs it.
-pub(super) enum Host {
-    /// Written as an address: nothing to resolve.
-    Address(IpAddr),
-    /// A name for the resolver.
-    Name(String),
 }
 
 /// The TLS side of a place.
@@ -124,7 +122,8 @@ impl Target {
     /// # Errors
     ///
     /// [`TransportError::BadUri`] when the origin cannot be used: other schemes, no host, user information in the
-    /// URI (it would be a credential outside of the configuration's care), or `https` without TLS settings.
+    /// URI (it would be a credential outside of the configuration's care), an odd spelling of an address, or `https`
+    /// without TLS settings.
     pub fn new(settings: TargetSettings) -> Result<Self, TransportError> {
         let parts = settings.uri.into_parts();
         let scheme = parts.scheme.ok_or(TransportError::BadUri("no scheme"))?;
@@ -136,14 +135,16 @@ impl Target {
         if !secure && scheme != Scheme::HTTP {
             return Err(TransportError::BadUri("scheme is neither http nor https"));
         }
-        let bare = authority.host().trim_start_matches('[').trim_end_matches(']');
-        if bare.is_empty() {
+        if authority.host().is_empty() {
             return Err(TransportError::BadUri("no host"));
         }
-        let name = settings.server_name.as_deref().unwrap_or(bare);
-        let tls = if secure { Some(Tls::new(name, settings.tls.as_deref())?) } else { None };
+        let host =
+            Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
+        let pinned = settings.server_name.as_deref();
+        let tls = if secure { Some(Tls::new((&host, pinned), settings.tls.as_deref())?) } else { None };
         let place = Place {
-            host: bare.parse().map_or_else(|_| Host::Name(bare.to_owned()), Host::Address),
+            host,
+            policy: settings.policy,
             port: effective_port(&scheme, &authority),
             host_header: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| TransportError::BadUri("host is not a header value"))?,
@@ -235,10 +236,17 @@ impl Place {
 }
 
 impl Tls {
-    fn new(host: &str, settings: Option<&ClientConfig>) -> Result<Self, TransportError> {
+    fn new(
+        (host, pinned): (&Host, Option<&str>),
+        settings: Option<&ClientConfig>,
+    ) -> Result<Self, TransportError> {
         let settings = settings.ok_or(TransportError::BadUri("https without TLS settings"))?;
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| TransportError::BadUri("host is not a name that a certificate can have"))?;
+        let odd = |_| TransportError::BadUri("host is not a name that a certificate can have");
+        let name = match (pinned, host) {
+            (Some(name), _) => ServerName::try_from(name.to_owned()).map_err(odd)?,
+            (None, Host::Address(address)) => ServerName::IpAddress((*address).into()),
+            (None, Host::Name(name)) => ServerName::try_from(name.clone()).map_err(odd)?,
+        };
         // Both share the session store and the identity of the settings.
         let offering = |protocols: &[&[u8]]| {
             let mut config = settings.clone();

@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)";
+gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)";
     pretty(&report(text), expected);
 }
 
@@ -183,7 +183,7 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)",
+            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");
@@ -316,4 +316,52 @@ fn a_card_may_be_a_file_that_can_be_read() {
         let report = Desk::new().file("list.json", "[]").report(&text);
         assert_eq!(report, format!("gateway.yaml:2: agents.a.card: {expected}"));
     }
+}
+
+#[test]
+fn what_may_be_called_is_written_in_one_way() {
+    let text = format!(
+        "{BASE}outbound:\n  allow: [10.0.0.1/8, 10.0.0.0/33, 'https://a.example/', 'a:x', 0x7f.1, '*.example', ok.example]\n"
+    );
+    let expected = "\
+outbound.allow[0]: is an address within a network (write the network's first address)
+outbound.allow[1]: has more bits than its addresses
+outbound.allow[2]: is a URL, not a host (write host or host:port, such as agents.example.com)
+outbound.allow[3]: has a port that is no port
+outbound.allow[4]: is an odd spelling of an IPv4 address (write it as four decimal numbers)
+outbound.allow[5]: is not a host (write host or host:port, such as agents.example.com)
+";
+    let told = report(&text);
+    let told: String = told.lines().map(|line| format!("{}\n", line.split_once(": ").unwrap().1)).collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn keys_that_sign_cards_can_all_be_used() {
+    let good = include_str!("../golden/signatures/keys.jwks");
+    let secret = r#"{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}"#;
+    for (keys, expected) in [
+        (secret.to_owned(), "keys[0] is a shared secret, not a public key"),
+        (
+            good.replacen("\"kid\": \"key-ES256\"", "\"x5t\": \"a\"", 1),
+            "keys[0] has no kid (cards name their key by it)",
+        ),
+        (
+            good.replacen("\"use\": \"sig\"", "\"use\": \"enc\"", 1),
+            "keys[0] is not for signatures (its use is another)",
+        ),
+        (r#"{"keys":[]}"#.to_owned(), "holds no key"),
+        ("{}".to_owned(), "is no JWKS that can be used: missing field `keys`"),
+    ] {
+        let desk = Desk::new().file("keys.jwks", keys);
+        let told = desk.report(&format!("{BASE}cards: {{ signature: {{ keys: keys.jwks }} }}\n"));
+        assert!(told.contains("cards.signature.keys: ") && told.contains(expected), "{expected}: {told}");
+    }
+    let told = report(&BASE.replace("agents:", "cards: { signature: { required: false } }\nagents:"));
+    assert!(told.contains("cards.signature.keys: is missing"), "{told}");
+    let desk = Desk::new().file("keys.jwks", good);
+    let settings =
+        desk.settings(&format!("{BASE}cards: {{ signature: {{ keys: keys.jwks, required: false }} }}\n"));
+    let signature = settings.agents[0].signature.as_ref().unwrap();
+    assert_eq!((signature.keys.keys.len(), signature.required), (5, false));
 }

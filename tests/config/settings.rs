@@ -146,6 +146,7 @@ limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65Ki
 tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, poll_interval: 106s, data_dir: kept }
 streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }
 followers: { max: 81, lifetime: 84s }
+outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1] }
 push: { enabled: true }
 threads: 3
 log: { format: json, level: 'info,pingora=warn' }
@@ -169,6 +170,7 @@ public_url: https://gateway.example.com/below/
         "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71 }",
         "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
         "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }",
+        r#"Outbound { allow: [Host("a.example"), Host("b.example:8443"), Network(Network { address: 10.0.0.0, prefix: 8 }), Network(Network { address: 127.0.0.1, prefix: 32 })] }"#,
         "Followers { max: 81, lifetime: 84s }",
         "Push { enabled: true }",
         "threads: 3",

@@ -3,6 +3,8 @@
 //! One file per journey; each test's name is the promise that it keeps. Not here: the kit (`tests/support`).
 
 #[cfg(test)]
+mod advisories;
+#[cfg(test)]
 mod agent_misbehaves;
 #[cfg(test)]
 mod agent_tokens;
@@ -75,6 +77,8 @@ mod manual;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
+mod outbound;
+#[cfg(test)]
 mod push;
 #[cfg(test)]
 mod questions;
@@ -87,6 +91,7 @@ mod quiz;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]
+mod room;
 mod rotation;
 #[cfg(test)]
 mod rules;
@@ -101,9 +106,13 @@ mod sessions;
 #[cfg(test)]
 mod shutdown;
 #[cfg(test)]
+mod signatures;
+#[cfg(test)]
 mod start;
 #[cfg(test)]
 mod stream;
+#[cfg(test)]
+mod subagents;
 #[cfg(test)]
 mod subscriptions;
 #[cfg(test)]

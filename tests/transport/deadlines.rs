@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mcp_a2a_gateway::transport::{Sent, Target, TargetSettings, Timeouts, TransportError};
+use mcp_a2a_gateway::transport::{Policy, Sent, Target, TargetSettings, Timeouts, TransportError};
 use tokio::net::TcpSocket;
 
 use crate::support::*;
@@ -31,8 +31,12 @@ async fn a_peer_that_never_finishes_the_handshake_is_left() {
             .unwrap();
     let uri = format!("https://localhost:{}", address.port()).parse().unwrap();
     let timeouts = Timeouts { connect: ms(150), ..PATIENT };
-    let target =
-        Target::new(TargetSettings { tls: Some(tls.into()), timeouts, ..TargetSettings::new(uri) }).unwrap();
+    let target = Target::new(TargetSettings {
+        tls: Some(tls.into()),
+        timeouts,
+        ..TargetSettings::new(uri, Policy::Trusted)
+    })
+    .unwrap();
     let error = call(&client(), &target, "{}").await.unwrap_err();
     assert!(matches!(error, TransportError::ConnectTimeout), "{error}");
 }

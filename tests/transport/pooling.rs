@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mcp_a2a_gateway::transport::{Sent, Target, TargetSettings, TransportError};
+use mcp_a2a_gateway::transport::{Policy, Sent, Target, TargetSettings, TransportError};
 
 use crate::support::*;
 
@@ -60,7 +60,7 @@ async fn another_origin_in_the_request_is_refused() {
 #[test]
 fn unusable_origins_are_refused() {
     for uri in ["/rpc", "ftp://agent.example", "http://user:secret@agent.example", "https://agent.example"] {
-        let error = Target::new(TargetSettings::new(uri.parse().unwrap())).err().unwrap();
+        let error = Target::new(TargetSettings::new(uri.parse().unwrap(), Policy::Trusted)).err().unwrap();
         assert!(matches!(error, TransportError::BadUri(_)) && error.sent() == Sent::No, "{uri}: {error}");
     }
 }

@@ -10,7 +10,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use mcp_a2a_gateway::transport::{Sent, Target, TargetSettings, TransportError, TrustProblem, client_config};
+use mcp_a2a_gateway::transport::{
+    Policy, Sent, Target, TargetSettings, TransportError, TrustProblem, client_config,
+};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -155,8 +157,11 @@ impl Secure {
     fn target_named(&self, name: &str, trusted: &Authority, identity: Option<Identity>) -> Target {
         let tls = client_config(Some(&[trusted.certificate()]), identity).unwrap();
         let uri = format!("https://{name}:{}", self.address.port()).parse().unwrap();
-        let settings =
-            TargetSettings { tls: Some(Arc::new(tls)), timeouts: PATIENT, ..TargetSettings::new(uri) };
+        let settings = TargetSettings {
+            tls: Some(Arc::new(tls)),
+            timeouts: PATIENT,
+            ..TargetSettings::new(uri, Policy::Trusted)
+        };
         Target::new(settings).unwrap()
     }
 

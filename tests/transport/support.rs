@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use mcp_a2a_gateway::transport::{
-    Client, ClientLimits, Reply, Target, TargetSettings, Timeouts, TransportError,
+    Client, ClientLimits, Policy, Reply, Target, TargetSettings, Timeouts, TransportError,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -134,7 +134,10 @@ pub(crate) const PATIENT: Timeouts = Timeouts {
 };
 
 pub(crate) fn settings(address: SocketAddr) -> TargetSettings {
-    TargetSettings { timeouts: PATIENT, ..TargetSettings::new(format!("http://{address}").parse().unwrap()) }
+    TargetSettings {
+        timeouts: PATIENT,
+        ..TargetSettings::new(format!("http://{address}").parse().unwrap(), Policy::Trusted)
+    }
 }
 
 pub(crate) fn target(address: SocketAddr) -> Target {

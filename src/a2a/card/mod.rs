@@ -4,16 +4,22 @@
 //! skill does not cost an agent. Not here: fetching and caching, signatures, what a skill becomes (see `bridge`).
 
 mod detect;
+mod members;
 mod security;
+mod signed;
 mod wire;
+
+use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
 pub use self::detect::{Interface, Offer};
 pub use self::security::{KeyPlace, Requirement, SchemeKind, SecurityScheme};
+pub use self::signed::{Covered, Form, Proof, Signature, SignedCard};
 use self::wire::CardIn;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::loose::Object;
+use super::text::visible_json;
 
 /// Largest card that is read, in bytes.
 pub const MAX_CARD_BYTES: usize = 1024 * 1024;
@@ -43,6 +49,8 @@ pub struct Card {
     pub extended_card: bool,
     /// Whether the card is signed. Nobody has checked the signature.
     pub signed: bool,
+    /// Which signature was checked and is good, if one was: then the card has only what that covers.
+    pub proof: Option<Proof>,
     /// Media types that it takes, unless a skill says otherwise.
     pub default_input_modes: Vec<String>,
     /// Media types that it makes, unless a skill says otherwise.
@@ -57,7 +65,7 @@ pub struct Card {
     pub security: Vec<Requirement>,
     /// Where and how it can be called, in its order of preference; of A2A 1.0 if the card has any such.
     pub interfaces: Vec<Offer>,
-    /// The card, byte for byte.
+    /// The card as it came, but that what a reader would not see is written as escapes.
     pub raw: Box<RawValue>,
     /// What was left out or is odd, for the operator. At most 32 entries.
     pub problems: Vec<String>,
@@ -161,7 +169,12 @@ impl Card {
             serde_json::from_str(text.trim_start_matches('\u{FEFF}')).map_err(|error| not_json(&error))?;
         let Object(card) =
             serde_json::from_str::<Object<Box<CardIn>>>(raw.get()).map_err(|error| not_json(&error))?;
-        card.ok_or_else(|| CardError::NotACard("not a JSON object".to_owned()))?.into_card(raw.to_owned())
+        let card = card.ok_or_else(|| CardError::NotACard("not a JSON object".to_owned()))?;
+        let shown = match visible_json(raw.get()) {
+            Cow::Borrowed(_) => raw.to_owned(),
+            Cow::Owned(shown) => RawValue::from_string(shown).map_err(|error| not_json(&error))?,
+        };
+        card.into_card(shown)
     }
 
     /// Chooses how to call the agent; `pin` is the dialect that the operator or a probe insists on.

@@ -152,6 +152,7 @@ impl CardIn {
             extended_card: can.extended_agent_card.is_set()
                 || self.supports_authenticated_extended_card.is_set(),
             signed: self.signatures.is_filled(),
+            proof: None,
             default_input_modes: lines(self.default_input_modes, MAX_WORD),
             default_output_modes: lines(self.default_output_modes, MAX_WORD),
             skills: skills(self.skills, &mut problems),

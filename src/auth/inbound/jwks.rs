@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use http::Uri;
 use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::{Map, Value};
@@ -118,7 +119,9 @@ impl Keys {
             KeySource::Url(url) => self.web.get(&self.web.page(url)?).await?,
             KeySource::Discovery => {
                 let url = self.discover().await?;
-                self.web.get(&self.web.page(&url)?).await?
+                let is_at_home = origin(&url).is_some() && origin(&url) == origin(&self.issuer);
+                let page = if is_at_home { self.web.page(&url) } else { self.web.guarded_page(&url) };
+                self.web.get(&page?).await?
             }
         };
         let keys = keys_of(&set);
@@ -166,6 +169,12 @@ fn metadata_urls(issuer: &str) -> Vec<String> {
         urls.push(format!("{scheme}://{host}/.well-known/openid-configuration{path}"));
     }
     urls
+}
+
+/// Scheme, host and port of a URL, in one spelling.
+fn origin(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())
 }
 
 fn from_file(path: &std::path::Path) -> Result<Map<String, Value>, NoKeys> {

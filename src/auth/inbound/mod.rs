@@ -17,7 +17,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::Caller;
-use crate::config::{Auth, Mechanism, Require, RequireRule};
+use crate::config::{Auth, Mechanism, Outbound, Require, RequireRule};
 use crate::transport::{Client, TrustProblem};
 
 use keys::Keys;
@@ -89,11 +89,15 @@ impl Authenticator {
     /// # Errors
     ///
     /// [`AuthProblem`] says what cannot be used.
-    pub fn new(auth: &Auth, public_url: Option<&str>, client: Client) -> Result<Self, AuthProblem> {
+    pub fn new(
+        auth: &Auth,
+        public_url: Option<&str>,
+        (client, outbound): (Client, &Arc<Outbound>),
+    ) -> Result<Self, AuthProblem> {
         let inner = Inner {
             names: Names::new(&auth.certificate),
             keys: auth.api_keys.as_ref().map(Keys::new),
-            tokens: Tokens::new(auth, public_url, client)?,
+            tokens: Tokens::new(auth, public_url, (client, outbound))?,
             scopes: auth.scopes.clone(),
         };
         Ok(Self { inner: Arc::new(inner) })

@@ -19,7 +19,7 @@ use super::jwks::Keys;
 use super::web::Web;
 use super::{AuthProblem, Denied};
 use crate::auth::Caller;
-use crate::config::{Auth, TokenCheck, TokenIssuer};
+use crate::config::{Auth, Outbound, TokenCheck, TokenIssuer};
 use crate::transport::Client;
 
 /// Longest token that is looked at, in bytes.
@@ -51,8 +51,13 @@ enum Check {
 }
 
 impl Tokens {
-    pub(super) fn new(auth: &Auth, public_url: Option<&str>, client: Client) -> Result<Self, AuthProblem> {
-        let issuers = auth.tokens.iter().map(|issuer| Issuer::new(issuer, auth, client.clone()));
+    pub(super) fn new(
+        auth: &Auth,
+        public_url: Option<&str>,
+        (client, outbound): (Client, &Arc<Outbound>),
+    ) -> Result<Self, AuthProblem> {
+        let through = |issuer| Web::new(issuer, client.clone(), outbound);
+        let issuers = auth.tokens.iter().map(|issuer| Issuer::new(issuer, auth, through(issuer)?));
         Ok(Self {
             issuers: issuers.collect::<Result<_, _>>()?,
             public_url: public_url.map(str::to_owned),
@@ -189,8 +194,7 @@ impl Tokens {
 }
 
 impl Issuer {
-    fn new(settings: &TokenIssuer, auth: &Auth, client: Client) -> Result<Self, AuthProblem> {
-        let web = Web::new(settings, client)?;
+    fn new(settings: &TokenIssuer, auth: &Auth, web: Web) -> Result<Self, AuthProblem> {
         let reader = Reader::new(settings, &auth.scope_hierarchy);
         let name = settings.issuer.clone();
         let check = match &settings.check {

@@ -14,8 +14,8 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Map, Value};
 
 use super::AuthProblem;
-use crate::config::TokenIssuer;
-use crate::transport::{Client, Target, TargetSettings, Timeouts, client_config};
+use crate::config::{Outbound, TokenIssuer};
+use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts, client_config};
 
 /// Longest answer that is read, in bytes.
 const LONGEST: usize = 512 * 1024;
@@ -39,6 +39,7 @@ pub(super) enum Unanswered {
 pub(super) struct Web {
     client: Client,
     tls: Arc<ClientConfig>,
+    outbound: Arc<Outbound>,
 }
 
 /// One place, with its connections.
@@ -55,22 +56,35 @@ impl Page {
 }
 
 impl Web {
-    pub(super) fn new(issuer: &TokenIssuer, client: Client) -> Result<Self, AuthProblem> {
+    pub(super) fn new(
+        issuer: &TokenIssuer,
+        client: Client,
+        outbound: &Arc<Outbound>,
+    ) -> Result<Self, AuthProblem> {
         let authorities: Option<Vec<CertificateDer<'_>>> = issuer.ca.as_ref().map(|pem| {
             CertificateDer::pem_slice_iter(pem.expose().as_bytes()).filter_map(Result::ok).collect()
         });
         let tls = client_config(authorities.as_deref(), None)
             .map_err(|problem| AuthProblem::Trust(issuer.issuer.clone(), problem))?;
-        Ok(Self { client, tls: Arc::new(tls) })
+        Ok(Self { client, tls: Arc::new(tls), outbound: outbound.clone() })
     }
 
-    /// A place that can be asked.
+    /// A place that the operator named.
     pub(super) fn page(&self, url: &str) -> Result<Page, Unanswered> {
+        self.page_under(url, Policy::Trusted)
+    }
+
+    /// A place that somebody else named: nowhere inside, but where the operator allows it.
+    pub(super) fn guarded_page(&self, url: &str) -> Result<Page, Unanswered> {
+        self.page_under(url, Policy::Guarded(self.outbound.clone()))
+    }
+
+    fn page_under(&self, url: &str, policy: Policy) -> Result<Page, Unanswered> {
         let uri: Uri = url.parse().map_err(|_| Unanswered::Address("it is not a URL".to_owned()))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let timeouts = Timeouts { connect: PATIENCE, first_byte: PATIENCE, idle: PATIENCE, total: PATIENCE };
         let settings =
-            TargetSettings { tls: Some(self.tls.clone()), timeouts, max_idle: 4, ..TargetSettings::new(uri) };
+            TargetSettings { tls: Some(self.tls.clone()), timeouts, max_idle: 4, ..TargetSettings::new(uri, policy) };
         let target = Target::new(settings).map_err(|error| Unanswered::Address(error.to_string()))?;
         Ok(Page { target, path })
     }

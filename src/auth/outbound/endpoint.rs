@@ -16,7 +16,7 @@ use super::identity::{certificates, pair};
 use super::proof::form;
 use super::shown::value;
 use crate::config::{AgentTls, ClientProof, OAuth2, Secret};
-use crate::transport::{Client, Reply, Target, TargetSettings, Timeouts, client_config};
+use crate::transport::{Client, Policy, Reply, Target, TargetSettings, Timeouts, client_config};
 
 /// Longest answer that is read, in bytes.
 const ANSWER: usize = 64 * 1024;
@@ -88,7 +88,7 @@ impl Endpoint {
         let uri: Uri =
             oauth2.token_url.parse().map_err(|_| "auth.oauth2.token_url: is not a URL".to_owned())?;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let mut settings = TargetSettings { timeouts: WAITS, ..TargetSettings::new(uri) };
+        let mut settings = TargetSettings { timeouts: WAITS, ..TargetSettings::new(uri, Policy::Trusted) };
         if settings.uri.scheme_str() == Some("https") {
             let ca = oauth2.ca.as_ref().map(|pem| certificates("auth.oauth2.ca", pem)).transpose()?;
             let identity = match oauth2.proof {

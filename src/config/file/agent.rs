@@ -11,6 +11,7 @@ use super::forward;
 use super::gateway::checked;
 use super::headers;
 use super::manifest::{self, Described};
+use super::signature::SignatureFile;
 use super::skill::{SkillFile, TaskFile};
 use super::url;
 use crate::config::pem::{self, Holds, PemFile};
@@ -33,6 +34,8 @@ pub(super) struct AgentFile {
     card: Written<String>,
     /// The path of an ARDF manifest (`subagent@v0.1`) that says where the card is, and more. The keys here win over it.
     manifest: Written<String>,
+    /// Whose signature the card must bear. Without it: what `cards.signature` says.
+    signature: Written<SignatureFile>,
     /// Headers for every request to this agent, for example `Authorization: Bearer ${env:AGENT_TOKEN}`. References are
     /// accepted in the values.
     headers: Written<BTreeMap<String, Written<Template>>>,
@@ -176,6 +179,7 @@ impl AgentFile {
         let auth = self.auth.take();
         let auth = auth.map(|(place, auth)| auth.resolve(&place, (&headers, has_identity), reading));
         let mut agent = Agent {
+            signature: self.signature.take().and_then(|(place, file)| file.resolve(&place, reading)),
             auth: auth.unwrap_or_default(),
             forward_headers: forward::resolve(self.forward_headers, &headers, reading),
             headers,

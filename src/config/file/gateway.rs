@@ -5,11 +5,12 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::signature::SignatureFile;
 use super::url;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 use crate::config::units::Wait;
-use crate::config::{Cards, Mcp, Sessions};
+use crate::config::{CardSignature, Cards, Mcp, Sessions};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -97,10 +98,13 @@ pub(super) struct CardsFile {
     /// The wait after the first failure; it doubles up to `min_refresh`.
     #[schemars(extend("default" = "1s"))]
     retry: Written<Wait>,
+    /// Whose signature every agent's card must bear, unless the agent says otherwise. Without it: nobody's.
+    signature: Written<SignatureFile>,
 }
 
 impl CardsFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Cards {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> (Cards, Option<CardSignature>) {
+        let signature = self.signature.take().and_then(|(place, file)| file.resolve(&place, reading));
         let default = Cards::default();
         let shortest = self.min_refresh.place().or(self.max_refresh.place()).cloned();
         let first = self.retry.place().or(self.min_refresh.place()).cloned();
@@ -116,7 +120,7 @@ impl CardsFile {
         if let Some(place) = first.filter(|_| cards.retry > cards.min_refresh) {
             reading.problem(&place, format!("retry ({retry}) is longer than min_refresh ({min})"));
         }
-        cards
+        (cards, signature)
     }
 }
 

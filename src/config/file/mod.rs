@@ -14,6 +14,8 @@ mod listener;
 pub(super) mod manifest;
 mod oauth;
 mod operation;
+mod outbound;
+mod signature;
 mod rules;
 mod skill;
 mod tasks;
@@ -32,6 +34,7 @@ use self::gateway::{CardsFile, McpFile, SessionsFile};
 use self::limits::LimitsFile;
 use self::listener::{AdminFile, ListenerFile};
 use self::operation::{LogFile, ShutdownFile};
+use self::outbound::OutboundFile;
 use self::rules::RuleFile;
 use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
 use super::place::{OneOrMany, Place, Written};
@@ -71,6 +74,9 @@ pub(super) struct ConfigFile {
     /// `id`: in lower case, other characters as `-`, cut to 32.
     #[serde(default)]
     manifests: Written<String>,
+    /// Where cards may send the gateway.
+    #[serde(default)]
+    outbound: Written<OutboundFile>,
     /// How the gateway speaks MCP.
     #[serde(default)]
     mcp: Written<McpFile>,
@@ -127,7 +133,10 @@ impl ConfigFile {
         let listeners = listeners(self.listeners, (&root, &auth.mechanisms()), reading);
         let admin = admin(self.admin, &listeners, reading);
         let seal_keys = seal_keys(self.seal_key, reading);
-        let agents = agents(self.agents, self.manifests, &root, reading);
+        let cards = self.cards.value().unwrap_or_default();
+        let (cards, signature) = cards.resolve(reading);
+        let mut agents = agents(self.agents, self.manifests, &root, reading);
+        agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
         let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
         let rules = rules::resolve(self.rules, (&auth, &names), reading);
         let has_door = listeners.iter().any(|(_, listener)| listener.faces.push);
@@ -139,9 +148,10 @@ impl ConfigFile {
             seal_keys,
             auth,
             rules,
+            outbound: self.outbound.value().unwrap_or_default().resolve(reading),
             mcp: self.mcp.value().unwrap_or_default().resolve(reading),
             calls: self.calls.value().unwrap_or_default().resolve(reading),
-            cards: self.cards.value().unwrap_or_default().resolve(reading),
+            cards,
             sessions: self.sessions.value().unwrap_or_default().resolve(reading),
             limits: self.limits.value().unwrap_or_default().resolve(reading),
             tasks: self.tasks.value().unwrap_or_default().resolve(reading),

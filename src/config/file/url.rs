@@ -5,6 +5,7 @@
 use http::Uri;
 use http::uri::Authority;
 
+use crate::config::Host;
 use crate::config::place::Place;
 use crate::config::reading::Reading;
 
@@ -39,6 +40,7 @@ pub(super) fn web(text: &str) -> Result<Uri, String> {
         return Err("has a user name or a password in it (write credentials under `headers`)".to_owned());
     }
     check_port(authority)?;
+    Host::read(authority.host())?;
     Ok(uri)
 }
 
@@ -52,7 +54,8 @@ pub(super) fn host(text: &str) -> Result<(), String> {
     if authority.as_str().contains('@') || text.contains('*') {
         return Err(format!("is not a host {hint}"));
     }
-    check_port(&authority)
+    check_port(&authority)?;
+    Host::read(authority.host()).map(drop).map_err(str::to_owned)
 }
 
 /// The origin of a page: `scheme://host` and perhaps a port; `null` is what browsers send for a file.
@@ -105,6 +108,11 @@ mod tests {
             "https://a:/",
             "${env:URL}",
             "https://:80/",
+            "http://0x7f.1/",
+            "http://2130706433:9999/",
+            "http://0177.0.0.1/",
+            "http://127.0.0.1./",
+            "http://[fe80::1%25eth0]/",
         ] {
             assert!(web(bad).is_err(), "{bad}");
         }
@@ -116,7 +124,7 @@ mod tests {
         for good in ["a.example", "a.example:8443", "10.0.0.1", "[::1]:80"] {
             assert!(host(good).is_ok(), "{good}");
         }
-        for bad in ["", "https://a", "a/b", "a@b", "a:x", "a b", "*.example"] {
+        for bad in ["", "https://a", "a/b", "a@b", "a:x", "a b", "*.example", "127.1", "0x7f000001:80"] {
             assert!(host(bad).is_err(), "{bad}");
         }
         for good in ["https://a.example", "http://localhost:6274", "vscode-webview://abc", "null", "*"] {

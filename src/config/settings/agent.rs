@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{AgentAuth, Manifest, MethodSettings, Pem, PerMethod};
+use super::{AgentAuth, CardSignature, Manifest, MethodSettings, Pem, PerMethod};
 use crate::config::LiveSecret;
 
 /// One A2A agent behind the gateway.
@@ -16,6 +16,8 @@ pub struct Agent {
     pub name: String,
     /// Where its card is.
     pub card: CardSource,
+    /// Whose signature its card must bear; `None`: nobody's.
+    pub signature: Option<CardSignature>,
     /// Headers for every request to this agent.
     pub headers: Vec<(HeaderName, LiveSecret)>,
     /// Other credentials for every request to this agent.
@@ -60,6 +62,7 @@ impl Agent {
         Self {
             name: name.into(),
             card: CardSource::Url(card_url.into()),
+            signature: None,
             headers: Vec::new(),
             auth: AgentAuth::default(),
             forward_headers: Vec::new(),

@@ -9,7 +9,9 @@ mod calls;
 mod credentials;
 mod listener;
 mod manifest;
+mod outbound;
 mod pem;
+mod signature;
 mod tasks;
 
 use std::time::Duration;
@@ -26,7 +28,9 @@ pub use credentials::{
 };
 pub use listener::{Admin, ClientAuth, Faces, Listener, ListenerCertificate, ListenerTls, TlsProfile};
 pub use manifest::Manifest;
+pub use outbound::{Allowed, Network, Outbound};
 pub use pem::Pem;
+pub use signature::CardSignature;
 pub use tasks::{Followers, Push, Streams, Tasks};
 
 use super::Secret;
@@ -49,6 +53,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The agents, sorted by name; no name is there twice.
     pub agents: Vec<Agent>,
+    /// Where cards may send the gateway.
+    pub outbound: Outbound,
     /// How the gateway speaks MCP.
     pub mcp: Mcp,
     /// How long calls may take.
@@ -87,6 +93,7 @@ impl Settings {
             auth: Auth::default(),
             rules: Vec::new(),
             agents,
+            outbound: Outbound::default(),
             mcp: Mcp::default(),
             calls: Calls::default(),
             cards: Cards::default(),

@@ -1,0 +1,203 @@
+//! Whether a card is by whom the operator says, and what of it then counts.
+//!
+//! Reads a2a.md §3.3. The first signature that fits in any form is enough. What it does not cover is left out of the card: others
+//! could have put it there. Not here: the forms (see `a2a::card`), the keys (see `auth::jwks`).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+
+use super::fetch::CardProblem;
+use crate::a2a::{Card, Covered, Form, Proof, Signature, SignedCard, clean};
+use crate::auth::{ALGORITHMS, Keys, Unproven};
+
+/// Longest name of a peer's that is told to the operator, in bytes.
+const SHOWN: usize = 64;
+
+/// Why a card is not believed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unsigned {
+    /// It has no signature.
+    #[error("the card is not signed")]
+    None,
+    /// A signature is not one that is read.
+    #[error("the card's signature cannot be read: {0}")]
+    Unreadable(&'static str),
+    /// Its algorithm is not accepted.
+    #[error("the card is signed by {0:?}; only {ALGORITHMS} count, each for its own kind of key")]
+    Algorithm(String),
+    /// None of the configured keys has that id.
+    #[error("the card is signed by the key {0:?}, which is not in signature.keys")]
+    UnknownKey(String),
+    /// The key's signature is for other bytes.
+    #[error("the signature by the key {0:?} does not fit the card: one of them was changed")]
+    Wrong(String),
+}
+
+/// The protected header of a JWS, as far as it counts.
+#[derive(Deserialize)]
+struct Header {
+    alg: String,
+    #[serde(default)]
+    kid: String,
+    /// What must be understood; nothing is.
+    crit: Option<serde::de::IgnoredAny>,
+}
+
+/// The card that a good signature covers.
+///
+/// # Errors
+///
+/// Why there is none: of several signatures what is wrong with the first one of a known key, or else with the first.
+pub(super) fn proven(json: &str, keys: &Keys) -> Result<Card, CardProblem> {
+    let card = SignedCard::read(json).ok_or(Unsigned::None)?;
+    let forms: Vec<(Form, Covered)> =
+        Form::ALL.into_iter().filter_map(|form| Some((form, card.covered(form)?))).collect();
+    let mut why = None;
+    for signature in &card.signatures {
+        match judge(signature, &forms, keys) {
+            Ok((covered, proof)) => {
+                let mut card = Card::parse(&covered.card)?;
+                card.proof = Some(proof);
+                return Ok(card);
+            }
+            Err(wrong @ Unsigned::Wrong(_)) if !matches!(why, Some(Unsigned::Wrong(_))) => why = Some(wrong),
+            Err(other) => why = why.or(Some(other)),
+        }
+    }
+    Err(why.unwrap_or(Unsigned::None).into())
+}
+
+fn judge<'a>(
+    signature: &Signature,
+    forms: &'a [(Form, Covered)],
+    keys: &Keys,
+) -> Result<(&'a Covered, Proof), Unsigned> {
+    let header = URL_SAFE_NO_PAD.decode(&signature.protected);
+    let header = header.map_err(|_| Unsigned::Unreadable("its header is not base64url"))?;
+    let header: Header = serde_json::from_slice(&header)
+        .map_err(|_| Unsigned::Unreadable("its header is no JSON with an algorithm"))?;
+    if header.crit.is_some() {
+        return Err(Unsigned::Unreadable("its header demands extensions (crit)"));
+    }
+    for (form, covered) in forms {
+        let signed = format!("{}.{}", signature.protected, URL_SAFE_NO_PAD.encode(&covered.payload));
+        match keys.verify(&header.kid, &header.alg, signed.as_bytes(), &signature.signature) {
+            Ok(()) => return Ok((covered, Proof { key: header.kid, form: *form })),
+            Err(Unproven::Wrong) => {}
+            Err(Unproven::Algorithm | Unproven::OtherAlgorithm) => {
+                return Err(Unsigned::Algorithm(clean(&header.alg, SHOWN)));
+            }
+            Err(Unproven::UnknownKey) => return Err(Unsigned::UnknownKey(clean(&header.kid, SHOWN))),
+        }
+    }
+    Err(Unsigned::Wrong(clean(&header.kid, SHOWN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn golden(name: &str) -> String {
+        let path = format!("{}/tests/golden/signatures/{name}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    fn keys() -> Keys {
+        Keys::new(&serde_json::from_str(&golden("keys.jwks")).unwrap()).unwrap()
+    }
+
+    fn refusal(json: &str) -> String {
+        proven(json, &keys()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn cards_that_others_signed_verify_in_the_form_of_their_signer() {
+        for (file, key, form) in [
+            ("python-1.3-ES256.json", "key-ES256", Form::Sdk),
+            ("python-1.3-ES384.json", "key-ES384", Form::Sdk),
+            ("python-1.3-EdDSA.json", "key-EdDSA", Form::Sdk),
+            ("python-1.3-RS256.json", "key-RS256", Form::Sdk),
+            ("python-1.3-PS256.json", "key-PS256", Form::Sdk),
+            ("python-1.3-compat.json", "key-ES256", Form::Sdk),
+            ("specification.json", "key-ES256", Form::Specification),
+            ("python-0.3.json", "key-ES256", Form::V0_3),
+            ("raw.json", "key-ES256", Form::Raw),
+        ] {
+            let card = proven(&golden(file), &keys()).unwrap_or_else(|why| panic!("{file}: {why}"));
+            let proof = card.proof.as_ref().unwrap();
+            assert_eq!((proof.key.as_str(), proof.form), (key, form), "{file}");
+            assert!(card.interface(None).is_ok(), "{file}");
+        }
+    }
+
+    #[test]
+    fn any_change_to_what_was_signed_is_seen() {
+        for (file, from, to) in [
+            ("python-1.3-ES256.json", "http://agent.example:8080/", "http://thief.example/"),
+            ("python-1.3-ES256.json", "\"Paints \u{2028} anything\"", "\"Paints anything\""),
+            ("python-1.3-ES256.json", "\"streaming\": false", "\"streaming\": true"),
+            ("python-1.3-ES256.json", "\"ratio\": 0.1", "\"ratio\": 0.10000000000000001e1"),
+            ("python-1.3-RS256.json", "\"id\": \"paint\"", "\"id\": \"rob\""),
+            ("specification.json", "\"description\": \"\"", "\"description\": \"x\""),
+            ("python-0.3.json", "\"type\": \"mutualTLS\"", "\"type\": \"http\""),
+            ("python-0.3.json", "\"protocolVersion\": \"0.3.0\"", "\"protocolVersion\": \"0.2.5\""),
+            ("raw.json", "1.5", "1.6"),
+        ] {
+            let json = golden(file);
+            assert!(json.contains(from), "{file} {from}");
+            let told = refusal(&json.replacen(from, to, 1));
+            assert!(told.contains("does not fit the card"), "{file} {to}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_signed_is_not_used() {
+        let json = golden("python-1.3-ES256.json");
+        let more = json.replacen(
+            '{',
+            "{ \"url\": \"http://thief.example/\", \"preferredTransport\": \"JSONRPC\",",
+            1,
+        );
+        let card = proven(&more, &keys()).unwrap();
+        assert!(!card.raw.get().contains("thief"), "{}", card.raw);
+        // A second member of the same name cannot stand in for the first.
+        let twice =
+            json.replacen('{', "{ \"supportedInterfaces\": [{ \"url\": \"http://thief.example/\" }],", 1);
+        let card = proven(&twice, &keys()).unwrap();
+        assert!(!card.raw.get().contains("thief"), "{}", card.raw);
+        let card = proven(&golden("specification.json"), &keys()).unwrap();
+        assert!(!card.raw.get().contains("vendor"));
+    }
+
+    #[test]
+    fn a_header_gets_no_other_algorithm_key_or_rule() {
+        let json = golden("python-1.3-RS256.json");
+        let card: serde_json::Value = serde_json::from_str(&json).unwrap();
+        for (header, told) in [
+            (r#"{"alg":"none","kid":"key-RS256"}"#, "only ES256"),
+            (r#"{"alg":"HS256","kid":"key-RS256"}"#, "\"HS256\""),
+            (r#"{"alg":"ES256","kid":"key-RS256"}"#, "only ES256"),
+            (r#"{"alg":"RS256","kid":"key-ES256"}"#, "only ES256"),
+            (r#"{"alg":"RS256"}"#, "not in signature.keys"),
+            (r#"{"alg":"RS256","kid":"\u001b[31mother"}"#, "other"),
+            (r#"{"alg":"RS256","kid":"key-RS256","crit":["b64"],"b64":false}"#, "crit"),
+            (r#"{"alg":"RS256","kid":"key-RS256"}"#, "does not fit"),
+            (r#"{"kid":"key-RS256"}"#, "no JSON with an algorithm"),
+            ("{", "no JSON with an algorithm"),
+        ] {
+            let mut card = card.clone();
+            card["signatures"][0]["protected"] = URL_SAFE_NO_PAD.encode(header).into();
+            let told_really = refusal(&card.to_string());
+            assert!(told_really.contains(told) && !told_really.contains('\u{1b}'), "{header}: {told_really}");
+        }
+        let mut unsigned = card.clone();
+        unsigned["signatures"] = serde_json::json!([]);
+        assert!(refusal(&unsigned.to_string()).starts_with("the card is not signed"));
+        // One that nobody knows beside one that is good.
+        let mut both = card;
+        let other = serde_json::json!({ "protected": URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","kid":"x"}"#), "signature": "AA" });
+        both["signatures"].as_array_mut().unwrap().insert(0, other);
+        assert!(proven(&both.to_string(), &keys()).is_ok());
+    }
+}
