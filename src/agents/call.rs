@@ -11,7 +11,6 @@ use super::drive::{Drive, Outlet};
 use super::known::{Known, in_effect};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
-use super::ways::Call as Method;
 use crate::a2a::{Event, Fingerprint, Message, Send, fingerprint};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;

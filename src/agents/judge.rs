@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::call::{Call, FIRST_PAUSE};
 use super::rpc::{Form, get_task, post, refusal, whole};
 use super::stream::{Ending, Listening, Track};
-use super::ways::Call as Method;
 use crate::a2a::{Event, State, Task};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;

@@ -17,7 +17,6 @@ mod rpc;
 mod showing;
 mod signature;
 mod stream;
-mod ways;
 
 pub use along::Along;
 pub use call::{Asked, Continue, Errand, Hook, Terms, start};

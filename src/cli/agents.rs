@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::{complain, load, say};
+use crate::a2a::Card;
 use crate::agents::{Agent, Directory};
 use crate::gateway::tools_of;
 use crate::telemetry::metrics::Metrics;
