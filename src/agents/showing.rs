@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::directory::{Agent, Directory};
 use crate::a2a::{Card, KeyPlace, Requirement, SchemeKind, SecurityScheme};
-use crate::auth::{CardKey, Looked, Pass};
+use crate::auth::{CardKey, Looked, NoToken, Pass};
 use crate::config::{AgentMethod, ApiKeyPlace, Authorization};
 
 /// How often files are looked at, and whether a token is to be renewed.
@@ -25,6 +25,12 @@ impl Agent {
     pub(super) async fn pass(&self) -> Option<Pass> {
         let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
         tokens.pass(None).await.ok()
+    }
+
+    /// Why the gateway gets no token of its own for this agent, if it is to have one.
+    pub async fn token_problem(&self) -> Option<String> {
+        let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
+        tokens.pass(None).await.err().map(|NoToken(why)| format!("auth.oauth2: no token: {why}"))
     }
 
     /// Another token in place of a refused one, if another could be better.

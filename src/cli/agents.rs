@@ -62,16 +62,16 @@ fn failed(line: &str) -> ExitCode {
 async fn look(directory: &Directory) -> Vec<Row> {
     let mut failures = Vec::new();
     for agent in directory.agents() {
-        let problem = directory.look_once(agent).await.err().map(|problem| problem.to_string());
-        failures.push(problem);
+        let card = directory.look_once(agent).await.err().map(|problem| problem.to_string());
+        failures.push(card.into_iter().chain(agent.token_problem().await).collect());
     }
-    directory.agents().iter().zip(failures).map(|(agent, problem)| row(directory, agent, problem)).collect()
+    let agents = directory.agents().iter().zip(failures);
+    agents.map(|(agent, problems)| row(directory, agent, problems)).collect()
 }
 
-fn row(directory: &Directory, agent: &Agent, problem: Option<String>) -> Row {
+fn row(directory: &Directory, agent: &Agent, mut problems: Vec<String>) -> Row {
     let known = agent.known();
     let card = known.as_ref().map(|known| &*known.card);
-    let mut problems: Vec<String> = problem.into_iter().collect();
     problems.extend(card.iter().flat_map(|card| card.problems.clone()));
     problems.extend(card.into_iter().flat_map(|card| agent.credential_problems(card)));
     Row {

@@ -293,6 +293,19 @@ async fn a_dead_token_endpoint_is_a_clear_fault_and_is_left_alone() {
 }
 
 #[tokio::test]
+async fn the_operator_is_told_before_that_no_token_is_to_be_had() {
+    let (endpoint, agent) = (ScriptedAgent::start(Card::v1()).await, guarded(|_| true).await);
+    endpoint.on_path("/token", |_| Reply::json(&json!({ "error": "invalid_scope" })).with_status(400));
+    let (card, own) = (agent.card_url(), oauth2(&endpoint, ""));
+    let config =
+        format!("listeners: [{{address: 127.0.0.1:8080}}]\nagents:\n  bard:\n    card: {card}\n    {own}\n");
+    let shown = TestGateway::run_with_config("agents", &config).await;
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert_eq!(shown.status.code(), Some(1));
+    assert!(text.contains("auth.oauth2: no token: its token endpoint answered invalid_scope"), "{text}");
+}
+
+#[tokio::test]
 async fn a_token_endpoint_that_comes_back_is_used_again() {
     let (endpoint, agent) = (ScriptedAgent::start(Card::v1()).await, guarded(|_| true).await);
     let works = Arc::new(AtomicUsize::new(0));

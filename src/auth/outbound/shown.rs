@@ -38,7 +38,8 @@ impl Shown {
         }
         let (mut query, mut cookies, mut homeless) = (Vec::new(), Vec::new(), Vec::new());
         for key in &written.auth.api_keys {
-            let Some((place, name)) = place(key, &written.card) else {
+            let Some((place, name)) = place(key, &written.card).filter(|(place, name)| fits(*place, name))
+            else {
                 homeless.push(words(key));
                 continue;
             };
@@ -111,10 +112,27 @@ fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(KeyPlace, &'a str)
     }
 }
 
+/// Whether a key may go there: a card's word must not break a request, nor put more into it than a key.
+fn fits(place: KeyPlace, name: &str) -> bool {
+    const FRAMING: [&str; 6] = ["host", "connection", "te", "upgrade", "expect", "transfer-encoding"];
+    let header = HeaderName::from_bytes(name.as_bytes());
+    match (place, header) {
+        (KeyPlace::Query, _) => !name.is_empty(),
+        // A cookie's name is a token too.
+        (KeyPlace::Cookie, header) => header.is_ok(),
+        (KeyPlace::Header, Err(_)) => false,
+        (KeyPlace::Header, Ok(header)) => {
+            let header = header.as_str();
+            let is_own = ["content-", "accept", "a2a-", "proxy-"].iter().any(|head| header.starts_with(head));
+            !is_own && !FRAMING.contains(&header)
+        }
+    }
+}
+
 fn words(key: &ApiKey) -> String {
     match &key.place {
         ApiKeyPlace::Card(Some(scheme)) => {
-            format!("auth.api_key is not sent: the card has no API key scheme {scheme:?}")
+            format!("auth.api_key is not sent: the card has no API key scheme {scheme:?} that says where it goes")
         }
         ApiKeyPlace::Card(None) | ApiKeyPlace::Written(..) => {
             "auth.api_key is not sent: the card does not say where one API key goes (write in and name, or scheme)".to_owned()
@@ -205,6 +223,27 @@ mod tests {
         );
         assert_eq!((headers.len(), shown.homeless().len()), (2, 1));
         assert!(headers.values().all(HeaderValue::is_sensitive));
+    }
+
+    #[test]
+    fn a_card_cannot_break_a_request_by_the_place_of_a_key() {
+        for (place, name) in [
+            (KeyPlace::Header, "Host"),
+            (KeyPlace::Header, "Content-Length"),
+            (KeyPlace::Header, "A2A-Version"),
+            (KeyPlace::Header, "a: b\r\nc"),
+            (KeyPlace::Cookie, "a=b; c"),
+            (KeyPlace::Cookie, "a\r\nb"),
+            (KeyPlace::Query, ""),
+        ] {
+            let mut agent = Agent::new("bard", "http://bard.example/");
+            agent.auth.api_keys.push(key("k", ApiKeyPlace::Card(None)));
+            let shown = shown(agent, vec![CardKey { scheme: "s".into(), place, name: name.into() }]);
+            let mut headers = HeaderMap::new();
+            shown.dress(AgentMethod::Send, &mut headers);
+            let path = shown.keyed(&PathAndQuery::from_static("/")).unwrap();
+            assert_eq!((headers.len(), path.as_str(), shown.homeless().len()), (0, "/", 1), "{name}");
+        }
     }
 
     #[test]
