@@ -6,6 +6,7 @@
 mod caller;
 mod certificate;
 mod outbound;
+mod subject;
 
 pub use caller::Caller;
 pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};
