@@ -12,8 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use x509_parser::oid_registry::{OID_X509_COMMON_NAME, Oid};
+use tokio::sync::watch;
+use x509_parser::oid_registry::OID_X509_COMMON_NAME;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
+
+use super::subject;
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Whom a listener trusts at a time: its authorities and revocation lists, none of which ever changes.
 pub struct Trusted {
@@ -26,18 +31,21 @@ pub struct Trusted {
 /// Whom a listener trusts now. Shared with its connections.
 pub struct Trust {
     current: ArcSwap<Trusted>,
+    changes: watch::Sender<u64>,
 }
 
 impl Trust {
     /// Trust in whomever `verifier` accepts, to be looked at anew whenever one of `ends` has passed.
     pub fn new(verifier: Arc<dyn ClientCertVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
-        Arc::new(Self { current: ArcSwap::from_pointee(Trusted { number: 0, verifier, ends }) })
+        let current = ArcSwap::from_pointee(Trusted { number: 0, verifier, ends });
+        Arc::new(Self { current, changes: watch::Sender::new(0) })
     }
 
     /// Trust in somebody else from now on, by connections that are open too.
     pub fn replace(&self, verifier: Arc<dyn ClientCertVerifier>, ends: Vec<SystemTime>) {
         let number = self.current.load().number + 1;
         self.current.store(Arc::new(Trusted { number, verifier, ends }));
+        self.changes.send_replace(number);
     }
 
     /// As it is now.
@@ -103,7 +111,7 @@ impl ClientCertificate {
             uris: Vec::new(),
             dns_names: Vec::new(),
             common_name: common_name(certificate.subject()),
-            subject: text(certificate.subject()),
+            subject: subject::text(certificate.subject()),
             chain: chain.to_vec(),
             ends: chain.iter().map(|certificate| Ok(end(&parsed(certificate)?))).collect::<Result<_, _>>()?,
             trust: Arc::clone(trust),
@@ -162,6 +170,21 @@ impl ClientCertificate {
         is_good
     }
 
+    /// Waits until [`is_good`](Self::is_good) may answer otherwise than the last time: authorities or lists have changed, or
+    /// something expires.
+    pub async fn may_have_ended(&self) {
+        let last = *self.verdict();
+        let Some(last) = last else { return };
+        let mut changes = self.trust.changes.subscribe();
+        let left = last.until.duration_since(SystemTime::now()).unwrap_or_default();
+        tokio::select! {
+            // Fails only without the trust, which this certificate holds.
+            changed = changes.wait_for(|number| *number != last.number) => drop(changed),
+            // Never long, as the clock may be set.
+            () = tokio::time::sleep(left.min(HOUR)) => {}
+        }
+    }
+
     fn verdict(&self) -> MutexGuard<'_, Option<Verdict>> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,74 +220,6 @@ fn common_name(subject: &X509Name<'_>) -> Option<String> {
         (Some(name), None) => name.as_str().ok().map(str::to_owned),
         _ => None,
     }
-}
-
-/// RFC 4514: the most specific part first, parts between commas, and everything escaped that could pass for more.
-fn text(subject: &X509Name<'_>) -> String {
-    let parts: Vec<_> = subject.iter_rdn().collect();
-    let parts = parts.iter().rev().map(|part| {
-        let pairs = part.iter().map(|pair| {
-            let mut text = short(pair.attr_type());
-            text.push('=');
-            match pair.as_str() {
-                Ok(value) => escape(value, &mut text),
-                // Of an odd kind: its bytes.
-                Err(_) => {
-                    text.push('#');
-                    pair.as_slice().iter().for_each(|byte| push_hex(*byte, &mut text));
-                }
-            }
-            text
-        });
-        pairs.collect::<Vec<_>>().join("+")
-    });
-    parts.collect::<Vec<_>>().join(",")
-}
-
-/// The names of RFC 4514 §3; numbers for the others.
-fn short(kind: &Oid<'_>) -> String {
-    let number = kind.to_id_string();
-    let name = match number.as_str() {
-        "2.5.4.3" => "CN",
-        "2.5.4.6" => "C",
-        "2.5.4.7" => "L",
-        "2.5.4.8" => "ST",
-        "2.5.4.9" => "STREET",
-        "2.5.4.10" => "O",
-        "2.5.4.11" => "OU",
-        "0.9.2342.19200300.100.1.1" => "UID",
-        "0.9.2342.19200300.100.1.25" => "DC",
-        _ => return number,
-    };
-    name.to_owned()
-}
-
-fn escape(value: &str, text: &mut String) {
-    let last = value.chars().count().saturating_sub(1);
-    for (at, letter) in value.chars().enumerate() {
-        let at_edge = (letter == ' ' && (at == 0 || at == last)) || (letter == '#' && at == 0);
-        match letter {
-            '"' | '+' | ',' | ';' | '<' | '>' | '\\' | '=' => {
-                text.push('\\');
-                text.push(letter);
-            }
-            _ if at_edge => {
-                text.push('\\');
-                text.push(letter);
-            }
-            _ if letter.is_control() => {
-                for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
-                    text.push('\\');
-                    push_hex(byte, text);
-                }
-            }
-            _ => text.push(letter),
-        }
-    }
-}
-
-fn push_hex(byte: u8, text: &mut String) {
-    text.extend([byte >> 4, byte & 15].into_iter().filter_map(|digit| char::from_digit(digit.into(), 16)));
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod jwks;
 mod outbound;
 mod pattern;
 mod rules;
+mod subject;
 
 pub use caller::Caller;
 pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};

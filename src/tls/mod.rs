@@ -8,6 +8,7 @@
 mod cause;
 mod clients;
 mod endpoint;
+mod lease;
 mod resolver;
 mod terminate;
 mod watch;

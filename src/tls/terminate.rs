@@ -16,6 +16,7 @@ use tracing::{debug, info};
 
 use super::cause::cause;
 use super::endpoint::Endpoint;
+use super::lease::Leased;
 use crate::auth;
 use crate::telemetry::label::Handshake;
 
@@ -57,13 +58,15 @@ impl<A> Terminating<A> {
             }
             Err(_) => return self.failed(Handshake::Timeout, &peer, "it took too long"),
         };
-        let witnessed =
-            stream.ssl_digest().is_some_and(|tls| tls.extension.get::<auth::Handshake>().is_some());
-        if !witnessed {
+        let digest = stream.ssl_digest();
+        let Some(witnessed) = digest.as_ref().and_then(|tls| tls.extension.get::<auth::Handshake>()) else {
             return self.failed(Handshake::BadCertificate, &peer, "the certificate cannot be read");
-        }
+        };
         self.endpoint.metrics.handshake(Handshake::Ok);
-        Some(Box::new(stream))
+        Some(match &witnessed.certificate {
+            Some(certificate) => Box::new(Leased::new(stream, Arc::clone(certificate))),
+            None => Box::new(stream),
+        })
     }
 
     /// Any client can cause this at will, so it is never an error. What says something about a certificate may concern the

@@ -8,7 +8,7 @@ use rustls::ClientConfig;
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::certs::{client_config, client_config_of};
-use crate::support::{Authority, Identity, PATIENCE, TestGateway};
+use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway, in_time};
 use crate::tls_scene::{Connection, health, listen, refused, start};
 
 const MUTUAL: &str = "client_auth: { mode: required, ca: ca.pem, crl: crl.pem }";
@@ -90,14 +90,40 @@ async fn a_client_that_is_revoked_is_refused_on_the_connection_it_has() {
 async fn each_request_of_http2_is_judged_anew() {
     let scene = Scene::new().await;
     let config = client_config(&scene.ours, Some(&scene.client), &["h2"]);
-    let (mut requests, _connection) = crate::tls_scene::http2(&scene.gateway, config).await;
+    let (mut requests, connection) = crate::tls_scene::http2(&scene.gateway, config).await;
     assert_eq!(crate::tls_scene::ask(&mut requests).await, 200);
     scene.write("crl.pem", &scene.ours.crl(&[&scene.client]));
     told(&scene.gateway).await;
     assert_eq!(crate::tls_scene::ask(&mut requests).await, 403);
-    scene.write("crl.pem", &scene.ours.crl(&[]));
-    told(&scene.gateway).await;
-    assert_eq!(crate::tls_scene::ask(&mut requests).await, 200, "it was a mistake");
+    in_time("the end of the connection", connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_event_stream_ends_with_the_certificate_of_its_client() {
+    for alpn in ["h2", "http/1.1"] {
+        let scene = Scene::new().await;
+        let url = format!("https://localhost:{}/mcp", scene.gateway.ports().other);
+        let client = McpClient::new(&url).tls(client_config(&scene.ours, Some(&scene.client), &[alpn]));
+        let other = ours_too(&scene, &url, alpn);
+        let (stream, others) =
+            (client.legacy().await.listen(None).await, other.legacy().await.listen(None).await);
+        assert_eq!((stream.status, others.status), (200, 200));
+        scene.write("crl.pem", &scene.ours.crl(&[&scene.client]));
+        told(&scene.gateway).await;
+        in_time("the end of the stream", stream.until_cut()).await;
+        assert_eq!(other.at("/healthz").get(&[]).await.status, 200);
+        assert!(
+            scene.gateway.metrics().await.contains("open_streams{agent=\"\"} 1"),
+            "the other stream goes on"
+        );
+        drop(others);
+    }
+}
+
+/// Another client, which is not revoked.
+fn ours_too(scene: &Scene, url: &str, alpn: &str) -> McpClient {
+    let other = scene.ours.client("other");
+    McpClient::new(url).tls(client_config(&scene.ours, Some(&other), &[alpn]))
 }
 
 #[tokio::test]
@@ -216,7 +242,6 @@ async fn a_broken_file_changes_nothing_and_is_told_and_counted() {
     let old = Authority::new("ours").crl_for(&[], 0);
     for (count, (file, broken, words)) in (1..).zip([
         ("server.crt", "nonsense".to_owned(), "server.crt: holds no certificate"),
-        ("server.crt", certificate.get(..200).unwrap().to_owned(), "server.crt: holds"),
         ("server.key", scene.ours.server().key_pem(), "server.crt: does not belong to the key beside it"),
         ("server.crt", scene.ours.expired_server().pem(), "server.crt: certificate 1 expired"),
         ("ca.pem", scene.ours.server().pem(), "ca.pem: certificate 1 is not an authority's"),
@@ -234,10 +259,11 @@ async fn a_broken_file_changes_nothing_and_is_told_and_counted() {
     ]) {
         scene.write(file, &broken);
         scene.gateway.signal("HUP");
-        until_reloads(&scene.gateway, "refused", count).await;
+        scene.gateway.wait_for_output(words).await;
         let printed = scene.gateway.output();
-        let told = printed.lines().rfind(|line| line.contains("refused: the old ones stay")).unwrap();
-        assert!(told.contains("WARN") && told.contains(words), "{words}: {told}");
+        let told = printed.lines().rfind(|line| line.contains(words)).unwrap();
+        assert!(told.contains("WARN") && told.contains("refused: the old ones stay"), "{words}: {told}");
+        assert!(reloads(&scene.gateway, "refused").await >= count);
         let mut connection = Connection::open(&scene.gateway, &scene.config(&TLS13)).await;
         assert_eq!(connection.shown(), before);
         assert!(connection.ask("localhost").await.unwrap().starts_with("HTTP/1.1 200"));
@@ -247,8 +273,7 @@ async fn a_broken_file_changes_nothing_and_is_told_and_counted() {
         scene.write("crl.pem", &scene.ours.crl(&[]));
     }
     std::fs::remove_file(directory.join("ca.pem")).unwrap();
-    until_reloads(&scene.gateway, "refused", 9).await;
-    assert!(scene.gateway.output().contains("cannot read"), "{}", scene.gateway.output());
+    scene.gateway.wait_for_output("ca.pem: No such file").await;
     assert!(!scene.gateway.output().contains("PRIVATE"), "no key is ever printed");
 }
 

@@ -341,6 +341,11 @@ impl Answer {
             .unwrap_or_else(|| panic!("a result where an error was due: {response}"))
     }
 
+    /// Waits until the stream ends, cleanly or not, whatever it still sends.
+    pub async fn until_cut(mut self) {
+        while let Some(Ok(_)) = self.body.frame().await {}
+    }
+
     /// Waits until the server ends the stream, whatever it still sends.
     pub async fn until_end(mut self) {
         let drained = async { while self.next_piece().await.is_some() {} };

@@ -1,0 +1,171 @@
+//! A connection that lasts no longer than its client's certificate.
+//!
+//! Requests are refused one by one (see `gateway`), but an event stream that is open makes none. To whoever serves the
+//! connection, its end looks as if the client had gone. Not here: whether a certificate is good (see `auth`).
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use pingora::protocols::l4::stream::Stream as Socket;
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::tls::{SslDigest, TlsRef, TlsStream};
+use pingora::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, TimingDigest,
+    UniqueID, UniqueIDType,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::auth::ClientCertificate;
+
+/// Between the end of a certificate and that of the connection: a request on its way is told why it is refused.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A TLS connection of a client with a certificate.
+pub(super) struct Leased {
+    stream: TlsStream<Socket>,
+    /// Never locked, only reached through `&mut`: a future alone cannot be shared.
+    over: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Leased {
+    pub(super) fn new(stream: TlsStream<Socket>, certificate: Arc<ClientCertificate>) -> Self {
+        Self { stream, over: Mutex::new(Box::pin(over(certificate))) }
+    }
+}
+
+/// Waits until the certificate is no longer good, and some more.
+async fn over(certificate: Arc<ClientCertificate>) {
+    loop {
+        certificate.may_have_ended().await;
+        if certificate.is_good(SystemTime::now()) {
+            continue;
+        }
+        tokio::time::sleep(GRACE).await;
+        if !certificate.is_good(SystemTime::now()) {
+            return;
+        }
+    }
+}
+
+impl AsyncRead for Leased {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        // What has arrived is a matter of the request; only who waits is told to stop waiting.
+        if let Poll::Ready(read) = Pin::new(&mut this.stream).poll_read(context, buffer) {
+            return Poll::Ready(read);
+        }
+        let over = this.over.get_mut().unwrap_or_else(PoisonError::into_inner);
+        match over.as_mut().poll(context) {
+            Poll::Ready(()) => {
+                // It must not be asked again.
+                *over = Box::pin(std::future::ready(()));
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the certificate is over")))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncWrite for Leased {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[async_trait]
+impl Shutdown for Leased {
+    async fn shutdown(&mut self) {
+        Shutdown::shutdown(&mut self.stream).await;
+    }
+}
+
+impl UniqueID for Leased {
+    fn id(&self) -> UniqueIDType {
+        self.stream.id()
+    }
+}
+
+impl Ssl for Leased {
+    fn get_ssl(&self) -> Option<&TlsRef> {
+        self.stream.get_ssl()
+    }
+
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        self.stream.get_ssl_digest()
+    }
+
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        self.stream.selected_alpn_proto()
+    }
+}
+
+impl GetTimingDigest for Leased {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        self.stream.get_timing_digest()
+    }
+
+    fn get_read_pending_time(&self) -> Duration {
+        self.stream.get_read_pending_time()
+    }
+
+    fn get_write_pending_time(&self) -> Duration {
+        self.stream.get_write_pending_time()
+    }
+}
+
+impl GetProxyDigest for Leased {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        self.stream.get_proxy_digest()
+    }
+}
+
+impl GetSocketDigest for Leased {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        self.stream.get_socket_digest()
+    }
+
+    fn set_socket_digest(&mut self, digest: SocketDigest) {
+        self.stream.set_socket_digest(digest);
+    }
+}
+
+impl Peek for Leased {}
+
+impl fmt::Debug for Leased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leased").finish_non_exhaustive()
+    }
+}
