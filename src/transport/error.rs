@@ -26,15 +26,15 @@ pub enum TransportError {
     /// The agent's host name has no address.
     #[error("host name does not resolve: {0}")]
     Resolve(#[source] io::Error),
-    /// The host has addresses, and none that may be called: whoever named it is not the operator.
-    #[error(
-        "{host} is {class}, and only the operator may send the gateway there; if it is right, list it under outbound.allow"
-    )]
+    /// The host has addresses, and none that may be called, because of who named it (see [`Policy`](super::Policy)).
+    #[error("{host} is {class}, where that name may not lead; if it is right, {remedy}")]
     Refused {
         /// The host, as it was written.
         host: String,
         /// What the first such address is.
         class: AddressClass,
+        /// What the operator can do about it.
+        remedy: &'static str,
     },
     /// No address of the agent accepted a connection.
     #[error("connection refused or unreachable: {0}")]

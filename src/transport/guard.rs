@@ -66,9 +66,16 @@ impl Policy {
                     Host::Address(address) => address.to_string(),
                     Host::Name(name) => name.clone(),
                 };
-                Err(TransportError::Refused { host, class: AddressClass::of(address) })
+                Err(TransportError::Refused { host, class: AddressClass::of(address), remedy: self.remedy() })
             }
             _ => Ok(good),
+        }
+    }
+
+    fn remedy(&self) -> &'static str {
+        match self {
+            Self::Trusted => "write the address instead of the name",
+            Self::Listed(_) | Self::Guarded(_) => "list the address or its network under outbound.allow",
         }
     }
 
@@ -261,7 +268,8 @@ mod tests {
         for inside in ["127.0.0.1", "10.0.0.1", "fd00::1", "169.254.1.1", "1.1.1.1"] {
             assert_eq!(judged(&trusted, "agent.example", &[inside]).unwrap(), [inside]);
         }
-        assert!(judged(&trusted, "agent.example", &["169.254.169.254"]).unwrap_err().contains("metadata"));
+        let told = judged(&trusted, "agent.example", &["169.254.169.254"]).unwrap_err();
+        assert!(told.contains("metadata") && told.contains("write the address"), "{told}");
         assert_eq!(judged(&trusted, "169.254.169.254", &["169.254.169.254"]).unwrap(), ["169.254.169.254"]);
     }
 

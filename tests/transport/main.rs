@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod deadlines;
 #[cfg(test)]
+mod guarded;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod pooling;

@@ -1,0 +1,55 @@
+//! Targets by who named them: where a name leads is judged, and nothing else is connected to.
+
+use std::sync::Arc;
+
+use mcp_a2a_gateway::config::{Allowed, Outbound};
+use mcp_a2a_gateway::transport::{AddressClass, Policy, Sent, Target, TargetSettings, TransportError};
+
+use crate::support::*;
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+fn listing(networks: &[&str]) -> Arc<Outbound> {
+    let allow = networks.iter().map(|network| Allowed::Network(network.parse().unwrap())).collect();
+    Arc::new(Outbound { allow })
+}
+
+#[tokio::test]
+async fn only_what_was_judged_is_connected_to() {
+    let (address, seen) = always(OK).await;
+    let port = address.port();
+    for (host, policy, is_open) in [
+        ("127.0.0.1", Policy::Trusted, true),
+        ("localhost", Policy::Trusted, true),
+        ("127.0.0.1", Policy::Guarded(listing(&[])), false),
+        ("localhost", Policy::Guarded(listing(&["10.0.0.0/8"])), false),
+        ("localhost", Policy::Listed(listing(&["::1"])), false),
+        // One of its two addresses is enough.
+        ("localhost", Policy::Guarded(listing(&["127.0.0.1"])), true),
+        ("[::ffff:127.0.0.1]", Policy::Guarded(listing(&[])), false),
+    ] {
+        let before = seen.accepts();
+        let uri = format!("http://{host}:{port}/").parse().unwrap();
+        let settings = TargetSettings { timeouts: PATIENT, ..TargetSettings::new(uri, policy.clone()) };
+        let called = call(&client(), &Target::new(settings).unwrap(), "{}").await;
+        match called {
+            Ok(body) => assert!(is_open && body == "ok", "{host} {policy:?}"),
+            Err(error) => {
+                let refused = matches!(&error, TransportError::Refused { class: AddressClass::Loopback, .. });
+                // A system may know `localhost` by one address only: then it is not there, and that is no way in either.
+                let away = host == "localhost" && matches!(&error, TransportError::Connect(_));
+                assert!(!is_open && (refused || away), "{host} {policy:?}: {error}");
+                assert_eq!((error.sent(), seen.accepts()), (Sent::No, before), "{host} {policy:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn odd_spellings_are_no_target_for_anybody() {
+    for host in ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "127.0.0.1.", "[fe80::1%25lo]", "a..b"] {
+        let Ok(uri) = format!("http://{host}/").parse() else { continue };
+        let error = Target::new(TargetSettings::new(uri, Policy::Trusted)).err().unwrap();
+        assert!(matches!(error, TransportError::BadUri(_)), "{host}: {error}");
+    }
+}
