@@ -89,7 +89,10 @@ impl Agent {
         self.reach_card()?;
         let Some(known) = self.known() else { return Ok(()) };
         for known in [Some(&known), known.other.as_ref()].into_iter().flatten() {
-            let renewed = known.ways.load().renewed(|way| self.way((way.uri.clone(), way.policy.clone()), way.shows))?;
+            let renewed = known
+                .ways
+                .load()
+                .renewed(|way| self.way((way.uri.clone(), way.policy.clone()), way.shows))?;
             known.ways.store(Arc::new(renewed));
         }
         Ok(())

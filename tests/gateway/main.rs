@@ -92,6 +92,7 @@ mod quiz;
 mod restart;
 #[cfg(test)]
 mod room;
+#[cfg(test)]
 mod rotation;
 #[cfg(test)]
 mod rules;

@@ -83,8 +83,12 @@ impl Web {
         let uri: Uri = url.parse().map_err(|_| Unanswered::Address("it is not a URL".to_owned()))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let timeouts = Timeouts { connect: PATIENCE, first_byte: PATIENCE, idle: PATIENCE, total: PATIENCE };
-        let settings =
-            TargetSettings { tls: Some(self.tls.clone()), timeouts, max_idle: 4, ..TargetSettings::new(uri, policy) };
+        let settings = TargetSettings {
+            tls: Some(self.tls.clone()),
+            timeouts,
+            max_idle: 4,
+            ..TargetSettings::new(uri, policy)
+        };
         let target = Target::new(settings).map_err(|error| Unanswered::Address(error.to_string()))?;
         Ok(Page { target, path })
     }
