@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyIdMethod, KeyPair, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject as _;
@@ -235,12 +235,16 @@ impl Keys {
     fn write(folder: &Path) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        // OpenSSL takes a certificate for its own issuer if both have one name.
+        params.distinguished_name.push(DnType::CommonName, "authority");
         let ca_key = KeyPair::generate().unwrap();
         let ca = params.self_signed(&ca_key).unwrap();
         let issuer = Issuer::new(params, ca_key);
         let issue = |usage| {
             let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
             params.extended_key_usages = vec![usage];
+            params.use_authority_key_identifier_extension = true;
             let key = KeyPair::generate().unwrap();
             (params.signed_by(&key, &issuer).unwrap(), key.serialize_pem())
         };
