@@ -129,6 +129,12 @@ pub enum Fault {
     /// The connection was made for another host, which has another certificate.
     #[error("this connection was made for another host: make one for this host")]
     Misdirected,
+    /// More requests in a second than this caller may send. Holds the seconds until the next one.
+    #[error("too many requests: come back in {0} s")]
+    TooOften(u64),
+    /// More at once than this caller may have.
+    #[error("{0}: wait for one of them to end")]
+    TooMuch(&'static str),
     /// Too much is going on.
     #[error("the gateway is busy: {0}")]
     Busy(&'static str),
@@ -183,6 +189,7 @@ impl Fault {
                 (StatusCode::FORBIDDEN, -32600)
             }
             Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, -32600),
+            Self::TooOften(_) | Self::TooMuch(_) => (StatusCode::TOO_MANY_REQUESTS, -32603),
             Self::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, -32600),
             Self::CredentialsTwice(_) => (StatusCode::BAD_REQUEST, -32600),
             Self::ScopesNeeded(_) | Self::Forbidden => (StatusCode::FORBIDDEN, -32600),
@@ -251,6 +258,8 @@ impl Fault {
             Self::AuthUnavailable => "auth_unavailable",
             Self::CertificateOver => "certificate_over",
             Self::Misdirected => "misdirected",
+            Self::TooOften(_) => "too_often",
+            Self::TooMuch(_) => "too_much",
             Self::Busy(_) => "busy",
             Self::AgentSilent => "agent_silent",
             Self::Internal => "internal",

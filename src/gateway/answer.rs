@@ -119,8 +119,12 @@ pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Optio
     {
         response.insert_header(WWW_AUTHENTICATE, challenge)?;
     }
-    if wire.status == StatusCode::SERVICE_UNAVAILABLE {
-        response.insert_header("retry-after", "1")?;
+    match fault {
+        Fault::TooOften(seconds) => response.insert_header("retry-after", *seconds)?,
+        _ if matches!(wire.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
+            response.insert_header("retry-after", "1")?;
+        }
+        _ => {}
     }
     // A page that may not use the gateway may not read the refusal either.
     if !matches!(fault, Fault::OriginRefused(_) | Fault::HostRefused(_)) {

@@ -12,6 +12,7 @@ use super::hold::NotFound;
 use super::pump::{Patience, Pump, To};
 use super::route::Door;
 use super::serve::Serving;
+use super::shares::{Part, Use};
 use super::source::{Own, Source, Watched};
 use super::{Asker, Inner, now};
 use crate::a2a::{Fingerprint, Message};
@@ -55,6 +56,8 @@ impl Early {
 struct Begun<'a> {
     source: Source,
     serving: Serving<'a>,
+    /// Of what the agent is called for at once.
+    part: Option<Part>,
 }
 
 impl Inner {
@@ -66,6 +69,12 @@ impl Inner {
         asking: (&Asker, &mut Exchange),
         (id, params): (&Id, &Params<'_>),
     ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        let _part = match &asking.1.whose {
+            Some(whose) => Some(self.shares.take(whose, Use::Call).map_err(Ok)?),
+            None => None,
+        };
+        let busy = |_| Ok(Fault::Busy("too many calls are under way"));
+        let _turn = self.calls.clone().try_acquire_owned().map_err(busy)?;
         let catalogue = self.catalogue.load_full();
         let view = self.view(&catalogue, door);
         let own = params.name.as_ref().and_then(|name| Tool::named(name.as_str()));
@@ -100,7 +109,7 @@ impl Inner {
                 return Ok(None);
             }
         };
-        let Begun { source, serving } = begun;
+        let Begun { source, serving, part: _part } = begun;
         let budget = if in_batch { Some(budget) } else { serving.rung.patience };
         // The client has been waiting while the agent was looked at.
         let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
@@ -143,6 +152,7 @@ impl Inner {
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         let skill = tool.skill.as_deref().unwrap_or_default();
         self.permit_tool(asker, Some(&agent), (skill, &tool.name)).map_err(Early::Fault)?;
+        let part = self.shares.call_of(&agent.settings.name).map_err(Early::Fault)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());
         let mut client = Client {
@@ -167,7 +177,7 @@ impl Inner {
             ..Serving::plain(asker, id, agent.clone())
         };
         if let Some((source, _)) = resumed {
-            return Ok(Begun { source, serving });
+            return Ok(Begun { source, serving, part });
         }
         if rung.then == Then::CoreTask && !self.tasks.has_room(Instant::now()) {
             // Refused before anything is said to the agent.
@@ -179,7 +189,7 @@ impl Inner {
             NotFound::Unknown => Early::told(unknown_task()),
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
         })?;
-        Ok(Begun { source, serving: Serving { began_here, ..serving } })
+        Ok(Begun { source, serving: Serving { began_here, ..serving }, part })
     }
 
     fn rung(&self, client: &Client, tool: &ToolEntry) -> Result<Rung, Early> {

@@ -10,6 +10,7 @@ use super::answer::{Gone, empty};
 use super::exchange::Exchange;
 use super::face::Refused;
 use super::route::Door;
+use super::shares::whose;
 use super::{Inner, gate, intake, now};
 use crate::config::Require;
 use crate::fault::Fault;
@@ -59,6 +60,9 @@ impl Inner {
         method: HttpMethod,
     ) -> Result<(), Result<Fault, Gone>> {
         exchange.caller = self.admit(http, require, door).await.map_err(Ok)?;
+        let whose = whose(&exchange.caller, http);
+        self.shares.request(&whose).map_err(Ok)?;
+        exchange.whose = Some(whose);
         let headers = &http.req_header().headers;
         exchange.along = self.directory.along(headers, || subject(&exchange.caller, headers));
         let unknown = matches!(door, Door::OneAgent(agent) if !self.is_there(&exchange.caller, agent));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pingora::proxy::Session;
 
 use super::route::shown;
+use super::shares::Whose;
 use crate::agents::{Agent, Along};
 use crate::auth::Caller;
 use crate::fault::{Culprit, Fault};
@@ -23,6 +24,8 @@ pub(super) struct Exchange {
     pub(super) caller: Caller,
     /// What goes along to the agents that are asked.
     pub(super) along: Option<Arc<Along>>,
+    /// Whose share of the gateway it uses.
+    pub(super) whose: Option<Whose>,
     /// What is asked.
     pub(super) method: Method,
     /// The tool that is called.
@@ -46,6 +49,7 @@ impl Exchange {
         Self {
             begun: Instant::now(),
             caller,
+            whose: None,
             along: None,
             method: Method::Other,
             tool: None,
@@ -72,6 +76,7 @@ impl Exchange {
             Fault::OriginRefused(_) => Refusal::Origin,
             Fault::Unauthenticated(_) | Fault::CredentialsTwice(_) => Refusal::Unauthenticated,
             Fault::ScopesNeeded(_) | Fault::Forbidden => Refusal::Forbidden,
+            Fault::TooOften(_) | Fault::TooMuch(_) => Refusal::RateLimited,
             Fault::Busy(_) | Fault::AuthUnavailable => Refusal::Overloaded,
             Fault::TasksFull => Refusal::TasksFull,
             Fault::BodyTooLarge(_) => Refusal::TooLarge,

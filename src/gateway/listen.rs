@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::answer::{Events, Gone};
 use super::reading::no_such;
 use super::route::Door;
+use super::shares::{Part, Use, Whose, whose};
 use super::watching::{Signal, Topic, Watching};
 use super::{Asker, Inner, face};
 use crate::agents::Along;
@@ -68,7 +69,7 @@ impl Inner {
         let Some(id) = headers.session.value().filter(|_| headers.takes_stream) else { return not_here };
         let found = self.sessions.find(&self.sealer, caller.name(), id, super::now());
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
-        let _open = self.room()?;
+        let _open = self.room(&whose(&caller, http))?;
         let asker = Asker {
             caller,
             version: session.version,
@@ -100,7 +101,7 @@ impl Inner {
         if !filter.task_ids.is_empty() && !asker.capabilities.has(Capabilities::TASKS_EXTENSION) {
             return Err(Ok(Fault::MissingCapability(Capabilities::TASKS_EXTENSION)));
         }
-        let _open = self.room()?;
+        let _open = self.room(&whose(&asker.caller, http))?;
         let mut stream = self.stream(asker, door, Some(id));
         let (honoured, tasks) = self.honour(&mut stream, filter).await;
         let mut events = Events::begin(http, None).await.map_err(Err)?;
@@ -111,10 +112,11 @@ impl Inner {
         self.speak(events, stream).await.map_err(Err)
     }
 
-    fn room(&self) -> Result<(OwnedSemaphorePermit, Open), Result<Fault, Gone>> {
+    fn room(&self, whose: &Whose) -> Result<(OwnedSemaphorePermit, Part, Open), Result<Fault, Gone>> {
+        let part = self.shares.take(whose, Use::Stream).map_err(Ok)?;
         let busy = |_| Ok(Fault::Busy("too many open streams"));
         let permit = self.streams.clone().try_acquire_owned().map_err(busy)?;
-        Ok((permit, self.nobody.stream()))
+        Ok((permit, part, self.nobody.stream()))
     }
 
     fn stream<'a>(&self, asker: &'a Asker, door: Door<'a>, id: Option<&'a Id>) -> Stream<'a> {

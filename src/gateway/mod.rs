@@ -30,6 +30,7 @@ mod running;
 mod serve;
 mod service;
 mod sessions;
+mod shares;
 mod source;
 mod subagents;
 mod tasks;
@@ -130,6 +131,8 @@ struct Inner {
     running: running::Running,
     followers: Arc<Followers>,
     streams: Arc<Semaphore>,
+    calls: Arc<Semaphore>,
+    shares: shares::Shares,
     metrics: Arc<Metrics>,
     nobody: Arc<AgentMetrics>,
 }
@@ -216,6 +219,8 @@ impl Bridge {
             running: running::Running::default(),
             followers: Arc::new(followers),
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
+            calls: Arc::new(Semaphore::new(settings.limits.calls)),
+            shares: shares::Shares::new(&settings.limits, &settings.agents),
             nobody: metrics.no_agent(),
             metrics,
             settings,

@@ -159,6 +159,7 @@ impl Inner {
             tokio::time::sleep(SWEEP).await;
             self.client.sweep(Instant::now());
             self.sessions.sweep(now());
+            self.shares.sweep();
         }
     }
 }

@@ -88,6 +88,7 @@ impl Inner {
             Fault::NoSuchTool(_) => Early::told(self.no_such_agent(asker, door, &name)),
             fault => Early::Fault(fault),
         })?;
+        let _part = self.shares.call_of(&name).map_err(Early::Fault)?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
         let source = self.source(asker, said, &agent).await.map_err(|not_found| early(not_found, &name))?;

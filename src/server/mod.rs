@@ -2,6 +2,7 @@
 //!
 //! Not here: what is answered (see `gateway`), certificates (see `tls`).
 
+mod crowd;
 mod deadline;
 mod shutdown;
 
@@ -27,8 +28,10 @@ use pingora::upstreams::peer::HttpPeer;
 use crate::admin::admin_service;
 use crate::config::{Listener, RequireRule, Settings};
 use crate::gateway::{Bridge, BridgeProblem, Handled, PUSH};
+use crate::telemetry::metrics::Metrics;
 use crate::tls::{self, Endpoint, Terminating, Watch};
 
+use crowd::Crowd;
 use deadline::{Timely, header_read, mark};
 use shutdown::Patient;
 
@@ -90,15 +93,16 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
     for listener in listeners {
         let (address, socket, tls) = (listener.address, socket(&listener), listener.tls.clone());
         let app = service(&server, &settings, Gateway { bridge: bridge.clone(), listener });
+        let crowd = (settings.limits.connections, bridge.metrics().clone());
         let Some(tls) = tls else {
-            server.add_service(listening(app, socket));
+            server.add_service(listening(app, crowd, socket));
             continue;
         };
         let endpoint = Endpoint::new(address, tls, &bridge.metrics().tls)
             .map_err(|problem| StartProblem::Tls(address, problem))?;
         terminated.push(endpoint.clone());
         let within = settings.limits.header_read;
-        server.add_service(listening(Terminating { app: Arc::new(app), endpoint, within }, socket));
+        server.add_service(listening(Terminating { app: Arc::new(app), endpoint, within }, crowd, socket));
     }
     server.add_service(background_service("bridge", background));
     let mut watch = background_service("certificates", Watch::new(terminated));
@@ -110,8 +114,8 @@ pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem>
     Ok(Ready { server, bridge, grace: settings.shutdown.grace })
 }
 
-fn listening<A>(app: A, socket: ListenerConfig) -> Service<A> {
-    let mut service = Service::new("gateway".to_owned(), app);
+fn listening<A>(app: A, (most, metrics): (usize, Arc<Metrics>), socket: ListenerConfig) -> Service<Crowd<A>> {
+    let mut service = Service::new("gateway".to_owned(), Crowd::new(app, most, metrics));
     service.add_listener(socket);
     service
 }

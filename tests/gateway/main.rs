@@ -105,6 +105,8 @@ mod seen;
 #[cfg(test)]
 mod sessions;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod shutdown;
 #[cfg(test)]
 mod signatures;

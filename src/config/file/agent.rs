@@ -77,6 +77,12 @@ pub(super) struct AgentFile {
     /// Whether its push notifications are used where the card offers them and `push.enabled` is set.
     #[schemars(extend("default" = true))]
     push: Written<bool>,
+    /// Calls of its tools under way at once; 0 is any number. More are refused with 503.
+    #[schemars(range(max = 1_000_000), extend("default" = 0))]
+    max_calls: Written<u64>,
+    /// Calls of its tools in a second; 0 is any number. More are refused with 503.
+    #[schemars(range(max = 1_000_000), extend("default" = 0))]
+    rate: Written<u64>,
     /// Whether calls of its tools become tasks for a client that knows tasks: `optional`, `required` or `never`. A skill may
     /// say otherwise.
     #[schemars(extend("default" = "optional"))]
@@ -199,6 +205,8 @@ impl AgentFile {
             timeouts: self.timeouts.value().unwrap_or_default().resolve(reading),
             streaming: self.streaming.value().or(streams).unwrap_or(true),
             push: self.push.value().unwrap_or(true),
+            max_calls: reading.count(self.max_calls, 0..=1_000_000, 0),
+            rate: reading.count(self.rate, 0..=1_000_000, 0),
             task: self.task.value().map(TaskUse::from).unwrap_or_default(),
             ..Agent::new(name, "")
         };

@@ -53,6 +53,25 @@ pub(super) struct LimitsFile {
     /// Open GET and listen streams.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1024))]
     streams: Written<u64>,
+    /// Calls under way. More are refused with 503.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 10_000))]
+    calls: Written<u64>,
+    /// Requests of one caller in a second; 0 is any number. More are refused with 429. Callers that are nobody are told apart by their
+    /// address, here and below.
+    #[schemars(range(max = 1_000_000), extend("default" = 0))]
+    caller_rate: Written<u64>,
+    /// Requests that one caller may send at once after a rest; 0 is as many as in a second.
+    #[schemars(range(max = 1_000_000), extend("default" = 0))]
+    caller_burst: Written<u64>,
+    /// Calls of one caller under way. More are refused with 429.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
+    caller_calls: Written<u64>,
+    /// Open GET and listen streams of one caller.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 256))]
+    caller_streams: Written<u64>,
+    /// Connections of clients, on each listener. More are closed at once.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 10_000))]
+    connections: Written<u64>,
 }
 
 impl LimitsFile {
@@ -71,6 +90,12 @@ impl LimitsFile {
             write_stall: reading.wait(self.write_stall, SECOND..=HOUR, default.write_stall),
             keep_alive: reading.wait(self.keep_alive, SECOND..=HOUR, default.keep_alive),
             streams: reading.count(self.streams, 1..=1_000_000, default.streams),
+            calls: reading.count(self.calls, 1..=1_000_000, default.calls),
+            caller_rate: reading.count(self.caller_rate, 0..=1_000_000, default.caller_rate),
+            caller_burst: reading.count(self.caller_burst, 0..=1_000_000, default.caller_burst),
+            caller_calls: reading.count(self.caller_calls, 1..=1_000_000, default.caller_calls),
+            caller_streams: reading.count(self.caller_streams, 1..=1_000_000, default.caller_streams),
+            connections: reading.count(self.connections, 1..=1_000_000, default.connections),
         }
     }
 }

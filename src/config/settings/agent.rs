@@ -48,6 +48,10 @@ pub struct Agent {
     pub streaming: bool,
     /// Whether its push notifications are used where the card offers them and the gateway asks for any. Default: yes.
     pub push: bool,
+    /// Calls of it under way at once; 0: any number. Default: 0.
+    pub max_calls: usize,
+    /// Calls of it in a second; 0: any number. Default: 0.
+    pub rate: usize,
     /// How its tools go with tasks; a skill may differ (see [`Agent::task_of`]).
     pub task: TaskUse,
     /// The manifest that it came from, if it came from one.
@@ -79,6 +83,8 @@ impl Agent {
             streaming: true,
             methods: PerMethod::default(),
             push: true,
+            max_calls: 0,
+            rate: 0,
             task: TaskUse::default(),
             manifest: None,
         }

@@ -201,6 +201,18 @@ pub struct Limits {
     pub keep_alive: Duration,
     /// Open GET and listen streams. Default: 1024.
     pub streams: usize,
+    /// Calls under way. Default: 10000.
+    pub calls: usize,
+    /// Requests of one caller in a second; 0: any number. Default: 0.
+    pub caller_rate: usize,
+    /// Requests that one caller may send at once after a rest; 0: as many as in a second. Default: 0.
+    pub caller_burst: usize,
+    /// Calls of one caller under way. Default: 1000.
+    pub caller_calls: usize,
+    /// Open GET and listen streams of one caller. Default: 256.
+    pub caller_streams: usize,
+    /// Connections of clients, on each listener. Default: 10000.
+    pub connections: usize,
 }
 
 impl Default for Limits {
@@ -217,6 +229,12 @@ impl Default for Limits {
             write_stall: Duration::from_secs(30),
             keep_alive: Duration::from_secs(75),
             streams: 1024,
+            calls: 10_000,
+            caller_rate: 0,
+            caller_burst: 0,
+            caller_calls: 1000,
+            caller_streams: 256,
+            connections: 10_000,
         }
     }
 }

@@ -1,0 +1,226 @@
+//! What one caller, and one agent, may have of the gateway: requests in a second, calls and streams at once.
+//!
+//! Callers that are nobody are told apart by their address. A share that is used up is refused at once; nothing waits in line. Not here:
+//! limits of the whole (see `listen`, `tasks`), of connections (see `server`).
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hash};
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use pingora::proxy::Session;
+
+use crate::auth::Caller;
+use crate::config::{Agent, Limits};
+use crate::fault::Fault;
+
+/// Whose share it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Whose {
+    /// A caller, by its name.
+    Caller(Arc<str>),
+    /// Whoever calls from an address and proved nothing.
+    Address(IpAddr),
+    /// An agent, by its name.
+    Agent(Arc<str>),
+}
+
+/// What is used of a share while it lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Use {
+    /// A call of a tool.
+    Call,
+    /// An open stream.
+    Stream,
+}
+
+/// All shares.
+pub(super) struct Shares {
+    rate: Option<DefaultKeyedRateLimiter<Whose>>,
+    calls: usize,
+    streams: usize,
+    agents: HashMap<String, OfAgent>,
+    in_use: Arc<InUse>,
+    clock: DefaultClock,
+}
+
+/// The share of one agent.
+struct OfAgent {
+    rate: Option<governor::DefaultDirectRateLimiter>,
+    calls: Option<usize>,
+}
+
+const SHARDS: usize = 16;
+
+/// How much is in use. What is at zero is not there.
+#[derive(Default)]
+struct InUse {
+    shards: [Mutex<HashMap<(Whose, Use), usize>>; SHARDS],
+    hasher: RandomState,
+}
+
+/// A part of a share, until it is dropped.
+pub(super) struct Part {
+    key: (Whose, Use),
+    in_use: Arc<InUse>,
+}
+
+/// Whose share a request is of.
+pub(super) fn whose(caller: &Caller, http: &Session) -> Whose {
+    if !caller.is_anonymous() {
+        return Whose::Caller(caller.name().into());
+    }
+    let address = http.client_addr().and_then(|address| address.as_inet()).map(std::net::SocketAddr::ip);
+    address.map_or_else(|| Whose::Caller(caller.name().into()), Whose::Address)
+}
+
+impl Shares {
+    pub(super) fn new(limits: &Limits, agents: &[Agent]) -> Self {
+        let agents = agents.iter().map(|agent| {
+            let rate = quota(agent.rate, agent.rate).map(RateLimiter::direct);
+            (agent.name.clone(), OfAgent { rate, calls: Some(agent.max_calls).filter(|most| *most > 0) })
+        });
+        Self {
+            rate: quota(limits.caller_rate, limits.caller_burst).map(RateLimiter::keyed),
+            calls: limits.caller_calls,
+            streams: limits.caller_streams,
+            agents: agents.collect(),
+            in_use: Arc::default(),
+            clock: DefaultClock::default(),
+        }
+    }
+
+    /// Counts a request.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TooOften`], with the wait.
+    pub(super) fn request(&self, whose: &Whose) -> Result<(), Fault> {
+        let Some(rate) = &self.rate else { return Ok(()) };
+        rate.check_key(whose)
+            .map_err(|until| Fault::TooOften(seconds(until.wait_time_from(self.clock.now()))))
+    }
+
+    /// Takes a part of a caller's share.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TooMuch`] if it is used up.
+    pub(super) fn take(&self, whose: &Whose, what: Use) -> Result<Part, Fault> {
+        let (most, words) = match what {
+            Use::Call => (self.calls, "too many calls of yours are under way"),
+            Use::Stream => (self.streams, "too many streams of yours are open"),
+        };
+        self.in_use.take((whose.clone(), what), most).ok_or(Fault::TooMuch(words))
+    }
+
+    /// Takes a call of an agent's share; `None`: it has no limits.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Busy`] if it is used up.
+    pub(super) fn call_of(&self, agent: &str) -> Result<Option<Part>, Fault> {
+        let Some(of) = self.agents.get(agent) else { return Ok(None) };
+        if of.rate.as_ref().is_some_and(|rate| rate.check().is_err()) {
+            return Err(Fault::Busy("this agent is called too often"));
+        }
+        let Some(most) = of.calls else { return Ok(None) };
+        let part = self.in_use.take((Whose::Agent(agent.into()), Use::Call), most);
+        part.map(Some).ok_or(Fault::Busy("too many calls of this agent are under way"))
+    }
+
+    /// Forgets who has not asked for a while.
+    pub(super) fn sweep(&self) {
+        if let Some(rate) = &self.rate {
+            rate.retain_recent();
+            rate.shrink_to_fit();
+        }
+    }
+}
+
+fn quota(rate: usize, burst: usize) -> Option<Quota> {
+    let number = |number: usize| NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX));
+    let rate = number(rate)?;
+    Some(Quota::per_second(rate).allow_burst(number(burst).unwrap_or(rate)))
+}
+
+/// Whole seconds, at least one: a client that comes back too early is refused again.
+fn seconds(wait: std::time::Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+}
+
+impl InUse {
+    fn take(self: &Arc<Self>, key: (Whose, Use), most: usize) -> Option<Part> {
+        {
+            let mut shard = self.shard(&key)?;
+            let used = shard.entry(key.clone()).or_insert(0);
+            if *used >= most {
+                return None;
+            }
+            *used += 1;
+        }
+        Some(Part { key, in_use: self.clone() })
+    }
+
+    fn shard(&self, key: &(Whose, Use)) -> Option<MutexGuard<'_, HashMap<(Whose, Use), usize>>> {
+        let at = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).ok()?;
+        Some(self.shards.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let Some(mut shard) = self.in_use.shard(&self.key) else { return };
+        if let Some(used) = shard.get_mut(&self.key) {
+            *used = used.saturating_sub(1);
+            if *used == 0 {
+                shard.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(limits: Limits) -> Shares {
+        let mut agent = Agent::new("bard", "http://bard.example/");
+        agent.max_calls = 1;
+        Shares::new(&limits, &[agent])
+    }
+
+    #[test]
+    fn a_share_is_the_caller_s_own_and_comes_back() {
+        let shares = shares(Limits { caller_calls: 2, ..Limits::default() });
+        let (ann, ben) = (Whose::Caller("key:ann".into()), Whose::Caller("key:ben".into()));
+        let parts = [shares.take(&ann, Use::Call).unwrap(), shares.take(&ann, Use::Call).unwrap()];
+        assert!(matches!(shares.take(&ann, Use::Call), Err(Fault::TooMuch(_))));
+        assert!(shares.take(&ann, Use::Stream).is_ok() && shares.take(&ben, Use::Call).is_ok());
+        drop(parts);
+        assert!(shares.take(&ann, Use::Call).is_ok());
+        assert!(shares.in_use.shards.iter().all(|shard| shard.lock().unwrap().is_empty()), "nothing is left");
+    }
+
+    #[test]
+    fn requests_beyond_the_rate_are_told_when_to_come_back() {
+        let shares = shares(Limits { caller_rate: 1, caller_burst: 2, ..Limits::default() });
+        let ann = Whose::Address("192.0.2.1".parse().unwrap());
+        assert!(shares.request(&ann).is_ok() && shares.request(&ann).is_ok());
+        assert_eq!(shares.request(&ann), Err(Fault::TooOften(1)));
+        assert!(shares.request(&Whose::Address("192.0.2.2".parse().unwrap())).is_ok());
+    }
+
+    #[test]
+    fn an_agent_has_a_share_of_its_own() {
+        let shares = shares(Limits::default());
+        let part = shares.call_of("bard").unwrap();
+        assert!(part.is_some() && matches!(shares.call_of("bard"), Err(Fault::Busy(_))));
+        drop(part);
+        assert!(shares.call_of("bard").is_ok() && shares.call_of("other").unwrap().is_none());
+    }
+}

@@ -1,0 +1,148 @@
+//! What one caller, one agent and one listener may have; more is refused at once, and said so.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::callers::keys;
+use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL};
+use crate::support::payload::v1;
+use crate::support::{Answer, Card, McpClient, Reply, Signal, in_time};
+
+const NEW: &str = "CANARY_key-new-0123456789abcdef0123";
+const EVE: &str = "CANARY_key-eve-0123456789abcdef0123";
+
+fn by(scene: &Scene, key: &str) -> McpClient {
+    scene.gateway.client().header("X-Api-Key", key)
+}
+
+async fn called(client: &McpClient) -> Answer {
+    client.modern("tools/call", json!({ "name": TOOL, "arguments": { "text": "x" } })).await
+}
+
+async fn is_refused(answer: Answer, status: u16) {
+    assert_eq!(answer.status, status);
+    let wait: u64 = answer.header("retry-after").expect("when to come back").parse().unwrap();
+    assert!((1..=60).contains(&wait));
+    assert_eq!(answer.json().await["error"]["code"], -32603);
+}
+
+/// An agent that answers once `go` is given.
+fn hold(scene: &Scene) -> Signal {
+    let go = Signal::new();
+    let wait = go.clone();
+    scene.agent.on_stream(move |_| {
+        Reply::stream()
+            .event(v1::task(RAW_TASK, RAW_CONTEXT, "working"))
+            .wait(&wait)
+            .event(v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", Some("la")))
+    });
+    go
+}
+
+#[tokio::test]
+async fn a_caller_that_asks_too_often_is_told_when_to_come_back_and_others_are_not() {
+    let settings = keys("limits: { caller_rate: 1, caller_burst: 3 }\n");
+    let scene = Scene::tuned(&settings).await;
+    let mut last = None;
+    for _ in 0..5 {
+        last = Some(by(&scene, NEW).modern("tools/list", json!({})).await);
+    }
+    is_refused(last.unwrap(), 429).await;
+    assert_eq!(by(&scene, EVE).modern("tools/list", json!({})).await.status, 200);
+    let metrics = scene.gateway.metrics().await;
+    assert!(metrics.contains("mcp_a2a_gateway_refused_total{reason=\"rate_limited\"}"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_caller_has_so_many_calls_under_way_and_no_more() {
+    let scene = Scene::tuned(&keys("limits: { caller_calls: 2 }\n")).await;
+    let go = hold(&scene);
+    let calls: Vec<_> = (0..2)
+        .map(|_| {
+            let client = by(&scene, NEW);
+            tokio::spawn(async move { called(&client).await.json().await })
+        })
+        .collect();
+    scene.agent.wait_for("both calls", |log| log.calls("SendStreamingMessage").len() == 2).await;
+    is_refused(called(&by(&scene, NEW)).await, 429).await;
+    let other = by(&scene, EVE);
+    let other = tokio::spawn(async move { called(&other).await.status });
+    scene.agent.wait_for("the other caller", |log| log.calls("SendStreamingMessage").len() == 3).await;
+    go.open();
+    for call in calls {
+        let answer: Value = in_time("an answer", call).await.unwrap();
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+    assert_eq!(in_time("the other answer", other).await.unwrap(), 200);
+    assert_eq!(called(&by(&scene, NEW)).await.status, 200, "the share has come back");
+}
+
+#[tokio::test]
+async fn an_agent_is_called_so_often_at_once_and_no_more() {
+    let scene = Scene::of(Card::v1().skill("sing"), "max_calls: 1", "").await;
+    let go = hold(&scene);
+    let client = scene.gateway.client();
+    let first = tokio::spawn(async move { called(&client).await.status });
+    scene.agent.wait_for_call("SendStreamingMessage").await;
+    is_refused(called(&scene.gateway.client()).await, 503).await;
+    go.open();
+    assert_eq!(in_time("the first answer", first).await.unwrap(), 200);
+    assert_eq!(called(&scene.gateway.client()).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_agent_is_called_so_often_in_a_second_and_no_more() {
+    let scene = Scene::of(Card::v1().skill("sing"), "rate: 1", "").await;
+    scene.agent.on_stream(|_| Reply::events([v1::message("la")]));
+    assert_eq!(called(&scene.gateway.client()).await.status, 200);
+    is_refused(called(&scene.gateway.client()).await, 503).await;
+}
+
+#[tokio::test]
+async fn a_caller_has_so_many_streams_and_no_more() {
+    let scene = Scene::tuned(&keys("limits: { caller_streams: 1 }\n")).await;
+    let listen = json!({ "notifications": { "toolsListChanged": true } });
+    let open = by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await;
+    assert_eq!(open.status, 200);
+    is_refused(by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await, 429).await;
+    assert_eq!(by(&scene, EVE).modern("subscriptions/listen", listen.clone()).await.status, 200);
+    drop(open);
+    let again = async {
+        while by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time("the place to be free again", again).await;
+}
+
+/// What is beyond is closed before it costs anything, and there is room again when others leave.
+#[tokio::test]
+async fn a_listener_has_so_many_connections_and_no_more() {
+    use tokio::io::AsyncReadExt as _;
+    let scene = Scene::tuned("limits: { connections: 4, header_read: 60s }").await;
+    let connect = || tokio::net::TcpStream::connect(scene.gateway.address());
+    let mut held = Vec::new();
+    for _ in 0..4 {
+        held.push(connect().await.unwrap());
+    }
+    let refused = async {
+        loop {
+            let mut more = connect().await.unwrap();
+            let mut byte = [0; 1];
+            let read = more.read(&mut byte);
+            if let Ok(Ok(0) | Err(_)) = tokio::time::timeout(Duration::from_millis(500), read).await {
+                return;
+            }
+        }
+    };
+    in_time("a connection to be closed", refused).await;
+    drop(held);
+    let served = async {
+        let client = scene.gateway.client();
+        while client.try_send("GET", &[], Vec::new()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time("room again", served).await;
+}
