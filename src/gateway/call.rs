@@ -81,7 +81,8 @@ impl Inner {
         // One that is switched off is not in the view.
         match own.filter(|tool| view.find(tool.name()).is_some()) {
             Some(tool) => {
-                self.permit_tool(asking.0, None, (tool.name(), tool.name())).map_err(Ok)?;
+                let named = ((tool.name(), tool.name()), params.arguments);
+                self.permit_tool(asking.0, None, named).map_err(Ok)?;
                 Box::pin(self.call_own(to, door, asking, (id, params, tool))).await
             }
             None => self.call_tool(to, asking, (id, params), view).await,
@@ -151,7 +152,8 @@ impl Inner {
         let tool = view.find(name.as_str()).and_then(catalogue::Entry::of_agent).ok_or_else(unknown)?;
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         let skill = tool.skill.as_deref().unwrap_or_default();
-        self.permit_tool(asker, Some(&agent), (skill, &tool.name)).map_err(Early::Fault)?;
+        let named = ((skill, tool.name.as_str()), params.arguments);
+        self.permit_tool(asker, Some(&agent), named).map_err(Early::Fault)?;
         let part = self.shares.call_of(&agent.settings.name).map_err(Early::Fault)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());

@@ -2,6 +2,9 @@
 //!
 //! Not here: the rules themselves (see `auth::Rules`), whose tasks are whose (handles open for their caller only).
 
+use serde_json::Value;
+use serde_json::value::RawValue;
+
 use super::metadata::{Endpoint, challenge};
 use super::reading::no_such;
 use super::route::Door;
@@ -43,7 +46,11 @@ impl Inner {
             Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => None,
         };
         let wanted = Wanted { method: method.as_str(), agent, ..Wanted::default() };
-        self.judged(asker, (&wanted, agent), || Fault::Forbidden)
+        // Which tool is called is judged, and told, later.
+        if method == Method::ToolsCall && self.rules.allow(&asker.caller, &wanted) {
+            return Ok(());
+        }
+        self.judged(asker, &wanted, None, || Fault::Forbidden)
     }
 
     /// Lets a caller use a tool, by skill and name, or not.
@@ -55,11 +62,11 @@ impl Inner {
         &self,
         asker: &Asker,
         agent: Option<&Agent>,
-        tool: (&str, &str),
+        (tool, arguments): ((&str, &str), Option<&RawValue>),
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted = Wanted { method: Method::ToolsCall.as_str(), agent, tool: Some(tool), resource: None };
-        self.judged(asker, (&wanted, agent), || Fault::NoSuchTool(tool.1.to_owned()))
+        self.judged(asker, &wanted, arguments, || Fault::NoSuchTool(tool.1.to_owned()))
     }
 
     /// Lets a caller read a resource, or not.
@@ -76,7 +83,7 @@ impl Inner {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted =
             Wanted { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
-        self.judged(asker, (&wanted, agent), || no_such(uri))
+        self.judged(asker, &wanted, None, || no_such(uri))
     }
 
     /// Whether a caller may read a resource.
@@ -100,12 +107,17 @@ impl Inner {
     fn judged(
         &self,
         asker: &Asker,
-        (wanted, agent): (&Wanted<'_>, Option<&str>),
+        wanted: &Wanted<'_>,
+        arguments: Option<&RawValue>,
         unseen: impl FnOnce() -> Fault,
     ) -> Result<(), Fault> {
-        if self.rules.is_empty() {
+        // Where nobody proves anything and nothing is ruled there is no decision to tell of.
+        if self.rules.is_empty() && asker.caller.is_anonymous() {
             return Ok(());
         }
+        let log = &self.settings.log;
+        let arguments =
+            arguments.filter(|_| log.audit_arguments).map(|arguments| redacted(arguments, &log.redact));
         let verdict = self.rules.judge(&asker.caller, wanted);
         let (is_allowed, rule) = match verdict {
             Verdict::Allowed(rule) => (true, rule),
@@ -118,6 +130,7 @@ impl Inner {
             agent: wanted.agent,
             tool: wanted.tool.map(|(_, name)| name),
             resource: wanted.resource,
+            arguments: arguments.as_deref(),
             is_allowed,
             rule,
         };
@@ -126,9 +139,58 @@ impl Inner {
             Verdict::Allowed(_) => Ok(()),
             Verdict::Refused(_) => Err(unseen()),
             Verdict::ScopesNeeded(_, scopes) => {
-                let at = Endpoint { settings: &self.settings, agent };
+                let at = Endpoint { settings: &self.settings, agent: wanted.agent };
                 Err(Fault::ScopesNeeded(challenge(&at, Some("insufficient_scope"), scopes)))
             }
         }
+    }
+}
+
+/// Most bytes of arguments in one line of the audit log.
+const LONGEST: usize = 2048;
+
+/// Where handles stand: who has one of somebody who is nobody can use it.
+const HANDLES: [&str; 2] = ["/taskId", "/contextId"];
+
+/// Arguments for the audit log, without what is not to be there. What cannot be read is left out: it could not be redacted.
+fn redacted(arguments: &RawValue, pointers: &[String]) -> String {
+    let Ok(mut value) = serde_json::from_str::<Value>(arguments.get()) else {
+        return "(unreadable)".to_owned();
+    };
+    for pointer in pointers.iter().map(String::as_str).chain(HANDLES) {
+        if let Some(secret) = value.pointer_mut(pointer) {
+            *secret = Value::String("***".to_owned());
+        }
+    }
+    let text = value.to_string();
+    match text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST).last() {
+        Some(end) if text.len() > LONGEST => format!("{}…", text.get(..end).unwrap_or_default()),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(json: &str, pointers: &[&str]) -> String {
+        let pointers: Vec<String> = pointers.iter().map(|pointer| (*pointer).to_owned()).collect();
+        redacted(serde_json::from_str(json).unwrap(), &pointers)
+    }
+
+    #[test]
+    fn what_a_pointer_points_to_is_not_shown_and_the_rest_is() {
+        let json = r#"{"a":{"b":[1,{"c/d":"secret"}]},"e":"shown"}"#;
+        assert_eq!(shown(json, &["/a/b/1/c~1d", "/nowhere"]), r#"{"a":{"b":[1,{"c/d":"***"}]},"e":"shown"}"#);
+        assert_eq!(shown(json, &["/a"]), r#"{"a":"***","e":"shown"}"#);
+        assert_eq!(shown(r#"{"taskId":"handle"}"#, &[]), r#"{"taskId":"***"}"#);
+        // Of a member that is there twice the last counts, here as everywhere.
+        assert_eq!(shown(r#"{"a":"first","a":"second"}"#, &["/a"]), r#"{"a":"***"}"#);
+    }
+
+    #[test]
+    fn long_arguments_are_cut() {
+        let long = shown(&format!("{{\"a\":\"{}\"}}", "\u{e9}".repeat(4000)), &[]);
+        assert!(long.len() <= LONGEST + '…'.len_utf8() && long.ends_with('…'));
     }
 }

@@ -3,7 +3,7 @@
 //! Who wanted what, whether it was allowed, and by which rule. Has no room for secrets: no credentials, no handles, no bodies. Not here:
 //! how requests end (see `access`).
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Write as _};
 
 use tracing::field;
 
@@ -22,6 +22,8 @@ pub struct Decision<'a> {
     pub tool: Option<&'a str>,
     /// The URI of the resource.
     pub resource: Option<&'a str>,
+    /// The arguments of a call, as far as they may be logged.
+    pub arguments: Option<&'a str>,
     /// Whether it is allowed.
     pub is_allowed: bool,
     /// The rule that says so; `None`: no rule allows it.
@@ -39,8 +41,18 @@ impl Decision<'_> {
             agent = self.agent.map(|text| field::display(Tame(text))),
             tool = self.tool.map(|text| field::display(Tame(text))),
             resource = self.resource.map(|text| field::display(Tame(text))),
+            arguments = self.arguments.map(|text| field::display(Whole(text))),
             rule = self.rule.map(|text| field::display(Tame(text))),
         );
+    }
+}
+
+/// Text that is cut already and only has to be made fit for a line.
+struct Whole<'a>(&'a str);
+
+impl Display for Whole<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().filter(|c| !c.is_control()).try_for_each(|c| f.write_char(c))
     }
 }
 

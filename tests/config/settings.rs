@@ -149,7 +149,7 @@ followers: { max: 81, lifetime: 84s }
 outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1] }
 push: { enabled: true }
 threads: 3
-log: { format: json, level: 'info,pingora=warn' }
+log: { format: json, level: 'info,pingora=warn', audit_arguments: true, redact: [/a/0] }
 shutdown: { grace: 0s, drain: 91s }
 public_url: https://gateway.example.com/below/
 ";
@@ -174,7 +174,7 @@ public_url: https://gateway.example.com/below/
         "Followers { max: 81, lifetime: 84s }",
         "Push { enabled: true }",
         "threads: 3",
-        r#"Log { format: Json, level: "info,pingora=warn" }"#,
+        r#"Log { format: Json, level: "info,pingora=warn", audit_arguments: true, redact: ["/a/0"] }"#,
         "Shutdown { grace: 0ns, drain: 91s }",
     ] {
         assert!(shown.contains(part), "{part}\n{shown}");

@@ -182,6 +182,23 @@ async fn every_decision_is_one_line_with_the_rule_that_made_it() {
     assert!(!output.contains(&key_of("ann")));
 }
 
+#[tokio::test]
+async fn arguments_are_told_only_where_it_is_wanted_and_without_what_is_redacted() {
+    let rules = "rules: [{ callers: \"key:ann\" }]\n";
+    let call = json!({ "name": "bard_sing", "arguments": { "text": "CANARY_said", "data": [{ "pin": "CANARY_pin" }] } });
+    for (log, told) in [("", false), ("log: { audit_arguments: true, redact: [/data/0/pin] }\n", true)] {
+        let town = Town::new(&format!("{}{rules}{log}", auth(&["ann"]))).await;
+        town.by("ann").modern("tools/call", call.clone()).await.json().await;
+        town.gateway.wait_for_output("tool=bard_sing").await;
+        let output = town.gateway.output();
+        let line = output.lines().find(|line| line.contains("audit") && line.contains("tool=bard_sing"));
+        let line = line.unwrap_or_else(|| panic!("{output}"));
+        assert_eq!(line.contains("CANARY_said"), told, "{line}");
+        assert_eq!(line.contains("\"pin\":\"***\""), told, "{line}");
+        assert!(!output.contains("CANARY_pin"), "{output}");
+    }
+}
+
 /// What is missing is said in HTTP: only so do clients get another token (step-up).
 #[tokio::test]
 async fn a_token_that_lacks_a_scope_is_told_so_and_one_that_has_it_is_let_through() {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
+use super::gateway::checked;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 use crate::config::units::Wait;
@@ -24,6 +25,12 @@ pub(super) struct LogFile {
     /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,pingora=warn`.
     #[schemars(extend("default" = "info"))]
     level: Written<String>,
+    /// Whether the audit log has the arguments of calls, up to 2 KiB of each call.
+    #[schemars(extend("default" = false))]
+    audit_arguments: Written<bool>,
+    /// JSON pointers into arguments, such as `/card/number`; the audit log has `***` in place of what they point to.
+    #[schemars(extend("default" = []))]
+    redact: Written<Vec<Written<String>>>,
 }
 
 /// How a line of the log looks.
@@ -43,15 +50,27 @@ impl LogFile {
             Some(LogFormatFile::Json) => LogFormat::Json,
             None => default.format,
         };
-        let Some((place, level)) = self.level.take() else { return Log { format, ..default } };
+        let redact = checked(self.redact, pointer, reading).unwrap_or_default();
+        let audit_arguments = self.audit_arguments.value().unwrap_or(false);
+        let default = Log { format, audit_arguments, redact, ..default };
+        let Some((place, level)) = self.level.take() else { return default };
         if !levels(&level) {
             reading.problem(
                 &place,
                 "is not a level (write error, warn, info, debug or trace, or info,pingora=warn)",
             );
         }
-        Log { format, level }
+        Log { level, ..default }
     }
+}
+
+/// A JSON pointer (RFC 6901 §3) to something within.
+fn pointer(text: &str) -> Result<(), String> {
+    let mut rest = text.split('~').skip(1);
+    if text.starts_with('/') && rest.all(|after| after.starts_with(['0', '1'])) {
+        return Ok(());
+    }
+    Err("is not a JSON pointer (write /name or /list/0/name; ~0 is ~, ~1 is /)".to_owned())
 }
 
 /// Whether the filter understands every directive. It would take a misspelt level for the name of a module.

@@ -246,11 +246,15 @@ pub struct Log {
     pub format: LogFormat,
     /// What is logged: a level, or `tracing` directives. Default: `info`.
     pub level: String,
+    /// Whether the audit log has the arguments of calls. Default: no.
+    pub audit_arguments: bool,
+    /// JSON pointers (RFC 6901) into arguments; what they point to is not logged.
+    pub redact: Vec<String>,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { format: LogFormat::Text, level: "info".to_owned() }
+        Self { format: LogFormat::Text, level: "info".to_owned(), audit_arguments: false, redact: Vec::new() }
     }
 }
 
