@@ -175,13 +175,7 @@ impl Bridge {
         let sealer = key::sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
         let terms = terms(&settings);
-        let bounds = crate::tasks::Bounds {
-            most: settings.tasks.max,
-            bytes: settings.tasks.max_bytes,
-            ttl: settings.tasks.ttl,
-            artifact_bytes: settings.tasks.keep_artifacts,
-        };
-        let tasks = Tasks::new(bounds);
+        let tasks = Tasks::new(bounds(&settings));
         let ledger = Arc::new(Ledger::new(settings.tasks.keep_artifacts));
         let config::Followers { max, lifetime } = settings.followers;
         let followers = Followers::new(
@@ -348,6 +342,15 @@ impl Inner {
 fn required(settings: &Settings) -> Require {
     let of = settings.auth.mechanisms();
     Require { rule: if of.is_empty() { RequireRule::None } else { RequireRule::Any }, of }
+}
+
+fn bounds(settings: &Settings) -> crate::tasks::Bounds {
+    crate::tasks::Bounds {
+        most: settings.tasks.max,
+        bytes: settings.tasks.max_bytes,
+        ttl: settings.tasks.ttl,
+        artifact_bytes: settings.tasks.keep_artifacts,
+    }
 }
 
 /// Seconds since 1970.
