@@ -122,6 +122,13 @@ await report({
       const { execution, result } = await run(session, 'echo', 'at once');
       expect(execution.kind === 'immediate' && textOf(result).includes('at once'), execution.kind);
     }),
+  minute: () =>
+    withSession(undefined, async ({ session }) => {
+      const execution = await start(session, 'work', '65');
+      expect(execution.kind === 'task', execution.kind);
+      const { outcome } = await execution.settle();
+      expect(textOf(outcome.result).includes('Worked for 65 seconds'), outcome);
+    }),
   long_call: () =>
     withSession(undefined, async ({ session }) => {
       const began = Date.now();

@@ -88,6 +88,12 @@ export function checks(sdk, url, agent) {
         expect(Date.now() - began >= seconds * 1000 - 500, 'answered before the work was done');
         expect(told.some((message) => message?.includes('seconds gone')), `progress: ${told}`);
       }),
+    minute: () =>
+      withClient(undefined, async (tool) => {
+        const said = await tool(`${agent}_work`, { text: '65' });
+        const result = UNDER_WAY.includes(stateOf(said)) ? await settled(tool, said.structuredContent.taskId) : said;
+        expect(!result.isError && textOf(result).includes('Worked for 65 seconds'), result);
+      }),
     outlasts: () =>
       withClient(undefined, async (tool) => {
         const handle = await call(tool, 'work', '18');

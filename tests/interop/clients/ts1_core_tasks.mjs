@@ -77,6 +77,7 @@ await report({
       const support = tools.find((tool) => tool.name === `${agent}_work`)?.execution?.taskSupport;
       expect(support === 'optional', `taskSupport ${support}`);
     }),
+  minute: () => withClient(undefined, (tasks) => ended(tasks, 'work', '65', 'Worked for 65 seconds')),
   long_call: () =>
     withClient(undefined, async (tasks) => {
       const { created, states, result } = await ended(tasks, 'work', '6', 'Worked for 6 seconds');
