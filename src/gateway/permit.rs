@@ -25,11 +25,7 @@ impl Inner {
     /// Whether an agent is behind a door, for this caller.
     pub(super) fn sees(&self, caller: &Caller, door: Door<'_>, agent: &Agent) -> bool {
         let name = agent.settings.name.as_str();
-        let is_behind = match door {
-            Door::OneAgent(door) => name == door,
-            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => true,
-        };
-        is_behind && self.rules.sees(caller, name)
+        door.agent().is_none_or(|door| name == door) && self.rules.sees(caller, name)
     }
 
     /// Lets a caller use a method, or not.
@@ -38,12 +34,8 @@ impl Inner {
     ///
     /// The fault that refuses it.
     pub(super) fn permit(&self, asker: &Asker, door: Door<'_>, method: Method) -> Result<(), Fault> {
-        let agent = match door {
-            Door::OneAgent(agent) => Some(agent),
-            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => None,
-        };
-        let wanted = Wanted { method: method.as_str(), agent, ..Wanted::default() };
-        self.judged(asker, (&wanted, agent), || Fault::Forbidden)
+        let wanted = Wanted { method: method.as_str(), agent: door.agent(), ..Wanted::default() };
+        self.judged((asker, door), &wanted, || Fault::Forbidden)
     }
 
     /// Lets a caller use a tool, by skill and name, or not.
@@ -53,13 +45,13 @@ impl Inner {
     /// The fault that refuses it; the tool might not be there.
     pub(super) fn permit_tool(
         &self,
-        asker: &Asker,
+        asking: (&Asker, Door<'_>),
         agent: Option<&Agent>,
         tool: (&str, &str),
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted = Wanted { method: Method::ToolsCall.as_str(), agent, tool: Some(tool), resource: None };
-        self.judged(asker, (&wanted, agent), || Fault::NoSuchTool(tool.1.to_owned()))
+        self.judged(asking, &wanted, || Fault::NoSuchTool(tool.1.to_owned()))
     }
 
     /// Lets a caller read a resource, or not.
@@ -69,14 +61,14 @@ impl Inner {
     /// The fault that refuses it; the resource might not be there.
     pub(super) fn permit_resource(
         &self,
-        asker: &Asker,
+        asking: (&Asker, Door<'_>),
         agent: Option<&Agent>,
         uri: &str,
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted =
             Wanted { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
-        self.judged(asker, (&wanted, agent), || no_such(uri))
+        self.judged(asking, &wanted, || no_such(uri))
     }
 
     /// Whether a caller may read a resource.
@@ -99,8 +91,8 @@ impl Inner {
 
     fn judged(
         &self,
-        asker: &Asker,
-        (wanted, agent): (&Wanted<'_>, Option<&str>),
+        (asker, door): (&Asker, Door<'_>),
+        wanted: &Wanted<'_>,
         unseen: impl FnOnce() -> Fault,
     ) -> Result<(), Fault> {
         if self.rules.is_empty() {
@@ -126,7 +118,8 @@ impl Inner {
             Verdict::Allowed(_) => Ok(()),
             Verdict::Refused(_) => Err(unseen()),
             Verdict::ScopesNeeded(_, scopes) => {
-                let at = Endpoint { settings: &self.settings, agent };
+                // A token is for the door that the client uses, whichever agent the tool is of.
+                let at = Endpoint { settings: &self.settings, agent: door.agent() };
                 Err(Fault::ScopesNeeded(challenge(&at, Some("insufficient_scope"), scopes)))
             }
         }
