@@ -38,10 +38,7 @@ impl Inner {
             Some(name) => only(headers, name)?.map(HeaderValue::as_bytes),
             None => None,
         };
-        let endpoint = match door {
-            Door::OneAgent(agent) => Some(agent),
-            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => None,
-        };
+        let endpoint = door.agent();
         let certificate = super::certificate::of(http);
         let certificate = certificate.as_deref().map(|certificate| CertificateFacts {
             uris: certificate.uris(),

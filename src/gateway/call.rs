@@ -82,10 +82,10 @@ impl Inner {
         match own.filter(|tool| view.find(tool.name()).is_some()) {
             Some(tool) => {
                 let named = ((tool.name(), tool.name()), params.arguments);
-                self.permit_tool(asking.0, None, named).map_err(Ok)?;
+                self.permit_tool((asking.0, door), None, named).map_err(Ok)?;
                 Box::pin(self.call_own(to, door, asking, (id, params, tool))).await
             }
-            None => self.call_tool(to, asking, (id, params), view).await,
+            None => self.call_tool(to, asking, (id, params), (view, door)).await,
         }
     }
 
@@ -95,11 +95,11 @@ impl Inner {
         (to, budget): (To<'_>, Duration),
         (asker, exchange): (&Asker, &mut Exchange),
         (id, params): (&Id, &Params<'_>),
-        view: &View,
+        through: (&View, Door<'_>),
     ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
         let in_batch = matches!(to, To::Batch(_));
         let since = Instant::now();
-        let begun = match self.begin(asker, exchange, (id, params), view, in_batch).await {
+        let begun = match self.begin(asker, exchange, (id, params), through, in_batch).await {
             Ok(begun) => begun,
             Err(Early::Fault(fault)) => return Err(Ok(fault)),
             Err(Early::Told(result, outcome)) => {
@@ -141,7 +141,7 @@ impl Inner {
         asker: &'a Asker,
         exchange: &mut Exchange,
         (id, params): (&'a Id, &'a Params<'a>),
-        view: &View,
+        (view, door): (&View, Door<'_>),
         in_batch: bool,
     ) -> Result<Begun<'a>, Early> {
         let name = params
@@ -153,7 +153,7 @@ impl Inner {
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         let skill = tool.skill.as_deref().unwrap_or_default();
         let named = ((skill, tool.name.as_str()), params.arguments);
-        self.permit_tool(asker, Some(&agent), named).map_err(Early::Fault)?;
+        self.permit_tool((asker, door), Some(&agent), named).map_err(Early::Fault)?;
         let part = self.shares.call_of(&agent.settings.name).map_err(Early::Fault)?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());

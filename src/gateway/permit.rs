@@ -28,11 +28,7 @@ impl Inner {
     /// Whether an agent is behind a door, for this caller.
     pub(super) fn sees(&self, caller: &Caller, door: Door<'_>, agent: &Agent) -> bool {
         let name = agent.settings.name.as_str();
-        let is_behind = match door {
-            Door::OneAgent(door) => name == door,
-            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => true,
-        };
-        is_behind && self.rules.sees(caller, name)
+        door.agent().is_none_or(|door| name == door) && self.rules.sees(caller, name)
     }
 
     /// Lets a caller use a method, or not.
@@ -41,16 +37,12 @@ impl Inner {
     ///
     /// The fault that refuses it.
     pub(super) fn permit(&self, asker: &Asker, door: Door<'_>, method: Method) -> Result<(), Fault> {
-        let agent = match door {
-            Door::OneAgent(agent) => Some(agent),
-            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => None,
-        };
-        let wanted = Wanted { method: method.as_str(), agent, ..Wanted::default() };
+        let wanted = Wanted { method: method.as_str(), agent: door.agent(), ..Wanted::default() };
         // Which tool is called is judged, and told, later.
         if method == Method::ToolsCall && self.rules.allow(&asker.caller, &wanted) {
             return Ok(());
         }
-        self.judged(asker, &wanted, None, || Fault::Forbidden)
+        self.judged((asker, door), &wanted, None, || Fault::Forbidden)
     }
 
     /// Lets a caller use a tool, by skill and name, or not.
@@ -60,13 +52,13 @@ impl Inner {
     /// The fault that refuses it; the tool might not be there.
     pub(super) fn permit_tool(
         &self,
-        asker: &Asker,
+        asking: (&Asker, Door<'_>),
         agent: Option<&Agent>,
         (tool, arguments): ((&str, &str), Option<&RawValue>),
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted = Wanted { method: Method::ToolsCall.as_str(), agent, tool: Some(tool), resource: None };
-        self.judged(asker, &wanted, arguments, || Fault::NoSuchTool(tool.1.to_owned()))
+        self.judged(asking, &wanted, arguments, || Fault::NoSuchTool(tool.1.to_owned()))
     }
 
     /// Lets a caller read a resource, or not.
@@ -76,14 +68,14 @@ impl Inner {
     /// The fault that refuses it; the resource might not be there.
     pub(super) fn permit_resource(
         &self,
-        asker: &Asker,
+        asking: (&Asker, Door<'_>),
         agent: Option<&Agent>,
         uri: &str,
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted =
             Wanted { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
-        self.judged(asker, &wanted, None, || no_such(uri))
+        self.judged(asking, &wanted, None, || no_such(uri))
     }
 
     /// Whether a caller may read a resource.
@@ -106,7 +98,7 @@ impl Inner {
 
     fn judged(
         &self,
-        asker: &Asker,
+        (asker, door): (&Asker, Door<'_>),
         wanted: &Wanted<'_>,
         arguments: Option<&RawValue>,
         unseen: impl FnOnce() -> Fault,
@@ -139,7 +131,8 @@ impl Inner {
             Verdict::Allowed(_) => Ok(()),
             Verdict::Refused(_) => Err(unseen()),
             Verdict::ScopesNeeded(_, scopes) => {
-                let at = Endpoint { settings: &self.settings, agent: wanted.agent };
+                // A token is for the door that the client uses, whichever agent the tool is of.
+                let at = Endpoint { settings: &self.settings, agent: door.agent() };
                 Err(Fault::ScopesNeeded(challenge(&at, Some("insufficient_scope"), scopes)))
             }
         }

@@ -144,7 +144,7 @@ impl Inner {
         let contents = match Named::read(uri).ok_or_else(unknown)? {
             Named::Agent(name) => {
                 let agent = self.directory.find(name).ok_or_else(unknown)?;
-                self.permit_resource(asker, Some(agent), uri)?;
+                self.permit_resource((asker, door), Some(agent), uri)?;
                 let contents = json(uri, self.described(asker, door, name).ok_or_else(unknown)?);
                 return Ok(writer.listed(id, &Contents { contents }));
             }

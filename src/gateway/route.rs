@@ -17,6 +17,16 @@ pub(super) enum Door<'a> {
     Metadata(&'a str),
 }
 
+impl<'a> Door<'a> {
+    /// The agent that it is the door of; `None` if it is no one agent's.
+    pub(super) fn agent(self) -> Option<&'a str> {
+        match self {
+            Self::OneAgent(agent) => Some(agent),
+            Self::AllAgents | Self::Health | Self::Push(_) | Self::Metadata(_) => None,
+        }
+    }
+}
+
 /// What the paths of agents' notifications begin with.
 pub(crate) const PUSH: &str = "/push/";
 

@@ -84,7 +84,7 @@ impl Inner {
         let agent = self.directory.find(&name).filter(|agent| self.sees(&asker.caller, door, agent));
         let agent = agent.ok_or_else(|| Early::told(self.no_such_agent(asker, door, &name)))?.clone();
         let own = Tool::Start.name();
-        self.permit_tool(asker, Some(&agent), ((own, own), None)).map_err(|fault| match fault {
+        self.permit_tool((asker, door), Some(&agent), ((own, own), None)).map_err(|fault| match fault {
             Fault::NoSuchTool(_) => Early::told(self.no_such_agent(asker, door, &name)),
             fault => Early::Fault(fault),
         })?;

@@ -222,6 +222,29 @@ async fn a_client_is_told_where_to_get_a_token_and_for_what() {
     assert_eq!(place.status(&rich).await, 200);
 }
 
+/// Official clients refuse metadata of another resource than the URL that they use.
+#[tokio::test]
+async fn a_client_that_lacks_a_scope_is_shown_the_metadata_of_the_door_that_it_uses() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    let rules = "rules:\n  - { agents: bard, scopes: [song] }\n  - { agents: \"other*\" }\n";
+    let place = place(&issuer.name(), "", rules).await;
+    let token = key.sign(&issuer.claims(ALL, |_| {}));
+    let call = json!({ "name": "bard_sing", "arguments": { "text": "x" } });
+    let read = json!({ "uri": "a2a-agent://bard" });
+    for (path, method, params) in [
+        ("/mcp", "tools/call", call),
+        ("/mcp", "resources/read", read.clone()),
+        ("/mcp/bard", "resources/read", read),
+    ] {
+        let answer = place.gateway.client().at(path).bearer(&token).modern(method, params).await;
+        let metadata = format!("resource_metadata=\"{PUBLIC}/.well-known/oauth-protected-resource{path}\"");
+        let challenge = answer.header("www-authenticate").unwrap_or_default();
+        assert!(challenge.contains(&metadata) && challenge.contains("scope=\"song\""), "{path} {challenge}");
+        assert_eq!(answer.status, 403);
+    }
+}
+
 #[tokio::test]
 async fn a_scope_includes_those_below_it() {
     let key = Key::es256("k1");

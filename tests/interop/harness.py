@@ -23,6 +23,7 @@ SCRATCH = pathlib.Path(os.environ.get("INTEROP_DIR", ROOT / "target" / "interop"
 NODE = SCRATCH / "js" / "node_modules" / ".bin" / "node"
 READY_LIMIT = 30  # seconds for a process to become ready
 STOP_LIMIT = 5  # seconds for a process to end after SIGTERM
+OWN_URL = "(the gateway's own URL)"  # in a configuration: put in when its port is known
 LIVE = set()  # commands of `run_limited` that have not ended
 STOPPING = False  # a signal told this run to end
 
@@ -191,7 +192,8 @@ class Processes:
                 **config,
             }
             file = self.logs / "gateway.yaml"
-            file.write_text(json.dumps(whole, indent=2))  # JSON is YAML
+            written = json.dumps(whole, indent=2)  # JSON is YAML
+            file.write_text(written.replace(OWN_URL, f"http://127.0.0.1:{port}"))
             process, log = self.start("gateway", [binary, "serve", "--config", file])
             if wait_ready(process, f"http://127.0.0.1:{admin}/readyz"):
                 print(f"gateway: {binary} on port {port}", flush=True)
