@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
+use http::Version;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING};
 use pingora::proxy::Session;
 
 use crate::fault::Fault;
@@ -56,6 +57,18 @@ pub(super) async fn linger(http: &mut Session, limit: usize) {
     if tokio::time::timeout(SHORTLY, reading).await.is_err() {
         tracing::debug!("a refused client goes on sending");
     }
+}
+
+/// Whether everybody agrees where the request ends, so that another one may follow it on its connection.
+///
+/// Pingora reads the chunks where there is a length as well, or where chunks are named twice; a proxy before the gateway may
+/// have read it otherwise (RFC 9112, section 6.1).
+pub(super) fn has_one_end(http: &Session) -> bool {
+    let mut codings = http.req_header().headers.get_all(TRANSFER_ENCODING).iter();
+    let is_plain = codings.next().is_none_or(|only| only.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    // It takes a length beside chunks out of the headers, and remembers it in this alone. HTTP/2 has no such thing.
+    let is_alone = http.get_keepalive().is_some() || http.req_header().version != Version::HTTP_11;
+    is_plain && codings.next().is_none() && is_alone
 }
 
 fn check_length(http: &Session, limit: usize) -> Result<(), Fault> {

@@ -244,7 +244,8 @@ impl Bridge {
         let _under_way = UnderWay::enter(&inner.open);
         // A keep-alive that nobody limits is for ever.
         let rest = inner.settings.limits.keep_alive.as_secs().max(1);
-        http.set_keepalive(if *inner.closing.borrow() { None } else { Some(rest) });
+        let stays = intake::has_one_end(http) && !*inner.closing.borrow();
+        http.set_keepalive(stays.then_some(rest));
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
         let served = match certificate::check(http) {
             Ok(()) => inner.open(http, &mut exchange, (door, require)).await,

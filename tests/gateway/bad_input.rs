@@ -121,6 +121,7 @@ async fn an_unknown_tool_is_an_error_that_names_it() {
     }
 }
 
+/// Envoy AI Gateway GHSA-4gph-2hhr-5mwg, Go SDK CVE-2026-27896: keys that differ in case alone were one key, and the last one won.
 #[tokio::test]
 async fn duplicate_and_folded_keys_never_mean_something_else() {
     let scene = Scene::new().await;

@@ -318,6 +318,7 @@ async fn members_that_are_null_are_not_there() {
     assert_eq!(scene.agent.calls("SendStreamingMessage")[0].message()["parts"], json!([{ "text": "x" }]));
 }
 
+/// TypeScript SDK CVE-2026-0621: an expression that a peer could make the server think about for ever.
 #[tokio::test]
 async fn a_pattern_cannot_be_made_to_take_for_ever() {
     let schema = "{type: object, properties: {a: {type: string, pattern: \"^(a+)+$\"}}}";

@@ -9,9 +9,9 @@ use crate::support::payload::v1;
 use crate::support::{Card, McpClient, Reply, ScriptedAgent, TestGateway};
 
 /// The keys of two holders; the first has two, as while keys are exchanged.
-const OLD: &str = "CANARY_key-old-0123456789abcdef0123";
-const NEW: &str = "CANARY_key-new-0123456789abcdef0123";
-const EVE: &str = "CANARY_key-eve-0123456789abcdef0123";
+pub(crate) const OLD: &str = "CANARY_key-old-0123456789abcdef0123";
+pub(crate) const NEW: &str = "CANARY_key-new-0123456789abcdef0123";
+pub(crate) const EVE: &str = "CANARY_key-eve-0123456789abcdef0123";
 
 fn hash(key: &str) -> String {
     let digest = Sha256::digest(key.as_bytes());
@@ -25,13 +25,13 @@ pub(crate) fn keys(more: &str) -> String {
     format!("auth:\n  api_keys:\n    keys:\n      ci: [\"{old}\", \"{new}\"]\n      eve: \"{eve}\"\n{more}")
 }
 
-struct Keyed {
-    agent: ScriptedAgent,
-    gateway: TestGateway,
+pub(crate) struct Keyed {
+    pub(crate) agent: ScriptedAgent,
+    pub(crate) gateway: TestGateway,
 }
 
 impl Keyed {
-    async fn new(more: &str) -> Self {
+    pub(crate) async fn new(more: &str) -> Self {
         let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
         let gateway = TestGateway::start(|ports| {
             let (listeners, card) = (ports.listeners(), agent.card_url());
@@ -41,7 +41,7 @@ impl Keyed {
         Self { agent, gateway }
     }
 
-    fn by(&self, key: &str) -> McpClient {
+    pub(crate) fn by(&self, key: &str) -> McpClient {
         self.gateway.client().header("X-Api-Key", key)
     }
 }
@@ -115,6 +115,7 @@ async fn health_and_questions_of_browsers_are_free() {
     assert_eq!(client.at("/.well-known/oauth-protected-resource").get(&[]).await.status, 404);
 }
 
+/// Python SDK CVE-2026-52870, a2a-java GHSA-qw47-mcm5-934w.
 #[tokio::test]
 async fn a_task_belongs_to_its_caller_whichever_key_it_shows() {
     let scene = Keyed::new("calls: { task_after: 0s }\n").await;
@@ -185,6 +186,7 @@ async fn a_caller_lists_its_own_tasks_and_no_others() {
     assert!(!resources.contains(&theirs[0]), "{resources}");
 }
 
+/// Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869.
 #[tokio::test]
 async fn a_session_is_good_for_the_caller_that_began_it() {
     let scene = Keyed::new("").await;

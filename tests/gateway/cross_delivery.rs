@@ -24,6 +24,7 @@ fn echo(request: &Request) -> Reply {
     ])
 }
 
+/// TypeScript SDK CVE-2026-25536: equal ids of two clients swapped their answers. Here all use the id 1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_gets_its_own_answer() {
     let scene = Scene::new().await;

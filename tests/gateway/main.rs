@@ -5,6 +5,14 @@
 #[cfg(test)]
 mod advisories;
 #[cfg(test)]
+mod advisories_callers;
+#[cfg(test)]
+mod advisories_http2;
+#[cfg(test)]
+mod advisories_versions;
+#[cfg(test)]
+mod advisories_wire;
+#[cfg(test)]
 mod agent_misbehaves;
 #[cfg(test)]
 mod agent_tokens;

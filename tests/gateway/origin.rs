@@ -30,6 +30,8 @@ async fn raw_status(scene: &Scene, lines: &str) -> u16 {
     head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"))
 }
 
+/// rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript SDK CVE-2025-66414, Python SDK CVE-2025-66416: no `Host` was checked unless somebody
+/// asked for it.
 #[tokio::test]
 async fn only_the_gateways_own_hosts_are_served() {
     let scene = Scene::tuned(
@@ -66,6 +68,7 @@ async fn a_request_says_for_which_host_it_is_once() {
     }
 }
 
+/// Go SDK CVE-2026-34742, Java SDK CVE-2026-35568, Python SDK CVE-2026-59950: the same for `Origin`.
 #[tokio::test]
 async fn only_known_origins_may_call() {
     let scene = Scene::tuned(

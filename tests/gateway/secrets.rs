@@ -64,6 +64,7 @@ fn play(agent: &ScriptedAgent, names: &[&str]) {
     });
 }
 
+/// ContextForge #5013, #6080: lists of what is to be hidden were kept by hand, and missed some of it.
 #[tokio::test]
 async fn secrets_are_shown_to_agents_alone() {
     let authority = Authority::new("ours");

@@ -6,6 +6,7 @@ use crate::support::certs::{client_config, client_config_of};
 use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway};
 use crate::tls_scene::{health, listen, refused, served, start};
 
+/// RUSTSEC-2026-0049: a list of revoked certificates was there and not consulted.
 #[tokio::test]
 async fn only_a_good_client_certificate_gets_in_where_one_is_required() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));

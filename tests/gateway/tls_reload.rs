@@ -144,6 +144,7 @@ async fn a_session_does_not_outlive_the_certificate_it_began_with() {
     }
 }
 
+/// RUSTSEC-2026-0049.
 #[tokio::test]
 async fn a_revoked_intermediate_takes_its_clients_with_it() {
     let ours = Authority::new("ours");
@@ -232,6 +233,7 @@ async fn files_that_change_are_noticed_without_being_told() {
     assert_eq!(reloads(&scene.gateway, "refused").await, 0);
 }
 
+/// RUSTSEC-2026-0104: a malformed list of revoked certificates brought the server down.
 #[tokio::test]
 async fn a_broken_file_changes_nothing_and_is_told_and_counted() {
     let scene = Scene::new().await;

@@ -99,6 +99,11 @@ impl Connection {
         self.stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
+    /// What is below, for bytes of the test's own.
+    pub(crate) fn into_stream(self) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+        self.stream
+    }
+
     /// One that the test made itself.
     pub(crate) fn of(stream: tokio_rustls::client::TlsStream<tokio::net::TcpStream>) -> Self {
         Self { stream }
