@@ -96,6 +96,9 @@ pub enum Fault {
     /// The body is longer than the limit, in bytes.
     #[error("the body is longer than {0} bytes")]
     BodyTooLarge(usize),
+    /// The header is longer than the limit, in bytes.
+    #[error("the header is longer than {0} bytes")]
+    HeaderTooLarge(usize),
     /// The body did not arrive in time.
     #[error("the body did not arrive in time")]
     BodyTooSlow,
@@ -183,6 +186,7 @@ impl Fault {
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, -32600),
             Self::NotJsonType | Self::EncodedBody => (StatusCode::UNSUPPORTED_MEDIA_TYPE, -32600),
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, -32600),
+            Self::HeaderTooLarge(_) => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, -32600),
             Self::BodyTooSlow => (StatusCode::REQUEST_TIMEOUT, -32600),
             Self::BodyCut => (StatusCode::BAD_REQUEST, -32600),
             Self::HostRefused(_) | Self::OriginRefused(_) | Self::CertificateOver => {
@@ -247,6 +251,7 @@ impl Fault {
             Self::NotJsonType => "not_json_type",
             Self::EncodedBody => "encoded_body",
             Self::BodyTooLarge(_) => "body_too_large",
+            Self::HeaderTooLarge(_) => "header_too_large",
             Self::BodyTooSlow => "body_too_slow",
             Self::BodyCut => "body_cut",
             Self::HostRefused(_) => "host_refused",

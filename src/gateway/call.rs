@@ -185,6 +185,9 @@ impl Inner {
             // Refused before anything is said to the agent.
             return Err(Early::Fault(Fault::TasksFull));
         }
+        if rung.then == Then::CoreTask {
+            self.shares.room_for_task(&asker.caller).map_err(Early::Fault)?;
+        }
         let order = self.order(asker, params, tool).map_err(Early::told)?;
         let began_here = matches!(order, Order::Say(_));
         let source = self.source(asker, order, &agent).await.map_err(|refusal| match refusal {

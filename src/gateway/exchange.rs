@@ -79,7 +79,7 @@ impl Exchange {
             Fault::TooOften(_) | Fault::TooMuch(_) => Refusal::RateLimited,
             Fault::Busy(_) | Fault::AuthUnavailable => Refusal::Overloaded,
             Fault::TasksFull => Refusal::TasksFull,
-            Fault::BodyTooLarge(_) => Refusal::TooLarge,
+            Fault::BodyTooLarge(_) | Fault::HeaderTooLarge(_) => Refusal::TooLarge,
             Fault::NoSuchPath
             | Fault::NoSuchTool(_)
             | Fault::NoSuchResource(_)

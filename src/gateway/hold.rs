@@ -134,6 +134,7 @@ impl Inner {
     /// The client will hold a handle of the task: it is remembered, and kept where tasks are kept.
     pub(super) async fn hand_out(&self, entry: &Arc<Entry>, asker: &Asker) {
         entry.own(asker.caller.name());
+        self.shares.hold(&asker.caller, entry);
         self.ledger.acknowledge(entry).await;
     }
 

@@ -59,6 +59,15 @@ pub(super) async fn linger(http: &mut Session, limit: usize) {
     }
 }
 
+/// Refuses a header whose path and lines are longer than `longest` bytes together. Pingora takes 1 MiB.
+pub(super) fn header_fits(http: &Session, longest: usize) -> Result<(), Fault> {
+    let header = http.req_header();
+    // As HTTP/1.1 writes a line: with `: ` and its end.
+    let lines = header.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let path = header.uri.path_and_query().map_or(0, |path| path.as_str().len());
+    if lines.sum::<usize>() + path > longest { Err(Fault::HeaderTooLarge(longest)) } else { Ok(()) }
+}
+
 /// Whether everybody agrees where the request ends, so that another one may follow it on its connection.
 ///
 /// Pingora reads the chunks where there is a length as well, or where chunks are named twice; a proxy before the gateway may

@@ -247,7 +247,9 @@ impl Bridge {
         let stays = intake::has_one_end(http) && !*inner.closing.borrow();
         http.set_keepalive(stays.then_some(rest));
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
-        let served = match certificate::check(http) {
+        let longest = inner.settings.limits.header;
+        let checked = certificate::check(http).and_then(|()| intake::header_fits(http, longest));
+        let served = match checked {
             Ok(()) => inner.open(http, &mut exchange, (door, require)).await,
             Err(fault) => inner.refuse_unread(http, &mut exchange, fault).await,
         };

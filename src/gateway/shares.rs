@@ -1,4 +1,4 @@
-//! What one caller, and one agent, may have of the gateway: requests in a second, calls and streams at once.
+//! What one caller, and one agent, may have of the gateway: requests in a second, calls, streams and tasks at once.
 //!
 //! Callers that are nobody are told apart by their address. A share that is used up is refused at once; nothing waits in line. Not here:
 //! limits of the whole (see `listen`, `tasks`), of connections (see `server`).
@@ -8,7 +8,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
@@ -17,6 +17,7 @@ use pingora::proxy::Session;
 use crate::auth::Caller;
 use crate::config::{Agent, Limits};
 use crate::fault::Fault;
+use crate::tasks::Entry;
 
 /// Whose share it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -43,8 +44,11 @@ pub(super) struct Shares {
     rate: Option<DefaultKeyedRateLimiter<Whose>>,
     calls: usize,
     streams: usize,
+    tasks: usize,
     agents: HashMap<String, OfAgent>,
     in_use: Arc<InUse>,
+    /// The tasks that callers with names hold. What has ended is forgotten when it is counted.
+    held: Mutex<HashMap<Arc<str>, Vec<Weak<Entry>>>>,
     clock: DefaultClock,
 }
 
@@ -88,8 +92,10 @@ impl Shares {
             rate: quota(limits.caller_rate, limits.caller_burst).map(RateLimiter::keyed),
             calls: limits.caller_calls,
             streams: limits.caller_streams,
+            tasks: limits.caller_tasks,
             agents: agents.collect(),
             in_use: Arc::default(),
+            held: Mutex::default(),
             clock: DefaultClock::default(),
         }
     }
@@ -133,13 +139,59 @@ impl Shares {
         part.map(Some).ok_or(Fault::Busy("too many calls of this agent are under way"))
     }
 
+    /// Notes that a caller holds a task. Those who are nobody are one caller, which nobody counts.
+    pub(super) fn hold(&self, caller: &Caller, entry: &Arc<Entry>) {
+        if caller.is_anonymous() {
+            return;
+        }
+        let mut held = self.held();
+        let tasks = held.entry(caller.name().into()).or_default();
+        if !tasks.iter().any(|known| known.as_ptr() == Arc::as_ptr(entry)) {
+            tasks.push(Arc::downgrade(entry));
+        }
+        // What is over is passed over now and then, so that the list follows what is live.
+        if tasks.len() > self.tasks.saturating_mul(2) {
+            tasks.retain(is_live);
+        }
+    }
+
+    /// Whether a caller may begin one more task.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TooMuch`] if as many of its tasks are live as may be.
+    pub(super) fn room_for_task(&self, caller: &Caller) -> Result<(), Fault> {
+        let mut held = self.held();
+        let Some(tasks) = held.get_mut(caller.name()).filter(|tasks| tasks.len() >= self.tasks) else {
+            return Ok(());
+        };
+        tasks.retain(is_live);
+        if tasks.len() < self.tasks {
+            Ok(())
+        } else {
+            Err(Fault::TooMuch("too many tasks of yours are live"))
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Weak<Entry>>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Forgets who has not asked for a while.
     pub(super) fn sweep(&self) {
+        self.held().retain(|_, tasks| {
+            tasks.retain(is_live);
+            !tasks.is_empty()
+        });
         if let Some(rate) = &self.rate {
             rate.retain_recent();
             rate.shrink_to_fit();
         }
     }
+}
+
+fn is_live(task: &Weak<Entry>) -> bool {
+    task.upgrade().is_some_and(|entry| !entry.look(|inside| inside.is_finished()))
 }
 
 fn quota(rate: usize, burst: usize) -> Option<Quota> {

@@ -89,6 +89,7 @@ impl Inner {
             fault => Early::Fault(fault),
         })?;
         let _part = self.shares.call_of(&name).map_err(Early::Fault)?;
+        self.shares.room_for_task(&asker.caller).map_err(Early::Fault)?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
         let source = self.source(asker, said, &agent).await.map_err(|not_found| early(not_found, &name))?;

@@ -116,6 +116,50 @@ async fn a_caller_has_so_many_streams_and_no_more() {
     in_time("the place to be free again", again).await;
 }
 
+#[tokio::test]
+async fn a_caller_has_so_many_live_tasks_and_no_more() {
+    let scene = Scene::tuned(&keys("limits: { caller_tasks: 2 }\n")).await;
+    let go = hold(&scene);
+    let (mine, other) = (by(&scene, NEW).legacy().await, by(&scene, EVE).legacy().await);
+    let begin = async |session: &crate::support::LegacySession| {
+        let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
+        session.call("tools/call", params).await
+    };
+    let mut tasks = Vec::new();
+    for number in 0..2 {
+        let raw = format!("{RAW_TASK}-{number}");
+        let wait = go.clone();
+        scene.agent.on_stream(move |_| {
+            let end = v1::status_update(&raw, RAW_CONTEXT, "completed", Some("la"));
+            Reply::stream().event(v1::task(&raw, RAW_CONTEXT, "working")).wait(&wait).event(end)
+        });
+        tasks.push(begin(&mine).await.result().await["task"]["taskId"].as_str().unwrap().to_owned());
+    }
+    let asked = scene.agent.calls("SendStreamingMessage").len();
+    is_refused(begin(&mine).await, 429).await;
+    assert_eq!(scene.agent.calls("SendStreamingMessage").len(), asked, "nothing was said to the agent");
+    hold(&scene);
+    assert_eq!(begin(&other).await.status, 200);
+    go.open();
+    for task in &tasks {
+        mine.task_until(task, "completed").await;
+    }
+    assert_eq!(begin(&mine).await.status, 200, "there is room again");
+}
+
+#[tokio::test]
+async fn a_header_that_is_too_long_is_refused() {
+    let scene = Scene::tuned("limits: { header: 8KiB }").await;
+    let with = |length: usize| scene.gateway.client().header("X-Long", &"x".repeat(length));
+    assert_eq!(with(6000).modern("tools/list", json!({})).await.status, 200);
+    let refused = with(9000).modern("tools/list", json!({})).await;
+    assert_eq!(refused.status, 431);
+    assert!(refused.text().await.contains("longer than 8192 bytes"));
+    let many = (0..60)
+        .fold(scene.gateway.client(), |client, at| client.header(&format!("X-{at}"), &"x".repeat(150)));
+    assert_eq!(many.modern("tools/list", json!({})).await.status, 431);
+}
+
 /// What is beyond is closed before it costs anything, and there is room again when others leave.
 #[tokio::test]
 async fn a_listener_has_so_many_connections_and_no_more() {

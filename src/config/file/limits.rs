@@ -69,6 +69,12 @@ pub(super) struct LimitsFile {
     /// Open GET and listen streams of one caller.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 256))]
     caller_streams: Written<u64>,
+    /// Live tasks of one caller with a name. More are not begun: 429.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
+    caller_tasks: Written<u64>,
+    /// A request's header: its path and all lines. Longer ones are refused with 431.
+    #[schemars(extend("default" = "32KiB"))]
+    header: Written<Size>,
     /// Connections of clients, on each listener. More are closed at once.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 10_000))]
     connections: Written<u64>,
@@ -95,6 +101,8 @@ impl LimitsFile {
             caller_burst: reading.count(self.caller_burst, 0..=1_000_000, default.caller_burst),
             caller_calls: reading.count(self.caller_calls, 1..=1_000_000, default.caller_calls),
             caller_streams: reading.count(self.caller_streams, 1..=1_000_000, default.caller_streams),
+            caller_tasks: reading.count(self.caller_tasks, 1..=1_000_000, default.caller_tasks),
+            header: reading.size(self.header, KIB..=1024 * KIB, default.header),
             connections: reading.count(self.connections, 1..=1_000_000, default.connections),
         }
     }

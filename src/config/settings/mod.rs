@@ -211,6 +211,10 @@ pub struct Limits {
     pub caller_calls: usize,
     /// Open GET and listen streams of one caller. Default: 256.
     pub caller_streams: usize,
+    /// Live tasks of one caller with a name. Default: 1000.
+    pub caller_tasks: usize,
+    /// A request's header. Default: 32 KiB.
+    pub header: usize,
     /// Connections of clients, on each listener. Default: 10000.
     pub connections: usize,
 }
@@ -234,6 +238,8 @@ impl Default for Limits {
             caller_burst: 0,
             caller_calls: 1000,
             caller_streams: 256,
+            caller_tasks: 1000,
+            header: 32 << 10,
             connections: 10_000,
         }
     }
