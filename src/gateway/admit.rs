@@ -3,6 +3,9 @@
 //! Before the body is read, and for every request anew. Not here: whether what is shown is good (see `auth`), what the caller may
 //! do then (see `permit`).
 
+use std::net::SocketAddr;
+use std::time::Instant;
+
 use http::header::{AUTHORIZATION, HeaderName};
 use http::{HeaderMap, HeaderValue};
 use pingora::proxy::Session;
@@ -30,6 +33,8 @@ impl Inner {
         if require.of.is_empty() {
             return Ok(Caller::anonymous());
         }
+        let address = http.client_addr().and_then(|address| address.as_inet()).map(SocketAddr::ip);
+        self.guesses.check(address, Instant::now())?;
         let headers = &http.req_header().headers;
         let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);
         let api_key = match self.authenticator.key_header() {
@@ -49,6 +54,9 @@ impl Inner {
         self.authenticator.admit(require, &shown).await.map_err(|denied| {
             audit::not_admitted(http.client_addr(), word(denied));
             let at = Endpoint { settings: &self.settings, agent: endpoint };
+            if denied == Denied::Bad {
+                self.guesses.failed(address, Instant::now());
+            }
             match denied {
                 Denied::Missing => Fault::Unauthenticated(challenge(&at, None, &[])),
                 Denied::Bad => {

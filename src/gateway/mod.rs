@@ -14,6 +14,7 @@ mod doors;
 mod exchange;
 mod face;
 mod gate;
+mod guesses;
 mod health;
 mod hold;
 mod intake;
@@ -133,6 +134,7 @@ struct Inner {
     streams: Arc<Semaphore>,
     calls: Arc<Semaphore>,
     shares: shares::Shares,
+    guesses: guesses::Guesses,
     metrics: Arc<Metrics>,
     nobody: Arc<AgentMetrics>,
 }
@@ -215,6 +217,7 @@ impl Bridge {
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
             shares: shares::Shares::new(&settings.limits, &settings.agents),
+            guesses: guesses::Guesses::new(settings.limits.failures),
             nobody: metrics.no_agent(),
             metrics,
             settings,

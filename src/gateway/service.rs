@@ -160,6 +160,7 @@ impl Inner {
             self.client.sweep(Instant::now());
             self.sessions.sweep(now());
             self.shares.sweep();
+            self.guesses.sweep(Instant::now());
         }
     }
 }

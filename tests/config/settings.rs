@@ -142,7 +142,7 @@ mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', '
 calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: forever, on_decline: cancel }
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, remembered: 52 }
-limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, header: 33KiB, connections: 77 }
+limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, failures: 79, header: 33KiB, connections: 77 }
 tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, poll_interval: 106s, data_dir: kept }
 streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }
 followers: { max: 81, lifetime: 84s }
@@ -167,7 +167,7 @@ public_url: https://gateway.example.com/below/
         "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: Forever, on_decline: Cancel }",
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
         "Sessions { ttl: 3060s, remembered: 52 }",
-        "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, header: 33792, connections: 77 }",
+        "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, failures: 79, header: 33792, connections: 77 }",
         "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
         "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }",
         r#"Outbound { allow: [Host("a.example"), Host("b.example:8443"), Network(Network { address: 10.0.0.0, prefix: 8 }), Network(Network { address: 127.0.0.1, prefix: 32 })] }"#,

@@ -147,6 +147,30 @@ async fn a_caller_has_so_many_live_tasks_and_no_more() {
     assert_eq!(begin(&mine).await.status, 200, "there is room again");
 }
 
+/// Good credentials from the same address are refused meanwhile too: nothing is checked.
+#[tokio::test]
+async fn an_address_that_guesses_is_left_alone_for_a_while() {
+    let scene = Scene::tuned(&keys("limits: { failures: 1 }\n")).await;
+    for _ in 0..10 {
+        assert_eq!(by(&scene, "wrong").modern("tools/list", json!({})).await.status, 401);
+    }
+    let left_alone = async {
+        loop {
+            let answer = by(&scene, "wrong").modern("tools/list", json!({})).await;
+            if answer.status == 429 {
+                return is_refused(answer, 429).await;
+            }
+        }
+    };
+    in_time("the guesses to be refused", left_alone).await;
+    let again = async {
+        while by(&scene, NEW).modern("tools/list", json!({})).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time("a good key to be let in again", again).await;
+}
+
 #[tokio::test]
 async fn a_header_that_is_too_long_is_refused() {
     let scene = Scene::tuned("limits: { header: 8KiB }").await;

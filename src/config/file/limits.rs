@@ -72,6 +72,10 @@ pub(super) struct LimitsFile {
     /// Live tasks of one caller with a name. More are not begun: 429.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
     caller_tasks: Written<u64>,
+    /// Bad credentials from one address in a second, ten times as many at once; beyond, its requests are refused with 429 for a while,
+    /// before anything is checked. 0 is any number: for a gateway behind a proxy that hides addresses.
+    #[schemars(range(max = 1_000_000), extend("default" = 10))]
+    failures: Written<u64>,
     /// A request's header: its path and all lines. Longer ones are refused with 431.
     #[schemars(extend("default" = "32KiB"))]
     header: Written<Size>,
@@ -102,6 +106,7 @@ impl LimitsFile {
             caller_calls: reading.count(self.caller_calls, 1..=1_000_000, default.caller_calls),
             caller_streams: reading.count(self.caller_streams, 1..=1_000_000, default.caller_streams),
             caller_tasks: reading.count(self.caller_tasks, 1..=1_000_000, default.caller_tasks),
+            failures: reading.count(self.failures, 0..=1_000_000, default.failures),
             header: reading.size(self.header, KIB..=1024 * KIB, default.header),
             connections: reading.count(self.connections, 1..=1_000_000, default.connections),
         }

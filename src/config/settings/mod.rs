@@ -213,6 +213,9 @@ pub struct Limits {
     pub caller_streams: usize,
     /// Live tasks of one caller with a name. Default: 1000.
     pub caller_tasks: usize,
+    /// Bad credentials from one address in a second, ten times as many at once; beyond, it is left alone; 0: any number.
+    /// Default: 10.
+    pub failures: usize,
     /// A request's header. Default: 32 KiB.
     pub header: usize,
     /// Connections of clients, on each listener. Default: 10000.
@@ -239,6 +242,7 @@ impl Default for Limits {
             caller_calls: 1000,
             caller_streams: 256,
             caller_tasks: 1000,
+            failures: 10,
             header: 32 << 10,
             connections: 10_000,
         }
