@@ -76,8 +76,8 @@ fn pages(view: &View) {
     let mut seen = Vec::new();
     let mut after: Option<String> = None;
     loop {
-        let (page, more) = view.page(after.as_deref(), 3);
-        seen.extend(page.iter().map(Entry::name));
+        let (page, more) = view.page(after.as_deref(), 3, |_| true);
+        seen.extend(page.into_iter().map(Entry::name));
         match more {
             Some(more) => after = Some(more.to_owned()),
             None => break,
