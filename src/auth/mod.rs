@@ -5,6 +5,7 @@
 
 mod caller;
 mod certificate;
+mod encoded;
 mod inbound;
 mod jwks;
 mod outbound;

@@ -3,7 +3,6 @@
 //! Before the body is read, and for every request anew. Not here: whether what is shown is good (see `auth`), what the caller may
 //! do then (see `permit`).
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use http::header::{AUTHORIZATION, HeaderName};
@@ -13,8 +12,9 @@ use pingora::proxy::Session;
 use super::Inner;
 use super::metadata::{Endpoint, challenge};
 use super::route::Door;
+use super::shares::address;
 use crate::auth::{Caller, CertificateFacts, Denied, Proofs, Subject};
-use crate::config::{Require, Secret};
+use crate::config::{Require, RequireRule, Secret};
 use crate::fault::Fault;
 use crate::telemetry::audit;
 
@@ -30,10 +30,11 @@ impl Inner {
         require: &Require,
         door: Door<'_>,
     ) -> Result<Caller, Fault> {
-        if require.of.is_empty() {
+        // Where something is required and nothing can be shown, nobody is let in.
+        if require.of.is_empty() && require.rule == RequireRule::None {
             return Ok(Caller::anonymous());
         }
-        let address = http.client_addr().and_then(|address| address.as_inet()).map(SocketAddr::ip);
+        let address = address(http);
         self.guesses.check(address, Instant::now())?;
         let headers = &http.req_header().headers;
         let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);

@@ -16,6 +16,8 @@ use crate::fault::Fault;
 
 /// So many times as often as in a second may go wrong at once.
 const BURST: u32 = 10;
+/// Most addresses that are left alone at a time.
+const MOST: usize = 65_536;
 /// How long an address is left alone at least.
 const LEAST: Duration = Duration::from_secs(1);
 
@@ -64,7 +66,13 @@ impl Guesses {
         let (Some(address), Some(rate)) = (address, &self.rate) else { return };
         if let Err(wait) = rate.check_key(&address) {
             let wait = wait.wait_time_from(self.clock.now()).max(LEAST);
-            self.until().insert(address, now + wait);
+            let mut until = self.until();
+            if until.len() >= MOST {
+                until.retain(|_, until| now < *until);
+            }
+            if until.len() < MOST {
+                until.insert(address, now + wait);
+            }
         }
     }
 

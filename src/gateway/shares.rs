@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -39,6 +39,9 @@ pub(super) enum Use {
     Stream,
 }
 
+/// Live tasks by caller, and by their number here.
+type Held = HashMap<Arc<str>, HashMap<[u8; 16], Weak<Entry>>>;
+
 /// All shares.
 pub(super) struct Shares {
     rate: Option<DefaultKeyedRateLimiter<Whose>>,
@@ -48,7 +51,7 @@ pub(super) struct Shares {
     agents: HashMap<String, OfAgent>,
     in_use: Arc<InUse>,
     /// The tasks that callers with names hold. What has ended is forgotten when it is counted.
-    held: Mutex<HashMap<Arc<str>, Vec<Weak<Entry>>>>,
+    held: Mutex<Held>,
     clock: DefaultClock,
 }
 
@@ -78,8 +81,19 @@ pub(super) fn whose(caller: &Caller, http: &Session) -> Whose {
     if !caller.is_anonymous() {
         return Whose::Caller(caller.name().into());
     }
-    let address = http.client_addr().and_then(|address| address.as_inet()).map(std::net::SocketAddr::ip);
-    address.map_or_else(|| Whose::Caller(caller.name().into()), Whose::Address)
+    address(http).map_or_else(|| Whose::Caller(caller.name().into()), Whose::Address)
+}
+
+/// Where a request comes from. Of IPv6 the network: who has one address there has all of them.
+pub(super) fn address(http: &Session) -> Option<IpAddr> {
+    http.client_addr().and_then(|address| address.as_inet()).map(|address| network(address.ip()))
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+    }
 }
 
 impl Shares {
@@ -146,12 +160,12 @@ impl Shares {
         }
         let mut held = self.held();
         let tasks = held.entry(caller.name().into()).or_default();
-        if !tasks.iter().any(|known| known.as_ptr() == Arc::as_ptr(entry)) {
-            tasks.push(Arc::downgrade(entry));
+        if tasks.len() >= self.tasks {
+            tasks.retain(|_, task| is_live(task));
         }
-        // What is over is passed over now and then, so that the list follows what is live.
-        if tasks.len() > self.tasks.saturating_mul(2) {
-            tasks.retain(is_live);
+        // More than that need not be counted: it is too many already.
+        if tasks.len() < self.tasks {
+            tasks.insert(entry.local(), Arc::downgrade(entry));
         }
     }
 
@@ -165,7 +179,7 @@ impl Shares {
         let Some(tasks) = held.get_mut(caller.name()).filter(|tasks| tasks.len() >= self.tasks) else {
             return Ok(());
         };
-        tasks.retain(is_live);
+        tasks.retain(|_, task| is_live(task));
         if tasks.len() < self.tasks {
             Ok(())
         } else {
@@ -173,14 +187,14 @@ impl Shares {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Arc<str>, Vec<Weak<Entry>>>> {
+    fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets who has not asked for a while.
     pub(super) fn sweep(&self) {
         self.held().retain(|_, tasks| {
-            tasks.retain(is_live);
+            tasks.retain(|_, task| is_live(task));
             !tasks.is_empty()
         });
         if let Some(rate) = &self.rate {
@@ -265,6 +279,17 @@ mod tests {
         assert!(shares.request(&ann).is_ok() && shares.request(&ann).is_ok());
         assert_eq!(shares.request(&ann), Err(Fault::TooOften(1)));
         assert!(shares.request(&Whose::Address("192.0.2.2".parse().unwrap())).is_ok());
+    }
+
+    #[test]
+    fn all_addresses_of_a_network_are_one() {
+        for (address, expected) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ] {
+            assert_eq!(network(address.parse().unwrap()), expected.parse::<IpAddr>().unwrap(), "{address}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tracing::warn;
 use super::Denied;
 use super::claims::{Proven, Reader};
 use super::web::{PATIENCE, Page, Web};
+use crate::auth::encoded::encoded;
 use crate::config::Secret;
 
 /// Questions to one issuer at once; others wait their turn, and not for long.
@@ -40,7 +41,7 @@ impl Introspection {
         (client_id, secret): (&str, &Secret),
         (reader, cache): (Reader, Duration),
     ) -> Self {
-        let pair = format!("{}:{}", form(client_id), form(secret.expose()));
+        let pair = format!("{}:{}", encoded(client_id), encoded(secret.expose()));
         let credentials = Secret::new(format!("Basic {}", STANDARD.encode(pair)));
         Self { issuer, web, page, credentials, reader, cache, turns: Semaphore::new(AT_ONCE) }
     }
@@ -55,7 +56,7 @@ impl Introspection {
             .uri(self.page.path())
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(AUTHORIZATION, self.credentials.expose());
-        let body = format!("token={}&token_type_hint=access_token", form(token));
+        let body = format!("token={}&token_type_hint=access_token", encoded(token));
         let answer = self.web.ask(&self.page, request, Bytes::from(body)).await.map_err(|problem| {
             warn!(issuer = %self.issuer, %problem, "tokens cannot be introspected");
             Denied::Unavailable
@@ -69,17 +70,4 @@ impl Introspection {
         }
         self.reader.read(&answer).ok_or(Denied::Bad)
     }
-}
-
-/// Text as a value of `application/x-www-form-urlencoded`.
-fn form(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }

@@ -176,3 +176,24 @@ impl Authenticator {
         self.inner.tokens.keep_fresh().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::ClientLimits;
+
+    #[tokio::test]
+    async fn where_something_is_required_and_nothing_can_be_shown_nobody_is_let_in() {
+        let client = Client::new(ClientLimits::default());
+        let outbound = Arc::new(Outbound::default());
+        let nobody = Authenticator::new(&Auth::default(), None, (client, &outbound)).unwrap();
+        for (rule, expected) in [
+            (RequireRule::Any, Err(Denied::Missing)),
+            (RequireRule::All, Err(Denied::Missing)),
+            (RequireRule::None, Ok(Caller::anonymous())),
+        ] {
+            let require = Require { rule, of: Vec::new() };
+            assert_eq!(nobody.admit(&require, &Proofs::default()).await, expected, "{rule:?}");
+        }
+    }
+}

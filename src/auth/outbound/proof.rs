@@ -8,7 +8,8 @@ use http::HeaderValue;
 use jsonwebtoken::Header;
 use serde::Serialize;
 
-use super::shown::{encoded, value};
+use super::shown::value;
+use crate::auth::encoded::encoded;
 use crate::config::{ClientProof, OAuth2, Secret, signing_key};
 
 /// How long an assertion is good, in seconds.

@@ -9,6 +9,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{CardKey, Written};
+use crate::auth::encoded::encoded;
 use crate::config::{AgentMethod, ApiKey, ApiKeyPlace, Authorization, KeyPlace, LiveSecret, PerMethod};
 
 /// What goes with every request to an agent.
@@ -161,19 +162,6 @@ pub(super) fn value(at: &str, text: &str) -> Result<HeaderValue, String> {
 /// Whether a secret may be what it is to be.
 pub(super) fn is_sendable(secret: &LiveSecret) -> bool {
     HeaderValue::from_str(secret.expose()).is_ok()
-}
-
-/// Text as a member of a query or a form (RFC 3986).
-pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 #[cfg(test)]
