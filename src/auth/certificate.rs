@@ -23,7 +23,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Whom a listener trusts at a time: its authorities and revocation lists, none of which ever changes.
 pub struct Trusted {
     number: u64,
-    verifier: Arc<dyn ClientCertVerifier>,
+    /// `None`: nobody is trusted.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// When authorities and lists end, as far as that matters.
     ends: Vec<SystemTime>,
 }
@@ -37,12 +38,12 @@ pub struct Trust {
 impl Trust {
     /// Trust in whomever `verifier` accepts, to be looked at anew whenever one of `ends` has passed.
     pub fn new(verifier: Arc<dyn ClientCertVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
-        let current = ArcSwap::from_pointee(Trusted { number: 0, verifier, ends });
+        let current = ArcSwap::from_pointee(Trusted { number: 0, verifier: Some(verifier), ends });
         Arc::new(Self { current, changes: watch::Sender::new(0) })
     }
 
-    /// Trust in somebody else from now on, by connections that are open too.
-    pub fn replace(&self, verifier: Arc<dyn ClientCertVerifier>, ends: Vec<SystemTime>) {
+    /// Trust in somebody else from now on, by connections that are open too; in nobody if there is no verifier.
+    pub fn replace(&self, verifier: Option<Arc<dyn ClientCertVerifier>>, ends: Vec<SystemTime>) {
         let number = self.current.load().number + 1;
         self.current.store(Arc::new(Trusted { number, verifier, ends }));
         self.changes.send_replace(number);
@@ -55,15 +56,11 @@ impl Trust {
 }
 
 impl Trusted {
-    /// What verifies certificates.
-    pub fn verifier(&self) -> &Arc<dyn ClientCertVerifier> {
-        &self.verifier
-    }
-
     fn admits(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> bool {
         let Some((certificate, others)) = chain.split_first() else { return false };
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
-        self.verifier.verify_client_cert(certificate, others, now).is_ok()
+        let verifier = self.verifier.as_ref();
+        verifier.is_some_and(|verifier| verifier.verify_client_cert(certificate, others, now).is_ok())
     }
 }
 
@@ -325,11 +322,14 @@ mod tests {
     fn it_is_judged_again_when_the_authorities_change() {
         let (authority, other) = (authority(), self::authority());
         let certificate = authority.certificate(&named(&[]));
-        let own = Arc::clone(authority.trust.current().verifier());
-        authority.trust.replace(Arc::clone(other.trust.current().verifier()), Vec::new());
+        let own = authority.trust.current().verifier.clone();
+        authority.trust.replace(other.trust.current().verifier.clone(), Vec::new());
         assert!(!certificate.is_good(at(2025)));
         authority.trust.replace(own, Vec::new());
         assert!(certificate.is_good(at(2025)));
+        // The last authority is over.
+        authority.trust.replace(None, Vec::new());
+        assert!(!certificate.is_good(at(2025)));
     }
 
     #[test]
