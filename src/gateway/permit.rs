@@ -45,6 +45,24 @@ impl Inner {
         self.judged((asker, door), &wanted, None, || Fault::Forbidden)
     }
 
+    /// Lets a caller use a method on a task of an agent, or not. A task's resources are its caller's, so rules for resources do not
+    /// speak of them.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn permit_task(
+        &self,
+        asking: (&Asker, Door<'_>),
+        method: Method,
+        agent: &Agent,
+        unseen: impl FnOnce() -> Fault,
+    ) -> Result<(), Fault> {
+        let wanted =
+            Wanted { method: method.as_str(), agent: Some(&agent.settings.name), ..Wanted::default() };
+        self.judged(asking, &wanted, None, unseen)
+    }
+
     /// Lets a caller use a tool, by skill and name, or not.
     ///
     /// # Errors

@@ -180,6 +180,11 @@ impl Inner {
         handle: &str,
     ) -> Result<Option<(Arc<Entry>, Arc<Known>)>, Fault> {
         let Some((agent, named)) = self.opened(asker, door, handle) else { return Ok(None) };
+        let method = crate::mcp::Method::ResourcesRead;
+        match self.permit_task((asker, door), method, &agent, || Fault::UnknownTask) {
+            Err(Fault::UnknownTask) => return Ok(None),
+            permitted => permitted?,
+        }
         match self.entry(asker, &agent, &named).await {
             Ok((entry, known)) => {
                 entry.own(asker.caller.name());

@@ -112,7 +112,7 @@ impl Inner {
         seconds: Option<u64>,
         budget: Duration,
     ) -> Result<Done, Early> {
-        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        let (entry, known, agent) = self.own_task(Tool::Wait, (door, asker), handle).await?;
         let patience = seconds.map_or(budget, Duration::from_secs).min(budget);
         self.freshen(&entry, &known).await;
         let source = Source::Watched(Box::new(super::source::Watched::new(entry, known, true)));
@@ -120,7 +120,7 @@ impl Inner {
     }
 
     async fn look_at(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
-        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        let (entry, known, agent) = self.own_task(Tool::Get, (door, asker), handle).await?;
         self.freshen(&entry, &known).await;
         let audience = self.audience(asker, &agent.settings.name);
         Ok(entry.look(|inside| outcome::snapshot(&inside.work, &audience, entry.local())))
@@ -134,7 +134,7 @@ impl Inner {
         params: &Params<'_>,
         (handle, text): (&str, String),
     ) -> Result<CallResult, Early> {
-        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        let (entry, known, agent) = self.own_task(Tool::Send, (door, asker), handle).await?;
         let name = &agent.settings.name;
         self.freshen(&entry, &known).await;
         if let Phase::Finished | Phase::Failed(_) = entry.look(|inside| inside.phase()) {
@@ -172,7 +172,7 @@ impl Inner {
     }
 
     async fn cancel_one(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
-        let (entry, known, agent) = self.own_task(door, asker, handle).await?;
+        let (entry, known, agent) = self.own_task(Tool::Cancel, (door, asker), handle).await?;
         self.freshen(&entry, &known).await;
         let was_over = entry.look(|inside| inside.is_finished());
         if !was_over {
@@ -191,11 +191,17 @@ impl Inner {
 
     async fn own_task(
         &self,
-        door: Door<'_>,
-        asker: &Asker,
+        tool: Tool,
+        (door, asker): (Door<'_>, &Asker),
         handle: &str,
     ) -> Result<(Arc<Entry>, Arc<Known>, Arc<Agent>), Early> {
         let (agent, named) = self.opened(asker, door, handle).ok_or_else(|| Early::told(unknown_task()))?;
+        // By the agent whose task it is; which agent that is was not known when the tool was.
+        let own = ((tool.name(), tool.name()), None);
+        self.permit_tool((asker, door), Some(&agent), own).map_err(|fault| match fault {
+            Fault::NoSuchTool(_) => Early::told(unknown_task()),
+            fault => Early::Fault(fault),
+        })?;
         let found = self.entry(asker, &agent, &named).await;
         let (entry, known) = found.map_err(|not_found| early(not_found, &agent.settings.name))?;
         Ok((entry, known, agent))

@@ -53,7 +53,7 @@ impl Inner {
             let body = self.list_tasks(door, asker, id, params).map_err(Ok)?;
             return answered(to, asker, body).await;
         }
-        let held = self.held(door, asker, params).await.map_err(Ok)?;
+        let held = self.held((door, asker), method, params).await.map_err(Ok)?;
         exchange.agent = Some(held.agent.clone());
         if method == Method::TasksResult {
             return self.task_result(to, held, (asker, exchange), (id, params)).await;
@@ -82,9 +82,15 @@ impl Inner {
         }
     }
 
-    async fn held(&self, door: Door<'_>, asker: &Asker, params: &Params<'_>) -> Result<Held, Fault> {
+    async fn held(
+        &self,
+        (door, asker): (Door<'_>, &Asker),
+        method: Method,
+        params: &Params<'_>,
+    ) -> Result<Held, Fault> {
         let handle = params.task_id.as_ref().ok_or_else(|| Fault::BadParams("taskId is missing".into()))?;
         let (agent, named) = self.opened(asker, door, handle.as_str()).ok_or(Fault::UnknownTask)?;
+        self.permit_task((asker, door), method, &agent, || Fault::UnknownTask)?;
         let (entry, known) =
             self.entry(asker, &agent, &named).await.map_err(|not_found| match not_found {
                 NotFound::Unknown => Fault::UnknownTask,

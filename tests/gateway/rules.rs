@@ -145,6 +145,43 @@ async fn the_subagent_tools_are_tools_like_others() {
     assert_eq!(allowed["result"]["isError"], false, "{allowed}");
 }
 
+/// Which agent a task is of is known only when its handle is opened: the rules are asked again then.
+#[tokio::test]
+async fn a_task_is_judged_with_its_agent_at_every_door() {
+    let rules = "\
+rules:
+  - { deny: true, agents: bank, methods: [tasks/cancel, resources/read] }
+  - { deny: true, agents: bank, tools: [subagent_cancel] }
+  - { callers: \"key:ann\" }
+";
+    let town = Town::new(&format!("{}{rules}", auth(&["ann"]))).await;
+    let ann = town.by("ann").with_tasks();
+    for (agent, tool, allowed) in [(&town.bard, "bard_sing", true), (&town.bank, "bank_pay", false)] {
+        agent.on_send(|_| Reply::stream().event(v1::task("raw-t", "raw-c", "working")).stall());
+        agent.on_get(|_| Reply::result(v1::bare_task("raw-t", "raw-c", "working")));
+        agent.on_cancel(|_| Reply::result(v1::bare_task("raw-t", "raw-c", "canceled")));
+        let params = json!({ "name": tool, "arguments": { "text": "x" } });
+        let made = in_time("a task", ann.modern("tools/call", params)).await.result().await;
+        let task = made["taskId"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+        assert!(ann.task("tasks/get", &task).await.json().await["result"].is_object(), "{tool}");
+        let read = json!({ "uri": format!("a2a://task/{task}") });
+        assert_eq!(
+            ann.modern("resources/read", read).await.json().await["result"].is_object(),
+            allowed,
+            "{tool}"
+        );
+        let cancel = json!({ "name": "subagent_cancel", "arguments": { "taskId": task } });
+        let canceled = ann.modern("tools/call", cancel).await.result().await;
+        assert_eq!(canceled["isError"] != true, allowed, "{canceled}");
+        assert_eq!(
+            ann.task("tasks/cancel", &task).await.json().await["result"].is_object(),
+            allowed,
+            "{tool}"
+        );
+        assert_eq!(agent.calls("CancelTask").is_empty(), !allowed, "{tool}");
+    }
+}
+
 #[tokio::test]
 async fn a_subscription_promises_nothing_that_a_caller_may_not_read() {
     let town = town().await;
