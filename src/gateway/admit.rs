@@ -35,7 +35,7 @@ impl Inner {
             return Ok(Caller::anonymous());
         }
         let address = address(http);
-        self.guesses.check(address, Instant::now())?;
+        let left_alone = self.guesses.check(address, Instant::now());
         let headers = &http.req_header().headers;
         let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);
         let api_key = match self.authenticator.key_header() {
@@ -51,11 +51,15 @@ impl Inner {
             dns_names: certificate.dns_names(),
             common_name: certificate.common_name(),
         });
-        let shown = Proofs { certificate, api_key, bearer, endpoint };
+        let shown = Proofs { certificate, api_key, bearer, endpoint, may_cost: left_alone.is_ok() };
         self.authenticator.admit(require, &shown).await.map_err(|denied| {
             audit::not_admitted(http.client_addr(), word(denied));
             let at = Endpoint { settings: &self.settings, agent: endpoint };
             if denied == Denied::Bad {
+                // Who is good goes on being let in, whoever else is at that address.
+                if let Err(fault) = left_alone {
+                    return fault;
+                }
                 self.guesses.failed(address, Instant::now());
             }
             match denied {

@@ -1,4 +1,4 @@
-//! Addresses from which too many bad credentials come: they are left alone for a while, before anything is checked.
+//! Addresses from which too many bad credentials come: for a while nothing that they show is looked into.
 //!
 //! Keys are too long to be guessed; this is for the work that guesses cause, here and at issuers that are asked about each token. Not
 //! here: what a caller that proved itself may have (see `shares`).
@@ -43,7 +43,7 @@ impl Guesses {
         }
     }
 
-    /// Lets an address show credentials, or not.
+    /// Lets an address cost something, or not.
     ///
     /// # Errors
     ///
@@ -67,9 +67,7 @@ impl Guesses {
         if let Err(wait) = rate.check_key(&address) {
             let wait = wait.wait_time_from(self.clock.now()).max(LEAST);
             let mut until = self.until();
-            if until.len() >= MOST {
-                until.retain(|_, until| now < *until);
-            }
+            // Who has stopped is forgotten by the sweep, every few seconds.
             if until.len() < MOST {
                 until.insert(address, now + wait);
             }

@@ -162,6 +162,20 @@ async fn good_keys_stay_while_the_issuer_is_away_and_bad_metadata_changes_nothin
     assert_eq!(place.status(&key.sign(&fresh)).await, 200);
 }
 
+/// It is not the token that is bad: its client must not throw it away.
+#[tokio::test]
+async fn a_token_whose_key_cannot_be_had_is_refused_for_now() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    issuer.server.on_path("/.well-known/openid-configuration", |_| Reply::hang_up());
+    let place = place(&issuer.name(), "", "").await;
+    for _ in 0..3 {
+        let answer = place.asked(&key.sign(&issuer.claims(ALL, |_| {}))).await;
+        assert_eq!((answer.status, answer.header("retry-after").is_some()), (503, true));
+    }
+    assert_eq!(place.status("x.y.z").await, 401);
+}
+
 #[tokio::test]
 async fn keys_can_stand_in_a_file() {
     let key = Key::es256("k1");

@@ -12,9 +12,10 @@ use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::web::{Unanswered, Web};
+use super::web::{PATIENCE, Unanswered, Web};
 use crate::config::KeySource;
 
 /// Shortest time between two looks that unknown keys ask for.
@@ -37,7 +38,19 @@ pub(super) struct Keys {
 #[derive(Default)]
 struct Looked {
     at: Option<Instant>,
+    has_failed: bool,
     set: Option<Value>,
+}
+
+/// What came of a look at the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// There are other keys now.
+    Changed,
+    /// They are the same, or nobody looked because somebody did a moment ago.
+    Same,
+    /// The issuer could not be asked.
+    Failed,
 }
 
 /// A key that can check signatures.
@@ -55,6 +68,8 @@ enum NoKeys {
     File(PathBuf, std::io::Error),
     #[error("no metadata of the issuer, or it names another issuer or no jwks_uri")]
     NoMetadata,
+    #[error("it takes too long")]
+    TooSlow,
     #[error("it is no JWKS with a key that can be used")]
     Empty,
 }
@@ -80,35 +95,46 @@ impl Keys {
         Some(fitting.find_map(check).ok_or(NotSigned))
     }
 
-    /// Looks at the keys, unless somebody did so a moment ago. Says whether they have changed.
-    pub(super) async fn look(&self) -> bool {
-        let mut looked = self.looked.lock().await;
-        if looked.at.is_some_and(|at| at.elapsed() < PAUSE) {
-            return false;
-        }
-        looked.at = Some(Instant::now());
-        self.renew(&mut looked).await
+    /// Looks at the keys, unless somebody did so a moment ago; then it is as good as that look. Waits no longer than
+    /// [`PATIENCE`].
+    pub(super) async fn look(&self) -> Look {
+        let looking = async {
+            let mut looked = self.looked.lock().await;
+            match looked.at.filter(|at| at.elapsed() < PAUSE) {
+                Some(_) if looked.has_failed => Look::Failed,
+                Some(_) => Look::Same,
+                None => self.renew(&mut looked).await,
+            }
+        };
+        timeout(PATIENCE, looking).await.unwrap_or(Look::Failed)
     }
 
     /// Looks at the keys now.
-    pub(super) async fn look_now(&self) -> bool {
+    pub(super) async fn look_now(&self) -> Look {
         let mut looked = self.looked.lock().await;
-        looked.at = Some(Instant::now());
         self.renew(&mut looked).await
     }
 
-    async fn renew(&self, looked: &mut Looked) -> bool {
-        match self.read().await {
-            Ok((set, _)) if looked.set.as_ref() == Some(&set) => false,
+    async fn renew(&self, looked: &mut Looked) -> Look {
+        looked.at = Some(Instant::now());
+        // Who gives up waiting leaves behind that it did not work.
+        looked.has_failed = true;
+        let read = match timeout(PATIENCE, self.read()).await {
+            Ok(read) => read,
+            Err(_) => Err(NoKeys::TooSlow),
+        };
+        looked.has_failed = read.is_err();
+        match read {
+            Ok((set, _)) if looked.set.as_ref() == Some(&set) => Look::Same,
             Ok((set, keys)) => {
                 debug!(issuer = %self.issuer, keys = keys.len(), "keys of an issuer are known");
                 self.current.store(keys.into());
                 looked.set = Some(set);
-                true
+                Look::Changed
             }
             Err(problem) => {
                 warn!(issuer = %self.issuer, %problem, "keys of an issuer cannot be had; those that are known stay");
-                false
+                Look::Failed
             }
         }
     }

@@ -36,6 +36,8 @@ pub struct Proofs<'a> {
     pub bearer: Option<&'a str>,
     /// The agent whose endpoint is called; `None`: the endpoint of all agents. A token may be for one of them.
     pub endpoint: Option<&'a str>,
+    /// Whether a token that was not checked a moment ago may cost a check. Else it is not good.
+    pub may_cost: bool,
 }
 
 /// Why nobody is let in.
@@ -118,7 +120,8 @@ impl Authenticator {
     pub async fn admit(&self, require: &Require, shown: &Proofs<'_>) -> Result<Caller, Denied> {
         let mut proven: Option<Caller> = None;
         for mechanism in &require.of {
-            match self.prove(*mechanism, shown).await? {
+            let takes_tokens = require.of.contains(&Mechanism::Token);
+            match self.prove(*mechanism, shown, takes_tokens).await? {
                 Proof::None if require.rule == RequireRule::All => return Err(Denied::Missing),
                 Proof::None => {}
                 Proof::Of(caller) => {
@@ -136,7 +139,12 @@ impl Authenticator {
         }
     }
 
-    async fn prove(&self, mechanism: Mechanism, shown: &Proofs<'_>) -> Result<Proof, Denied> {
+    async fn prove(
+        &self,
+        mechanism: Mechanism,
+        shown: &Proofs<'_>,
+        takes_tokens: bool,
+    ) -> Result<Proof, Denied> {
         let inner = &self.inner;
         match mechanism {
             Mechanism::Certificate => match &shown.certificate {
@@ -147,7 +155,7 @@ impl Authenticator {
                 (Some(key), Some(keys)) => match keys.caller(key) {
                     Some(caller) => Ok(Proof::Of(caller)),
                     // Where both stand in one header, it may be a token.
-                    None if keys.is_bearer() && !inner.tokens.is_empty() => Ok(Proof::None),
+                    None if keys.is_bearer() && takes_tokens => Ok(Proof::None),
                     None => Err(Denied::Bad),
                 },
                 _ => Ok(Proof::None),
@@ -163,7 +171,8 @@ impl Authenticator {
         if inner.keys.as_ref().is_some_and(is_key) {
             return Ok(Proof::None);
         }
-        let caller = inner.tokens.caller(token, Resource { endpoint: shown.endpoint }).await?;
+        let caller =
+            inner.tokens.caller(token, Resource { endpoint: shown.endpoint }, shown.may_cost).await?;
         if inner.scopes.iter().all(|scope| caller.scopes().contains(scope)) {
             Ok(Proof::Of(caller))
         } else {

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use super::cache::{Cache, Known, LONGEST};
 use super::claims::{Proven, Reader};
 use super::introspection::Introspection;
-use super::jwks::Keys;
+use super::jwks::{Keys, Look};
 use super::web::Web;
 use super::{AuthProblem, Denied};
 use crate::auth::Caller;
@@ -65,18 +65,20 @@ impl Tokens {
         })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.issuers.is_empty()
-    }
-
-    /// Whom a token names.
-    pub(super) async fn caller(&self, token: &str, resource: Resource<'_>) -> Result<Caller, Denied> {
+    /// Whom a token names. One that was not checked a moment ago is checked only if it may cost that.
+    pub(super) async fn caller(
+        &self,
+        token: &str,
+        resource: Resource<'_>,
+        may_cost: bool,
+    ) -> Result<Caller, Denied> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Err(Denied::Bad);
         }
         let known = Known::of(token);
         let proven = match self.cache.find(known, Instant::now()) {
             Some(proven) => proven,
+            None if !may_cost => return Err(Denied::Bad),
             None => self.prove(token, known).await?,
         };
         let issuer = self.issuers.iter().find(|issuer| issuer.name == proven.issuer).ok_or(Denied::Bad)?;
@@ -134,10 +136,15 @@ impl Tokens {
         let wanted = (header.kid.as_deref(), header.alg);
         let mut found = keys.with(wanted, claims);
         if found.is_none() {
-            if keys.look().await {
+            let look = keys.look().await;
+            if look == Look::Changed {
                 self.cache.forget();
             }
             found = keys.with(wanted, claims);
+            // Its key may be among those that cannot be had.
+            if found.is_none() && look == Look::Failed {
+                return Err(Denied::Unavailable);
+            }
         }
         let claims = found.and_then(Result::ok).ok_or(Denied::Bad)?;
         reader.read(&claims).ok_or(Denied::Bad)
@@ -180,7 +187,7 @@ impl Tokens {
                     *at += Duration::from_secs(86_400);
                     continue;
                 };
-                if keys.look_now().await {
+                if keys.look_now().await == Look::Changed {
                     self.cache.forget();
                 }
                 *at = tokio::time::Instant::now() + *refresh;

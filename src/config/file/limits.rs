@@ -72,8 +72,8 @@ pub(super) struct LimitsFile {
     /// Live tasks of one caller with a name. More are not begun: 429.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
     caller_tasks: Written<u64>,
-    /// Bad credentials from one address in a second, ten times as many at once; beyond, its requests are refused with 429 for a while,
-    /// before anything is checked. 0 is any number: for a gateway behind a proxy that hides addresses.
+    /// Bad credentials from one address in a second, ten times as many at once; beyond, for a while, those that are not known to be
+    /// good are refused with 429 without being looked into. 0 is any number: for a gateway behind a proxy that hides addresses.
     #[schemars(range(max = 1_000_000), extend("default" = 10))]
     failures: Written<u64>,
     /// A request's header: its path and all lines. Longer ones are refused with 431.
