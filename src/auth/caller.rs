@@ -16,6 +16,8 @@ pub struct Caller(Arc<Identity>);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Identity {
     pub(super) name: String,
+    /// What else it proved to be.
+    pub(super) others: Vec<String>,
     /// All names in its certificate.
     pub(super) certificate: Vec<String>,
     /// The scopes of its token, with those that they include.
@@ -40,7 +42,14 @@ impl Caller {
         let certificate = name.split_once(':').filter(|(kind, _)| matches!(*kind, "uri" | "dns"));
         let has_token = name.starts_with("token:");
         let certificate = certificate.map(|(_, san)| san.to_owned()).into_iter().collect();
-        Self::from(Identity { name: name.to_owned(), certificate, scopes, groups, has_token })
+        Self::from(Identity {
+            name: name.to_owned(),
+            others: Vec::new(),
+            certificate,
+            scopes,
+            groups,
+            has_token,
+        })
     }
 
     /// Whether the client proved nothing.
@@ -51,6 +60,11 @@ impl Caller {
     /// The stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `uri:…`, `dns:…`, `cn:…` or `anonymous`.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Every name that it proved, the stable one first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.name()).chain(self.0.others.iter().map(String::as_str))
     }
 
     /// The scopes of its token, with those that they include.
@@ -76,6 +90,7 @@ impl Caller {
     /// The same client with what another proof of it says besides.
     pub(super) fn and(self, other: &Self) -> Self {
         let mut all = Arc::unwrap_or_clone(self.0);
+        all.others.push(other.name().to_owned());
         all.certificate.extend_from_slice(&other.0.certificate);
         all.scopes.extend_from_slice(&other.0.scopes);
         all.groups.extend_from_slice(&other.0.groups);

@@ -125,9 +125,12 @@ fn is_for(rule: &Rule, caller: &Caller) -> bool {
         None => true,
         Some(patterns) => patterns.iter().any(|pattern| values.iter().any(|value| fits(pattern, value))),
     };
-    any_fits(rule.callers.as_deref(), caller.name())
-        && has(&rule.certificates, caller.certificate())
-        && has(&rule.groups, caller.groups())
+    // Who proved more is not out of reach of a rule that refuses by one of its names.
+    let is_named = match rule.deny {
+        true => caller.names().any(|name| any_fits(rule.callers.as_deref(), name)),
+        false => any_fits(rule.callers.as_deref(), caller.name()),
+    };
+    is_named && has(&rule.certificates, caller.certificate()) && has(&rule.groups, caller.groups())
 }
 
 /// Whether a rule speaks of what is wanted. A rule that names tools speaks of no resource, and the other way round. What names
@@ -260,6 +263,21 @@ mod tests {
         assert_eq!(rules.judge(&token(&["admin"]), &call("money", "s")), Verdict::Allowed(Some("admins")));
         assert_eq!(rules.judge(&who("key:a"), &call("money", "s")), Verdict::Refused(None));
         assert_eq!(rules.judge(&token(&[]), &call("weather", "s")), Verdict::Allowed(Some("all")));
+    }
+
+    #[test]
+    fn another_proof_does_not_hide_a_name_that_is_refused() {
+        let rules = Rules::new(vec![
+            Rule { deny: true, callers: list(&["token:i#bob"]), ..rule("not bob") },
+            Rule { callers: list(&["uri:*"]), ..rule("certificates") },
+            Rule { callers: list(&["token:i#ann"]), ..rule("ann") },
+        ]);
+        let both = |token: &str| who("uri:spiffe://corp/host").and(&who(token));
+        assert_eq!(rules.judge(&both("token:i#bob"), &call("x", "y")), Verdict::Refused(Some("not bob")));
+        assert_eq!(
+            rules.judge(&both("token:i#ann"), &call("x", "y")),
+            Verdict::Allowed(Some("certificates"))
+        );
     }
 
     #[test]

@@ -51,18 +51,21 @@ impl Reader {
         if subject.len() > LONGEST_SUBJECT || subject.chars().any(char::is_control) {
             return None;
         }
-        let scopes = words(claims.get(&self.scope_claim));
+        // What is not read whole is not read: a rule might refuse by what was left out.
+        let scopes = words(claims.get(&self.scope_claim), true)?;
+        let groups = words(claims.get(&self.groups_claim), false)?;
         let identity = Identity {
             name: format!("token:{}#{subject}", self.issuer),
+            others: Vec::new(),
             certificate: Vec::new(),
             scopes: self.with_included(scopes),
-            groups: words(claims.get(&self.groups_claim)),
+            groups,
             has_token: true,
         };
         Some(Proven {
             caller: Caller::from(identity),
             issuer: self.issuer.clone(),
-            audience: words(claims.get("aud")),
+            audience: words(claims.get("aud"), false)?,
             expires: claims.get("exp").and_then(seconds),
         })
     }
@@ -90,16 +93,16 @@ impl Proven {
     }
 }
 
-/// A text with spaces between words, or a list of texts.
-fn words(claim: Option<&Value>) -> Vec<String> {
-    let fits = |word: &&str| !word.is_empty() && word.len() <= LONGEST;
-    match claim {
-        Some(Value::String(text)) => text.split(' ').filter(fits).take(MOST).map(str::to_owned).collect(),
-        Some(Value::Array(list)) => {
-            list.iter().filter_map(Value::as_str).filter(fits).take(MOST).map(str::to_owned).collect()
-        }
+/// A list of texts, or a text: with spaces between words, or as it is. `None` if there is more than is read.
+fn words(claim: Option<&Value>, is_spaced: bool) -> Option<Vec<String>> {
+    let words: Vec<&str> = match claim {
+        Some(Value::String(text)) if is_spaced => text.split(' ').filter(|word| !word.is_empty()).collect(),
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
-    }
+    };
+    let fits = words.len() <= MOST && words.iter().all(|word| word.len() <= LONGEST);
+    fits.then(|| words.into_iter().map(str::to_owned).collect())
 }
 
 /// A time as in a token: seconds since 1970, with a fraction perhaps.
@@ -148,6 +151,19 @@ mod tests {
         assert_eq!(proven.caller.groups(), ["ops"]);
         assert!(proven.is_for(|audience| audience == "b") && !proven.is_for(|audience| audience == "c"));
         assert_eq!(proven.expires, Some(10));
+    }
+
+    #[test]
+    fn a_group_is_a_whole_text_and_none_is_left_out() {
+        let proven = read(json!({ "sub": "a", "groups": "Site admin", "aud": "one two" })).unwrap();
+        assert_eq!(proven.caller.groups(), ["Site admin"]);
+        assert!(
+            proven.is_for(|audience| audience == "one two") && !proven.is_for(|audience| audience == "one")
+        );
+        let groups: Vec<String> = (0..=MOST).map(|number| number.to_string()).collect();
+        assert!(read(json!({ "sub": "a", "groups": groups[1..] })).is_some());
+        assert!(read(json!({ "sub": "a", "groups": groups })).is_none());
+        assert!(read(json!({ "sub": "a", "groups": ["x".repeat(LONGEST + 1)] })).is_none());
     }
 
     #[test]

@@ -128,5 +128,6 @@ fn named(
             of.push(mechanism);
         }
     }
-    of
+    // In one order everywhere, so that a caller that proves itself in several ways has one name on every listener.
+    configured.iter().copied().filter(|mechanism| of.contains(mechanism)).collect()
 }
