@@ -11,6 +11,8 @@ use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 
 use super::directory::Agent;
+use tokio::io::AsyncReadExt as _;
+
 use crate::a2a::{Card, CardError};
 use crate::auth::Pass;
 use crate::config::CardSource;
@@ -103,7 +105,8 @@ impl Asking<'_> {
         let fresh_for = max_age(reply.headers());
         let from = Some(origin.clone());
         match reply.status() {
-            StatusCode::NOT_MODIFIED => {
+            // Unasked it says nothing: there is no card that it could be.
+            StatusCode::NOT_MODIFIED if self.etag.is_some() => {
                 let etag = etag.or_else(|| self.etag.map(str::to_owned));
                 Ok(Fetched { card: None, etag, fresh_for, from })
             }
@@ -146,13 +149,13 @@ fn is_exact(uri: &Uri) -> bool {
 
 async fn from_file(path: &Path) -> Result<Fetched, CardProblem> {
     let shown = || path.display().to_string();
-    let size = tokio::fs::metadata(path).await.map_err(|error| CardProblem::File(shown(), error))?.len();
-    if size > LONGEST as u64 {
-        return Err(CardProblem::Card(CardError::TooLarge {
-            bytes: usize::try_from(size).unwrap_or(usize::MAX),
-        }));
+    let unread = |error| CardProblem::File(shown(), error);
+    let file = tokio::fs::File::open(path).await.map_err(unread)?;
+    let mut body = Vec::new();
+    file.take(LONGEST as u64 + 1).read_to_end(&mut body).await.map_err(unread)?;
+    if body.len() > LONGEST {
+        return Err(CardProblem::Card(CardError::TooLarge { bytes: body.len() }));
     }
-    let body = tokio::fs::read(path).await.map_err(|error| CardProblem::File(shown(), error))?;
     Ok(Fetched { card: Some(Card::parse(&body)?), etag: None, fresh_for: None, from: None })
 }
 

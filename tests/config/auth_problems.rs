@@ -102,6 +102,26 @@ fn a_listener_requires_only_what_is_configured() {
 }
 
 #[test]
+fn the_order_in_require_does_not_name_callers() {
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:1', require: {{ any: [api_key, token] }} }}]\nagents: {{ a: {{ card: http://a/ }} }}\n\
+         auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }}, tokens: [{{ issuer: 'https://a', audience: x }}] }}\n"
+    );
+    let found = format!("{:?}", settings(&text).listeners[0].require);
+    assert_eq!(found, "Require { rule: Any, of: [Token, ApiKey] }");
+}
+
+#[test]
+fn the_key_of_a_caller_cannot_be_forwarded() {
+    let text = format!(
+        "listeners: [{{ address: '127.0.0.1:1' }}]\nagents: {{ a: {{ card: http://a/, forward_headers: [X-Api-Key] }} }}\n\
+         auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\n"
+    );
+    let found = report(&text);
+    assert!(found.contains("agents.a.forward_headers: x-api-key cannot be forwarded"), "{found}");
+}
+
+#[test]
 fn a_certificate_can_be_required_only_where_it_can_be_shown() {
     let both = format!(
         "auth: {{ certificate: {{ name: dns }}, api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\nagents: {{ a: {{ card: http://a/ }} }}\n"

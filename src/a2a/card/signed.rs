@@ -99,12 +99,22 @@ impl SignedCard {
             Form::Sdk => canonical(cleaned(known())?),
             Form::Specification => canonical(known()),
             Form::V0_3 => {
-                let used = serde_json::to_vec(&all()).ok()?;
-                let payload = ascii(&cleaned(without_defaults(self.card.clone()))?)?;
-                Some(Covered { payload, card: used })
+                // What is empty is not covered, so that it can be put in by anybody: it is not used either.
+                let Value::Object(mut card) = cleaned(all())? else { return None };
+                let payload = ascii(&cleaned(without_defaults(card.clone()))?)?;
+                with_tags(&mut card);
+                Some(Covered { payload, card: serde_json::to_vec(&card).ok()? })
             }
             Form::Raw => canonical(all()),
         }
+    }
+}
+
+/// The list of tags that each skill of 0.3 has, empty as it may be: by it the version is told from 0.1.
+fn with_tags(card: &mut Map<String, Value>) {
+    let skills = card.get_mut("skills").and_then(Value::as_array_mut).into_iter().flatten();
+    for skill in skills.filter_map(Value::as_object_mut) {
+        skill.entry("tags").or_insert_with(|| Value::Array(Vec::new()));
     }
 }
 
@@ -271,6 +281,18 @@ mod tests {
             String::from_utf8(used).unwrap().contains("protocolVersion"),
             "what goes without saying is still so"
         );
+    }
+
+    #[test]
+    fn what_somebody_put_into_an_old_card_is_not_used() {
+        let signed = r#"{"name":"n","url":"https://a/","security":[{"k":[]}],"skills":[{"id":"i","name":"s"}],
+            "securitySchemes":{"k":{"type":"oauth2","flows":{"x":1}}}"#;
+        let honest = SignedCard::read(&format!("{signed}}}")).unwrap().covered(Form::V0_3).unwrap();
+        let more =
+            r#","supportedInterfaces":[{}],"securityRequirements":[{}],"authentication":{},"iconUrl":""}"#;
+        let changed = SignedCard::read(&format!("{signed}{more}")).unwrap().covered(Form::V0_3).unwrap();
+        assert_eq!(changed.payload, honest.payload);
+        assert_eq!(String::from_utf8(changed.card).unwrap(), String::from_utf8(honest.card).unwrap());
     }
 
     #[test]

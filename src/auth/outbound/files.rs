@@ -113,7 +113,8 @@ impl Credentials {
     pub fn look_again(&self) -> Looked {
         let mut written = self.written();
         let stamps = Stamps::of(&written);
-        if stamps == written.stamps {
+        let has_changed = stamps != written.stamps;
+        if !has_changed && written.problems.is_empty() {
             return Looked::Same;
         }
         written.stamps = stamps;
@@ -123,17 +124,21 @@ impl Credentials {
             problems.push(problem);
             false
         });
-        let proof = self.read_proof(&mut written, secrets || identity).unwrap_or_else(|problem| {
+        written.proof_due |= secrets || identity;
+        let proof = self.read_proof(&mut written).unwrap_or_else(|problem| {
             problems.push(problem);
             false
         });
         if secrets {
             self.show(&written);
         }
-        for problem in problems {
+        // Said once, though it is tried again and again: who may read a file does not show in its stamp.
+        let is_news = has_changed || problems != written.problems;
+        for problem in problems.iter().filter(|_| is_news) {
             self.metrics.reload(Reload::Refused);
             tracing::warn!(agent = self.agent, problem, "credentials stay as they were");
         }
+        written.problems = problems;
         if secrets || identity || proof {
             self.metrics.reload(Reload::Used);
             tracing::info!(agent = self.agent, "credentials of the agent were read again");
@@ -163,7 +168,7 @@ impl Credentials {
     }
 
     /// Reads what the token endpoint is shown, and whom it is trusted by. Says whether anything is new.
-    fn read_proof(&self, written: &mut Written, is_new: bool) -> Result<bool, String> {
+    fn read_proof(&self, written: &mut Written) -> Result<bool, String> {
         let (Some(tokens), Some(Authorization::OAuth2(old))) = (&self.tokens, &written.auth.authorization)
         else {
             return Ok(false);
@@ -179,9 +184,10 @@ impl Credentials {
             differs |= again.expose() != key.expose();
             *key = again;
         }
-        if is_new || differs {
+        if written.proof_due || differs {
             tokens.change(&new, &written.tls)?;
             written.auth.authorization = Some(Authorization::OAuth2(new));
+            written.proof_due = false;
         }
         Ok(differs)
     }

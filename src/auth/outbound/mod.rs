@@ -57,6 +57,10 @@ struct Written {
     /// What the card says of API keys.
     card: Vec<CardKey>,
     stamps: Stamps,
+    /// What was wrong with the files at the last look; they are looked at again until nothing is.
+    problems: Vec<String>,
+    /// Whether the token endpoint is still shown what was before the last change.
+    proof_due: bool,
 }
 
 /// What came of looking at the files again.
@@ -83,6 +87,8 @@ impl Credentials {
             card: Vec::new(),
             // So the first look reads what changed while the gateway started.
             stamps: Stamps::default(),
+            problems: Vec::new(),
+            proof_due: false,
         };
         let shown = Shown::new(&written)?;
         let identity = Identity::new(&written.tls, is_plain(agent))?;

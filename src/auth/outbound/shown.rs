@@ -172,7 +172,17 @@ mod tests {
 
     fn shown(agent: Agent, card: Vec<CardKey>) -> Shown {
         let Agent { headers, auth, methods, tls, .. } = agent;
-        Shown::new(&Written { headers, auth, methods, tls, card, stamps: Stamps::default() }).unwrap()
+        Shown::new(&Written {
+            headers,
+            auth,
+            methods,
+            tls,
+            card,
+            stamps: Stamps::default(),
+            problems: Vec::new(),
+            proof_due: false,
+        })
+        .unwrap()
     }
 
     fn key(value: &str, place: ApiKeyPlace) -> ApiKey {

@@ -137,6 +137,16 @@ impl ConfigFile {
         let (cards, signature) = cards.resolve(reading);
         let mut agents = agents(self.agents, self.manifests, &root, reading);
         agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
+        if let Some(keys) = &auth.api_keys {
+            for agent in agents.iter().filter(|agent| agent.forward_headers.contains(&keys.header)) {
+                let place = root.below("agents").below(&agent.name).below("forward_headers");
+                let what = format!(
+                    "{} cannot be forwarded: it carries the callers' keys to the gateway",
+                    keys.header
+                );
+                reading.problem(&place, what);
+            }
+        }
         let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
         let rules = rules::resolve(self.rules, (&auth, &names), reading);
         let has_door = listeners.iter().any(|(_, listener)| listener.faces.push);
