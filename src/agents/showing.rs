@@ -163,21 +163,20 @@ impl Directory {
         if !has_files && tokens.is_none() {
             return;
         }
-        loop {
-            tokio::time::sleep(LOOK).await;
-            // Side by side: a slow token endpoint does not hold up a new certificate.
-            let files = async {
-                if has_files {
-                    look_again(agent).await;
-                }
-            };
-            let renewed = async {
-                if let Some(tokens) = tokens {
-                    tokens.renew().await;
-                }
-            };
-            tokio::join!(files, renewed);
-        }
+        // Each at its own pace: a slow token endpoint does not hold up a new certificate.
+        let files = async {
+            while has_files {
+                tokio::time::sleep(LOOK).await;
+                look_again(agent).await;
+            }
+        };
+        let renewed = async {
+            while let Some(tokens) = tokens {
+                tokio::time::sleep(LOOK).await;
+                tokens.renew().await;
+            }
+        };
+        tokio::join!(files, renewed);
     }
 }
 

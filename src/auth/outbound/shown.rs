@@ -46,7 +46,12 @@ impl Shown {
             };
             match place {
                 KeyPlace::Header => {
-                    let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else {
+                    // A card's word puts nothing in the place of what the operator wrote.
+                    let is_free = |name: &HeaderName| {
+                        matches!(key.place, ApiKeyPlace::Written(..))
+                            || !(all.contains_key(name) || *name == COOKIE)
+                    };
+                    let Some(name) = HeaderName::from_bytes(name.as_bytes()).ok().filter(is_free) else {
                         homeless.push(words(key));
                         continue;
                     };
@@ -115,7 +120,8 @@ fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(KeyPlace, &'a str)
 
 /// Whether a key may go there: a card's word must not break a request, nor put more into it than a key.
 fn fits(place: KeyPlace, name: &str) -> bool {
-    const FRAMING: [&str; 6] = ["host", "connection", "te", "upgrade", "expect", "transfer-encoding"];
+    const FRAMING: [&str; 8] =
+        ["host", "connection", "te", "upgrade", "expect", "transfer-encoding", "keep-alive", "trailer"];
     let header = HeaderName::from_bytes(name.as_bytes());
     match (place, header) {
         (KeyPlace::Query, _) => !name.is_empty(),
@@ -241,6 +247,21 @@ mod tests {
             shown.dress(AgentMethod::Send, &mut headers);
             let path = shown.keyed(&PathAndQuery::from_static("/")).unwrap();
             assert_eq!((headers.len(), path.as_str(), shown.homeless().len()), (0, "/", 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_card_puts_nothing_in_the_place_of_what_the_operator_wrote() {
+        let mut agent = Agent::new("bard", "http://bard.example/");
+        agent.headers.push((HeaderName::from_static("x-tenant"), LiveSecret::fixed("acme")));
+        agent.auth.api_keys.push(key("k", ApiKeyPlace::Card(None)));
+        for name in ["X-Tenant", "Cookie"] {
+            let asked = CardKey { scheme: "s".into(), place: KeyPlace::Header, name: name.into() };
+            let shown = shown(agent.clone(), vec![asked]);
+            let mut headers = HeaderMap::new();
+            shown.dress(AgentMethod::Send, &mut headers);
+            assert_eq!((headers["x-tenant"].as_bytes(), headers.len()), (&b"acme"[..], 1), "{name}");
+            assert_eq!(shown.homeless().len(), 1);
         }
     }
 
