@@ -165,13 +165,17 @@ impl Directory {
         }
         // Each at its own pace: a slow token endpoint does not hold up a new certificate.
         let files = async {
-            while has_files {
+            if !has_files {
+                return;
+            }
+            loop {
                 tokio::time::sleep(LOOK).await;
                 look_again(agent).await;
             }
         };
         let renewed = async {
-            while let Some(tokens) = tokens {
+            let Some(tokens) = tokens else { return };
+            loop {
                 tokio::time::sleep(LOOK).await;
                 tokens.renew().await;
             }
