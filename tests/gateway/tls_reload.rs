@@ -9,7 +9,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::support::certs::{client_config, client_config_of};
 use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway, in_time};
-use crate::tls_scene::{Connection, health, listen, refused, start};
+use crate::tls_scene::{Connection, attempt, health, listen, refused, start};
 
 const MUTUAL: &str = "client_auth: { mode: required, ca: ca.pem, crl: crl.pem }";
 
@@ -194,6 +194,27 @@ async fn a_certificate_that_expires_is_refused_on_the_connection_it_has() {
     // With the session that it has, and without.
     assert_eq!(health(&scene.gateway, (*config).clone()).await, 403);
     refused(&scene.gateway, client_config(&scene.ours, Some(&client), &["http/1.1"])).await;
+}
+
+/// Nobody is left who could vouch for its clients.
+#[tokio::test]
+async fn clients_of_the_only_authority_end_with_it() {
+    let (server, theirs) = (Authority::new("server"), Authority::ending_in("theirs", 5));
+    let files = [("ca.pem", theirs.pem())];
+    let gateway = start(&server, &files, "client_auth: { mode: required, ca: ca.pem }").await;
+    let client = theirs.client("outlives it");
+    let config = Arc::new(client_config(&server, Some(&client), &["http/1.1"]));
+    let mut kept = Connection::open(&gateway, &config).await;
+    assert!(kept.ask("localhost").await.unwrap().starts_with("HTTP/1.1 200"));
+    let over = async {
+        while kept.ask("localhost").await.is_some_and(|head| head.starts_with("HTTP/1.1 200")) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    in_time("the end of the authority", over).await;
+    let anew = client_config(&server, Some(&client), &["http/1.1"]);
+    let answer = attempt(&gateway, anew).await;
+    assert_ne!(answer, Some(200), "a new connection of a client of nobody's");
 }
 
 #[tokio::test]

@@ -46,6 +46,13 @@ pub(crate) async fn health(gateway: &TestGateway, config: ClientConfig) -> u16 {
     client(gateway, config).get(&[]).await.status
 }
 
+/// The status of the answer to a client that speaks TLS like this, if it gets one.
+pub(crate) async fn attempt(gateway: &TestGateway, config: ClientConfig) -> Option<u16> {
+    let client = client(gateway, config);
+    let answer = in_time("an answer or a refusal", client.try_send("GET", &[], Vec::new())).await;
+    answer.ok().map(|answer| answer.status)
+}
+
 /// Fails if a client that speaks TLS like this is answered.
 pub(crate) async fn refused(gateway: &TestGateway, config: ClientConfig) {
     let client = client(gateway, config);

@@ -36,7 +36,17 @@ pub struct Identity {
 
 impl Authority {
     pub fn new(name: &str) -> Self {
+        Self::of(params(name))
+    }
+
+    /// One that ends in so many seconds.
+    pub fn ending_in(name: &str, seconds: u64) -> Self {
         let mut params = params(name);
+        params.not_after = date_time_ymd(1970, 1, 1) + until(seconds);
+        Self::of(params)
+    }
+
+    fn of(mut params: CertificateParams) -> Self {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];

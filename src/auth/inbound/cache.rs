@@ -14,7 +14,7 @@ use super::claims::Proven;
 /// Tokens per shard.
 const ROOM: usize = 512;
 const SHARDS: usize = 16;
-/// Longest that a token is taken without being checked anew.
+/// Longest that a token is taken without its signature being checked anew; what was introspected has a limit of its own.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
 type Shard = HashMap<[u8; 32], (Arc<Proven>, Instant)>;
