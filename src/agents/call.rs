@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::drive::{Drive, Outlet};
-use super::known::{Known, in_effect};
+use super::known::{Ask, Known, in_effect};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, Fingerprint, Message, Send, fingerprint};
@@ -178,7 +178,8 @@ impl Call {
         let streams = self.known.streaming && !is_beside;
         let body = interface.dialect.send(&ask, streams);
         let method = if streams { Method::Stream } else { Method::Send };
-        let (form, reply) = post(&self.client, &self.known, method, body).await?;
+        let ask = Ask::new(method, message.task_id.as_deref(), body);
+        let (form, reply) = post(&self.client, &self.known, &ask).await?;
         let mut track = track.opening();
         match form {
             Form::Stream => self.listen(reply, &mut track).await,

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::call::{Call, FIRST_PAUSE};
+use super::known::Ask;
 use super::rpc::{Form, get_task, post, refusal, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, State, Task};
@@ -93,7 +94,8 @@ impl Call {
         let Some(body) = interface.dialect.subscribe(task, interface.tenant.as_deref()) else {
             return Ok(false);
         };
-        let (form, reply) = match post(&self.client, &self.known, Method::Other, body).await {
+        let ask = Ask::new(Method::Other, Some(task), body);
+        let (form, reply) = match post(&self.client, &self.known, &ask).await {
             Ok(answer) => answer,
             Err(trouble) => return Ok(is_passing(&trouble)),
         };

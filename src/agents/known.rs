@@ -46,6 +46,24 @@ pub struct Known {
     pub(super) is_wrong: Arc<AtomicBool>,
 }
 
+/// One request to an agent: JSON that is posted.
+pub(super) struct Ask {
+    /// What it is, for what differs by method.
+    pub(super) method: AgentMethod,
+    /// The task that it is about, if that is known to the agent already.
+    #[expect(dead_code, reason = "read once an agent has several endpoints")]
+    pub(super) task: Option<String>,
+    /// What is posted.
+    pub(super) body: Bytes,
+}
+
+impl Ask {
+    /// A request about a task of the agent's, or about none yet.
+    pub(super) fn new(method: AgentMethod, task: Option<&str>, body: Vec<u8>) -> Self {
+        Self { method, task: task.map(str::to_owned), body: body.into() }
+    }
+}
+
 /// Where it is called.
 pub(super) struct Ways {
     pub(super) own: Way,
@@ -104,49 +122,31 @@ impl Known {
 
     /// Sends a request and waits for the head of the answer. An agent that refuses a token that the gateway fetched is asked once more
     /// with another: 401 says that it has not done anything.
-    pub(super) async fn send(
-        &self,
-        client: &Client,
-        method: AgentMethod,
-        body: Vec<u8>,
-    ) -> Result<Reply, Trouble> {
-        let body = Bytes::from(body);
+    pub(super) async fn send(&self, client: &Client, ask: &Ask) -> Result<Reply, Trouble> {
         match self.credentials.tokens() {
-            None => self.send_once(client, method, body, None).await,
+            None => self.send_once(client, ask, None).await,
             // Boxed: what a call without tokens does not need must not make it larger.
-            Some(tokens) => Box::pin(self.send_with(tokens, client, method, body)).await,
+            Some(tokens) => Box::pin(self.send_with(tokens, client, ask)).await,
         }
     }
 
-    async fn send_with(
-        &self,
-        tokens: &Tokens,
-        client: &Client,
-        method: AgentMethod,
-        body: Bytes,
-    ) -> Result<Reply, Trouble> {
+    async fn send_with(&self, tokens: &Tokens, client: &Client, ask: &Ask) -> Result<Reply, Trouble> {
         let subject = self.along.as_ref().and_then(|along| along.subject());
         let no_token = |NoToken(why): NoToken| Trouble::NoToken(why);
         let pass = tokens.pass(subject).await.map_err(no_token)?;
-        let reply = self.send_once(client, method, body.clone(), Some(&pass)).await?;
+        let reply = self.send_once(client, ask, Some(&pass)).await?;
         if reply.status() != StatusCode::UNAUTHORIZED {
             return Ok(reply);
         }
         match tokens.another(&pass, subject).await.map_err(no_token)? {
-            Some(another) => self.send_once(client, method, body, Some(&another)).await,
+            Some(another) => self.send_once(client, ask, Some(&another)).await,
             None => Ok(reply),
         }
     }
 
-    async fn send_once(
-        &self,
-        client: &Client,
-        method: AgentMethod,
-        body: Bytes,
-        pass: Option<&Pass>,
-    ) -> Result<Reply, Trouble> {
-        let mut request = Request::new(body);
-        let target = self.address(&mut request, method, pass)?;
+    async fn send_once(&self, client: &Client, ask: &Ask, pass: Option<&Pass>) -> Result<Reply, Trouble> {
+        let mut request = Request::new(ask.body.clone());
+        let target = self.address(&mut request, ask.method, pass)?;
         client.send(&target, request).await.map_err(|error| trouble(&error, self))
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
 use super::call::Hook;
-use super::known::Known;
+use super::known::{Ask, Known};
 use crate::a2a::{AgentError, ErrorKind, Task, Webhook};
 use crate::config::AgentMethod as Call;
 use crate::fault::Trouble;
@@ -25,13 +25,8 @@ pub(super) enum Form {
 }
 
 /// Posts one JSON-RPC request and looks at the head of the answer. The answer decides its form, not the question.
-pub(super) async fn post(
-    client: &Client,
-    known: &Known,
-    call: Call,
-    body: Vec<u8>,
-) -> Result<(Form, Reply), Trouble> {
-    let reply = known.send(client, call, body).await?;
+pub(super) async fn post(client: &Client, known: &Known, ask: &Ask) -> Result<(Form, Reply), Trouble> {
+    let reply = known.send(client, ask).await?;
     let status = reply.status();
     if status == http::StatusCode::UNAUTHORIZED || status == http::StatusCode::FORBIDDEN {
         return Err(Trouble::NotAuthorized(status.as_u16()));
@@ -76,7 +71,9 @@ pub(super) async fn get_task(
 ) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.get_task(task, tenant);
-    task_of(client, known, (Call::Get, body), limit).await.and_then(|found| the_one_asked_for(found, task))
+    task_of(client, known, &Ask::new(Call::Get, Some(task), body), limit)
+        .await
+        .and_then(|found| the_one_asked_for(found, task))
 }
 
 /// Asks for a task to be stopped.
@@ -88,7 +85,9 @@ pub(super) async fn cancel_task(
 ) -> Result<Task, Trouble> {
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.cancel_task(task, tenant);
-    task_of(client, known, (Call::Cancel, body), limit).await.and_then(|found| the_one_asked_for(found, task))
+    task_of(client, known, &Ask::new(Call::Cancel, Some(task), body), limit)
+        .await
+        .and_then(|found| the_one_asked_for(found, task))
 }
 
 /// Somebody else's task is never taken for the one that was asked for.
@@ -109,28 +108,18 @@ pub(super) async fn set_webhook(
 ) -> Result<(), Trouble> {
     let webhook = Webhook { id: WEBHOOK, url: &hook.url, token: &hook.token };
     let body = known.interface.dialect.set_push(task, &webhook, known.interface.tenant.as_deref());
-    let answer = plain(client, known, (Call::Other, body), limit).await?;
+    let answer = plain(client, known, &Ask::new(Call::Other, Some(task), body), limit).await?;
     known.interface.dialect.webhook_id(&answer).map(drop).map_err(refusal)
 }
 
-async fn task_of(
-    client: &Client,
-    known: &Known,
-    asked: (Call, Vec<u8>),
-    limit: usize,
-) -> Result<Task, Trouble> {
-    let answer = plain(client, known, asked, limit).await?;
+async fn task_of(client: &Client, known: &Known, ask: &Ask, limit: usize) -> Result<Task, Trouble> {
+    let answer = plain(client, known, ask, limit).await?;
     known.interface.dialect.task(&answer).map_err(refusal)
 }
 
 /// The body of an answer that must not be a stream.
-async fn plain(
-    client: &Client,
-    known: &Known,
-    (call, body): (Call, Vec<u8>),
-    limit: usize,
-) -> Result<Bytes, Trouble> {
-    let (form, reply) = post(client, known, call, body).await?;
+async fn plain(client: &Client, known: &Known, ask: &Ask, limit: usize) -> Result<Bytes, Trouble> {
+    let (form, reply) = post(client, known, ask).await?;
     if form == Form::Stream {
         return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
     }
