@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use redb::{Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
+use tracing::info;
+
 use super::queue::Changes;
 use super::{StoreProblem, Table};
 use crate::tasks::data_dir;
@@ -21,6 +23,9 @@ const DRAFT: &str = "tasks.redb.new";
 const LOCK: &str = "tasks.lock";
 /// Its own default is a GiB. Rows are read once, at the start; what is written again and again are the upper pages.
 const CACHE: usize = 16 * 1024 * 1024;
+
+/// A file of more bytes than this is made as small as what is in it when it is opened: while it is written it only grows.
+const ROOMY: u64 = 64 * 1024 * 1024;
 
 type Opener = Box<dyn Fn(&Path) -> Result<Database, DatabaseError> + Send>;
 
@@ -41,6 +46,12 @@ impl Disk {
     }
 
     pub(super) fn open_with(dir: &Path, open: Opener) -> Result<Self, StoreProblem> {
+        let mut disk = Self::found(dir, open)?;
+        disk.shrink(ROOMY)?;
+        Ok(disk)
+    }
+
+    fn found(dir: &Path, open: Opener) -> Result<Self, StoreProblem> {
         let file = dir.join(NAME);
         let owner = own(dir, &file)?;
         if !file.try_exists().map_err(|error| broken(&file, error))? {
@@ -55,6 +66,26 @@ impl Disk {
             })?;
         }
         Ok(disk)
+    }
+
+    /// Gives room that is not used back to the system, if the file has more bytes than `roomy`. Crash-safe, like every write.
+    pub(super) fn shrink(&mut self, roomy: u64) -> Result<(), StoreProblem> {
+        let before = self.size()?;
+        if before <= roomy {
+            return Ok(());
+        }
+        let Some(mut database) = self.database.take() else { return Ok(()) };
+        self.database = Some(guarded(&self.file, move || {
+            database.compact()?;
+            Ok(database)
+        })?);
+        let after = self.size()?;
+        info!(file = %self.file.display(), before, after, "the store is as small as what is in it");
+        Ok(())
+    }
+
+    fn size(&self) -> Result<u64, StoreProblem> {
+        Ok(fs::metadata(&self.file).map_err(|error| broken(&self.file, error))?.len())
     }
 
     pub(super) fn file(&self) -> &Path {
@@ -192,4 +223,28 @@ fn broken(file: &Path, error: io::Error) -> StoreProblem {
 
 fn damaged(file: &Path, what: impl Into<String>) -> StoreProblem {
     StoreProblem::Damaged { file: file.to_owned(), what: what.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_grown_is_as_small_as_its_rows_when_it_is_opened_again() {
+        let home = tempfile::tempdir().unwrap();
+        let key = |number: u32| (Table::Tasks, number.to_be_bytes().to_vec());
+        let mut disk = Disk::open(home.path()).unwrap();
+        disk.write(&(0..4000).map(|number| (key(number), Some(vec![7; 4096]))).collect()).unwrap();
+        disk.write(&(10..4000).map(|number| (key(number), None)).collect()).unwrap();
+        let grown = disk.size().unwrap();
+        disk.shrink(grown).unwrap();
+        assert_eq!(disk.size().unwrap(), grown, "nothing to gain");
+        disk.shrink(grown - 1).unwrap();
+        let small = disk.size().unwrap();
+        assert!(small < grown / 8, "{grown} bytes, then {small}");
+        drop(disk);
+        let mut rows = 0;
+        Disk::open(home.path()).unwrap().each(Table::Tasks, |_, value| rows += value.len()).unwrap();
+        assert_eq!(rows, 10 * 4096);
+    }
 }
