@@ -277,8 +277,12 @@ impl Inner {
     /// Sees to it that somebody follows what is watched, if whoever did so has given up.
     fn attend_all(&self, stream: &Stream<'_>) {
         for entry in stream.watching.entries() {
+            // With the token of this stream it was tried: it is as old as the stream.
+            if entry.look(|inside| inside.waits_for_caller()) {
+                continue;
+            }
             if let Some(known) = self.directory.find(entry.agent()).and_then(|agent| agent.known()) {
-                self.followers.attend(entry, &known);
+                self.followers.attend(entry, &known.along(stream.asker.along.as_ref()));
             }
         }
     }
