@@ -208,7 +208,7 @@ async fn keys_that_sign_cards_are_exchanged_without_a_restart() {
     assert!(tools(&gateway).await.contains(TOOL));
     std::fs::write(&keys, new.jwks()).unwrap();
     in_time("the old card to end", async { while tools(&gateway).await.contains(TOOL) {} }).await;
-    assert!(agents(&gateway).await.contains("owner-1"), "says by whom it is signed");
+    in_time("the operator to be told", async { while !agents(&gateway).await.contains("owner-1") {} }).await;
     agent.set_card(new.sign(&agent, Card::v1().skill("hum")));
     in_time("the next card", async { while !tools(&gateway).await.contains("bard_hum") {} }).await;
 }

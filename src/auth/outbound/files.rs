@@ -224,6 +224,7 @@ fn read_secrets(written: &mut Written, problems: &mut Vec<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -235,10 +236,8 @@ mod tests {
     /// The file is a pipe: who reads it waits until somebody has written it to its end.
     #[test]
     fn a_card_is_placed_while_a_disk_keeps_the_reader_of_a_file_waiting() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ca.pem");
-        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
-        assert!(made.success());
+        let (end, mut pipe) = std::io::pipe().unwrap();
+        let path = format!("/dev/fd/{}", end.as_raw_fd());
         let authority =
             || rcgen::generate_simple_self_signed(vec!["ca.example".to_owned()]).unwrap().cert.pem();
         let mut agent = Agent::new("bard", "http://bard.example/");
@@ -248,8 +247,8 @@ mod tests {
         let credentials = Arc::new(credentials);
         let reader = credentials.clone();
         let looking = std::thread::spawn(move || reader.look_again());
-        // Opens once the other side has.
-        let mut pipe = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        // More than a pipe holds: so much is written only once somebody reads.
+        pipe.write_all(&vec![b'\n'; 1 << 20]).unwrap();
         let (told, placed) = mpsc::channel();
         std::thread::spawn(move || told.send(credentials.place(Vec::new())));
         assert!(placed.recv_timeout(Duration::from_secs(10)).is_ok());
