@@ -1,10 +1,10 @@
 //! What a call costs the gateway, beside a bare Pingora pass-through to the same agent in the same run.
 //!
 //! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N] [--threads N] [--log LEVEL]
-//! [--only WAYS] [--tasks N] [--tls]`. Four processes on loopback: the load (this one), the agent, the pass-through, and the real gateway. The ways to
+//! [--only WAYS] [--tasks N] [--tls] [--abuse]`. Four processes on loopback: the load (this one), the agent, the pass-through, and the real gateway. The ways to
 //! the agent take turns in every round; figures are medians over rounds, and ratios are made within a round, so that what else the
 //! machine does falls on both sides. CPU is that of the process on the way alone, never of load or agent.
-//! With `--tls` instead: what TLS costs, beside nginx. With `--tasks N` instead: what it costs to ask for a task when there are N of them.
+//! With `--tls` instead: what TLS costs, beside nginx. With `--abuse` instead: what good callers notice of others who misbehave. With `--tasks N` instead: what it costs to ask for a task when there are N of them.
 //! Not here: what translation alone costs (see `benches/translate`).
 
 #![allow(
@@ -15,6 +15,7 @@
     reason = "a measurement that fails loudly"
 )]
 
+mod abuse;
 mod agent;
 mod connection;
 mod crowd;
@@ -45,6 +46,9 @@ fn measure(options: &Options) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     if options.tls {
         return runtime.block_on(tls::run(options));
+    }
+    if options.abuse {
+        return runtime.block_on(abuse::run(options));
     }
     if let Some(tasks) = options.tasks {
         return runtime.block_on(crowd::run(tasks, options));

@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) tasks: Option<usize>,
     /// Instead of the ways: what TLS costs.
     pub(crate) tls: bool,
+    /// Instead of the ways: what good callers notice of others.
+    pub(crate) abuse: bool,
 }
 
 impl Role {
@@ -64,6 +66,7 @@ impl Options {
             only: String::new(),
             tasks: None,
             tls: false,
+            abuse: false,
         };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
@@ -71,6 +74,7 @@ impl Options {
             match word {
                 "--bench" => {}
                 "--tls" => options.tls = true,
+                "--abuse" => options.abuse = true,
                 "--json" => options.json = true,
                 "--rounds" => options.rounds = value().parse().expect("a number"),
                 "--seconds" => options.period = Duration::from_secs_f64(value().parse().expect("seconds")),

@@ -16,8 +16,9 @@ use super::fetch::CardProblem;
 use super::interface::{Leave, trusted};
 use super::known::{Known, Way, Ways};
 use super::reach::Reach;
+use super::signers::Signers;
 use crate::a2a::{Card, Dialect, Interface};
-use crate::auth::{Credentials, Keys, Subject, Tokens};
+use crate::auth::{Credentials, Subject, Tokens};
 use crate::config::{self, CardSource, Outbound, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::outbound::OutboundMetrics;
@@ -29,7 +30,7 @@ pub struct Agent {
     pub settings: config::Agent,
     outbound: Arc<Outbound>,
     /// Who signs its card.
-    pub(super) signers: Option<Keys>,
+    pub(super) signers: Option<Arc<Signers>>,
     pub(super) card_target: ArcSwapOption<Target>,
     pub(super) credentials: Arc<Credentials>,
     forwards: Arc<[HeaderName]>,
@@ -52,9 +53,7 @@ impl Agent {
     ) -> Result<Self, CardProblem> {
         let credentials =
             Credentials::new(&settings, client, metrics.clone()).map_err(CardProblem::Setting)?;
-        let signers = settings.signature.as_ref().map(|signature| Keys::new(&signature.keys)).transpose();
-        let signers =
-            signers.map_err(|problem| CardProblem::Setting(format!("signature.keys: {problem}")))?;
+        let signers = settings.signature.as_ref().map(Signers::new).transpose()?.map(Arc::new);
         let agent = Self {
             forwards: settings.forward_headers.clone().into(),
             settings,
@@ -246,6 +245,12 @@ impl Agent {
 
     pub(super) fn learn(&self, known: Known) {
         self.known.store(Some(Arc::new(known)));
+        self.versions.fetch_add(1, Ordering::Release);
+    }
+
+    /// Forgets its card: it is not to be used any more.
+    pub(super) fn forget(&self) {
+        self.known.store(None);
         self.versions.fetch_add(1, Ordering::Release);
     }
 }

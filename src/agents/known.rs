@@ -132,7 +132,10 @@ impl Known {
 
     async fn send_with(&self, tokens: &Tokens, client: &Client, ask: &Ask) -> Result<Reply, Trouble> {
         let subject = self.along.as_ref().and_then(|along| along.subject());
-        let no_token = |NoToken(why): NoToken| Trouble::NoToken(why);
+        let no_token = |no_token| match no_token {
+            NoToken::Now(why) => Trouble::NoToken(why),
+            NoToken::OfCaller(why) => Trouble::CallerToken(why),
+        };
         let pass = tokens.pass(subject).await.map_err(no_token)?;
         let reply = self.send_once(client, ask, Some(&pass)).await?;
         if reply.status() != StatusCode::UNAUTHORIZED {

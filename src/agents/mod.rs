@@ -16,6 +16,7 @@ mod refresh;
 mod rpc;
 mod showing;
 mod signature;
+mod signers;
 mod stream;
 
 pub use along::Along;

@@ -40,6 +40,7 @@ impl Directory {
     /// Keeps the card of one agent fresh, for ever.
     pub(crate) async fn keep_fresh(&self, agent: &Arc<Agent>) {
         let mut memory = Memory::default();
+        let mut signers = agent.signers.as_ref().map(|signers| signers.changes());
         loop {
             let look = self.look(agent, &mut memory).await;
             let outcome = match look {
@@ -51,7 +52,30 @@ impl Directory {
             agent.metrics.up(look != Look::Failed);
             agent.looked();
             self.tell();
-            tokio::time::sleep(self.pause(look, &mut memory)).await;
+            let other_signers = async {
+                match &mut signers {
+                    Some(signers) => signers.changed().await.is_ok(),
+                    None => std::future::pending().await,
+                }
+            };
+            let changed = tokio::time::timeout(self.pause(look, &memory), other_signers).await;
+            if changed == Ok(true) {
+                self.judge_again(agent, &mut memory);
+            }
+        }
+    }
+
+    /// Judges the card in use by other keys than before: one that they did not sign is not used any more.
+    fn judge_again(&self, agent: &Agent, memory: &mut Memory) {
+        let (Some(signers), Some(raw)) = (&agent.signers, memory.raw.take()) else { return };
+        // It is read anew in any case: what of it counts may be something else.
+        memory.etag = None;
+        if let Err(problem) = proven(&raw, &signers.keys())
+            && signers.required()
+        {
+            warn!(agent = agent.settings.name, %problem, "agent card is not used any more");
+            agent.forget();
+            self.tell();
         }
     }
 
@@ -154,7 +178,7 @@ impl Directory {
     }
 
     /// How long to wait before the next look.
-    fn pause(&self, look: Look, memory: &mut Memory) -> Duration {
+    fn pause(&self, look: Look, memory: &Memory) -> Duration {
         let (floor, ceiling) = (self.cards.min_refresh, self.cards.max_refresh.max(self.cards.min_refresh));
         match look {
             Look::Changed(fresh) | Look::Same(fresh) => fresh.unwrap_or(floor).clamp(floor, ceiling),
@@ -168,10 +192,8 @@ impl Directory {
 
 /// The card as far as it is signed by whom the operator named; as it came, if that need not be.
 fn believed(agent: &Agent, card: Card) -> Result<Card, CardProblem> {
-    let (Some(signers), Some(signature)) = (&agent.signers, &agent.settings.signature) else {
-        return Ok(card);
-    };
-    match proven(card.raw.get(), signers) {
+    let Some(signers) = &agent.signers else { return Ok(card) };
+    match proven(card.raw.get(), &signers.keys()) {
         Ok(card) => {
             if let Some(proof) = &card.proof {
                 let name = agent.settings.name.as_str();
@@ -179,7 +201,7 @@ fn believed(agent: &Agent, card: Card) -> Result<Card, CardProblem> {
             }
             Ok(card)
         }
-        Err(CardProblem::Unsigned(why)) if !signature.required => {
+        Err(CardProblem::Unsigned(why)) if !signers.required() => {
             let mut card = card;
             card.problems.push(format!("{why}; it is used all the same (signature.required: false)"));
             Ok(card)

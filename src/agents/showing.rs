@@ -13,6 +13,7 @@ use http::{HeaderName, Request};
 use tracing::warn;
 
 use super::directory::{Agent, Directory};
+use super::signers::Seen;
 use crate::a2a::{Card, KeyPlace, Requirement, SchemeKind, SecurityScheme};
 use crate::auth::{CardKey, Looked, NoToken, Pass};
 use crate::config::{AgentMethod, ApiKeyPlace, Authorization};
@@ -24,13 +25,22 @@ impl Agent {
     /// A token for what is not asked for any caller: its card. Where there is none it is asked without, since most cards are public.
     pub(super) async fn pass(&self) -> Option<Pass> {
         let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
-        tokens.pass(None).await.ok()
+        let mut pass = std::pin::pin!(tokens.pass(None));
+        match tokio::time::timeout(self.settings.timeouts.connect, &mut pass).await {
+            Ok(pass) => pass.ok(),
+            Err(_) => {
+                // Whoever waits for the first look at the card does not wait for a token endpoint.
+                self.looked();
+                pass.await.ok()
+            }
+        }
     }
 
     /// Why the gateway gets no token of its own for this agent, if it is to have one.
     pub async fn token_problem(&self) -> Option<String> {
         let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
-        tokens.pass(None).await.err().map(|NoToken(why)| format!("auth.oauth2: no token: {why}"))
+        let no_token = tokens.pass(None).await.err().map(NoToken::why);
+        no_token.map(|why| format!("auth.oauth2: no token: {why}"))
     }
 
     /// Another token in place of a refused one, if another could be better.
@@ -156,13 +166,10 @@ fn words(scheme: &SecurityScheme) -> String {
 
 impl Directory {
     /// Keeps what one agent is shown fresh, for ever: files are read again when they change, a token in use is renewed before it
-    /// ends. Returns at once where there is neither.
+    /// ends; and the keys that sign its card.
     pub(crate) async fn keep_credentials(&self, agent: &Arc<Agent>) {
         let has_files = agent.credentials.has_files();
         let tokens = agent.credentials.tokens().filter(|tokens| !tokens.is_on_behalf());
-        if !has_files && tokens.is_none() {
-            return;
-        }
         // Each at its own pace: a slow token endpoint does not hold up a new certificate.
         let files = async {
             if !has_files {
@@ -180,7 +187,21 @@ impl Directory {
                 tokens.renew().await;
             }
         };
-        tokio::join!(files, renewed);
+        tokio::join!(files, renewed, keep_signers(agent));
+    }
+}
+
+async fn keep_signers(agent: &Arc<Agent>) {
+    let Some(signers) = &agent.signers else { return };
+    let mut seen = Seen::default();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let (signers, agent, before) = (signers.clone(), agent.clone(), seen.clone());
+        let look = move || signers.look_again(before, &agent.settings.name, &agent.metrics);
+        match tokio::task::spawn_blocking(look).await {
+            Ok(now) => seen = now,
+            Err(broken) => warn!(%broken, "keys that sign cards are not looked at"),
+        }
     }
 }
 

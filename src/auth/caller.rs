@@ -16,8 +16,8 @@ pub struct Caller(Arc<Identity>);
 #[derive(Debug, Clone, Default)]
 pub(super) struct Identity {
     pub(super) name: String,
-    /// What else it proved to be.
-    pub(super) others: Vec<String>,
+    /// Each name by itself, where it proved several.
+    pub(super) parts: Vec<String>,
     /// All names in its certificate.
     pub(super) certificate: Vec<String>,
     /// The scopes of its token, with those that they include.
@@ -28,6 +28,8 @@ pub(super) struct Identity {
 }
 
 const ANONYMOUS: &str = "anonymous";
+/// Between the names of who proved several.
+const AND: &str = " & ";
 
 impl Caller {
     /// A client that proved nothing. All of them share one name, so that what they hold are bearer secrets.
@@ -39,17 +41,15 @@ impl Caller {
 
     /// Whoever has this name, with these scopes and groups: to ask what they might do.
     pub fn supposed(name: &str, scopes: Vec<String>, groups: Vec<String>) -> Self {
-        let certificate = name.split_once(':').filter(|(kind, _)| matches!(*kind, "uri" | "dns"));
-        let has_token = name.starts_with("token:");
-        let certificate = certificate.map(|(_, san)| san.to_owned()).into_iter().collect();
-        Self::from(Identity {
-            name: name.to_owned(),
-            others: Vec::new(),
-            certificate,
-            scopes,
-            groups,
-            has_token,
-        })
+        let parts: Vec<String> = name.split(AND).map(|part| part.replace("&&", "&")).collect();
+        let kind =
+            |part: &String| part.split_once(':').map(|(kind, name)| (kind.to_owned(), name.to_owned()));
+        let kinds = parts.iter().filter_map(kind);
+        let sans = kinds.filter(|(kind, _)| matches!(kind.as_str(), "uri" | "dns"));
+        let certificate = sans.map(|(_, san)| san).collect();
+        let has_token = parts.iter().any(|part| part.starts_with("token:"));
+        let parts = if parts.len() > 1 { parts } else { Vec::new() };
+        Self::from(Identity { name: name.to_owned(), parts, certificate, scopes, groups, has_token })
     }
 
     /// Whether the client proved nothing.
@@ -57,14 +57,15 @@ impl Caller {
         self.0.name == ANONYMOUS
     }
 
-    /// The stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `uri:…`, `dns:…`, `cn:…` or `anonymous`.
+    /// The stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `uri:…`, `dns:…`, `cn:…` or `anonymous`; several with ` & ` between
+    /// them, so that whoever proves more than one thing shares nothing with who proves only one of them.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Every name that it proved, the stable one first.
+    /// The whole name and, where it proved several, each by itself.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.name()).chain(self.0.others.iter().map(String::as_str))
+        std::iter::once(self.name()).chain(self.0.parts.iter().map(String::as_str))
     }
 
     /// The scopes of its token, with those that they include.
@@ -90,7 +91,12 @@ impl Caller {
     /// The same client with what another proof of it says besides.
     pub(super) fn and(self, other: &Self) -> Self {
         let mut all = Arc::unwrap_or_clone(self.0);
-        all.others.push(other.name().to_owned());
+        if all.parts.is_empty() {
+            all.parts.push(std::mem::take(&mut all.name));
+        }
+        all.parts.push(other.name().to_owned());
+        // Doubled within a name, it cannot be taken for the one between two.
+        all.name = all.parts.iter().map(|part| part.replace('&', "&&")).collect::<Vec<_>>().join(AND);
         all.certificate.extend_from_slice(&other.0.certificate);
         all.scopes.extend_from_slice(&other.0.scopes);
         all.groups.extend_from_slice(&other.0.groups);
@@ -122,5 +128,33 @@ impl Hash for Caller {
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Caller").field(&self.name()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(name: &str) -> Caller {
+        Caller::from(Identity { name: name.to_owned(), ..Identity::default() })
+    }
+
+    #[test]
+    fn who_proves_two_things_is_neither_of_them_alone() {
+        let both = who("cn:app").and(&who("token:i#ann"));
+        assert_eq!(both.name(), "cn:app & token:i#ann");
+        assert_eq!(both.names().collect::<Vec<_>>(), ["cn:app & token:i#ann", "cn:app", "token:i#ann"]);
+        assert_eq!(both, Caller::supposed(both.name(), Vec::new(), Vec::new()));
+        assert_eq!(both.clone().and(&who("key:k")).name(), "cn:app & token:i#ann & key:k");
+        for one in ["cn:app", "token:i#ann", "cn:app & token:i#bob"] {
+            assert_ne!(both, who(one));
+        }
+    }
+
+    #[test]
+    fn a_name_with_the_mark_in_it_is_not_two_names() {
+        let odd = who("cn:app & token:i#ann");
+        assert_ne!(who("cn:app").and(&who("token:i#ann")).and(&who("key:k")), odd.and(&who("key:k")));
+        assert_ne!(who("cn:a &").and(&who("key:k")), who("cn:a").and(&who("& key:k")));
     }
 }

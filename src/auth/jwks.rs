@@ -1,28 +1,29 @@
-//! Public keys from a JWKS that the operator configured, and whether a signature is by one of them.
+//! Public keys of a JWKS, and whether a signature is by one of them: of cards, whose keys the operator configured, and of tokens.
 //!
 //! Each key verifies by its own algorithms only, so that no header can choose another one for it; `none` and shared secrets are no
-//! algorithms here. Not here: reading the file (see `config`), fetching keys (nothing of the kind), what was signed.
+//! algorithms here. Not here: where a set comes from (see `config`, `inbound::jwks`), what was signed.
 
 use std::fmt;
 
-use jsonwebtoken::jwk::{Jwk, JwkSet, KeyAlgorithm};
+use jsonwebtoken::jwk::{Jwk, JwkSet};
 use jsonwebtoken::{Algorithm, DecodingKey};
+use serde_json::{Map, Value};
 
 use crate::config::key_algorithms;
 
-/// What a signature may be made with, for people.
+/// What a card may be signed with, for people.
 pub const ALGORITHMS: &str = "ES256, ES384, EdDSA, RS256 or PS256";
+/// Most keys of a set of somebody else's that are read.
+const MOST: usize = 64;
 
 /// Public keys by their ids.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Keys(Vec<Key>);
 
 #[derive(Clone)]
 struct Key {
-    id: String,
-    algorithms: &'static [Algorithm],
-    /// The one that the key itself insists on.
-    only: Option<KeyAlgorithm>,
+    id: Option<String>,
+    algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
 
@@ -51,6 +52,28 @@ impl Keys {
         keys.map(key).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Takes the keys of a set that can be used; others, and those of unknown kinds, are passed over (RFC 7517 §5).
+    pub(super) fn usable(set: &Map<String, Value>) -> Self {
+        let all = set.get("keys").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let key = |value: &Value| Key::new(&serde_json::from_value(value.clone()).ok()?).ok();
+        Self(all.iter().take(MOST).filter_map(key).collect())
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The keys that may have made a signature of this algorithm: those of this id, or all if none is named.
+    pub(super) fn fitting(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> impl Iterator<Item = &DecodingKey> {
+        let named = self.0.iter().filter(move |key| id.is_none_or(|id| key.id.as_deref() == Some(id)));
+        named.filter(move |key| key.algorithms.contains(&algorithm)).map(|key| &key.key)
+    }
+
     /// Verifies a signature (base64url) of these bytes.
     ///
     /// # Errors
@@ -58,15 +81,14 @@ impl Keys {
     /// [`Unproven`] says why it is not believed.
     pub fn verify(&self, id: &str, algorithm: &str, signed: &[u8], signature: &str) -> Result<(), Unproven> {
         let algorithm = accepted(algorithm).ok_or(Unproven::Algorithm)?;
-        let mut named = self.0.iter().filter(|key| key.id == id).peekable();
-        if named.peek().is_none() {
+        if !self.0.iter().any(|key| key.id.as_deref() == Some(id)) {
             return Err(Unproven::UnknownKey);
         }
-        let mut fitting = named.filter(|key| key.verifies_by(algorithm)).peekable();
+        let mut fitting = self.fitting(Some(id), algorithm).peekable();
         if fitting.peek().is_none() {
             return Err(Unproven::OtherAlgorithm);
         }
-        let is_by = |key: &Key| jsonwebtoken::crypto::verify(signature, signed, &key.key, algorithm);
+        let is_by = |key: &DecodingKey| jsonwebtoken::crypto::verify(signature, signed, key, algorithm);
         if fitting.any(|key| is_by(key).unwrap_or(false)) { Ok(()) } else { Err(Unproven::Wrong) }
     }
 }
@@ -81,16 +103,11 @@ impl Key {
     fn new(jwk: &Jwk) -> Result<Self, &'static str> {
         let algorithms = key_algorithms(jwk)?;
         let key = DecodingKey::from_jwk(jwk).map_err(|_| "is no key (its numbers cannot be read)")?;
-        let id = jwk.common.key_id.clone().unwrap_or_default();
-        Ok(Self { id, algorithms, only: jwk.common.key_algorithm, key })
-    }
-
-    fn verifies_by(&self, algorithm: Algorithm) -> bool {
-        self.algorithms.contains(&algorithm)
-            && self.only.is_none_or(|only| accepted(&only.to_string()) == Some(algorithm))
+        Ok(Self { id: jwk.common.key_id.clone(), algorithms, key })
     }
 }
 
+/// The algorithms that cards are signed with.
 fn accepted(algorithm: &str) -> Option<Algorithm> {
     match algorithm {
         "ES256" => Some(Algorithm::ES256),
@@ -141,5 +158,25 @@ mod tests {
         let keys = Keys::new(&serde_json::from_str(&set).unwrap()).unwrap();
         assert_eq!(keys.verify("key-RS256", "PS256", b"x", "AAAA"), Err(Unproven::OtherAlgorithm));
         assert_eq!(keys.verify("key-RS256", "RS256", b"x", "AAAA"), Err(Unproven::Wrong));
+    }
+
+    #[test]
+    fn of_others_sets_what_cannot_be_used_is_passed_over() {
+        use serde_json::json;
+        let rsa = json!({ "kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "a" });
+        let with = |name: &str, value: &str| {
+            let mut key = rsa.clone();
+            key[name] = json!(value);
+            key
+        };
+        let set = json!({ "keys": [
+            rsa, with("use", "enc"), with("alg", "RS256"), with("alg", "RSA-OAEP"), with("alg", "ES256"), with("kty", "AKP"),
+            { "kty": "oct", "k": "c2VjcmV0" }, 7,
+        ]});
+        let keys = Keys::usable(set.as_object().unwrap());
+        let count = |id, algorithm| keys.fitting(id, algorithm).count();
+        assert_eq!((count(None, Algorithm::RS256), count(None, Algorithm::PS512)), (2, 1));
+        assert_eq!((count(Some("a"), Algorithm::RS256), count(Some("b"), Algorithm::RS256)), (2, 0));
+        assert_eq!((keys.len(), count(None, Algorithm::ES256), count(None, Algorithm::HS256)), (2, 0, 0));
     }
 }

@@ -17,5 +17,5 @@ pub use caller::Caller;
 pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};
 pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Proofs};
 pub use jwks::{ALGORITHMS, Keys, Unproven};
-pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Subject, Tokens};
+pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Stamps, Subject, Tokens};
 pub use rules::{Rules, Verdict, Wanted};

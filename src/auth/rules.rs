@@ -125,11 +125,8 @@ fn is_for(rule: &Rule, caller: &Caller) -> bool {
         None => true,
         Some(patterns) => patterns.iter().any(|pattern| values.iter().any(|value| fits(pattern, value))),
     };
-    // Who proved more is not out of reach of a rule that refuses by one of its names.
-    let is_named = match rule.deny {
-        true => caller.names().any(|name| any_fits(rule.callers.as_deref(), name)),
-        false => any_fits(rule.callers.as_deref(), caller.name()),
-    };
+    // Who proved more is neither out of reach of a rule by one of its names nor without what that allows.
+    let is_named = caller.names().any(|name| any_fits(rule.callers.as_deref(), name));
     is_named && has(&rule.certificates, caller.certificate()) && has(&rule.groups, caller.groups())
 }
 

@@ -15,6 +15,7 @@ mod file;
 mod host;
 mod jwks;
 mod live;
+mod own_headers;
 mod pem;
 mod place;
 mod problem;
@@ -43,8 +44,9 @@ use self::reading::Reading;
 pub use crate::a2a::KeyPlace;
 pub use certificate::CertificateProblem;
 pub use host::Host;
-pub use jwks::key_algorithms;
+pub use jwks::{key_algorithms, key_file};
 pub use live::LiveSecret;
+pub use own_headers::{FRAMING, is_out_of_reach};
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{

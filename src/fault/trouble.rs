@@ -26,6 +26,12 @@ pub enum Trouble {
         "the gateway could not get a token for it ({0}); nothing was sent, and the gateway's operator has to be told"
     )]
     NoToken(&'static str),
+    /// What the caller showed cannot be exchanged for a token; nothing was sent.
+    #[error(
+        "the gateway could not get a token for it on the caller's behalf ({0}); nothing was sent: call again with a fresh token of \
+         your own"
+    )]
+    CallerToken(&'static str),
     /// It answered with an HTTP status that is not a JSON-RPC answer.
     #[error("it answered with HTTP {0}")]
     Status(u16),
@@ -64,6 +70,7 @@ impl Trouble {
             Self::Broken(_) => "broken",
             Self::NotAuthorized(_) => "not_authorized",
             Self::NoToken(_) => "no_token",
+            Self::CallerToken(_) => "caller_token",
             Self::Status(_) => "status",
             Self::Refused(_) => "refused",
             Self::WrongVersion(_) => "wrong_version",

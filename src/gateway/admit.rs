@@ -100,10 +100,14 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h Head
     }
 }
 
-/// What follows `Bearer` (RFC 6750 §2.1); the scheme in any case.
+/// What follows `Bearer` (RFC 6750 §2.1); the scheme in any case. Nothing that can be read is shown all the same, and not good:
+/// it is empty.
 fn bearer(value: &HeaderValue) -> Option<&str> {
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    Some(token.trim()).filter(|token| scheme.eq_ignore_ascii_case("bearer") && !token.is_empty())
+    let value = value.as_bytes();
+    let end = value.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
+    let (scheme, token) = value.split_at_checked(end)?;
+    let token = std::str::from_utf8(token).unwrap_or_default();
+    scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim())
 }
 
 #[cfg(test)]
@@ -116,13 +120,17 @@ mod tests {
             ("Bearer abc", Some("abc")),
             ("bearer  abc ", Some("abc")),
             ("BEARER abc", Some("abc")),
+            ("Bearer\tabc", Some("abc")),
+            ("Bearer", Some("")),
+            ("bearer ", Some("")),
+            ("Bearer \u{fc}", Some("\u{fc}")),
             ("Basic abc", None),
-            ("Bearer", None),
-            ("Bearer ", None),
             ("abc", None),
             ("Bearerabc", None),
+            ("", None),
         ] {
-            assert_eq!(bearer(&HeaderValue::from_static(value)), token, "{value}");
+            assert_eq!(bearer(&HeaderValue::from_str(value).unwrap()), token, "{value}");
         }
+        assert_eq!(bearer(&HeaderValue::from_bytes(b"Bearer \xff").unwrap()), Some(""), "not UTF-8");
     }
 }

@@ -105,9 +105,14 @@ pub(super) async fn reply(
 
 /// Answers with a fault.
 pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Option<&Id>) -> Result<(), Gone> {
-    let wire = fault.on_wire(era);
     let data = fault.data();
-    let body = write_error(id, wire.code, &fault.to_string(), data.as_deref());
+    let body = write_error(id, fault.on_wire(era).code, &fault.to_string(), data.as_deref());
+    refused(http, fault, era, body).await
+}
+
+/// Answers with the status and the headers of a fault, and what is written of it already.
+pub(super) async fn refused(http: &mut Session, fault: &Fault, era: Era, body: Vec<u8>) -> Result<(), Gone> {
+    let wire = fault.on_wire(era);
     let mut response = ResponseHeader::build_no_case(wire.status, Some(8))?;
     response.insert_header(CONTENT_TYPE, JSON)?;
     response.insert_header(CONTENT_LENGTH, body.len())?;

@@ -8,7 +8,7 @@ use http::StatusCode;
 use pingora::proxy::Session;
 
 use super::Inner;
-use super::answer::{Gone, empty, json};
+use super::answer::{Gone, empty, json, refused};
 use super::exchange::Exchange;
 use super::face::{Placed, Refused};
 use super::pump::To;
@@ -37,6 +37,7 @@ impl Inner {
             }
         };
         let mut answers: Vec<Vec<u8>> = Vec::new();
+        let mut lacks: Vec<Fault> = Vec::new();
         // One budget for all of them: the client waits for the whole.
         let until = Instant::now() + self.settings.calls.budget;
         for message in placed {
@@ -67,17 +68,25 @@ impl Inner {
             };
             match answered {
                 Ok(body) => answers.extend(body),
-                Err(Ok(fault)) => answers.push(refusal(&fault, &id)),
+                Err(Ok(fault)) => {
+                    answers.push(refusal(&fault, &id));
+                    lacks.extend(Some(fault).filter(|fault| matches!(fault, Fault::ScopesNeeded(_))));
+                }
                 Err(Err(gone)) => return Err(gone),
             }
         }
         if answers.is_empty() {
             return empty(http, StatusCode::ACCEPTED, Vec::new()).await;
         }
-        let mut body = vec![b'['];
-        body.extend(answers.join(&b','));
-        body.push(b']');
-        json(http, StatusCode::OK, body, None).await
+        let body = [&b"["[..], &answers.join(&b','), b"]"].concat();
+        match lacks.first() {
+            // Nothing of it is served: then HTTP can say what is missing, where alone clients look for it.
+            Some(lack) if lacks.len() == answers.len() => {
+                exchange.refused(lack, &self.metrics);
+                refused(http, lack, Era::Legacy, body).await
+            }
+            _ => json(http, StatusCode::OK, body, None).await,
+        }
     }
 
     fn place_all<'a>(

@@ -185,16 +185,15 @@ impl Inner {
             // Refused before anything is said to the agent.
             return Err(Early::Fault(Fault::TasksFull));
         }
-        if rung.then == Then::CoreTask {
-            self.shares.room_for_task(&asker.caller).map_err(Early::Fault)?;
-        }
         let order = self.order(asker, params, tool).map_err(Early::told)?;
         let began_here = matches!(order, Order::Say(_));
         let source = self.source(asker, order, &agent).await.map_err(|refusal| match refusal {
             NotFound::Unknown => Early::told(unknown_task()),
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
         })?;
-        Ok(Begun { source, serving: Serving { began_here, ..serving }, part })
+        let is_task = rung.then == Then::CoreTask;
+        let _place = if is_task { self.place_for(asker, &source).map_err(Early::Fault)? } else { None };
+        Ok(Begun { source, serving: Serving { began_here, _place, ..serving }, part })
     }
 
     fn rung(&self, client: &Client, tool: &ToolEntry) -> Result<Rung, Early> {

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::route::Door;
+use super::shares::Place;
+use super::source::Source;
 use super::{Asker, Inner};
 use crate::a2a::State;
 use crate::agents::{Agent, Known};
 use crate::bridge::status::{self, Standpoint};
 use crate::bridge::work::Work;
-use crate::fault::Trouble;
+use crate::fault::{Fault, Trouble};
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus, iso8601};
 use crate::seal::{Named, TaskRef};
 use crate::tasks::{Entry, Key, Phase, Times, Verdict};
@@ -128,6 +130,18 @@ impl Inner {
             Phase::Running | Phase::Asking(_, State::AuthRequired)
         ) {
             self.followers.attend(entry, known);
+        }
+    }
+
+    /// A place for the task that a call is about to begin, if it begins one. Its agent has heard nothing yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::TooMuch`] if the caller has as many as may be.
+    pub(super) fn place_for(&self, asker: &Asker, source: &Source) -> Result<Option<Place>, Fault> {
+        match source {
+            Source::Own(own) => self.shares.promise(&asker.caller, own.local),
+            Source::Watched(_) => Ok(None),
         }
     }
 

@@ -44,7 +44,7 @@ pub(super) struct Stream<'a> {
     pub(super) id: Option<&'a Id>,
     /// Whether changes of the lists are told.
     pub(super) lists: [(List, bool); 2],
-    /// Resources that change with the agents.
+    /// Resources that are no task's.
     pub(super) plain: BTreeSet<String>,
     /// The tasks.
     pub(super) watching: Watching,
@@ -54,6 +54,8 @@ pub(super) struct Stream<'a> {
     pub(super) looked: Instant,
     pub(super) versions: HashMap<String, u64>,
     pub(super) registry: Option<Vec<(u64, Reach)>>,
+    /// Whether it is heard which tasks of the caller flow.
+    pub(super) hears_streams: bool,
 }
 
 impl Inner {
@@ -133,6 +135,7 @@ impl Inner {
             looked: Instant::now(),
             versions: self.versions(asker, door),
             registry: None,
+            hears_streams: false,
         }
     }
 
@@ -173,7 +176,7 @@ impl Inner {
                 }
             }
         }
-        self.hear_of_agents(stream);
+        self.hear_of_more(stream);
         (honoured, told)
     }
 
@@ -200,14 +203,16 @@ impl Inner {
         found
     }
 
-    /// Whether a URI is a resource that changes with the agents behind this door.
+    /// Whether a URI is a resource that is no task's, and of whose changes this client may hear.
     pub(super) fn is_plain(&self, asker: &Asker, door: Door<'_>, uri: &str) -> bool {
         match Named::read(uri) {
             Some(Named::Agent(name)) => self.directory.find(name).is_some_and(|agent| {
                 self.sees(&asker.caller, door, agent) && self.may_read(asker, Some(agent), uri)
             }),
             Some(Named::Registry) => self.may_read(asker, None, uri),
-            Some(Named::Task(_) | Named::Artifact { .. } | Named::Streams | Named::Stream(_)) | None => false,
+            // Those who are nobody have none that could be told of.
+            Some(Named::Streams) => !asker.caller.is_anonymous(),
+            Some(Named::Task(_) | Named::Artifact { .. } | Named::Stream(_)) | None => false,
         }
     }
 
@@ -251,6 +256,7 @@ impl Inner {
                     Some(Signal::Cards) => self.tell_changes(&mut stream, &mut events).await?,
                     Some(Signal::Looks) => self.tell_registry(&mut stream, &mut events).await?,
                     Some(Signal::Session) => self.look_again(&mut stream, &mut events).await?,
+                    Some(Signal::Streams) => self.tell_streams(&stream, &mut events).await?,
                     Some(Signal::Task(number)) => self.tell_of(number, &mut stream, &mut events).await?,
                     None => return events.end(None).await,
                 },
@@ -277,8 +283,12 @@ impl Inner {
     /// Sees to it that somebody follows what is watched, if whoever did so has given up.
     fn attend_all(&self, stream: &Stream<'_>) {
         for entry in stream.watching.entries() {
+            // With the token of this stream it was tried: it is as old as the stream.
+            if entry.look(|inside| inside.waits_for_caller()) {
+                continue;
+            }
             if let Some(known) = self.directory.find(entry.agent()).and_then(|agent| agent.known()) {
-                self.followers.attend(entry, &known);
+                self.followers.attend(entry, &known.along(stream.asker.along.as_ref()));
             }
         }
     }

@@ -119,13 +119,12 @@ impl Inner {
         if asker.caller.is_anonymous() {
             return owned;
         }
-        self.tasks.for_each(Instant::now(), |entry| {
+        for entry in self.tasks.owned_by(asker.caller.name(), Instant::now()) {
             let agent = self.directory.find(entry.agent());
-            let is_here = agent.is_some_and(|agent| self.sees(&asker.caller, door, agent));
-            if is_here && entry.is_owner(asker.caller.name()) {
-                owned.push((self.handle_of(entry, asker), entry.clone()));
+            if agent.is_some_and(|agent| self.sees(&asker.caller, door, agent)) {
+                owned.push((self.handle_of(&entry, asker), entry));
             }
-        });
+        }
         owned.sort_by(|one, other| one.0.cmp(&other.0));
         owned
     }

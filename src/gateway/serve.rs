@@ -9,6 +9,7 @@ use super::answer::Gone;
 use super::exchange::Exchange;
 use super::pump::{Ending, Pump, WaitFor};
 use super::running::Entry as Running;
+use super::shares::Place;
 use super::source::{Source, Watched};
 use super::tasks::was_cancelled;
 use super::{Asker, Inner};
@@ -60,6 +61,8 @@ pub(super) struct Serving<'a> {
     pub(super) wait_for: WaitFor,
     /// Whether this call began the work, and nobody holds a handle of it.
     pub(super) began_here: bool,
+    /// The place of the task that it begins, until somebody holds that.
+    pub(super) _place: Option<Place>,
 }
 
 /// What happens next in a call.
@@ -293,6 +296,7 @@ impl<'a> Serving<'a> {
             asked: 0,
             wait_for: WaitFor::Answer,
             began_here: false,
+            _place: None,
         }
     }
 
@@ -315,6 +319,7 @@ fn outcome(ending: &Ending, source: &Source) -> Outcome {
         },
         Ending::OutOfPatience => Outcome::Continues,
         Ending::Failed(Trouble::NoToken(_)) => Outcome::GatewayFault,
+        Ending::Failed(Trouble::CallerToken(_)) => Outcome::ClientFault,
         Ending::Failed(_) => Outcome::AgentFault,
         Ending::Cancelled => Outcome::Cancelled,
         Ending::Gone => Outcome::ClientGone,

@@ -40,7 +40,15 @@ pub(super) enum Use {
 }
 
 /// Live tasks by caller, and by their number here.
-type Held = HashMap<Arc<str>, HashMap<[u8; 16], Weak<Entry>>>;
+type Held = HashMap<Arc<str>, HashMap<[u8; 16], Task>>;
+
+/// A task of a caller.
+enum Task {
+    /// It is about to begin.
+    Promised,
+    /// It has begun.
+    Begun(Weak<Entry>),
+}
 
 /// All shares.
 pub(super) struct Shares {
@@ -51,7 +59,7 @@ pub(super) struct Shares {
     agents: HashMap<String, OfAgent>,
     in_use: Arc<InUse>,
     /// The tasks that callers with names hold. What has ended is forgotten when it is counted.
-    held: Mutex<Held>,
+    held: Arc<Mutex<Held>>,
     clock: DefaultClock,
 }
 
@@ -74,6 +82,13 @@ struct InUse {
 pub(super) struct Part {
     key: (Whose, Use),
     in_use: Arc<InUse>,
+}
+
+/// A place for a task that is about to begin, until that is held or this is dropped.
+pub(super) struct Place {
+    caller: Arc<str>,
+    number: [u8; 16],
+    held: Arc<Mutex<Held>>,
 }
 
 /// Whose share a request is of.
@@ -109,7 +124,7 @@ impl Shares {
             tasks: limits.caller_tasks,
             agents: agents.collect(),
             in_use: Arc::default(),
-            held: Mutex::default(),
+            held: Arc::default(),
             clock: DefaultClock::default(),
         }
     }
@@ -158,42 +173,36 @@ impl Shares {
         if caller.is_anonymous() {
             return;
         }
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         let tasks = held.entry(caller.name().into()).or_default();
-        if tasks.len() >= self.tasks {
-            tasks.retain(|_, task| is_live(task));
-        }
         // More than that need not be counted: it is too many already.
-        if tasks.len() < self.tasks {
-            tasks.insert(entry.local(), Arc::downgrade(entry));
+        if tasks.contains_key(&entry.local()) || has_room(tasks, self.tasks) {
+            tasks.insert(entry.local(), Task::Begun(Arc::downgrade(entry)));
         }
     }
 
-    /// Whether a caller may begin one more task.
+    /// Takes a place for a task that a caller is about to begin under this number; `None`: it is nobody, whom nobody counts.
     ///
     /// # Errors
     ///
-    /// [`Fault::TooMuch`] if as many of its tasks are live as may be.
-    pub(super) fn room_for_task(&self, caller: &Caller) -> Result<(), Fault> {
-        let mut held = self.held();
-        let Some(tasks) = held.get_mut(caller.name()).filter(|tasks| tasks.len() >= self.tasks) else {
-            return Ok(());
-        };
-        tasks.retain(|_, task| is_live(task));
-        if tasks.len() < self.tasks {
-            Ok(())
-        } else {
-            Err(Fault::TooMuch("too many tasks of yours are live"))
+    /// [`Fault::TooMuch`] if as many of its tasks are live, or about to be, as may be.
+    pub(super) fn promise(&self, caller: &Caller, number: [u8; 16]) -> Result<Option<Place>, Fault> {
+        if caller.is_anonymous() {
+            return Ok(None);
         }
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        let caller: Arc<str> = caller.name().into();
+        let mut held = lock(&self.held);
+        let tasks = held.entry(caller.clone()).or_default();
+        if !has_room(tasks, self.tasks) {
+            return Err(Fault::TooMuch("too many tasks of yours are live"));
+        }
+        tasks.insert(number, Task::Promised);
+        Ok(Some(Place { caller, number, held: self.held.clone() }))
     }
 
     /// Forgets who has not asked for a while.
     pub(super) fn sweep(&self) {
-        self.held().retain(|_, tasks| {
+        lock(&self.held).retain(|_, tasks| {
             tasks.retain(|_, task| is_live(task));
             !tasks.is_empty()
         });
@@ -204,8 +213,33 @@ impl Shares {
     }
 }
 
-fn is_live(task: &Weak<Entry>) -> bool {
-    task.upgrade().is_some_and(|entry| !entry.look(|inside| inside.is_finished()))
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut held = lock(&self.held);
+        let Some(tasks) = held.get_mut(&self.caller) else { return };
+        if matches!(tasks.get(&self.number), Some(Task::Promised)) {
+            tasks.remove(&self.number);
+        }
+    }
+}
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there are fewer than `most`. What has ended is forgotten only where it would be too many.
+fn has_room(tasks: &mut HashMap<[u8; 16], Task>, most: usize) -> bool {
+    if tasks.len() >= most {
+        tasks.retain(|_, task| is_live(task));
+    }
+    tasks.len() < most
+}
+
+fn is_live(task: &Task) -> bool {
+    match task {
+        Task::Promised => true,
+        Task::Begun(task) => task.upgrade().is_some_and(|entry| !entry.look(|inside| inside.is_finished())),
+    }
 }
 
 fn quota(rate: usize, burst: usize) -> Option<Quota> {
@@ -253,6 +287,7 @@ impl Drop for Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks::Times;
 
     fn shares(limits: Limits) -> Shares {
         let mut agent = Agent::new("bard", "http://bard.example/");
@@ -290,6 +325,26 @@ mod tests {
         ] {
             assert_eq!(network(address.parse().unwrap()), expected.parse::<IpAddr>().unwrap(), "{address}");
         }
+    }
+
+    #[test]
+    fn the_last_place_for_a_task_is_given_once() {
+        let shares = shares(Limits { caller_tasks: 1, ..Limits::default() });
+        let ann = Caller::supposed("key:ann", Vec::new(), Vec::new());
+        let place = shares.promise(&ann, [1; 16]).unwrap();
+        assert!(place.is_some() && shares.promise(&ann, [2; 16]).is_err(), "nothing of it is in the map yet");
+        drop(place);
+        let place = shares.promise(&ann, [2; 16]).unwrap();
+        let entry =
+            Arc::new(Entry::new("bard".into(), [2; 16], crate::bridge::work::Work::new(9), Times::now()));
+        shares.hold(&ann, &entry);
+        drop(place);
+        assert!(shares.promise(&ann, [3; 16]).is_err(), "it is held now");
+        drop(entry);
+        assert!(shares.promise(&ann, [3; 16]).unwrap().is_some());
+        assert!(shares.promise(&Caller::anonymous(), [4; 16]).unwrap().is_none());
+        shares.sweep();
+        assert!(lock(&shares.held).is_empty());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::hold::NotFound;
 use super::pump::To;
 use super::route::Door;
 use super::serve::{Form, Serving};
+use super::shares::Place;
 use super::source::Source;
 use super::{Asker, Inner};
 use crate::a2a::Message;
@@ -52,11 +53,11 @@ impl Inner {
             Err(early) => Err(early),
         };
         let result = match done {
-            Ok(Done::Goes(source, agent, form, patience)) => {
+            Ok(Done::Goes(source, agent, (form, _place), patience)) => {
                 exchange.agent = Some(agent.clone());
                 let rung = Rung { patience: Some(patience), then: Then::Handle };
                 let began_here = form == Form::Start;
-                let serving = Serving { rung, form, began_here, ..Serving::plain(asker, id, agent) };
+                let serving = Serving { rung, form, began_here, _place, ..Serving::plain(asker, id, agent) };
                 let going =
                     self.carry_out((to, Some(patience.min(budget))), (source, serving), exchange, params);
                 return going.await.map_err(Err);
@@ -89,11 +90,11 @@ impl Inner {
             fault => Early::Fault(fault),
         })?;
         let _part = self.shares.call_of(&name).map_err(Early::Fault)?;
-        self.shares.room_for_task(&asker.caller).map_err(Early::Fault)?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
         let source = self.source(asker, said, &agent).await.map_err(|not_found| early(not_found, &name))?;
-        Ok(Done::Goes(source, agent, Form::Start, FIRST_WORD))
+        let place = self.place_for(asker, &source).map_err(Early::Fault)?;
+        Ok(Done::Goes(source, agent, (Form::Start, place), FIRST_WORD))
     }
 
     fn no_such_agent(&self, asker: &Asker, door: Door<'_>, name: &str) -> String {
@@ -116,7 +117,7 @@ impl Inner {
         let patience = seconds.map_or(budget, Duration::from_secs).min(budget);
         self.freshen(&entry, &known).await;
         let source = Source::Watched(Box::new(super::source::Watched::new(entry, known, true)));
-        Ok(Done::Goes(source, agent, Form::Wait, patience))
+        Ok(Done::Goes(source, agent, (Form::Wait, None), patience))
     }
 
     async fn look_at(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
@@ -210,8 +211,9 @@ impl Inner {
 
 /// What one of the gateway's own tools comes to.
 enum Done {
-    /// A call to be served: where its events come from, whose they are, and for how long they are waited for.
-    Goes(Source, Arc<Agent>, Form, Duration),
+    /// A call to be served: where its events come from, whose they are, what is answered, with the place of a task that it begins,
+    /// and for how long it is waited for.
+    Goes(Source, Arc<Agent>, (Form, Option<Place>), Duration),
     /// A result.
     Told(CallResult),
 }

@@ -15,7 +15,7 @@ use super::route::Door;
 use super::watching::{Signal, Topic};
 use super::{Asker, Inner};
 use crate::bridge::registry::Reach;
-use crate::bridge::resources::{REGISTRY, agent_of};
+use crate::bridge::resources::{REGISTRY, STREAMS, agent_of};
 use crate::jsonrpc::Id;
 use crate::mcp::notifications::{core_task_changed, list_changed, resource_updated, task_changed};
 use crate::mcp::tasks::TaskSnapshot;
@@ -47,7 +47,7 @@ impl Inner {
                 topic => new.push(topic),
             }
         }
-        self.hear_of_agents(stream);
+        self.hear_of_more(stream);
         let found = self.find(stream.asker, stream.door, new.iter()).await;
         for topic in &new {
             let Some(entry) = found.get(topic) else {
@@ -164,8 +164,23 @@ impl Inner {
         Ok(())
     }
 
-    /// Hears of agents that come and go, once the client wants to.
-    pub(super) fn hear_of_agents(&self, stream: &mut Stream<'_>) {
+    pub(super) async fn tell_streams(
+        &self,
+        stream: &Stream<'_>,
+        events: &mut Events<'_>,
+    ) -> Result<(), Gone> {
+        if stream.plain.contains(STREAMS) {
+            events.send(&resource_updated(STREAMS, stream.id)).await?;
+        }
+        Ok(())
+    }
+
+    /// Hears of agents, and of the caller's tasks, that come and go, once the client wants to.
+    pub(super) fn hear_of_more(&self, stream: &mut Stream<'_>) {
+        if !stream.hears_streams && stream.plain.contains(STREAMS) {
+            stream.watching.hear(Signal::Streams, self.tasks.changes_of(stream.asker.caller.name()));
+            stream.hears_streams = true;
+        }
         if stream.registry.is_none() && stream.plain.contains(REGISTRY) {
             stream.watching.hear(Signal::Looks, self.directory.changes());
             stream.registry = Some(self.standing(stream.asker, stream.door));

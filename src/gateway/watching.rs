@@ -61,6 +61,8 @@ pub(super) enum Signal {
     Looks,
     /// What some session wants.
     Session,
+    /// Which tasks of the caller flow.
+    Streams,
     /// The task of this number.
     Task(u64),
 }
@@ -147,13 +149,13 @@ impl Watching {
                                 continue;
                             }
                         },
-                        Signal::Cards | Signal::Looks | Signal::Session => {}
+                        Signal::Cards | Signal::Looks | Signal::Session | Signal::Streams => {}
                     }
                     return Some(signal);
                 }
                 // The task is not watched any more.
                 Ok((Signal::Task(_), None)) | Err(_) => {}
-                Ok((Signal::Cards | Signal::Looks | Signal::Session, None)) => return None,
+                Ok((Signal::Cards | Signal::Looks | Signal::Session | Signal::Streams, None)) => return None,
             }
         }
     }

@@ -28,7 +28,7 @@ use crate::fault::Trouble;
 pub struct Entry {
     agent: Arc<str>,
     local: [u8; 16],
-    inside: Mutex<Inside>,
+    pub(super) inside: Mutex<Inside>,
     changes: watch::Sender<u64>,
     home: OnceLock<Home>,
     is_gone: AtomicBool,
@@ -134,16 +134,6 @@ impl Entry {
         self.look(|inside| inside.watchers > 0 || inside.expected.is_some_and(|until| until > now))
     }
 
-    /// The caller holds a handle.
-    pub fn own(&self, caller: &str) {
-        self.change(|inside| inside.own(caller));
-    }
-
-    /// Whether the caller holds a handle.
-    pub fn is_owner(&self, caller: &str) -> bool {
-        self.look(|inside| inside.owners().any(|owner| owner == caller))
-    }
-
     /// Begins to follow; `None` if somebody does already.
     pub fn begin_following(self: &Arc<Self>) -> Option<Following> {
         let begun = self.change(|inside| {
@@ -154,6 +144,7 @@ impl Entry {
             }
             is_free
         });
+        self.tell_owners();
         begun.then(|| Following::new(self.clone()))
     }
 
@@ -371,7 +362,7 @@ impl Entry {
         self.is_gone.store(true, Ordering::Release);
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Inside) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Inside) -> R) -> R {
         let result = change(&mut lock(&self.inside));
         self.settle(None);
         result
@@ -385,5 +376,6 @@ impl Entry {
 
     pub(super) fn wake(&self) {
         self.changes.send_modify(|count| *count += 1);
+        self.tell_owners();
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::Times;
 use super::phase::is_final;
 use super::turns::Turns;
+use crate::a2a::State;
 use crate::bridge::work::{Note, Standing, Work};
 use crate::fault::Trouble;
 
@@ -41,6 +42,8 @@ pub struct Inside {
     pub changed: Times,
     pub(super) turns: Turns,
     pub(super) owners: Vec<Box<str>>,
+    /// How it flowed when its holders were told last.
+    flow: (bool, Option<State>),
     pub(super) watchers: usize,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
@@ -101,6 +104,7 @@ impl Inside {
             changed: now,
             turns: Turns::default(),
             owners: Vec::new(),
+            flow: (false, None),
             watchers: 0,
             expected: None,
             is_followed: false,
@@ -110,14 +114,20 @@ impl Inside {
         }
     }
 
-    pub(super) fn own(&mut self, caller: &str) {
+    /// A caller holds a handle. `None` if that is known; else who is forgotten for it, if somebody is.
+    pub(super) fn own(&mut self, caller: &str) -> Option<Option<Box<str>>> {
         if self.owners().any(|owner| owner == caller) {
-            return;
+            return None;
         }
-        if self.owners.len() >= MAX_OWNERS {
-            self.owners.remove(0);
-        }
+        let forgotten = (self.owners.len() >= MAX_OWNERS).then(|| self.owners.remove(0));
         self.owners.push(caller.into());
+        Some(forgotten)
+    }
+
+    /// Whether it flows otherwise than when this was asked last: somebody listens to its agent, or not; in which state it is.
+    pub(super) fn flows_anew(&mut self) -> bool {
+        let flow = (self.is_followed && !self.is_finished(), self.work.state);
+        std::mem::replace(&mut self.flow, flow) != flow
     }
 
     pub(super) fn bytes(&self) -> usize {

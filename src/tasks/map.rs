@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
+use tokio::sync::watch;
+
 use super::entry::Entry;
 use super::inside::Inside;
+use super::owners::Owners;
 use super::shard::{Resident, Shard, weight};
 use super::tally::{Class, Tally};
 use super::{Bounds, Full, Key, lock};
@@ -31,6 +34,7 @@ struct Map {
     last: Mutex<Shard>,
     bounds: Bounds,
     tally: Tally,
+    owners: Owners,
     /// So that no peer can choose its shard.
     seed: u64,
     next_id: AtomicU64,
@@ -52,6 +56,24 @@ impl Home {
             map.settle(self.shard, self.id, active);
         }
     }
+
+    /// A caller holds the entry from now on; one may not do so any more.
+    pub(super) fn own(&self, entry: &Arc<Entry>, caller: &str, no_more: Option<&str>) {
+        let Some(map) = self.map.upgrade() else { return };
+        map.owners.add(caller, self.id, entry);
+        // It may have been dropped a moment ago.
+        let left = if entry.is_gone() { Some(caller) } else { no_more };
+        if let Some(left) = left {
+            map.owners.remove(left, self.id);
+        }
+    }
+
+    /// The entry flows otherwise than before; these hold it.
+    pub(super) fn tell(&self, callers: &[Box<str>]) {
+        if let Some(map) = self.map.upgrade() {
+            map.owners.tell(callers);
+        }
+    }
 }
 
 impl Tasks {
@@ -67,6 +89,7 @@ impl Tasks {
             last: shard(),
             bounds,
             tally: Tally::default(),
+            owners: Owners::default(),
             seed,
             next_id: AtomicU64::new(0),
             next_sweep: AtomicUsize::new(0),
@@ -115,6 +138,10 @@ impl Tasks {
         loop {
             let claimed = map.shard(shard).house(id, &key, &entry, bytes, now, &map.tally);
             if claimed {
+                // Those of one that was kept.
+                for caller in entry.owners() {
+                    map.owners.add(&caller, id, &entry);
+                }
                 return Ok((entry, true));
             }
             // Somebody else was quicker.
@@ -154,6 +181,7 @@ impl Tasks {
     pub fn sweep(&self, now: Instant) -> Vec<Arc<Entry>> {
         let map = &self.map;
         let at = map.next_sweep.fetch_add(1, Ordering::Relaxed) % self.shards();
+        map.owners.sweep(at);
         let dropped = map.shard(at).expired(now, &map.tally);
         dropped.into_iter().map(|resident| map.bury(resident)).collect()
     }
@@ -203,6 +231,24 @@ impl Tasks {
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
         (0..self.shards()).map(|at| self.map.shard(at).keys()).sum()
+    }
+
+    /// The entries that a caller holds and that have not expired at `now`. As dear as there are of them, not as there are in all.
+    pub fn owned_by(&self, caller: &str, now: Instant) -> Vec<Arc<Entry>> {
+        let mut owned = self.map.owners.of(caller);
+        owned.retain(|entry| entry.is_owner(caller) && self.map.is_alive(entry, now));
+        owned
+    }
+
+    /// Hears when something that a caller holds comes or goes, or begins or ceases to flow.
+    pub fn changes_of(&self, caller: &str) -> watch::Receiver<u64> {
+        self.map.owners.changes(caller)
+    }
+
+    /// How many callers hold something.
+    #[cfg(test)]
+    pub(super) fn owners(&self) -> usize {
+        self.map.owners.len()
     }
 
     /// Shows every entry that has not expired at `now`. No lock is held meanwhile.
@@ -289,6 +335,9 @@ impl Map {
     fn bury(&self, resident: Resident) -> Arc<Entry> {
         for key in &resident.keys {
             self.shard(self.place(key)).unclaim(key, &resident.entry);
+        }
+        if let Some(home) = resident.entry.home() {
+            resident.entry.owners().iter().for_each(|caller| self.owners.remove(caller, home.id));
         }
         resident.entry.wake();
         resident.entry

@@ -14,6 +14,7 @@ mod inside;
 pub mod keyfile;
 mod ledger;
 mod map;
+mod owners;
 mod phase;
 mod record;
 mod shard;

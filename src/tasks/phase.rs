@@ -52,6 +52,11 @@ impl Inside {
         self.work.task_id.is_some() && self.work.state.is_none() && self.work.reply.is_none()
     }
 
+    /// Whether nobody follows it because only its caller can: with a fresh token of its own.
+    pub fn waits_for_caller(&self) -> bool {
+        matches!(self.over, Some(Err(Trouble::CallerToken(_)))) && !self.is_followed()
+    }
+
     /// The question that is open, unless it has been answered here.
     pub fn open_turn(&self) -> Option<[u8; 16]> {
         let turn = self.work.question_turn()?.to_bytes();
@@ -116,6 +121,7 @@ pub(super) fn is_final(trouble: &Trouble) -> bool {
         | Trouble::Broken(_)
         | Trouble::NotAuthorized(_)
         | Trouble::NoToken(_)
+        | Trouble::CallerToken(_)
         | Trouble::Status(_)
         | Trouble::Gateway(_) => false,
     }
@@ -168,6 +174,7 @@ mod tests {
             (Trouble::Unreachable("down"), false),
             (Trouble::Broken("cut"), false),
             (Trouble::NotAuthorized(401), false),
+            (Trouble::CallerToken("over"), false),
         ] {
             let entry = entry(State::Working);
             entry.end(Err(trouble.clone()), Times::now());

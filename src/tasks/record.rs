@@ -91,7 +91,7 @@ impl Entry {
                 }
                 () => None,
             };
-            record.owners.iter().for_each(|owner| inside.own(owner));
+            record.owners.iter().for_each(|owner| drop(inside.own(owner)));
             record.turns.into_iter().for_each(|turn| inside.turns.restore(turn));
         });
         Some((keys, entry))
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_comes_back_under_its_keys() {
-        let written = entry("a song");
+        let written = std::sync::Arc::new(entry("a song"));
         written.own("alice");
         written.set_verdict(Verdict::Cancelled);
         assert_eq!(written.take_turn([1; 16], [2; 16]), Turn::Ours);

@@ -211,7 +211,7 @@ fn partial_answers_gather_for_one_turn_and_are_bounded() {
 
 #[test]
 fn owners_are_bounded_and_the_latest_stay() {
-    let entry = entry();
+    let entry = Arc::new(entry());
     (0..20).for_each(|number| entry.own(&format!("caller-{number}")));
     entry.own("caller-19");
     assert!(entry.is_owner("caller-19") && entry.is_owner("caller-4") && !entry.is_owner("caller-3"));
@@ -332,6 +332,10 @@ fn a_hundred_thousand_tasks_are_not_slower_than_a_thousand() {
         // Those that would go first are watched, so that whoever searches searches long.
         let watched = (0..most / 2).filter_map(|number| tasks.find(&key(number), now));
         let watchers: Vec<_> = watched.map(|entry| entry.watch()).collect();
+        for number in 0..most {
+            let entry = tasks.find(&key(number), now).unwrap();
+            entry.own(if number < 20 { "ann" } else { "somebody" });
+        }
         (tasks, watchers, now)
     };
     let (small, _small_watchers, now) = filled(1000);
@@ -341,6 +345,11 @@ fn a_hundred_thousand_tasks_are_not_slower_than_a_thousand() {
             "find",
             time(|number| drop(small.find(&key(number % 1000), now))),
             time(|number| drop(large.find(&key(number % 100_000), now))),
+        ),
+        (
+            "what somebody holds",
+            time(|_| assert_eq!(small.owned_by("ann", now).len(), 20)),
+            time(|_| assert_eq!(large.owned_by("ann", now).len(), 20)),
         ),
         (
             "admit at capacity",

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Uri, Version};
 use http_body_util::Full;
@@ -20,13 +18,10 @@ use rustls::pki_types::ServerName;
 use super::error::TransportError;
 use super::guard::Policy;
 use super::pool::Pool;
-use crate::config::Host;
+use crate::config::{FRAMING, Host};
 
 /// The body of every request: whole, in memory.
 pub(super) type Body = Full<Bytes>;
-
-/// Headers that frame the message or steer the connection: only this module writes them.
-const FRAMING: [HeaderName; 7] = [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, EXPECT, UPGRADE, TE];
 
 /// How long each part of an exchange may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,16 +3,18 @@
 //! Not here: what HTTP/2 is used for (see `https`).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_rustls::client::TlsStream;
 
 use crate::support::certs::client_config;
 use crate::support::{Authority, TestGateway, in_time};
-use crate::tls_scene::{Connection, health, start};
+use crate::tls_scene::{Connection, health, listen, start};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
@@ -100,6 +102,18 @@ impl Raw {
             }
         };
         farewell(&in_time(&format!("{what}: the gateway to cut it off"), cut).await)
+    }
+
+    /// Sends these and reads nothing, until the gateway takes no more because it has hung up.
+    async fn until_refused(mut self, frames: impl Iterator<Item = Vec<u8>>) {
+        let send = async {
+            for frame in frames {
+                if self.stream.write_all(&frame).await.is_err() {
+                    return;
+                }
+            }
+        };
+        in_time("the gateway to hang up", send).await;
     }
 }
 
@@ -193,6 +207,54 @@ async fn a_flood_of_http2_is_cut_off_and_nobody_else_notices() {
         let more = resident(&gateway).saturating_sub(before);
         assert!(more < ROOM, "{what}: {more} KiB more");
         assert_eq!(others().await, 200, "{what}");
+    }
+    assert!(!gateway.output().contains("panicked"), "{}", gateway.output());
+}
+
+/// So many of these in one piece, without end.
+fn endless(frame: Vec<u8>) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
+    Box::new(std::iter::repeat(frame.repeat(256)))
+}
+
+/// CVE-2019-9512 and -9515 (floods of `PING` and `SETTINGS`), -9511 and -9513 (windows and priorities): none of these frames is counted
+/// by h2 or Pingora. What they cause stays within bounds all the same, whether their client reads the answers or not: memory, what
+/// others notice, and how long it lasts.
+#[tokio::test]
+async fn a_flood_that_nobody_counts_costs_no_memory_and_ends_with_its_idle_connection() {
+    let authority = Authority::new("everybody");
+    let settings = "limits: { keep_alive: 3s }\n";
+    let gateway = TestGateway::start(|ports| listen(&authority, &[], "", ports) + settings).await;
+    let others = || health(&gateway, client_config(&authority, None, &["h2"]));
+    assert_eq!(others().await, 200);
+    for (what, flood) in [
+        ("ping", frame(PING, 0, 0, &[7; 8])),
+        ("settings", frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100])),
+        ("priority", frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 9])),
+        ("unknown", frame(0x42, 0, 0, &[7; 8])),
+    ] {
+        for reads in [true, false] {
+            let before = resident(&gateway);
+            let raw = Raw::to(&gateway, &authority).await;
+            let frames = endless(flood.clone());
+            let cut = tokio::spawn(async move {
+                if reads {
+                    raw.until_cut(what, frames).await;
+                } else {
+                    raw.until_refused(frames).await;
+                }
+            });
+            let (mut answers, mut slowest) = (0, Duration::ZERO);
+            while !cut.is_finished() {
+                let asked = Instant::now();
+                assert_eq!(in_time("another client's answer", others()).await, 200, "{what}");
+                (answers, slowest) = (answers + 1, slowest.max(asked.elapsed()));
+                let more = resident(&gateway).saturating_sub(before);
+                assert!(more < ROOM, "{what}, reads {reads}: {more} KiB more");
+            }
+            in_time("the end of the flood", cut).await.unwrap();
+            println!("{what}, reads {reads}: {answers} answers to others, the slowest after {slowest:?}");
+            assert!(answers > 3, "{what}, reads {reads}: others were answered {answers} times");
+        }
     }
     assert!(!gateway.output().contains("panicked"), "{}", gateway.output());
 }

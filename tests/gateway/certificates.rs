@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::callers::keys;
+use crate::callers::{EVE, NEW as KEY, OLD, keys};
+use crate::issuer::{Issuer, Key};
 use crate::scene::{RAW_CONTEXT, RAW_TASK, TOOL};
 use crate::support::certs::client_config;
 use crate::support::payload::v1;
@@ -13,8 +14,6 @@ struct Guarded {
     agent: ScriptedAgent,
     gateway: TestGateway,
 }
-
-const KEY: &str = "CANARY_key-new-0123456789abcdef0123";
 
 impl Guarded {
     /// A gateway whose other port wants certificates; `auth` as these lines, `require` of that listener as written.
@@ -104,7 +103,7 @@ async fn headers_that_speak_of_a_certificate_are_nothing() {
 }
 
 #[tokio::test]
-async fn all_that_is_required_must_be_shown_and_the_certificate_names() {
+async fn all_that_is_required_must_be_shown_and_all_of_it_names() {
     let auth = keys("").replace("auth:\n", "auth:\n  certificate: { name: [spiffe, common_name] }\n");
     let place = Guarded::new("optional", &auth, "    require: { all: [certificate, api_key] }\n").await;
     let mine = place.authority.client("worker");
@@ -113,9 +112,10 @@ async fn all_that_is_required_must_be_shown_and_the_certificate_names() {
     let whole = place.by(Some(&mine)).header("X-Api-Key", KEY);
     assert_eq!(place.status(&whole).await, 200);
     let task = place.begin(&whole).await;
-    let eve = "CANARY_key-eve-0123456789abcdef0123";
-    let with_another_key = place.by(Some(&mine)).header("X-Api-Key", eve).with_tasks();
-    assert_eq!(with_another_key.task("tasks/get", &task).await.result().await["status"], "working");
+    let with = |key: &str| place.by(Some(&mine)).header("X-Api-Key", key).with_tasks();
+    let seen = async |key: &str| with(key).task("tasks/get", &task).await.json().await;
+    assert_eq!(seen(OLD).await["result"]["status"], "working", "another key of the same holder");
+    assert_eq!(seen(EVE).await["error"]["code"], -32602, "another holder behind the same certificate");
     assert_eq!(place.status(&place.by(Some(&mine)).header("X-Api-Key", "wrong")).await, 401);
 }
 
@@ -126,4 +126,42 @@ async fn a_key_will_do_where_a_certificate_is_optional() {
     assert_eq!(place.status(&place.by(None).header("X-Api-Key", KEY)).await, 200);
     assert_eq!(place.status(&place.by(Some(&place.authority.client("worker")))).await, 200);
     assert_eq!(place.status(&place.by(None)).await, 401);
+}
+
+/// All users of one proxy have its certificate: what they hold is each one's own all the same.
+#[tokio::test]
+async fn two_users_behind_one_certificate_are_two_callers() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    let tokens = format!("  tokens: [{{ issuer: '{}', audience: me }}]\n", issuer.name());
+    let rules =
+        "rules: [{ callers: \"token:*#mallory\", deny: true }, { callers: \"uri:spiffe://corp/proxy\" }]\n";
+    let auth = format!("auth:\n  certificate: {{ name: spiffe }}\n{tokens}{rules}");
+    for require in ["    require: { all: [certificate, token] }\n", ""] {
+        let place = Guarded::new("required", &auth, require).await;
+        let proxy = place.authority.client_uri("proxy", "spiffe://corp/proxy");
+        let by = |user: &str| {
+            let claims = issuer.claims("me", |claims| claims["sub"] = json!(user));
+            place.by(Some(&proxy)).bearer(&key.sign(&claims))
+        };
+        let task = place.begin(&by("alice")).await;
+        let seen = async |client: McpClient| client.with_tasks().task("tasks/get", &task).await.json().await;
+        assert_eq!(seen(by("alice")).await["result"]["status"], "working", "{require}");
+        let theirs = seen(by("bob")).await;
+        assert_eq!(theirs["error"]["code"], -32602, "{require}");
+        let unknown = by("bob").with_tasks().task("tasks/get", "unknown").await.json().await;
+        assert_eq!(theirs["error"], unknown["error"], "{require}");
+        let uri = json!({ "uri": format!("a2a://task/{task}") });
+        assert_eq!(by("bob").modern("resources/read", uri.clone()).await.error_code().await, -32602);
+        assert!(by("alice").modern("resources/read", uri).await.result().await["contents"].is_array());
+        let listed = async |user: &str| {
+            by(user).modern("resources/list", json!({})).await.text().await.contains("a2a://task/")
+        };
+        assert!(listed("alice").await && !listed("bob").await, "{require}");
+        assert_eq!(place.status(&by("mallory")).await, 403, "{require}");
+        if require.is_empty() {
+            let alone = seen(place.by(Some(&proxy))).await;
+            assert_eq!(alone["error"]["code"], -32602, "the proxy itself is none of them");
+        }
+    }
 }

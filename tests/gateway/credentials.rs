@@ -296,3 +296,16 @@ async fn an_agent_that_asks_for_more_than_it_is_shown_is_told_of() {
     .await;
     assert_eq!(gateway.admin().at("/readyz").get(&[]).await.status, 200, "it is ready all the same");
 }
+
+/// A public card needs no token: it is asked for without, once its endpoint has had its time, and nobody waits for that.
+#[tokio::test]
+async fn a_silent_token_endpoint_does_not_keep_the_gateway_from_being_ready() {
+    let endpoint = ScriptedAgent::start(Card::v1()).await;
+    endpoint.on_path("/token", |_| Reply::silence());
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let own = format!("{}\n    timeouts: {{ connect: 1s }}", crate::agent_tokens::oauth2(&endpoint, ""));
+    let gateway = crate::agent_tokens::before(&agent, &own).await;
+    let output = gateway.output();
+    assert!(!output.contains("no token for the agent"), "it waited for the end of that: {output}");
+    gateway.wait_for_output("agent card read").await;
+}

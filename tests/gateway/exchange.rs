@@ -141,13 +141,13 @@ async fn an_exchanged_token_ends_and_is_exchanged_again() {
 #[tokio::test]
 async fn a_caller_whose_token_is_refused_does_not_hold_up_the_others() {
     let stage = stage(3600).await;
-    let refused = Trouble::NoToken("its token endpoint answered invalid_grant");
+    let refused = Trouble::CallerToken("its token endpoint answered invalid_grant");
     for _ in 0..5 {
         assert_eq!(stage.call(Some("unknown")).await, Err(refused.clone()));
     }
     assert_eq!(stage.subjects(), ["unknown"], "and does not hammer the endpoint");
     assert!(stage.call(Some("alice")).await.unwrap().contains("for-alice"));
-    let nothing = Trouble::NoToken("the call comes with no token that could be exchanged");
+    let nothing = Trouble::CallerToken("the call comes with no token that could be exchanged");
     assert_eq!(stage.call(None).await, Err(nothing));
 }
 

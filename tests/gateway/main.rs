@@ -55,6 +55,8 @@ mod cross_delivery;
 #[cfg(test)]
 mod embedded;
 #[cfg(test)]
+mod ended_tokens;
+#[cfg(test)]
 mod eras;
 #[cfg(test)]
 mod exchange;
@@ -143,6 +145,8 @@ mod tls_readme;
 mod tls_reload;
 #[cfg(test)]
 mod tls_scene;
+#[cfg(test)]
+mod tls_weak;
 #[cfg(test)]
 mod tokens;
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
+use crate::issuer::{Issuer, Key};
 use crate::scene::words;
 use crate::support::payload::v1;
-use crate::support::{Card, Reply, ScriptedAgent, TestGateway};
+use crate::support::{Card, McpClient, Reply, ScriptedAgent, TestGateway};
 
 /// The first configuration below a heading of the manual.
 pub(crate) fn configuration(heading: &str) -> String {
@@ -34,6 +35,94 @@ async fn the_configuration_of_who_may_call_lets_the_build_in() {
     let build = gateway.client().header("X-Api-Key", key);
     assert_eq!(words(&build.modern("tools/call", call.clone()).await.result().await), "sunny");
     assert_eq!(gateway.client().modern("tools/call", call).await.status, 401);
+}
+
+#[tokio::test]
+async fn the_configuration_of_who_may_call_takes_tokens_as_the_page_says() {
+    let (key, other) = (Key::es256("k1"), Key::es256("k1"));
+    let issuer = Issuer::new(&[&key]).await;
+    let agent = ScriptedAgent::start(Card::v1().skill("forecast")).await;
+    agent.on_stream(|_| Reply::events([v1::message("sunny")]));
+    let gateway = TestGateway::start(|ports| {
+        let written = placed("Who may call", ports.main, &agent.card_url());
+        let written = written.replace("https://login.example.com", &issuer.name());
+        format!("admin: {{ address: 127.0.0.1:{} }}\n{written}", ports.admin)
+    })
+    .await;
+    let call = json!({ "name": "weather_forecast", "arguments": { "text": "x" } });
+    let called = async |token: String| {
+        let answer = gateway.client().bearer(&token).modern("tools/call", call.clone()).await;
+        let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
+        (answer.status, challenge, answer.json().await)
+    };
+    let claims = |audience: &str, scope: &str, groups: &[&str]| {
+        issuer.claims(audience, |claims| {
+            claims["scope"] = json!(scope);
+            claims["groups"] = json!(groups);
+        })
+    };
+    let ours = "https://gateway.example.com/mcp";
+    let good = claims(ours, "weather.read", &["forecasters"]);
+    let (status, _, answer) = called(key.sign(&good)).await;
+    assert_eq!((status, words(&answer["result"])), (200, "sunny"));
+    for (why, bad) in [
+        ("another's key", other.sign(&good)),
+        (
+            "another audience",
+            key.sign(&claims("https://elsewhere.example", "weather.read", &["forecasters"])),
+        ),
+    ] {
+        let (status, challenge, _) = called(bad).await;
+        assert!(status == 401 && challenge.contains("error=\"invalid_token\""), "{why}: {challenge}");
+    }
+    let (status, challenge, _) = called(key.sign(&claims(ours, "", &["forecasters"]))).await;
+    assert!(status == 403 && challenge.contains("scope=\"weather.read\""), "{challenge}");
+    assert_eq!(
+        called(key.sign(&claims(ours, "weather.read", &["others"]))).await.0,
+        403,
+        "no rule allows it"
+    );
+    let nobody = gateway.client().modern("tools/call", call.clone()).await;
+    let metadata = "https://gateway.example.com/.well-known/oauth-protected-resource/mcp";
+    let challenge = nobody.header("www-authenticate").unwrap_or_default();
+    assert!(nobody.status == 401 && challenge.contains(metadata), "{challenge}");
+    for request in agent.requests() {
+        assert!(request.header("authorization").is_none(), "a token never goes to an agent");
+    }
+}
+
+#[tokio::test]
+async fn the_rules_of_the_manual_hide_what_they_refuse() {
+    let card = ["search", "create", "close", "delete"].into_iter().fold(Card::v1(), Card::skill);
+    let agent = ScriptedAgent::start(card).await;
+    agent.on_stream(|_| Reply::events([v1::message("done")]));
+    let gateway = TestGateway::start(|ports| {
+        let written = placed("What callers may do", ports.main, &agent.card_url());
+        format!("admin: {{ address: 127.0.0.1:{} }}\n{written}", ports.admin)
+    })
+    .await;
+    let by = |key: &str| gateway.client().header("X-Api-Key", key);
+    let operations = by("the-key-of-operations-0123456789abcdef");
+    let desk = by("the-key-of-the-desk-0123456789abcdef01");
+    let tools = async |client: &McpClient| {
+        let list = client.modern("tools/list", json!({})).await.result().await;
+        let names = list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap());
+        names.filter(|name| name.starts_with("tickets_")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(tools(&operations).await, ["tickets_close", "tickets_create", "tickets_search"]);
+    assert_eq!(tools(&desk).await, ["tickets_create", "tickets_search"]);
+    let called = async |client: &McpClient, tool: &str| {
+        client.modern("tools/call", json!({ "name": tool, "arguments": { "text": "x" } })).await.json().await
+    };
+    assert_eq!(words(&called(&desk, "tickets_create").await["result"]), "done");
+    let heard = agent.calls("SendStreamingMessage").len();
+    for (client, tool) in
+        [(&operations, "tickets_delete"), (&desk, "tickets_delete"), (&desk, "tickets_close")]
+    {
+        assert_eq!(called(client, tool).await["error"]["code"], -32602, "{tool}");
+    }
+    assert_eq!(agent.calls("SendStreamingMessage").len(), heard, "the agent heard nothing of it");
+    assert_eq!(by("another").modern("tools/list", json!({})).await.status, 401);
 }
 
 #[tokio::test]

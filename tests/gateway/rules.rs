@@ -267,3 +267,30 @@ async fn a_token_that_lacks_a_scope_is_told_so_and_one_that_has_it_is_let_throug
     // No scope helps who is in no group: then the tool is not there.
     assert_eq!(by("money", json!([])).modern("tools/call", pay).await.error_code().await, -32602);
 }
+
+/// A batch of which nothing is served is refused as one request is. Of any other each answer speaks for itself.
+#[tokio::test]
+async fn a_batch_that_lacks_scopes_from_first_to_last_is_told_so_in_http() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    let rules = "rules:\n  - { agents: bank, scopes: [money] }\n  - { agents: bard }\n";
+    let tokens = format!("auth:\n  tokens:\n    - issuer: {}\n      audience: me\n", issuer.name());
+    let town = Town::new(&format!("public_url: https://gw.example\n{tokens}{rules}")).await;
+    let client = town.gateway.client().bearer(&key.sign(&issuer.claims("me", |_| {})));
+    let asked = async |tools: &[&str]| {
+        let call = |tool: &&str| {
+            client.request("tools/call", &json!({ "name": tool, "arguments": { "text": "x" } }))
+        };
+        let batch = Value::from_iter(tools.iter().map(call));
+        let answer = client.post(&batch, &[("MCP-Protocol-Version", "2025-03-26")]).await;
+        let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
+        (answer.status, challenge, answer.json().await)
+    };
+    let (status, challenge, answers) = asked(&["bank_pay", "bank_pay"]).await;
+    assert_eq!((status, answers.as_array().map(Vec::len)), (403, Some(2)), "{answers}");
+    assert!(challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"money\""));
+    assert!(answers[1]["error"]["message"].as_str().unwrap().contains("lacks a scope"), "{answers}");
+    let (status, challenge, answers) = asked(&["bank_pay", "bard_sing"]).await;
+    assert_eq!((status, challenge.as_str()), (200, ""));
+    assert!(answers[0]["error"].is_object() && answers[1]["result"].is_object(), "{answers}");
+}

@@ -147,6 +147,30 @@ async fn a_caller_has_so_many_live_tasks_and_no_more() {
     assert_eq!(begin(&mine).await.status, 200, "there is room again");
 }
 
+/// Of the first one nothing is in the map yet when the second one comes.
+#[tokio::test]
+async fn two_calls_at_once_do_not_both_get_the_last_place() {
+    let scene = Scene::tuned(&keys("limits: { caller_tasks: 1 }\n")).await;
+    let named = Signal::new();
+    let wait = named.clone();
+    scene.agent.on_stream(move |_| {
+        Reply::stream().wait(&wait).event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall()
+    });
+    let mine = by(&scene, NEW).legacy().await;
+    let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
+    let first = mine.call("tools/call", params.clone());
+    let second = async {
+        scene.agent.wait_for_call("SendStreamingMessage").await;
+        is_refused(mine.call("tools/call", params.clone()).await, 429).await;
+        let start = json!({ "name": "subagent_start", "arguments": { "subagentUri": "a2a-agent://bard", "text": "x" } });
+        is_refused(by(&scene, NEW).modern("tools/call", start).await, 429).await;
+        named.open();
+    };
+    let (first, ()) = tokio::join!(first, second);
+    assert!(first.result().await["task"]["taskId"].is_string());
+    assert_eq!(scene.agent.calls("SendStreamingMessage").len(), 1, "nothing more was said to the agent");
+}
+
 /// Good credentials from the same address are let in all the same.
 #[tokio::test]
 async fn an_address_that_guesses_is_left_alone_for_a_while() {

@@ -25,10 +25,13 @@ impl Signer {
 
     /// The public key as a JWKS.
     fn jwks(&self) -> String {
+        json!({ "keys": [self.public()] }).to_string()
+    }
+
+    fn public(&self) -> Value {
         let point = self.key.der_bytes();
         let [x, y] = [&point[1..33], &point[33..65]].map(|half| URL_SAFE_NO_PAD.encode(half));
-        json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": self.id, "use": "sig" }] })
-            .to_string()
+        json!({ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": self.id, "use": "sig" })
     }
 
     /// The card of this agent with a signature. None of its members is empty, so that all signers agree on its form.
@@ -178,4 +181,34 @@ async fn where_no_signature_is_required_the_operator_is_told_and_the_card_is_use
         assert_eq!(tools(&gateway).await.contains(TOOL), is_used, "{top} {own}");
         assert!(gateway.output().contains("the card is not signed"), "{top} {own}");
     }
+}
+
+/// A key that is not in the file any more signs nothing any more, the card in use included. A broken file changes nothing.
+#[tokio::test]
+async fn keys_that_sign_cards_are_exchanged_without_a_restart() {
+    let (old, new) = (Signer::new("owner-1"), Signer::new("owner-2"));
+    let agent = ScriptedAgent::start(Card::v1()).await;
+    agent.set_card(old.sign(&agent, Card::v1().skill("sing")));
+    let top = "cards: { min_refresh: 1h, max_refresh: 1h, retry: 100ms }";
+    let gateway = gateway(&agent, &old, top, DEMANDED).await;
+    let keys = gateway.ports().directory.join("keys.jwks");
+    let reloads = async |outcome: &str, count: u8| {
+        let line = format!("credential_reloads_total{{agent=\"bard\",outcome=\"{outcome}\"}} {count}");
+        in_time(&line, async { while !gateway.metrics().await.contains(&line) {} }).await;
+    };
+    assert!(tools(&gateway).await.contains(TOOL));
+    for (broken, count) in [("{", 1), (r#"{"keys":[]}"#, 2)] {
+        std::fs::write(&keys, broken).unwrap();
+        reloads("refused", count).await;
+        assert!(gateway.output().contains("keys that sign the agent's card stay as they were"));
+        assert!(tools(&gateway).await.contains(TOOL));
+    }
+    std::fs::write(&keys, json!({ "keys": [old.public(), new.public()] }).to_string()).unwrap();
+    reloads("used", 1).await;
+    assert!(tools(&gateway).await.contains(TOOL));
+    std::fs::write(&keys, new.jwks()).unwrap();
+    in_time("the old card to end", async { while tools(&gateway).await.contains(TOOL) {} }).await;
+    in_time("the operator to be told", async { while !agents(&gateway).await.contains("owner-1") {} }).await;
+    agent.set_card(new.sign(&agent, Card::v1().skill("hum")));
+    in_time("the next card", async { while !tools(&gateway).await.contains("bard_hum") {} }).await;
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::callers::{NEW, keys};
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL};
 use crate::support::payload::v1;
 use crate::support::{
@@ -273,4 +274,45 @@ async fn the_registry_is_told_when_an_agent_goes() {
     let registry = json_of(&gateway, "a2a://agents/registry").await;
     assert_eq!(registry["agents"][0]["status"], "unreachable");
     assert!(registry["agents"][0]["lastSeen"].is_string(), "{registry}");
+}
+
+/// `a2a://streams` is a list: whoever reads it hears when there is another one to read.
+#[tokio::test]
+async fn a_caller_is_told_when_its_streams_come_and_go() {
+    let scene = Scene::tuned(&format!("{}{SHORT}\n", keys(""))).await;
+    let go = Signal::new();
+    let wait = go.clone();
+    scene.agent.on_stream(move |_| {
+        Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&wait).event(done())
+    });
+    let mine = scene.gateway.client().header("X-Api-Key", NEW).with_tasks();
+    let streams = async || {
+        let read = mine.modern("resources/read", json!({ "uri": "a2a://streams" })).await.result().await;
+        let list: Value = serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap();
+        list["streams"].as_array().unwrap().len()
+    };
+    let listed = mine.modern("resources/list", json!({})).await.text().await;
+    assert!(listed.contains("\"a2a://streams\""), "{listed}");
+    let wanted = json!({ "resourceSubscriptions": ["a2a://streams"] });
+    let (mut modern, honoured) = listen(&mine, wanted.clone()).await;
+    assert_eq!(honoured["resourceSubscriptions"], json!(["a2a://streams"]));
+    let session = mine.legacy().await;
+    subscribe(&session, "a2a://streams").await;
+    let mut legacy = session.listen(None).await;
+    let made =
+        mine.modern("tools/call", json!({ "name": TOOL, "arguments": { "text": "x" } })).await.result().await;
+    assert!(made["taskId"].is_string(), "{made}");
+    for stream in [&mut modern, &mut legacy] {
+        assert_eq!(next(stream, UPDATED).await["uri"], "a2a://streams");
+    }
+    assert_eq!(streams().await, 1);
+    go.fire();
+    for stream in [&mut modern, &mut legacy] {
+        in_time("the end to be told", async {
+            while streams().await > 0 {
+                assert_eq!(next(stream, UPDATED).await["uri"], "a2a://streams");
+            }
+        })
+        .await;
+    }
 }

@@ -4,7 +4,7 @@ use rustls::version::{TLS12, TLS13};
 
 use crate::support::certs::{client_config, client_config_of};
 use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway};
-use crate::tls_scene::{health, listen, refused, served, start};
+use crate::tls_scene::{health, listen, refused, served, start, tls_outcome as count};
 
 /// RUSTSEC-2026-0049: a list of revoked certificates was there and not consulted.
 #[tokio::test]
@@ -53,14 +53,6 @@ async fn only_a_good_client_certificate_gets_in_where_one_is_required() {
         );
         assert!(printed.contains(&format!("cause=\"{cause}\"")), "{printed}");
     }
-}
-
-async fn count(gateway: &TestGateway, outcome: &str) -> u64 {
-    let listener = format!("127.0.0.1:{}", gateway.ports().other);
-    let line =
-        format!("mcp_a2a_gateway_tls_handshakes_total{{listener=\"{listener}\",outcome=\"{outcome}\"}} ");
-    let metrics = gateway.metrics().await;
-    metrics.lines().find_map(|text| text.strip_prefix(&line)).expect(&line).parse().unwrap()
 }
 
 /// Waits until so many were counted: the client may learn of it first.

@@ -60,6 +60,15 @@ pub(crate) async fn refused(gateway: &TestGateway, config: ClientConfig) {
     assert!(answer.is_err(), "answered with {}", answer.map_or(0, |answer| answer.status));
 }
 
+/// How many handshakes of the TLS listener came out like this.
+pub(crate) async fn tls_outcome(gateway: &TestGateway, outcome: &str) -> u64 {
+    let listener = format!("127.0.0.1:{}", gateway.ports().other);
+    let line =
+        format!("mcp_a2a_gateway_tls_handshakes_total{{listener=\"{listener}\",outcome=\"{outcome}\"}} ");
+    let metrics = gateway.metrics().await;
+    metrics.lines().find_map(|text| text.strip_prefix(&line)).expect(&line).parse().unwrap()
+}
+
 /// One TLS connection, over which requests of HTTP/1.1 go.
 pub(crate) struct Connection {
     stream: tokio_rustls::client::TlsStream<tokio::net::TcpStream>,

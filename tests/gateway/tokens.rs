@@ -6,7 +6,7 @@ use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};
 
 use crate::issuer::{Issuer, Key, at};
-use crate::support::{Answer, Card, Reply, ScriptedAgent, TestGateway};
+use crate::support::{Answer, Card, Reply, ScriptedAgent, TestGateway, in_time};
 
 /// The URL under which the gateway of these journeys is known.
 const PUBLIC: &str = "https://gw.example.com";
@@ -160,6 +160,23 @@ async fn good_keys_stay_while_the_issuer_is_away_and_bad_metadata_changes_nothin
         .await;
     let fresh = issuer.claims(ALL, |claims| claims["jti"] = json!("fresh"));
     assert_eq!(place.status(&key.sign(&fresh)).await, 200);
+}
+
+/// Whoever says `Bearer` shows something, readable or not: it is not let in as nobody, and it is counted among the guesses.
+#[tokio::test]
+async fn the_word_bearer_without_a_token_is_a_bad_token() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    let place = place(&issuer.name(), "", "limits: { failures: 1 }\n").await;
+    for word in ["Bearer", "bearer ", "Bearer \u{fc}"] {
+        let answer =
+            place.gateway.client().header("Authorization", word).modern("tools/list", json!({})).await;
+        let challenge = answer.header("www-authenticate").unwrap_or_default();
+        assert!(answer.status == 401 && challenge.contains("error=\"invalid_token\""), "{word}: {challenge}");
+    }
+    let bare = place.gateway.client().header("Authorization", "Bearer");
+    in_time("too many", async { while bare.modern("tools/list", json!({})).await.status != 429 {} }).await;
+    assert_eq!(place.gateway.client().modern("tools/list", json!({})).await.status, 401, "shows nothing");
 }
 
 /// It is not the token that is bad: its client must not throw it away.

@@ -56,7 +56,7 @@ impl Reader {
         let groups = words(claims.get(&self.groups_claim), false)?;
         let identity = Identity {
             name: format!("token:{}#{subject}", self.issuer),
-            others: Vec::new(),
+            parts: Vec::new(),
             certificate: Vec::new(),
             scopes: self.with_included(scopes),
             groups,

@@ -3,34 +3,30 @@
 //! They are looked at now and then, and at once when a token names one that is not known, at most every few seconds. Keys that were good
 //! stay when the issuer cannot be asked. Not here: checking a signature (see `tokens`).
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::Uri;
-use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::web::{PATIENCE, Unanswered, Web};
-use crate::config::KeySource;
+use crate::auth::Keys;
+use crate::config::{KeySource, key_file};
 
 /// Shortest time between two looks that unknown keys ask for.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Most keys of a set that are read.
-const MOST: usize = 64;
-/// Longest file that is read, in bytes.
-const FILE: u64 = 1 << 20;
 
 /// The keys of one issuer.
-pub(super) struct Keys {
+pub(super) struct Signers {
     issuer: String,
     source: KeySource,
     web: Web,
-    current: ArcSwap<Vec<Key>>,
+    current: ArcSwap<Keys>,
     /// When the keys were looked at last, and what stood there. Held while somebody looks, so that one does.
     looked: Mutex<Looked>,
 }
@@ -53,19 +49,12 @@ pub(super) enum Look {
     Failed,
 }
 
-/// A key that can check signatures.
-pub(super) struct Key {
-    id: Option<String>,
-    algorithm: Option<Algorithm>,
-    pub(super) key: DecodingKey,
-}
-
 #[derive(Debug, thiserror::Error)]
 enum NoKeys {
     #[error("{0}")]
     Unanswered(#[from] Unanswered),
-    #[error("cannot read {0}: {1}")]
-    File(PathBuf, std::io::Error),
+    #[error("{0}")]
+    File(String),
     #[error("no metadata of the issuer, or it names another issuer or no jwks_uri")]
     NoMetadata,
     #[error("it takes too long")]
@@ -74,7 +63,7 @@ enum NoKeys {
     Empty,
 }
 
-impl Keys {
+impl Signers {
     pub(super) fn new(issuer: &str, source: KeySource, web: Web) -> Self {
         Self { issuer: issuer.to_owned(), source, web, current: ArcSwap::default(), looked: Mutex::default() }
     }
@@ -83,14 +72,10 @@ impl Keys {
     pub(super) fn with<T>(
         &self,
         (id, algorithm): (Option<&str>, Algorithm),
-        check: impl FnMut(&Key) -> Option<T>,
+        check: impl FnMut(&DecodingKey) -> Option<T>,
     ) -> Option<Result<T, NotSigned>> {
         let keys = self.current.load();
-        let mut fitting = keys
-            .iter()
-            .filter(|key| id.is_none_or(|id| key.id.as_deref() == Some(id)))
-            .filter(|key| key.algorithm.is_none_or(|bound| bound == algorithm))
-            .peekable();
+        let mut fitting = keys.fitting(id, algorithm).peekable();
         fitting.peek()?;
         Some(fitting.find_map(check).ok_or(NotSigned))
     }
@@ -128,7 +113,7 @@ impl Keys {
             Ok((set, _)) if looked.set.as_ref() == Some(&set) => Look::Same,
             Ok((set, keys)) => {
                 debug!(issuer = %self.issuer, keys = keys.len(), "keys of an issuer are known");
-                self.current.store(keys.into());
+                self.current.store(Arc::new(keys));
                 looked.set = Some(set);
                 Look::Changed
             }
@@ -139,9 +124,12 @@ impl Keys {
         }
     }
 
-    async fn read(&self) -> Result<(Value, Vec<Key>), NoKeys> {
+    async fn read(&self) -> Result<(Value, Keys), NoKeys> {
         let set = match &self.source {
-            KeySource::File(path) => from_file(path)?,
+            KeySource::File(path) => {
+                let text = key_file(path).map_err(NoKeys::File)?;
+                serde_json::from_str(&text).map_err(|_| NoKeys::Empty)?
+            }
             KeySource::Url(url) => self.web.get(&self.web.page(url)?).await?,
             KeySource::Discovery => {
                 let url = self.discover().await?;
@@ -150,8 +138,8 @@ impl Keys {
                 self.web.get(&page?).await?
             }
         };
-        let keys = keys_of(&set);
-        if keys.is_empty() { Err(NoKeys::Empty) } else { Ok((Value::Object(set), keys)) }
+        let keys = Keys::usable(&set);
+        if keys.len() == 0 { Err(NoKeys::Empty) } else { Ok((Value::Object(set), keys)) }
     }
 
     /// Where the metadata of the issuer says that the keys are (OpenID Connect Discovery §4, RFC 8414 §3).
@@ -203,56 +191,9 @@ fn origin(url: &str) -> Option<String> {
     Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())
 }
 
-fn from_file(path: &std::path::Path) -> Result<Map<String, Value>, NoKeys> {
-    use std::io::Read;
-    let failed = |error| NoKeys::File(path.to_owned(), error);
-    let mut text = Vec::new();
-    std::fs::File::open(path).map_err(failed)?.take(FILE).read_to_end(&mut text).map_err(failed)?;
-    serde_json::from_slice(&text).map_err(|_| NoKeys::Empty)
-}
-
-/// The keys of a set that can check signatures; others, and those of unknown kinds, are passed over (RFC 7517 §5).
-fn keys_of(set: &Map<String, Value>) -> Vec<Key> {
-    let all = set.get("keys").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    all.iter().take(MOST).filter_map(key).collect()
-}
-
-fn key(value: &Value) -> Option<Key> {
-    let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
-    if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
-        return None;
-    }
-    // A shared secret is no key that anybody may know.
-    if matches!(jwk.algorithm, jsonwebtoken::jwk::AlgorithmParameters::OctetKey(_)) {
-        return None;
-    }
-    let algorithm = match jwk.common.key_algorithm {
-        None => None,
-        Some(named) => Some(named.to_string().parse().ok()?),
-    };
-    Some(Key { id: jwk.common.key_id.clone(), algorithm, key: DecodingKey::from_jwk(&jwk).ok()? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn keys_of_other_uses_and_unknown_kinds_are_passed_over() {
-        let rsa = json!({ "kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "a" });
-        let with = |name: &str, value: &str| {
-            let mut key = rsa.clone();
-            key[name] = json!(value);
-            key
-        };
-        let set = json!({ "keys": [
-            rsa, with("use", "enc"), with("alg", "RS256"), with("alg", "RSA-OAEP"), with("kty", "AKP"),
-            { "kty": "oct", "k": "c2VjcmV0" }, 7,
-        ]});
-        let keys = keys_of(set.as_object().unwrap());
-        assert_eq!(keys.iter().map(|key| key.algorithm).collect::<Vec<_>>(), [None, Some(Algorithm::RS256)]);
-    }
 
     #[test]
     fn metadata_is_looked_for_in_each_place_that_a_standard_names() {

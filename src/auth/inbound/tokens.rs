@@ -8,14 +8,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::cache::{Cache, Known, LONGEST};
 use super::claims::{Proven, Reader};
 use super::introspection::Introspection;
-use super::jwks::{Keys, Look};
+use super::jwks::{Look, Signers};
 use super::web::Web;
 use super::{AuthProblem, Denied};
 use crate::auth::Caller;
@@ -46,7 +46,13 @@ struct Issuer {
 }
 
 enum Check {
-    Signature { keys: Keys, algorithms: Vec<Algorithm>, leeway: Duration, refresh: Duration, reader: Reader },
+    Signature {
+        keys: Signers,
+        algorithms: Vec<Algorithm>,
+        leeway: Duration,
+        refresh: Duration,
+        reader: Reader,
+    },
     Introspection(Introspection),
 }
 
@@ -130,8 +136,8 @@ impl Tokens {
         validation.validate_aud = false;
         validation.set_issuer(&[&issuer.name]);
         validation.set_required_spec_claims(&["exp", "iss"]);
-        let claims = |key: &super::jwks::Key| {
-            decode::<Map<String, Value>>(token, &key.key, &validation).ok().map(|data| data.claims)
+        let claims = |key: &DecodingKey| {
+            decode::<Map<String, Value>>(token, key, &validation).ok().map(|data| data.claims)
         };
         let wanted = (header.kid.as_deref(), header.alg);
         let mut found = keys.with(wanted, claims);
@@ -206,7 +212,7 @@ impl Issuer {
         let name = settings.issuer.clone();
         let check = match &settings.check {
             TokenCheck::Signature { keys, algorithms, leeway, refresh } => Check::Signature {
-                keys: Keys::new(&name, keys.clone(), web),
+                keys: Signers::new(&name, keys.clone(), web),
                 algorithms: algorithms
                     .iter()
                     .filter_map(|name| name.parse().ok())

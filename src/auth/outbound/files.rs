@@ -14,23 +14,17 @@ use crate::config::{AgentTls, Authorization, ClientProof, LiveSecret, Pem};
 use crate::telemetry::label::Reload;
 
 /// How each file was when it was last looked at: nothing is read that has not changed.
-#[derive(Default, PartialEq, Eq)]
-pub(super) struct Stamps(BTreeMap<PathBuf, Option<Stamp>>);
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stamps(BTreeMap<PathBuf, Option<Stamp>>);
 
 /// Where a path leads, how long the file is, and when it was changed. A mounted secret is changed by another link.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp(PathBuf, u64, Option<SystemTime>);
 
 impl Stamps {
-    /// The files of what is written, as they are now. Blocks.
-    pub(super) fn of(written: &Written) -> Self {
-        let mut paths: Vec<&Path> = written.pems().into_iter().filter_map(Pem::path).collect();
-        paths.extend(written.secrets().into_iter().flat_map(|(_, secret)| secret.files()));
-        Self(paths.into_iter().map(|path| (path.to_owned(), Stamp::of(path))).collect())
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// These files as they are now. Blocks.
+    pub fn of<'a>(files: impl Iterator<Item = &'a Path>) -> Self {
+        Self(files.map(|path| (path.to_owned(), Stamp::of(path))).collect())
     }
 }
 
@@ -53,6 +47,12 @@ pub(super) enum Use {
 }
 
 impl Written {
+    /// The files that may change.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let secrets = self.secrets().into_iter().flat_map(|(_, secret)| secret.files());
+        self.pems().into_iter().filter_map(Pem::path).chain(secrets)
+    }
+
     fn secrets(&self) -> Vec<(Use, &LiveSecret)> {
         let mut all: Vec<(Use, &LiveSecret)> = Vec::new();
         all.extend(self.headers.iter().map(|(_, secret)| (Use::Header, secret)));
@@ -109,10 +109,11 @@ impl Written {
 }
 
 impl Credentials {
-    /// Looks at the files, and uses what is new in them from now on. Blocks.
+    /// Looks at the files, and uses what is new in them from now on. Blocks. One at a time.
     pub fn look_again(&self) -> Looked {
-        let mut written = self.written();
-        let stamps = Stamps::of(&written);
+        // A copy: who places the keys of a card meanwhile must not wait for a disk.
+        let mut written = self.written().clone();
+        let stamps = Stamps::of(written.files());
         let has_changed = stamps != written.stamps;
         if !has_changed && written.problems.is_empty() {
             return Looked::Same;
@@ -129,9 +130,6 @@ impl Credentials {
             problems.push(problem);
             false
         });
-        if secrets {
-            self.show(&written);
-        }
         // Said once, though it is tried again and again: who may read a file does not show in its stamp.
         let is_news = has_changed || problems != written.problems;
         for problem in problems.iter().filter(|_| is_news) {
@@ -139,11 +137,22 @@ impl Credentials {
             tracing::warn!(agent = self.agent, problem, "credentials stay as they were");
         }
         written.problems = problems;
+        self.take_in(written, secrets);
         if secrets || identity || proof {
             self.metrics.reload(Reload::Used);
             tracing::info!(agent = self.agent, "credentials of the agent were read again");
         }
         if identity { Looked::NewIdentity } else { Looked::Same }
+    }
+
+    /// Takes in what was read, with the card as it is by now.
+    fn take_in(&self, mut read: Written, shows_more: bool) {
+        let mut written = self.written();
+        std::mem::swap(&mut read.card, &mut written.card);
+        *written = read;
+        if shows_more {
+            self.show(&written);
+        }
     }
 
     /// Reads certificate, key and roots again; they are used only together. Says whether anything is new.
@@ -210,4 +219,41 @@ fn read_secrets(written: &mut Written, problems: &mut Vec<String>) -> bool {
         }
     }
     is_new
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Agent;
+    use crate::telemetry::metrics::Metrics;
+    use crate::transport::{Client, ClientLimits};
+
+    /// The file is a pipe: who reads it waits until somebody has written it to its end.
+    #[test]
+    fn a_card_is_placed_while_a_disk_keeps_the_reader_of_a_file_waiting() {
+        let (end, mut pipe) = std::io::pipe().unwrap();
+        let path = format!("/dev/fd/{}", end.as_raw_fd());
+        let authority =
+            || rcgen::generate_simple_self_signed(vec!["ca.example".to_owned()]).unwrap().cert.pem();
+        let mut agent = Agent::new("bard", "http://bard.example/");
+        agent.tls.ca = Some(Pem::from_file(&path, authority()));
+        let metrics = Metrics::new().unwrap().agent("bard");
+        let credentials = Credentials::new(&agent, Client::new(ClientLimits::default()), metrics).unwrap();
+        let credentials = Arc::new(credentials);
+        let reader = credentials.clone();
+        let looking = std::thread::spawn(move || reader.look_again());
+        // More than a pipe holds: so much is written only once somebody reads.
+        pipe.write_all(&vec![b'\n'; 1 << 20]).unwrap();
+        let (told, placed) = mpsc::channel();
+        std::thread::spawn(move || told.send(credentials.place(Vec::new())));
+        assert!(placed.recv_timeout(Duration::from_secs(10)).is_ok());
+        pipe.write_all(authority().as_bytes()).unwrap();
+        drop(pipe);
+        assert_eq!(looking.join().unwrap(), Looked::NewIdentity);
+    }
 }

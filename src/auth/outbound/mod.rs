@@ -21,11 +21,10 @@ use crate::config::{
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::Client;
 
+pub use self::files::Stamps;
 pub use self::identity::Identity;
 pub use self::shown::Shown;
 pub use self::tokens::{NoToken, Pass, Subject, Tokens};
-
-use self::files::Stamps;
 
 /// An API key that a card asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +48,7 @@ pub struct Credentials {
 }
 
 /// What the configuration says, with the files as they were last read.
+#[derive(Clone)]
 struct Written {
     headers: Vec<(http::HeaderName, LiveSecret)>,
     auth: AgentAuth,
@@ -134,7 +134,7 @@ impl Credentials {
 
     /// Whether there are files that may change.
     pub fn has_files(&self) -> bool {
-        !Stamps::of(&self.written()).is_empty()
+        self.written().files().next().is_some()
     }
 
     fn show(&self, written: &Written) {

@@ -10,7 +10,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{CardKey, Written};
 use crate::auth::encoded::encoded;
-use crate::config::{AgentMethod, ApiKey, ApiKeyPlace, Authorization, KeyPlace, LiveSecret, PerMethod};
+use crate::config::{
+    AgentMethod, ApiKey, ApiKeyPlace, Authorization, KeyPlace, LiveSecret, PerMethod, is_out_of_reach,
+};
 
 /// What goes with every request to an agent.
 pub struct Shown {
@@ -120,19 +122,13 @@ fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(KeyPlace, &'a str)
 
 /// Whether a key may go there: a card's word must not break a request, nor put more into it than a key.
 fn fits(place: KeyPlace, name: &str) -> bool {
-    const FRAMING: [&str; 8] =
-        ["host", "connection", "te", "upgrade", "expect", "transfer-encoding", "keep-alive", "trailer"];
     let header = HeaderName::from_bytes(name.as_bytes());
     match (place, header) {
         (KeyPlace::Query, _) => !name.is_empty(),
         // A cookie's name is a token too.
         (KeyPlace::Cookie, header) => header.is_ok(),
         (KeyPlace::Header, Err(_)) => false,
-        (KeyPlace::Header, Ok(header)) => {
-            let header = header.as_str();
-            let is_own = ["content-", "accept", "a2a-", "proxy-"].iter().any(|head| header.starts_with(head));
-            !is_own && !FRAMING.contains(&header)
-        }
+        (KeyPlace::Header, Ok(header)) => !is_out_of_reach(&header),
     }
 }
 

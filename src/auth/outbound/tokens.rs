@@ -28,7 +28,21 @@ const CALLERS: usize = 1000;
 
 /// Why there is no token, in words that a client may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoToken(pub &'static str);
+pub enum NoToken {
+    /// There may be one later.
+    Now(&'static str),
+    /// There is none for what the caller showed: only with another token of its own may there be one.
+    OfCaller(&'static str),
+}
+
+impl NoToken {
+    /// The words.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Now(why) | Self::OfCaller(why) => why,
+        }
+    }
+}
 
 /// The token that a caller showed the gateway, for exchanging it. Never sent to an agent.
 pub struct Subject {
@@ -104,7 +118,9 @@ impl Tokens {
         let of_caller;
         let slot = match (self.is_on_behalf(), subject) {
             (false, _) => &self.own,
-            (true, None) => return Err(NoToken("the call comes with no token that could be exchanged")),
+            (true, None) => {
+                return Err(NoToken::OfCaller("the call comes with no token that could be exchanged"));
+            }
             (true, Some(subject)) => {
                 of_caller = self.slot_of(subject);
                 &*of_caller
@@ -116,7 +132,7 @@ impl Tokens {
         // Boxed: a call that finds a token must not be larger for it.
         let fetching = Box::pin(self.fetched(slot, subject));
         let waited = tokio::time::timeout(WITHIN, fetching).await;
-        waited.unwrap_or(Err(NoToken("its token endpoint does not answer in time")))
+        waited.unwrap_or(Err(NoToken::Now("its token endpoint does not answer in time")))
     }
 
     /// Another token in place of one that the agent refused; `None` if another would be no better.
@@ -140,7 +156,7 @@ impl Tokens {
             return;
         }
         let Ok(_flight) = self.own.flight.try_lock() else { return };
-        if self.own.is_due(Instant::now()) && self.rests(&self.own).is_none() {
+        if self.own.is_due(Instant::now()) && self.rests(&self.own, None).is_none() {
             drop(self.fetch(&self.own, None).await);
         }
     }
@@ -150,27 +166,33 @@ impl Tokens {
         if let Some(pass) = slot.take(Instant::now()) {
             return Ok(pass);
         }
-        if let Some(why) = self.rests(slot) {
-            return Err(NoToken(why));
+        if let Some(no_token) = self.rests(slot, subject) {
+            return Err(no_token);
         }
         let pass = self.fetch(slot, subject).await?;
         // In use from now on.
         Ok(slot.take(Instant::now()).unwrap_or(pass))
     }
 
-    fn rests(&self, slot: &Slot) -> Option<&'static str> {
+    fn rests(&self, slot: &Slot, subject: Option<&Subject>) -> Option<NoToken> {
         let now = Instant::now();
-        self.pauses.lock().unwrap_or_else(PoisonError::into_inner).rests(now).or_else(|| slot.rests(now))
+        let all = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).rests(now);
+        all.map(NoToken::Now).or_else(|| slot.rests(now).map(|why| self.refused(subject, why)))
+    }
+
+    /// Nothing for what was asked with: that is the caller's token, where such are exchanged.
+    fn refused(&self, subject: Option<&Subject>, why: &'static str) -> NoToken {
+        if subject.is_some() && self.is_on_behalf() { NoToken::OfCaller(why) } else { NoToken::Now(why) }
     }
 
     /// Fetches a token; whoever calls this holds the flight.
     async fn fetch(&self, slot: &Slot, subject: Option<&Subject>) -> Result<Pass, NoToken> {
         let settings = self.settings.load_full();
         let (oauth2, endpoint) = &*settings;
-        let subject = subject.filter(|_| oauth2.grant == Grant::TokenExchange).map(|subject| &subject.token);
-        match endpoint.ask(&self.client, oauth2, subject).await {
+        let token = subject.filter(|_| oauth2.grant == Grant::TokenExchange).map(|subject| &subject.token);
+        match endpoint.ask(&self.client, oauth2, token).await {
             Ok(fetched) => Ok(self.keep(slot, &fetched)),
-            Err(failed) => Err(self.failed(slot, failed)),
+            Err(failed) => Err(self.failed(slot, subject, failed)),
         }
     }
 
@@ -184,20 +206,20 @@ impl Tokens {
         pass
     }
 
-    fn failed(&self, slot: &Slot, failed: Failed) -> NoToken {
+    fn failed(&self, slot: &Slot, subject: Option<&Subject>, failed: Failed) -> NoToken {
         self.metrics.token(Token::Failed);
         let (now, spread) = (Instant::now(), rand::random());
-        let (why, is_first) = match failed {
+        let (no_token, is_first) = match failed {
             Failed::Dead(why) => {
                 let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
-                (why, pauses.failed(now, why, spread))
+                (NoToken::Now(why), pauses.failed(now, why, spread))
             }
-            Failed::Refused(why) => (why, slot.failed(now, why, spread)),
+            Failed::Refused(why) => (self.refused(subject, why), slot.failed(now, why, spread)),
         };
         if is_first {
-            tracing::warn!(agent = self.agent, why, "no token for the agent");
+            tracing::warn!(agent = self.agent, why = no_token.why(), "no token for the agent");
         }
-        NoToken(why)
+        no_token
     }
 
     /// The place of a caller's token; where there are too many, those go that hold nothing, then the one not asked for longest.

@@ -5,9 +5,9 @@ use http::{HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::headers;
 use super::oauth::OAuth2File;
 use crate::config::live::LiveSecret;
+use crate::config::own_headers::is_own;
 use crate::config::place::{OneOrMany, Place, Written};
 use crate::config::reading::Reading;
 use crate::config::reference::{self, Template};
@@ -173,7 +173,7 @@ pub(super) fn named(
         KeyPlace::Header => {
             let header =
                 HeaderName::from_bytes(name.as_bytes()).map_err(|_| "names no header that could be sent")?;
-            if headers::is_own(&header) || header == COOKIE {
+            if is_own(&header) || header == COOKIE {
                 return Err("names a header that cannot carry a key");
             }
             match shown.iter().any(|(other, _)| *other == header) {

@@ -4,8 +4,8 @@
 
 use http::HeaderName;
 
-use super::headers;
 use crate::config::live::LiveSecret;
+use crate::config::own_headers::is_out_of_reach;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 
@@ -47,9 +47,7 @@ fn problem(name: &HeaderName, shown: &[(HeaderName, LiveSecret)]) -> Option<&'st
     if text.starts_with("proxy-") {
         return Some("cannot be forwarded: it is for the next hop alone");
     }
-    if headers::is_own(name)
-        || ["content-", "mcp-", "a2a-", "accept", "last-event-id"].iter().any(|head| text.starts_with(head))
-    {
+    if is_out_of_reach(name) {
         return Some("cannot be forwarded: the gateway writes the agent's request itself");
     }
     shown.iter().any(|(other, _)| other == name).then_some("is under headers too (remove one of them)")

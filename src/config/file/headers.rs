@@ -5,32 +5,10 @@ use std::collections::BTreeMap;
 use http::{HeaderName, HeaderValue};
 
 use crate::config::LiveSecret;
+use crate::config::own_headers::is_own;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 use crate::config::reference::{self, Template};
-
-/// Headers that the gateway writes itself: one of these from the configuration would break the exchange.
-const OWN_HEADERS: [&str; 14] = [
-    "accept",
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "a2a-version",
-];
-
-/// Whether the gateway writes this header itself.
-pub(super) fn is_own(name: &HeaderName) -> bool {
-    OWN_HEADERS.contains(&name.as_str())
-}
 
 /// The headers that can be sent; what is wrong with the others is reported.
 pub(super) fn resolve(
