@@ -4,18 +4,23 @@
 //! MCP, tools (see `bridge`), what becomes of a call whose client left (see `follow`).
 
 mod along;
+mod breaker;
 mod call;
 mod directory;
 mod drive;
+mod endpoints;
 mod fetch;
+mod health;
+mod homes;
 mod interface;
 mod judge;
 mod known;
-mod reach;
 mod refresh;
 mod rpc;
+mod seek;
 mod showing;
 mod signature;
+mod standing;
 mod stream;
 
 pub use along::Along;
@@ -24,3 +29,4 @@ pub use directory::{Agent, Directory};
 pub use drive::{Drive, Turn};
 pub use fetch::{CardProblem, Fetched};
 pub use known::Known;
+pub use standing::EndpointState;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Gone, reply};
-use super::call::{Early, Words};
+use super::call::Words;
+use super::early::Early;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::To;
@@ -34,7 +35,7 @@ impl Inner {
     /// Carries out a call of one of the gateway's own tools.
     pub(super) async fn call_own(
         &self,
-        (to, budget): (To<'_>, Duration),
+        (mut to, budget): (To<'_>, Duration),
         door: Door<'_>,
         (asker, exchange): (&Asker, &mut Exchange),
         (id, params, tool): (&Id, &Params<'_>, Tool),
@@ -42,7 +43,9 @@ impl Inner {
         exchange.tool = Some(tool.name().to_owned());
         let asked = subagent::read(tool, params.arguments).map_err(Early::told);
         let done = match asked {
-            Ok(Asked::Start { agent, text }) => self.start(door, asker, params, (agent, text)).await,
+            Ok(Asked::Start { agent, text }) => {
+                self.start((door, &mut to), asker, params, (agent, text)).await
+            }
             Ok(Asked::Wait { task, seconds }) => self.wait(door, asker, &task, seconds, budget).await,
             Ok(Asked::Get { task }) => self.look_at(door, asker, &task).await.map(Done::Told),
             Ok(Asked::Send { task, text }) => {
@@ -63,6 +66,7 @@ impl Inner {
             }
             Ok(Done::Told(result)) => result,
             Err(Early::Fault(fault)) => return Err(Ok(fault)),
+            Err(Early::Gone) => return Err(Err(Gone)),
             Err(Early::Told(result, outcome)) => {
                 exchange.outcome = outcome;
                 result
@@ -76,7 +80,7 @@ impl Inner {
 
     async fn start(
         &self,
-        door: Door<'_>,
+        (door, to): (Door<'_>, &mut To<'_>),
         asker: &Asker,
         params: &Params<'_>,
         (name, text): (String, String),
@@ -88,7 +92,7 @@ impl Inner {
             Fault::NoSuchTool(_) => Early::told(self.no_such_agent(asker, door, &name)),
             fault => Early::Fault(fault),
         })?;
-        let _part = self.shares.call_of(&name).map_err(Early::Fault)?;
+        let _place = self.shares.call_of(&name, to.left()).await?;
         self.shares.room_for_task(&asker.caller).map_err(Early::Fault)?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
