@@ -1,27 +1,23 @@
 //! The endpoints of one agent: which of them a request goes to, and how each is doing.
 //!
 //! A request about a task or a conversation goes where that lives; any other to the endpoint with the fewest requests under way, in
-//! turn among equals. Besides the endpoints there are the places of single methods, which nothing stands in for. What counts as a
-//! failure: no connection, no answer in time, cut off before one, HTTP 502, 503 and 504; a refusal is an answer.
-//! Not here: addresses (see `known`), when an endpoint is left alone (see `breaker`).
+//! turn among equals. Besides the endpoints there are the places of single methods, which nothing stands in for.
+//! Not here: addresses (see `known`), how a place is doing (see `turn`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::time::Instant;
-use tracing::{info, warn};
 
-use super::breaker::{Breaker, Change, Pass};
+use super::breaker::{Breaker, Pass};
 use super::homes::{Homes, Kept};
 use super::known::Ask;
+use super::turn::{Site, Turn};
 use crate::a2a::Event;
 use crate::config::{self, AgentMethod, PerMethod};
 use crate::fault::Trouble;
-use crate::telemetry::endpoints::EndpointMetrics;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::TransportError;
 
 /// The names of places of single methods, in the order of [`PerMethod::all`].
 const METHODS: [&str; 4] = ["send", "stream", "get", "cancel"];
@@ -40,33 +36,9 @@ pub(super) struct Endpoints {
     homes: Option<Homes>,
 }
 
-/// One place.
-struct Site {
-    agent: String,
-    name: String,
-    breaker: Breaker,
-    busy: AtomicUsize,
-    outages: AtomicU32,
-    metrics: EndpointMetrics,
-}
-
 /// Which endpoints a request has been to.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tried(u64);
-
-/// The right to ask one place once. Given up when it is dropped.
-pub(super) struct Turn<'a> {
-    at: usize,
-    site: &'a Site,
-    pass: Pass,
-    busy: Option<Busy>,
-}
-
-/// A request that is under way at an endpoint, while this lives.
-pub(super) struct Busy {
-    endpoints: Arc<Endpoints>,
-    at: usize,
-}
 
 /// How one endpoint is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,15 +126,12 @@ impl Endpoints {
     }
 
     fn taken<'a>(self: &'a Arc<Self>, at: usize, site: &'a Site, pass: Pass) -> Turn<'a> {
-        site.metrics.requests.inc();
-        if pass == Pass::Probe {
-            site.metrics.probes.inc();
-        }
-        let busy = self.are_several().then(|| {
-            site.busy.fetch_add(1, Ordering::Relaxed);
-            Busy { endpoints: Arc::clone(self), at }
-        });
-        Turn { at, site, pass, busy }
+        Turn::new((at, site), pass, self.are_several().then_some(self))
+    }
+
+    /// A place, by its number.
+    pub(super) fn site(&self, at: usize) -> Option<&Site> {
+        self.sites.get(at)
     }
 
     fn least_busy(self: &Arc<Self>, tried: Tried) -> Result<Turn<'_>, Duration> {
@@ -273,104 +242,5 @@ impl Tried {
 
     fn has(self, at: usize) -> bool {
         self.0 & (1 << (at % 64)) != 0
-    }
-}
-
-impl Turn<'_> {
-    /// Which place it is.
-    pub(super) fn at(&self) -> usize {
-        self.at
-    }
-
-    /// Notes that an answer has begun. The request is under way until what is returned is dropped.
-    pub(super) fn answered(mut self, status: StatusCode) -> Option<Busy> {
-        match status.as_u16() {
-            502..=504 => self.fail(),
-            _ => self.site.note(self.site.breaker.answered(self.pass)),
-        }
-        self.pass = Pass::Plain;
-        self.busy.take()
-    }
-
-    /// Notes that a check was answered.
-    pub(super) fn checked(mut self) {
-        self.site.note(self.site.breaker.checked(self.pass));
-        self.pass = Pass::Plain;
-    }
-
-    /// Notes that there was no answer.
-    pub(super) fn failed(mut self, error: &TransportError) {
-        match error {
-            TransportError::Resolve(_)
-            | TransportError::Refused { .. }
-            | TransportError::Connect(_)
-            | TransportError::ConnectTimeout
-            | TransportError::Tls(_)
-            | TransportError::FirstByteTimeout
-            | TransportError::IdleTimeout
-            | TransportError::TotalTimeout
-            | TransportError::Unsent(_)
-            | TransportError::Broken(_)
-            | TransportError::Truncated => self.fail(),
-            // It is there, whatever it says.
-            TransportError::Unasked(_)
-            | TransportError::Encoded
-            | TransportError::HeaderTooLarge
-            | TransportError::TooLarge { .. } => self.site.note(self.site.breaker.answered(self.pass)),
-            // Nobody was asked.
-            TransportError::BadUri(_) => return,
-        }
-        self.pass = Pass::Plain;
-    }
-
-    /// Notes that a check was not answered in time, or badly.
-    pub(super) fn missed(mut self) {
-        self.fail();
-        self.pass = Pass::Plain;
-    }
-
-    fn fail(&self) {
-        self.site.metrics.failures.inc();
-        self.site.note(self.site.breaker.failed(self.pass, Instant::now(), rand::random()));
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        if self.pass == Pass::Probe {
-            self.site.breaker.given_up(self.pass, Instant::now());
-        }
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        if let Some(site) = self.endpoints.sites.get(self.at) {
-            site.busy.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Site {
-    /// Tells of what changed, once.
-    fn note(&self, change: Change) {
-        match change {
-            Change::None => {}
-            Change::Ejected(pause) => {
-                self.outages.fetch_add(1, Ordering::Relaxed);
-                self.metrics.ejections.inc();
-                self.metrics.up.set(0);
-                warn!(
-                    agent = self.agent,
-                    endpoint = self.name,
-                    ?pause,
-                    "endpoint fails again and again; it is left alone"
-                );
-            }
-            Change::Returned => {
-                self.metrics.up.set(1);
-                info!(agent = self.agent, endpoint = self.name, "endpoint is back");
-            }
-        }
     }
 }

@@ -22,6 +22,7 @@ mod showing;
 mod signature;
 mod standing;
 mod stream;
+mod turn;
 
 pub use along::Along;
 pub use call::{Asked, Continue, Errand, Hook, Terms, start};
