@@ -112,7 +112,8 @@ impl Call {
                 Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
             Errand::Look(task) => {
-                let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
+                let asked = get_task(&self.client, &self.known, &task, self.terms.response);
+                let found = Box::pin(asked).await?;
                 Track::new(outlet, Some(task)).take(Event::Task(found)).await;
                 Ok(())
             }
