@@ -112,7 +112,8 @@ impl Call {
                 Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
             Errand::Look(task) => {
-                let found = Box::pin(self.look(&task)).await?;
+                let asked = get_task(&self.client, &self.known, &task, self.terms.response);
+                let found = Box::pin(asked).await?;
                 Track::new(outlet, Some(task)).take(Event::Task(found)).await;
                 Ok(())
             }
@@ -178,9 +179,14 @@ impl Call {
         let streams = self.known.streaming && !is_beside;
         let body = interface.dialect.send(&ask, streams);
         let method = if streams { Method::Stream } else { Method::Send };
-        let ask = Ask::new(method, message.task_id.as_deref(), body);
+        let endpoints = &self.known.endpoints;
+        let mut ask = Ask::new(method, message.task_id.as_deref(), body);
+        ask.context = message.context_id.clone().filter(|_| endpoints.are_several());
         let (form, reply) = post(&self.client, &self.known, &ask).await?;
         let mut track = track.opening();
+        if endpoints.are_several() {
+            track.home = ask.place().map(|at| (endpoints.clone(), at));
+        }
         match form {
             Form::Stream => self.listen(reply, &mut track).await,
             Form::Json => {

@@ -10,12 +10,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::along::Along;
+use super::endpoints::Endpoints;
 use super::fetch::CardProblem;
 use super::interface::{Leave, trusted};
-use super::known::{Known, Way, Ways};
-use super::reach::Reach;
+use super::known::{Instead, Known, Way, Ways};
 use super::signers::Signers;
 use crate::a2a::{Card, Dialect, Interface};
 use crate::auth::{Credentials, Subject, Tokens};
@@ -40,7 +41,7 @@ pub struct Agent {
     /// When its card was last there, in milliseconds since 1970; 0 before that.
     seen_ms: AtomicU64,
     versions: AtomicU64,
-    reach: Arc<Reach>,
+    pub(super) endpoints: Arc<Endpoints>,
     /// What is counted about it.
     pub metrics: Arc<AgentMetrics>,
 }
@@ -54,6 +55,7 @@ impl Agent {
         let credentials =
             Credentials::new(&settings, client, metrics.clone()).map_err(CardProblem::Setting)?;
         let signers = settings.signature.as_ref().map(Signers::new).transpose()?.map(Arc::new);
+        let endpoints = Arc::new(Endpoints::new(&settings, &metrics));
         let agent = Self {
             forwards: settings.forward_headers.clone().into(),
             settings,
@@ -66,11 +68,27 @@ impl Agent {
             looks: AtomicU64::new(0),
             seen_ms: AtomicU64::new(0),
             versions: AtomicU64::new(0),
-            reach: Arc::default(),
+            endpoints,
             metrics,
         };
         agent.reach_card()?;
+        agent.warn_of_open_endpoints();
         Ok(agent)
+    }
+
+    /// The operator may know better; a card may not lead from https to http.
+    fn warn_of_open_endpoints(&self) {
+        let CardSource::Url(card) = &self.settings.card else { return };
+        let is_open = |endpoint: &&String| endpoint.starts_with("http://");
+        if card.starts_with("https://")
+            && let Some(endpoint) = self.settings.endpoints.iter().find(is_open)
+        {
+            let agent = self.settings.name.as_str();
+            warn!(
+                agent,
+                endpoint, "the card comes by https and this endpoint is http: credentials travel in the open"
+            );
+        }
     }
 
     /// Makes a new way to the card.
@@ -162,8 +180,8 @@ impl Agent {
         pin: Option<Dialect>,
     ) -> Result<Known, CardProblem> {
         let interface = card.interface(pin)?;
-        let place = trusted(&interface.url, from, self.leave())?;
-        let ways = Arc::new(ArcSwap::from_pointee(self.ways(&place, from)?));
+        let places = self.places(&interface.url, from)?;
+        let ways = Arc::new(ArcSwap::from_pointee(self.ways(&places, from)?));
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
@@ -181,24 +199,42 @@ impl Agent {
             streaming,
             output_modes,
             metrics,
-            reach: self.reach.clone(),
+            endpoints: self.endpoints.clone(),
             other: None,
             is_wrong: Arc::default(),
         })
     }
 
-    /// Where it is called; what single methods say is trusted no more than a URL on the card.
-    fn ways(&self, own: &(Uri, Policy), from: Option<&Uri>) -> Result<Ways, CardProblem> {
+    /// Where it is called: at the endpoints that the operator wrote, else where its card says.
+    pub(super) fn places(&self, url: &str, from: Option<&Uri>) -> Result<Vec<(Uri, Policy)>, CardProblem> {
+        if self.settings.endpoints.is_empty() {
+            return Ok(vec![trusted(url, from, self.leave())?]);
+        }
+        let uri = |url: &String| {
+            let uri =
+                url.parse().map_err(|_| CardProblem::Setting(format!("endpoints: {url:?} is not a URL")))?;
+            Ok((uri, Policy::Trusted))
+        };
+        self.settings.endpoints.iter().map(uri).collect()
+    }
+
+    /// The ways there; what single methods say is trusted no more than a URL on the card.
+    fn ways(&self, places: &[(Uri, Policy)], from: Option<&Uri>) -> Result<Ways, CardProblem> {
+        let ways =
+            |shows| places.iter().map(|place| self.way(place.clone(), shows)).collect::<Result<_, _>>();
+        let from = from.or(places.first().map(|(uri, _)| uri));
         let methods = self.settings.methods.try_map(|method| {
             let shows = method.mtls.unwrap_or(true);
-            let place = match &method.endpoint {
-                Some(url) => trusted(url, Some(from.unwrap_or(&own.0)), self.leave())?,
-                None if shows => return Ok(None),
-                None => own.clone(),
-            };
-            self.way(place, shows).map(Some)
+            Ok::<_, CardProblem>(match &method.endpoint {
+                Some(url) => {
+                    let place = trusted(url, from, self.leave())?;
+                    Some(Instead::There(Box::new(self.way(place, shows)?)))
+                }
+                None if shows => None,
+                None => Some(Instead::Unshown(ways(false)?)),
+            })
         })?;
-        Ok(Ways { own: self.way(own.clone(), true)?, methods })
+        Ok(Ways { own: ways(true)?, methods })
     }
 
     /// A place of this agent's, reached with its own trust and, if `shows`, its client certificate.

@@ -9,7 +9,7 @@ use super::call::{Call, FIRST_PAUSE};
 use super::known::Ask;
 use super::rpc::{Form, get_task, post, refusal, whole};
 use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, State, Task};
+use crate::a2a::{Event, State};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 
@@ -29,11 +29,7 @@ impl Call {
         loop {
             // Looked at first: what happens after the answer is told by whoever lets the call rest.
             let may_rest = track.may_rest();
-            let turn = self.known.reach.turn().await;
-            let asked = get_task(&self.client, &self.known, &task, self.terms.response).await;
-            self.note(&asked);
-            drop(turn);
-            match asked {
+            match get_task(&self.client, &self.known, &task, self.terms.response).await {
                 Ok(found) => {
                     pace.answered();
                     let open = found.status.state;
@@ -52,6 +48,8 @@ impl Call {
                         return Ok(());
                     }
                 }
+                // Nobody was asked: a task waits for its endpoint as long as somebody waits for the task.
+                Err(Trouble::Resting(_)) if self.known.endpoints.wait_for(&task).await => continue,
                 Err(trouble) if is_passing(&trouble) => pace.failed(trouble)?,
                 // Any error of the agent's own ends up here: one of them says nothing about the task yet.
                 Err(trouble @ Trouble::Refused(_)) if pace.failures + 1 < MOST_REFUSALS => {
@@ -63,15 +61,6 @@ impl Call {
             }
             self.pause(pace.next()).await;
         }
-    }
-
-    /// Asks once how a task stands, unless the agent is known to be down and somebody else tries it already.
-    pub(super) async fn look(&self, task: &str) -> Result<Task, Trouble> {
-        let turn = self.known.reach.try_turn();
-        let _turn = turn.ok_or(Trouble::Unreachable("it did not answer just now"))?;
-        let found = get_task(&self.client, &self.known, task, self.terms.response).await;
-        self.note(&found);
-        found
     }
 
     /// Asks how the task of a silent stream stands, without letting the stream go: some agents stop their work when it closes.
@@ -120,13 +109,6 @@ impl Call {
                 }
                 Ok(true)
             }
-        }
-    }
-
-    fn note<T>(&self, asked: &Result<T, Trouble>) {
-        match asked {
-            Err(trouble) if is_passing(trouble) => self.known.reach.is_down(),
-            Ok(_) | Err(_) => self.known.reach.is_up(),
         }
     }
 
@@ -190,10 +172,11 @@ impl Pace {
 }
 
 /// Whether a failure says nothing about the task: the agent may be back soon.
-fn is_passing(trouble: &Trouble) -> bool {
+pub(super) fn is_passing(trouble: &Trouble) -> bool {
     matches!(
         trouble,
         Trouble::Unreachable(_)
+            | Trouble::Resting(_)
             | Trouble::NoToken(_)
             | Trouble::Slow(_)
             | Trouble::Broken(_)

@@ -3,7 +3,7 @@
 //! Not here: how it comes to be known (see `refresh`), what an answer means (see `rpc`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -12,14 +12,14 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
 
 use super::along::Along;
-use super::reach::Reach;
+use super::endpoints::{Endpoints, Tried};
 use super::rpc::trouble;
 use crate::a2a::{Card, Dialect, Interface};
 use crate::auth::{Credentials, NoToken, Pass, Tokens};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::Trouble;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::{Client, Policy, Reply, Target};
+use crate::transport::{Client, Policy, Reply, Sent, Target};
 
 /// What is known of an agent whose card has been seen. Clones share what is learned later.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ pub struct Known {
     pub(super) streaming: bool,
     pub(super) output_modes: Vec<String>,
     pub(super) metrics: Arc<AgentMetrics>,
-    pub(super) reach: Arc<Reach>,
+    pub(super) endpoints: Arc<Endpoints>,
     /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
     pub(super) other: Option<Arc<Known>>,
     /// Whether it has turned out so.
@@ -51,24 +51,50 @@ pub(super) struct Ask {
     /// What it is, for what differs by method.
     pub(super) method: AgentMethod,
     /// The task that it is about, if that is known to the agent already.
-    #[expect(dead_code, reason = "read once an agent has several endpoints")]
     pub(super) task: Option<String>,
+    /// The conversation that it goes on with, where that matters.
+    pub(super) context: Option<String>,
     /// What is posted.
     pub(super) body: Bytes,
+    /// Which endpoint it must go to, or went to.
+    place: AtomicUsize,
 }
+
+/// No endpoint in particular.
+const ANYWHERE: usize = usize::MAX;
 
 impl Ask {
     /// A request about a task of the agent's, or about none yet.
     pub(super) fn new(method: AgentMethod, task: Option<&str>, body: Vec<u8>) -> Self {
-        Self { method, task: task.map(str::to_owned), body: body.into() }
+        let task = task.map(str::to_owned);
+        Self { method, task, context: None, body: body.into(), place: AtomicUsize::new(ANYWHERE) }
+    }
+
+    /// The same, to this endpoint.
+    pub(super) fn to(self, at: usize) -> Self {
+        Self { place: AtomicUsize::new(at), ..self }
+    }
+
+    /// Which endpoint it must go to, or went to.
+    pub(super) fn place(&self) -> Option<usize> {
+        Some(self.place.load(Ordering::Relaxed)).filter(|at| *at != ANYWHERE)
     }
 }
 
 /// Where it is called.
 pub(super) struct Ways {
-    pub(super) own: Way,
-    /// Where single methods are called instead.
-    pub(super) methods: PerMethod<Option<Way>>,
+    /// Its endpoints, by their numbers.
+    pub(super) own: Box<[Way]>,
+    /// Where or how single methods are called instead.
+    pub(super) methods: PerMethod<Option<Instead>>,
+}
+
+/// Where or how a single method is called.
+pub(super) enum Instead {
+    /// At a place of its own.
+    There(Box<Way>),
+    /// At the endpoints, without the client certificate.
+    Unshown(Box<[Way]>),
 }
 
 /// A place, and how to get there.
@@ -87,12 +113,25 @@ pub(super) struct Way {
 impl Ways {
     /// The same places, each reached anew.
     pub(super) fn renewed<E>(&self, mut renew: impl FnMut(&Way) -> Result<Way, E>) -> Result<Self, E> {
-        let methods = self.methods.try_map(|way| way.as_ref().map(&mut renew).transpose())?;
-        Ok(Self { own: renew(&self.own)?, methods })
+        let own = self.own.iter().map(&mut renew).collect::<Result<_, E>>()?;
+        let methods = self.methods.try_map(|instead| match instead {
+            None => Ok(None),
+            Some(Instead::There(way)) => renew(way).map(|way| Some(Instead::There(Box::new(way)))),
+            Some(Instead::Unshown(ways)) => {
+                let ways = ways.iter().map(&mut renew).collect::<Result<_, E>>()?;
+                Ok(Some(Instead::Unshown(ways)))
+            }
+        })?;
+        Ok(Self { own, methods })
     }
 
-    fn of(&self, method: AgentMethod) -> &Way {
-        self.methods.of(method).and_then(Option::as_ref).unwrap_or(&self.own)
+    /// The way to an endpoint, or to the place of this method alone.
+    fn of(&self, method: AgentMethod, at: usize) -> Option<&Way> {
+        match self.methods.of(method).and_then(Option::as_ref) {
+            Some(Instead::There(way)) => Some(way),
+            Some(Instead::Unshown(ways)) => ways.get(at),
+            None => self.own.get(at),
+        }
     }
 }
 
@@ -148,20 +187,44 @@ impl Known {
     }
 
     async fn send_once(&self, client: &Client, ask: &Ask, pass: Option<&Pass>) -> Result<Reply, Trouble> {
-        let mut request = Request::new(ask.body.clone());
-        let target = self.address(&mut request, ask.method, pass)?;
-        client.send(&target, request).await.map_err(|error| trouble(&error, self))
+        let mut tried = Tried::default();
+        let mut failed = None;
+        loop {
+            let turn = match self.endpoints.turn(ask, tried) {
+                Ok(turn) => turn,
+                Err(resting) => return Err(failed.unwrap_or(resting)),
+            };
+            let mut request = Request::new(ask.body.clone());
+            let target = self.address(&mut request, (ask.method, turn.at()), pass)?;
+            match client.send(&target, request).await {
+                Ok(reply) => {
+                    ask.place.store(turn.at(), Ordering::Relaxed);
+                    let busy = turn.answered(reply.status());
+                    return Ok(if let Some(busy) = busy { reply.holding(busy) } else { reply });
+                }
+                Err(error) => {
+                    tried.add(turn.at());
+                    turn.failed(&error);
+                    let trouble = trouble(&error, self);
+                    // What was sent may have been done, and is not done twice.
+                    if error.sent() != Sent::No || !self.endpoints.may_move(ask) {
+                        return Err(trouble);
+                    }
+                    failed = Some(trouble);
+                }
+            }
+        }
     }
 
     /// Fills in where a request goes, and all that it shows. What comes from a client never wins over what is the gateway's.
     fn address(
         &self,
         request: &mut Request<Bytes>,
-        method: AgentMethod,
+        (method, at): (AgentMethod, usize),
         pass: Option<&Pass>,
     ) -> Result<Target, Trouble> {
         let ways = self.ways.load();
-        let way = ways.of(method);
+        let way = ways.of(method, at).ok_or(Trouble::Gateway("there is no such endpoint"))?;
         let shown = self.credentials.shown();
         let path = shown.keyed(&way.path).map_err(Trouble::Gateway)?;
         let mut headers = self.headers.clone();

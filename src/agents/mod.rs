@@ -4,20 +4,26 @@
 //! MCP, tools (see `bridge`), what becomes of a call whose client left (see `follow`).
 
 mod along;
+mod breaker;
 mod call;
 mod directory;
 mod drive;
+mod endpoints;
 mod fetch;
+mod health;
+mod homes;
 mod interface;
 mod judge;
 mod known;
-mod reach;
 mod refresh;
 mod rpc;
+mod seek;
 mod showing;
 mod signature;
 mod signers;
+mod standing;
 mod stream;
+mod turn;
 
 pub use along::Along;
 pub use call::{Asked, Continue, Errand, Hook, Terms, start};
@@ -25,3 +31,4 @@ pub use directory::{Agent, Directory};
 pub use drive::{Drive, Turn};
 pub use fetch::{CardProblem, Fetched};
 pub use known::Known;
+pub use standing::EndpointState;

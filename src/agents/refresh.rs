@@ -152,7 +152,8 @@ impl Directory {
     /// Asks an agent whose card does not say which version it speaks. The questions are malformed on purpose: no agent
     /// begins work on them.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
-        let place = super::interface::trusted(url, from, agent.leave())?;
+        let place = agent.places(url, from)?.into_iter().next();
+        let place = place.ok_or_else(|| CardProblem::Setting("there is no endpoint".to_owned()))?;
         let way = agent.way(place, true)?;
         let pass = agent.pass().await;
         let mut question = Question::MessageSend;

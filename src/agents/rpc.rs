@@ -7,6 +7,7 @@ use http::header::CONTENT_TYPE;
 
 use super::call::Hook;
 use super::known::{Ask, Known};
+use super::seek::{find_home, seek};
 use crate::a2a::{AgentError, ErrorKind, Task, Webhook};
 use crate::config::AgentMethod as Call;
 use crate::fault::Trouble;
@@ -69,6 +70,9 @@ pub(super) async fn get_task(
     task: &str,
     limit: usize,
 ) -> Result<Task, Trouble> {
+    if known.endpoints.are_several() && known.endpoints.of(Call::Get).is_none() {
+        return Box::pin(seek(client, known, task, limit)).await;
+    }
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.get_task(task, tenant);
     task_of(client, known, &Ask::new(Call::Get, Some(task), body), limit)
@@ -83,6 +87,7 @@ pub(super) async fn cancel_task(
     task: &str,
     limit: usize,
 ) -> Result<Task, Trouble> {
+    Box::pin(find_home(client, known, task, limit)).await?;
     let tenant = known.interface.tenant.as_deref();
     let body = known.interface.dialect.cancel_task(task, tenant);
     task_of(client, known, &Ask::new(Call::Cancel, Some(task), body), limit)
@@ -91,7 +96,7 @@ pub(super) async fn cancel_task(
 }
 
 /// Somebody else's task is never taken for the one that was asked for.
-fn the_one_asked_for(found: Task, asked: &str) -> Result<Task, Trouble> {
+pub(super) fn the_one_asked_for(found: Task, asked: &str) -> Result<Task, Trouble> {
     if found.id == asked {
         Ok(found)
     } else {
@@ -106,13 +111,19 @@ pub(super) async fn set_webhook(
     (task, hook): (&str, &Hook),
     limit: usize,
 ) -> Result<(), Trouble> {
+    Box::pin(find_home(client, known, task, limit)).await?;
     let webhook = Webhook { id: WEBHOOK, url: &hook.url, token: &hook.token };
     let body = known.interface.dialect.set_push(task, &webhook, known.interface.tenant.as_deref());
     let answer = plain(client, known, &Ask::new(Call::Other, Some(task), body), limit).await?;
     known.interface.dialect.webhook_id(&answer).map(drop).map_err(refusal)
 }
 
-async fn task_of(client: &Client, known: &Known, ask: &Ask, limit: usize) -> Result<Task, Trouble> {
+pub(super) async fn task_of(
+    client: &Client,
+    known: &Known,
+    ask: &Ask,
+    limit: usize,
+) -> Result<Task, Trouble> {
     let answer = plain(client, known, ask, limit).await?;
     known.interface.dialect.task(&answer).map_err(refusal)
 }

@@ -3,12 +3,14 @@
 //! Reads a2a.md §4.3, rules 1 to 8. Not here: what to do when it stops too early (see `judge`).
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::call::{Asked, Terms};
 use super::drive::Outlet;
+use super::endpoints::Endpoints;
 use super::known::Known;
 use super::rpc::{first_refusal, refusal, trouble};
 use crate::a2a::{Event, State, fingerprint};
@@ -42,12 +44,14 @@ pub(super) struct Track {
     asked: Option<Asked>,
     opens: bool,
     is_beside: bool,
+    /// Where it was said, if that is to be remembered.
+    pub(super) home: Option<(Arc<Endpoints>, usize)>,
 }
 
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
-        let (state, asked) = (None, None);
-        Self { outlet, task_id, state, heard: 0, over: false, asked, opens: false, is_beside: false }
+        let (state, asked, home) = (None, None, None);
+        Self { outlet, task_id, state, heard: 0, over: false, asked, opens: false, is_beside: false, home }
     }
 
     /// The same, for a task of which a question is known.
@@ -94,6 +98,12 @@ impl Track {
     pub(super) async fn take(&mut self, mut event: Event) -> bool {
         if self.repeats(&mut event) {
             return false;
+        }
+        if let Some((endpoints, at)) = &self.home
+            && (self.heard == 0 || self.task_id.is_none())
+        {
+            // Before anybody hears of the task, and asks for it.
+            endpoints.hear(*at, &event);
         }
         let (task_id, state, last) = facts(&event);
         match (&self.task_id, task_id) {

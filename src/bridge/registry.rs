@@ -24,6 +24,9 @@ pub struct AgentEntry<'a> {
     /// What it can do, once its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Abilities>,
+    /// How many places it is called at, if these are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoints: Option<EndpointCount>,
     /// Its card, as it came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<&'a RawValue>,
@@ -39,6 +42,15 @@ pub enum Reach {
     Unreachable,
     /// Nobody has looked yet.
     Unknown,
+}
+
+/// How many places an agent is called at.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct EndpointCount {
+    /// All of them.
+    pub total: usize,
+    /// Those that are asked now: the others failed, and are left alone for a while.
+    pub up: usize,
 }
 
 /// What an agent says that it can do.
@@ -89,18 +101,21 @@ mod tests {
             status: Reach::Ready,
             last_seen: Some("2026-01-01T00:00:00.000Z"),
             capabilities: Some(Abilities { streaming: true, push_notifications: false }),
+            endpoints: Some(EndpointCount { total: 3, up: 2 }),
             card: Some(&card),
         };
         let lost = AgentEntry {
             status: Reach::Unreachable,
             last_seen: None,
             capabilities: None,
+            endpoints: None,
             card: None,
             ..ready.clone()
         };
         let told: Value = serde_json::from_str(&registry(&[ready, lost])).unwrap();
         assert_eq!(told["totals"], json!({"agents": 2, "ready": 1, "unreachable": 1, "unknown": 0}));
         assert_eq!(told["agents"][0]["capabilities"], json!({"streaming": true, "pushNotifications": false}));
+        assert_eq!(told["agents"][0]["endpoints"], json!({"total": 3, "up": 2}));
         assert_eq!(told["agents"][0]["card"], json!({"name": "A"}));
         assert_eq!(
             told["agents"][1],

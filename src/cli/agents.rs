@@ -22,9 +22,23 @@ struct Row {
     binding: &'static str,
     streaming: bool,
     tools: Vec<(String, String)>,
+    endpoints: Vec<EndpointRow>,
     auth: Vec<String>,
     signed: String,
     problems: Vec<String>,
+}
+
+/// An endpoint that the operator wrote, and whether it answers.
+#[derive(Serialize)]
+struct EndpointRow {
+    url: String,
+    up: bool,
+}
+
+/// What a look at an agent brought besides its card.
+struct Found {
+    problems: Vec<String>,
+    endpoints: Vec<EndpointRow>,
 }
 
 pub(super) fn run(path: &Path, json: bool) -> ExitCode {
@@ -60,16 +74,23 @@ fn failed(line: &str) -> ExitCode {
 }
 
 async fn look(directory: &Directory) -> Vec<Row> {
-    let mut failures = Vec::new();
+    let mut found = Vec::new();
     for agent in directory.agents() {
         let card = directory.look_once(agent).await.err().map(|problem| problem.to_string());
-        failures.push(card.into_iter().chain(agent.token_problem().await).collect());
+        let endpoints = directory.check_once(agent).await;
+        let gone =
+            endpoints.iter().filter(|(_, up)| !up).map(|(url, _)| format!("endpoint {url} is not there"));
+        found.push(Found {
+            problems: card.into_iter().chain(agent.token_problem().await).chain(gone).collect(),
+            endpoints: endpoints.into_iter().map(|(url, up)| EndpointRow { url, up }).collect(),
+        });
     }
-    let agents = directory.agents().iter().zip(failures);
-    agents.map(|(agent, problems)| row(directory, agent, problems)).collect()
+    let agents = directory.agents().iter().zip(found);
+    agents.map(|(agent, found)| row(directory, agent, found)).collect()
 }
 
-fn row(directory: &Directory, agent: &Agent, mut problems: Vec<String>) -> Row {
+fn row(directory: &Directory, agent: &Agent, found: Found) -> Row {
+    let Found { mut problems, endpoints } = found;
     let known = agent.known();
     let card = known.as_ref().map(|known| &*known.card);
     problems.extend(card.iter().flat_map(|card| card.problems.clone()));
@@ -80,6 +101,7 @@ fn row(directory: &Directory, agent: &Agent, mut problems: Vec<String>) -> Row {
         binding: if known.is_some() { "JSONRPC" } else { "-" },
         streaming: card.is_some_and(|card| card.streaming),
         tools: tools_of(directory, &agent.settings.name),
+        endpoints,
         auth: card
             .map(|card| card.security_schemes.iter().map(|scheme| scheme.name.clone()).collect())
             .unwrap_or_default(),
@@ -98,7 +120,8 @@ fn signed(card: &Card) -> String {
 }
 
 fn table(rows: &[Row]) -> Vec<String> {
-    let head = ["AGENT", "A2A", "BINDING", "STREAMS", "SKILL → TOOL", "AUTH", "SIGNED", "PROBLEMS"];
+    let head =
+        ["AGENT", "A2A", "BINDING", "STREAMS", "SKILL → TOOL", "ENDPOINTS", "AUTH", "SIGNED", "PROBLEMS"];
     let head = head.map(str::to_owned);
     let mut cells = vec![head];
     for row in rows {
@@ -110,18 +133,22 @@ fn table(rows: &[Row]) -> Vec<String> {
             row.binding.to_owned(),
             streams.to_owned(),
             tools.join(", "),
+            match row.endpoints.as_slice() {
+                [] => "-".to_owned(),
+                all => format!("{} of {}", all.iter().filter(|each| each.up).count(), all.len()),
+            },
             row.auth.join(", "),
             row.signed.clone(),
             row.problems.join("; "),
         ]);
     }
-    let mut widths = [0; 8];
+    let mut widths = [0; 9];
     for row in &cells {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &[String; 8]| {
+    let line = |row: &[String; 9]| {
         let padded = row.iter().zip(widths).map(|(cell, width)| {
             let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
             format!("{cell}{gap}")

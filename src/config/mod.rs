@@ -51,11 +51,12 @@ pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
     Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, Allowed, ApiKey, ApiKeyPlace, ApiKeys,
-    Auth, Authorization, Calls, CardSignature, CardSource, Cards, CertificateName, ClientAuth, ClientProof,
-    Faces, Followers, Grant, Hold, KeyHolder, KeySource, Limits, Listener, ListenerCertificate, ListenerTls,
-    Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings, Network, OAuth2, OnDecline, Outbound, Pem,
-    PerMethod, Protocol, Push, Require, RequireRule, Rule, Sessions, Settings, Shutdown, SkillOverride,
-    Streams, TaskUse, Tasks, TlsProfile, TokenCheck, TokenIssuer, ToolsPer,
+    Auth, Authorization, Breaker, Calls, CardSignature, CardSource, Cards, CertificateName, ClientAuth,
+    ClientProof, Faces, Followers, Grant, Health, Hold, KeyHolder, KeySource, Limits, Listener,
+    ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings, Network,
+    OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require, RequireRule, Rule, Sessions,
+    Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile, TokenCheck, TokenIssuer,
+    ToolsPer,
 };
 pub(crate) use signing::signing_key;
 

@@ -9,6 +9,11 @@ pub enum Trouble {
     /// No connection; nothing was sent.
     #[error("it cannot be reached ({0}); nothing was sent, so that trying again later is safe")]
     Unreachable(&'static str),
+    /// It failed so often in a row that it is left alone for so many seconds; nothing was sent.
+    #[error(
+        "it failed again and again, and is not asked for the next {0} s; nothing was sent, so that trying again later is safe"
+    )]
+    Resting(u64),
     /// Its card is not there yet.
     #[error("it has not been seen since the gateway started ({0}); try again later")]
     NotSeen(String),
@@ -65,6 +70,7 @@ impl Trouble {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "unreachable",
+            Self::Resting(_) => "resting",
             Self::NotSeen(_) => "not_seen",
             Self::Slow(_) => "slow",
             Self::Broken(_) => "broken",

@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use super::answer::{Gone, reply};
 use super::answers::{answered_already, last_question};
+use super::early::Early;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::{Patience, Pump, To};
+use super::queue::Place;
 use super::route::Door;
 use super::serve::Serving;
-use super::shares::{Part, Use};
+use super::shares::Use;
 use super::source::{Own, Source, Watched};
 use super::{Asker, Inner, now};
 use crate::a2a::{Fingerprint, Message};
@@ -28,36 +30,16 @@ use crate::bridge::work::Work;
 use crate::config::Hold;
 use crate::fault::{Fault, Trouble};
 use crate::jsonrpc::Id;
-use crate::mcp::tools::CallResult;
 use crate::mcp::{Capabilities, Params};
 use crate::seal::{Named, RequestState};
 use crate::tasks::{Entry, Inside, Phase, Turn};
-use crate::telemetry::label::Outcome;
-
-/// Why a call ends before an agent is asked.
-pub(super) enum Early {
-    /// The request is wrong.
-    Fault(Fault),
-    /// The call is wrong in a way that a model can put right, or the agent is not there.
-    Told(CallResult, Outcome),
-}
-
-impl Early {
-    pub(super) fn told(text: String) -> Self {
-        Self::Told(CallResult::failure(text), Outcome::ClientFault)
-    }
-
-    pub(super) fn trouble(trouble: &Trouble, agent: &str) -> Self {
-        Self::Told(CallResult::failure(trouble.told(agent)), Outcome::AgentFault)
-    }
-}
 
 /// A call that has been understood.
 struct Begun<'a> {
     source: Source,
     serving: Serving<'a>,
     /// Of what the agent is called for at once.
-    part: Option<Part>,
+    place: Option<Place>,
 }
 
 impl Inner {
@@ -92,16 +74,17 @@ impl Inner {
     /// Carries a call of an agent's tool out within a budget. The body of its response goes to the client, or comes back for the batch.
     async fn call_tool(
         &self,
-        (to, budget): (To<'_>, Duration),
+        (mut to, budget): (To<'_>, Duration),
         (asker, exchange): (&Asker, &mut Exchange),
         (id, params): (&Id, &Params<'_>),
         through: (&View, Door<'_>),
     ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
         let in_batch = matches!(to, To::Batch(_));
         let since = Instant::now();
-        let begun = match self.begin(asker, exchange, (id, params), through, in_batch).await {
+        let begun = match self.begin(asker, exchange, (id, params), through, &mut to).await {
             Ok(begun) => begun,
             Err(Early::Fault(fault)) => return Err(Ok(fault)),
+            Err(Early::Gone) => return Err(Err(Gone)),
             Err(Early::Told(result, outcome)) => {
                 exchange.outcome = outcome;
                 let body = self.writer(asker.version.era()).spoken(id, &result);
@@ -110,7 +93,7 @@ impl Inner {
                 return Ok(None);
             }
         };
-        let Begun { source, serving, part: _part } = begun;
+        let Begun { source, serving, place: _place } = begun;
         let budget = if in_batch { Some(budget) } else { serving.rung.patience };
         // The client has been waiting while the agent was looked at.
         let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
@@ -142,7 +125,7 @@ impl Inner {
         exchange: &mut Exchange,
         (id, params): (&'a Id, &'a Params<'a>),
         (view, door): (&View, Door<'_>),
-        in_batch: bool,
+        to: &mut To<'_>,
     ) -> Result<Begun<'a>, Early> {
         let name = params
             .name
@@ -154,7 +137,8 @@ impl Inner {
         let skill = tool.skill.as_deref().unwrap_or_default();
         let named = ((skill, tool.name.as_str()), params.arguments);
         self.permit_tool((asker, door), Some(&agent), named).map_err(Early::Fault)?;
-        let part = self.shares.call_of(&agent.settings.name).map_err(Early::Fault)?;
+        let in_batch = matches!(to, To::Batch(_));
+        let place = self.shares.call_of(&agent.settings.name, to.left()).await?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());
         let mut client = Client {
@@ -179,7 +163,7 @@ impl Inner {
             ..Serving::plain(asker, id, agent.clone())
         };
         if let Some((source, _)) = resumed {
-            return Ok(Begun { source, serving, part });
+            return Ok(Begun { source, serving, place });
         }
         if rung.then == Then::CoreTask && !self.tasks.has_room(Instant::now()) {
             // Refused before anything is said to the agent.
@@ -192,8 +176,8 @@ impl Inner {
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
         })?;
         let is_task = rung.then == Then::CoreTask;
-        let _place = if is_task { self.place_for(asker, &source).map_err(Early::Fault)? } else { None };
-        Ok(Begun { source, serving: Serving { began_here, _place, ..serving }, part })
+        let _promise = if is_task { self.place_for(asker, &source).map_err(Early::Fault)? } else { None };
+        Ok(Begun { source, serving: Serving { began_here, _promise, ..serving }, place })
     }
 
     fn rung(&self, client: &Client, tool: &ToolEntry) -> Result<Rung, Early> {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Inner;
 use super::answer::{Gone, empty, json};
+use crate::agents::EndpointState;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -28,8 +29,26 @@ struct AgentState<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<bool>,
     tools: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    endpoints: Vec<EndpointShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EndpointShown {
+    url: String,
+    up: bool,
+    /// Seconds until it is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tried_in: Option<u64>,
+    requests: usize,
+}
+
+fn shown(endpoint: EndpointState) -> EndpointShown {
+    let EndpointState { url, busy, rests } = endpoint;
+    EndpointShown { url, up: rests.is_none(), tried_in: rests, requests: busy }
 }
 
 impl Inner {
@@ -54,6 +73,7 @@ impl Inner {
                 protocol: known.as_ref().map(|known| known.interface.dialect.version()),
                 streaming: known.as_ref().map(|known| known.card.streaming),
                 tools: tools.map(|tool| tool.name.as_str()).collect(),
+                endpoints: agent.endpoints().into_iter().map(shown).collect(),
                 problem: agent.problem(),
             }
         });

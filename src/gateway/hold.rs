@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::route::Door;
-use super::shares::Place;
+use super::shares::Promise;
 use super::source::Source;
 use super::{Asker, Inner};
 use crate::a2a::State;
@@ -138,7 +138,7 @@ impl Inner {
     /// # Errors
     ///
     /// [`Fault::TooMuch`] if the caller has as many as may be.
-    pub(super) fn place_for(&self, asker: &Asker, source: &Source) -> Result<Option<Place>, Fault> {
+    pub(super) fn place_for(&self, asker: &Asker, source: &Source) -> Result<Option<Promise>, Fault> {
         match source {
             Source::Own(own) => self.shares.promise(&asker.caller, own.local),
             Source::Watched(_) => Ok(None),

@@ -11,6 +11,7 @@ mod batch;
 mod call;
 pub mod certificate;
 mod doors;
+mod early;
 mod exchange;
 mod face;
 mod gate;
@@ -25,6 +26,7 @@ mod methods;
 mod permit;
 mod pump;
 mod push;
+mod queue;
 mod reading;
 mod route;
 mod running;
@@ -216,7 +218,7 @@ impl Bridge {
             followers: Arc::new(followers),
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
-            shares: shares::Shares::new(&settings.limits, &settings.agents),
+            shares: shares::Shares::new(&settings.limits, &settings.agents, &metrics),
             guesses: guesses::Guesses::new(settings.limits.failures),
             nobody: metrics.no_agent(),
             metrics,

@@ -66,6 +66,15 @@ pub(super) enum To<'s> {
     Batch(&'s mut Session),
 }
 
+impl To<'_> {
+    /// Waits until the client goes away.
+    pub(super) async fn left(&mut self) {
+        match self {
+            Self::Client(http) | Self::Batch(http) => gone(http).await,
+        }
+    }
+}
+
 /// The client's side of a call.
 enum Line<'s> {
     /// Nothing has been sent.

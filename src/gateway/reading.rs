@@ -13,7 +13,7 @@ use super::route::Door;
 use super::{Asker, Inner};
 use crate::a2a::State;
 use crate::agents::{Agent, Known};
-use crate::bridge::registry::{Abilities, AgentEntry, Reach, registry};
+use crate::bridge::registry::{Abilities, AgentEntry, EndpointCount, Reach, registry};
 use crate::bridge::resources::{Named, REGISTRY, STREAMS, agent_uri, task_uri};
 use crate::bridge::view::{self, Seen, Stream, artifact_contents};
 use crate::config::CardSource;
@@ -262,6 +262,7 @@ impl Inner {
                 streaming: known.card.streaming,
                 push_notifications: known.card.push_notifications,
             }),
+            endpoints: endpoints(agent),
             card: known.as_ref().map(|known| known.card.raw.as_ref()),
         });
         registry(&entries.collect::<Vec<_>>())
@@ -281,6 +282,11 @@ pub(super) fn reach(agent: &Agent) -> Reach {
         (None, Some(_)) => Reach::Ready,
         (None, None) => Reach::Unknown,
     }
+}
+
+fn endpoints(agent: &Agent) -> Option<EndpointCount> {
+    let all = Some(agent.endpoints()).filter(|all| all.len() > 1)?;
+    Some(EndpointCount { total: all.len(), up: all.iter().filter(|each| each.rests.is_none()).count() })
 }
 
 /// Where an agent is; while it has not been seen, where its card is. A query is not told: it may be a secret.

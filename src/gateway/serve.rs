@@ -9,7 +9,7 @@ use super::answer::Gone;
 use super::exchange::Exchange;
 use super::pump::{Ending, Pump, WaitFor};
 use super::running::Entry as Running;
-use super::shares::Place;
+use super::shares::Promise;
 use super::source::{Source, Watched};
 use super::tasks::was_cancelled;
 use super::{Asker, Inner};
@@ -62,7 +62,7 @@ pub(super) struct Serving<'a> {
     /// Whether this call began the work, and nobody holds a handle of it.
     pub(super) began_here: bool,
     /// The place of the task that it begins, until somebody holds that.
-    pub(super) _place: Option<Place>,
+    pub(super) _promise: Option<Promise>,
 }
 
 /// What happens next in a call.
@@ -296,7 +296,7 @@ impl<'a> Serving<'a> {
             asked: 0,
             wait_for: WaitFor::Answer,
             began_here: false,
-            _place: None,
+            _promise: None,
         }
     }
 

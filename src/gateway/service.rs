@@ -47,6 +47,10 @@ impl BackgroundService for BridgeService {
         for agent in inner.directory.agents() {
             let (inner, agent) = (inner.clone(), agent.clone());
             let (other, shown) = (inner.clone(), agent.clone());
+            for at in 0..agent.endpoint_count() {
+                let (inner, agent) = (inner.clone(), agent.clone());
+                work.spawn(async move { inner.directory.keep_checked(&agent, at).await });
+            }
             work.spawn(async move { inner.directory.keep_fresh(&agent).await });
             work.spawn(async move { other.directory.keep_credentials(&shown).await });
         }

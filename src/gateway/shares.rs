@@ -1,7 +1,7 @@
 //! What one caller, and one agent, may have of the gateway: requests in a second, calls, streams and tasks at once.
 //!
-//! Callers that are nobody are told apart by their address. A share that is used up is refused at once; nothing waits in line. Not here:
-//! limits of the whole (see `listen`, `tasks`), of connections (see `server`).
+//! Callers that are nobody are told apart by their address. A share that is used up is refused at once, but for an agent's: its calls may wait in line (see
+//! `queue`). Not here: limits of the whole (see `listen`, `tasks`), of connections (see `server`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -14,10 +14,13 @@ use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use pingora::proxy::Session;
 
+use super::answer::Gone;
+use super::queue::{Place, Queue};
 use crate::auth::Caller;
 use crate::config::{Agent, Limits};
 use crate::fault::Fault;
 use crate::tasks::Entry;
+use crate::telemetry::metrics::Metrics;
 
 /// Whose share it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,8 +29,6 @@ pub(super) enum Whose {
     Caller(Arc<str>),
     /// Whoever calls from an address and proved nothing.
     Address(IpAddr),
-    /// An agent, by its name.
-    Agent(Arc<str>),
 }
 
 /// What is used of a share while it lasts.
@@ -66,7 +67,7 @@ pub(super) struct Shares {
 /// The share of one agent.
 struct OfAgent {
     rate: Option<governor::DefaultDirectRateLimiter>,
-    calls: Option<usize>,
+    calls: Option<Queue>,
 }
 
 const SHARDS: usize = 16;
@@ -84,8 +85,8 @@ pub(super) struct Part {
     in_use: Arc<InUse>,
 }
 
-/// A place for a task that is about to begin, until that is held or this is dropped.
-pub(super) struct Place {
+/// A place for a task that is promised until the task is held or this is dropped.
+pub(super) struct Promise {
     caller: Arc<str>,
     number: [u8; 16],
     held: Arc<Mutex<Held>>,
@@ -112,10 +113,11 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Shares {
-    pub(super) fn new(limits: &Limits, agents: &[Agent]) -> Self {
+    pub(super) fn new(limits: &Limits, agents: &[Agent], metrics: &Arc<Metrics>) -> Self {
         let agents = agents.iter().map(|agent| {
             let rate = quota(agent.rate, agent.rate).map(RateLimiter::direct);
-            (agent.name.clone(), OfAgent { rate, calls: Some(agent.max_calls).filter(|most| *most > 0) })
+            let queue = || Queue::new(agent.max_calls, agent.queue, metrics.agent(&agent.name).queue());
+            (agent.name.clone(), OfAgent { rate, calls: (agent.max_calls > 0).then(queue) })
         });
         Self {
             rate: quota(limits.caller_rate, limits.caller_burst).map(RateLimiter::keyed),
@@ -153,19 +155,24 @@ impl Shares {
         self.in_use.take((whose.clone(), what), most).ok_or(Fault::TooMuch(words))
     }
 
-    /// Takes a call of an agent's share; `None`: it has no limits.
+    /// Takes a call of an agent's share, perhaps after a wait; `None`: it has no limits.
     ///
     /// # Errors
     ///
-    /// [`Fault::Busy`] if it is used up.
-    pub(super) fn call_of(&self, agent: &str) -> Result<Option<Part>, Fault> {
+    /// [`Fault::Busy`] if it is used up; [`Gone`] if the client `leaves` before it is its turn.
+    pub(super) async fn call_of(
+        &self,
+        agent: &str,
+        leaves: impl Future<Output = ()>,
+    ) -> Result<Option<Place>, Result<Fault, Gone>> {
         let Some(of) = self.agents.get(agent) else { return Ok(None) };
         if of.rate.as_ref().is_some_and(|rate| rate.check().is_err()) {
-            return Err(Fault::Busy("this agent is called too often"));
+            return Err(Ok(Fault::Busy("this agent is called too often")));
         }
-        let Some(most) = of.calls else { return Ok(None) };
-        let part = self.in_use.take((Whose::Agent(agent.into()), Use::Call), most);
-        part.map(Some).ok_or(Fault::Busy("too many calls of this agent are under way"))
+        match &of.calls {
+            Some(queue) => queue.place(leaves).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Notes that a caller holds a task. Those who are nobody are one caller, which nobody counts.
@@ -186,7 +193,7 @@ impl Shares {
     /// # Errors
     ///
     /// [`Fault::TooMuch`] if as many of its tasks are live, or about to be, as may be.
-    pub(super) fn promise(&self, caller: &Caller, number: [u8; 16]) -> Result<Option<Place>, Fault> {
+    pub(super) fn promise(&self, caller: &Caller, number: [u8; 16]) -> Result<Option<Promise>, Fault> {
         if caller.is_anonymous() {
             return Ok(None);
         }
@@ -197,7 +204,7 @@ impl Shares {
             return Err(Fault::TooMuch("too many tasks of yours are live"));
         }
         tasks.insert(number, Task::Promised);
-        Ok(Some(Place { caller, number, held: self.held.clone() }))
+        Ok(Some(Promise { caller, number, held: self.held.clone() }))
     }
 
     /// Forgets who has not asked for a while.
@@ -213,7 +220,7 @@ impl Shares {
     }
 }
 
-impl Drop for Place {
+impl Drop for Promise {
     fn drop(&mut self) {
         let mut held = lock(&self.held);
         let Some(tasks) = held.get_mut(&self.caller) else { return };
@@ -292,7 +299,7 @@ mod tests {
     fn shares(limits: Limits) -> Shares {
         let mut agent = Agent::new("bard", "http://bard.example/");
         agent.max_calls = 1;
-        Shares::new(&limits, &[agent])
+        Shares::new(&limits, &[agent], &Metrics::new().unwrap())
     }
 
     #[test]
@@ -347,12 +354,13 @@ mod tests {
         assert!(lock(&shares.held).is_empty());
     }
 
-    #[test]
-    fn an_agent_has_a_share_of_its_own() {
+    #[tokio::test]
+    async fn an_agent_has_a_share_of_its_own() {
         let shares = shares(Limits::default());
-        let part = shares.call_of("bard").unwrap();
-        assert!(part.is_some() && matches!(shares.call_of("bard"), Err(Fault::Busy(_))));
-        drop(part);
-        assert!(shares.call_of("bard").is_ok() && shares.call_of("other").unwrap().is_none());
+        let call_of = |agent| shares.call_of(agent, std::future::pending());
+        let place = call_of("bard").await.unwrap();
+        assert!(place.is_some() && matches!(call_of("bard").await, Err(Ok(Fault::Busy(_)))));
+        drop(place);
+        assert!(call_of("bard").await.is_ok() && call_of("other").await.unwrap().is_none());
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Gone, reply};
-use super::call::{Early, Words};
+use super::call::Words;
+use super::early::Early;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::To;
 use super::route::Door;
 use super::serve::{Form, Serving};
-use super::shares::Place;
+use super::shares::Promise;
 use super::source::Source;
 use super::{Asker, Inner};
 use crate::a2a::Message;
@@ -35,7 +36,7 @@ impl Inner {
     /// Carries out a call of one of the gateway's own tools.
     pub(super) async fn call_own(
         &self,
-        (to, budget): (To<'_>, Duration),
+        (mut to, budget): (To<'_>, Duration),
         door: Door<'_>,
         (asker, exchange): (&Asker, &mut Exchange),
         (id, params, tool): (&Id, &Params<'_>, Tool),
@@ -43,7 +44,9 @@ impl Inner {
         exchange.tool = Some(tool.name().to_owned());
         let asked = subagent::read(tool, params.arguments).map_err(Early::told);
         let done = match asked {
-            Ok(Asked::Start { agent, text }) => self.start(door, asker, params, (agent, text)).await,
+            Ok(Asked::Start { agent, text }) => {
+                self.start((door, &mut to), asker, params, (agent, text)).await
+            }
             Ok(Asked::Wait { task, seconds }) => self.wait(door, asker, &task, seconds, budget).await,
             Ok(Asked::Get { task }) => self.look_at(door, asker, &task).await.map(Done::Told),
             Ok(Asked::Send { task, text }) => {
@@ -53,17 +56,19 @@ impl Inner {
             Err(early) => Err(early),
         };
         let result = match done {
-            Ok(Done::Goes(source, agent, (form, _place), patience)) => {
+            Ok(Done::Goes(source, agent, (form, _promise), patience)) => {
                 exchange.agent = Some(agent.clone());
                 let rung = Rung { patience: Some(patience), then: Then::Handle };
                 let began_here = form == Form::Start;
-                let serving = Serving { rung, form, began_here, _place, ..Serving::plain(asker, id, agent) };
+                let serving =
+                    Serving { rung, form, began_here, _promise, ..Serving::plain(asker, id, agent) };
                 let going =
                     self.carry_out((to, Some(patience.min(budget))), (source, serving), exchange, params);
                 return going.await.map_err(Err);
             }
             Ok(Done::Told(result)) => result,
             Err(Early::Fault(fault)) => return Err(Ok(fault)),
+            Err(Early::Gone) => return Err(Err(Gone)),
             Err(Early::Told(result, outcome)) => {
                 exchange.outcome = outcome;
                 result
@@ -77,7 +82,7 @@ impl Inner {
 
     async fn start(
         &self,
-        door: Door<'_>,
+        (door, to): (Door<'_>, &mut To<'_>),
         asker: &Asker,
         params: &Params<'_>,
         (name, text): (String, String),
@@ -89,7 +94,7 @@ impl Inner {
             Fault::NoSuchTool(_) => Early::told(self.no_such_agent(asker, door, &name)),
             fault => Early::Fault(fault),
         })?;
-        let _part = self.shares.call_of(&name).map_err(Early::Fault)?;
+        let _place = self.shares.call_of(&name, to.left()).await?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
         let source = self.source(asker, said, &agent).await.map_err(|not_found| early(not_found, &name))?;
@@ -213,7 +218,7 @@ impl Inner {
 enum Done {
     /// A call to be served: where its events come from, whose they are, what is answered, with the place of a task that it begins,
     /// and for how long it is waited for.
-    Goes(Source, Arc<Agent>, (Form, Option<Place>), Duration),
+    Goes(Source, Arc<Agent>, (Form, Option<Promise>), Duration),
     /// A result.
     Told(CallResult),
 }

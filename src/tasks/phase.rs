@@ -116,6 +116,7 @@ pub(super) fn is_final(trouble: &Trouble) -> bool {
         | Trouble::Misbehaved(_)
         | Trouble::TooMuch(..) => true,
         Trouble::Unreachable(_)
+        | Trouble::Resting(_)
         | Trouble::NotSeen(_)
         | Trouble::Slow(_)
         | Trouble::Broken(_)

@@ -15,6 +15,7 @@ use prometheus::{
 };
 
 use super::credentials::CredentialMetrics;
+use super::endpoints::BalanceMetrics;
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
 use super::outbound::OutboundMetrics;
 use super::tasks::TaskMetrics;
@@ -88,6 +89,7 @@ pub struct Metrics {
     refused: [IntCounter; Refusal::ALL.len()],
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
+    pub(super) balance: BalanceMetrics,
     pub(super) credentials: CredentialMetrics,
     /// Those of places that are not called.
     pub outbound: OutboundMetrics,
@@ -135,6 +137,7 @@ impl Metrics {
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
+            balance: BalanceMetrics::new(&registry)?,
             credentials: CredentialMetrics::new(&registry)?,
             outbound: OutboundMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
@@ -383,9 +386,7 @@ mod tests {
     #[test]
     fn two_handles_of_an_agent_count_together() {
         let metrics = Metrics::new().unwrap();
-        for _ in 0..2 {
-            metrics.agent("weather").request(Method::of("ping"), Outcome::Ok);
-        }
+        (0..2).for_each(|_| metrics.agent("weather").request(Method::of("ping"), Outcome::Ok));
         assert!(text(&metrics).contains(r#"method="ping",outcome="ok"} 2"#));
     }
 
@@ -393,8 +394,7 @@ mod tests {
     fn a_forgotten_agent_is_neither_up_nor_down() {
         let metrics = Metrics::new().unwrap();
         metrics.agent("weather").up(false);
-        metrics.forget_agent("weather");
-        metrics.forget_agent("never there");
+        ["weather", "never there"].iter().for_each(|name| metrics.forget_agent(name));
         assert!(!text(&metrics).contains("agent_up{"));
     }
 }

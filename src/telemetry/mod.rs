@@ -5,6 +5,7 @@
 pub mod access;
 pub mod audit;
 mod credentials;
+pub mod endpoints;
 pub mod label;
 pub mod log;
 pub mod metrics;

@@ -27,6 +27,8 @@ pub struct Reply {
     target: Target,
     last_byte: Instant,
     give_up: Instant,
+    /// Only kept.
+    _held: Option<Box<dyn Send + Sync>>,
 }
 
 /// What carries the body.
@@ -52,11 +54,17 @@ impl Reply {
     ) -> Result<Self, TransportError> {
         let (head, body) = response.into_parts();
         check(&head, header_lines)?;
-        let mut reply = Self { head, body, way, target, last_byte: Instant::now(), give_up };
+        let mut reply = Self { head, body, way, target, last_byte: Instant::now(), give_up, _held: None };
         if reply.body.is_end_stream() {
             reply.finish();
         }
         Ok(reply)
+    }
+
+    /// The same, and `what` lives as long as it does.
+    #[must_use]
+    pub fn holding(self, what: impl Send + Sync + 'static) -> Self {
+        Self { _held: Some(Box::new(what)), ..self }
     }
 
     /// The status as the agent sent it: redirects are not followed.

@@ -226,6 +226,21 @@ fn each_of_these_is_one_problem_of_an_agent() {
         ("headers: { a: [b] }", "headers.a: expected a text, found a list"),
         ("timeouts: { total: 1m }", "timeouts.total: total (1m) is shorter than first_byte (2m)"),
         (
+            "endpoints: ['http://A.example', 'http://a.example:80/']",
+            "endpoints[1]: is written twice (first on line 5)",
+        ),
+        ("endpoints: ['ftp://a/']", "endpoints[0]: has the scheme ftp (write http or https)"),
+        (
+            "endpoints: ['http://u:p@a/']",
+            "endpoints[0]: has a user name or a password in it (write credentials under `headers`)",
+        ),
+        ("breaker: { failures: 0 }", "breaker.failures: 0 is out of bounds (from 1 to 1000000)"),
+        ("breaker: { base: 1m }", "breaker.base: max (30s) is shorter than base (1m)"),
+        ("health: { path: live }", "health.path: is not a path (write /healthz)"),
+        ("health: { interval: 0s }", "health.interval: 0ms is out of bounds (from 10ms to 1h)"),
+        ("queue: { size: 1 }", "queue: is only for an agent with max_calls (nothing waits without it)"),
+        ("queue: { wait: 2h }", "queue.wait: 2h is out of bounds (from 10ms to 1h)"),
+        (
             "skills: { s: { tool_name: a.b } }",
             "skills.s.tool_name: is not a name for a tool (1 to 64 letters, digits, - and _)",
         ),

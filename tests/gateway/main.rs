@@ -45,6 +45,8 @@ mod client_proof;
 #[cfg(test)]
 mod client_wire;
 #[cfg(test)]
+mod cluster;
+#[cfg(test)]
 mod core_tasks;
 #[cfg(test)]
 mod counted;
@@ -53,9 +55,13 @@ mod credentials;
 #[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
+mod ejection;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod ended_tokens;
+#[cfg(test)]
+mod endpoints;
 #[cfg(test)]
 mod eras;
 #[cfg(test)]
@@ -96,6 +102,8 @@ mod questions;
 mod questions_in_parts;
 #[cfg(test)]
 mod questions_on_stream;
+#[cfg(test)]
+mod queue;
 #[cfg(test)]
 mod quiz;
 #[cfg(test)]

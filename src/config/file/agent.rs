@@ -6,6 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::balance::{self, Balance, BreakerFile, HealthFile, QueueFile};
 use super::credentials::AgentAuthFile;
 use super::forward;
 use super::gateway::checked;
@@ -77,9 +78,19 @@ pub(super) struct AgentFile {
     /// Whether its push notifications are used where the card offers them and `push.enabled` is set.
     #[schemars(extend("default" = true))]
     push: Written<bool>,
-    /// Calls of its tools under way at once; 0 is any number. More are refused with 503.
+    /// URLs at which the agent is called in place of the one on its card, at most 32; calls are spread over them. The card still
+    /// says which version and what it can do.
+    #[schemars(extend("default" = []))]
+    endpoints: Written<Vec<Written<String>>>,
+    /// When an endpoint that fails is left alone.
+    breaker: Written<BreakerFile>,
+    /// How endpoints are asked whether they are there. Without it only calls show that.
+    health: Written<HealthFile>,
+    /// Calls of its tools under way at once; 0 is any number. More wait in the `queue`, or are refused with 503.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
     max_calls: Written<u64>,
+    /// Where calls wait that are more than `max_calls`.
+    queue: Written<QueueFile>,
     /// Calls of its tools in a second; 0 is any number. More are refused with 503.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
     rate: Written<u64>,
@@ -161,12 +172,13 @@ impl AgentFile {
 
     /// The agent, with what its manifest says where this file says nothing.
     pub(super) fn with(
-        self,
+        mut self,
         name: String,
         described: Option<Described>,
         section: &Place,
         reading: &mut Reading<'_>,
     ) -> Option<Agent> {
+        let balance = self.balance(reading);
         let tools = match self.tools.value() {
             Some(ToolsFile::PerAgent) => ToolsPer::Agent,
             Some(ToolsFile::PerSkill) | None => ToolsPer::Skill,
@@ -205,11 +217,11 @@ impl AgentFile {
             timeouts: self.timeouts.value().unwrap_or_default().resolve(reading),
             streaming: self.streaming.value().or(streams).unwrap_or(true),
             push: self.push.value().unwrap_or(true),
-            max_calls: reading.count(self.max_calls, 0..=1_000_000, 0),
             rate: reading.count(self.rate, 0..=1_000_000, 0),
             task: self.task.value().map(TaskUse::from).unwrap_or_default(),
             ..Agent::new(name, "")
         };
+        balance.complete(&mut agent);
         let written = self.card.place().is_some();
         if let Some(described) = described {
             agent.card = described.card.clone();
@@ -223,6 +235,21 @@ impl AgentFile {
         match card(&written, reading) {
             Ok(card) => Some(Agent { card, ..agent }),
             Err(problem) => reading.refuse(&place, problem),
+        }
+    }
+}
+
+impl AgentFile {
+    /// Takes out how its calls are spread and held back.
+    fn balance(&mut self, reading: &mut Reading<'_>) -> Balance {
+        let max_calls = reading.count(std::mem::take(&mut self.max_calls), 0..=1_000_000, 0);
+        let queue = std::mem::take(&mut self.queue).take();
+        Balance {
+            endpoints: balance::endpoints(std::mem::take(&mut self.endpoints), reading),
+            breaker: std::mem::take(&mut self.breaker).value().unwrap_or_default().resolve(reading),
+            health: std::mem::take(&mut self.health).value().map(|health| health.resolve(reading)),
+            max_calls,
+            queue: queue.map(|(place, queue)| queue.resolve(&place, max_calls, reading)).unwrap_or_default(),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod agent;
 mod auth;
+mod balance;
 mod calls;
 mod credentials;
 mod forward;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::{AgentAuth, CardSignature, Manifest, MethodSettings, Pem, PerMethod};
+use super::{AgentAuth, Breaker, CardSignature, Health, Manifest, MethodSettings, Pem, PerMethod, Queue};
 use crate::config::LiveSecret;
 
 /// One A2A agent behind the gateway.
@@ -48,8 +48,16 @@ pub struct Agent {
     pub streaming: bool,
     /// Whether its push notifications are used where the card offers them and the gateway asks for any. Default: yes.
     pub push: bool,
+    /// Where it is called in place of the URL on its card. Empty: there. Default: none.
+    pub endpoints: Vec<String>,
+    /// When an endpoint that fails is left alone.
+    pub breaker: Breaker,
+    /// How endpoints are asked whether they are there. Default: they are not.
+    pub health: Option<Health>,
     /// Calls of it under way at once; 0: any number. Default: 0.
     pub max_calls: usize,
+    /// Where more calls than that wait.
+    pub queue: Queue,
     /// Calls of it in a second; 0: any number. Default: 0.
     pub rate: usize,
     /// How its tools go with tasks; a skill may differ (see [`Agent::task_of`]).
@@ -83,7 +91,11 @@ impl Agent {
             streaming: true,
             methods: PerMethod::default(),
             push: true,
+            endpoints: Vec::new(),
+            breaker: Breaker::default(),
+            health: None,
             max_calls: 0,
+            queue: Queue::default(),
             rate: 0,
             task: TaskUse::default(),
             manifest: None,

@@ -5,6 +5,7 @@
 
 mod agent;
 mod auth;
+mod balance;
 mod calls;
 mod credentials;
 mod listener;
@@ -21,6 +22,7 @@ pub use auth::{
     ApiKeys, Auth, CertificateName, KeyHolder, KeySource, Mechanism, Require, RequireRule, Rule, TokenCheck,
     TokenIssuer,
 };
+pub use balance::{Breaker, Health, Queue};
 pub use calls::{Calls, Hold, OnDecline};
 pub use credentials::{
     AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientProof, Grant, MethodSettings, OAuth2,

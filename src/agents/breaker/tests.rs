@@ -1,0 +1,175 @@
+//! What a breaker lets through, with the clock in hand.
+//!
+//! Not here: endpoints that really fail (see the journeys).
+
+use super::*;
+use proptest::prelude::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn breaker(failures: u32) -> Breaker {
+    Breaker::new(config::Breaker { failures, base: SECOND, max: 30 * SECOND })
+}
+
+fn opened(now: Instant) -> Breaker {
+    let breaker = breaker(1);
+    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::Ejected(SECOND));
+    breaker
+}
+
+#[test]
+fn failures_in_a_row_open_it_and_an_answer_between_them_does_not() {
+    let (breaker, now) = (breaker(3), Instant::now());
+    for _ in 0..2 {
+        for _ in 0..2 {
+            assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::None);
+        }
+        assert_eq!(breaker.answered(Pass::Plain), Change::None);
+    }
+    // The last one is late.
+    for expected in [Change::None, Change::None, Change::Ejected(SECOND), Change::None] {
+        assert_eq!(breaker.failed(Pass::Plain, now, 0.5), expected);
+    }
+    assert_eq!(breaker.pass(|| now), Err(SECOND));
+}
+
+#[test]
+fn one_probe_at_a_time_decides_and_the_pause_doubles() {
+    let mut now = Instant::now();
+    let breaker = opened(now);
+    for seconds in [1, 2, 4, 8, 16, 30, 30] {
+        assert_eq!(breaker.pass(|| now), Err(seconds * SECOND));
+        now += seconds * SECOND;
+        assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
+        assert_eq!(breaker.pass(|| now), Err(Duration::ZERO), "it is being probed");
+        // What was asked before says nothing.
+        assert_eq!(breaker.answered(Pass::Plain), Change::None);
+        assert_eq!(breaker.failed(Pass::Probe, now, 0.5), Change::None);
+    }
+    now += 30 * SECOND;
+    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
+    assert_eq!(breaker.answered(Pass::Probe), Change::Returned);
+    assert_eq!(breaker.pass(|| now), Ok(Pass::Plain));
+    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::Ejected(SECOND), "all is forgotten");
+}
+
+#[test]
+fn a_probe_that_is_given_up_or_slow_makes_room_for_the_next() {
+    let mut now = Instant::now();
+    let breaker = opened(now);
+    now += SECOND;
+    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
+    breaker.given_up(Pass::Probe, now);
+    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
+    assert_eq!(breaker.pass(|| now + PROBE), Ok(Pass::Probe));
+}
+
+#[test]
+fn a_check_lets_it_back_on_probation() {
+    let (breaker, mut now) = (breaker(3), Instant::now());
+    for _ in 0..3 {
+        breaker.failed(Pass::Plain, now, 0.5);
+    }
+    now += SECOND;
+    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
+    assert_eq!(breaker.checked(Pass::Probe), Change::Returned);
+    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::Ejected(2 * SECOND), "one is enough");
+    now += 2 * SECOND;
+    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
+    assert_eq!(breaker.checked(Pass::Probe), Change::Returned);
+    assert_eq!(breaker.answered(Pass::Plain), Change::None);
+    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::None, "an answer proves more");
+}
+
+#[test]
+fn pauses_differ_a_little_and_never_pass_the_longest() {
+    let breaker = breaker(1);
+    assert_eq!(breaker.pause(0, 0.0), SECOND.mul_f64(0.8));
+    assert_eq!(breaker.pause(0, 1.0), SECOND.mul_f64(1.2));
+    assert_eq!(breaker.pause(u32::MAX, 1.0), 30 * SECOND);
+}
+
+#[tokio::test]
+async fn who_waits_hears_of_a_return_at_once() {
+    let now = Instant::now();
+    let breaker = Breaker::new(config::Breaker { failures: 1, base: 600 * SECOND, max: 600 * SECOND });
+    breaker.wait().await;
+    breaker.failed(Pass::Plain, now, 0.5);
+    let probing = breaker.pass(|| now + 600 * SECOND).unwrap();
+    let answered = async { breaker.answered(probing) };
+    let ((), change) = tokio::join!(breaker.wait(), answered);
+    assert_eq!(change, Change::Returned);
+}
+
+/// What a crowd does to a place that is there at some times and not at others, with the clock in hand.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Wait(u16),
+    Ask { is_there: bool },
+    Late { is_there: bool },
+    Leave,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0_u16..4000).prop_map(Step::Wait),
+        any::<bool>().prop_map(|is_there| Step::Ask { is_there }),
+        any::<bool>().prop_map(|is_there| Step::Late { is_there }),
+        Just(Step::Leave),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nobody_but_one_probe_gets_through_while_it_is_left_alone(
+        steps in proptest::collection::vec((step(), 0.0..1.0_f64), 1..200),
+        threshold in 1_u32..6,
+    ) {
+        let (breaker, mut now) = (breaker(threshold), Instant::now());
+        // The model: failures in a row, and from when on a probe is due.
+        let (mut in_row, mut due, mut rounds): (u32, Option<Instant>, i32) = (0, None, 0);
+        for (step, chance) in steps {
+            match step {
+                Step::Wait(millis) => now += Duration::from_millis(millis.into()),
+                Step::Late { is_there } if due.is_some() => {
+                    // An old answer while it is left alone changes nothing.
+                    let change = if is_there { breaker.answered(Pass::Plain) } else { breaker.failed(Pass::Plain, now, chance) };
+                    prop_assert_eq!(change, Change::None);
+                }
+                Step::Late { .. } => {}
+                Step::Leave => if let Ok(pass) = breaker.pass(|| now) {
+                    breaker.given_up(pass, now);
+                    prop_assert_eq!(breaker.pass(|| now), Ok(pass), "the next one has the same right");
+                    breaker.given_up(pass, now);
+                },
+                Step::Ask { is_there } => {
+                    let pass = breaker.pass(|| now);
+                    match due {
+                        None => prop_assert_eq!(pass, Ok(Pass::Plain)),
+                        Some(due) if now < due => prop_assert!(pass.is_err()),
+                        Some(_) => {
+                            prop_assert_eq!(pass, Ok(Pass::Probe));
+                            prop_assert_eq!(breaker.pass(|| now), Err(Duration::ZERO), "there is one");
+                        }
+                    }
+                    let Ok(pass) = pass else { continue };
+                    if is_there {
+                        let change = breaker.answered(pass);
+                        prop_assert_eq!(change == Change::Returned, due.is_some());
+                        (in_row, due, rounds) = (0, None, 0);
+                        continue;
+                    }
+                    let change = breaker.failed(pass, now, chance);
+                    in_row += 1;
+                    prop_assert_eq!(matches!(change, Change::Ejected(_)), due.is_none() && in_row == threshold);
+                    if due.is_some() || in_row >= threshold {
+                        let rests = breaker.rests(now).unwrap();
+                        let middle = (f64::from(2_u32).powi(rounds)).min(30.0);
+                        prop_assert!(rests.as_secs_f64() >= 0.79 * middle && rests <= 30 * SECOND);
+                        (due, rounds) = (Some(now + rests), rounds + 1);
+                    }
+                }
+            }
+        }
+    }
+}

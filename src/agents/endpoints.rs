@@ -1,0 +1,246 @@
+//! The endpoints of one agent: which of them a request goes to, and how each is doing.
+//!
+//! A request about a task or a conversation goes where that lives; any other to the endpoint with the fewest requests under way, in
+//! turn among equals. Besides the endpoints there are the places of single methods, which nothing stands in for.
+//! Not here: addresses (see `known`), how a place is doing (see `turn`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::breaker::{Breaker, Pass};
+use super::homes::{Homes, Kept};
+use super::known::Ask;
+use super::turn::{Site, Turn};
+use crate::a2a::Event;
+use crate::config::{self, AgentMethod, PerMethod};
+use crate::fault::Trouble;
+use crate::telemetry::metrics::AgentMetrics;
+
+/// The names of places of single methods, in the order of [`PerMethod::all`].
+const METHODS: [&str; 4] = ["send", "stream", "get", "cancel"];
+
+/// The endpoints of one agent.
+pub(super) struct Endpoints {
+    /// The endpoints, then the places of single methods.
+    sites: Box<[Site]>,
+    count: usize,
+    methods: PerMethod<Option<usize>>,
+    /// Where the next search for the least busy one begins.
+    next: AtomicUsize,
+    /// Whether checks find out which are back, so that calls need not.
+    is_checked: bool,
+    /// Where tasks live; `None` where there is but one place for them.
+    homes: Option<Homes>,
+}
+
+/// Which endpoints a request has been to.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tried(u64);
+
+/// How one endpoint is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Requests under way; not counted where there is but one endpoint.
+    pub(super) busy: usize,
+    /// How long it is left alone yet; `None`: it is asked.
+    pub(super) rests: Option<Duration>,
+}
+
+impl Endpoints {
+    pub(super) fn new(agent: &config::Agent, metrics: &AgentMetrics) -> Self {
+        let count = agent.endpoints.len().max(1);
+        let mut names: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+        let mut methods = PerMethod::default();
+        for ((at, settings), name) in methods.all_mut().into_iter().zip(agent.methods.all()).zip(METHODS) {
+            if settings.endpoint.is_some() {
+                *at = Some(names.len());
+                names.push(name.to_owned());
+            }
+        }
+        let site = |name: String| Site {
+            agent: agent.name.clone(),
+            metrics: metrics.endpoint(&name),
+            name,
+            breaker: Breaker::new(agent.breaker),
+            busy: AtomicUsize::new(0),
+            outages: AtomicU32::new(0),
+        };
+        Self {
+            sites: names.into_iter().map(site).collect(),
+            count,
+            methods,
+            next: AtomicUsize::new(0),
+            is_checked: agent.health.is_some(),
+            homes: (count > 1).then(|| Homes::new(Instant::now())),
+        }
+    }
+
+    /// Whether there are several, so that it matters which.
+    pub(super) fn are_several(&self) -> bool {
+        self.homes.is_some()
+    }
+
+    /// The place of this method alone, if it has one.
+    pub(super) fn of(&self, method: AgentMethod) -> Option<usize> {
+        self.methods.of(method).copied().flatten()
+    }
+
+    /// The right to send a request, to the place where it belongs.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble::Resting`] if that is left alone, or all are.
+    pub(super) fn turn(self: &Arc<Self>, ask: &Ask, tried: Tried) -> Result<Turn<'_>, Trouble> {
+        let turn = match self.place_of(ask) {
+            Some(at) => self.turn_at(at),
+            None => self.least_busy(tried),
+        };
+        turn.map_err(|wait| Trouble::Resting(wait.as_secs().saturating_add(1)))
+    }
+
+    /// Where a request must go, if it must go anywhere.
+    fn place_of(&self, ask: &Ask) -> Option<usize> {
+        if let Some(at) = self.of(ask.method) {
+            return Some(at);
+        }
+        let Some(homes) = &self.homes else { return Some(0) };
+        let now = Instant::now();
+        let task = || homes.find(Kept::Task(ask.task.as_deref()?), now);
+        let context = || homes.find(Kept::Context(ask.context.as_deref()?), now);
+        ask.place().or_else(task).or_else(context)
+    }
+
+    /// Whether a request that was not sent may go to another endpoint than those that it was tried at.
+    pub(super) fn may_move(&self, ask: &Ask) -> bool {
+        self.place_of(ask).is_none()
+    }
+
+    /// The right to ask this place.
+    fn turn_at(self: &Arc<Self>, at: usize) -> Result<Turn<'_>, Duration> {
+        let site = self.sites.get(at).ok_or(Duration::ZERO)?;
+        let pass = site.breaker.pass(Instant::now)?;
+        Ok(self.taken(at, site, pass))
+    }
+
+    fn taken<'a>(self: &'a Arc<Self>, at: usize, site: &'a Site, pass: Pass) -> Turn<'a> {
+        Turn::new((at, site), pass, self.are_several().then_some(self))
+    }
+
+    /// A place, by its number.
+    pub(super) fn site(&self, at: usize) -> Option<&Site> {
+        self.sites.get(at)
+    }
+
+    fn least_busy(self: &Arc<Self>, tried: Tried) -> Result<Turn<'_>, Duration> {
+        let mut best: Option<(usize, usize)> = None;
+        let mut resting = Vec::new();
+        for (at, site) in self.in_turn().filter(|(at, _)| !tried.has(*at)) {
+            let busy = site.busy.load(Ordering::Relaxed);
+            match site.breaker.is_closed() {
+                true if best.is_none_or(|(least, _)| busy < least) => best = Some((busy, at)),
+                true => {}
+                false => resting.push((at, site)),
+            }
+        }
+        let mut wait = Duration::MAX;
+        if best.is_none() || !self.is_checked {
+            // Somebody must find out whether one is back; a connection that cannot be made costs the request nothing.
+            for (at, site) in resting {
+                match site.breaker.pass(Instant::now) {
+                    Ok(pass) => return Ok(self.taken(at, site, pass)),
+                    Err(rests) => wait = wait.min(rests),
+                }
+            }
+        }
+        match best {
+            Some((_, at)) => self.turn_at(at),
+            None => Err(wait),
+        }
+    }
+
+    /// Every endpoint once, beginning with another one each time.
+    fn in_turn(&self) -> impl Iterator<Item = (usize, &Site)> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed) % self.count;
+        let sites = move || self.sites.iter().enumerate().take(self.count);
+        sites().skip(start).chain(sites().take(start))
+    }
+
+    /// The numbers of all endpoints, beginning with another one each time.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.in_turn().map(|(at, _)| at)
+    }
+
+    /// The endpoint where a task lives, if that is known.
+    pub(super) fn home(&self, task: &str) -> Option<usize> {
+        match &self.homes {
+            Some(homes) => homes.find(Kept::Task(task), Instant::now()),
+            None => Some(0),
+        }
+    }
+
+    /// Whether a task whose home cannot be asked is to be looked for elsewhere.
+    pub(super) fn is_to_be_sought(&self, task: &str, home: usize) -> bool {
+        let (Some(homes), Some(site)) = (&self.homes, self.sites.get(home)) else { return false };
+        // From 1: what was never looked for has 0.
+        let outage = site.outages.load(Ordering::Relaxed).saturating_add(1);
+        homes.is_to_be_sought(Kept::Task(task), outage, Instant::now())
+    }
+
+    /// Waits until the place that answers questions about a task may be asked. Says whether there is such a place.
+    pub(super) async fn wait_for(&self, task: &str) -> bool {
+        let at = self.of(AgentMethod::Get).or_else(|| self.home(task));
+        let Some(site) = at.and_then(|at| self.sites.get(at)) else { return false };
+        site.breaker.wait().await;
+        true
+    }
+
+    /// Remembers where a task and a conversation live.
+    pub(super) fn remember(&self, at: usize, task: Option<&str>, context: Option<&str>) {
+        let Some(homes) = self.homes.as_ref().filter(|_| at < self.count) else { return };
+        let now = Instant::now();
+        for kept in [task.map(Kept::Task), context.map(Kept::Context)].into_iter().flatten() {
+            homes.remember(kept, at, now);
+        }
+    }
+
+    /// Remembers where what an event is about lives.
+    pub(super) fn hear(&self, at: usize, event: &Event) {
+        let (task, context) = match event {
+            Event::Task(task) => (Some(&task.id), task.context_id.as_ref()),
+            Event::Message(message) => (message.task_id.as_ref(), message.context_id.as_ref()),
+            Event::Status { task_id, context_id, .. } | Event::Artifact { task_id, context_id, .. } => {
+                (task_id.as_ref(), context_id.as_ref())
+            }
+            Event::Unknown => (None, None),
+        };
+        self.remember(at, task.map(String::as_str), context.map(String::as_str));
+    }
+
+    /// The right to check an endpoint; `None` while it is left alone.
+    pub(super) fn check(self: &Arc<Self>, at: usize) -> Option<Turn<'_>> {
+        self.turn_at(at).ok()
+    }
+
+    /// How the endpoints are doing.
+    pub(super) fn standing(&self) -> Vec<Standing> {
+        let now = Instant::now();
+        let standing = |site: &Site| Standing {
+            busy: site.busy.load(Ordering::Relaxed),
+            rests: site.breaker.rests(now),
+        };
+        self.sites.iter().take(self.count).map(standing).collect()
+    }
+}
+
+impl Tried {
+    pub(super) fn add(&mut self, at: usize) {
+        self.0 |= 1 << (at % 64);
+    }
+
+    fn has(self, at: usize) -> bool {
+        self.0 & (1 << (at % 64)) != 0
+    }
+}

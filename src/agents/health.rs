@@ -1,0 +1,90 @@
+//! Checks of endpoints, where the operator asks for them: one small loop per endpoint, in the background.
+//!
+//! By default the card is fetched: every agent serves it, to anybody, and it costs no work. A check counts as any request does; that
+//! it was answered brings an endpoint back that was left alone, but on probation. Not here: what that means (see `breaker`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{Method, Request};
+
+use super::directory::{Agent, Directory};
+use super::known::Known;
+use crate::config::Health;
+use crate::fault::Trouble;
+
+/// Longest answer that is read, in bytes; read at all so that the connection can be used again.
+const ANSWER: usize = 1 << 20;
+
+impl Directory {
+    /// Checks one endpoint of an agent, for ever. Returns at once where nobody asks for that.
+    pub(crate) async fn keep_checked(&self, agent: &Arc<Agent>, at: usize) {
+        let Some(health) = &agent.settings.health else { return };
+        let Ok(path) = health.path.parse::<PathAndQuery>() else { return };
+        loop {
+            // A little more or less: endpoints must not be checked together.
+            tokio::time::sleep(health.interval.mul_f64(rand::random::<f64>() * 0.2 + 0.9)).await;
+            if let Some(known) = agent.known() {
+                self.check(agent, (&known, at), (health, &path)).await;
+            }
+        }
+    }
+
+    /// Checks once each endpoint that the operator wrote, for the `agents` command; says which are there.
+    pub async fn check_once(&self, agent: &Agent) -> Vec<(String, bool)> {
+        let Some(known) = agent.known().filter(|_| !agent.settings.endpoints.is_empty()) else {
+            return Vec::new();
+        };
+        let health = agent.settings.health.clone().unwrap_or_default();
+        let Ok(path) = health.path.parse::<PathAndQuery>() else { return Vec::new() };
+        let mut found = Vec::new();
+        for (at, endpoint) in agent.endpoints().into_iter().enumerate() {
+            let answer = tokio::time::timeout(health.timeout, self.fetch_from(agent, (&known, at), &path));
+            found.push((endpoint.url, matches!(answer.await, Ok(Ok(true)))));
+        }
+        found
+    }
+
+    async fn check(&self, agent: &Agent, (known, at): (&Known, usize), asked: (&Health, &PathAndQuery)) {
+        let (health, path) = asked;
+        let Some(turn) = agent.endpoints.check(at) else { return };
+        match tokio::time::timeout(health.timeout, self.fetch_from(agent, (known, at), path)).await {
+            Ok(Ok(true)) => turn.checked(),
+            Ok(Ok(false)) | Err(_) => turn.missed(),
+            Ok(Err(trouble)) => {
+                tracing::debug!(agent = agent.settings.name, endpoint = at, %trouble, "endpoint is not there");
+                turn.missed();
+            }
+        }
+    }
+
+    /// Whether the endpoint gives a good answer.
+    async fn fetch_from(
+        &self,
+        agent: &Agent,
+        (known, at): (&Known, usize),
+        path: &PathAndQuery,
+    ) -> Result<bool, Trouble> {
+        let pass = agent.pass().await;
+        let mut request = Request::new(Bytes::new());
+        *request.method_mut() = Method::GET;
+        agent.dress(&mut request, path, pass.as_ref()).map_err(Trouble::Gateway)?;
+        let target = known.ways.load().own.get(at).map(|way| way.target.clone());
+        let target = target.ok_or(Trouble::Gateway("there is no such endpoint"))?;
+        let failed = |error| super::rpc::trouble(&error, known);
+        let reply = self.client.send(&target, request).await.map_err(failed)?;
+        let is_good = reply.status().as_u16() < 500;
+        if is_good {
+            reply.collect(ANSWER).await.map_err(failed)?;
+        }
+        Ok(is_good)
+    }
+}
+
+impl Agent {
+    /// How many endpoints it has.
+    pub(crate) fn endpoint_count(&self) -> usize {
+        self.settings.endpoints.len().max(1)
+    }
+}

@@ -1,0 +1,174 @@
+//! At which endpoint of an agent each task and each conversation lives.
+//!
+//! Bounded, and forgotten some time after the last use; a task that is not known here is looked for (see `seek`). Keys are hashes, so
+//! that long ids of an agent take no room. Not here: agents with one endpoint, which need none of this.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Ids of one generation; there are two.
+const MOST: usize = 65_536;
+/// How long a generation is added to.
+const AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// What lives somewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kept<'a> {
+    /// A task, by its id.
+    Task(&'a str),
+    /// A conversation, by its id.
+    Context(&'a str),
+}
+
+/// Where it lives, and in which outage of that place it was last looked for elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Home {
+    at: usize,
+    sought: u32,
+}
+
+/// The homes of the tasks and conversations of one agent.
+pub(super) struct Homes {
+    hashers: [RandomState; 2],
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    young: HashMap<[u64; 2], Home>,
+    old: HashMap<[u64; 2], Home>,
+    since: Instant,
+    most: usize,
+}
+
+impl Homes {
+    pub(super) fn new(now: Instant) -> Self {
+        Self::of(MOST, now)
+    }
+
+    fn of(most: usize, now: Instant) -> Self {
+        let inside = Inside { young: HashMap::new(), old: HashMap::new(), since: now, most };
+        Self { hashers: [RandomState::new(), RandomState::new()], inside: Mutex::new(inside) }
+    }
+
+    /// Where it lives, if that is known.
+    pub(super) fn find(&self, kept: Kept<'_>, now: Instant) -> Option<usize> {
+        let key = self.key(kept);
+        self.inside().touch(key, now).map(|home| home.at)
+    }
+
+    /// Remembers where it lives.
+    pub(super) fn remember(&self, kept: Kept<'_>, at: usize, now: Instant) {
+        let key = self.key(kept);
+        let mut inside = self.inside();
+        let sought = inside.touch(key, now).filter(|home| home.at == at).map_or(0, |home| home.sought);
+        inside.put(key, Home { at, sought }, now);
+    }
+
+    /// Whether something whose home cannot be asked is to be looked for elsewhere: once in each outage of its home.
+    pub(super) fn is_to_be_sought(&self, kept: Kept<'_>, outage: u32, now: Instant) -> bool {
+        let key = self.key(kept);
+        let mut inside = self.inside();
+        let Some(home) = inside.touch(key, now).filter(|home| home.sought != outage) else { return false };
+        inside.put(key, Home { sought: outage, ..home }, now);
+        true
+    }
+
+    fn key(&self, kept: Kept<'_>) -> [u64; 2] {
+        self.hashers.each_ref().map(|hasher| hasher.hash_one(kept))
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    /// What is used stays.
+    fn touch(&mut self, key: [u64; 2], now: Instant) -> Option<Home> {
+        self.turn(now);
+        if let Some(home) = self.young.get(&key) {
+            return Some(*home);
+        }
+        let home = self.old.remove(&key)?;
+        self.put(key, home, now);
+        Some(home)
+    }
+
+    fn put(&mut self, key: [u64; 2], home: Home, now: Instant) {
+        if self.young.len() >= self.most && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+            self.since = now;
+        }
+        self.young.insert(key, home);
+    }
+
+    /// The old are forgotten when the young have become old.
+    fn turn(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.since) >= AGE {
+            self.old = std::mem::take(&mut self.young);
+            self.since = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_and_a_conversation_of_the_same_name_are_two() {
+        let now = Instant::now();
+        let homes = Homes::new(now);
+        homes.remember(Kept::Task("x"), 1, now);
+        homes.remember(Kept::Context("x"), 2, now);
+        assert_eq!(
+            (homes.find(Kept::Task("x"), now), homes.find(Kept::Context("x"), now)),
+            (Some(1), Some(2))
+        );
+        homes.remember(Kept::Task("x"), 3, now);
+        assert_eq!(homes.find(Kept::Task("x"), now), Some(3));
+    }
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_forgotten() {
+        let mut now = Instant::now();
+        let homes = Homes::of(3, now);
+        homes.remember(Kept::Task("used"), 1, now);
+        homes.remember(Kept::Task("unused"), 1, now);
+        for number in 0..20 {
+            homes.remember(Kept::Task(&number.to_string()), 2, now);
+            assert_eq!(homes.find(Kept::Task("used"), now), Some(1), "{number}");
+        }
+        assert_eq!(homes.find(Kept::Task("unused"), now), None);
+        let held = {
+            let inside = homes.inside();
+            inside.young.len() + inside.old.len()
+        };
+        assert!(held <= 6, "{held}");
+        now += AGE;
+        assert_eq!(homes.find(Kept::Task("used"), now), Some(1));
+        now += AGE;
+        homes.find(Kept::Task("other"), now);
+        now += AGE;
+        assert_eq!(homes.find(Kept::Task("used"), now), None);
+    }
+
+    #[test]
+    fn it_is_sought_once_in_each_outage() {
+        let now = Instant::now();
+        let homes = Homes::new(now);
+        assert!(!homes.is_to_be_sought(Kept::Task("x"), 1, now), "unknown");
+        homes.remember(Kept::Task("x"), 1, now);
+        for outage in [1, 2] {
+            assert!(homes.is_to_be_sought(Kept::Task("x"), outage, now));
+            assert!(!homes.is_to_be_sought(Kept::Task("x"), outage, now));
+            homes.remember(Kept::Task("x"), 1, now);
+        }
+        assert!(!homes.is_to_be_sought(Kept::Task("x"), 2, now), "it has not moved");
+    }
+}

@@ -1,0 +1,63 @@
+//! Finding the endpoint at which a task lives, where an agent has several.
+//!
+//! After a restart, or if another gateway began the task, that is not known: asking how it stands changes nothing, so every endpoint
+//! may be asked in turn until one knows it. Nothing else is tried at an endpoint to see whether it is the right one.
+//! Not here: what is remembered (see `homes`).
+
+use super::judge::is_passing;
+use super::known::{Ask, Known};
+use super::rpc::{task_of, the_one_asked_for};
+use crate::a2a::Task;
+use crate::config::AgentMethod as Call;
+use crate::fault::Trouble;
+use crate::transport::Client;
+
+/// Asks for a task where it lives; elsewhere while that is not known, or once in each outage of its home, in case the endpoints
+/// share their tasks.
+pub(super) async fn seek(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
+    let endpoints = &known.endpoints;
+    let home = endpoints.home(task);
+    let mut trouble = None;
+    if let Some(home) = home {
+        match ask_at(home, client, known, task, limit).await {
+            Err(passing) if is_passing(&passing) && endpoints.is_to_be_sought(task, home) => {
+                trouble = Some(passing);
+            }
+            result => return result,
+        }
+    }
+    for at in endpoints.numbers().filter(|at| Some(*at) != home) {
+        match ask_at(at, client, known, task, limit).await {
+            Ok(found) => return Ok(found),
+            Err(Trouble::TaskLost) => {}
+            // It may be the one that knows the task.
+            Err(other) => trouble = trouble.or(Some(other)),
+        }
+    }
+    Err(trouble.unwrap_or(Trouble::TaskLost))
+}
+
+async fn ask_at(
+    at: usize,
+    client: &Client,
+    known: &Known,
+    task: &str,
+    limit: usize,
+) -> Result<Task, Trouble> {
+    let body = known.interface.dialect.get_task(task, known.interface.tenant.as_deref());
+    let ask = Ask::new(Call::Get, Some(task), body).to(at);
+    let found = task_of(client, known, &ask, limit).await.and_then(|found| the_one_asked_for(found, task))?;
+    known.endpoints.remember(at, Some(&found.id), found.context_id.as_deref());
+    Ok(found)
+}
+
+/// Sees to it that the home of a task is known before anything is asked of it that may change it.
+pub(super) async fn find_home(
+    client: &Client,
+    known: &Known,
+    task: &str,
+    limit: usize,
+) -> Result<(), Trouble> {
+    let is_known = known.endpoints.home(task).is_some() || known.endpoints.of(Call::Get).is_some();
+    if is_known { Ok(()) } else { seek(client, known, task, limit).await.map(drop) }
+}

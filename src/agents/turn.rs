@@ -1,0 +1,154 @@
+//! The right to ask one place of an agent, and what came of it.
+//!
+//! What counts as a failure: no connection, no answer in time, cut off before one, HTTP 502, 503 and 504; a refusal is an answer.
+//! Not here: which place is asked (see `endpoints`), when one is left alone (see `breaker`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use http::StatusCode;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::breaker::{Breaker, Change, Pass};
+use super::endpoints::Endpoints;
+use crate::telemetry::endpoints::EndpointMetrics;
+use crate::transport::TransportError;
+
+/// One place.
+pub(super) struct Site {
+    pub(super) agent: String,
+    pub(super) name: String,
+    pub(super) breaker: Breaker,
+    pub(super) busy: AtomicUsize,
+    pub(super) outages: AtomicU32,
+    pub(super) metrics: EndpointMetrics,
+}
+
+/// The right to ask one place once. Given up when it is dropped.
+pub(super) struct Turn<'a> {
+    at: usize,
+    site: &'a Site,
+    pass: Pass,
+    busy: Option<Busy>,
+}
+
+/// A request that is under way at an endpoint, while this lives.
+pub(super) struct Busy {
+    endpoints: Arc<Endpoints>,
+    at: usize,
+}
+
+impl<'a> Turn<'a> {
+    /// The right to send one request to a place that let it pass. Where there are `several`, it is counted while it is under way.
+    pub(super) fn new((at, site): (usize, &'a Site), pass: Pass, several: Option<&Arc<Endpoints>>) -> Self {
+        site.metrics.requests.inc();
+        if pass == Pass::Probe {
+            site.metrics.probes.inc();
+        }
+        let busy = several.map(|endpoints| {
+            site.busy.fetch_add(1, Ordering::Relaxed);
+            Busy { endpoints: Arc::clone(endpoints), at }
+        });
+        Self { at, site, pass, busy }
+    }
+}
+
+impl Turn<'_> {
+    /// Which place it is.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Notes that an answer has begun. The request is under way until what is returned is dropped.
+    pub(super) fn answered(mut self, status: StatusCode) -> Option<Busy> {
+        match status.as_u16() {
+            502..=504 => self.fail(),
+            _ => self.site.note(self.site.breaker.answered(self.pass)),
+        }
+        self.pass = Pass::Plain;
+        self.busy.take()
+    }
+
+    /// Notes that a check was answered.
+    pub(super) fn checked(mut self) {
+        self.site.note(self.site.breaker.checked(self.pass));
+        self.pass = Pass::Plain;
+    }
+
+    /// Notes that there was no answer.
+    pub(super) fn failed(mut self, error: &TransportError) {
+        match error {
+            TransportError::Resolve(_)
+            | TransportError::Refused { .. }
+            | TransportError::Connect(_)
+            | TransportError::ConnectTimeout
+            | TransportError::Tls(_)
+            | TransportError::FirstByteTimeout
+            | TransportError::IdleTimeout
+            | TransportError::TotalTimeout
+            | TransportError::Unsent(_)
+            | TransportError::Broken(_)
+            | TransportError::Truncated => self.fail(),
+            // It is there, whatever it says.
+            TransportError::Unasked(_)
+            | TransportError::Encoded
+            | TransportError::HeaderTooLarge
+            | TransportError::TooLarge { .. } => self.site.note(self.site.breaker.answered(self.pass)),
+            // Nobody was asked.
+            TransportError::BadUri(_) => return,
+        }
+        self.pass = Pass::Plain;
+    }
+
+    /// Notes that a check was not answered in time, or badly.
+    pub(super) fn missed(mut self) {
+        self.fail();
+        self.pass = Pass::Plain;
+    }
+
+    fn fail(&self) {
+        self.site.metrics.failures.inc();
+        self.site.note(self.site.breaker.failed(self.pass, Instant::now(), rand::random()));
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.pass == Pass::Probe {
+            self.site.breaker.given_up(self.pass, Instant::now());
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(site) = self.endpoints.site(self.at) {
+            site.busy.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Site {
+    /// Tells of what changed, once.
+    fn note(&self, change: Change) {
+        match change {
+            Change::None => {}
+            Change::Ejected(pause) => {
+                self.outages.fetch_add(1, Ordering::Relaxed);
+                self.metrics.ejections.inc();
+                self.metrics.up.set(0);
+                warn!(
+                    agent = self.agent,
+                    endpoint = self.name,
+                    ?pause,
+                    "endpoint fails again and again; it is left alone"
+                );
+            }
+            Change::Returned => {
+                self.metrics.up.set(1);
+                info!(agent = self.agent, endpoint = self.name, "endpoint is back");
+            }
+        }
+    }
+}

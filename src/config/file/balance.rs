@@ -1,0 +1,158 @@
+//! `agents.NAME.endpoints`, `.breaker`, `.health` and `.queue` as written.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use http::Uri;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::url;
+use crate::config::place::{Place, Written};
+use crate::config::reading::Reading;
+use crate::config::units::Wait;
+use crate::config::{Agent, Breaker, Health, Queue};
+
+/// Most endpoints of one agent.
+const MOST: usize = 32;
+const MOMENT: Duration = Duration::from_millis(10);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// When an endpoint that fails is left alone.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Breaker")]
+pub(super) struct BreakerFile {
+    /// Failures in a row after which an endpoint is left alone: no connection, none of an answer in time, cut off before one,
+    /// HTTP 502, 503 or 504.
+    #[schemars(range(min = 1, max = 1_000_000), extend("default" = 5))]
+    failures: Written<u64>,
+    /// How long it is left alone the first time. Then one request probes it, and if that fails too, twice as long, and so on.
+    #[schemars(extend("default" = "1s"))]
+    base: Written<Wait>,
+    /// The longest that it is left alone.
+    #[schemars(extend("default" = "30s"))]
+    max: Written<Wait>,
+}
+
+/// How endpoints are asked whether they are there. Without it only calls show that.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Health")]
+pub(super) struct HealthFile {
+    /// What is fetched from the host of each endpoint. Any answer below 500 is good.
+    #[schemars(extend("default" = "/.well-known/agent-card.json"))]
+    path: Written<String>,
+    /// How often.
+    #[schemars(extend("default" = "10s"))]
+    interval: Written<Wait>,
+    /// How long an endpoint may take to answer.
+    #[schemars(extend("default" = "2s"))]
+    timeout: Written<Wait>,
+}
+
+/// Where calls wait that are more than `max_calls`.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Queue")]
+pub(super) struct QueueFile {
+    /// How many calls wait, in their order; 0: none does. More are refused with 503.
+    #[schemars(range(max = 100_000), extend("default" = 0))]
+    size: Written<u64>,
+    /// How long a call waits at most; then it is refused with 503.
+    #[schemars(extend("default" = "5s"))]
+    wait: Written<Wait>,
+}
+
+/// How the calls of an agent are spread and held back.
+pub(super) struct Balance {
+    pub(super) endpoints: Vec<String>,
+    pub(super) breaker: Breaker,
+    pub(super) health: Option<Health>,
+    pub(super) max_calls: usize,
+    pub(super) queue: Queue,
+}
+
+impl Balance {
+    pub(super) fn complete(self, agent: &mut Agent) {
+        let Self { endpoints, breaker, health, max_calls, queue } = self;
+        (agent.endpoints, agent.breaker, agent.health) = (endpoints, breaker, health);
+        (agent.max_calls, agent.queue) = (max_calls, queue);
+    }
+}
+
+/// The URLs at which an agent is called in place of the one on its card.
+pub(super) fn endpoints(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>) -> Vec<String> {
+    let Some((section, written)) = written.take() else { return Vec::new() };
+    if written.len() > MOST {
+        reading.problem(&section, format!("has more than {MOST} endpoints"));
+    }
+    let mut seen = HashMap::new();
+    let mut endpoints = Vec::new();
+    for (place, text) in written.into_iter().filter_map(Written::take) {
+        match url::web(&text) {
+            Ok(uri) => match seen.insert(one_spelling(&uri), place.line) {
+                Some(first) => reading.problem(&place, format!("is written twice (first on line {first})")),
+                None => endpoints.push(text),
+            },
+            Err(problem) => reading.problem(&place, problem),
+        }
+    }
+    endpoints
+}
+
+/// The same for all spellings of one place.
+fn one_spelling(uri: &Uri) -> String {
+    let scheme = uri.scheme_str().unwrap_or_default();
+    let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    format!("{scheme}://{}:{port}{path}", uri.host().unwrap_or_default().to_ascii_lowercase())
+}
+
+impl BreakerFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Breaker {
+        let default = Breaker::default();
+        let late = self.max.place().or(self.base.place()).cloned();
+        let failures = reading.count(self.failures, 1..=1_000_000, 5);
+        let breaker = Breaker {
+            failures: u32::try_from(failures).unwrap_or(default.failures),
+            base: reading.wait(self.base, MOMENT..=HOUR, default.base),
+            max: reading.wait(self.max, MOMENT..=HOUR, default.max),
+        };
+        if let Some(place) = late.filter(|_| breaker.base > breaker.max) {
+            let (base, max) = (Wait(breaker.base), Wait(breaker.max));
+            reading.problem(&place, format!("max ({max}) is shorter than base ({base})"));
+        }
+        breaker
+    }
+}
+
+impl HealthFile {
+    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Health {
+        let default = Health::default();
+        let path = self.path.take().and_then(|(place, path)| {
+            let is_path = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
+            if is_path { Some(path) } else { reading.refuse(&place, "is not a path (write /healthz)") }
+        });
+        Health {
+            path: path.unwrap_or(default.path),
+            interval: reading.wait(self.interval, MOMENT..=HOUR, default.interval),
+            timeout: reading.wait(self.timeout, MOMENT..=HOUR, default.timeout),
+        }
+    }
+}
+
+impl QueueFile {
+    /// `max_calls` is what the agent may have at once.
+    pub(super) fn resolve(self, section: &Place, max_calls: usize, reading: &mut Reading<'_>) -> Queue {
+        let default = Queue::default();
+        let queue = Queue {
+            size: reading.count(self.size, 0..=100_000, default.size),
+            wait: reading.wait(self.wait, MOMENT..=HOUR, default.wait),
+        };
+        if queue.size > 0 && max_calls == 0 {
+            reading.problem(section, "is only for an agent with max_calls (nothing waits without it)");
+        }
+        queue
+    }
+}

@@ -1,0 +1,37 @@
+//! Why a call ends before an agent is asked.
+//!
+//! Not here: what goes wrong at the agent (see `serve`).
+
+use super::answer::Gone;
+use crate::fault::{Fault, Trouble};
+use crate::mcp::tools::CallResult;
+use crate::telemetry::label::Outcome;
+
+/// Why a call ends before an agent is asked.
+pub(super) enum Early {
+    /// The request is wrong.
+    Fault(Fault),
+    /// The call is wrong in a way that a model can put right, or the agent is not there.
+    Told(CallResult, Outcome),
+    /// Its client left while it waited for its turn.
+    Gone,
+}
+
+impl Early {
+    pub(super) fn told(text: String) -> Self {
+        Self::Told(CallResult::failure(text), Outcome::ClientFault)
+    }
+
+    pub(super) fn trouble(trouble: &Trouble, agent: &str) -> Self {
+        Self::Told(CallResult::failure(trouble.told(agent)), Outcome::AgentFault)
+    }
+}
+
+impl From<Result<Fault, Gone>> for Early {
+    fn from(refusal: Result<Fault, Gone>) -> Self {
+        match refusal {
+            Ok(fault) => Self::Fault(fault),
+            Err(Gone) => Self::Gone,
+        }
+    }
+}
