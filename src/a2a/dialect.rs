@@ -172,12 +172,7 @@ impl Dialect {
     ///
     /// [`AgentError`], if the agent refused or the answer holds no task.
     pub fn task(self, json: &[u8]) -> Result<Task, AgentError> {
-        match self.event(json)? {
-            Event::Task(task) => Ok(task),
-            Event::Message(_) | Event::Status { .. } | Event::Artifact { .. } | Event::Unknown => {
-                Err(AgentError::not_a2a("the answer holds no task"))
-            }
-        }
+        self.event(json).and_then(Event::into_task)
     }
 }
 

@@ -14,12 +14,12 @@ const MAX_WHAT: usize = 100;
 /// Why an exchange with an agent gave no event and no task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// The agent answered with a JSON-RPC error.
+    /// The agent answered with an error.
     #[error("agent refused with {code}: {message}")]
     Refused {
-        /// The code as it came.
+        /// The code as it came; of HTTP+JSON the status.
         code: i64,
-        /// What the code means in the agent's dialect.
+        /// What that means in the agent's dialect, or what the agent says beside it.
         kind: ErrorKind,
         /// The agent's words, at most 2 KiB, without control characters.
         message: String,
@@ -67,7 +67,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    fn of(code: i64, dialect: Dialect) -> Self {
+    pub(super) fn of(code: i64, dialect: Dialect) -> Self {
         match (code, dialect) {
             (-32001, _) => Self::TaskNotFound,
             (-32002, _) => Self::TaskNotCancelable,
@@ -93,6 +93,24 @@ impl ErrorKind {
     }
 }
 
+impl ErrorKind {
+    /// What a reason of A2A 1.0 means, where it is one.
+    pub(super) fn of_reason(reason: &str) -> Option<Self> {
+        Some(match reason {
+            "TASK_NOT_FOUND" => Self::TaskNotFound,
+            "TASK_NOT_CANCELABLE" => Self::TaskNotCancelable,
+            "PUSH_NOTIFICATION_NOT_SUPPORTED" => Self::PushNotSupported,
+            "UNSUPPORTED_OPERATION" => Self::Unsupported,
+            "CONTENT_TYPE_NOT_SUPPORTED" => Self::ContentType,
+            "INVALID_AGENT_RESPONSE" => Self::InvalidAgentResponse,
+            "EXTENDED_AGENT_CARD_NOT_CONFIGURED" => Self::ExtendedCard,
+            "EXTENSION_SUPPORT_REQUIRED" => Self::Extension,
+            "VERSION_NOT_SUPPORTED" => Self::Version,
+            _ => return None,
+        })
+    }
+}
+
 impl AgentError {
     /// Whether the agent surely did nothing, so that asking again in another dialect is safe.
     ///
@@ -104,8 +122,8 @@ impl AgentError {
         }
     }
 
-    pub(crate) fn refused(code: i64, message: &str, dialect: Dialect) -> Self {
-        Self::Refused { code, kind: ErrorKind::of(code, dialect), message: clean(message, MAX_MESSAGE) }
+    pub(super) fn refused_as(kind: ErrorKind, code: i64, message: &str) -> Self {
+        Self::Refused { code, kind, message: clean(message, MAX_MESSAGE) }
     }
 
     pub(crate) fn not_a2a(what: &str) -> Self {
@@ -131,7 +149,7 @@ mod tests {
                 (404, false),
                 (i64::MIN, false),
             ] {
-                let error = AgentError::refused(code, "", dialect);
+                let error = AgentError::refused_as(ErrorKind::of(code, dialect), code, "");
                 assert_eq!(error.proves_not_executed(), proves, "{code} {dialect:?}");
             }
         }
@@ -141,7 +159,7 @@ mod tests {
     #[test]
     fn words_of_an_agent_are_capped_and_cleaned() {
         let AgentError::Refused { message, .. } =
-            AgentError::refused(1, &"\u{1b}é".repeat(5000), Dialect::V1)
+            AgentError::refused_as(ErrorKind::Other, 1, &"\u{1b}é".repeat(5000))
         else {
             panic!("not refused");
         };

@@ -5,6 +5,7 @@
 //! Not here: MCP, what a tool call becomes (see `bridge`), fetching anything.
 
 mod artifacts;
+mod binding;
 mod card;
 mod depth;
 mod dialect;
@@ -25,6 +26,7 @@ mod v1;
 mod write;
 
 pub use artifacts::{Artifacts, Change, TooMuch};
+pub use binding::{Binding, Outgoing};
 pub use card::{
     Card, CardError, Covered, Extension, Form, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Proof,
     Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill,

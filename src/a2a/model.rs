@@ -4,6 +4,7 @@
 
 use serde_json::value::RawValue;
 
+use super::error::AgentError;
 use super::history::History;
 
 /// Who wrote a message (A2A 1.0 `Role`).
@@ -227,6 +228,18 @@ pub enum Event {
     },
     /// An event of a kind that no version knows; passed over, never an error.
     Unknown,
+}
+
+impl Event {
+    /// The task that this is.
+    pub(super) fn into_task(self) -> Result<Task, AgentError> {
+        match self {
+            Self::Task(task) => Ok(task),
+            Self::Message(_) | Self::Status { .. } | Self::Artifact { .. } | Self::Unknown => {
+                Err(AgentError::not_a2a("the answer holds no task"))
+            }
+        }
+    }
 }
 
 #[cfg(test)]

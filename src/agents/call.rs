@@ -11,7 +11,7 @@ use super::drive::{Drive, Outlet};
 use super::known::{Ask, Known, in_effect};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, Fingerprint, Message, Send, Task, fingerprint, uuid};
+use crate::a2a::{Event, Fingerprint, Message, Task, fingerprint, uuid};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
@@ -191,15 +191,10 @@ impl Call {
             let task = message.task_id.insert(uuid(rand::random()));
             track = track.naming(task, message.context_id.as_deref());
         }
-        let ask = Send {
-            message,
-            accepted_output_modes: &self.known.output_modes,
-            tenant: interface.tenant.as_deref(),
-        };
         let streams = self.known.streaming && !track.is_beside();
-        let body = interface.dialect.send(&ask, streams);
+        let written = interface.send(message, &self.known.output_modes, streams);
         let method = if streams { Method::Stream } else { Method::Send };
-        let ask = Ask::new(method, about.as_deref(), body);
+        let ask = Ask::new(method, about.as_deref(), written);
         let mut track = track.opening();
         match self.hear(&ask, &mut track).await {
             // No answer, but the task has a name to ask for it by.
@@ -220,7 +215,7 @@ impl Call {
             Form::Stream => self.listen(reply, track).await,
             Form::Json => {
                 let body = whole(reply, &self.known, self.terms.response).await?;
-                let event = self.known.interface.dialect.event(&body).map_err(first_refusal)?;
+                let event = self.known.interface.event(&body).map_err(first_refusal)?;
                 if track.take(event).await || track.is_beside() {
                     return Ok(());
                 }

@@ -16,7 +16,7 @@ use super::fetch::CardProblem;
 use super::interface::{Leave, trusted};
 use super::known::{Known, Way, Ways};
 use super::reach::Reach;
-use crate::a2a::{Card, Dialect, Interface};
+use crate::a2a::{Binding, Card, Dialect, Interface};
 use crate::auth::{Credentials, Keys, Subject, Tokens};
 use crate::config::{self, CardSource, Outbound, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
@@ -232,8 +232,14 @@ impl Agent {
 
     fn headers(&self, interface: &Interface) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let (content, accepted) = match interface.binding {
+            Binding::JsonRpc => ("application/json", "application/json, text/event-stream"),
+            Binding::HttpJson => {
+                ("application/a2a+json", "application/a2a+json, application/json, text/event-stream")
+            }
+        };
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content));
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static(accepted));
         headers.extend(interface.dialect.headers(&self.settings.extensions));
         headers
     }

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
 
 use super::along::Along;
 use super::reach::Reach;
 use super::rpc::trouble;
-use crate::a2a::{Card, Dialect, Interface};
+use crate::a2a::{Card, Dialect, Interface, Outgoing};
 use crate::auth::{Credentials, NoToken, Pass, Tokens};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::Trouble;
@@ -46,21 +46,35 @@ pub struct Known {
     pub(super) is_wrong: Arc<AtomicBool>,
 }
 
-/// One request to an agent: JSON that is posted.
+/// One request to an agent.
 pub(super) struct Ask {
     /// What it is, for what differs by method.
     pub(super) method: AgentMethod,
     /// The task that it is about, if that is known to the agent already.
     #[expect(dead_code, reason = "read once an agent has several endpoints")]
     pub(super) task: Option<String>,
-    /// What is posted.
-    pub(super) body: Bytes,
+    verb: Method,
+    /// What comes after the path of the place that is called.
+    route: String,
+    body: Bytes,
 }
 
 impl Ask {
     /// A request about a task of the agent's, or about none yet.
-    pub(super) fn new(method: AgentMethod, task: Option<&str>, body: Vec<u8>) -> Self {
-        Self { method, task: task.map(str::to_owned), body: body.into() }
+    pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<Outgoing>) -> Self {
+        let Outgoing { verb, route, body } = written.into();
+        Self { method, task: task.map(str::to_owned), verb, route, body: body.into() }
+    }
+
+    /// The path that is called, at this place.
+    fn path(&self, place: &PathAndQuery) -> Result<PathAndQuery, Trouble> {
+        if self.route.is_empty() {
+            return Ok(place.clone());
+        }
+        let base = place.path().trim_end_matches('/');
+        let query = place.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let whole = format!("{base}{}{query}", self.route);
+        whole.parse().map_err(|_| Trouble::Gateway("its path cannot be called"))
     }
 }
 
@@ -146,7 +160,7 @@ impl Known {
 
     async fn send_once(&self, client: &Client, ask: &Ask, pass: Option<&Pass>) -> Result<Reply, Trouble> {
         let mut request = Request::new(ask.body.clone());
-        let target = self.address(&mut request, ask.method, pass)?;
+        let target = self.address(&mut request, ask, pass)?;
         client.send(&target, request).await.map_err(|error| trouble(&error, self))
     }
 
@@ -154,25 +168,28 @@ impl Known {
     fn address(
         &self,
         request: &mut Request<Bytes>,
-        method: AgentMethod,
+        ask: &Ask,
         pass: Option<&Pass>,
     ) -> Result<Target, Trouble> {
         let ways = self.ways.load();
-        let way = ways.of(method);
+        let way = ways.of(ask.method);
         let shown = self.credentials.shown();
-        let path = shown.keyed(&way.path).map_err(Trouble::Gateway)?;
+        let path = shown.keyed(&ask.path(&way.path)?).map_err(Trouble::Gateway)?;
         let mut headers = self.headers.clone();
+        if ask.body.is_empty() {
+            headers.remove(CONTENT_TYPE);
+        }
         if let Some(along) = &self.along {
             let mut first = HeaderMap::new();
             along.put(&self.forwards, &mut first);
             first.extend(headers);
             headers = first;
         }
-        shown.dress(method, &mut headers);
+        shown.dress(ask.method, &mut headers);
         if let Some(pass) = pass {
             headers.insert(AUTHORIZATION, pass.value().clone());
         }
-        *request.method_mut() = Method::POST;
+        *request.method_mut() = ask.verb.clone();
         *request.uri_mut() = path.into();
         *request.headers_mut() = headers;
         Ok(way.target.clone())

@@ -250,7 +250,7 @@ impl Listening {
             if self.count > MOST_EVENTS {
                 return Err(Trouble::Misbehaved("its stream has too many events".into()));
             }
-            let event = match known.interface.dialect.event(&event.data) {
+            let event = match known.interface.event(&event.data) {
                 Ok(event) => event,
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return said_no(refusal(error), track).map(Some),

@@ -77,7 +77,7 @@ fn row(directory: &Directory, agent: &Agent, mut problems: Vec<String>) -> Row {
     Row {
         agent: agent.settings.name.clone(),
         protocol: known.as_ref().map_or("-", |known| known.interface.dialect.version()).to_owned(),
-        binding: if known.is_some() { "JSONRPC" } else { "-" },
+        binding: known.as_ref().map_or("-", |known| known.interface.binding.name()),
         streaming: card.is_some_and(|card| card.streaming),
         tools: tools_of(directory, &agent.settings.name),
         auth: card

@@ -67,6 +67,8 @@ mod faults;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
+mod http_json;
+#[cfg(test)]
 mod https;
 #[cfg(test)]
 mod issuer;

@@ -102,6 +102,22 @@ fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
+#[tokio::test]
+async fn an_agent_that_has_routes_is_told_by_the_route_of_the_task() {
+    let agent = ScriptedAgent::start(pushing(Card::http_json("", ""))).await;
+    let route = format!("/tasks/{RAW_TASK}/pushNotificationConfigs");
+    agent.on_path("/message:stream", |_| {
+        Reply::stream().bare_event(&v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall()
+    });
+    agent.on_path(&route, |request| Reply::json(&request.json()).with_status(201));
+    let gateway = gateway(&agent, ON).await;
+    begin(&gateway.client().legacy().await, "x").await;
+    let log = agent.wait_for("the webhook", |log| !log.hits(&route).is_empty()).await;
+    let config = log.hits(&route)[0].json();
+    assert_eq!((&config["id"], &config["taskId"]), (&json!("mcp-a2a-gateway"), &json!(RAW_TASK)));
+    assert!(config["url"].as_str().is_some_and(|url| url.contains("/push/")), "{config}");
+}
+
 /// A task that waits for its turn, its agent asked for pushes: nothing but a push is heard of it any more.
 async fn quiet(agent: &ScriptedAgent, gateway: &TestGateway) -> (LegacySession, String, Hook) {
     busy(agent);

@@ -119,8 +119,10 @@ pub enum CardError {
     /// JSON, but no Agent Card.
     #[error("not an Agent Card: {0}; check the address of the card")]
     NotACard(String),
-    /// The agent cannot be called over JSON-RPC.
-    #[error("agent offers no JSON-RPC interface, only: {}; it must enable JSON-RPC", offered.join(", "))]
+    /// The agent cannot be called by a binding that the gateway has.
+    #[error(
+        "agent offers neither JSON-RPC nor the HTTP+JSON of A2A 1.0, only: {}; it must enable one of the two", offered.join(", ")
+    )]
     UnsupportedBinding {
         /// What it offers.
         offered: Vec<String>,

@@ -14,6 +14,7 @@ use super::super::loose::{Flag, List, Object, Text, absent, object};
 use super::super::model::{Artifact, Event, Message, Task};
 use super::part::{PartIn, parts};
 use super::pieces::{ArtifactIn, StatusIn, role, status};
+use super::refused::ErrorIn;
 
 /// Every member that a task, a message or an event has in any version.
 #[derive(Default)]
@@ -39,6 +40,8 @@ pub(crate) struct Body {
     reference_task_ids: List<Text>,
     extensions: List<Text>,
     metadata: Option<Box<RawValue>>,
+    /// What HTTP+JSON has in its place.
+    pub(super) error: Object<ErrorIn>,
 }
 
 /// What a body is.
@@ -174,6 +177,7 @@ enum Name {
     ReferenceTaskIds,
     Extensions,
     Metadata,
+    Error,
     #[serde(other)]
     Other,
 }
@@ -244,6 +248,7 @@ impl Body {
             Name::ReferenceTaskIds => self.reference_task_ids = object.next_value()?,
             Name::Extensions => self.extensions = object.next_value()?,
             Name::Metadata => self.metadata = object.next_value()?,
+            Name::Error => self.error = object.next_value()?,
             Name::Task | Name::Message | Name::StatusUpdate | Name::ArtifactUpdate | Name::Other => {
                 object.next_value::<IgnoredAny>()?;
             }
