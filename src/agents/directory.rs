@@ -130,7 +130,7 @@ impl Agent {
         self.seen_ms.store(unix_ms, Ordering::Release);
     }
 
-    /// Why its card could not be had the last time, if it could not.
+    /// Why its card could not be had the last time, if it could not. See also [`Agent::obstacle`].
     pub fn problem(&self) -> Option<String> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -107,6 +107,9 @@ impl Directory {
         for problem in agent.credential_problems(&known.card) {
             warn!(agent = agent.settings.name, %problem, "agent asks for more than it is shown");
         }
+        for problem in agent.obstacle_of(&known.card).into_iter().chain(agent.idle_extensions(&known.card)) {
+            warn!(agent = agent.settings.name, %problem, "agent's extensions are not those that are activated");
+        }
         agent.learn(known);
         // Only now: a card that was not understood must be looked at again as a whole.
         memory.etag = etag;

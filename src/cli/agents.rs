@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{complain, load, say};
 use crate::a2a::Card;
-use crate::agents::{Agent, Directory};
+use crate::agents::{Agent, Declared, Directory};
 use crate::gateway::tools_of;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::install_provider;
@@ -23,6 +23,7 @@ struct Row {
     streaming: bool,
     tools: Vec<(String, String)>,
     auth: Vec<String>,
+    extensions: Vec<String>,
     signed: String,
     problems: Vec<String>,
 }
@@ -74,6 +75,8 @@ fn row(directory: &Directory, agent: &Agent, mut problems: Vec<String>) -> Row {
     let card = known.as_ref().map(|known| &*known.card);
     problems.extend(card.iter().flat_map(|card| card.problems.clone()));
     problems.extend(card.into_iter().flat_map(|card| agent.credential_problems(card)));
+    problems.extend(card.and_then(|card| agent.obstacle_of(card)));
+    problems.extend(card.into_iter().flat_map(|card| agent.idle_extensions(card)));
     Row {
         agent: agent.settings.name.clone(),
         protocol: known.as_ref().map_or("-", |known| known.interface.dialect.version()).to_owned(),
@@ -83,8 +86,19 @@ fn row(directory: &Directory, agent: &Agent, mut problems: Vec<String>) -> Row {
         auth: card
             .map(|card| card.security_schemes.iter().map(|scheme| scheme.name.clone()).collect())
             .unwrap_or_default(),
+        extensions: card.into_iter().flat_map(|card| agent.declared(card)).map(extension).collect(),
         signed: card.map(signed).unwrap_or_default(),
         problems,
+    }
+}
+
+/// An extension, and what becomes of it.
+fn extension(Declared { uri, required, active }: Declared<'_>) -> String {
+    match (required, active) {
+        (true, true) => format!("{uri} (required, active)"),
+        (true, false) => format!("{uri} (required)"),
+        (false, true) => format!("{uri} (active)"),
+        (false, false) => uri.to_owned(),
     }
 }
 
@@ -98,7 +112,8 @@ fn signed(card: &Card) -> String {
 }
 
 fn table(rows: &[Row]) -> Vec<String> {
-    let head = ["AGENT", "A2A", "BINDING", "STREAMS", "SKILL → TOOL", "AUTH", "SIGNED", "PROBLEMS"];
+    let head =
+        ["AGENT", "A2A", "BINDING", "STREAMS", "SKILL → TOOL", "AUTH", "EXTENSIONS", "SIGNED", "PROBLEMS"];
     let head = head.map(str::to_owned);
     let mut cells = vec![head];
     for row in rows {
@@ -111,17 +126,18 @@ fn table(rows: &[Row]) -> Vec<String> {
             streams.to_owned(),
             tools.join(", "),
             row.auth.join(", "),
+            row.extensions.join(", "),
             row.signed.clone(),
             row.problems.join("; "),
         ]);
     }
-    let mut widths = [0; 8];
+    let mut widths = [0; 9];
     for row in &cells {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &[String; 8]| {
+    let line = |row: &[String; 9]| {
         let padded = row.iter().zip(widths).map(|(cell, width)| {
             let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
             format!("{cell}{gap}")

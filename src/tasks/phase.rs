@@ -112,6 +112,7 @@ pub(super) fn is_final(trouble: &Trouble) -> bool {
         | Trouble::TooMuch(..) => true,
         Trouble::Unreachable(_)
         | Trouble::NotSeen(_)
+        | Trouble::Unusable(_)
         | Trouble::Slow(_)
         | Trouble::Broken(_)
         | Trouble::NotAuthorized(_)

@@ -53,6 +53,8 @@ mod credentials;
 #[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
+mod deviations;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod eras;
@@ -60,6 +62,8 @@ mod eras;
 mod exchange;
 #[cfg(test)]
 mod ext_tasks;
+#[cfg(test)]
+mod extensions;
 #[cfg(test)]
 mod fallback;
 #[cfg(test)]
