@@ -63,7 +63,7 @@ pub(super) struct AgentFile {
     protocol: Written<ProtocolFile>,
     /// Media types to ask for, for example `[text/plain, application/json]`. Without it: what the card says.
     output_modes: Written<Vec<Written<String>>>,
-    /// URIs of A2A extensions to ask for.
+    /// URIs of A2A extensions to activate.
     #[schemars(extend("default" = []))]
     extensions: Written<Vec<Written<String>>>,
     /// Hosts (`name` or `name:port`) besides the card's own to which the card may send this agent's credentials.
