@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent_tokens::{before, endpoint, oauth2};
+use crate::push;
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, complaint, words};
 use crate::support::payload::v1;
 use crate::support::{Card, Log, Reply, Request, ScriptedAgent, in_order};
@@ -204,4 +205,20 @@ async fn json_rpc_is_preferred_and_the_routes_of_0_3_are_not_spoken() {
         let agents: Value = scene.gateway.admin().at("/agents").get(&[]).await.json().await;
         assert!(agents[0]["problem"].as_str().is_some_and(|why| why.contains("HTTP+JSON")), "{agents}");
     }
+}
+
+#[tokio::test]
+async fn an_agent_that_has_routes_is_told_by_the_route_of_the_task() {
+    let agent = ScriptedAgent::start(push::pushing(Card::http_json("", ""))).await;
+    let route = format!("/tasks/{RAW_TASK}/pushNotificationConfigs");
+    agent.on_path("/message:stream", |_| {
+        Reply::stream().bare_event(&v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall()
+    });
+    agent.on_path(&route, |request| Reply::json(&request.json()).with_status(201));
+    let gateway = push::gateway(&agent, push::ON).await;
+    push::begin(&gateway.client().legacy().await, "x").await;
+    let log = agent.wait_for("the webhook", |log| !log.hits(&route).is_empty()).await;
+    let config = log.hits(&route)[0].json();
+    assert_eq!((&config["id"], &config["taskId"]), (&json!("mcp-a2a-gateway"), &json!(RAW_TASK)));
+    assert!(config["url"].as_str().is_some_and(|url| url.contains("/push/")), "{config}");
 }

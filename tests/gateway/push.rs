@@ -16,13 +16,13 @@ const GET: &str = "GetTask";
 const CALM: &str = "streams: { idle_timeout: 10m, retry_base: 10m, retry_max: 10m }\n";
 const SHORT: &str = "calls: { budget: 1s, stream_after: 100ms }\n";
 
-fn pushing(mut card: Card) -> Card {
+pub(crate) fn pushing(mut card: Card) -> Card {
     card.json["capabilities"]["pushNotifications"] = true.into();
     card.skill("sing")
 }
 
 /// The gateway before the agent `bard`, with a listener of its own for agents.
-async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGateway {
+pub(crate) async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGateway {
     TestGateway::start(|ports| {
         let (other, card) = (ports.other, agent.card_url());
         let listeners = ports.listeners().replacen(
@@ -38,7 +38,7 @@ async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGateway {
     .await
 }
 
-const ON: &str = "push: { enabled: true }\n";
+pub(crate) const ON: &str = "push: { enabled: true }\n";
 /// No room for a second stream.
 const NO_ROOM: &str = "push: { enabled: true }\nfollowers: { max: 1 }\n";
 
@@ -57,7 +57,7 @@ fn busy(agent: &ScriptedAgent) {
 }
 
 /// Calls the tool as a core task; its handle.
-async fn begin(session: &LegacySession, text: &str) -> String {
+pub(crate) async fn begin(session: &LegacySession, text: &str) -> String {
     let params = json!({ "name": TOOL, "arguments": { "text": text }, "task": {} });
     let result = session.call("tools/call", params).await.result().await;
     result["task"]["taskId"].as_str().unwrap_or_else(|| panic!("no task: {result}")).to_owned()
@@ -100,22 +100,6 @@ impl Hook {
 
 fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
-}
-
-#[tokio::test]
-async fn an_agent_that_has_routes_is_told_by_the_route_of_the_task() {
-    let agent = ScriptedAgent::start(pushing(Card::http_json("", ""))).await;
-    let route = format!("/tasks/{RAW_TASK}/pushNotificationConfigs");
-    agent.on_path("/message:stream", |_| {
-        Reply::stream().bare_event(&v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall()
-    });
-    agent.on_path(&route, |request| Reply::json(&request.json()).with_status(201));
-    let gateway = gateway(&agent, ON).await;
-    begin(&gateway.client().legacy().await, "x").await;
-    let log = agent.wait_for("the webhook", |log| !log.hits(&route).is_empty()).await;
-    let config = log.hits(&route)[0].json();
-    assert_eq!((&config["id"], &config["taskId"]), (&json!("mcp-a2a-gateway"), &json!(RAW_TASK)));
-    assert!(config["url"].as_str().is_some_and(|url| url.contains("/push/")), "{config}");
 }
 
 /// A task that waits for its turn, its agent asked for pushes: nothing but a push is heard of it any more.
