@@ -1,6 +1,6 @@
 //! How an agent says no, and how it can fail to speak A2A at all.
 //!
-//! Codes are decoded with the dialect: -32006 to -32009 mean different things in different versions. Not here: what a
+//! Codes are decoded with the dialect: -32006 to -32011 mean different things in different versions. Not here: what a
 //! client is told (see `fault`), HTTP and connection failures (see `transport`).
 
 use super::dialect::Dialect;
@@ -14,12 +14,12 @@ const MAX_WHAT: usize = 100;
 /// Why an exchange with an agent gave no event and no task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// The agent answered with a JSON-RPC error.
+    /// The agent answered with an error.
     #[error("agent refused with {code}: {message}")]
     Refused {
-        /// The code as it came.
+        /// The code as it came; of HTTP+JSON the status.
         code: i64,
-        /// What the code means in the agent's dialect.
+        /// What that means in the agent's dialect, or what the agent says beside it.
         kind: ErrorKind,
         /// The agent's words, at most 2 KiB, without control characters.
         message: String,
@@ -56,6 +56,10 @@ pub enum ErrorKind {
     InvalidParams,
     /// The agent does not see a valid request, or not one for the state that the task is in.
     InvalidRequest,
+    /// The agent does not know who asks, or does not let it (0.1; later versions say so with the HTTP status).
+    NotAuthorized,
+    /// The agent has too much to do, or lacks what it needs for it (0.1).
+    Busy,
     /// The agent broke. Whether it did the work is not known.
     Internal,
     /// A code that the dialect does not know.
@@ -63,7 +67,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    fn of(code: i64, dialect: Dialect) -> Self {
+    pub(super) fn of(code: i64, dialect: Dialect) -> Self {
         match (code, dialect) {
             (-32001, _) => Self::TaskNotFound,
             (-32002, _) => Self::TaskNotCancelable,
@@ -75,12 +79,35 @@ impl ErrorKind {
             // 0.2 and 0.3 have no -32008 and -32009: only a 1.0 server that was called the old way says them.
             (-32008, Dialect::V0_3 | Dialect::V1) => Self::Extension,
             (-32009, Dialect::V0_3 | Dialect::V1) => Self::Version,
+            (-32006, Dialect::V0_1) => Self::Unsupported,
+            (-32007 | -32008, Dialect::V0_1) => Self::NotAuthorized,
+            // The task is not in a state for this.
+            (-32009, Dialect::V0_1) => Self::InvalidRequest,
+            (-32010 | -32011, Dialect::V0_1) => Self::Busy,
             (-32600 | -32700, _) => Self::InvalidRequest,
             (-32601, _) => Self::MethodNotFound,
             (-32602, _) => Self::InvalidParams,
             (-32603, _) => Self::Internal,
             _ => Self::Other,
         }
+    }
+}
+
+impl ErrorKind {
+    /// What a reason of A2A 1.0 means, where it is one.
+    pub(super) fn of_reason(reason: &str) -> Option<Self> {
+        Some(match reason {
+            "TASK_NOT_FOUND" => Self::TaskNotFound,
+            "TASK_NOT_CANCELABLE" => Self::TaskNotCancelable,
+            "PUSH_NOTIFICATION_NOT_SUPPORTED" => Self::PushNotSupported,
+            "UNSUPPORTED_OPERATION" => Self::Unsupported,
+            "CONTENT_TYPE_NOT_SUPPORTED" => Self::ContentType,
+            "INVALID_AGENT_RESPONSE" => Self::InvalidAgentResponse,
+            "EXTENDED_AGENT_CARD_NOT_CONFIGURED" => Self::ExtendedCard,
+            "EXTENSION_SUPPORT_REQUIRED" => Self::Extension,
+            "VERSION_NOT_SUPPORTED" => Self::Version,
+            _ => return None,
+        })
     }
 }
 
@@ -95,8 +122,8 @@ impl AgentError {
         }
     }
 
-    pub(crate) fn refused(code: i64, message: &str, dialect: Dialect) -> Self {
-        Self::Refused { code, kind: ErrorKind::of(code, dialect), message: clean(message, MAX_MESSAGE) }
+    pub(super) fn refused_as(kind: ErrorKind, code: i64, message: &str) -> Self {
+        Self::Refused { code, kind, message: clean(message, MAX_MESSAGE) }
     }
 
     pub(crate) fn not_a2a(what: &str) -> Self {
@@ -110,10 +137,10 @@ mod tests {
 
     #[test]
     fn only_an_unknown_method_or_version_proves_that_nothing_ran() {
-        for dialect in [Dialect::V0_3, Dialect::V1] {
+        for dialect in [Dialect::V0_1, Dialect::V0_3, Dialect::V1] {
             for (code, proves) in [
                 (-32601, true),
-                (-32009, true),
+                (-32009, dialect != Dialect::V0_1),
                 (-32600, false),
                 (-32602, false),
                 (-32603, false),
@@ -122,7 +149,7 @@ mod tests {
                 (404, false),
                 (i64::MIN, false),
             ] {
-                let error = AgentError::refused(code, "", dialect);
+                let error = AgentError::refused_as(ErrorKind::of(code, dialect), code, "");
                 assert_eq!(error.proves_not_executed(), proves, "{code} {dialect:?}");
             }
         }
@@ -132,7 +159,7 @@ mod tests {
     #[test]
     fn words_of_an_agent_are_capped_and_cleaned() {
         let AgentError::Refused { message, .. } =
-            AgentError::refused(1, &"\u{1b}é".repeat(5000), Dialect::V1)
+            AgentError::refused_as(ErrorKind::Other, 1, &"\u{1b}é".repeat(5000))
         else {
             panic!("not refused");
         };

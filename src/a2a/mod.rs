@@ -5,23 +5,28 @@
 //! Not here: MCP, what a tool call becomes (see `bridge`), fetching anything.
 
 mod artifacts;
+mod binding;
 mod card;
 mod depth;
 mod dialect;
 mod error;
 mod history;
+mod id;
 mod loose;
 mod model;
+mod older;
 mod probe;
 mod push;
 mod question;
 mod read;
 mod text;
+mod v0_1;
 mod v0_3;
 mod v1;
 mod write;
 
 pub use artifacts::{Artifacts, Change, TooMuch};
+pub use binding::{Binding, Outgoing};
 pub use card::{
     Card, CardError, Covered, Extension, Form, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Proof,
     Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill,
@@ -30,6 +35,7 @@ pub use depth::{MAX_DEPTH, depth_within};
 pub use dialect::{Dialect, Send};
 pub use error::{AgentError, ErrorKind};
 pub use history::History;
+pub use id::uuid;
 pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};
 pub use probe::{Question, Verdict};
 pub use push::{MAX_PUSH_BYTES, PUSH_TOKEN, Webhook, accepts, push_task_id, validation_echo};

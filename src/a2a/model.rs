@@ -1,9 +1,10 @@
 //! The canonical A2A model, shaped like A2A 1.0 and told apart by presence.
 //!
-//! Not here: any wire form (see the codecs `v0_3` and `v1`), the Agent Card (see `card`).
+//! Not here: any wire form (see the codecs `v0_1`, `v0_3` and `v1`), the Agent Card (see `card`).
 
 use serde_json::value::RawValue;
 
+use super::error::AgentError;
 use super::history::History;
 
 /// Who wrote a message (A2A 1.0 `Role`).
@@ -227,6 +228,18 @@ pub enum Event {
     },
     /// An event of a kind that no version knows; passed over, never an error.
     Unknown,
+}
+
+impl Event {
+    /// The task that this is.
+    pub(super) fn into_task(self) -> Result<Task, AgentError> {
+        match self {
+            Self::Task(task) => Ok(task),
+            Self::Message(_) | Self::Status { .. } | Self::Artifact { .. } | Self::Unknown => {
+                Err(AgentError::not_a2a("the answer holds no task"))
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::fetch::CardProblem;
 use super::interface::{Leave, trusted};
 use super::known::{Instead, Known, Way, Ways};
 use super::signers::Signers;
-use crate::a2a::{Card, Dialect, Interface};
+use crate::a2a::{Binding, Card, Dialect, Interface};
 use crate::auth::{Credentials, Subject, Tokens};
 use crate::config::{self, CardSource, Outbound, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
@@ -147,7 +147,7 @@ impl Agent {
         self.seen_ms.store(unix_ms, Ordering::Release);
     }
 
-    /// Why its card could not be had the last time, if it could not.
+    /// Why its card could not be had the last time, if it could not. See also [`Agent::obstacle`].
     pub fn problem(&self) -> Option<String> {
         self.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -166,6 +166,8 @@ impl Agent {
         let card = Arc::new(card);
         let known = self.call_by(&card, from, pin)?;
         let other = match known.interface.dialect {
+            // A card of 0.1 is told by what it lacks: it may be a careless one of 0.2.
+            Dialect::V0_1 => Dialect::V0_3,
             Dialect::V0_3 => Dialect::V1,
             Dialect::V1 => Dialect::V0_3,
         };
@@ -265,8 +267,14 @@ impl Agent {
 
     fn headers(&self, interface: &Interface) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let (content, accepted) = match interface.binding {
+            Binding::JsonRpc => ("application/json", "application/json, text/event-stream"),
+            Binding::HttpJson => {
+                ("application/a2a+json", "application/a2a+json, application/json, text/event-stream")
+            }
+        };
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static(content));
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static(accepted));
         headers.extend(interface.dialect.headers(&self.settings.extensions));
         headers
     }
@@ -274,6 +282,7 @@ impl Agent {
     pub(super) fn pin(&self) -> Option<Dialect> {
         match self.settings.protocol {
             Protocol::Auto => None,
+            Protocol::V0_1 => Some(Dialect::V0_1),
             Protocol::V0_3 => Some(Dialect::V0_3),
             Protocol::V1 => Some(Dialect::V1),
         }

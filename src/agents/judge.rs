@@ -6,11 +6,9 @@
 use std::time::Duration;
 
 use super::call::{Call, FIRST_PAUSE};
-use super::known::Ask;
-use super::rpc::{Form, get_task, post, refusal, whole};
+use super::rpc::{Form, get_task, refusal, subscribe, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, State};
-use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 
 /// The longest pause between two questions to an agent that answers them.
@@ -79,18 +77,14 @@ impl Call {
 
     /// Listens to a live task. Says whether listening is worth another try.
     async fn subscribe(&self, task: &str, track: &mut Track, pace: &mut Pace) -> Result<bool, Trouble> {
-        let interface = &self.known.interface;
-        let Some(body) = interface.dialect.subscribe(task, interface.tenant.as_deref()) else {
-            return Ok(false);
-        };
-        let ask = Ask::new(Method::Other, Some(task), body);
-        let (form, reply) = match post(&self.client, &self.known, &ask).await {
-            Ok(answer) => answer,
-            Err(trouble) => return Ok(is_passing(&trouble)),
+        let (form, reply) = match subscribe(&self.client, &self.known, task).await {
+            None => return Ok(false),
+            Some(Ok(answer)) => answer,
+            Some(Err(trouble)) => return Ok(is_passing(&trouble)),
         };
         if form == Form::Json {
             let body = whole(reply, &self.known, self.terms.response).await?;
-            return match interface.dialect.event(&body) {
+            return match self.known.interface.event(&body) {
                 Ok(event) => Ok(!track.take(event).await),
                 Err(error) => {
                     tracing::debug!(trouble = %refusal(error), "agent does not let the gateway subscribe");

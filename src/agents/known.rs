@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
 
 use super::along::Along;
 use super::endpoints::{Endpoints, Tried};
 use super::rpc::trouble;
-use crate::a2a::{Card, Dialect, Interface};
+use crate::a2a::{Card, Dialect, Interface, Outgoing};
 use crate::auth::{Credentials, NoToken, Pass, Tokens};
 use crate::config::{AgentMethod, PerMethod};
 use crate::fault::Trouble;
@@ -46,7 +46,7 @@ pub struct Known {
     pub(super) is_wrong: Arc<AtomicBool>,
 }
 
-/// One request to an agent: JSON that is posted.
+/// One request to an agent.
 pub(super) struct Ask {
     /// What it is, for what differs by method.
     pub(super) method: AgentMethod,
@@ -54,8 +54,10 @@ pub(super) struct Ask {
     pub(super) task: Option<String>,
     /// The conversation that it goes on with, where that matters.
     pub(super) context: Option<String>,
-    /// What is posted.
-    pub(super) body: Bytes,
+    verb: Method,
+    /// What comes after the path of the place that is called.
+    route: String,
+    body: Bytes,
     /// Which endpoint it must go to, or went to.
     place: AtomicUsize,
 }
@@ -65,9 +67,10 @@ const ANYWHERE: usize = usize::MAX;
 
 impl Ask {
     /// A request about a task of the agent's, or about none yet.
-    pub(super) fn new(method: AgentMethod, task: Option<&str>, body: Vec<u8>) -> Self {
-        let task = task.map(str::to_owned);
-        Self { method, task, context: None, body: body.into(), place: AtomicUsize::new(ANYWHERE) }
+    pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<Outgoing>) -> Self {
+        let Outgoing { verb, route, body } = written.into();
+        let (task, place) = (task.map(str::to_owned), AtomicUsize::new(ANYWHERE));
+        Self { method, task, context: None, verb, route, body: body.into(), place }
     }
 
     /// The same, to this endpoint.
@@ -78,6 +81,17 @@ impl Ask {
     /// Which endpoint it must go to, or went to.
     pub(super) fn place(&self) -> Option<usize> {
         Some(self.place.load(Ordering::Relaxed)).filter(|at| *at != ANYWHERE)
+    }
+
+    /// The path that is called, at this place.
+    fn path(&self, place: &PathAndQuery) -> Result<PathAndQuery, Trouble> {
+        if self.route.is_empty() {
+            return Ok(place.clone());
+        }
+        let base = place.path().trim_end_matches('/');
+        let query = place.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let whole = format!("{base}{}{query}", self.route);
+        whole.parse().map_err(|_| Trouble::Gateway("its path cannot be called"))
     }
 }
 
@@ -139,7 +153,7 @@ impl Known {
     /// Whether a live task can be listened to again.
     pub fn can_subscribe(&self) -> bool {
         match self.interface.dialect {
-            Dialect::V0_3 => false,
+            Dialect::V0_1 | Dialect::V0_3 => false,
             Dialect::V1 => self.streaming,
         }
     }
@@ -195,7 +209,7 @@ impl Known {
                 Err(resting) => return Err(failed.unwrap_or(resting)),
             };
             let mut request = Request::new(ask.body.clone());
-            let target = self.address(&mut request, (ask.method, turn.at()), pass)?;
+            let target = self.address(&mut request, (ask, turn.at()), pass)?;
             match client.send(&target, request).await {
                 Ok(reply) => {
                     ask.place.store(turn.at(), Ordering::Relaxed);
@@ -220,25 +234,28 @@ impl Known {
     fn address(
         &self,
         request: &mut Request<Bytes>,
-        (method, at): (AgentMethod, usize),
+        (ask, at): (&Ask, usize),
         pass: Option<&Pass>,
     ) -> Result<Target, Trouble> {
         let ways = self.ways.load();
-        let way = ways.of(method, at).ok_or(Trouble::Gateway("there is no such endpoint"))?;
+        let way = ways.of(ask.method, at).ok_or(Trouble::Gateway("there is no such endpoint"))?;
         let shown = self.credentials.shown();
-        let path = shown.keyed(&way.path).map_err(Trouble::Gateway)?;
+        let path = shown.keyed(&ask.path(&way.path)?).map_err(Trouble::Gateway)?;
         let mut headers = self.headers.clone();
+        if ask.body.is_empty() {
+            headers.remove(CONTENT_TYPE);
+        }
         if let Some(along) = &self.along {
             let mut first = HeaderMap::new();
             along.put(&self.forwards, &mut first);
             first.extend(headers);
             headers = first;
         }
-        shown.dress(method, &mut headers);
+        shown.dress(ask.method, &mut headers);
         if let Some(pass) = pass {
             headers.insert(AUTHORIZATION, pass.value().clone());
         }
-        *request.method_mut() = Method::POST;
+        *request.method_mut() = ask.verb.clone();
         *request.uri_mut() = path.into();
         *request.headers_mut() = headers;
         Ok(way.target.clone())

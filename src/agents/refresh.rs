@@ -131,6 +131,9 @@ impl Directory {
         for problem in agent.credential_problems(&known.card) {
             warn!(agent = agent.settings.name, %problem, "agent asks for more than it is shown");
         }
+        for problem in agent.obstacle_of(&known.card).into_iter().chain(agent.idle_extensions(&known.card)) {
+            warn!(agent = agent.settings.name, %problem, "agent's extensions are not those that are activated");
+        }
         agent.learn(known);
         // Only now: a card that was not understood must be looked at again as a whole.
         memory.etag = etag;
@@ -169,7 +172,7 @@ impl Directory {
             match question.verdict(status, &body) {
                 Verdict::Slash => return Ok(Dialect::V0_3),
                 Verdict::V1 => return Ok(Dialect::V1),
-                Verdict::V01 => return Err(CardError::V0_1 { url: url.to_owned() }.into()),
+                Verdict::V0_1 => return Ok(Dialect::V0_1),
                 Verdict::AskTasksSend if question == Question::MessageSend => question = Question::TasksSend,
                 Verdict::AskTasksSend | Verdict::Undecided => {
                     return Err(CardError::Ambiguous { url: url.to_owned() }.into());

@@ -1,4 +1,4 @@
-//! One JSON-RPC request to an agent, and what its failures mean.
+//! One request to an agent, and what its failures mean.
 //!
 //! Not here: streams (see `stream`), what is asked (see `call`).
 
@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use super::call::Hook;
 use super::known::{Ask, Known};
 use super::seek::{find_home, seek};
-use crate::a2a::{AgentError, ErrorKind, Task, Webhook};
+use crate::a2a::{AgentError, Binding, ErrorKind, Task, Webhook};
 use crate::config::AgentMethod as Call;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply, Sent, TransportError};
@@ -25,12 +25,18 @@ pub(super) enum Form {
     Stream,
 }
 
-/// Posts one JSON-RPC request and looks at the head of the answer. The answer decides its form, not the question.
+/// Longest refusal that is read, in bytes.
+const LONGEST_REFUSAL: usize = 64 * 1024;
+
+/// Makes one request and looks at the head of the answer. The answer decides its form, not the question.
 pub(super) async fn post(client: &Client, known: &Known, ask: &Ask) -> Result<(Form, Reply), Trouble> {
     let reply = known.send(client, ask).await?;
     let status = reply.status();
     if status == http::StatusCode::UNAUTHORIZED || status == http::StatusCode::FORBIDDEN {
         return Err(Trouble::NotAuthorized(status.as_u16()));
+    }
+    if known.interface.binding == Binding::HttpJson && !status.is_success() {
+        return Err(refused(reply, known, ask).await);
     }
     let form = form(&reply);
     match form {
@@ -42,6 +48,20 @@ pub(super) async fn post(client: &Client, known: &Known, ask: &Ask) -> Result<(F
             Err(Trouble::Misbehaved("its answer is neither JSON nor an event stream".into()))
         }
         None => Err(Trouble::Status(status.as_u16())),
+    }
+}
+
+/// What a failure of HTTP+JSON means.
+async fn refused(reply: Reply, known: &Known, ask: &Ask) -> Trouble {
+    let status = reply.status().as_u16();
+    let said = match form(&reply) {
+        Some(Form::Json) => reply.collect(LONGEST_REFUSAL).await.ok(),
+        Some(Form::Stream) | None => None,
+    };
+    match said.and_then(|said| known.interface.refusal(status, &said)) {
+        None => Trouble::Status(status),
+        Some(error) if matches!(ask.method, Call::Send | Call::Stream) => first_refusal(error),
+        Some(error) => refusal(error),
     }
 }
 
@@ -73,9 +93,8 @@ pub(super) async fn get_task(
     if known.endpoints.are_several() && known.endpoints.of(Call::Get).is_none() {
         return Box::pin(seek(client, known, task, limit)).await;
     }
-    let tenant = known.interface.tenant.as_deref();
-    let body = known.interface.dialect.get_task(task, tenant);
-    task_of(client, known, &Ask::new(Call::Get, Some(task), body), limit)
+    let written = known.interface.get_task(task);
+    task_of(client, known, &Ask::new(Call::Get, Some(task), written), limit)
         .await
         .and_then(|found| the_one_asked_for(found, task))
 }
@@ -88,9 +107,8 @@ pub(super) async fn cancel_task(
     limit: usize,
 ) -> Result<Task, Trouble> {
     Box::pin(find_home(client, known, task, limit)).await?;
-    let tenant = known.interface.tenant.as_deref();
-    let body = known.interface.dialect.cancel_task(task, tenant);
-    task_of(client, known, &Ask::new(Call::Cancel, Some(task), body), limit)
+    let written = known.interface.cancel_task(task);
+    task_of(client, known, &Ask::new(Call::Cancel, Some(task), written), limit)
         .await
         .and_then(|found| the_one_asked_for(found, task))
 }
@@ -113,9 +131,25 @@ pub(super) async fn set_webhook(
 ) -> Result<(), Trouble> {
     Box::pin(find_home(client, known, task, limit)).await?;
     let webhook = Webhook { id: WEBHOOK, url: &hook.url, token: &hook.token };
-    let body = known.interface.dialect.set_push(task, &webhook, known.interface.tenant.as_deref());
-    let answer = plain(client, known, &Ask::new(Call::Other, Some(task), body), limit).await?;
-    known.interface.dialect.webhook_id(&answer).map(drop).map_err(refusal)
+    let written = known.interface.set_push(task, &webhook);
+    let answer = plain(client, known, &Ask::new(Call::Other, Some(task), written), limit).await?;
+    known.interface.webhook_is_set(&answer).map_err(refusal)
+}
+
+/// Asks to listen to a task again; `None` where that is not safe.
+pub(super) async fn subscribe(
+    client: &Client,
+    known: &Known,
+    task: &str,
+) -> Option<Result<(Form, Reply), Trouble>> {
+    let mut answer = None;
+    for written in known.interface.subscribe(task) {
+        answer = Some(post(client, known, &Ask::new(Call::Other, Some(task), written)).await);
+        if !matches!(answer, Some(Err(Trouble::Status(405)))) {
+            break;
+        }
+    }
+    answer
 }
 
 pub(super) async fn task_of(
@@ -125,7 +159,7 @@ pub(super) async fn task_of(
     limit: usize,
 ) -> Result<Task, Trouble> {
     let answer = plain(client, known, ask, limit).await?;
-    known.interface.dialect.task(&answer).map_err(refusal)
+    known.interface.task(&answer).map_err(refusal)
 }
 
 /// The body of an answer that must not be a stream.
@@ -141,6 +175,7 @@ async fn plain(client: &Client, known: &Known, ask: &Ask, limit: usize) -> Resul
 pub(super) fn refusal(error: AgentError) -> Trouble {
     match error {
         AgentError::Refused { kind: ErrorKind::TaskNotFound, .. } => Trouble::TaskLost,
+        AgentError::Refused { kind: ErrorKind::NotAuthorized, .. } => Trouble::NotAuthorized(401),
         AgentError::Refused { message, code, .. } if message.is_empty() => {
             Trouble::Refused(format!("error {code}"))
         }

@@ -44,8 +44,7 @@ async fn ask_at(
     task: &str,
     limit: usize,
 ) -> Result<Task, Trouble> {
-    let body = known.interface.dialect.get_task(task, known.interface.tenant.as_deref());
-    let ask = Ask::new(Call::Get, Some(task), body).to(at);
+    let ask = Ask::new(Call::Get, Some(task), known.interface.get_task(task)).to(at);
     let found = task_of(client, known, &ask, limit).await.and_then(|found| the_one_asked_for(found, task))?;
     known.endpoints.remember(at, Some(&found.id), found.context_id.as_deref());
     Ok(found)

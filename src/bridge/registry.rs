@@ -18,6 +18,9 @@ pub struct AgentEntry<'a> {
     pub url: Option<&'a str>,
     /// Whether it can be called.
     pub status: Reach,
+    /// Why it cannot be called although its card is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'a str>,
     /// When it was last heard of, in ISO 8601.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<&'a str>,
@@ -27,6 +30,9 @@ pub struct AgentEntry<'a> {
     /// How many places it is called at, if these are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<EndpointCount>,
+    /// Extensions of A2A that its card declares.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extensions: Vec<ExtensionEntry<'a>>,
     /// Its card, as it came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<&'a RawValue>,
@@ -40,6 +46,8 @@ pub enum Reach {
     Ready,
     /// Its card cannot be had.
     Unreachable,
+    /// Its card asks for more than the operator gives.
+    Unusable,
     /// Nobody has looked yet.
     Unknown,
 }
@@ -51,6 +59,17 @@ pub struct EndpointCount {
     pub total: usize,
     /// Those that are asked now: the others failed, and are left alone for a while.
     pub up: usize,
+}
+
+/// An extension of A2A that an agent knows.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct ExtensionEntry<'a> {
+    /// Its identity.
+    pub uri: &'a str,
+    /// Whether the agent refuses those who do not name it.
+    pub required: bool,
+    /// Whether the gateway names it.
+    pub active: bool,
 }
 
 /// What an agent says that it can do.
@@ -75,6 +94,7 @@ pub fn registry(agents: &[AgentEntry<'_>]) -> String {
         agents: usize,
         ready: usize,
         unreachable: usize,
+        unusable: usize,
         unknown: usize,
     }
     let count = |status| agents.iter().filter(|agent| agent.status == status).count();
@@ -82,6 +102,7 @@ pub fn registry(agents: &[AgentEntry<'_>]) -> String {
         agents: agents.len(),
         ready: count(Reach::Ready),
         unreachable: count(Reach::Unreachable),
+        unusable: count(Reach::Unusable),
         unknown: count(Reach::Unknown),
     };
     json(&Registry { agents, totals })
@@ -99,6 +120,8 @@ mod tests {
             name: "a",
             url: Some("https://a.test/"),
             status: Reach::Ready,
+            reason: None,
+            extensions: vec![ExtensionEntry { uri: "urn:x", required: false, active: true }],
             last_seen: Some("2026-01-01T00:00:00.000Z"),
             capabilities: Some(Abilities { streaming: true, push_notifications: false }),
             endpoints: Some(EndpointCount { total: 3, up: 2 }),
@@ -107,15 +130,23 @@ mod tests {
         let lost = AgentEntry {
             status: Reach::Unreachable,
             last_seen: None,
+            extensions: Vec::new(),
             capabilities: None,
             endpoints: None,
             card: None,
             ..ready.clone()
         };
         let told: Value = serde_json::from_str(&registry(&[ready, lost])).unwrap();
-        assert_eq!(told["totals"], json!({"agents": 2, "ready": 1, "unreachable": 1, "unknown": 0}));
+        assert_eq!(
+            told["totals"],
+            json!({"agents": 2, "ready": 1, "unreachable": 1, "unusable": 0, "unknown": 0})
+        );
         assert_eq!(told["agents"][0]["capabilities"], json!({"streaming": true, "pushNotifications": false}));
         assert_eq!(told["agents"][0]["endpoints"], json!({"total": 3, "up": 2}));
+        assert_eq!(
+            told["agents"][0]["extensions"],
+            json!([{"uri": "urn:x", "required": false, "active": true}])
+        );
         assert_eq!(told["agents"][0]["card"], json!({"name": "A"}));
         assert_eq!(
             told["agents"][1],

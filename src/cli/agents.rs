@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{complain, load, say};
 use crate::a2a::Card;
-use crate::agents::{Agent, Directory};
+use crate::agents::{Agent, Declared, Directory};
 use crate::gateway::tools_of;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::install_provider;
@@ -24,6 +24,7 @@ struct Row {
     tools: Vec<(String, String)>,
     endpoints: Vec<EndpointRow>,
     auth: Vec<String>,
+    extensions: Vec<String>,
     signed: String,
     problems: Vec<String>,
 }
@@ -95,18 +96,31 @@ fn row(directory: &Directory, agent: &Agent, found: Found) -> Row {
     let card = known.as_ref().map(|known| &*known.card);
     problems.extend(card.iter().flat_map(|card| card.problems.clone()));
     problems.extend(card.into_iter().flat_map(|card| agent.credential_problems(card)));
+    problems.extend(card.and_then(|card| agent.obstacle_of(card)));
+    problems.extend(card.into_iter().flat_map(|card| agent.idle_extensions(card)));
     Row {
         agent: agent.settings.name.clone(),
         protocol: known.as_ref().map_or("-", |known| known.interface.dialect.version()).to_owned(),
-        binding: if known.is_some() { "JSONRPC" } else { "-" },
+        binding: known.as_ref().map_or("-", |known| known.interface.binding.name()),
         streaming: card.is_some_and(|card| card.streaming),
         tools: tools_of(directory, &agent.settings.name),
         endpoints,
         auth: card
             .map(|card| card.security_schemes.iter().map(|scheme| scheme.name.clone()).collect())
             .unwrap_or_default(),
+        extensions: card.into_iter().flat_map(|card| agent.declared(card)).map(extension).collect(),
         signed: card.map(signed).unwrap_or_default(),
         problems,
+    }
+}
+
+/// An extension, and what becomes of it.
+fn extension(Declared { uri, required, active }: Declared<'_>) -> String {
+    match (required, active) {
+        (true, true) => format!("{uri} (required, active)"),
+        (true, false) => format!("{uri} (required)"),
+        (false, true) => format!("{uri} (active)"),
+        (false, false) => uri.to_owned(),
     }
 }
 
@@ -120,8 +134,18 @@ fn signed(card: &Card) -> String {
 }
 
 fn table(rows: &[Row]) -> Vec<String> {
-    let head =
-        ["AGENT", "A2A", "BINDING", "STREAMS", "SKILL → TOOL", "ENDPOINTS", "AUTH", "SIGNED", "PROBLEMS"];
+    let head = [
+        "AGENT",
+        "A2A",
+        "BINDING",
+        "STREAMS",
+        "SKILL → TOOL",
+        "ENDPOINTS",
+        "AUTH",
+        "EXTENSIONS",
+        "SIGNED",
+        "PROBLEMS",
+    ];
     let head = head.map(str::to_owned);
     let mut cells = vec![head];
     for row in rows {
@@ -138,17 +162,18 @@ fn table(rows: &[Row]) -> Vec<String> {
                 all => format!("{} of {}", all.iter().filter(|each| each.up).count(), all.len()),
             },
             row.auth.join(", "),
+            row.extensions.join(", "),
             row.signed.clone(),
             row.problems.join("; "),
         ]);
     }
-    let mut widths = [0; 9];
+    let mut widths = [0; 10];
     for row in &cells {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = cell.chars().count().max(*width);
         }
     }
-    let line = |row: &[String; 9]| {
+    let line = |row: &[String; 10]| {
         let padded = row.iter().zip(widths).map(|(cell, width)| {
             let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
             format!("{cell}{gap}")

@@ -17,6 +17,9 @@ pub enum Trouble {
     /// Its card is not there yet.
     #[error("it has not been seen since the gateway started ({0}); try again later")]
     NotSeen(String),
+    /// Its card asks for more than the operator gives.
+    #[error("it cannot be used: {0}")]
+    Unusable(String),
     /// It did not answer in time.
     #[error("it did not answer in time ({0}); whether it did the work is not known")]
     Slow(&'static str),
@@ -72,6 +75,7 @@ impl Trouble {
             Self::Unreachable(_) => "unreachable",
             Self::Resting(_) => "resting",
             Self::NotSeen(_) => "not_seen",
+            Self::Unusable(_) => "unusable",
             Self::Slow(_) => "slow",
             Self::Broken(_) => "broken",
             Self::NotAuthorized(_) => "not_authorized",

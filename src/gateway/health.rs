@@ -66,15 +66,18 @@ impl Inner {
         let catalogue = self.catalogue.load_full();
         let states = self.directory.agents().iter().map(|agent| {
             let known = agent.known();
-            let tools = catalogue.all().of_agents().filter(|tool| *tool.agent == *agent.settings.name);
+            let obstacle = agent.obstacle();
+            let usable = obstacle.is_none();
+            let tools =
+                catalogue.all().of_agents().filter(|tool| usable && *tool.agent == *agent.settings.name);
             AgentState {
                 name: &agent.settings.name,
-                ready: known.is_some(),
+                ready: known.is_some() && usable,
                 protocol: known.as_ref().map(|known| known.interface.dialect.version()),
                 streaming: known.as_ref().map(|known| known.card.streaming),
                 tools: tools.map(|tool| tool.name.as_str()).collect(),
                 endpoints: agent.endpoints().into_iter().map(shown).collect(),
-                problem: agent.problem(),
+                problem: agent.problem().or(obstacle),
             }
         });
         serde_json::to_string(&states.collect::<Vec<_>>()).unwrap_or_default()

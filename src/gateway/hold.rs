@@ -96,7 +96,10 @@ impl Inner {
             let why = agent.problem().map_or("its card has not come yet", |_| "its card cannot be had");
             Trouble::NotSeen(why.to_owned())
         })?;
-        Ok(known.along(asker.along.as_ref()))
+        match agent.obstacle_of(&known.card) {
+            Some(why) => Err(Trouble::Unusable(why)),
+            None => Ok(known.along(asker.along.as_ref())),
+        }
     }
 
     /// Asks the agent how a task stands, for no longer than a client waits.

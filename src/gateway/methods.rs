@@ -132,12 +132,18 @@ impl Inner {
     ) -> Result<Vec<u8>, Fault> {
         let after = self.cursor(asker, Listing::Tools, params)?;
         let catalogue = self.catalogue.load_full();
-        let shown = |tool: &Entry| self.shows(asker, tool);
+        let shown = |tool: &Entry| self.is_usable(tool) && self.shows(asker, tool);
         let most = self.settings.mcp.page_size;
         let (page, next) = self.view(&catalogue, door).page(after.as_deref(), most, shown);
         let tools = page.iter().map(|tool| tool.listed(asker.version)).collect();
         let next_cursor = next.map(|after| self.next(asker, Listing::Tools, after));
         Ok(writer.listed(id, &ToolList { tools, next_cursor }))
+    }
+
+    /// Whether a tool can be called at all; one that cannot is not listed, and a call says why.
+    fn is_usable(&self, tool: &Entry) -> bool {
+        let agent = tool.of_agent().and_then(|tool| self.directory.find(&tool.agent));
+        agent.is_none_or(|agent| agent.obstacle().is_none())
     }
 
     /// Completes the name of an agent; anything else has no completions.

@@ -12,8 +12,8 @@ use super::hold::NotFound;
 use super::route::Door;
 use super::{Asker, Inner};
 use crate::a2a::State;
-use crate::agents::{Agent, Known};
-use crate::bridge::registry::{Abilities, AgentEntry, EndpointCount, Reach, registry};
+use crate::agents::{Agent, Declared, Known};
+use crate::bridge::registry::{Abilities, AgentEntry, EndpointCount, ExtensionEntry, Reach, registry};
 use crate::bridge::resources::{Named, REGISTRY, STREAMS, agent_uri, task_uri};
 use crate::bridge::view::{self, Seen, Stream, artifact_contents};
 use crate::config::CardSource;
@@ -251,18 +251,23 @@ impl Inner {
     fn registry(&self, asker: &Asker, door: Door<'_>) -> String {
         let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
         let told: Vec<_> = behind
-            .map(|agent| (agent, agent.known(), address(agent), agent.last_seen().map(iso8601)))
+            .map(|agent| {
+                let at = (address(agent), agent.last_seen().map(iso8601));
+                (agent, agent.known(), at, agent.obstacle())
+            })
             .collect();
-        let entries = told.iter().map(|(agent, known, url, last_seen)| AgentEntry {
+        let entries = told.iter().map(|(agent, known, (url, last_seen), obstacle)| AgentEntry {
             name: &agent.settings.name,
             url: url.as_deref(),
             status: reach(agent),
+            reason: obstacle.as_deref(),
             last_seen: last_seen.as_deref(),
             capabilities: known.as_ref().map(|known| Abilities {
                 streaming: known.card.streaming,
                 push_notifications: known.card.push_notifications,
             }),
             endpoints: endpoints(agent),
+            extensions: known.iter().flat_map(|known| agent.declared(&known.card)).map(extension).collect(),
             card: known.as_ref().map(|known| known.card.raw.as_ref()),
         });
         registry(&entries.collect::<Vec<_>>())
@@ -279,6 +284,7 @@ impl Inner {
 pub(super) fn reach(agent: &Agent) -> Reach {
     match (agent.problem(), agent.known()) {
         (Some(_), _) => Reach::Unreachable,
+        (None, Some(known)) if agent.obstacle_of(&known.card).is_some() => Reach::Unusable,
         (None, Some(_)) => Reach::Ready,
         (None, None) => Reach::Unknown,
     }
@@ -287,6 +293,11 @@ pub(super) fn reach(agent: &Agent) -> Reach {
 fn endpoints(agent: &Agent) -> Option<EndpointCount> {
     let all = Some(agent.endpoints()).filter(|all| all.len() > 1)?;
     Some(EndpointCount { total: all.len(), up: all.iter().filter(|each| each.rests.is_none()).count() })
+}
+
+fn extension(declared: Declared<'_>) -> ExtensionEntry<'_> {
+    let Declared { uri, required, active } = declared;
+    ExtensionEntry { uri, required, active }
 }
 
 /// Where an agent is; while it has not been seen, where its card is. A query is not told: it may be a secret.

@@ -214,6 +214,7 @@ fn support(task: TaskUse) -> TaskSupport {
 /// The skills of an agent and the tools that they become on `/mcp`, for the `agents` command.
 pub fn tools_of(directory: &Directory, agent: &str) -> Vec<(String, String)> {
     let catalogue = catalogue(directory, false);
-    let own = catalogue.all().of_agents().filter(|tool| *tool.agent == *agent);
+    let is_usable = directory.find(agent).is_none_or(|agent| agent.obstacle().is_none());
+    let own = catalogue.all().of_agents().filter(|tool| is_usable && *tool.agent == *agent);
     own.map(|tool| (tool.skill.as_deref().unwrap_or("-").to_owned(), tool.name.clone())).collect()
 }

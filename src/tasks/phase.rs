@@ -118,6 +118,7 @@ pub(super) fn is_final(trouble: &Trouble) -> bool {
         Trouble::Unreachable(_)
         | Trouble::Resting(_)
         | Trouble::NotSeen(_)
+        | Trouble::Unusable(_)
         | Trouble::Slow(_)
         | Trouble::Broken(_)
         | Trouble::NotAuthorized(_)

@@ -55,6 +55,8 @@ mod credentials;
 #[cfg(test)]
 mod cross_delivery;
 #[cfg(test)]
+mod deviations;
+#[cfg(test)]
 mod ejection;
 #[cfg(test)]
 mod embedded;
@@ -69,11 +71,15 @@ mod exchange;
 #[cfg(test)]
 mod ext_tasks;
 #[cfg(test)]
+mod extensions;
+#[cfg(test)]
 mod fallback;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod handles;
+#[cfg(test)]
+mod http_json;
 #[cfg(test)]
 mod https;
 #[cfg(test)]
@@ -159,5 +165,7 @@ mod tls_weak;
 mod tokens;
 #[cfg(test)]
 mod transport;
+#[cfg(test)]
+mod v0_1;
 #[cfg(test)]
 mod versions;

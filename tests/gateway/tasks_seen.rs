@@ -253,7 +253,10 @@ async fn the_registry_tells_of_every_agent_behind_the_door() {
     })
     .await;
     let registry = json_of(&gateway, "a2a://agents/registry").await;
-    assert_eq!(registry["totals"], json!({ "agents": 2, "ready": 1, "unreachable": 1, "unknown": 0 }));
+    assert_eq!(
+        registry["totals"],
+        json!({ "agents": 2, "ready": 1, "unreachable": 1, "unusable": 0, "unknown": 0 })
+    );
     let (bard, clerk) = (&registry["agents"][0], &registry["agents"][1]);
     assert_eq!((&bard["name"], &bard["status"]), (&json!("bard"), &json!("ready")));
     assert_eq!(bard["url"], agent.url());

@@ -29,6 +29,14 @@ impl Card {
         )
     }
 
+    /// A 1.0 card that offers only HTTP+JSON, at `base` below the agent's URL, for this tenant.
+    pub fn http_json(base: &str, tenant: &str) -> Self {
+        let url = format!("{{url}}{base}");
+        let interface =
+            json!({ "url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0", "tenant": tenant });
+        Self::v1().set("supportedInterfaces", json!([interface]))
+    }
+
     /// A 0.3 card: streaming, no skill yet.
     pub fn v0_3() -> Self {
         Self::of(

@@ -189,6 +189,11 @@ impl Reply {
         self.step(Step::Event { name, member, value, line_end, piece })
     }
 
+    /// One SSE event with this JSON as it is, as HTTP+JSON sends it.
+    pub fn bare_event(self, value: &Value) -> Self {
+        self.bytes(format!("data: {value}\n\n").as_bytes())
+    }
+
     /// An SSE comment.
     pub fn comment(self, text: &str) -> Self {
         self.bytes(format!(": {text}\n\n").as_bytes())

@@ -5,6 +5,7 @@
 
 use http::Uri;
 
+use super::super::binding::Binding;
 use super::super::dialect::Dialect;
 use super::super::text::clean_line;
 use super::CardError;
@@ -37,6 +38,8 @@ pub struct Interface {
     pub url: String,
     /// How it is spoken to.
     pub dialect: Dialect,
+    /// How requests travel.
+    pub binding: Binding,
     /// What must go with every request (A2A 1.0).
     pub tenant: Option<String>,
     /// The version that the card gives for it.
@@ -61,6 +64,12 @@ impl Offer {
         self.binding.eq_ignore_ascii_case("JSONRPC")
     }
 
+    /// Whether it can be called by the routes of A2A 1.0; those of 0.3 are others.
+    fn is_http_json(&self) -> bool {
+        self.binding.eq_ignore_ascii_case("HTTP+JSON")
+            && matches!(self.speaks(), Spoken::V1 | Spoken::NotSaid)
+    }
+
     fn speaks(&self) -> Spoken {
         self.version.as_deref().map_or(Spoken::NotSaid, spoken)
     }
@@ -74,10 +83,11 @@ impl Offer {
             return Err(CardError::BadUrl { url: clean_line(&self.url, 200) });
         }
         let tenant = match dialect {
-            Dialect::V0_3 => None,
+            Dialect::V0_1 | Dialect::V0_3 => None,
             Dialect::V1 => self.tenant.clone(),
         };
-        Ok(Interface { url: self.url.clone(), dialect, tenant, version: self.version.clone() })
+        let binding = if self.is_json_rpc() { Binding::JsonRpc } else { Binding::HttpJson };
+        Ok(Interface { url: self.url.clone(), dialect, binding, tenant, version: self.version.clone() })
     }
 }
 
@@ -158,7 +168,7 @@ pub(super) fn choose(offers: &[Offer], signs: &Signs, pin: Option<Dialect>) -> R
         return pinned(offers, signs, dialect);
     }
     let json_rpc = || offers.iter().filter(|offer| offer.is_json_rpc());
-    let first = json_rpc().next().ok_or_else(|| no_json_rpc(offers))?;
+    let Some(first) = json_rpc().next() else { return by_route(offers, signs) };
     if !signs.modern {
         return by_signs(first, signs);
     }
@@ -169,7 +179,16 @@ pub(super) fn choose(offers: &[Offer], signs: &Signs, pin: Option<Dialect>) -> R
     if let Some(offer) = json_rpc().find(|offer| offer.speaks() == Spoken::Slash) {
         return offer.interface(Dialect::V0_3);
     }
-    Err(unsupported(json_rpc()))
+    if let Some(offer) = json_rpc().find(|offer| offer.speaks() == Spoken::V0_1) {
+        return offer.interface(Dialect::V0_1);
+    }
+    by_route(offers, signs).map_err(|_| unsupported(json_rpc()))
+}
+
+/// An agent that cannot be called by JSON-RPC.
+fn by_route(offers: &[Offer], signs: &Signs) -> Result<Interface, CardError> {
+    let offer = offers.iter().find(|offer| signs.modern && offer.is_http_json());
+    offer.ok_or_else(|| no_binding(offers))?.interface(Dialect::V1)
 }
 
 /// A card of before 1.0 tells its version, or shows it.
@@ -177,31 +196,31 @@ fn by_signs(offer: &Offer, signs: &Signs) -> Result<Interface, CardError> {
     match offer.speaks() {
         Spoken::V1 => offer.interface(Dialect::V1),
         Spoken::Slash => offer.interface(Dialect::V0_3),
-        Spoken::V0_1 => Err(CardError::V0_1 { url: offer.interface(Dialect::V0_3)?.url }),
+        Spoken::V0_1 => offer.interface(Dialect::V0_1),
         Spoken::Other => Err(unsupported(std::iter::once(offer))),
         Spoken::NotSaid if signs.slash => offer.interface(Dialect::V0_3),
-        Spoken::NotSaid => {
-            let url = offer.interface(Dialect::V0_3)?.url;
-            Err(if signs.v0_1 { CardError::V0_1 { url } } else { CardError::Ambiguous { url } })
-        }
+        Spoken::NotSaid if signs.v0_1 => offer.interface(Dialect::V0_1),
+        Spoken::NotSaid => Err(CardError::Ambiguous { url: offer.interface(Dialect::V0_1)?.url }),
     }
 }
 
 /// The operator knows better than the card; the card still says where.
 fn pinned(offers: &[Offer], signs: &Signs, dialect: Dialect) -> Result<Interface, CardError> {
     let wanted = match dialect {
+        Dialect::V0_1 => Spoken::V0_1,
         Dialect::V0_3 => Spoken::Slash,
         Dialect::V1 => Spoken::V1,
     };
     let json_rpc = || offers.iter().filter(|offer| offer.is_json_rpc());
     let fitting = json_rpc().find(|offer| offer.speaks() == wanted);
-    let old = signs.old.iter().find(|offer| offer.is_json_rpc() && dialect == Dialect::V0_3);
+    let old = signs.old.iter().find(|offer| offer.is_json_rpc() && dialect != Dialect::V1);
     let unsaid = json_rpc().find(|offer| offer.speaks() == Spoken::NotSaid);
-    let offer = fitting.or(old).or(unsaid).or_else(|| json_rpc().next());
-    offer.ok_or_else(|| no_json_rpc(offers))?.interface(dialect)
+    let by_route = offers.iter().find(|offer| signs.modern && dialect == Dialect::V1 && offer.is_http_json());
+    let offer = fitting.or(old).or(unsaid).or(by_route).or_else(|| json_rpc().next());
+    offer.ok_or_else(|| no_binding(offers))?.interface(dialect)
 }
 
-fn no_json_rpc(offers: &[Offer]) -> CardError {
+fn no_binding(offers: &[Offer]) -> CardError {
     let mut offered: Vec<String> = offers.iter().map(|offer| offer.binding.clone()).collect();
     offered.dedup();
     offered.truncate(8);

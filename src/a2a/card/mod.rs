@@ -119,14 +119,16 @@ pub enum CardError {
     /// JSON, but no Agent Card.
     #[error("not an Agent Card: {0}; check the address of the card")]
     NotACard(String),
-    /// The agent cannot be called over JSON-RPC.
-    #[error("agent offers no JSON-RPC interface, only: {}; it must enable JSON-RPC", offered.join(", "))]
+    /// The agent cannot be called by a binding that the gateway has.
+    #[error(
+        "agent offers neither JSON-RPC nor the HTTP+JSON of A2A 1.0, only: {}; it must enable one of the two", offered.join(", ")
+    )]
     UnsupportedBinding {
         /// What it offers.
         offered: Vec<String>,
     },
     /// The agent speaks no version that the gateway speaks.
-    #[error("agent speaks A2A {}; the gateway speaks 0.2, 0.3 and 1.0", offered.join(", "))]
+    #[error("agent speaks A2A {}; the gateway speaks 0.1, 0.2, 0.3 and 1.0", offered.join(", "))]
     UnsupportedVersion {
         /// What it speaks.
         offered: Vec<String>,
@@ -141,12 +143,6 @@ pub enum CardError {
     #[error("card shows no A2A version; probe {url} or set the agent's protocol")]
     Ambiguous {
         /// Where to ask.
-        url: String,
-    },
-    /// The agent speaks A2A 0.1.
-    #[error("agent at {url} speaks A2A 0.1, which the gateway does not speak; upgrade the agent")]
-    V0_1 {
-        /// Where it is.
         url: String,
     },
 }

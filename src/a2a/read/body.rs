@@ -14,6 +14,7 @@ use super::super::loose::{Flag, List, Object, Text, absent, object};
 use super::super::model::{Artifact, Event, Message, Task};
 use super::part::{PartIn, parts};
 use super::pieces::{ArtifactIn, StatusIn, role, status};
+use super::refused::ErrorIn;
 
 /// Every member that a task, a message or an event has in any version.
 #[derive(Default)]
@@ -24,6 +25,8 @@ pub(crate) struct Body {
     id: Text,
     task_id: Text,
     context_id: Text,
+    /// What the conversation is called in 0.1.
+    session_id: Text,
     status: Object<StatusIn>,
     artifacts: List<Object<ArtifactIn>>,
     history: Option<Box<RawValue>>,
@@ -37,6 +40,8 @@ pub(crate) struct Body {
     reference_task_ids: List<Text>,
     extensions: List<Text>,
     metadata: Option<Box<RawValue>>,
+    /// What HTTP+JSON has in its place.
+    pub(super) error: Object<ErrorIn>,
 }
 
 /// What a body is.
@@ -74,6 +79,9 @@ impl Body {
             Kind::Artifact
         } else if self.parts.0.is_some() && self.role.is_filled() {
             Kind::Message
+        } else if self.status.0.is_some() && self.last.0.is_some() {
+            // Without `kind`, as in 0.1: only an update says whether it is the last.
+            Kind::Status
         } else if self.status.0.is_some() && self.id.is_filled() {
             Kind::Task
         } else if self.status.0.is_some() && self.task_id.is_filled() {
@@ -88,23 +96,24 @@ impl Body {
             Kind::Task => self.into_task().map(Event::Task),
             Kind::Message => Ok(Event::Message(self.into_message())),
             Kind::Status => Ok(Event::Status {
-                task_id: self.task_id.filled(),
-                context_id: self.context_id.filled(),
+                task_id: self.task_id.filled().or(self.id.filled()),
+                context_id: self.context_id.filled().or(self.session_id.filled()),
                 status: status(self.status)
                     .ok_or_else(|| AgentError::not_a2a("a status update without status"))?,
                 last: self.last.is_set(),
                 metadata: object(self.metadata),
             }),
             Kind::Artifact => Ok(Event::Artifact {
-                task_id: self.task_id.filled(),
-                context_id: self.context_id.filled(),
+                append: self.append.is_set() || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_appended),
+                last_chunk: self.last_chunk.is_set()
+                    || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_last),
+                task_id: self.task_id.filled().or(self.id.filled()),
+                context_id: self.context_id.filled().or(self.session_id.filled()),
                 artifact: self
                     .artifact
                     .0
                     .map(Artifact::from)
                     .ok_or_else(|| AgentError::not_a2a("an artifact update without artifact"))?,
-                append: self.append.is_set(),
-                last_chunk: self.last_chunk.is_set(),
                 metadata: object(self.metadata),
             }),
             Kind::Unknown => Ok(Event::Unknown),
@@ -114,7 +123,7 @@ impl Body {
     fn into_task(self) -> Result<Task, AgentError> {
         Ok(Task {
             id: self.id.filled().ok_or_else(|| AgentError::not_a2a("a task without id"))?,
-            context_id: self.context_id.filled(),
+            context_id: self.context_id.filled().or(self.session_id.filled()),
             status: status(self.status).ok_or_else(|| AgentError::not_a2a("a task without status"))?,
             artifacts: self.artifacts.items().filter_map(|artifact| artifact.0).map(Artifact::from).collect(),
             history: History::new(self.history),
@@ -154,6 +163,7 @@ enum Name {
     Id,
     TaskId,
     ContextId,
+    SessionId,
     Status,
     Artifacts,
     History,
@@ -167,6 +177,7 @@ enum Name {
     ReferenceTaskIds,
     Extensions,
     Metadata,
+    Error,
     #[serde(other)]
     Other,
 }
@@ -223,6 +234,7 @@ impl Body {
             Name::Id => self.id = object.next_value()?,
             Name::TaskId => self.task_id = object.next_value()?,
             Name::ContextId => self.context_id = object.next_value()?,
+            Name::SessionId => self.session_id = object.next_value()?,
             Name::Status => self.status = object.next_value()?,
             Name::Artifacts => self.artifacts = object.next_value()?,
             Name::History => self.history = object.next_value()?,
@@ -236,6 +248,7 @@ impl Body {
             Name::ReferenceTaskIds => self.reference_task_ids = object.next_value()?,
             Name::Extensions => self.extensions = object.next_value()?,
             Name::Metadata => self.metadata = object.next_value()?,
+            Name::Error => self.error = object.next_value()?,
             Name::Task | Name::Message | Name::StatusUpdate | Name::ArtifactUpdate | Name::Other => {
                 object.next_value::<IgnoredAny>()?;
             }

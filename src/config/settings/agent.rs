@@ -38,7 +38,7 @@ pub struct Agent {
     pub protocol: Protocol,
     /// Media types to ask for. `None`: what the card says.
     pub output_modes: Option<Vec<String>>,
-    /// URIs of A2A extensions to ask for.
+    /// URIs of A2A extensions to activate.
     pub extensions: Vec<String>,
     /// Hosts (`name` or `name:port`) besides the card's own that get this agent's credentials. Default: none.
     pub allow_hosts: Vec<String>,
@@ -158,6 +158,8 @@ pub enum Protocol {
     /// What its card says.
     #[default]
     Auto,
+    /// A2A 0.1.
+    V0_1,
     /// A2A 0.3 (and 0.2).
     V0_3,
     /// A2A 1.0.

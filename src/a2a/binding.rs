@@ -1,0 +1,268 @@
+//! The two ways in which requests of A2A travel: as JSON-RPC, or each with an HTTP route of its own (A2A 1.0 §11).
+//!
+//! What is said is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its answer is the `result`. Not here: the
+//! dialects (see `dialect`), which binding an agent is called by (see `card`), sending.
+
+use http::Method;
+
+use super::card::Interface;
+use super::dialect::Send;
+use super::error::AgentError;
+use super::model::{Event, Message, Task};
+use super::push::Webhook;
+use super::{read, v1};
+
+/// How requests travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Binding {
+    /// One address, and the method in the body.
+    JsonRpc,
+    /// A route for each method. Of A2A 1.0 only.
+    HttpJson,
+}
+
+/// One request, as its binding writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    /// `POST`, but for some of HTTP+JSON.
+    pub verb: Method,
+    /// What comes after the path of the interface: `/tasks/7`, or nothing.
+    pub route: String,
+    /// JSON, or nothing.
+    pub body: Vec<u8>,
+}
+
+impl From<Vec<u8>> for Outgoing {
+    /// A request of JSON-RPC.
+    fn from(body: Vec<u8>) -> Self {
+        Self { verb: Method::POST, route: String::new(), body }
+    }
+}
+
+impl Binding {
+    /// The name that cards give it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::JsonRpc => "JSONRPC",
+            Self::HttpJson => "HTTP+JSON",
+        }
+    }
+}
+
+impl Interface {
+    /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`. See
+    /// [`Dialect::send`](super::Dialect::send).
+    pub fn send(&self, message: &Message, accepted_output_modes: &[String], streaming: bool) -> Outgoing {
+        let ask = Send { message, accepted_output_modes, tenant: self.tenant.as_deref() };
+        match self.binding {
+            Binding::JsonRpc => self.dialect.send(&ask, streaming).into(),
+            Binding::HttpJson => {
+                let body = written(&v1::SendParams(&Send { tenant: None, ..ask }));
+                self.post(if streaming { "/message:stream" } else { "/message:send" }, body)
+            }
+        }
+    }
+
+    /// The request for a task as it stands.
+    pub fn get_task(&self, task_id: &str) -> Outgoing {
+        match self.binding {
+            Binding::JsonRpc => self.dialect.get_task(task_id, self.tenant.as_deref()).into(),
+            Binding::HttpJson => self.about(Method::GET, task_id, ""),
+        }
+    }
+
+    /// The request to cancel a task.
+    pub fn cancel_task(&self, task_id: &str) -> Outgoing {
+        match self.binding {
+            Binding::JsonRpc => self.dialect.cancel_task(task_id, self.tenant.as_deref()).into(),
+            Binding::HttpJson => self.about(Method::POST, task_id, ":cancel"),
+        }
+    }
+
+    /// The requests to attach to a task's stream again, of which the first that the agent has a route for counts; none where that
+    /// is not safe.
+    pub fn subscribe(&self, task_id: &str) -> Vec<Outgoing> {
+        match self.binding {
+            Binding::JsonRpc => {
+                let body = self.dialect.subscribe(task_id, self.tenant.as_deref());
+                body.into_iter().map(Outgoing::from).collect()
+            }
+            // The text of the specification has the one, its protobuf the other.
+            Binding::HttpJson => {
+                [Method::POST, Method::GET].map(|verb| self.about(verb, task_id, ":subscribe")).into()
+            }
+        }
+    }
+
+    /// The request to send push notifications about a task to this webhook.
+    pub fn set_push(&self, task_id: &str, webhook: &Webhook<'_>) -> Outgoing {
+        match self.binding {
+            Binding::JsonRpc => self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into(),
+            Binding::HttpJson => {
+                let body = written(&v1::SetPushParams::new(task_id, webhook, None));
+                self.post(&format!("/tasks/{}/pushNotificationConfigs", encoded(task_id)), body)
+            }
+        }
+    }
+
+    /// Reads the data of a stream's event, or the body that answers a send. See
+    /// [`Dialect::event`](super::Dialect::event).
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`], if the agent refused or the bytes are no answer.
+    pub fn event(&self, json: &[u8]) -> Result<Event, AgentError> {
+        match self.binding {
+            Binding::JsonRpc => self.dialect.event(json),
+            Binding::HttpJson => read::plain(json, self.dialect)?.event(),
+        }
+    }
+
+    /// Reads the answer to a request for a task, or to its cancellation.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`], if the agent refused or the answer holds no task.
+    pub fn task(&self, json: &[u8]) -> Result<Task, AgentError> {
+        self.event(json).and_then(Event::into_task)
+    }
+
+    /// Reads the answer to the registration of a webhook.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`], if the agent refused or did not answer.
+    pub fn webhook_is_set(&self, json: &[u8]) -> Result<(), AgentError> {
+        match self.binding {
+            Binding::JsonRpc => self.dialect.webhook_id(json).map(drop),
+            Binding::HttpJson => read::plain(json, self.dialect).map(drop),
+        }
+    }
+
+    /// Reads an answer of HTTP+JSON that has this status of failure: how the agent says no. `None`, if it is not the agent that says
+    /// it, or does not say more than the status does.
+    pub fn refusal(&self, status: u16, json: &[u8]) -> Option<AgentError> {
+        match self.binding {
+            Binding::JsonRpc => None,
+            Binding::HttpJson => read::refusal(json, status),
+        }
+    }
+
+    fn about(&self, verb: Method, task_id: &str, what: &str) -> Outgoing {
+        let body = if verb == Method::GET { Vec::new() } else { b"{}".to_vec() };
+        Outgoing { verb, ..self.post(&format!("/tasks/{}{what}", encoded(task_id)), body) }
+    }
+
+    fn post(&self, route: &str, body: Vec<u8>) -> Outgoing {
+        let tenant = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
+        let tenant = tenant.map(|tenant| format!("/{}", encoded(tenant))).unwrap_or_default();
+        Outgoing { verb: Method::POST, route: format!("{tenant}{route}"), body }
+    }
+}
+
+fn written<P: serde::Serialize>(params: &P) -> Vec<u8> {
+    // Writing to memory does not fail, and neither does text or JSON that was read before.
+    serde_json::to_vec(params).unwrap_or_default()
+}
+
+/// One segment of a path: what an agent calls a task never becomes a path of its own.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) || (byte == b'.' && !is_dots(text)) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            let digits = [byte >> 4, byte & 0xF].map(|digit| char::from_digit(digit.into(), 16));
+            out.extend(digits.into_iter().flatten().map(|digit| digit.to_ascii_uppercase()));
+        }
+    }
+    out
+}
+
+fn is_dots(text: &str) -> bool {
+    matches!(text, "." | "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Dialect, ErrorKind};
+
+    fn interface(tenant: Option<&str>) -> Interface {
+        Interface {
+            url: "http://h/".to_owned(),
+            dialect: Dialect::V1,
+            binding: Binding::HttpJson,
+            tenant: tenant.map(str::to_owned),
+            version: None,
+        }
+    }
+
+    fn told(outgoing: &Outgoing) -> String {
+        let body = String::from_utf8_lossy(&outgoing.body);
+        format!("{} {} {body}", outgoing.verb, outgoing.route).trim_end().to_owned()
+    }
+
+    #[test]
+    fn every_method_has_its_route() {
+        let own = interface(None);
+        let hook = Webhook { id: "w", url: "https://gw/x", token: "s" };
+        for (outgoing, expected) in [
+            (own.get_task("t-1"), "GET /tasks/t-1"),
+            (own.cancel_task("t-1"), "POST /tasks/t-1:cancel {}"),
+            (
+                own.set_push("t", &hook),
+                r#"POST /tasks/t/pushNotificationConfigs {"taskId":"t","id":"w","url":"https://gw/x","token":"s","authentication":{"scheme":"Bearer","credentials":"s"}}"#,
+            ),
+            (interface(Some("a/b")).get_task("t"), "GET /a%2Fb/tasks/t"),
+            (interface(Some("")).get_task("t"), "GET /tasks/t"),
+        ] {
+            assert_eq!(told(&outgoing), expected);
+        }
+        let subscribe: Vec<_> = own.subscribe("t").iter().map(told).collect();
+        assert_eq!(subscribe, ["POST /tasks/t:subscribe {}", "GET /tasks/t:subscribe"]);
+    }
+
+    #[test]
+    fn no_id_leaves_its_place_in_the_path() {
+        for (id, segment) in [
+            ("a/../b", "a%2F..%2Fb"),
+            ("..", "%2E%2E"),
+            ("t:cancel", "t%3Acancel"),
+            ("a?b#c", "a%3Fb%23c"),
+            ("é %", "%C3%A9%20%25"),
+            ("a\r\nb", "a%0D%0Ab"),
+        ] {
+            assert_eq!(interface(None).get_task(id).route, format!("/tasks/{segment}"), "{id:?}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_the_agents_word_only_if_it_is_in_the_agents_words() {
+        let error = |code: u16, reason: &str| {
+            let details = format!(
+                r#"[{{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"{reason}","domain":"a2a-protocol.org"}}]"#
+            );
+            format!(r#"{{"error":{{"code":{code},"status":"X","message":"no","details":{details}}}}}"#)
+        };
+        for (status, body, kind) in [
+            (404, error(404, "TASK_NOT_FOUND"), Some(ErrorKind::TaskNotFound)),
+            (400, error(400, "TASK_NOT_CANCELABLE"), Some(ErrorKind::TaskNotCancelable)),
+            (500, error(500, "INVALID_AGENT_RESPONSE"), Some(ErrorKind::InvalidAgentResponse)),
+            (400, error(400, "SOMETHING_ELSE"), Some(ErrorKind::InvalidParams)),
+            (404, error(404, "SOMETHING_ELSE"), None),
+            (503, error(503, "SOMETHING_ELSE"), None),
+            (404, r#"{"detail":"Not Found"}"#.to_owned(), None),
+            (400, "<html>".to_owned(), None),
+            (404, String::new(), None),
+        ] {
+            let refusal = interface(None).refusal(status, body.as_bytes());
+            let found = refusal.map(|refusal| match refusal {
+                AgentError::Refused { kind, .. } => kind,
+                AgentError::NotA2a(what) => panic!("{what}"),
+            });
+            assert_eq!(found, kind, "{status} {body}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Extensions of A2A: what a card declares is shown, what the operator activates is named, and what is required and not activated is
+//! told instead of called.
+
+use serde_json::{Value, json};
+
+use crate::scene::{Scene, complaint, words};
+use crate::support::payload::{v0_3, v1};
+use crate::support::{Card, Reply, TestGateway};
+
+const TRACE: &str = "https://example.test/ext/trace/v1";
+const MONEY: &str = "https://example.test/ext/money/v1";
+
+/// A card that declares both; money may be required.
+fn card(mut card: Card, required: bool) -> Card {
+    card.json["capabilities"]["extensions"] = json!([
+        { "uri": TRACE, "description": "trace ids" },
+        { "uri": MONEY, "description": "what it costs", "required": required },
+    ]);
+    card.skill("sing")
+}
+
+fn active(uris: &[&str]) -> String {
+    format!("extensions: {uris:?}")
+}
+
+async fn registry(gateway: &TestGateway) -> Value {
+    let read = json!({ "uri": "a2a://agents/registry" });
+    let read = gateway.client().modern("resources/read", read).await.result().await;
+    serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap()
+}
+
+/// What the `agents` command says of the only agent, and whether it is content.
+async fn row(scene: &Scene, own: &str) -> (String, bool) {
+    let card = scene.agent.card_url();
+    let config =
+        format!("listeners: [{{address: 127.0.0.1:8080}}]\nagents:\n  bard:\n    card: {card}\n    {own}\n");
+    let shown = TestGateway::run_with_config("agents", &config).await;
+    (String::from_utf8(shown.stdout).unwrap(), shown.status.success())
+}
+
+#[tokio::test]
+async fn an_active_extension_is_named_in_the_headers_of_the_version() {
+    for (version, reply, headers) in [
+        (Card::v1(), v1::message("la"), &["A2A-Extensions"][..]),
+        (Card::v0_3(), v0_3::message("la"), &["A2A-Extensions", "X-A2A-Extensions"]),
+    ] {
+        let scene = Scene::of(card(version, false), &active(&[TRACE]), "").await;
+        scene.agent.on_send(move |_| Reply::events([reply.clone()]));
+        assert_eq!(words(&scene.said("x").await), "la");
+        let call = scene.agent.requests().into_iter().find(|request| request.text() == "x").unwrap();
+        for header in headers {
+            assert_eq!(call.header(header), Some(TRACE), "{header}");
+        }
+        let told = registry(&scene.gateway).await;
+        assert_eq!(
+            told["agents"][0]["extensions"],
+            json!([
+                { "uri": TRACE, "required": false, "active": true },
+                { "uri": MONEY, "required": false, "active": false },
+            ])
+        );
+        let (row, is_content) = row(&scene, &active(&[TRACE])).await;
+        assert!(is_content && row.contains(&format!("{TRACE} (active), {MONEY} ")), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_requires_more_than_is_activated_is_not_called_and_says_why() {
+    let scene = Scene::of(card(Card::v1(), true), &active(&[TRACE]), "").await;
+    scene.agent.on_send(|_| Reply::events([v1::message("la")]));
+    let list = scene.gateway.client().modern("tools/list", json!({})).await.result().await;
+    assert!(!list.to_string().contains("bard_sing"), "{list}");
+    let result = scene.said("x").await;
+    let why = complaint(&result);
+    assert!(why.contains(MONEY) && why.contains("agents.bard.extensions"), "{why}");
+    assert!(scene.agent.requests().iter().all(|request| request.method == "GET"), "nothing was said to it");
+    assert_eq!(scene.gateway.admin().at("/readyz").get(&[]).await.status, 200, "it is ready all the same");
+    let state = scene.gateway.admin().at("/agents").get(&[]).await.json().await;
+    assert_eq!((&state[0]["ready"], &state[0]["tools"]), (&json!(false), &json!([])));
+    assert!(state[0]["problem"].as_str().is_some_and(|why| why.contains(MONEY)), "{state}");
+    let told = registry(&scene.gateway).await;
+    assert_eq!((&told["agents"][0]["status"], &told["totals"]["unusable"]), (&json!("unusable"), &json!(1)));
+    assert!(told["agents"][0]["reason"].as_str().is_some_and(|why| why.contains(MONEY)), "{told}");
+    let (row, is_content) = row(&scene, &active(&[TRACE])).await;
+    assert!(row.contains(&format!("{MONEY} (required)")) && row.contains("its card requires"), "{row}");
+    assert!(!is_content && !row.contains("bard_sing"), "{row}");
+}
+
+#[tokio::test]
+async fn an_agent_whose_requirements_are_met_is_called() {
+    let scene = Scene::of(card(Card::v1(), true), &active(&[MONEY, TRACE]), "").await;
+    scene.agent.on_send(|_| Reply::events([v1::message("la")]));
+    assert_eq!(words(&scene.said("x").await), "la");
+    let call = scene.agent.wait_for_call("SendStreamingMessage").await;
+    assert_eq!(call.header("a2a-extensions"), Some(format!("{MONEY}, {TRACE}").as_str()));
+}
+
+#[tokio::test]
+async fn an_extension_that_the_card_does_not_declare_is_pointed_out_and_does_no_harm() {
+    let scene = Scene::of(Card::v1().skill("sing"), &active(&[TRACE]), "").await;
+    scene.agent.on_send(|_| Reply::events([v1::message("la")]));
+    assert_eq!(words(&scene.said("x").await), "la");
+    let (row, is_content) = row(&scene, &active(&[TRACE])).await;
+    assert!(
+        !is_content && row.contains(&format!("{TRACE} is activated, but the card does not declare it")),
+        "{row}"
+    );
+}
