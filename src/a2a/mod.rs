@@ -16,6 +16,7 @@ mod probe;
 mod push;
 mod question;
 mod read;
+pub mod relay;
 mod text;
 mod v0_3;
 mod v1;
