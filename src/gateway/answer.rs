@@ -46,14 +46,11 @@ pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
 /// Answers without a body.
 pub(super) async fn empty(http: &mut Session, status: StatusCode, headers: Headers) -> Result<(), Gone> {
     let mut response = ResponseHeader::build_no_case(status, Some(8))?;
-    if status != StatusCode::NO_CONTENT {
+    if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         response.insert_header(CONTENT_LENGTH, "0")?;
     }
-    for (name, value) in headers {
+    for (name, value) in headers.into_iter().chain(cors(http.req_header())) {
         response.append_header(name, value)?;
-    }
-    for (name, value) in cors(http.req_header()) {
-        response.insert_header(name, value)?;
     }
     http.write_response_header(Box::new(response), true).await?;
     Ok(())
@@ -88,10 +85,7 @@ pub(super) async fn begin(
     length: Option<usize>,
 ) -> Result<(), Gone> {
     let mut response = ResponseHeader::build_no_case(status, Some(8))?;
-    for (name, value) in headers {
-        response.append_header(name, value)?;
-    }
-    for (name, value) in cors(http.req_header()) {
+    for (name, value) in headers.into_iter().chain(cors(http.req_header())) {
         response.append_header(name, value)?;
     }
     match length {

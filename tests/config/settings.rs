@@ -90,8 +90,8 @@ fn the_full_example_says_this() {
     assert_eq!(
         (listener.faces, plain.faces),
         (
-            Faces { mcp: true, a2a: false, health: true, push: false },
-            Faces { mcp: false, a2a: true, health: true, push: true }
+            Faces { mcp: true, a2a: true, health: true, push: false },
+            Faces { mcp: false, a2a: false, health: true, push: true }
         )
     );
     assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");

@@ -64,22 +64,44 @@ impl Inner {
         visit: &Visit<'_>,
         path: &str,
     ) -> Result<(), Gone> {
-        let stop = match self.answer_rest(http, exchange, visit, path).await {
-            Ok(()) => return Ok(()),
-            Err(stop) => stop,
+        let (refusal, is_read) = match self.read_rest(http, path).await {
+            Err(fault) => (Refusal::Fault(fault), false),
+            Ok((operation, params)) => {
+                match self.answer_rest(http, exchange, visit, (operation, params)).await {
+                    Ok(()) => return Ok(()),
+                    Err(Stop::Gone) => return Err(Gone),
+                    Err(Stop::Refused(refusal)) => (refusal, true),
+                }
+            }
         };
-        let Stop::Refused(refusal) = stop else { return Err(Gone) };
         self.note(exchange, &refusal);
         let said = visit.said(&refusal);
         let (status, headers) = (said.rest_status(), refusal.headers(said.rest_status()));
-        // It may not have been read whole.
-        if matches!(refusal, Refusal::Fault(_)) {
+        if !is_read {
             http.set_keepalive(None);
-            write(http, status, headers, (JSON, said.rest())).await?;
-            intake::linger(http, self.settings.limits.body).await;
-            return Ok(());
         }
-        write(http, status, headers, (JSON, said.rest())).await
+        write(http, status, headers, (JSON, said.rest())).await?;
+        if !is_read {
+            intake::linger(http, self.settings.limits.body).await;
+        }
+        Ok(())
+    }
+
+    /// Reads what a request asks for.
+    async fn read_rest(&self, http: &mut Session, path: &str) -> Result<(Operation, Members), Fault> {
+        let header = http.req_header();
+        let query = header.uri.query().unwrap_or_default().to_owned();
+        let Route { operation, params, has_body } = route(&header.method, path, &query)?;
+        if !has_body {
+            return Ok((operation, params));
+        }
+        let limits = &self.settings.limits;
+        let body = match operation.says() || operation == Operation::SetPush {
+            true => intake::body(http, limits.body, limits.body_read).await?,
+            // A task that is cancelled need not be told why.
+            false => intake::any_body(http, limits.body, limits.body_read).await?,
+        };
+        merged(&body, params, limits.depth).map(|params| (operation, params))
     }
 
     async fn answer_rest(
@@ -87,24 +109,11 @@ impl Inner {
         http: &mut Session,
         exchange: &mut Exchange,
         visit: &Visit<'_>,
-        path: &str,
+        (operation, params): (Operation, Members),
     ) -> Result<(), Stop> {
-        let header = http.req_header();
-        let query = header.uri.query().unwrap_or_default().to_owned();
-        let Route { operation, mut params, has_body } = route(&header.method, path, &query)?;
-        let limits = &self.settings.limits;
-        if has_body {
-            let body = match operation.says() || operation == Operation::SetPush {
-                true => intake::body(http, limits.body, limits.body_read).await?,
-                // A task that is cancelled need not be told why.
-                false => intake::any_body(http, limits.body, limits.body_read).await?,
-            };
-            params = merged(&body, params, limits.depth)?;
-        }
         let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect)?;
         let dialect = known.interface.dialect;
-        let is_old_card = operation == Operation::ExtendedCard;
-        if dialect != Dialect::V1 && !is_old_card {
+        if dialect != Dialect::V1 && operation != Operation::ExtendedCard {
             return Err(Fault::NoSuchPath.into());
         }
         if dialect == Dialect::V1 && http.req_header().headers.contains_key("a2a-version") {
