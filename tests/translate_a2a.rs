@@ -55,10 +55,13 @@ fn name(path: &Path) -> String {
 fn translate(what: &str, given: &str) -> String {
     match what {
         "any-card" => card(given),
+        "v0_1-send" => send(Dialect::V0_1, given),
         "slash-send" => send(Dialect::V0_3, given),
         "v1-send" => send(Dialect::V1, given),
+        "v0_1-event" => event(Dialect::V0_1.event(given.as_bytes())),
         "slash-event" => event(Dialect::V0_3.event(given.as_bytes())),
         "v1-event" => event(Dialect::V1.event(given.as_bytes())),
+        "v0_1-task" => task(Dialect::V0_1.task(given.as_bytes())),
         "slash-task" => task(Dialect::V0_3.task(given.as_bytes())),
         "v1-task" => task(Dialect::V1.task(given.as_bytes())),
         other => panic!("no such kind of golden pair: {other}"),
@@ -240,9 +243,12 @@ fn card(given: &str) -> String {
         Ok(card) => {
             assert_eq!(card.raw.get(), given.trim(), "the card is kept as it came");
             out.card(&card);
-            for (how, pin) in
-                [("auto", None), ("pinned 0.3", Some(Dialect::V0_3)), ("pinned 1.0", Some(Dialect::V1))]
-            {
+            for (how, pin) in [
+                ("auto", None),
+                ("pinned 0.1", Some(Dialect::V0_1)),
+                ("pinned 0.3", Some(Dialect::V0_3)),
+                ("pinned 1.0", Some(Dialect::V1)),
+            ] {
                 match card.interface(pin) {
                     Ok(found) => out.line(1, &format!("{how}: {found:?}")),
                     Err(error) => out.line(1, &format!("{how}: error {error}")),

@@ -10,7 +10,7 @@ use super::error::AgentError;
 use super::loose::{Object, Text};
 use super::model::{Event, Message, PartBody, Task};
 use super::push::Webhook;
-use super::{read, v0_3, v1};
+use super::{read, v0_1, v0_3, v1};
 
 const VERSION: HeaderName = HeaderName::from_static("a2a-version");
 const EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
@@ -24,6 +24,8 @@ const MAX_EXTENSIONS: usize = 32;
 /// A way of speaking A2A. Versions within one differ too little to matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
+    /// A2A 0.1: `tasks/send`.
+    V0_1,
     /// A2A 0.2 and 0.3: `message/send`.
     V0_3,
     /// A2A 1.0: `SendMessage`.
@@ -33,7 +35,8 @@ pub enum Dialect {
 /// What is asked of an agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Send<'a> {
-    /// The turn. Its `message_id` should be set: every version requires one, and it is sent empty otherwise.
+    /// The turn. Its `message_id` should be set: every version but 0.1 requires one, and it is sent empty otherwise. Where
+    /// [`Dialect::asker_names_tasks`], its `task_id` and `context_id` should be set too.
     pub message: &'a Message,
     /// Media types that the answer may have; empty leaves it to the agent.
     pub accepted_output_modes: &'a [String],
@@ -45,8 +48,18 @@ impl Dialect {
     /// The version for people, and for `A2A-Version`.
     pub fn version(self) -> &'static str {
         match self {
+            Self::V0_1 => "0.1",
             Self::V0_3 => "0.3",
             Self::V1 => "1.0",
+        }
+    }
+
+    /// Whether whoever asks makes the ids of a new task and of its conversation, and not the agent. They must be such that nobody
+    /// guesses them: a message with the id of a task continues it.
+    pub fn asker_names_tasks(self) -> bool {
+        match self {
+            Self::V0_1 => true,
+            Self::V0_3 | Self::V1 => false,
         }
     }
 
@@ -54,6 +67,8 @@ impl Dialect {
     pub fn send(self, ask: &Send<'_>, streaming: bool) -> Vec<u8> {
         let room = room_for(ask);
         match (self, streaming) {
+            (Self::V0_1, false) => call("tasks/send", &v0_1::SendParams(ask), room),
+            (Self::V0_1, true) => call("tasks/sendSubscribe", &v0_1::SendParams(ask), room),
             (Self::V0_3, false) => call("message/send", &v0_3::SendParams(ask), room),
             (Self::V0_3, true) => call("message/stream", &v0_3::SendParams(ask), room),
             (Self::V1, false) => call("SendMessage", &v1::SendParams(ask), room),
@@ -64,6 +79,10 @@ impl Dialect {
     /// The request for a task as it stands.
     pub fn get_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
         match self {
+            Self::V0_1 => {
+                let params = TaskParams { history_length: Some(v0_1::HISTORY), ..TaskParams::new(task_id) };
+                call("tasks/get", &params, 128 + task_id.len())
+            }
             Self::V0_3 => about_task("tasks/get", task_id, None),
             Self::V1 => about_task("GetTask", task_id, tenant),
         }
@@ -72,7 +91,7 @@ impl Dialect {
     /// The request to cancel a task.
     pub fn cancel_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
         match self {
-            Self::V0_3 => about_task("tasks/cancel", task_id, None),
+            Self::V0_1 | Self::V0_3 => about_task("tasks/cancel", task_id, None),
             Self::V1 => about_task("CancelTask", task_id, tenant),
         }
     }
@@ -81,7 +100,8 @@ impl Dialect {
     pub fn subscribe(self, task_id: &str, tenant: Option<&str>) -> Option<Vec<u8>> {
         match self {
             // Resubscribing makes the Python SDK 0.3 store every event once per listener: the task is corrupted.
-            Self::V0_3 => None,
+            // Servers of 0.1 have no resubscription, or one like that.
+            Self::V0_1 | Self::V0_3 => None,
             Self::V1 => Some(about_task("SubscribeToTask", task_id, tenant)),
         }
     }
@@ -90,6 +110,9 @@ impl Dialect {
     pub fn set_push(self, task_id: &str, webhook: &Webhook<'_>, tenant: Option<&str>) -> Vec<u8> {
         let room = 256 + task_id.len() + webhook.url.len() + 2 * webhook.token.len();
         match self {
+            Self::V0_1 => {
+                call("tasks/pushNotification/set", &v0_1::SetPushParams::new(task_id, webhook), room)
+            }
             Self::V0_3 => {
                 call("tasks/pushNotificationConfig/set", &v0_3::SetPushParams::new(task_id, webhook), room)
             }
@@ -105,6 +128,7 @@ impl Dialect {
         let extensions = extension_list(extensions);
         let mut headers = Vec::with_capacity(2);
         match self {
+            Self::V0_1 => return headers,
             // No version: 0.3 servers ignore it, and some that speak both route by it.
             Self::V0_3 => headers.extend(extensions.clone().map(|list| (OLD_EXTENSIONS, list))),
             Self::V1 => headers.push((VERSION, HeaderValue::from_static("1.0"))),
@@ -135,7 +159,11 @@ impl Dialect {
             .map_err(|error| AgentError::not_a2a(&format!("not JSON: {error}")))?;
         let result = answer.and_then(|answer| answer.result.0).unwrap_or_default();
         let nested = result.push_notification_config.0.and_then(|config| config.id.filled());
-        Ok(nested.or_else(|| result.id.filled()))
+        Ok(match self {
+            // There it is the task's.
+            Self::V0_1 => nested,
+            Self::V0_3 | Self::V1 => nested.or_else(|| result.id.filled()),
+        })
     }
 
     /// Reads the answer to a request for a task, or to its cancellation.
@@ -184,12 +212,20 @@ struct Call<'a, P> {
 #[derive(Serialize)]
 struct TaskParams<'a> {
     id: &'a str,
+    #[serde(rename = "historyLength", skip_serializing_if = "Option::is_none")]
+    history_length: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<&'a str>,
 }
 
+impl<'a> TaskParams<'a> {
+    fn new(id: &'a str) -> Self {
+        Self { id, history_length: None, tenant: None }
+    }
+}
+
 fn about_task(method: &'static str, id: &str, tenant: Option<&str>) -> Vec<u8> {
-    let params = TaskParams { id, tenant: tenant.filter(|tenant| !tenant.is_empty()) };
+    let params = TaskParams { tenant: tenant.filter(|tenant| !tenant.is_empty()), ..TaskParams::new(id) };
     call(method, &params, 128 + id.len())
 }
 
@@ -234,9 +270,14 @@ mod tests {
 
     #[test]
     fn requests_about_a_task_name_it_and_its_tenant() {
-        use Dialect::{V0_3, V1};
+        use Dialect::{V0_1, V0_3, V1};
         let subscribe = |dialect: Dialect, tenant| dialect.subscribe("t\"1", tenant).unwrap_or_default();
         for (body, expected) in [
+            (
+                V0_1.get_task("t\"1", Some("acme")),
+                r#""method":"tasks/get","params":{"id":"t\"1","historyLength":10}}"#,
+            ),
+            (V0_1.cancel_task("t\"1", None), r#""method":"tasks/cancel","params":{"id":"t\"1"}}"#),
             (V0_3.get_task("t\"1", Some("acme")), r#""method":"tasks/get","params":{"id":"t\"1"}}"#),
             (V0_3.cancel_task("t\"1", None), r#""method":"tasks/cancel","params":{"id":"t\"1"}}"#),
             (
@@ -248,14 +289,18 @@ mod tests {
         ] {
             assert_eq!(String::from_utf8(body).unwrap(), format!(r#"{{"jsonrpc":"2.0","id":1,{expected}"#));
         }
-        assert_eq!(V0_3.subscribe("t", None), None);
+        assert_eq!((V0_1.subscribe("t", None), V0_3.subscribe("t", None)), (None, None));
     }
 
     #[test]
     fn a_webhook_is_registered_and_taken_back_in_the_words_of_the_dialect() {
-        use Dialect::{V0_3, V1};
+        use Dialect::{V0_1, V0_3, V1};
         let hook = Webhook { id: "w", url: "https://gw/push/x", token: "s\"" };
         for (body, expected) in [
+            (
+                V0_1.set_push("t", &hook, Some("acme")),
+                r#""method":"tasks/pushNotification/set","params":{"id":"t","pushNotificationConfig":{"url":"https://gw/push/x","token":"s\"","authentication":{"schemes":["Bearer"],"credentials":"s\""}}}}"#,
+            ),
             (
                 V0_3.set_push("t", &hook, Some("acme")),
                 r#""method":"tasks/pushNotificationConfig/set","params":{"taskId":"t","pushNotificationConfig":{"id":"w","url":"https://gw/push/x","token":"s\"","authentication":{"schemes":["Bearer"],"credentials":"s\""}}}}"#,
@@ -283,6 +328,8 @@ mod tests {
                 assert_eq!(dialect.webhook_id(answer.as_bytes()).unwrap().as_deref(), id, "{answer}");
             }
         }
+        let answer = br#"{"result":{"id":"t","pushNotificationConfig":{"url":"u"}}}"#;
+        assert_eq!(Dialect::V0_1.webhook_id(answer), Ok(None), "there the id is the task's");
         let error = Dialect::V1.webhook_id(br#"{"error":{"code":-32003,"message":"no"}}"#).unwrap_err();
         assert!(matches!(error, AgentError::Refused { kind: ErrorKind::PushNotSupported, .. }), "{error:?}");
         assert!(matches!(Dialect::V1.webhook_id(b"<html>"), Err(AgentError::NotA2a(_))));
@@ -291,6 +338,7 @@ mod tests {
     #[test]
     fn text_that_is_no_extension_never_reaches_a_header() {
         let bad = ["", "a b", "a,b", "a\r\nx: y", "é", "\"a\"", &"x".repeat(513)].map(str::to_owned);
+        assert_eq!(Dialect::V0_1.headers(&["urn:a".to_owned()]), [], "it knows no extensions");
         assert_eq!(Dialect::V0_3.headers(&bad), []);
         assert_eq!(Dialect::V1.headers(&bad), [(VERSION, HeaderValue::from_static("1.0"))]);
         let many = vec!["urn:a".to_owned(); 100];
@@ -302,7 +350,7 @@ mod tests {
     fn depth_is_refused_before_anything_is_read() {
         let data = "[".repeat(100_000) + &"]".repeat(100_000);
         let answer = format!(r#"{{"result":{{"message":{{"parts":[{{"data":{data}}}]}}}}}}"#);
-        for dialect in [Dialect::V0_3, Dialect::V1] {
+        for dialect in [Dialect::V0_1, Dialect::V0_3, Dialect::V1] {
             let error = dialect.event(answer.as_bytes()).unwrap_err();
             assert_eq!(error, AgentError::NotA2a("nested too deeply".to_owned()));
         }

@@ -1,6 +1,6 @@
 //! How an agent says no, and how it can fail to speak A2A at all.
 //!
-//! Codes are decoded with the dialect: -32006 to -32009 mean different things in different versions. Not here: what a
+//! Codes are decoded with the dialect: -32006 to -32011 mean different things in different versions. Not here: what a
 //! client is told (see `fault`), HTTP and connection failures (see `transport`).
 
 use super::dialect::Dialect;
@@ -56,6 +56,10 @@ pub enum ErrorKind {
     InvalidParams,
     /// The agent does not see a valid request, or not one for the state that the task is in.
     InvalidRequest,
+    /// The agent does not know who asks, or does not let it (0.1; later versions say so with the HTTP status).
+    NotAuthorized,
+    /// The agent has too much to do, or lacks what it needs for it (0.1).
+    Busy,
     /// The agent broke. Whether it did the work is not known.
     Internal,
     /// A code that the dialect does not know.
@@ -75,6 +79,11 @@ impl ErrorKind {
             // 0.2 and 0.3 have no -32008 and -32009: only a 1.0 server that was called the old way says them.
             (-32008, Dialect::V0_3 | Dialect::V1) => Self::Extension,
             (-32009, Dialect::V0_3 | Dialect::V1) => Self::Version,
+            (-32006, Dialect::V0_1) => Self::Unsupported,
+            (-32007 | -32008, Dialect::V0_1) => Self::NotAuthorized,
+            // The task is not in a state for this.
+            (-32009, Dialect::V0_1) => Self::InvalidRequest,
+            (-32010 | -32011, Dialect::V0_1) => Self::Busy,
             (-32600 | -32700, _) => Self::InvalidRequest,
             (-32601, _) => Self::MethodNotFound,
             (-32602, _) => Self::InvalidParams,
@@ -110,10 +119,10 @@ mod tests {
 
     #[test]
     fn only_an_unknown_method_or_version_proves_that_nothing_ran() {
-        for dialect in [Dialect::V0_3, Dialect::V1] {
+        for dialect in [Dialect::V0_1, Dialect::V0_3, Dialect::V1] {
             for (code, proves) in [
                 (-32601, true),
-                (-32009, true),
+                (-32009, dialect != Dialect::V0_1),
                 (-32600, false),
                 (-32602, false),
                 (-32603, false),

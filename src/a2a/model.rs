@@ -1,6 +1,6 @@
 //! The canonical A2A model, shaped like A2A 1.0 and told apart by presence.
 //!
-//! Not here: any wire form (see the codecs `v0_3` and `v1`), the Agent Card (see `card`).
+//! Not here: any wire form (see the codecs `v0_1`, `v0_3` and `v1`), the Agent Card (see `card`).
 
 use serde_json::value::RawValue;
 

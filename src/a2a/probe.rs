@@ -25,7 +25,7 @@ pub enum Verdict {
     /// A2A 1.0.
     V1,
     /// A2A 0.1.
-    V01,
+    V0_1,
     /// Not decided yet: ask [`Question::TasksSend`].
     AskTasksSend,
     /// The answer shows nothing; it must not be remembered.
@@ -50,11 +50,11 @@ impl Question {
         match (self, code(body), status) {
             (Self::MessageSend, Some(-32602 | -32603), _) => Verdict::Slash,
             // The Python reference server of 0.1 refuses every unknown method so, with this status.
-            (Self::MessageSend, Some(-32600), 400) => Verdict::V01,
+            (Self::MessageSend, Some(-32600), 400) => Verdict::V0_1,
             (Self::MessageSend, Some(-32600), _) => Verdict::Slash,
             (Self::MessageSend, Some(-32009), _) => Verdict::V1,
             (Self::MessageSend, Some(-32601), _) => Verdict::AskTasksSend,
-            (Self::TasksSend, Some(-32602 | -32600), _) => Verdict::V01,
+            (Self::TasksSend, Some(-32602 | -32600), _) => Verdict::V0_1,
             (Self::TasksSend, Some(_), _) => Verdict::V1,
             (Self::MessageSend, Some(_), _) | (_, None, _) => Verdict::Undecided,
         }
@@ -90,9 +90,9 @@ mod tests {
     fn every_known_server_is_told_by_how_it_refuses() {
         use Question::{MessageSend, TasksSend};
         for (peer, question, status, code, verdict) in [
-            ("0.1 Python", MessageSend, 400, -32600, Verdict::V01),
+            ("0.1 Python", MessageSend, 400, -32600, Verdict::V0_1),
             ("0.1 JavaScript", MessageSend, 200, -32601, Verdict::AskTasksSend),
-            ("0.1 JavaScript", TasksSend, 200, -32602, Verdict::V01),
+            ("0.1 JavaScript", TasksSend, 200, -32602, Verdict::V0_1),
             ("Python 0.2.16", MessageSend, 200, -32600, Verdict::Slash),
             ("Python 0.3.26", MessageSend, 200, -32602, Verdict::Slash),
             ("JavaScript 0.3.14", MessageSend, 200, -32603, Verdict::Slash),

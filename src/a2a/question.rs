@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::model::{Message, Part, PartBody, State, Status};
-use super::v0_3::members;
+use super::older::members;
 
 /// Most questions that an agent may ask at once.
 const MOST_INPUTS: usize = 16;

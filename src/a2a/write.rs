@@ -1,7 +1,7 @@
 //! How tasks and messages are written as A2A 1.0, straight from the canonical model.
 //!
 //! For keeping a task, for showing it, for saying something: what is written here reads back as it was. Not here: the rest of
-//! requests to agents (see `v1`), older versions (see `v0_3`).
+//! requests to agents (see `v1`), older versions (see `v0_1`, `v0_3`).
 
 use serde::Serialize;
 use serde::ser::Serializer;

@@ -11,7 +11,7 @@ use super::drive::{Drive, Outlet};
 use super::known::{Ask, Known, in_effect};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, Fingerprint, Message, Send, fingerprint};
+use crate::a2a::{Event, Fingerprint, Message, Send, Task, fingerprint, uuid};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
@@ -104,7 +104,7 @@ pub fn start(client: Client, known: Arc<Known>, terms: Terms, errand: Errand) ->
 impl Call {
     async fn run(self, errand: Errand, outlet: Outlet) -> Result<(), Trouble> {
         match errand {
-            Errand::Say(message) => self.say(&message, Track::new(outlet, None)).await,
+            Errand::Say(message) => self.say(message, Track::new(outlet, None)).await,
             // Boxed, here and below: what a plain call does not need must not make it larger.
             Errand::Continue(what) => Box::pin(self.go_on(what, outlet)).await,
             Errand::Await(task, asked) => {
@@ -117,7 +117,7 @@ impl Call {
                 Ok(())
             }
             Errand::Cancel(task) => {
-                let stopped = cancel_task(&self.client, &self.known, &task, self.terms.response).await?;
+                let stopped = Box::pin(self.cancel(&task)).await?;
                 Track::new(outlet, Some(task)).take(Event::Task(stopped)).await;
                 Ok(())
             }
@@ -147,17 +147,31 @@ impl Call {
         message.context_id = found.context_id.or(message.context_id);
         message.task_id = Some(task);
         let track = Track::new(outlet, message.task_id.clone()).knowing(open.map(Asked::Answered));
-        self.say(&message, if beside { track.beside() } else { track }).await
+        self.say(message, if beside { track.beside() } else { track }).await
     }
 
-    /// Says a message; once more in the other version if the agent proves that it understood nothing of the first try.
-    async fn say(&self, message: &Message, track: Track) -> Result<(), Trouble> {
-        match (self.say_once(message, track.clone()).await, &self.known.other) {
-            (Err(Trouble::WrongVersion(why)), Some(other)) => {
+    /// Stops a task. One that the gateway named may not have begun at the agent: the message that begins it is under way.
+    async fn cancel(&self, task: &str) -> Result<Task, Trouble> {
+        let mut tries = if self.known.interface.dialect.asker_names_tasks() { CANCEL_TRIES } else { 1 };
+        loop {
+            tries -= 1;
+            match cancel_task(&self.client, &self.known, task, self.terms.response).await {
+                Err(Trouble::TaskLost) if tries > 0 => self.pause(FIRST_PAUSE).await,
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Says a message; once more in another version if the agent proves that it understood nothing of the first try.
+    async fn say(&self, mut message: Message, track: Track) -> Result<(), Trouble> {
+        let (task, context) = (message.task_id.clone(), message.context_id.clone());
+        match (self.say_once(&mut message, track.clone()).await, &self.known.other) {
+            (Err(Trouble::WrongVersion(why)), Some(other)) if track.may_begin_anew() => {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
-                warn!(from, to, why, "agent does not speak what its card promises; trying the other version");
+                warn!(from, to, why, "agent does not speak what its card promises; trying another version");
                 let call = Self { client: self.client.clone(), known: other.clone(), terms: self.terms };
-                let said = Box::pin(call.say_once(message, track)).await;
+                (message.task_id, message.context_id) = (task, context);
+                let said = Box::pin(call.say_once(&mut message, track)).await;
                 // Remembered, unless it understood nothing of this either.
                 let is_wrong = !matches!(said, Err(Trouble::WrongVersion(_)));
                 self.known.is_wrong.store(is_wrong, Ordering::Release);
@@ -167,33 +181,54 @@ impl Call {
         }
     }
 
-    async fn say_once(&self, message: &Message, track: Track) -> Result<(), Trouble> {
+    async fn say_once(&self, message: &mut Message, mut track: Track) -> Result<(), Trouble> {
         let interface = &self.known.interface;
+        // What the agent knows already.
+        let about = message.task_id.clone();
+        let begins = about.is_none() && interface.dialect.asker_names_tasks();
+        if begins {
+            message.context_id.get_or_insert_with(|| uuid(rand::random()));
+            let task = message.task_id.insert(uuid(rand::random()));
+            track = track.naming(task, message.context_id.as_deref());
+        }
         let ask = Send {
             message,
             accepted_output_modes: &self.known.output_modes,
             tenant: interface.tenant.as_deref(),
         };
-        let is_beside = track.is_beside();
-        let streams = self.known.streaming && !is_beside;
+        let streams = self.known.streaming && !track.is_beside();
         let body = interface.dialect.send(&ask, streams);
         let method = if streams { Method::Stream } else { Method::Send };
-        let ask = Ask::new(method, message.task_id.as_deref(), body);
-        let (form, reply) = post(&self.client, &self.known, &ask).await?;
+        let ask = Ask::new(method, about.as_deref(), body);
         let mut track = track.opening();
+        match self.hear(&ask, &mut track).await {
+            // No answer, but the task has a name to ask for it by.
+            Err(trouble @ (Trouble::Slow(_) | Trouble::Broken(_))) if begins && track.heard() == 0 => {
+                match Box::pin(self.judge(&mut track, trouble.clone())).await {
+                    Err(Trouble::TaskLost) => Err(trouble),
+                    judged => judged,
+                }
+            }
+            heard => heard,
+        }
+    }
+
+    /// Asks, and passes on what comes of it.
+    async fn hear(&self, ask: &Ask, track: &mut Track) -> Result<(), Trouble> {
+        let (form, reply) = post(&self.client, &self.known, ask).await?;
         match form {
-            Form::Stream => self.listen(reply, &mut track).await,
+            Form::Stream => self.listen(reply, track).await,
             Form::Json => {
                 let body = whole(reply, &self.known, self.terms.response).await?;
-                let event = interface.dialect.event(&body).map_err(first_refusal)?;
-                if track.take(event).await || is_beside {
+                let event = self.known.interface.dialect.event(&body).map_err(first_refusal)?;
+                if track.take(event).await || track.is_beside() {
                     return Ok(());
                 }
                 if track.task_id.is_none() {
                     return Err(Trouble::Misbehaved("its answer is neither a task nor a message".into()));
                 }
                 self.pause(FIRST_PAUSE).await;
-                Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
+                Box::pin(self.judge(track, Trouble::TaskLost)).await
             }
         }
     }
@@ -225,3 +260,5 @@ impl Call {
 
 /// The pause after an answer that said only that the work has begun.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// How often an agent is asked to stop a task that it does not know yet.
+const CANCEL_TRIES: u32 = 4;

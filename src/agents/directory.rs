@@ -149,6 +149,8 @@ impl Agent {
         let card = Arc::new(card);
         let known = self.call_by(&card, from, pin)?;
         let other = match known.interface.dialect {
+            // A card of 0.1 is told by what it lacks: it may be a careless one of 0.2.
+            Dialect::V0_1 => Dialect::V0_3,
             Dialect::V0_3 => Dialect::V1,
             Dialect::V1 => Dialect::V0_3,
         };
@@ -239,6 +241,7 @@ impl Agent {
     pub(super) fn pin(&self) -> Option<Dialect> {
         match self.settings.protocol {
             Protocol::Auto => None,
+            Protocol::V0_1 => Some(Dialect::V0_1),
             Protocol::V0_3 => Some(Dialect::V0_3),
             Protocol::V1 => Some(Dialect::V1),
         }

@@ -36,6 +36,18 @@ pub(super) struct Outlet(Arc<Shared>);
 struct Shared {
     waiting: Mutex<VecDeque<Event>>,
     may_rest: AtomicBool,
+    /// The id that the gateway gave the task.
+    name: Mutex<Name>,
+}
+
+/// An id that the agent has not confirmed.
+#[derive(Default)]
+enum Name {
+    #[default]
+    None,
+    Given(String),
+    /// Somebody goes by it.
+    Used(String),
 }
 
 impl Outlet {
@@ -46,6 +58,25 @@ impl Outlet {
     /// Whether nobody minds if the task is not asked for again and again.
     pub(super) fn may_rest(&self) -> bool {
         self.0.may_rest.load(Ordering::Acquire)
+    }
+
+    fn name(&self) -> MutexGuard<'_, Name> {
+        self.0.name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the id that the gateway gives the task of this call.
+    pub(super) fn give_name(&self, task: &str) {
+        *self.name() = Name::Given(task.to_owned());
+    }
+
+    /// Takes back the id that was given; says whether nobody goes by it.
+    pub(super) fn take_name_back(&self) -> bool {
+        let mut name = self.name();
+        let is_free = !matches!(*name, Name::Used(_));
+        if is_free {
+            *name = Name::None;
+        }
+        is_free
     }
 
     /// Puts an event; waits while too many are not read yet.
@@ -90,6 +121,15 @@ impl Drive {
     /// From now on the call may end while its task goes on, once there is no stream to listen to: somebody else will hear of news.
     pub fn rest(&self) {
         self.said.0.may_rest.store(true, Ordering::Release);
+    }
+
+    /// The id that the gateway gave the task before the agent has said a word, in versions where it does. Whoever asks goes by it: the
+    /// call keeps to it from now on.
+    pub fn given_name(&self) -> Option<String> {
+        let mut name = self.said.name();
+        let (Name::Given(task) | Name::Used(task)) = std::mem::take(&mut *name) else { return None };
+        *name = Name::Used(task.clone());
+        Some(task)
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Turn> {

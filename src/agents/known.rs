@@ -100,7 +100,7 @@ impl Known {
     /// Whether a live task can be listened to again.
     pub fn can_subscribe(&self) -> bool {
         match self.interface.dialect {
-            Dialect::V0_3 => false,
+            Dialect::V0_1 | Dialect::V0_3 => false,
             Dialect::V1 => self.streaming,
         }
     }

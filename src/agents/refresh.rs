@@ -144,7 +144,7 @@ impl Directory {
             match question.verdict(status, &body) {
                 Verdict::Slash => return Ok(Dialect::V0_3),
                 Verdict::V1 => return Ok(Dialect::V1),
-                Verdict::V01 => return Err(CardError::V0_1 { url: url.to_owned() }.into()),
+                Verdict::V0_1 => return Ok(Dialect::V0_1),
                 Verdict::AskTasksSend if question == Question::MessageSend => question = Question::TasksSend,
                 Verdict::AskTasksSend | Verdict::Undecided => {
                     return Err(CardError::Ambiguous { url: url.to_owned() }.into());

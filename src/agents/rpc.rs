@@ -130,6 +130,7 @@ async fn plain(client: &Client, known: &Known, ask: &Ask, limit: usize) -> Resul
 pub(super) fn refusal(error: AgentError) -> Trouble {
     match error {
         AgentError::Refused { kind: ErrorKind::TaskNotFound, .. } => Trouble::TaskLost,
+        AgentError::Refused { kind: ErrorKind::NotAuthorized, .. } => Trouble::NotAuthorized(401),
         AgentError::Refused { message, code, .. } if message.is_empty() => {
             Trouble::Refused(format!("error {code}"))
         }

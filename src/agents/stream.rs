@@ -11,7 +11,7 @@ use super::call::{Asked, Terms};
 use super::drive::Outlet;
 use super::known::Known;
 use super::rpc::{first_refusal, refusal, trouble};
-use crate::a2a::{Event, State, fingerprint};
+use crate::a2a::{Event, Message, State, Task, fingerprint};
 use crate::fault::Trouble;
 use crate::sse::Decoder;
 use crate::transport::Reply;
@@ -36,6 +36,8 @@ pub(super) struct Track {
     outlet: Outlet,
     /// The task that this call is about, once the agent has named it.
     pub(super) task_id: Option<String>,
+    /// The conversation, where the gateway named it: events of 0.1 do not repeat it.
+    context_id: Option<String>,
     state: Option<State>,
     heard: usize,
     over: bool,
@@ -46,13 +48,34 @@ pub(super) struct Track {
 
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
-        let (state, asked) = (None, None);
-        Self { outlet, task_id, state, heard: 0, over: false, asked, opens: false, is_beside: false }
+        let (context_id, state, asked) = (None, None, None);
+        Self {
+            outlet,
+            task_id,
+            context_id,
+            state,
+            heard: 0,
+            over: false,
+            asked,
+            opens: false,
+            is_beside: false,
+        }
     }
 
     /// The same, for a task of which a question is known.
     pub(super) fn knowing(self, asked: Option<Asked>) -> Self {
         Self { asked, ..self }
+    }
+
+    /// The same, for a task that the gateway names in this conversation.
+    pub(super) fn naming(self, task: &str, context: Option<&str>) -> Self {
+        self.outlet.give_name(task);
+        Self { task_id: Some(task.to_owned()), context_id: context.map(str::to_owned), ..self }
+    }
+
+    /// Whether the call may be made anew, with another name for its task.
+    pub(super) fn may_begin_anew(&self) -> bool {
+        self.outlet.take_name_back()
     }
 
     /// The same, for the first answer to a message.
@@ -107,6 +130,9 @@ impl Track {
             || state.is_some_and(|state| state.is_terminal() || state == State::InputRequired);
         self.heard += 1;
         self.over |= ends;
+        if let (Some(task), Some(context)) = (&self.task_id, &self.context_id) {
+            name(&mut event, task, context);
+        }
         self.outlet.send(event).await;
         ends
     }
@@ -147,6 +173,21 @@ fn facts(event: &Event) -> (Option<&str>, Option<State>, bool) {
         Event::Status { task_id, status, last, .. } => (task_id.as_deref(), Some(status.state), *last),
         Event::Artifact { task_id, .. } => (task_id.as_deref(), None, false),
         Event::Unknown => (None, None, false),
+    }
+}
+
+/// Says of an event that does not which task and which conversation it is of.
+fn name(event: &mut Event, task: &str, context: &str) {
+    let (named, within) = match event {
+        Event::Task(Task { context_id, .. }) => (None, context_id),
+        Event::Message(Message { task_id, context_id, .. })
+        | Event::Status { task_id, context_id, .. }
+        | Event::Artifact { task_id, context_id, .. } => (Some(task_id), context_id),
+        Event::Unknown => return,
+    };
+    within.get_or_insert_with(|| context.to_owned());
+    if let Some(named) = named {
+        named.get_or_insert_with(|| task.to_owned());
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::arguments::{Asked, FileArgument};
-use crate::a2a::{Message, Part, PartBody, Role};
+use crate::a2a::{Message, Part, PartBody, Role, uuid};
 use crate::seal::{AgentTaskId, ContextRef, LocalRef, Sealer, TaskRef};
 
 /// What is to be done at the agent.
@@ -142,22 +142,6 @@ fn file(file: FileArgument) -> Part {
     Part { body, filename: file.name, media_type: file.media_type, metadata: None }
 }
 
-/// A version 4 UUID from random bytes.
-pub fn uuid(random: [u8; 16]) -> String {
-    let bits = (u128::from_be_bytes(random) & !(0xF000_u128 << 64) & !(0xC000_u128 << 48))
-        | (0x4000_u128 << 64)
-        | (0x8000_u128 << 48);
-    let mut out = String::with_capacity(36);
-    for (place, byte) in bits.to_be_bytes().into_iter().enumerate() {
-        if matches!(place, 4 | 6 | 8 | 10) {
-            out.push('-');
-        }
-        let digits = [byte >> 4, byte & 0xF].map(|digit| char::from_digit(digit.into(), 16));
-        out.extend(digits.into_iter().flatten());
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,17 +170,6 @@ mod tests {
         assert_eq!(message.parts.len(), 3);
         assert_eq!(message.metadata.unwrap().get(), r#"{"skillId":"sing","traceparent":"00-t"}"#);
         assert_eq!(message.message_id.as_deref(), Some("07070707-0707-4707-8707-070707070707"));
-    }
-
-    #[test]
-    fn a_message_id_is_a_version_4_uuid_of_all_its_bytes() {
-        for (random, expected) in [
-            (std::array::from_fn(|at| at as u8), "00010203-0405-4607-8809-0a0b0c0d0e0f"),
-            ([0xFF; 16], "ffffffff-ffff-4fff-bfff-ffffffffffff"),
-            ([0; 16], "00000000-0000-4000-8000-000000000000"),
-        ] {
-            assert_eq!(uuid(random), expected);
-        }
     }
 
     #[test]

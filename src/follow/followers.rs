@@ -107,7 +107,8 @@ impl Followers {
     /// [`Full`] when neither the map nor the agent would lead back to it; the call is drained then.
     pub fn keep(&self, job: Job) -> Result<Arc<Entry>, Full> {
         let now = Times::now();
-        let Job { drive, work, agent, known, local } = job;
+        let Job { drive, mut work, agent, known, local } = job;
+        work.task_id = work.task_id.or_else(|| drive.given_name());
         let named = work.task_id.as_deref().map(|id| Key::Task { agent: agent.clone(), id: id.into() });
         let mut work = Some(work);
         let make = || Entry::new(agent.clone(), local, work.take().unwrap_or_else(|| Work::new(0)), now);

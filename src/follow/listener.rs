@@ -246,6 +246,7 @@ pub(super) async fn drain(mut job: Job, lifetime: Duration) {
 
 /// Stops the work at the agent: its client has gone, and nobody holds a handle.
 pub(super) async fn stop(mut job: Job, followers: &Followers) {
+    job.work.task_id = job.work.task_id.or_else(|| job.drive.given_name());
     let named = async {
         while job.work.task_id.is_none() {
             let Turn::Said(event) = job.drive.next().await else { return };

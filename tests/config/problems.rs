@@ -189,7 +189,7 @@ fn each_of_these_is_one_problem_of_an_agent() {
             "tool_name: is only for `tools: per_agent` (write it below skills.ID for a skill's tool)",
         ),
         ("protocol: 1.0", "protocol: expected a text, found a number (put it in quotes)"),
-        ("protocol: '2.0'", "protocol: is not one of: auto, 0.3, 1.0 (did you mean 1.0?)"),
+        ("protocol: '2.0'", "protocol: is not one of: auto, 0.1, 0.3, 1.0 (did you mean 1.0?)"),
         (
             "output_modes: [text]",
             "output_modes[0]: is not a media type (write type/subtype, such as text/plain)",

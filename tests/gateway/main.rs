@@ -158,4 +158,6 @@ mod tokens;
 #[cfg(test)]
 mod transport;
 #[cfg(test)]
+mod v0_1;
+#[cfg(test)]
 mod versions;

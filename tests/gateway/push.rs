@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::scene::{RAW_CONTEXT, RAW_TASK, TOOL};
-use crate::support::payload::{v0_3, v1};
+use crate::support::payload::{v0_1, v0_3, v1};
 use crate::support::{
     Answer, Card, LegacySession, McpClient, PATIENCE, Reply, Request, ScriptedAgent, Signal, TestGateway,
 };
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
-const SET: [&str; 2] = ["CreateTaskPushNotificationConfig", "tasks/pushNotificationConfig/set"];
+const SET: [&str; 3] =
+    ["CreateTaskPushNotificationConfig", "tasks/pushNotificationConfig/set", "tasks/pushNotification/set"];
 const GET: &str = "GetTask";
 /// Nobody polls within the patience of a test: what is heard is heard because of a push.
 const CALM: &str = "streams: { idle_timeout: 10m, retry_base: 10m, retry_max: 10m }\n";
@@ -143,13 +144,16 @@ async fn counted(gateway: &TestGateway, outcome: &str, count: usize) {
 
 #[tokio::test]
 async fn an_agent_is_told_where_to_push_in_the_words_of_its_version() {
-    for (card, method) in [(Card::v1(), SET[0]), (Card::v0_3(), SET[1])] {
-        let is_new = method == SET[0];
+    let oldest = Card::v0_1().set("protocolVersion", "0.1");
+    for (card, method) in [(Card::v1(), SET[0]), (Card::v0_3(), SET[1]), (oldest, SET[2])] {
+        let (is_new, is_oldest) = (method == SET[0], method == SET[2]);
         let agent = ScriptedAgent::start(pushing(card)).await;
         agent.on_send(move |request| {
             let id = format!("raw-{}", request.text());
             let begun = if is_new {
                 v1::task(&id, RAW_CONTEXT, "working")
+            } else if is_oldest {
+                v0_1::task(request.params()["id"].as_str().unwrap(), "working")
             } else {
                 v0_3::task(&id, RAW_CONTEXT, "working")
             };
@@ -166,8 +170,13 @@ async fn an_agent_is_told_where_to_push_in_the_words_of_its_version() {
         for (request, hook) in log.calls(method).into_iter().zip(&hooks) {
             let Hook { url, token } = hook;
             let params = request.params();
-            let task = params["taskId"].as_str().unwrap().to_owned();
-            let expected = if is_new {
+            let task = params["taskId"].as_str().or(params["id"].as_str()).unwrap().to_owned();
+            let expected = if is_oldest {
+                let authentication = json!({ "schemes": ["Bearer"], "credentials": token });
+                json!({ "id": task, "pushNotificationConfig": {
+                    "url": url, "token": token, "authentication": authentication,
+                }})
+            } else if is_new {
                 json!({
                     "taskId": task, "id": "mcp-a2a-gateway", "url": url, "token": token,
                     "authentication": { "scheme": "Bearer", "credentials": token },

@@ -148,14 +148,3 @@ async fn the_agents_word_on_freshness_counts_between_floor_and_ceiling() {
     busy.agent.wait_for("three looks", |log| log.requests.len() >= 3).await;
     assert_eq!(calm.agent.requests().len(), 1);
 }
-
-#[tokio::test]
-async fn an_agent_too_old_for_the_gateway_is_a_problem_that_is_told() {
-    let agent = ScriptedAgent::start(Card::v0_1().skill("sing")).await;
-    agent.on("tasks/send", |_| Reply::error(-32602, "Invalid parameters"));
-    let gateway = TestGateway::before(&[("bard", &agent)]).await;
-    let list = gateway.client().modern("tools/list", json!({})).await.result().await;
-    assert_eq!(list["tools"], json!([]));
-    let agents = gateway.admin().at("/agents").get(&[]).await.json().await;
-    assert!(agents[0]["problem"].as_str().is_some_and(|problem| problem.contains("0.1")), "{agents}");
-}

@@ -142,8 +142,28 @@ pub mod v0_1 {
         task
     }
 
+    /// A task that waits for the answer to a question.
+    pub fn asking(id: &str, question: &str) -> Value {
+        let mut task = task(id, "input-required");
+        task["status"]["message"] = said(question);
+        task["status"]["timestamp"] = "2026-11-20T23:44:30.189250".into();
+        task
+    }
+
     pub fn status_update(id: &str, state: &str, is_final: bool) -> Value {
         json!({ "id": id, "status": { "state": state }, "final": is_final })
+    }
+
+    /// The same, with words of the agent.
+    pub fn status_saying(id: &str, state: &str, text: &str, is_final: bool) -> Value {
+        let mut update = status_update(id, state, is_final);
+        update["status"]["message"] = said(text);
+        update["status"]["timestamp"] = "2026-11-20T23:44:30.189250".into();
+        update
+    }
+
+    fn said(text: &str) -> Value {
+        json!({ "role": "agent", "parts": [{ "type": "text", "text": text }] })
     }
 
     pub fn artifact_update(id: &str, text: &str, append: bool, last: bool) -> Value {

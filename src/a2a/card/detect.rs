@@ -74,7 +74,7 @@ impl Offer {
             return Err(CardError::BadUrl { url: clean_line(&self.url, 200) });
         }
         let tenant = match dialect {
-            Dialect::V0_3 => None,
+            Dialect::V0_1 | Dialect::V0_3 => None,
             Dialect::V1 => self.tenant.clone(),
         };
         Ok(Interface { url: self.url.clone(), dialect, tenant, version: self.version.clone() })
@@ -169,6 +169,9 @@ pub(super) fn choose(offers: &[Offer], signs: &Signs, pin: Option<Dialect>) -> R
     if let Some(offer) = json_rpc().find(|offer| offer.speaks() == Spoken::Slash) {
         return offer.interface(Dialect::V0_3);
     }
+    if let Some(offer) = json_rpc().find(|offer| offer.speaks() == Spoken::V0_1) {
+        return offer.interface(Dialect::V0_1);
+    }
     Err(unsupported(json_rpc()))
 }
 
@@ -177,25 +180,24 @@ fn by_signs(offer: &Offer, signs: &Signs) -> Result<Interface, CardError> {
     match offer.speaks() {
         Spoken::V1 => offer.interface(Dialect::V1),
         Spoken::Slash => offer.interface(Dialect::V0_3),
-        Spoken::V0_1 => Err(CardError::V0_1 { url: offer.interface(Dialect::V0_3)?.url }),
+        Spoken::V0_1 => offer.interface(Dialect::V0_1),
         Spoken::Other => Err(unsupported(std::iter::once(offer))),
         Spoken::NotSaid if signs.slash => offer.interface(Dialect::V0_3),
-        Spoken::NotSaid => {
-            let url = offer.interface(Dialect::V0_3)?.url;
-            Err(if signs.v0_1 { CardError::V0_1 { url } } else { CardError::Ambiguous { url } })
-        }
+        Spoken::NotSaid if signs.v0_1 => offer.interface(Dialect::V0_1),
+        Spoken::NotSaid => Err(CardError::Ambiguous { url: offer.interface(Dialect::V0_1)?.url }),
     }
 }
 
 /// The operator knows better than the card; the card still says where.
 fn pinned(offers: &[Offer], signs: &Signs, dialect: Dialect) -> Result<Interface, CardError> {
     let wanted = match dialect {
+        Dialect::V0_1 => Spoken::V0_1,
         Dialect::V0_3 => Spoken::Slash,
         Dialect::V1 => Spoken::V1,
     };
     let json_rpc = || offers.iter().filter(|offer| offer.is_json_rpc());
     let fitting = json_rpc().find(|offer| offer.speaks() == wanted);
-    let old = signs.old.iter().find(|offer| offer.is_json_rpc() && dialect == Dialect::V0_3);
+    let old = signs.old.iter().find(|offer| offer.is_json_rpc() && dialect != Dialect::V1);
     let unsaid = json_rpc().find(|offer| offer.speaks() == Spoken::NotSaid);
     let offer = fitting.or(old).or(unsaid).or_else(|| json_rpc().next());
     offer.ok_or_else(|| no_json_rpc(offers))?.interface(dialect)

@@ -126,7 +126,7 @@ pub enum CardError {
         offered: Vec<String>,
     },
     /// The agent speaks no version that the gateway speaks.
-    #[error("agent speaks A2A {}; the gateway speaks 0.2, 0.3 and 1.0", offered.join(", "))]
+    #[error("agent speaks A2A {}; the gateway speaks 0.1, 0.2, 0.3 and 1.0", offered.join(", "))]
     UnsupportedVersion {
         /// What it speaks.
         offered: Vec<String>,
@@ -141,12 +141,6 @@ pub enum CardError {
     #[error("card shows no A2A version; probe {url} or set the agent's protocol")]
     Ambiguous {
         /// Where to ask.
-        url: String,
-    },
-    /// The agent speaks A2A 0.1.
-    #[error("agent at {url} speaks A2A 0.1, which the gateway does not speak; upgrade the agent")]
-    V0_1 {
-        /// Where it is.
         url: String,
     },
 }

@@ -24,6 +24,8 @@ pub(crate) struct Body {
     id: Text,
     task_id: Text,
     context_id: Text,
+    /// What the conversation is called in 0.1.
+    session_id: Text,
     status: Object<StatusIn>,
     artifacts: List<Object<ArtifactIn>>,
     history: Option<Box<RawValue>>,
@@ -74,6 +76,9 @@ impl Body {
             Kind::Artifact
         } else if self.parts.0.is_some() && self.role.is_filled() {
             Kind::Message
+        } else if self.status.0.is_some() && self.last.0.is_some() {
+            // Without `kind`, as in 0.1: only an update says whether it is the last.
+            Kind::Status
         } else if self.status.0.is_some() && self.id.is_filled() {
             Kind::Task
         } else if self.status.0.is_some() && self.task_id.is_filled() {
@@ -88,23 +93,24 @@ impl Body {
             Kind::Task => self.into_task().map(Event::Task),
             Kind::Message => Ok(Event::Message(self.into_message())),
             Kind::Status => Ok(Event::Status {
-                task_id: self.task_id.filled(),
-                context_id: self.context_id.filled(),
+                task_id: self.task_id.filled().or(self.id.filled()),
+                context_id: self.context_id.filled().or(self.session_id.filled()),
                 status: status(self.status)
                     .ok_or_else(|| AgentError::not_a2a("a status update without status"))?,
                 last: self.last.is_set(),
                 metadata: object(self.metadata),
             }),
             Kind::Artifact => Ok(Event::Artifact {
-                task_id: self.task_id.filled(),
-                context_id: self.context_id.filled(),
+                append: self.append.is_set() || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_appended),
+                last_chunk: self.last_chunk.is_set()
+                    || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_last),
+                task_id: self.task_id.filled().or(self.id.filled()),
+                context_id: self.context_id.filled().or(self.session_id.filled()),
                 artifact: self
                     .artifact
                     .0
                     .map(Artifact::from)
                     .ok_or_else(|| AgentError::not_a2a("an artifact update without artifact"))?,
-                append: self.append.is_set(),
-                last_chunk: self.last_chunk.is_set(),
                 metadata: object(self.metadata),
             }),
             Kind::Unknown => Ok(Event::Unknown),
@@ -114,7 +120,7 @@ impl Body {
     fn into_task(self) -> Result<Task, AgentError> {
         Ok(Task {
             id: self.id.filled().ok_or_else(|| AgentError::not_a2a("a task without id"))?,
-            context_id: self.context_id.filled(),
+            context_id: self.context_id.filled().or(self.session_id.filled()),
             status: status(self.status).ok_or_else(|| AgentError::not_a2a("a task without status"))?,
             artifacts: self.artifacts.items().filter_map(|artifact| artifact.0).map(Artifact::from).collect(),
             history: History::new(self.history),
@@ -154,6 +160,7 @@ enum Name {
     Id,
     TaskId,
     ContextId,
+    SessionId,
     Status,
     Artifacts,
     History,
@@ -223,6 +230,7 @@ impl Body {
             Name::Id => self.id = object.next_value()?,
             Name::TaskId => self.task_id = object.next_value()?,
             Name::ContextId => self.context_id = object.next_value()?,
+            Name::SessionId => self.session_id = object.next_value()?,
             Name::Status => self.status = object.next_value()?,
             Name::Artifacts => self.artifacts = object.next_value()?,
             Name::History => self.history = object.next_value()?,

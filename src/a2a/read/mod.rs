@@ -1,7 +1,7 @@
 //! Reading an agent's answers, whichever dialect they are in: typed, in one pass, told apart by their content.
 //!
-//! The dialects differ so little on the way in (a wrapper or a `kind`, the spelling of states) that one reader takes them
-//! all, and agents that mix them. Not here: writing (see `v0_3`, `v1`), the Agent Card (see `card`).
+//! The dialects differ so little on the way in (a wrapper or a `kind` or neither, the spelling of states, names of ids) that one reader takes them
+//! all, and agents that mix them. Not here: writing (see `v0_1`, `v0_3`, `v1`), the Agent Card (see `card`).
 
 mod body;
 mod part;

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::loose::{List, Object, Text, object};
+use super::super::loose::{Flag, List, Object, Text, Whole, object};
 use super::super::model::{Artifact, Message, Role, Status};
 use super::part::{PartIn, StateIn, parts};
 
@@ -70,15 +70,34 @@ pub(super) struct ArtifactIn {
     name: Text,
     description: Text,
     parts: List<PartIn>,
+    /// In 0.1 this and those below are here.
+    index: Whole,
+    append: Flag,
+    last_chunk: Flag,
     metadata: Option<Box<RawValue>>,
+}
+
+impl ArtifactIn {
+    pub(super) fn is_appended(&self) -> bool {
+        self.append.is_set()
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.last_chunk.is_set()
+    }
 }
 
 impl From<ArtifactIn> for Artifact {
     fn from(artifact: ArtifactIn) -> Self {
         let name = artifact.name.filled();
         Self {
-            // The id is required; without it the name is the best key that there is.
-            artifact_id: artifact.artifact_id.filled().or_else(|| name.clone()).unwrap_or_default(),
+            // 0.1 has no ids: there the place is the key, or the name, and the place is 0 if nothing is said.
+            artifact_id: artifact
+                .artifact_id
+                .filled()
+                .or_else(|| artifact.index.0.map(|index| index.to_string()))
+                .or_else(|| name.clone())
+                .unwrap_or_else(|| "0".to_owned()),
             name,
             description: artifact.description.filled(),
             parts: parts(artifact.parts),

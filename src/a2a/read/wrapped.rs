@@ -1,14 +1,14 @@
 //! Taking data out of the wrapping that agents before 1.0 need around what is no object.
 //!
-//! Not here: the wrapping (see `v0_3`).
+//! Not here: the wrapping (see `older`).
 
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::super::model::{Part, PartBody};
-use super::super::v0_3::{WRAPPED, members};
+use super::super::older::{WRAPPED, members};
 
-/// Undoes the wrapping that `v0_3` and the official SDK do to data that is no object.
+/// Undoes the wrapping that `older` and the official SDK do to data that is no object.
 pub(super) fn unwrap_data(part: &mut Part) {
     let PartBody::Data(data) = &part.body else { return };
     let Some(metadata) = part.metadata.as_deref().filter(|raw| raw.get().contains(WRAPPED)) else { return };

@@ -78,20 +78,26 @@ impl Operation {
     /// [`Mismatch`], if the method and the version do not go together.
     pub fn of(method: &str, version: Option<&str>) -> Result<Option<(Dialect, Self)>, Mismatch> {
         let named = |dialect| Self::ALL.into_iter().find(|operation| operation.name(dialect) == Some(method));
-        let (old, new) = (named(Dialect::V0_3), named(Dialect::V1));
-        let spoken = spoken(version.unwrap_or_default().trim());
-        match (old, new, spoken) {
-            (None, None, _) => Ok(None),
-            (Some(operation), _, Some(Spoken::Old | Spoken::Oldest)) => Ok(Some((Dialect::V0_3, operation))),
-            (_, Some(operation), Some(Spoken::New)) => Ok(Some((Dialect::V1, operation))),
-            (Some(_), None, Some(Spoken::New)) => Err(Mismatch::Method),
-            (None, Some(_), Some(Spoken::Old | Spoken::Oldest)) | (_, _, None) => Err(Mismatch::Version),
+        let [oldest, old, new] = [Dialect::V0_1, Dialect::V0_3, Dialect::V1].map(named);
+        if oldest.or(old).or(new).is_none() {
+            return Ok(None);
         }
+        // Some methods are the same in 0.1 and 0.3: 0.3, then, unless the version says otherwise.
+        let (first, second) = match spoken(version.unwrap_or_default().trim()).ok_or(Mismatch::Version)? {
+            Spoken::Oldest => ((Dialect::V0_1, oldest), (Dialect::V0_3, old)),
+            Spoken::Old => ((Dialect::V0_3, old), (Dialect::V0_1, oldest)),
+            Spoken::New => {
+                return new.map(|operation| Some((Dialect::V1, operation))).ok_or(Mismatch::Method);
+            }
+        };
+        let known = |(dialect, found): (Dialect, Option<Self>)| found.map(|operation| (dialect, operation));
+        known(first).or_else(|| known(second)).map(Some).ok_or(Mismatch::Version)
     }
 
     /// What a dialect calls this; nothing, if it has no such thing.
     pub fn name(self, dialect: Dialect) -> Option<&'static str> {
         match dialect {
+            Dialect::V0_1 => self.oldest(),
             Dialect::V0_3 => self.slash(),
             Dialect::V1 => Some(self.word()),
         }
@@ -111,6 +117,19 @@ impl Operation {
             Self::ListPush => "ListTaskPushNotificationConfigs",
             Self::DeletePush => "DeleteTaskPushNotificationConfig",
             Self::ExtendedCard => "GetExtendedAgentCard",
+        }
+    }
+
+    fn oldest(self) -> Option<&'static str> {
+        match self {
+            Self::Send => Some("tasks/send"),
+            Self::Stream => Some("tasks/sendSubscribe"),
+            Self::Get => Some("tasks/get"),
+            Self::Cancel => Some("tasks/cancel"),
+            Self::Subscribe => Some("tasks/resubscribe"),
+            Self::SetPush => Some("tasks/pushNotification/set"),
+            Self::GetPush => Some("tasks/pushNotification/get"),
+            Self::List | Self::ListPush | Self::DeletePush | Self::ExtendedCard => None,
         }
     }
 
@@ -171,7 +190,7 @@ mod tests {
 
     #[test]
     fn method_and_version_are_judged_together() {
-        use Dialect::{V0_3, V1};
+        use Dialect::{V0_1, V0_3, V1};
         for (method, version, expected) in [
             ("message/send", None, Ok(Some((V0_3, Operation::Send)))),
             ("message/send", Some(""), Ok(Some((V0_3, Operation::Send)))),
@@ -179,6 +198,11 @@ mod tests {
             ("tasks/get", Some(" 0.2.5 "), Ok(Some((V0_3, Operation::Get)))),
             ("SendMessage", Some("1.0"), Ok(Some((V1, Operation::Send)))),
             ("ListTasks", Some("1.2"), Ok(Some((V1, Operation::List)))),
+            ("tasks/send", None, Ok(Some((V0_1, Operation::Send)))),
+            ("tasks/send", Some("0.3"), Ok(Some((V0_1, Operation::Send)))),
+            ("tasks/get", Some("0.1"), Ok(Some((V0_1, Operation::Get)))),
+            ("message/send", Some("0.1"), Ok(Some((V0_3, Operation::Send)))),
+            ("tasks/send", Some("1.0"), Err(Mismatch::Method)),
             ("SendMessage", None, Err(Mismatch::Version)),
             ("SendMessage", Some("0.3"), Err(Mismatch::Version)),
             ("SendMessage", Some("2.0"), Err(Mismatch::Version)),
@@ -196,7 +220,9 @@ mod tests {
 
     #[test]
     fn every_name_leads_back_to_its_operation() {
-        for (dialect, version) in [(Dialect::V0_3, None), (Dialect::V1, Some("1.0"))] {
+        for (dialect, version) in
+            [(Dialect::V0_1, Some("0.1")), (Dialect::V0_3, None), (Dialect::V1, Some("1.0"))]
+        {
             for operation in Operation::ALL {
                 let Some(name) = operation.name(dialect) else { continue };
                 assert_eq!(Operation::of(name, version), Ok(Some((dialect, operation))), "{name}");

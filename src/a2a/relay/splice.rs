@@ -43,7 +43,7 @@ pub enum Unspliced<R> {
 /// Where in parameters or in a result the walk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Parameters whose `id` is a task's.
+    /// Parameters whose `id` is a task's; all of 0.1, results about webhooks included.
     ById,
     /// Parameters whose `taskId` is a task's, and whose `id` is something else's.
     ByTaskId,
@@ -81,16 +81,18 @@ enum Holds {
 impl Place {
     fn of_params(dialect: Dialect, operation: Operation) -> Self {
         match (operation, dialect) {
-            (Operation::Send | Operation::Stream, _) => Self::Saying,
-            (Operation::Get | Operation::Cancel | Operation::Subscribe, _) => Self::ById,
-            (Operation::List | Operation::SetPush, _) => Self::ByTaskId,
-            (Operation::GetPush | Operation::ListPush | Operation::DeletePush, Dialect::V0_3) => Self::ById,
-            (Operation::GetPush | Operation::ListPush | Operation::DeletePush, Dialect::V1) => Self::ByTaskId,
+            (Operation::Send | Operation::Stream, Dialect::V0_3 | Dialect::V1) => Self::Saying,
             (Operation::ExtendedCard, _) => Self::Nothing,
+            (Operation::Get | Operation::Cancel | Operation::Subscribe, _) | (_, Dialect::V0_1) => Self::ById,
+            (Operation::List | Operation::SetPush, Dialect::V0_3 | Dialect::V1)
+            | (Operation::GetPush | Operation::ListPush | Operation::DeletePush, Dialect::V1) => {
+                Self::ByTaskId
+            }
+            (Operation::GetPush | Operation::ListPush | Operation::DeletePush, Dialect::V0_3) => Self::ById,
         }
     }
 
-    fn of_result(operation: Operation) -> Self {
+    fn of_result(dialect: Dialect, operation: Operation) -> Self {
         match operation {
             Operation::Send
             | Operation::Stream
@@ -98,6 +100,7 @@ impl Place {
             | Operation::Cancel
             | Operation::Subscribe => Self::Told,
             Operation::List => Self::Listed,
+            Operation::SetPush | Operation::GetPush if dialect == Dialect::V0_1 => Self::ById,
             Operation::SetPush | Operation::GetPush => Self::Push,
             Operation::ListPush => Self::Pushes,
             Operation::DeletePush | Operation::ExtendedCard => Self::Nothing,
@@ -108,7 +111,7 @@ impl Place {
         use Holds::{Id, Ids, Many, One};
         use IdKind::{Context, Reference, Task};
         Some(match (self, member) {
-            (Self::ById, "id") | (Self::ByTaskId | Self::Push, "taskId" | "task_id") => Id(Task),
+            (Self::ById | Self::Told, "id") | (Self::ByTaskId | Self::Push, "taskId" | "task_id") => Id(Task),
             (Self::ByTaskId, "contextId" | "context_id") => Id(Context),
             (Self::Saying, "message") => One(Self::Asked),
             (Self::Saying, "configuration") => One(Self::Configuration),
@@ -120,7 +123,7 @@ impl Place {
             (Self::Asked, "contextId" | "context_id") | (Self::Said | Self::Told, "contextId") => Id(Context),
             (Self::Asked, "referenceTaskIds" | "reference_task_ids")
             | (Self::Said | Self::Told, "referenceTaskIds") => Ids(Reference),
-            (Self::Told, "id") => Id(Task),
+            (Self::ById | Self::Told, "sessionId") => Id(Context),
             (Self::Told, "task" | "statusUpdate" | "artifactUpdate") => One(Self::Told),
             (Self::Told | Self::Status, "message") => One(Self::Said),
             (Self::Told, "status") => One(Self::Status),
@@ -157,10 +160,11 @@ pub fn params<'a, R>(
 /// [`Unspliced`]; an id that is not text stays as it is.
 pub fn result<R>(
     json: &str,
+    dialect: Dialect,
     operation: Operation,
     replace: impl FnMut(IdKind, &str) -> Result<Option<String>, R>,
 ) -> Result<Cow<'_, str>, Unspliced<R>> {
-    splice(json, Place::of_result(operation), false, replace)
+    splice(json, Place::of_result(dialect, operation), false, replace)
 }
 
 fn splice<R>(

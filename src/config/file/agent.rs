@@ -58,7 +58,7 @@ pub(super) struct AgentFile {
     description: Written<String>,
     /// What is different for a skill, by its id in the card.
     skills: Written<BTreeMap<String, Written<SkillFile>>>,
-    /// The A2A version to speak: `auto` (what the card says), `"0.3"` or `"1.0"`.
+    /// The A2A version to speak: `auto` (what the card says), `"0.1"`, `"0.3"` or `"1.0"`.
     #[schemars(extend("default" = "auto"))]
     protocol: Written<ProtocolFile>,
     /// Media types to ask for, for example `[text/plain, application/json]`. Without it: what the card says.
@@ -119,6 +119,8 @@ enum ToolsFile {
 enum ProtocolFile {
     #[serde(rename = "auto")]
     Auto,
+    #[serde(rename = "0.1")]
+    V0_1,
     #[serde(rename = "0.3")]
     V0_3,
     #[serde(rename = "1.0")]
@@ -196,6 +198,7 @@ impl AgentFile {
             skills: skills(self.skills, reading),
             protocol: match self.protocol.value() {
                 Some(ProtocolFile::Auto) | None => Protocol::Auto,
+                Some(ProtocolFile::V0_1) => Protocol::V0_1,
                 Some(ProtocolFile::V0_3) => Protocol::V0_3,
                 Some(ProtocolFile::V1) => Protocol::V1,
             },

@@ -146,6 +146,8 @@ pub enum Protocol {
     /// What its card says.
     #[default]
     Auto,
+    /// A2A 0.1.
+    V0_1,
     /// A2A 0.3 (and 0.2).
     V0_3,
     /// A2A 1.0.

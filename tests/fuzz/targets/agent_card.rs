@@ -23,7 +23,7 @@ static OTHER: LazyLock<Arc<Card>> = LazyLock::new(|| {
 
 fn card(bytes: &[u8]) {
     let Ok(card) = Card::parse(bytes) else { return };
-    for pin in [None, Some(Dialect::V0_3), Some(Dialect::V1)] {
+    for pin in [None, Some(Dialect::V0_1), Some(Dialect::V0_3), Some(Dialect::V1)] {
         if let Ok(interface) = card.interface(pin) {
             assert!(pin.is_none_or(|pin| pin == interface.dialect), "the operator was not heeded");
             let scheme = interface.url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());

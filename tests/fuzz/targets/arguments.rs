@@ -68,9 +68,8 @@ fn schema_accepts(text: &str) {
 }
 
 fn sent(message: &Message, said: Option<&str>) {
-    for (dialect, streaming) in
-        [(Dialect::V0_3, false), (Dialect::V0_3, true), (Dialect::V1, false), (Dialect::V1, true)]
-    {
+    let dialects = [Dialect::V0_1, Dialect::V0_3, Dialect::V1];
+    for (dialect, streaming) in dialects.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
         let ask = Send { message, accepted_output_modes: &["text/plain".into()], tenant: Some("t") };
         let body = dialect.send(&ask, streaming);
         let value: Value = match serde_json::from_slice(&body) {

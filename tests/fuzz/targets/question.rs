@@ -124,7 +124,7 @@ fn sent(question: &Question, given: &Given) {
         extensions: Vec::new(),
         metadata: None,
     };
-    for dialect in [Dialect::V0_3, Dialect::V1] {
+    for dialect in [Dialect::V0_1, Dialect::V0_3, Dialect::V1] {
         let body = dialect.send(&Send { message: &message, accepted_output_modes: &[], tenant: None }, true);
         let value: Value = serde_json::from_slice(&body).expect("what was judged is JSON");
         assert!(value.pointer("/params/message/parts/0").is_some(), "{value}");
