@@ -32,15 +32,16 @@ async fn a_stream_goes_through_byte_for_byte_as_it_comes() {
     let stage = Stage::new().await;
     let (first, second) = (Signal::new(), Signal::new());
     let (one, two) = (first.clone(), second.clone());
-    let pieces: [&[u8]; 4] = [
+    let pieces: [&[u8]; 5] = [
         b"data: {\"id\":\"call-1\",\"result\": {\"task\":{\"id\":\"t-1\"}}}\r\n\r\n",
         b": ping - now\r\n\r\nevent: x\r\nda",
         b"ta: {\"half\":\r\ndata: 1}\r\n",
-        b"\r\ndata: last, and no end",
+        b"\r\n",
+        b"data: last, and no end",
     ];
     stage.agent.on_stream(move |_| {
         let begun = Reply::stream().bytes(pieces[0]).wait(&one).bytes(pieces[1]);
-        begun.bytes(pieces[2]).wait(&two).bytes(pieces[3])
+        begun.bytes(pieces[2]).bytes(pieces[3]).wait(&two).bytes(pieces[4])
     });
     let mut answer = call(&stage.client(), "SendStreamingMessage", saying("x")).await;
     assert!(answer.is_stream() && answer.header("x-accel-buffering") == Some("no"));
@@ -58,7 +59,7 @@ async fn a_stream_goes_through_byte_for_byte_as_it_comes() {
 
 #[tokio::test]
 async fn a_silent_agent_s_stream_shows_signs_of_life() {
-    let stage = Stage::with(Card::v1().skill("sing"), "calls: { keep_alive: 100ms }\n", "").await;
+    let stage = Stage::with(Card::v1().skill("sing"), "calls: { keep_alive: 1s }\n", "").await;
     let goes_on = Signal::new();
     let wait = goes_on.clone();
     stage.agent.on_stream(move |_| {

@@ -72,7 +72,7 @@ impl Inner {
         self.permit_call(exchange, &call)?;
         let _room = self.room_for(exchange, &call)?;
         self.check_hooks(&call).await?;
-        let ids = self.ids(exchange, visit);
+        let ids = self.ids(exchange, &call);
         let (params, task) = self.params(&call, ids.as_ref())?;
         let body = match call.body {
             Some(body) => asked.with(params.as_deref(), body),
@@ -152,7 +152,7 @@ impl Inner {
         let dialect = call.dialect();
         let params = match dialect {
             Dialect::V1 => asked::for_tenant(written, call.known.interface.tenant.as_deref())?,
-            Dialect::V0_3 => written.map(Cow::Borrowed),
+            Dialect::V0_1 | Dialect::V0_3 => written.map(Cow::Borrowed),
         };
         let (Some(operation), Some(text)) = (call.operation, params.as_deref()) else {
             return Ok((params, None));
@@ -164,7 +164,7 @@ impl Inner {
         if is_push(operation) || has_push(text) {
             return Err(Refusal::NoPush.into());
         }
-        let (opened, task) = ids.opened(text, (dialect, operation))?;
+        let (opened, task) = ids.opened(text, operation)?;
         let mut opened = match opened {
             Cow::Borrowed(_) => None,
             Cow::Owned(opened) => Some(opened),
@@ -192,9 +192,10 @@ impl Inner {
     }
 
     /// The ids of the caller; `None` where nobody can prove who it is, so that they are nobody's.
-    fn ids<'a>(&'a self, exchange: &Exchange, visit: &'a Visit<'_>) -> Option<Ids<'a>> {
+    fn ids<'a>(&'a self, exchange: &Exchange, call: &Call<'a>) -> Option<Ids<'a>> {
         let is_plain = self.require.of.is_empty();
-        (!is_plain).then(|| Ids::new(&self.sealer, &self.handed, exchange.caller.clone(), visit.name()))
+        let agent = (call.visit.name(), call.dialect());
+        (!is_plain).then(|| Ids::new(&self.sealer, &self.handed, exchange.caller.clone(), agent))
     }
 
     /// Lets a caller use an operation, or a method of an extension, or not.

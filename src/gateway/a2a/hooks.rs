@@ -2,13 +2,11 @@
 //!
 //! Not here: whether the gateway lets an agent push there (see `calling`).
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-
 use super::members::Members;
 
 /// A registration within other params, by each of its names.
-const NAMES: [&str; 4] = [
+const NAMES: [&str; 5] = [
+    "pushNotification",
     "pushNotificationConfig",
     "push_notification_config",
     "taskPushNotificationConfig",
@@ -30,16 +28,16 @@ pub(super) fn hooks(params: &str) -> Vec<String> {
 
 /// Whether a message comes with a place to push to. What cannot be read may have one.
 pub(super) fn has_push(params: &str) -> bool {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Written<'a> {
-        #[serde(borrow)]
-        configuration: Option<&'a RawValue>,
-    }
-    let Ok(Written { configuration }) = serde_json::from_str::<Written<'_>>(params) else { return true };
-    let Some(configuration) = configuration else { return false };
-    let Some(members) = Members::read(configuration.get()) else { return true };
-    NAMES.iter().any(|name| members.find(name).is_some_and(|value| value.get() != "null"))
+    let names_one = |members: &Members| {
+        NAMES.iter().any(|name| members.find(name).is_some_and(|value| value.get() != "null"))
+    };
+    let Some(members) = Members::read(params) else { return true };
+    let within = match members.find("configuration") {
+        None => false,
+        Some(inner) if inner.get() == "null" => false,
+        Some(inner) => Members::read(inner.get()).is_none_or(|inner| names_one(&inner)),
+    };
+    within || names_one(&members)
 }
 
 #[cfg(test)]
@@ -56,6 +54,7 @@ mod tests {
             (r#"{"configuration":{"push_notification_config":{}}}"#, true),
             (r#"{"configuration":{"pushNotificationConfig":null,"pushNotificationConfig":{}}}"#, true),
             (r#"{"configuration":{},"configuration":{}}"#, true),
+            (r#"{"id":"t","message":{},"pushNotification":{"url":"http://x"}}"#, true),
         ] {
             assert_eq!(has_push(params), found, "{params}");
         }
@@ -65,6 +64,7 @@ mod tests {
     fn every_version_says_elsewhere_where_to_push() {
         for params in [
             r#"{"taskId":"t","url":"http://x"}"#,
+            r#"{"id":"t","message":{},"pushNotification":{"url":"http://x"}}"#,
             r#"{"taskId":"t","pushNotificationConfig":{"url":"http://x"}}"#,
             r#"{"message":{},"configuration":{"taskPushNotificationConfig":{"url":"http://x"}}}"#,
             r#"{"message":{},"configuration":{"pushNotificationConfig":{"u\u0072l":"http://x"}}}"#,

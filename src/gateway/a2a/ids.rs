@@ -1,8 +1,10 @@
 //! Ids of tasks and contexts as an A2A client holds them: sealed handles of its own, the same that the MCP face gives it.
 //!
 //! What opens for another caller, or not at all, reads like a task that is not there. Where nobody can prove who it is, ids stay as
-//! they are and none of this is used. Not here: where ids stand (see `a2a::relay`).
+//! they are and none of this is used. In A2A 0.1 clients make ids themselves: there the agent gets handles in their place, so that no
+//! two callers can mean the same task. Not here: where ids stand (see `a2a::relay`).
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use super::handed::Handed;
@@ -18,14 +20,20 @@ pub(super) struct Ids<'a> {
     handed: &'a Handed,
     caller: Caller,
     agent: &'a str,
+    dialect: Dialect,
     /// The last id that was sealed of each kind, and its handle: the events of a stream name the same ones.
     task: Option<(String, String)>,
     context: Option<(String, String)>,
 }
 
 impl<'a> Ids<'a> {
-    pub(super) fn new(sealer: &'a Sealer, handed: &'a Handed, caller: Caller, agent: &'a str) -> Self {
-        Self { sealer, handed, caller, agent, task: None, context: None }
+    pub(super) fn new(
+        sealer: &'a Sealer,
+        handed: &'a Handed,
+        caller: Caller,
+        (agent, dialect): (&'a str, Dialect),
+    ) -> Self {
+        Self { sealer, handed, caller, agent, dialect, task: None, context: None }
     }
 
     /// Params with the agent's ids in the place of handles, and the task that they are about.
@@ -36,11 +44,12 @@ impl<'a> Ids<'a> {
     pub(super) fn opened<'p>(
         &self,
         params: &'p str,
-        (dialect, operation): (Dialect, Operation),
-    ) -> Result<(std::borrow::Cow<'p, str>, Option<String>), Fault> {
+        operation: Operation,
+    ) -> Result<(Cow<'p, str>, Option<String>), Fault> {
         let mut task = None;
-        let spliced = splice_params(params, dialect, operation, |kind, handle| {
-            let id = self.open(kind, handle).ok_or(())?;
+        let spliced = splice_params(params, self.dialect, operation, |kind, handle| {
+            let own = || (self.dialect == Dialect::V0_1).then(|| self.handle(kind, handle));
+            let id = self.open(kind, handle).or_else(own).ok_or(())?;
             if kind == IdKind::Task {
                 task = Some(id.clone());
             }
@@ -63,8 +72,9 @@ impl<'a> Ids<'a> {
         &mut self,
         result: &'r str,
         operation: Operation,
-    ) -> Result<std::borrow::Cow<'r, str>, Trouble> {
-        let spliced = splice_result(result, operation, |kind, id| Ok::<_, ()>(Some(self.seal(kind, id))));
+    ) -> Result<Cow<'r, str>, Trouble> {
+        let spliced =
+            splice_result(result, self.dialect, operation, |kind, id| Ok::<_, ()>(Some(self.seal(kind, id))));
         spliced.map_err(|_| Trouble::Misbehaved("its answer cannot be read".into()))
     }
 
@@ -113,6 +123,18 @@ impl<'a> Ids<'a> {
         (agent == self.agent).then_some(id)
     }
 
+    fn handle(&self, kind: IdKind, id: &str) -> String {
+        let (agent, caller) = (self.agent.to_owned(), self.caller.name());
+        match kind {
+            IdKind::Task | IdKind::Reference => {
+                TaskRef { agent, task: id.into() }.seal(self.sealer, caller).into_string()
+            }
+            IdKind::Context => {
+                ContextRef { agent, context: id.into() }.seal(self.sealer, caller).into_string()
+            }
+        }
+    }
+
     fn seal(&mut self, kind: IdKind, id: &str) -> String {
         let last = match kind {
             IdKind::Task => &self.task,
@@ -122,15 +144,9 @@ impl<'a> Ids<'a> {
         if let Some((_, handle)) = last.as_ref().filter(|(known, _)| known == id) {
             return handle.clone();
         }
-        let agent = self.agent.to_owned();
-        let handle = match kind {
-            IdKind::Task | IdKind::Reference => {
-                TaskRef { agent, task: id.into() }.seal(self.sealer, self.caller.name()).into_string()
-            }
-            IdKind::Context => {
-                ContextRef { agent, context: id.into() }.seal(self.sealer, self.caller.name()).into_string()
-            }
-        };
+        // What the agent was given in the place of an id of the client's own is that again.
+        let own = if self.dialect == Dialect::V0_1 { self.open(kind, id) } else { None };
+        let handle = own.unwrap_or_else(|| self.handle(kind, id));
         let now = Some((id.to_owned(), handle.clone()));
         match kind {
             IdKind::Task => {
@@ -151,7 +167,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const ASKED: (Dialect, Operation) = (Dialect::V1, Operation::Get);
+    const ASKED: Operation = Operation::Get;
 
     fn handle(ids: &mut Ids<'_>, task: &str) -> String {
         let result = format!(r#"{{"id":"{task}"}}"#);
@@ -164,7 +180,7 @@ mod tests {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
         let handed = Handed::new(9, Duration::from_secs(9));
         let of = |caller: &str, agent| {
-            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), agent)
+            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
         };
         let mut ann = of("key:ann", "bard");
         let handle = handle(&mut ann, "t-1");
@@ -182,11 +198,28 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_a_client_made_is_another_one_for_each_caller_and_its_own_again() {
+        let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
+        let handed = Handed::new(9, Duration::from_secs(9));
+        let of = |caller: &str| {
+            let caller = Caller::supposed(caller, Vec::new(), Vec::new());
+            Ids::new(&sealer, &handed, caller, ("bard", Dialect::V0_1))
+        };
+        let params = r#"{"id":"mine","sessionId":"s","message":{}}"#;
+        let (mut ann, mut ben) = (of("key:ann"), of("key:ben"));
+        let opened = ann.opened(params, Operation::Send).unwrap().0.into_owned();
+        assert!(!opened.contains("mine") && opened != ben.opened(params, Operation::Send).unwrap().0);
+        assert_eq!(ann.sealed(&opened, Operation::Send).unwrap(), params);
+        assert!(!ben.sealed(&opened, Operation::Send).unwrap().contains("mine"));
+        assert_eq!(ann.opened(params, Operation::Send).unwrap().0, opened, "the same id is the same task");
+    }
+
+    #[test]
     fn a_page_is_its_caller_s() {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
         let handed = Handed::new(9, Duration::from_secs(9));
         let of = |caller: &str, agent| {
-            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), agent)
+            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
         };
         let page = of("key:ann", "bard").page("p\0 2");
         assert_eq!(of("key:ann", "bard").page_of(&page).as_deref(), Some("p\0 2"));

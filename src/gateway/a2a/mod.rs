@@ -160,7 +160,10 @@ fn operation_of(http: &Session, method: &str, dialect: Dialect) -> Result<Option
     let unknown = || Refusal::Fault(Fault::UnknownMethod(method.chars().take(100).collect()));
     let version = http.req_header().headers.get("a2a-version").and_then(|version| version.to_str().ok());
     match Operation::of(method, version) {
-        Ok(Some((of, operation))) if of == dialect => Ok(Some(operation)),
+        // Some methods are called the same in 0.1 and 0.3.
+        Ok(Some((of, operation))) if of == dialect || operation.name(dialect) == Some(method) => {
+            Ok(Some(operation))
+        }
         Ok(None) => Ok(None),
         Ok(Some(_)) | Err(Mismatch::Method) => Err(unknown()),
         Err(Mismatch::Version) => Err(Refusal::Version),

@@ -74,6 +74,7 @@ impl Front<'_> {
                 };
                 card.put("supportedInterfaces", &[of("JSONRPC"), of("HTTP+JSON")]);
             }
+            Dialect::V0_1 => card.put("url", &self.url),
             Dialect::V0_3 => {
                 card.put("url", &self.url);
                 card.put("preferredTransport", &"JSONRPC");
@@ -121,9 +122,9 @@ mod tests {
 
     #[test]
     fn nothing_of_a_card_leads_past_the_gateway() {
-        for dialect in [Dialect::V1, Dialect::V0_3] {
+        for dialect in [Dialect::V1, Dialect::V0_3, Dialect::V0_1] {
             let shown = front(dialect).show(CARD).unwrap();
-            for gone in ["inside", "acme", "signatures", "security", "whisper", "GRPC"] {
+            for gone in ["inside", "acme", "signatures", "security", "authentication", "whisper", "GRPC"] {
                 assert!(!shown.contains(gone), "{gone}: {shown}");
             }
             assert!(shown.contains(r#""x-new":{"n":1.0}"#) && shown.contains(r#""n":1e2"#), "{shown}");

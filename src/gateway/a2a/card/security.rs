@@ -57,6 +57,10 @@ impl Security {
         if self.schemes.is_empty() {
             return;
         }
+        if dialect == Dialect::V0_1 {
+            let names: Vec<&str> = self.schemes.iter().map(|(_, scheme)| scheme.word()).collect();
+            return card.put("authentication", &json!({ "schemes": names }));
+        }
         let schemes: BTreeMap<&str, Value> =
             self.schemes.iter().map(|(name, scheme)| (name.as_str(), scheme.written(dialect))).collect();
         card.put("securitySchemes", &schemes);
@@ -67,7 +71,7 @@ impl Security {
         let alternatives: Vec<Value> = alternatives.collect();
         match dialect {
             Dialect::V1 => card.put("securityRequirements", &alternatives),
-            Dialect::V0_3 => card.put("security", &alternatives),
+            Dialect::V0_1 | Dialect::V0_3 => card.put("security", &alternatives),
         }
     }
 
@@ -79,12 +83,12 @@ impl Security {
         let scopes = |name: &str| if is_token(name) { self.scopes.clone() } else { Vec::new() };
         let each = names.iter().map(|name| match dialect {
             Dialect::V1 => (name.as_str(), json!({ "list": scopes(name) })),
-            Dialect::V0_3 => (name.as_str(), json!(scopes(name))),
+            Dialect::V0_1 | Dialect::V0_3 => (name.as_str(), json!(scopes(name))),
         });
         let each: BTreeMap<&str, Value> = each.collect();
         match dialect {
             Dialect::V1 => json!({ "schemes": each }),
-            Dialect::V0_3 => json!(each),
+            Dialect::V0_1 | Dialect::V0_3 => json!(each),
         }
     }
 }
@@ -117,6 +121,15 @@ fn token(issuer: &TokenIssuer) -> Scheme {
 }
 
 impl Scheme {
+    /// The name of it that 0.1 has, which knows no more.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Certificate => "mutualTLS",
+            Self::Key(_) => "apiKey",
+            Self::Bearer | Self::OpenId(_) => "Bearer",
+        }
+    }
+
     fn written(&self, dialect: Dialect) -> Value {
         match (dialect, self) {
             (Dialect::V1, Self::Certificate) => json!({ "mtlsSecurityScheme": {} }),
@@ -127,10 +140,12 @@ impl Scheme {
             (Dialect::V1, Self::OpenId(url)) => {
                 json!({ "openIdConnectSecurityScheme": { "openIdConnectUrl": url } })
             }
-            (Dialect::V0_3, Self::Certificate) => json!({ "type": "mutualTLS" }),
-            (Dialect::V0_3, Self::Key(name)) => json!({ "type": "apiKey", "in": "header", "name": name }),
-            (Dialect::V0_3, Self::Bearer) => json!({ "type": "http", "scheme": "bearer" }),
-            (Dialect::V0_3, Self::OpenId(url)) => {
+            (Dialect::V0_1 | Dialect::V0_3, Self::Certificate) => json!({ "type": "mutualTLS" }),
+            (Dialect::V0_1 | Dialect::V0_3, Self::Key(name)) => {
+                json!({ "type": "apiKey", "in": "header", "name": name })
+            }
+            (Dialect::V0_1 | Dialect::V0_3, Self::Bearer) => json!({ "type": "http", "scheme": "bearer" }),
+            (Dialect::V0_1 | Dialect::V0_3, Self::OpenId(url)) => {
                 json!({ "type": "openIdConnect", "openIdConnectUrl": url })
             }
         }
@@ -212,6 +227,12 @@ mod tests {
                 { "api_key": [], "certificate": [], "token_2": [] },
             ])
         );
+    }
+
+    #[test]
+    fn a_card_of_0_1_names_the_ways_and_no_more() {
+        let card = written(RequireRule::Any, Dialect::V0_1);
+        assert_eq!(card["authentication"]["schemes"], json!(["mutualTLS", "Bearer", "Bearer", "apiKey"]));
     }
 
     #[test]
