@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::a2a_scene::{Stage, auth, call, saying, saying_in};
-use crate::support::payload::v1;
+use crate::support::payload::{v0_1, v1};
 use crate::support::{Card, Reply};
 
 const TASK: &str = "agent-task-1";
@@ -197,4 +197,30 @@ async fn an_answer_that_cannot_be_read_stays_with_the_gateway() {
     stage.agent.on_stream(|_| Reply::stream().event(json!({})).bytes(b"data: {agent-task-1\n\n"));
     let text = call(&stage.by("ann"), "SendStreamingMessage", saying("x")).await.text().await;
     assert!(text.contains("-32603") && !text.contains(TASK), "{text}");
+}
+
+#[tokio::test]
+async fn an_id_that_two_clients_of_0_1_make_alike_is_two_tasks() {
+    let stage =
+        Stage::with(Card::v0_1().skill("sing"), &auth(&["ann", "ben"]), "    protocol: \"0.1\"\n").await;
+    let finished = |request: &crate::support::Request| {
+        Reply::result(v0_1::completed(request.params()["id"].as_str().unwrap(), "la"))
+    };
+    stage.agent.on("tasks/send", finished).on("tasks/get", finished);
+    let said = async |name: &str, method: &str| {
+        let message = json!({ "role": "user", "parts": [{ "type": "text", "text": "x" }] });
+        let params = json!({ "id": "mine", "message": message });
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        stage.by(name).post(&request, &[]).await.result().await["id"].clone()
+    };
+    for name in ["ann", "ben"] {
+        assert_eq!(said(name, "tasks/send").await, "mine");
+        assert_eq!(said(name, "tasks/get").await, "mine");
+    }
+    let asked = |method: &str| -> Vec<Value> {
+        stage.agent.calls(method).iter().map(|request| request.params()["id"].clone()).collect()
+    };
+    let begun = asked("tasks/send");
+    assert!(begun[0] != begun[1] && begun[0] != "mine", "{begun:?}");
+    assert_eq!(asked("tasks/get"), begun);
 }
