@@ -1,4 +1,4 @@
-//! The client's requests, as bytes, and the little that has to be said before the first call.
+//! The clients' requests, as bytes, and the little that has to be said before the first call.
 
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,9 @@ use super::connection::Connection;
 
 /// Where the gateway listens to MCP.
 pub(crate) const FACE: &str = "/mcp";
+/// What is said.
+const TEXT: &str = "What will the weather be like in Lisbon next weekend? Please say whether to bring an umbrella, \
+                    and what to wear in the evening. We arrive on Friday at noon, and leave on Sunday night.";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until the tool is there, opens a session, and returns the request that calls the tool in it.
@@ -35,15 +38,24 @@ pub(crate) async fn session_with(port: u16, tool: &str) -> String {
     }
 }
 
+/// Waits until the tool is there, and returns the request that says the same to its agent at the A2A face.
+pub(crate) async fn message_past(port: u16, path: &str, tool: &str, with_stream: bool) -> Vec<u8> {
+    session_with(port, tool).await;
+    let method = if with_stream { "SendStreamingMessage" } else { "SendMessage" };
+    let message = json!({"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": TEXT}]});
+    let request = post(&format!("/a2a{path}"), None, &request(method, &json!({"message": message})));
+    // After the first line.
+    let at = request.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    [&request[..at], b"a2a-version: 1.0\r\n", &request[at..]].concat()
+}
+
 /// The same for ways on which nobody reads it: to the path of an agent, and to no session.
 pub(crate) fn call_unread(path: &str, tool: &str, with_progress: bool) -> Vec<u8> {
     post(path, Some(&"0".repeat(96)), &call(tool, with_progress))
 }
 
 fn call(tool: &str, with_progress: bool) -> Value {
-    let text = "What will the weather be like in Lisbon next weekend? Please say whether to bring an umbrella, \
-                and what to wear in the evening. We arrive on Friday at noon, and leave on Sunday night.";
-    let mut params = json!({"name": tool, "arguments": {"text": text}});
+    let mut params = json!({"name": tool, "arguments": {"text": TEXT}});
     if with_progress {
         params["_meta"] = json!({"progressToken": 7});
     }

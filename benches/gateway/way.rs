@@ -21,30 +21,44 @@ pub(crate) enum Way {
     Pass,
     /// Through the gateway: an MCP call becomes an A2A call.
     Gateway,
+    /// Through the gateway's A2A face: an A2A call goes on as it is.
+    Face,
     /// A stream through bare Pingora.
     PassStream,
     /// A stream through the gateway: events become progress notifications.
     GatewayStream,
+    /// A stream through the A2A face: events go on as they are.
+    FaceStream,
 }
 
 impl Way {
-    const ALL: [Self; 5] = [Self::Direct, Self::Pass, Self::Gateway, Self::PassStream, Self::GatewayStream];
+    const ALL: [Self; 7] = [
+        Self::Direct,
+        Self::Pass,
+        Self::Gateway,
+        Self::Face,
+        Self::PassStream,
+        Self::GatewayStream,
+        Self::FaceStream,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Pass => "pass",
             Self::Gateway => "gateway",
+            Self::Face => "face",
             Self::PassStream => "pass-stream",
             Self::GatewayStream => "gateway-stream",
+            Self::FaceStream => "face-stream",
         }
     }
 
     /// What it is measured against.
     pub(crate) fn beside(self) -> Option<Self> {
         match self {
-            Self::Gateway => Some(Self::Pass),
-            Self::GatewayStream => Some(Self::PassStream),
+            Self::Gateway | Self::Face => Some(Self::Pass),
+            Self::GatewayStream | Self::FaceStream => Some(Self::PassStream),
             Self::Direct | Self::Pass | Self::PassStream => None,
         }
     }
@@ -52,8 +66,8 @@ impl Way {
     /// Events of one call.
     pub(crate) fn events(self) -> Option<u32> {
         match self {
-            Self::PassStream | Self::GatewayStream => Some(EVENTS),
-            Self::Direct | Self::Pass | Self::Gateway => None,
+            Self::PassStream | Self::GatewayStream | Self::FaceStream => Some(EVENTS),
+            Self::Direct | Self::Pass | Self::Gateway | Self::Face => None,
         }
     }
 }
@@ -105,11 +119,14 @@ impl Field {
             Way::Gateway | Way::GatewayStream => {
                 (self.gateway.port, mcp::call_in_session(self.gateway.port, tool, progress).await)
             }
+            Way::Face | Way::FaceStream => {
+                (self.gateway.port, mcp::message_past(self.gateway.port, path, tool, progress).await)
+            }
         };
         let marker = match way {
-            Way::Direct | Way::Pass => "TASK_STATE_COMPLETED",
+            Way::Direct | Way::Pass | Way::Face => "TASK_STATE_COMPLETED",
             // The first event and not the last: a stream that was not one would be noticed.
-            Way::PassStream => "TASK_STATE_WORKING",
+            Way::PassStream | Way::FaceStream => "TASK_STATE_WORKING",
             Way::Gateway => "\"isError\":false",
             Way::GatewayStream => "notifications/progress",
         };
@@ -120,7 +137,7 @@ impl Field {
         match way {
             Way::Direct => None,
             Way::Pass | Way::PassStream => Some(&self.pass),
-            Way::Gateway | Way::GatewayStream => Some(&self.gateway),
+            Way::Gateway | Way::GatewayStream | Way::Face | Way::FaceStream => Some(&self.gateway),
         }
     }
 
@@ -169,7 +186,7 @@ pub(crate) fn write_config(
     (more, names): (&str, &[&str]),
 ) -> NamedTempFile {
     let mut text = format!(
-        "listeners: [{{ address: \"127.0.0.1:{port}\" }}]\nseal_key: {}\nthreads: {}\nlog: {{ level: {} }}\n{more}agents:\n",
+        "listeners: [{{ address: \"127.0.0.1:{port}\", faces: [mcp, a2a, health] }}]\nseal_key: {}\nthreads: {}\nlog: {{ level: {} }}\n{more}agents:\n",
         "0123456789abcdef".repeat(4),
         options.threads,
         options.log,

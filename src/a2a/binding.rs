@@ -3,6 +3,7 @@
 //! What is said is the same: a body of HTTP+JSON is the `params` of JSON-RPC, and its answer is the `result`. Not here: the
 //! dialects (see `dialect`), which binding an agent is called by (see `card`), sending.
 
+use bytes::Bytes;
 use http::Method;
 
 use super::card::Interface;
@@ -29,13 +30,20 @@ pub struct Outgoing {
     /// What comes after the path of the interface: `/tasks/7`, or nothing.
     pub route: String,
     /// JSON, or nothing.
-    pub body: Vec<u8>,
+    pub body: Bytes,
+}
+
+impl From<Bytes> for Outgoing {
+    /// A request of JSON-RPC.
+    fn from(body: Bytes) -> Self {
+        Self { verb: Method::POST, route: String::new(), body }
+    }
 }
 
 impl From<Vec<u8>> for Outgoing {
     /// A request of JSON-RPC.
     fn from(body: Vec<u8>) -> Self {
-        Self { verb: Method::POST, route: String::new(), body }
+        Bytes::from(body).into()
     }
 }
 
@@ -156,7 +164,7 @@ impl Interface {
     fn post(&self, route: &str, body: Vec<u8>) -> Outgoing {
         let tenant = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
         let tenant = tenant.map(|tenant| format!("/{}", encoded(tenant))).unwrap_or_default();
-        Outgoing { verb: Method::POST, route: format!("{tenant}{route}"), body }
+        Outgoing { verb: Method::POST, route: format!("{tenant}{route}"), body: body.into() }
     }
 }
 

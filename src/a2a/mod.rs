@@ -19,6 +19,7 @@ mod probe;
 mod push;
 mod question;
 mod read;
+pub mod relay;
 mod text;
 mod v0_1;
 mod v0_3;

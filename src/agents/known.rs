@@ -70,7 +70,7 @@ impl Ask {
     pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<Outgoing>) -> Self {
         let Outgoing { verb, route, body } = written.into();
         let (task, place) = (task.map(str::to_owned), AtomicUsize::new(ANYWHERE));
-        Self { method, task, context: None, verb, route, body: body.into(), place }
+        Self { method, task, context: None, verb, route, body, place }
     }
 
     /// The same, to this endpoint.

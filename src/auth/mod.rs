@@ -15,7 +15,7 @@ mod subject;
 
 pub use caller::Caller;
 pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};
-pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Proofs};
+pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, Face, Proofs};
 pub use jwks::{ALGORITHMS, Keys, Unproven};
 pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Stamps, Subject, Tokens};
 pub use rules::{Rules, Verdict, Wanted};

@@ -10,7 +10,7 @@ use crate::config::Rule;
 /// What somebody wants to do. The methods that name no agent leave the rest out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted<'a> {
-    /// The MCP method.
+    /// The method: of MCP, or of A2A by its name in 1.0.
     pub method: &'a str,
     /// The agent that it is about.
     pub agent: Option<&'a str>,
@@ -60,12 +60,35 @@ impl Rules {
 
     /// What the rules say of a caller that wants to do something.
     pub fn judge(&self, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'_> {
+        self.decide(caller, |rule| is_about(rule, wanted))
+    }
+
+    /// What the rules say of a caller that wants to use a method on an agent as a whole, whichever skill that will use: a rule that
+    /// allows some of its tools does not allow that, and one that refuses any of them does refuse it.
+    pub fn judge_whole(&self, caller: &Caller, (method, agent): (&str, &str)) -> Verdict<'_> {
+        self.decide(caller, |rule| {
+            let is_whole = match (&rule.tools, &rule.resources) {
+                (None, None) => true,
+                (Some(tools), _) => rule.deny || tools.iter().any(|tool| tool == "*"),
+                (None, Some(_)) => false,
+            };
+            is_whole && any_fits(rule.agents.as_deref(), agent) && any_fits(rule.methods.as_deref(), method)
+        })
+    }
+
+    /// Whether a rule that allows something says by its name that this method is among it.
+    pub fn names_method(&self, method: &str) -> bool {
+        let named = |pattern: &String| pattern != "*" && fits(pattern, method);
+        self.0.iter().any(|rule| !rule.deny && rule.methods.iter().flatten().any(named))
+    }
+
+    fn decide(&self, caller: &Caller, is_about: impl Fn(&Rule) -> bool) -> Verdict<'_> {
         if self.0.is_empty() {
             return Verdict::Allowed(None);
         }
         let mut needed = None;
         for rule in &self.0 {
-            if !is_about(rule, wanted) || !is_for(rule, caller) {
+            if !is_about(rule) || !is_for(rule, caller) {
                 continue;
             }
             if !has_scopes(rule, caller) {
@@ -275,6 +298,22 @@ mod tests {
             rules.judge(&both("token:i#ann"), &call("x", "y")),
             Verdict::Allowed(Some("certificates"))
         );
+    }
+
+    #[test]
+    fn an_agent_as_a_whole_is_for_those_who_may_use_all_of_it() {
+        let rules = Rules::new(vec![
+            Rule { deny: true, agents: list(&["money"]), tools: list(&["steal"]), ..rule("no stealing") },
+            Rule { callers: list(&["key:a"]), tools: list(&["pay"]), ..rule("pay") },
+            Rule { callers: list(&["key:b"]), tools: list(&["*"]), methods: list(&["Send*"]), ..rule("b") },
+            Rule { callers: list(&["key:c"]), resources: list(&["*"]), ..rule("c") },
+            Rule { callers: list(&["key:d"]), ..rule("d") },
+        ]);
+        let judged = |name: &str, method, agent| rules.judge_whole(&who(name), (method, agent)).is_allowed();
+        assert!(!judged("key:a", "SendMessage", "weather") && !judged("key:c", "SendMessage", "weather"));
+        assert!(judged("key:b", "SendMessage", "weather") && !judged("key:b", "GetTask", "weather"));
+        assert!(judged("key:d", "GetTask", "weather") && !judged("key:d", "SendMessage", "money"));
+        assert!(rules.names_method("SendMessage") && !rules.names_method("GetTask"));
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn handle(text: &str) -> Option<&str> {
 }
 
 /// Text without percent-encoding; a slash that a careless writer left in it stays.
-fn decoded(text: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }

@@ -23,7 +23,7 @@ pub(super) struct Question {
     /// A group of its token; can be given several times.
     #[arg(long, requires = "caller")]
     group: Vec<String>,
-    /// The MCP method that it wants to use. Without it the agents that it sees are listed.
+    /// The method that it wants to use: of MCP, or of A2A by its name in 1.0. Without it the agents that it sees are listed.
     #[arg(long, value_name = "METHOD", requires = "caller")]
     may: Option<String>,
     /// The agent that it is about.

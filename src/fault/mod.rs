@@ -82,7 +82,7 @@ pub enum Fault {
     #[error("session not found: send initialize again")]
     SessionNotFound,
     /// No such path.
-    #[error("no such path: MCP is served at /mcp and /mcp/AGENT")]
+    #[error("no such path: MCP is served at /mcp and /mcp/AGENT, A2A at /a2a/AGENT")]
     NoSuchPath,
     /// The path exists, the method does not.
     #[error("method not allowed here; allowed: {0}")]
@@ -201,6 +201,16 @@ impl Fault {
             Self::AgentSilent | Self::Internal => (StatusCode::OK, -32603),
         };
         OnWire { status, code }
+    }
+
+    /// The same for clients of A2A: their SDKs lose the error of any answer that is not 2xx.
+    pub fn on_a2a_wire(&self) -> OnWire {
+        let wire = self.on_wire(Era::Legacy);
+        match self {
+            Self::NotJson(_) | Self::NotJsonRpc(_) => OnWire { status: StatusCode::OK, ..wire },
+            Self::UnknownTask => OnWire { code: -32001, ..wire },
+            _ => wire,
+        }
     }
 
     /// The `data` member of the error, where the specification names one.

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue};
 use pingora::proxy::Session;
 
 use super::Inner;
-use super::metadata::{Endpoint, challenge};
+use super::metadata::{Asked, challenge};
 use super::route::Door;
 use super::shares::address;
 use crate::auth::{Caller, CertificateFacts, Denied, Proofs, Subject};
@@ -44,7 +44,7 @@ impl Inner {
             Some(name) => only(headers, name)?.map(HeaderValue::as_bytes),
             None => None,
         };
-        let endpoint = door.agent();
+        let endpoint = door.endpoint();
         let certificate = super::certificate::of(http);
         let certificate = certificate.as_deref().map(|certificate| CertificateFacts {
             uris: certificate.uris(),
@@ -54,7 +54,7 @@ impl Inner {
         let shown = Proofs { certificate, api_key, bearer, endpoint, may_cost: left_alone.is_ok() };
         self.authenticator.admit(require, &shown).await.map_err(|denied| {
             audit::not_admitted(http.client_addr(), word(denied));
-            let at = Endpoint { settings: &self.settings, agent: endpoint };
+            let at = Asked { settings: &self.settings, endpoint };
             if denied == Denied::Bad {
                 // Who is good goes on being let in, whoever else is at that address.
                 if let Err(fault) = left_alone {

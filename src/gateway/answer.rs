@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER, TRANSFER_ENCODING,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderValue, StatusCode, Version};
 use pingora::http::ResponseHeader;
@@ -40,19 +41,16 @@ pub(super) struct Takes {
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-type Headers = Vec<(HeaderName, HeaderValue)>;
+pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Answers without a body.
 pub(super) async fn empty(http: &mut Session, status: StatusCode, headers: Headers) -> Result<(), Gone> {
     let mut response = ResponseHeader::build_no_case(status, Some(8))?;
-    if status != StatusCode::NO_CONTENT {
+    if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         response.insert_header(CONTENT_LENGTH, "0")?;
     }
-    for (name, value) in headers {
+    for (name, value) in headers.into_iter().chain(cors(http.req_header())) {
         response.append_header(name, value)?;
-    }
-    for (name, value) in cors(http.req_header()) {
-        response.insert_header(name, value)?;
     }
     http.write_response_header(Box::new(response), true).await?;
     Ok(())
@@ -76,6 +74,51 @@ pub(super) async fn json(
     }
     http.write_response_header(Box::new(response), false).await?;
     http.write_response_body(Some(Bytes::from(body)), true).await?;
+    Ok(())
+}
+
+/// Begins an answer whose head is known: its body follows. Without a length it goes in chunks, if the client knows them.
+pub(super) async fn begin(
+    http: &mut Session,
+    status: StatusCode,
+    headers: Headers,
+    length: Option<usize>,
+) -> Result<(), Gone> {
+    let mut response = ResponseHeader::build_no_case(status, Some(8))?;
+    for (name, value) in headers.into_iter().chain(cors(http.req_header())) {
+        response.append_header(name, value)?;
+    }
+    match length {
+        Some(length) => response.insert_header(CONTENT_LENGTH, length)?,
+        None => unmeasured(http, &mut response)?,
+    }
+    http.write_response_header(Box::new(response), length == Some(0)).await?;
+    Ok(())
+}
+
+/// Sends a piece of the body of an answer that has begun.
+pub(super) async fn piece(http: &mut Session, bytes: Bytes, end: bool) -> Result<(), Gone> {
+    http.write_response_body(Some(bytes), end).await?;
+    Ok(())
+}
+
+/// Breaks an answer off that has begun, so that its client sees that it is not whole.
+pub(super) async fn cut(http: &mut Session) -> Gone {
+    http.set_keepalive(None);
+    http.downstream_session.shutdown().await;
+    Gone
+}
+
+/// Says how the end of a body of unknown length is told.
+fn unmeasured(http: &mut Session, response: &mut ResponseHeader) -> Result<(), Gone> {
+    match http.req_header().version {
+        Version::HTTP_11 => {
+            response.insert_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?;
+        }
+        // Without chunks only the end of the connection ends a stream.
+        Version::HTTP_10 => http.set_keepalive(None),
+        _ => {}
+    }
     Ok(())
 }
 
@@ -116,20 +159,8 @@ pub(super) async fn refused(http: &mut Session, fault: &Fault, era: Era, body: V
     let mut response = ResponseHeader::build_no_case(wire.status, Some(8))?;
     response.insert_header(CONTENT_TYPE, JSON)?;
     response.insert_header(CONTENT_LENGTH, body.len())?;
-    if let Fault::MethodNotAllowed(methods) = fault {
-        response.insert_header(ALLOW, *methods)?;
-    }
-    if let Fault::Unauthenticated(challenge) | Fault::ScopesNeeded(challenge) = fault
-        && !challenge.is_empty()
-    {
-        response.insert_header(WWW_AUTHENTICATE, challenge)?;
-    }
-    match fault {
-        Fault::TooOften(seconds) => response.insert_header("retry-after", *seconds)?,
-        _ if matches!(wire.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
-            response.insert_header("retry-after", "1")?;
-        }
-        _ => {}
+    for (name, value) in told_by_headers(fault, wire.status) {
+        response.insert_header(name, value)?;
     }
     // A page that may not use the gateway may not read the refusal either.
     if !matches!(fault, Fault::OriginRefused(_) | Fault::HostRefused(_)) {
@@ -140,6 +171,28 @@ pub(super) async fn refused(http: &mut Session, fault: &Fault, era: Era, body: V
     http.write_response_header(Box::new(response), false).await?;
     http.write_response_body(Some(Bytes::from(body)), true).await?;
     Ok(())
+}
+
+/// What the headers of an answer say of a fault.
+pub(super) fn told_by_headers(fault: &Fault, status: StatusCode) -> Headers {
+    let mut headers = Vec::new();
+    if let Fault::MethodNotAllowed(methods) = fault {
+        headers.push((ALLOW, HeaderValue::from_static(methods)));
+    }
+    if let Fault::Unauthenticated(challenge) | Fault::ScopesNeeded(challenge) = fault
+        && !challenge.is_empty()
+        && let Ok(challenge) = HeaderValue::from_str(challenge)
+    {
+        headers.push((WWW_AUTHENTICATE, challenge));
+    }
+    match fault {
+        Fault::TooOften(seconds) => headers.push((RETRY_AFTER, HeaderValue::from(*seconds))),
+        _ if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
+            headers.push((RETRY_AFTER, HeaderValue::from_static("1")));
+        }
+        _ => {}
+    }
+    headers
 }
 
 /// Waits until the client goes away. May be dropped and called again.
@@ -182,14 +235,7 @@ impl<'s> Events<'s> {
     /// Begins a stream.
     pub(super) async fn begin(http: &'s mut Session, session: Option<&str>) -> Result<Self, Gone> {
         let mut response = stream_header(http, session)?;
-        match http.req_header().version {
-            Version::HTTP_11 => {
-                response.insert_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?;
-            }
-            // Without chunks only the end of the connection ends a stream.
-            Version::HTTP_10 => http.set_keepalive(None),
-            _ => {}
-        }
+        unmeasured(http, &mut response)?;
         http.write_response_header(Box::new(response), false).await?;
         Ok(Self { http })
     }

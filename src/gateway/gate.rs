@@ -81,7 +81,12 @@ pub(super) fn cors(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
     let Some(origin) = request.headers.get(ORIGIN) else { return Vec::new() };
     vec![
         (ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()),
-        (ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id, www-authenticate")),
+        (
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static(
+                "mcp-session-id, www-authenticate, a2a-version, a2a-extensions, x-a2a-extensions",
+            ),
+        ),
         (VARY, HeaderValue::from_static("origin")),
     ]
 }
@@ -90,7 +95,7 @@ pub(super) fn cors(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
 pub(super) fn preflight(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
     const METHODS: &str = "POST, GET, DELETE, OPTIONS";
     const HEADERS: &str = "content-type, authorization, accept, mcp-protocol-version, mcp-session-id, mcp-method, \
-                           mcp-name, last-event-id";
+                           mcp-name, last-event-id, a2a-version, a2a-extensions, x-a2a-extensions";
     let mut headers = cors(request);
     headers.push((ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS)));
     headers.push((ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS)));
@@ -101,6 +106,11 @@ pub(super) fn preflight(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue
 /// The host that a request is for, without its port, if it is written as it should be.
 pub(super) fn host_of(request: &RequestHeader) -> Option<&str> {
     host(request).ok().and_then(without_port)
+}
+
+/// The place that a request is for, with its port.
+pub(super) fn place_of(request: &RequestHeader) -> Option<&str> {
+    host(request).ok()
 }
 
 /// The place that a request is for: from `Host`, or from `:authority` on HTTP/2. Or what is odd about it.

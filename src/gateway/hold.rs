@@ -11,7 +11,7 @@ use super::shares::Promise;
 use super::source::Source;
 use super::{Asker, Inner};
 use crate::a2a::State;
-use crate::agents::{Agent, Known};
+use crate::agents::{Agent, Along, Known};
 use crate::bridge::status::{self, Standpoint};
 use crate::bridge::work::Work;
 use crate::fault::{Fault, Trouble};
@@ -34,6 +34,18 @@ async fn is_told(entry: &Entry) -> bool {
         true
     };
     tokio::time::timeout(ASKED_WITHIN, told).await.unwrap_or(false)
+}
+
+/// How an agent is called, with what goes along.
+pub(super) fn known(agent: &Agent, along: Option<&Arc<Along>>) -> Result<Arc<Known>, Trouble> {
+    let known = agent.known().ok_or_else(|| {
+        let why = agent.problem().map_or("its card has not come yet", |_| "its card cannot be had");
+        Trouble::NotSeen(why.to_owned())
+    })?;
+    match agent.obstacle_of(&known.card) {
+        Some(why) => Err(Trouble::Unusable(why)),
+        None => Ok(known.along(along)),
+    }
 }
 
 /// Why a task is not found.
@@ -92,14 +104,7 @@ impl Inner {
 
     /// How an agent is called for this request.
     pub(super) fn known(&self, asker: &Asker, agent: &Agent) -> Result<Arc<Known>, Trouble> {
-        let known = agent.known().ok_or_else(|| {
-            let why = agent.problem().map_or("its card has not come yet", |_| "its card cannot be had");
-            Trouble::NotSeen(why.to_owned())
-        })?;
-        match agent.obstacle_of(&known.card) {
-            Some(why) => Err(Trouble::Unusable(why)),
-            None => Ok(known.along(asker.along.as_ref())),
-        }
+        known(agent, asker.along.as_ref())
     }
 
     /// Asks the agent how a task stands, for no longer than a client waits.

@@ -107,7 +107,10 @@ fn check(http: &Session) -> Result<(), Fault> {
 
 fn is_json(value: &str) -> bool {
     let mut pieces = value.split(';').map(str::trim);
-    let is_json = pieces.next().is_some_and(|name| name.eq_ignore_ascii_case("application/json"));
+    // The second one is what the binding HTTP+JSON of A2A calls it.
+    let is_json = pieces.next().is_some_and(|name| {
+        ["application/json", "application/a2a+json"].iter().any(|known| name.eq_ignore_ascii_case(known))
+    });
     let mut parameters = pieces.filter(|piece| !piece.is_empty());
     is_json
         && parameters.all(|piece| match piece.split_once('=') {
@@ -154,6 +157,7 @@ mod tests {
             ("application/json", true),
             ("Application/JSON; charset=UTF-8", true),
             ("application/json;charset=\"utf-8\"", true),
+            ("application/a2a+json", true),
             ("application/json; charset=latin1", false),
             ("text/plain", false),
             ("application/jsonx", false),

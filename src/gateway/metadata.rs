@@ -11,14 +11,14 @@ use serde::Serialize;
 use super::Inner;
 use super::answer::{Gone, json};
 use super::route::METADATA;
+use crate::auth::{Endpoint, Face};
 use crate::config::Settings;
 use crate::fault::Fault;
 
 /// The endpoint that a client wants to use.
-pub(super) struct Endpoint<'a> {
+pub(super) struct Asked<'a> {
     pub(super) settings: &'a Settings,
-    /// `None`: that of all agents.
-    pub(super) agent: Option<&'a str>,
+    pub(super) endpoint: Endpoint<'a>,
 }
 
 /// The metadata of a protected resource (RFC 9728 §2).
@@ -46,11 +46,11 @@ impl Inner {
         if self.settings.auth.tokens.is_empty() {
             return Err(Ok(Fault::NoSuchPath));
         }
-        let agent = agent_of(path, base(public)).ok_or(Ok(Fault::NoSuchPath))?;
+        let endpoint = endpoint_of(path, base(public)).ok_or(Ok(Fault::NoSuchPath))?;
         let auth = &self.settings.auth;
         let scopes = auth.scopes.iter().map(String::as_str).chain(self.rules.scopes());
         let protected = Protected {
-            resource: resource(public, agent),
+            resource: resource(public, endpoint),
             authorization_servers: auth.tokens.iter().map(|issuer| issuer.issuer.as_str()).collect(),
             scopes_supported: scopes.collect(),
             bearer_methods_supported: ["header"],
@@ -63,7 +63,7 @@ impl Inner {
 
 /// The value of `WWW-Authenticate`, with the scopes that are needed besides those that every token needs. Empty: nothing helps but
 /// a certificate.
-pub(super) fn challenge(at: &Endpoint<'_>, error: Option<&str>, needed: &[String]) -> String {
+pub(super) fn challenge(at: &Asked<'_>, error: Option<&str>, needed: &[String]) -> String {
     let auth = &at.settings.auth;
     if auth.tokens.is_empty() {
         let header = auth.api_keys.as_ref().map(|keys| &keys.header);
@@ -74,7 +74,7 @@ pub(super) fn challenge(at: &Endpoint<'_>, error: Option<&str>, needed: &[String
         parts.push(format!("error=\"{error}\""));
     }
     if let Some(public) = &at.settings.public_url {
-        parts.push(format!("resource_metadata=\"{}\"", metadata_url(public, at.agent)));
+        parts.push(format!("resource_metadata=\"{}\"", metadata_url(public, at.endpoint)));
     }
     let scopes: BTreeSet<&str> = auth.scopes.iter().chain(needed).map(String::as_str).collect();
     if !scopes.is_empty() {
@@ -83,8 +83,9 @@ pub(super) fn challenge(at: &Endpoint<'_>, error: Option<&str>, needed: &[String
     if parts.is_empty() { "Bearer".to_owned() } else { format!("Bearer {}", parts.join(", ")) }
 }
 
-fn resource(public: &str, agent: Option<&str>) -> String {
-    agent.map_or_else(|| format!("{public}/mcp"), |agent| format!("{public}/mcp/{agent}"))
+fn resource(public: &str, Endpoint { face, agent }: Endpoint<'_>) -> String {
+    let face = face.path();
+    agent.map_or_else(|| format!("{public}{face}"), |agent| format!("{public}{face}/{agent}"))
 }
 
 /// The path of a URL, without a slash at its end.
@@ -93,24 +94,26 @@ fn base(public: &str) -> String {
 }
 
 /// The well-known place stands between host and path (RFC 9728 §3.1).
-fn metadata_url(public: &str, agent: Option<&str>) -> String {
+fn metadata_url(public: &str, endpoint: Endpoint<'_>) -> String {
     let base = base(public);
     let origin = public.strip_suffix(&*base).unwrap_or(public);
-    format!("{origin}{METADATA}{}", resource(&base, agent))
+    format!("{origin}{METADATA}{}", resource(&base, endpoint))
 }
 
-/// The agent that a path behind the well-known place means, `Some(None)` for all of them. A proxy before the gateway may have taken the
-/// base away.
-fn agent_of(path: &str, base: String) -> Option<Option<&str>> {
+/// The endpoint that a path behind the well-known place means. A proxy before the gateway may have taken the base away.
+fn endpoint_of(path: &str, base: String) -> Option<Endpoint<'_>> {
     let path = path.strip_prefix(&*base).unwrap_or(path);
-    match path {
-        "" | "/" | "/mcp" | "/mcp/" => Some(None),
-        _ => {
-            let agent = path.strip_prefix("/mcp/")?;
-            let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-            (agent.len() <= 32 && agent.bytes().all(fits)).then_some(Some(agent))
-        }
+    if matches!(path, "" | "/") {
+        return Some(Endpoint::default());
     }
+    let at = |face: Face| path.strip_prefix(face.path()).map(|rest| (face, rest));
+    let (face, rest) = at(Face::Mcp).or_else(|| at(Face::A2a))?;
+    if matches!(rest, "" | "/") {
+        return Some(Endpoint { face, agent: None });
+    }
+    let agent = rest.strip_prefix('/')?;
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (agent.len() <= 32 && agent.bytes().all(fits)).then_some(Endpoint { face, agent: Some(agent) })
 }
 
 #[cfg(test)]
@@ -119,26 +122,31 @@ mod tests {
 
     #[test]
     fn each_endpoint_has_its_document() {
-        for (path, base, agent) in [
-            ("", "", Some(None)),
-            ("/mcp", "", Some(None)),
-            ("/mcp/weather", "", Some(Some("weather"))),
-            ("/gw/mcp/weather", "/gw", Some(Some("weather"))),
-            ("/mcp/weather", "/gw", Some(Some("weather"))),
+        for (path, base, expected) in [
+            ("", "", Some((Face::Mcp, None))),
+            ("/mcp", "", Some((Face::Mcp, None))),
+            ("/a2a", "", Some((Face::A2a, None))),
+            ("/mcp/weather", "", Some((Face::Mcp, Some("weather")))),
+            ("/gw/mcp/weather", "/gw", Some((Face::Mcp, Some("weather")))),
+            ("/mcp/weather", "/gw", Some((Face::Mcp, Some("weather")))),
+            ("/gw/a2a/weather", "/gw", Some((Face::A2a, Some("weather")))),
             ("/gw/mcp", "", None),
             ("/mcp/a/b", "", None),
             ("/mcp/A\"", "", None),
+            ("/mcpx", "", None),
             ("x", "", None),
         ] {
-            assert_eq!(agent_of(path, base.to_owned()), agent, "{path} {base}");
+            let found = endpoint_of(path, base.to_owned()).map(|found| (found.face, found.agent));
+            assert_eq!(found, expected, "{path} {base}");
         }
     }
 
     #[test]
     fn the_well_known_place_stands_between_host_and_path() {
-        let url = metadata_url("https://gw.example.com/base", Some("weather"));
+        let weather = Endpoint { face: Face::Mcp, agent: Some("weather") };
+        let url = metadata_url("https://gw.example.com/base", weather);
         assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/base/mcp/weather");
-        let url = metadata_url("https://gw.example.com", None);
+        let url = metadata_url("https://gw.example.com", Endpoint::default());
         assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/mcp");
     }
 }

@@ -57,7 +57,7 @@ impl Inner {
 
     pub(super) fn view<'c>(&'c self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
         match door {
-            Door::OneAgent(agent) => catalogue.of(agent).unwrap_or(&self.nothing),
+            Door::OneAgent(agent) | Door::A2a(agent, _) => catalogue.of(agent).unwrap_or(&self.nothing),
             Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => catalogue.all(),
         }
     }

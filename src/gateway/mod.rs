@@ -3,6 +3,7 @@
 //! [`Bridge`] answers requests from within a proxy's `request_filter`; [`BridgeService`] does what goes on between requests.
 //! Both drain on shutdown. Not here: listeners and certificates (see `server`), the protocols themselves.
 
+mod a2a;
 mod admit;
 mod answer;
 mod answers;
@@ -67,7 +68,7 @@ use answer::{Gone, Takes};
 use exchange::Exchange;
 use route::door;
 
-pub(crate) use route::PUSH;
+pub(crate) use route::is_served;
 
 pub use service::{BridgeService, tools_of};
 
@@ -137,6 +138,7 @@ struct Inner {
     calls: Arc<Semaphore>,
     shares: shares::Shares,
     guesses: guesses::Guesses,
+    handed: a2a::Handed,
     metrics: Arc<Metrics>,
     nobody: Arc<AgentMetrics>,
 }
@@ -220,6 +222,7 @@ impl Bridge {
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
             shares: shares::Shares::new(&settings.limits, &settings.agents, &metrics),
             guesses: guesses::Guesses::new(settings.limits.failures),
+            handed: a2a::Handed::new(settings.tasks.max, settings.tasks.ttl),
             nobody: metrics.no_agent(),
             metrics,
             settings,

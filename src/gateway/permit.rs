@@ -5,7 +5,7 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::metadata::{Endpoint, challenge};
+use super::metadata::{Asked, challenge};
 use super::reading::no_such;
 use super::route::Door;
 use super::{Asker, Inner};
@@ -114,6 +114,35 @@ impl Inner {
         self.rules.allow(&asker.caller, &wanted)
     }
 
+    /// Lets a caller use an A2A method on an agent as a whole, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn permit_whole(
+        &self,
+        (caller, door): (&Caller, Door<'_>),
+        (method, agent): (&str, &str),
+    ) -> Result<(), Fault> {
+        let wanted = Wanted { method, agent: Some(agent), ..Wanted::default() };
+        let verdict = self.rules.judge_whole(caller, (method, agent));
+        self.decided((caller, door), (&wanted, None), verdict, || Fault::Forbidden)
+    }
+
+    /// Lets a caller use an A2A method on what is its own at an agent, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn permit_own(
+        &self,
+        (caller, door): (&Caller, Door<'_>),
+        (method, agent): (&str, &str),
+    ) -> Result<(), Fault> {
+        let wanted = Wanted { method, agent: Some(agent), ..Wanted::default() };
+        self.decided((caller, door), (&wanted, None), self.rules.judge(caller, &wanted), || Fault::Forbidden)
+    }
+
     fn judged(
         &self,
         (asker, door): (&Asker, Door<'_>),
@@ -121,21 +150,32 @@ impl Inner {
         arguments: Option<&RawValue>,
         unseen: impl FnOnce() -> Fault,
     ) -> Result<(), Fault> {
+        let verdict = self.rules.judge(&asker.caller, wanted);
+        self.decided((&asker.caller, door), (wanted, arguments), verdict, unseen)
+    }
+
+    /// Tells the audit log of a decision, and the caller if it is refused.
+    fn decided(
+        &self,
+        (caller, door): (&Caller, Door<'_>),
+        (wanted, arguments): (&Wanted<'_>, Option<&RawValue>),
+        verdict: Verdict<'_>,
+        unseen: impl FnOnce() -> Fault,
+    ) -> Result<(), Fault> {
         // Where nobody proves anything and nothing is ruled there is no decision to tell of.
-        if self.rules.is_empty() && asker.caller.is_anonymous() {
+        if self.rules.is_empty() && caller.is_anonymous() {
             return Ok(());
         }
         let log = &self.settings.log;
         let arguments =
             arguments.filter(|_| log.audit_arguments).map(|arguments| redacted(arguments, &log.redact));
-        let verdict = self.rules.judge(&asker.caller, wanted);
         let (is_allowed, rule) = match verdict {
             Verdict::Allowed(rule) => (true, rule),
             Verdict::Refused(rule) => (false, rule),
             Verdict::ScopesNeeded(rule, _) => (false, Some(rule)),
         };
         let decision = audit::Decision {
-            caller: asker.caller.name(),
+            caller: caller.name(),
             method: wanted.method,
             agent: wanted.agent,
             tool: wanted.tool.map(|(_, name)| name),
@@ -150,7 +190,7 @@ impl Inner {
             Verdict::Refused(_) => Err(unseen()),
             Verdict::ScopesNeeded(_, scopes) => {
                 // A token is for the door that the client uses, whichever agent the tool is of.
-                let at = Endpoint { settings: &self.settings, agent: door.agent() };
+                let at = Asked { settings: &self.settings, endpoint: door.endpoint() };
                 Err(Fault::ScopesNeeded(challenge(&at, Some("insufficient_scope"), scopes)))
             }
         }

@@ -2,6 +2,9 @@
 //!
 //! Paths are compared byte for byte: no decoding, no dots, no doubled slashes. Not here: what is behind the door.
 
+use crate::auth::{Endpoint, Face};
+use crate::config::Faces;
+
 /// A path that the bridge serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door<'a> {
@@ -9,6 +12,8 @@ pub(super) enum Door<'a> {
     AllAgents,
     /// `/mcp/{agent}`: one agent.
     OneAgent(&'a str),
+    /// `/a2a/{agent}` and what is below it: an agent for A2A clients, and the rest of the path.
+    A2a(&'a str, &'a str),
     /// `/healthz`.
     Health,
     /// `/push/{token}`: for agents.
@@ -21,14 +26,28 @@ impl<'a> Door<'a> {
     /// The agent that it is the door of; `None` if it is no one agent's.
     pub(super) fn agent(self) -> Option<&'a str> {
         match self {
-            Self::OneAgent(agent) => Some(agent),
+            Self::OneAgent(agent) | Self::A2a(agent, _) => Some(agent),
             Self::AllAgents | Self::Health | Self::Push(_) | Self::Metadata(_) => None,
         }
+    }
+
+    /// What it is to those who issue tokens.
+    pub(super) fn endpoint(self) -> Endpoint<'a> {
+        let face = match self {
+            Self::A2a(..) => Face::A2a,
+            Self::AllAgents | Self::OneAgent(_) | Self::Health | Self::Push(_) | Self::Metadata(_) => {
+                Face::Mcp
+            }
+        };
+        Endpoint { face, agent: self.agent() }
     }
 }
 
 /// What the paths of agents' notifications begin with.
-pub(crate) const PUSH: &str = "/push/";
+pub(super) const PUSH: &str = "/push/";
+
+/// What the paths of the A2A face begin with.
+const A2A: &str = "/a2a/";
 
 /// Where the metadata of protected resources is.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
@@ -43,6 +62,11 @@ pub(super) fn door(path: &str) -> Option<Door<'_>> {
             let token = path.strip_prefix(PUSH)?;
             (!token.is_empty() && !token.contains('/')).then_some(Door::Push(token))
         }
+        _ if path.starts_with(A2A) => {
+            let below = path.strip_prefix(A2A)?;
+            let (agent, rest) = below.split_at(below.find('/').unwrap_or(below.len()));
+            (!agent.is_empty()).then_some(Door::A2a(agent, rest))
+        }
         _ => {
             let agent = path.strip_prefix("/mcp/")?;
             (!agent.is_empty() && !agent.contains('/')).then_some(Door::OneAgent(agent))
@@ -50,9 +74,25 @@ pub(super) fn door(path: &str) -> Option<Door<'_>> {
     }
 }
 
-/// A path as it may be logged: the address of a task is a secret.
+/// Whether a listener with these faces serves a path. What no face has is refused by the first of them.
+pub(crate) fn is_served(path: &str, faces: Faces) -> bool {
+    match path {
+        "/healthz" => faces.health,
+        _ if path.starts_with(PUSH) => faces.push,
+        _ if path.starts_with(A2A) => faces.a2a,
+        _ if path.starts_with(METADATA) => faces.mcp || faces.a2a,
+        _ => faces.mcp,
+    }
+}
+
+/// A path as it may be logged: the address of a task is a secret, and so is its handle.
 pub(super) fn shown(path: &str) -> &str {
-    if path.starts_with(PUSH) { PUSH } else { path }
+    const TASKS: &str = "/tasks/";
+    if path.starts_with(PUSH) {
+        return PUSH;
+    }
+    let tasks = if path.starts_with(A2A) { path.find(TASKS) } else { None };
+    tasks.and_then(|at| path.get(..at + TASKS.len())).unwrap_or(path)
 }
 
 #[cfg(test)]
@@ -69,6 +109,12 @@ mod tests {
             ("/mcp/../healthz", None),
             ("//mcp", None),
             ("/mcpx", None),
+            ("/a2a/weather", Some(Door::A2a("weather", ""))),
+            ("/a2a/weather/", Some(Door::A2a("weather", "/"))),
+            ("/a2a/weather/tasks/1:cancel", Some(Door::A2a("weather", "/tasks/1:cancel"))),
+            ("/a2a//weather", None),
+            ("/a2a/", None),
+            ("/a2a", None),
             ("/healthz", Some(Door::Health)),
             ("/push/abc", Some(Door::Push("abc"))),
             ("/push/", None),
@@ -81,5 +127,35 @@ mod tests {
         ] {
             assert_eq!(door(path), found, "{path}");
         }
+    }
+
+    #[test]
+    fn what_leads_to_a_task_is_not_logged() {
+        for (path, logged) in [
+            ("/push/secret", "/push/"),
+            ("/a2a/weather/tasks/secret:cancel", "/a2a/weather/tasks/"),
+            ("/a2a/weather", "/a2a/weather"),
+            ("/mcp/weather", "/mcp/weather"),
+        ] {
+            assert_eq!(shown(path), logged, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_listener_serves_its_faces_only() {
+        let none = Faces { mcp: false, a2a: false, health: false, push: false };
+        for (path, faces) in [
+            ("/mcp", Faces { mcp: true, ..none }),
+            ("/mcp/a", Faces { mcp: true, ..none }),
+            ("/a2a/a", Faces { a2a: true, ..none }),
+            ("/healthz", Faces { health: true, ..none }),
+            ("/push/x", Faces { push: true, ..none }),
+        ] {
+            assert!(is_served(path, faces), "{path}");
+            let others = Faces { mcp: !faces.mcp, a2a: !faces.a2a, health: !faces.health, push: !faces.push };
+            assert!(!is_served(path, others), "{path}");
+        }
+        assert!(is_served("/.well-known/oauth-protected-resource/a2a/a", Faces { a2a: true, ..none }));
+        assert!(!is_served("/.well-known/oauth-protected-resource", Faces { push: true, ..none }));
     }
 }

@@ -165,6 +165,7 @@ impl Inner {
             self.sessions.sweep(now());
             self.shares.sweep();
             self.guesses.sweep(Instant::now());
+            self.handed.sweep(Instant::now());
         }
     }
 }

@@ -66,6 +66,22 @@ struct Wire<'a, P> {
     error: Option<&'a RawValue>,
 }
 
+#[derive(Deserialize)]
+struct RawWire<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<Text<'a>>,
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Option<Id>>,
+    #[serde(borrow, default)]
+    method: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
 /// Tells `"id": null` from an absent id.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Id>>, D::Error> {
     Option::<Id>::deserialize(deserializer).map(Some)
@@ -112,6 +128,21 @@ pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, Gr
 /// As [`parse`].
 pub fn parse_envelope(text: &str) -> Result<Message<'_, Loose<'_>>, Grammar> {
     parse::<Loose<'_>>(text)
+}
+
+/// Parses one message whose params are kept as they came.
+///
+/// # Errors
+///
+/// As [`parse`].
+pub fn parse_raw(text: &str) -> Result<Message<'_, &RawValue>, Grammar> {
+    let Object(wire) =
+        serde_json::from_str::<Object<RawWire<'_>>>(text).map_err(|error| blame(text, &error))?;
+    if wire.params.is_some_and(|params| !params.get().starts_with('{')) {
+        return Err(Grammar::BadParams("params must be an object".into()));
+    }
+    let RawWire { jsonrpc, id, method, params, result, error } = wire;
+    judge(Wire { jsonrpc, id, method, params: params.map(Object), result, error })
 }
 
 /// Params that are looked at later, or never.
@@ -235,6 +266,23 @@ mod tests {
             ("7", "expected an object"),
         ] {
             assert!(wrong(text).to_string().contains(named), "{text}: {}", wrong(text));
+        }
+    }
+
+    #[test]
+    fn raw_params_are_kept_as_they_came() {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"a","params": { "b" : 1.0 }}"#;
+        assert_eq!(parse_raw(text).unwrap().params.unwrap().get(), r#"{ "b" : 1.0 }"#);
+        let none = r#"{"jsonrpc":"2.0","id":1,"method":"a","params":null}"#;
+        assert!(parse_raw(none).unwrap().params.is_none());
+        for (text, wrong) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[]}"#, "params must be an object"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{},"params":{}}"#, "duplicate field `params`"),
+            (r#"{"jsonrpc":"2.0","id":1,"params":{}}"#, "\"method\" is missing"),
+            ("{", "EOF"),
+        ] {
+            let error = parse_raw(text).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{text}: {error}");
         }
     }
 

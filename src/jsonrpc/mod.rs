@@ -10,6 +10,8 @@ mod text;
 
 pub use answer::{write_error, write_notification, write_request, write_result};
 pub use id::Id;
-pub use incoming::{Grammar, Kind, Loose, Message, elements, is_batch, parse, parse_envelope, salvage_id};
+pub use incoming::{
+    Grammar, Kind, Loose, Message, elements, is_batch, parse, parse_envelope, parse_raw, salvage_id,
+};
 pub use scan::{Malformed, well_formed};
 pub use text::{Object, Text};

@@ -75,7 +75,29 @@ labels! {
         SessionStream = "session_stream",
         /// `DELETE` of an MCP endpoint.
         SessionEnd = "session_end",
-        /// A request on the A2A face.
+        /// A2A `SendMessage`, and what it was called before 1.0; so with all that follow.
+        SendMessage = "SendMessage",
+        /// A2A `SendStreamingMessage`.
+        SendStreamingMessage = "SendStreamingMessage",
+        /// A2A `GetTask`.
+        GetTask = "GetTask",
+        /// A2A `ListTasks`.
+        ListTasks = "ListTasks",
+        /// A2A `CancelTask`.
+        CancelTask = "CancelTask",
+        /// A2A `SubscribeToTask`.
+        SubscribeToTask = "SubscribeToTask",
+        /// A2A `CreateTaskPushNotificationConfig`.
+        CreatePushConfig = "CreateTaskPushNotificationConfig",
+        /// A2A `GetTaskPushNotificationConfig`.
+        GetPushConfig = "GetTaskPushNotificationConfig",
+        /// A2A `ListTaskPushNotificationConfigs`.
+        ListPushConfigs = "ListTaskPushNotificationConfigs",
+        /// A2A `DeleteTaskPushNotificationConfig`.
+        DeletePushConfig = "DeleteTaskPushNotificationConfig",
+        /// A2A `GetExtendedAgentCard`.
+        GetExtendedAgentCard = "GetExtendedAgentCard",
+        /// Another method, of an extension of A2A.
         A2a = "a2a",
         /// An agent's card on the A2A face.
         AgentCard = "agent_card",

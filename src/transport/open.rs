@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -16,6 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::ClientLimits;
 use super::error::TransportError;
+use super::guard::Policy;
 use super::line::Line;
 use super::target::Place;
 use super::trunk::Trunk;
@@ -76,20 +78,47 @@ pub(super) async fn either(
 }
 
 async fn connect(place: &Place) -> Result<TcpStream, TransportError> {
-    let addresses = match &place.host {
-        Host::Address(address) => vec![SocketAddr::new(*address, place.port)],
-        Host::Name(name) => tokio::net::lookup_host((name.as_str(), place.port))
+    // These and no others: another look at the name could lead elsewhere.
+    let addresses = addresses((&place.host, place.port), &place.policy).await?;
+    let stream = race(addresses).await.map_err(TransportError::Connect)?;
+    // Requests are written whole; waiting for more to send would only delay them.
+    stream.set_nodelay(true).map_err(TransportError::Connect)?;
+    Ok(stream)
+}
+
+/// Says whether a place of somebody else's choice may be called under a policy, by all that its name resolves to now. Connects to
+/// nothing.
+///
+/// # Errors
+///
+/// [`TransportError::Refused`] if it may not, [`TransportError::BadUri`] or [`TransportError::Resolve`] if that cannot be said.
+pub async fn judge(uri: &Uri, policy: &Policy) -> Result<(), TransportError> {
+    let port = match uri.scheme_str() {
+        Some("https") => 443,
+        Some("http") => 80,
+        Some(_) | None => return Err(TransportError::BadUri("scheme is neither http nor https")),
+    };
+    let authority = uri.authority().ok_or(TransportError::BadUri("no host"))?;
+    if authority.as_str().contains('@') {
+        return Err(TransportError::BadUri("user information in the URI"));
+    }
+    let host =
+        Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
+    let found = addresses((&host, authority.port_u16().unwrap_or(port)), policy).await?;
+    if found.is_empty() { Err(TransportError::BadUri("the name has no address")) } else { Ok(()) }
+}
+
+/// The addresses of a host that may be connected to, as its name resolves now.
+async fn addresses((host, port): (&Host, u16), policy: &Policy) -> Result<Vec<SocketAddr>, TransportError> {
+    let addresses = match host {
+        Host::Address(address) => vec![SocketAddr::new(*address, port)],
+        Host::Name(name) => tokio::net::lookup_host((name.as_str(), port))
             .await
             .map_err(TransportError::Resolve)?
             .take(ADDRESSES)
             .collect(),
     };
-    // These and no others: another look at the name could lead elsewhere.
-    let addresses = place.policy.judge(&place.host, addresses)?;
-    let stream = race(addresses).await.map_err(TransportError::Connect)?;
-    // Requests are written whole; waiting for more to send would only delay them.
-    stream.set_nodelay(true).map_err(TransportError::Connect)?;
-    Ok(stream)
+    policy.judge(host, addresses)
 }
 
 /// The first connection that any of the addresses gives; each has a head start before the next.
@@ -166,6 +195,23 @@ mod tests {
         let live = listener.local_addr().unwrap();
         let stream = race(vec![full, live]).await.unwrap();
         assert_eq!(stream.peer_addr().unwrap(), live);
+    }
+
+    #[tokio::test]
+    async fn a_place_is_judged_without_a_connection() {
+        let guarded = Policy::Guarded(std::sync::Arc::default());
+        for (uri, fits) in [
+            ("https://203.0.114.9/x", true),
+            ("http://93.184.216.34:8080/", true),
+            ("http://127.0.0.1/", false),
+            ("https://localhost/", false),
+            ("http://169.254.169.254/", false),
+            ("http://user@93.184.216.34/", false),
+            ("ftp://93.184.216.34/", false),
+            ("/x", false),
+        ] {
+            assert_eq!(judge(&uri.parse().unwrap(), &guarded).await.is_ok(), fits, "{uri}");
+        }
     }
 
     #[tokio::test]

@@ -85,6 +85,12 @@ impl Reply {
         self.head.version
     }
 
+    /// Whether the body has been read to its end.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.way, Way::Ended)
+    }
+
     /// Waits for the next piece of the body; `None` after the last.
     ///
     /// Cancel-safe: a dropped wait loses no byte, and the silence is measured from the last byte, not from the call.

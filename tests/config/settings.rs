@@ -89,7 +89,10 @@ fn the_full_example_says_this() {
     assert!(clients.crl[0].expose().starts_with("-----BEGIN X509 CRL"));
     assert_eq!(
         (listener.faces, plain.faces),
-        (Faces { mcp: true, health: true, push: false }, Faces { mcp: false, health: true, push: true })
+        (
+            Faces { mcp: true, a2a: true, health: true, push: false },
+            Faces { mcp: false, a2a: false, health: true, push: true }
+        )
     );
     assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");
     let keys: Vec<_> = settings.seal_keys.iter().map(Secret::expose).collect();
@@ -161,7 +164,7 @@ public_url: https://gateway.example.com/below/
     let shown = format!("{settings:?}");
     for part in [
         r#"public_url: Some("https://gateway.example.com/below")"#,
-        "faces: Faces { mcp: true, health: false, push: true }",
+        "faces: Faces { mcp: true, a2a: false, health: false, push: true }",
         "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
         "protocol: V1",
         r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false }"#,

@@ -3,6 +3,16 @@
 //! One file per journey; each test's name is the promise that it keeps. Not here: the kit (`tests/support`).
 
 #[cfg(test)]
+mod a2a_cards;
+#[cfg(test)]
+mod a2a_owned;
+#[cfg(test)]
+mod a2a_passing;
+#[cfg(test)]
+mod a2a_rest;
+#[cfg(test)]
+mod a2a_scene;
+#[cfg(test)]
 mod advisories;
 #[cfg(test)]
 mod advisories_callers;

@@ -23,7 +23,7 @@ use crate::transport::{Client, TrustProblem};
 use keys::Keys;
 pub use names::CertificateFacts;
 use names::Names;
-use tokens::{Resource, Tokens};
+use tokens::Tokens;
 
 /// What a request shows.
 #[derive(Debug, Default)]
@@ -34,10 +34,39 @@ pub struct Proofs<'a> {
     pub api_key: Option<&'a [u8]>,
     /// What stands after `Bearer` in `Authorization`.
     pub bearer: Option<&'a str>,
-    /// The agent whose endpoint is called; `None`: the endpoint of all agents. A token may be for one of them.
-    pub endpoint: Option<&'a str>,
+    /// What is called.
+    pub endpoint: Endpoint<'a>,
     /// Whether a token that was not checked a moment ago may cost a check. Else it is not good.
     pub may_cost: bool,
+}
+
+/// What is called: a token may be for it alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Endpoint<'a> {
+    /// Which side of the gateway it belongs to.
+    pub face: Face,
+    /// The agent; `None`: all of them.
+    pub agent: Option<&'a str>,
+}
+
+/// A side of the gateway that clients see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Face {
+    /// For MCP clients.
+    #[default]
+    Mcp,
+    /// For A2A clients.
+    A2a,
+}
+
+impl Face {
+    /// The path of what is for all agents; those of single agents begin with it.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Mcp => "/mcp",
+            Self::A2a => "/a2a",
+        }
+    }
 }
 
 /// Why nobody is let in.
@@ -171,8 +200,7 @@ impl Authenticator {
         if inner.keys.as_ref().is_some_and(is_key) {
             return Ok(Proof::None);
         }
-        let caller =
-            inner.tokens.caller(token, Resource { endpoint: shown.endpoint }, shown.may_cost).await?;
+        let caller = inner.tokens.caller(token, shown.endpoint, shown.may_cost).await?;
         if inner.scopes.iter().all(|scope| caller.scopes().contains(scope)) {
             Ok(Proof::Of(caller))
         } else {

@@ -17,20 +17,13 @@ use super::claims::{Proven, Reader};
 use super::introspection::Introspection;
 use super::jwks::{Look, Signers};
 use super::web::Web;
-use super::{AuthProblem, Denied};
+use super::{AuthProblem, Denied, Endpoint};
 use crate::auth::Caller;
 use crate::config::{Auth, Outbound, TokenCheck, TokenIssuer};
 use crate::transport::Client;
 
 /// Longest token that is looked at, in bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
-
-/// What is called with a token.
-#[derive(Clone, Copy)]
-pub(super) struct Resource<'a> {
-    /// The agent whose endpoint it is.
-    pub(super) endpoint: Option<&'a str>,
-}
 
 /// All issuers.
 pub(super) struct Tokens {
@@ -75,7 +68,7 @@ impl Tokens {
     pub(super) async fn caller(
         &self,
         token: &str,
-        resource: Resource<'_>,
+        endpoint: Endpoint<'_>,
         may_cost: bool,
     ) -> Result<Caller, Denied> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
@@ -88,7 +81,7 @@ impl Tokens {
             None => self.prove(token, known).await?,
         };
         let issuer = self.issuers.iter().find(|issuer| issuer.name == proven.issuer).ok_or(Denied::Bad)?;
-        if proven.is_for(|audience| self.is_ours(issuer, audience, resource)) {
+        if proven.is_for(|audience| self.is_ours(issuer, audience, endpoint)) {
             Ok(proven.caller.clone())
         } else {
             Err(Denied::Bad)
@@ -170,17 +163,19 @@ impl Tokens {
         Err(denied)
     }
 
-    /// Whether a token with this audience is for what is called: the gateway as a whole, all agents, or the one.
-    fn is_ours(&self, issuer: &Issuer, audience: &str, resource: Resource<'_>) -> bool {
+    /// Whether a token with this audience is for what is called: the gateway as a whole, all agents of the face, or the one.
+    fn is_ours(&self, issuer: &Issuer, audience: &str, endpoint: Endpoint<'_>) -> bool {
         if !issuer.audience.is_empty() {
             return issuer.audience.iter().any(|ours| ours == audience);
         }
         let base = self.public_url.as_deref();
         let Some(rest) = base.and_then(|base| audience.strip_prefix(base)) else { return false };
-        match rest {
-            "" | "/" | "/mcp" => true,
-            _ => rest.strip_prefix("/mcp/").is_some_and(|agent| resource.endpoint == Some(agent)),
+        if matches!(rest, "" | "/") {
+            return true;
         }
+        rest.strip_prefix(endpoint.face.path()).is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('/').is_some_and(|agent| endpoint.agent == Some(agent))
+        })
     }
 
     /// Looks at the keys of all issuers now and then, for as long as it is polled. One after the other: there are few.

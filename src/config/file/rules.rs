@@ -35,7 +35,8 @@ pub(super) struct RuleFile {
     agents: Written<OneOrMany<Written<String>>>,
     /// Patterns for skills, by their id or by the name of the tool. Without it: all.
     tools: Written<OneOrMany<Written<String>>>,
-    /// Patterns for MCP methods, such as `tools/call` or `tasks/*`. Without it: all.
+    /// Patterns for methods: of MCP, such as `tools/call` or `tasks/*`; of A2A, by their names in 1.0, such as `SendMessage`.
+    /// Without it: all.
     methods: Written<OneOrMany<Written<String>>>,
     /// Patterns for URIs of resources, such as `a2a-agent://weather`. Without it: all.
     resources: Written<OneOrMany<Written<String>>>,

@@ -171,7 +171,7 @@ pub struct Rule {
     pub agents: Option<Vec<String>>,
     /// Patterns for skills, by their id or the tool's name; `None`: all.
     pub tools: Option<Vec<String>>,
-    /// Patterns for MCP methods; `None`: all.
+    /// Patterns for methods of MCP, and of A2A by their names in 1.0; `None`: all.
     pub methods: Option<Vec<String>>,
     /// Patterns for URIs of resources; `None`: all.
     pub resources: Option<Vec<String>>,

@@ -1,0 +1,232 @@
+//! The operations of A2A, by the names that each version has for them.
+//!
+//! Not here: what their parameters are (see `request`), which binding they come by.
+
+use super::super::dialect::Dialect;
+
+/// What a client asks for, whatever its version calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Say something, and wait for the outcome.
+    Send,
+    /// Say something, and hear of it as it goes.
+    Stream,
+    /// Look at a task.
+    Get,
+    /// Look at many tasks.
+    List,
+    /// Stop a task.
+    Cancel,
+    /// Hear of a task again.
+    Subscribe,
+    /// Have news of a task sent to a webhook.
+    SetPush,
+    /// Look at such a registration.
+    GetPush,
+    /// Look at all of them.
+    ListPush,
+    /// Take one back.
+    DeletePush,
+    /// Ask for the card that only known clients see.
+    ExtendedCard,
+}
+
+/// Why a method cannot be what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// The version is none that is spoken here, or not the one that has this method: -32009, as the SDKs of 1.0 say.
+    #[error("this A2A version is not supported for this method")]
+    Version,
+    /// The version has no such method: -32601, as servers of both versions say.
+    #[error("this A2A version has no such method")]
+    Method,
+}
+
+/// What a version says about the dialect.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spoken {
+    /// 0.1.
+    Oldest,
+    /// 0.2, 0.3, or nothing said.
+    Old,
+    /// 1.x.
+    New,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Self; 11] = [
+        Self::Send,
+        Self::Stream,
+        Self::Get,
+        Self::List,
+        Self::Cancel,
+        Self::Subscribe,
+        Self::SetPush,
+        Self::GetPush,
+        Self::ListPush,
+        Self::DeletePush,
+        Self::ExtendedCard,
+    ];
+
+    /// What a method asks for and in which dialect; nothing, if no version knows it.
+    ///
+    /// `version` is what `A2A-Version` says. Absent, it is 0.3, as the specification wants.
+    ///
+    /// # Errors
+    ///
+    /// [`Mismatch`], if the method and the version do not go together.
+    pub fn of(method: &str, version: Option<&str>) -> Result<Option<(Dialect, Self)>, Mismatch> {
+        let named = |dialect| Self::ALL.into_iter().find(|operation| operation.name(dialect) == Some(method));
+        let [oldest, old, new] = [Dialect::V0_1, Dialect::V0_3, Dialect::V1].map(named);
+        if oldest.or(old).or(new).is_none() {
+            return Ok(None);
+        }
+        // Some methods are the same in 0.1 and 0.3: 0.3, then, unless the version says otherwise.
+        let (first, second) = match spoken(version.unwrap_or_default().trim()).ok_or(Mismatch::Version)? {
+            Spoken::Oldest => ((Dialect::V0_1, oldest), (Dialect::V0_3, old)),
+            Spoken::Old => ((Dialect::V0_3, old), (Dialect::V0_1, oldest)),
+            Spoken::New => {
+                return new.map(|operation| Some((Dialect::V1, operation))).ok_or(Mismatch::Method);
+            }
+        };
+        let known = |(dialect, found): (Dialect, Option<Self>)| found.map(|operation| (dialect, operation));
+        known(first).or_else(|| known(second)).map(Some).ok_or(Mismatch::Version)
+    }
+
+    /// What a dialect calls this; nothing, if it has no such thing.
+    pub fn name(self, dialect: Dialect) -> Option<&'static str> {
+        match dialect {
+            Dialect::V0_1 => self.oldest(),
+            Dialect::V0_3 => self.slash(),
+            Dialect::V1 => Some(self.word()),
+        }
+    }
+
+    /// The name of A2A 1.0, which has all of them.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Send => "SendMessage",
+            Self::Stream => "SendStreamingMessage",
+            Self::Get => "GetTask",
+            Self::List => "ListTasks",
+            Self::Cancel => "CancelTask",
+            Self::Subscribe => "SubscribeToTask",
+            Self::SetPush => "CreateTaskPushNotificationConfig",
+            Self::GetPush => "GetTaskPushNotificationConfig",
+            Self::ListPush => "ListTaskPushNotificationConfigs",
+            Self::DeletePush => "DeleteTaskPushNotificationConfig",
+            Self::ExtendedCard => "GetExtendedAgentCard",
+        }
+    }
+
+    fn oldest(self) -> Option<&'static str> {
+        match self {
+            Self::Send => Some("tasks/send"),
+            Self::Stream => Some("tasks/sendSubscribe"),
+            Self::Get => Some("tasks/get"),
+            Self::Cancel => Some("tasks/cancel"),
+            Self::Subscribe => Some("tasks/resubscribe"),
+            Self::SetPush => Some("tasks/pushNotification/set"),
+            Self::GetPush => Some("tasks/pushNotification/get"),
+            Self::List | Self::ListPush | Self::DeletePush | Self::ExtendedCard => None,
+        }
+    }
+
+    fn slash(self) -> Option<&'static str> {
+        match self {
+            Self::Send => Some("message/send"),
+            Self::Stream => Some("message/stream"),
+            Self::Get => Some("tasks/get"),
+            Self::List => None,
+            Self::Cancel => Some("tasks/cancel"),
+            Self::Subscribe => Some("tasks/resubscribe"),
+            Self::SetPush => Some("tasks/pushNotificationConfig/set"),
+            Self::GetPush => Some("tasks/pushNotificationConfig/get"),
+            Self::ListPush => Some("tasks/pushNotificationConfig/list"),
+            Self::DeletePush => Some("tasks/pushNotificationConfig/delete"),
+            Self::ExtendedCard => Some("agent/getAuthenticatedExtendedCard"),
+        }
+    }
+
+    /// Whether it is answered by a stream of events.
+    pub fn is_stream(self) -> bool {
+        matches!(self, Self::Stream | Self::Subscribe)
+    }
+
+    /// Whether it says something to the agent, and so may begin a task.
+    pub fn says(self) -> bool {
+        matches!(self, Self::Send | Self::Stream)
+    }
+
+    /// Whether it is about one task that is there already.
+    pub fn names_task(self) -> bool {
+        match self {
+            Self::Get
+            | Self::Cancel
+            | Self::Subscribe
+            | Self::SetPush
+            | Self::GetPush
+            | Self::ListPush
+            | Self::DeletePush => true,
+            Self::Send | Self::Stream | Self::List | Self::ExtendedCard => false,
+        }
+    }
+}
+
+/// Only major and minor count; of 1.x every minor is taken, as the Python SDK does.
+fn spoken(version: &str) -> Option<Spoken> {
+    match version.split('.').take(2).collect::<Vec<_>>().as_slice() {
+        [""] | ["0", "2" | "3"] => Some(Spoken::Old),
+        ["0", "1"] => Some(Spoken::Oldest),
+        ["1", minor] if minor.parse::<u8>().is_ok() => Some(Spoken::New),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn method_and_version_are_judged_together() {
+        use Dialect::{V0_1, V0_3, V1};
+        for (method, version, expected) in [
+            ("message/send", None, Ok(Some((V0_3, Operation::Send)))),
+            ("message/send", Some(""), Ok(Some((V0_3, Operation::Send)))),
+            ("message/stream", Some("0.3"), Ok(Some((V0_3, Operation::Stream)))),
+            ("tasks/get", Some(" 0.2.5 "), Ok(Some((V0_3, Operation::Get)))),
+            ("SendMessage", Some("1.0"), Ok(Some((V1, Operation::Send)))),
+            ("ListTasks", Some("1.2"), Ok(Some((V1, Operation::List)))),
+            ("tasks/send", None, Ok(Some((V0_1, Operation::Send)))),
+            ("tasks/send", Some("0.3"), Ok(Some((V0_1, Operation::Send)))),
+            ("tasks/get", Some("0.1"), Ok(Some((V0_1, Operation::Get)))),
+            ("message/send", Some("0.1"), Ok(Some((V0_3, Operation::Send)))),
+            ("tasks/send", Some("1.0"), Err(Mismatch::Method)),
+            ("SendMessage", None, Err(Mismatch::Version)),
+            ("SendMessage", Some("0.3"), Err(Mismatch::Version)),
+            ("SendMessage", Some("2.0"), Err(Mismatch::Version)),
+            ("SendMessage", Some("1"), Err(Mismatch::Version)),
+            ("message/send", Some("2.0"), Err(Mismatch::Version)),
+            ("message/send", Some("1.0"), Err(Mismatch::Method)),
+            ("tasks/get", Some("1.0"), Err(Mismatch::Method)),
+            ("acme/custom", Some("1.0"), Ok(None)),
+            ("acme/custom", Some("9"), Ok(None)),
+            ("", None, Ok(None)),
+        ] {
+            assert_eq!(Operation::of(method, version), expected, "{method} {version:?}");
+        }
+    }
+
+    #[test]
+    fn every_name_leads_back_to_its_operation() {
+        for (dialect, version) in
+            [(Dialect::V0_1, Some("0.1")), (Dialect::V0_3, None), (Dialect::V1, Some("1.0"))]
+        {
+            for operation in Operation::ALL {
+                let Some(name) = operation.name(dialect) else { continue };
+                assert_eq!(Operation::of(name, version), Ok(Some((dialect, operation))), "{name}");
+            }
+        }
+    }
+}

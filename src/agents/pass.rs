@@ -1,0 +1,122 @@
+//! A client's own request to an agent, passed on with the gateway's credentials; and its answer, as it comes.
+//!
+//! Not here: what is in either (see `gateway::a2a`), calls of the gateway's own (see `call`).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, StatusCode};
+
+use super::known::{Ask, Known, in_effect};
+use super::rpc::{Form, post, trouble, whole};
+use super::seek::find_home;
+use crate::config::AgentMethod;
+use crate::fault::Trouble;
+use crate::transport::{Client, Reply};
+
+/// Most bytes of a task that is looked at only to learn which endpoint knows it.
+const LOOK: usize = 64 * 1024 * 1024;
+
+/// What is passed on.
+pub struct Asking {
+    /// What it is, for what differs by method.
+    pub method: AgentMethod,
+    /// The task that it is about, by the agent's id of it.
+    pub task: Option<String>,
+    /// A JSON-RPC request in the agent's version.
+    pub body: Bytes,
+}
+
+/// The answer of an agent, whose head has come.
+pub struct Passed {
+    form: Form,
+    reply: Reply,
+    known: Arc<Known>,
+}
+
+/// Passes a request on and waits for the head of the answer.
+///
+/// # Errors
+///
+/// [`Trouble`], if no answer came that a client of A2A could read.
+pub async fn pass(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
+    let Asking { method, task, body } = asking;
+    if let Some(task) = task.as_deref().filter(|_| known.endpoints.are_several()) {
+        match Box::pin(find_home(client, &known, task, LOOK)).await {
+            // Whoever is asked then says so in its own words.
+            Ok(()) | Err(Trouble::TaskLost) => {}
+            Err(trouble) => return Err(trouble),
+        }
+    }
+    let (form, reply) = post(client, &known, &Ask::new(method, task.as_deref(), body)).await?;
+    Ok(Passed { form, reply, known })
+}
+
+impl Known {
+    /// The same agent as it is really called, by all that is known now.
+    #[must_use]
+    pub fn in_effect(self: Arc<Self>) -> Arc<Self> {
+        in_effect(self)
+    }
+
+    /// The same agent for one request, that names these extensions of A2A.
+    #[must_use]
+    pub fn naming(self: Arc<Self>, extensions: &[String]) -> Arc<Self> {
+        let mut headers = self.headers.clone();
+        for (name, value) in self.interface.dialect.headers(extensions) {
+            headers.insert(name, value);
+        }
+        Arc::new(Self { headers, ..Self::clone(&self) })
+    }
+}
+
+impl Passed {
+    /// Whether the answer is a stream of events; else it is one JSON value.
+    #[must_use]
+    pub fn is_stream(&self) -> bool {
+        self.form == Form::Stream
+    }
+
+    /// The status as the agent sent it: that of a success, or of an error whose body may say more.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.reply.status()
+    }
+
+    /// The header of the answer. Nothing of it may reach a client unless it is on a list.
+    #[must_use]
+    pub fn headers(&self) -> &HeaderMap {
+        self.reply.headers()
+    }
+
+    /// The length of the whole body, where the agent says it.
+    #[must_use]
+    pub fn length(&self) -> Option<usize> {
+        self.reply.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    }
+
+    /// Whether the body has been read to its end.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.reply.is_over()
+    }
+
+    /// Waits for the next piece of the body; `None` after the last. May be dropped and called again.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`], when it broke off, or nothing came in time.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
+        self.reply.chunk().await.map_err(|error| trouble(&error, &self.known))
+    }
+
+    /// The whole body.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`], also if it is larger than `limit` bytes.
+    pub async fn whole(self, limit: usize) -> Result<Bytes, Trouble> {
+        whole(self.reply, &self.known, limit).await
+    }
+}

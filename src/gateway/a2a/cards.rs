@@ -1,0 +1,148 @@
+//! Serving an agent's card to an A2A client, at the well-known paths; whoever has it already is told so.
+//!
+//! Not here: what is in it (see `card`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::header::{CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use pingora::proxy::Session;
+use sha2::{Digest as _, Sha256};
+
+use super::card::{Front, Security};
+use super::refusal::Refusal;
+use super::{JSON, Visit, write};
+use crate::agents::Known;
+use crate::auth::Wanted;
+use crate::fault::Trouble;
+use crate::gateway::Inner;
+use crate::gateway::answer::{Gone, Headers, empty};
+use crate::gateway::exchange::Exchange;
+use crate::gateway::gate::place_of;
+use crate::gateway::hold::known;
+use crate::telemetry::label;
+
+/// A caller's own card is good for so long.
+const FRESH: HeaderValue = HeaderValue::from_static("private, max-age=60");
+/// What a card depends on besides the agent.
+const VARIES: HeaderValue = HeaderValue::from_static("authorization, a2a-version");
+
+impl Inner {
+    /// Answers with the agent's card.
+    pub(super) async fn serve_card(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        visit: &Visit<'_>,
+    ) -> Result<(), Gone> {
+        exchange.method = label::Method::AgentCard;
+        let shown = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect).and_then(|known| {
+            let front = self.front(http, exchange, visit, &known);
+            front.show(known.card.raw.get()).ok_or_else(|| Trouble::Misbehaved("its card is no card".into()))
+        });
+        let card = match shown {
+            Ok(card) => card,
+            Err(trouble) => {
+                let refusal = Refusal::Trouble(trouble);
+                self.note(exchange, &refusal);
+                let said = visit.said(&refusal).unavailable();
+                let headers = refusal.headers(StatusCode::SERVICE_UNAVAILABLE);
+                return write(http, StatusCode::SERVICE_UNAVAILABLE, headers, (JSON, said)).await;
+            }
+        };
+        let etag = etag(&card);
+        let is_known = is_known(&http.req_header().headers, &etag);
+        let Ok(etag) = HeaderValue::from_str(&etag) else { return Err(Gone) };
+        let mut headers: Headers = vec![(ETAG, etag), (CACHE_CONTROL, FRESH), (VARY, VARIES)];
+        if let Some(header) = self.authenticator.key_header()
+            && let Ok(header) = HeaderValue::from_str(header.as_str())
+        {
+            headers.push((VARY, header));
+        }
+        if self.settings.public_url.is_none() {
+            headers.push((VARY, HeaderValue::from(HOST)));
+        }
+        if is_known {
+            return empty(http, StatusCode::NOT_MODIFIED, headers).await;
+        }
+        write(http, StatusCode::OK, headers, (JSON, card)).await
+    }
+
+    /// How cards of the agent are shown to the caller.
+    pub(super) fn front<'a>(
+        &'a self,
+        http: &Session,
+        exchange: &Exchange,
+        visit: &'a Visit<'_>,
+        known: &'a Known,
+    ) -> Front<'a> {
+        let name = visit.name();
+        let catalogue = self.catalogue.load();
+        let tools = catalogue.of(name).into_iter().flat_map(|view| view.of_agents());
+        let tools: HashMap<Arc<str>, String> =
+            tools.filter_map(|tool| Some((tool.skill.clone()?, tool.name.clone()))).collect();
+        let caller = exchange.caller.clone();
+        let shows = move |skill: &str| {
+            let tool = tools.get(skill).map_or(skill, String::as_str);
+            // Whichever face it uses it at.
+            ["tools/call", "SendMessage"].into_iter().any(|method| {
+                let wanted = Wanted { method, agent: Some(name), tool: Some((skill, tool)), resource: None };
+                self.rules.allow(&caller, &wanted)
+            })
+        };
+        Front {
+            url: format!("{}/a2a/{name}", self.base(http)),
+            dialect: known.interface.dialect,
+            version: known.interface.version.as_deref(),
+            security: Security::new(&self.settings.auth, visit.require),
+            has_push: self.require.of.is_empty(),
+            shows: Box::new(shows),
+        }
+    }
+
+    /// Where the gateway is, for the caller.
+    fn base(&self, http: &Session) -> String {
+        if let Some(public) = &self.settings.public_url {
+            return public.trim_end_matches('/').to_owned();
+        }
+        let is_tls = http.digest().is_some_and(|digest| digest.ssl_digest.is_some());
+        // The gate has let it in.
+        let place = place_of(http.req_header()).unwrap_or_default();
+        format!("{}://{place}", if is_tls { "https" } else { "http" })
+    }
+}
+
+fn etag(card: &str) -> String {
+    let digest = Sha256::digest(card.as_bytes());
+    let half: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("\"{half}\"")
+}
+
+/// Whether a client has what has this validator.
+fn is_known(headers: &HeaderMap, etag: &str) -> bool {
+    let lists = headers.get_all(IF_NONE_MATCH).iter().filter_map(|list| list.to_str().ok());
+    let mut each = lists.flat_map(|list| list.split(',')).map(str::trim);
+    each.any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_validator_is_known_in_every_way_of_writing_it() {
+        let etag = etag("{}");
+        for (value, known) in [
+            (etag.clone(), true),
+            (format!("W/{etag}"), true),
+            (format!("\"x\", {etag}"), true),
+            ("*".to_owned(), true),
+            ("\"x\"".to_owned(), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, value.parse().unwrap());
+            assert_eq!(is_known(&headers, &etag), known, "{value}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Which tasks of which agent were shown to which A2A client: a list of tasks holds no others.
+//!
+//! In this process only, bounded, and for a time. Not here: whose a task is that a client names (its handle says that).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A caller and an agent, by their names.
+type Pair = (Arc<str>, Arc<str>);
+
+/// What was shown.
+pub(in crate::gateway) struct Handed {
+    all: Mutex<All>,
+    most: usize,
+    ttl: Duration,
+}
+
+#[derive(Default)]
+struct All {
+    tasks: HashMap<Pair, HashMap<Box<str>, Instant>>,
+    count: usize,
+}
+
+impl Handed {
+    /// For at most so many tasks, each for so long after it was last shown.
+    pub(in crate::gateway) fn new(most: usize, ttl: Duration) -> Self {
+        Self { all: Mutex::default(), most, ttl }
+    }
+
+    /// Notes that a task is shown. Beyond the bound it is not.
+    pub(super) fn note(&self, (caller, agent): (&str, &str), task: &str, now: Instant) {
+        let until = now + self.ttl;
+        let mut all = self.all();
+        let All { tasks, count } = &mut *all;
+        let own = tasks.entry((caller.into(), agent.into())).or_default();
+        if let Some(known) = own.get_mut(task) {
+            *known = until;
+        } else if *count < self.most {
+            *count += 1;
+            own.insert(task.into(), until);
+        }
+    }
+
+    /// How many tasks were shown.
+    pub(super) fn count(&self, (caller, agent): (&str, &str)) -> usize {
+        self.all().tasks.get(&(caller.into(), agent.into())).map_or(0, HashMap::len)
+    }
+
+    /// Whether a task was shown.
+    pub(super) fn has(&self, (caller, agent): (&str, &str), task: &str, now: Instant) -> bool {
+        let all = self.all();
+        let own = all.tasks.get(&(caller.into(), agent.into()));
+        own.and_then(|own| own.get(task)).is_some_and(|until| *until > now)
+    }
+
+    /// Forgets what was shown too long ago.
+    pub(in crate::gateway) fn sweep(&self, now: Instant) {
+        let mut all = self.all();
+        all.tasks.retain(|_, own| {
+            own.retain(|_, until| *until > now);
+            !own.is_empty()
+        });
+        all.count = all.tasks.values().map(HashMap::len).sum();
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_listed_to_whom_it_was_shown_and_for_a_time() {
+        let (handed, now) = (Handed::new(2, Duration::from_secs(9)), Instant::now());
+        let (ann, ben) = (("key:ann", "bard"), ("key:ben", "bard"));
+        handed.note(ann, "1", now);
+        handed.note(ann, "1", now);
+        handed.note(ben, "2", now);
+        handed.note(ben, "3", now);
+        assert!(handed.has(ann, "1", now) && !handed.has(ben, "1", now));
+        assert!(!handed.has(("key:ann", "bank"), "1", now));
+        assert!(handed.has(ben, "2", now) && !handed.has(ben, "3", now), "there is room for two");
+        assert_eq!((handed.count(ann), handed.count(ben)), (1, 1));
+        let later = now + Duration::from_secs(9);
+        assert!(!handed.has(ann, "1", later));
+        handed.sweep(later);
+        handed.note(ben, "3", later);
+        assert!(handed.has(ben, "3", later) && handed.count(ann) == 0);
+    }
+}

@@ -1,0 +1,230 @@
+//! Ids of tasks and contexts as an A2A client holds them: sealed handles of its own, the same that the MCP face gives it.
+//!
+//! What opens for another caller, or not at all, reads like a task that is not there. Where nobody can prove who it is, ids stay as
+//! they are and none of this is used. In A2A 0.1 clients make ids themselves: there the agent gets handles in their place, so that no
+//! two callers can mean the same task. Not here: where ids stand (see `a2a::relay`).
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use super::handed::Handed;
+use crate::a2a::Dialect;
+use crate::a2a::relay::{IdKind, Operation, Unspliced, splice_params, splice_result};
+use crate::auth::Caller;
+use crate::fault::{Fault, Trouble};
+use crate::seal::{ContextRef, Purpose, Sealer, TaskRef};
+
+/// The ids of one caller at one agent, for one exchange.
+pub(super) struct Ids<'a> {
+    sealer: &'a Sealer,
+    handed: &'a Handed,
+    caller: Caller,
+    agent: &'a str,
+    dialect: Dialect,
+    /// The last id that was sealed of each kind, and its handle: the events of a stream name the same ones.
+    task: Option<(String, String)>,
+    context: Option<(String, String)>,
+}
+
+impl<'a> Ids<'a> {
+    pub(super) fn new(
+        sealer: &'a Sealer,
+        handed: &'a Handed,
+        caller: Caller,
+        (agent, dialect): (&'a str, Dialect),
+    ) -> Self {
+        Self { sealer, handed, caller, agent, dialect, task: None, context: None }
+    }
+
+    /// Params with the agent's ids in the place of handles, and the task that they are about.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::UnknownTask`] for a handle that is none of this caller's.
+    pub(super) fn opened<'p>(
+        &self,
+        params: &'p str,
+        operation: Operation,
+    ) -> Result<(Cow<'p, str>, Option<String>), Fault> {
+        let mut task = None;
+        let spliced = splice_params(params, self.dialect, operation, |kind, handle| {
+            let own = || (self.dialect == Dialect::V0_1).then(|| self.handle(kind, handle));
+            let id = self.open(kind, handle).or_else(own).ok_or(())?;
+            if kind == IdKind::Task {
+                task = Some(id.clone());
+            }
+            Ok(Some(id))
+        });
+        match spliced {
+            Ok(params) => Ok((params, task)),
+            Err(Unspliced::Refused(())) => Err(Fault::UnknownTask),
+            Err(Unspliced::NotText(_)) => Err(Fault::BadParams("an id must be a string".into())),
+            Err(Unspliced::NotJson) => Err(Fault::BadParams("params are nested too deeply".into())),
+        }
+    }
+
+    /// A result with handles in the place of the agent's ids.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble::Misbehaved`], if it cannot be read: an id might be in it.
+    pub(super) fn sealed<'r>(
+        &mut self,
+        result: &'r str,
+        operation: Operation,
+    ) -> Result<Cow<'r, str>, Trouble> {
+        let spliced =
+            splice_result(result, self.dialect, operation, |kind, id| Ok::<_, ()>(Some(self.seal(kind, id))));
+        spliced.map_err(|_| Trouble::Misbehaved("its answer cannot be read".into()))
+    }
+
+    /// Where a list goes on, as the caller holds it.
+    pub(super) fn page(&self, token: &str) -> String {
+        self.sealer.seal(Purpose::Cursor, self.caller.name(), &self.page_payload(token))
+    }
+
+    /// Where a list goes on, as the agent has it.
+    pub(super) fn page_of(&self, handle: &str) -> Option<String> {
+        let payload = self.sealer.open(Purpose::Cursor, self.caller.name(), handle)?;
+        let token = payload.strip_prefix(self.page_payload("").as_slice())?;
+        String::from_utf8(token.to_vec()).ok()
+    }
+
+    /// Whether a task is one of the caller's. Those who are nobody have none in common.
+    pub(super) fn has(&self, task: &str) -> bool {
+        !self.caller.is_anonymous() && self.handed.has(self.pair(), task, Instant::now())
+    }
+
+    /// How many tasks of the agent are the caller's.
+    pub(super) fn count(&self) -> usize {
+        if self.caller.is_anonymous() { 0 } else { self.handed.count(self.pair()) }
+    }
+
+    fn pair(&self) -> (&str, &str) {
+        (self.caller.name(), self.agent)
+    }
+
+    fn page_payload(&self, token: &str) -> Vec<u8> {
+        format!("a2a\0{}\0{token}", self.agent).into_bytes()
+    }
+
+    fn open(&self, kind: IdKind, handle: &str) -> Option<String> {
+        let (agent, id) = match kind {
+            IdKind::Task | IdKind::Reference => {
+                let TaskRef { agent, task } = TaskRef::open(self.sealer, self.caller.name(), handle)?;
+                (agent, task.into_string())
+            }
+            IdKind::Context => {
+                let ContextRef { agent, context } =
+                    ContextRef::open(self.sealer, self.caller.name(), handle)?;
+                (agent, context)
+            }
+        };
+        (agent == self.agent).then_some(id)
+    }
+
+    fn handle(&self, kind: IdKind, id: &str) -> String {
+        let (agent, caller) = (self.agent.to_owned(), self.caller.name());
+        match kind {
+            IdKind::Task | IdKind::Reference => {
+                TaskRef { agent, task: id.into() }.seal(self.sealer, caller).into_string()
+            }
+            IdKind::Context => {
+                ContextRef { agent, context: id.into() }.seal(self.sealer, caller).into_string()
+            }
+        }
+    }
+
+    fn seal(&mut self, kind: IdKind, id: &str) -> String {
+        let last = match kind {
+            IdKind::Task => &self.task,
+            IdKind::Context => &self.context,
+            IdKind::Reference => &None,
+        };
+        if let Some((_, handle)) = last.as_ref().filter(|(known, _)| known == id) {
+            return handle.clone();
+        }
+        // What the agent was given in the place of an id of the client's own is that again.
+        let own = if self.dialect == Dialect::V0_1 { self.open(kind, id) } else { None };
+        let handle = own.unwrap_or_else(|| self.handle(kind, id));
+        let now = Some((id.to_owned(), handle.clone()));
+        match kind {
+            IdKind::Task => {
+                if !self.caller.is_anonymous() {
+                    self.handed.note(self.pair(), id, Instant::now());
+                }
+                self.task = now;
+            }
+            IdKind::Context => self.context = now,
+            IdKind::Reference => {}
+        }
+        handle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const ASKED: Operation = Operation::Get;
+
+    fn handle(ids: &mut Ids<'_>, task: &str) -> String {
+        let result = format!(r#"{{"id":"{task}"}}"#);
+        let sealed = ids.sealed(&result, Operation::Get).unwrap();
+        sealed.split('"').nth(3).unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_handle_is_its_caller_s_at_its_agent_and_nobody_else_s() {
+        let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
+        let handed = Handed::new(9, Duration::from_secs(9));
+        let of = |caller: &str, agent| {
+            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
+        };
+        let mut ann = of("key:ann", "bard");
+        let handle = handle(&mut ann, "t-1");
+        let params = format!(r#"{{ "id":"{handle}" }}"#);
+        let (opened, task) = ann.opened(&params, ASKED).unwrap();
+        assert_eq!((&*opened, task.as_deref()), (r#"{ "id":"t-1" }"#, Some("t-1")));
+        for other in [of("key:ben", "bard"), of("key:ann", "bank"), of("anonymous", "bard")] {
+            assert_eq!(other.opened(&params, ASKED).unwrap_err(), Fault::UnknownTask);
+        }
+        for raw in ["t-1", "", "x"].iter().filter(|raw| !raw.is_empty()) {
+            let params = format!(r#"{{"id":"{raw}"}}"#);
+            assert_eq!(ann.opened(&params, ASKED).unwrap_err(), Fault::UnknownTask, "{raw}");
+        }
+        assert!(ann.has("t-1") && !ann.has("t-2") && !of("key:ben", "bard").has("t-1"));
+    }
+
+    #[test]
+    fn an_id_that_a_client_made_is_another_one_for_each_caller_and_its_own_again() {
+        let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
+        let handed = Handed::new(9, Duration::from_secs(9));
+        let of = |caller: &str| {
+            let caller = Caller::supposed(caller, Vec::new(), Vec::new());
+            Ids::new(&sealer, &handed, caller, ("bard", Dialect::V0_1))
+        };
+        let params = r#"{"id":"mine","sessionId":"s","message":{}}"#;
+        let (mut ann, mut ben) = (of("key:ann"), of("key:ben"));
+        let opened = ann.opened(params, Operation::Send).unwrap().0.into_owned();
+        assert!(!opened.contains("mine") && opened != ben.opened(params, Operation::Send).unwrap().0);
+        assert_eq!(ann.sealed(&opened, Operation::Send).unwrap(), params);
+        assert!(!ben.sealed(&opened, Operation::Send).unwrap().contains("mine"));
+        assert_eq!(ann.opened(params, Operation::Send).unwrap().0, opened, "the same id is the same task");
+    }
+
+    #[test]
+    fn a_page_is_its_caller_s() {
+        let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
+        let handed = Handed::new(9, Duration::from_secs(9));
+        let of = |caller: &str, agent| {
+            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
+        };
+        let page = of("key:ann", "bard").page("p\0 2");
+        assert_eq!(of("key:ann", "bard").page_of(&page).as_deref(), Some("p\0 2"));
+        assert_eq!(of("key:ben", "bard").page_of(&page), None);
+        assert_eq!(of("key:ann", "bank").page_of(&page), None);
+        assert_eq!(of("key:ann", "bard").page_of("p 2"), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! The members of a JSON object in their order, whose values stay as they were written.
+//!
+//! What is judged must be what is sent: an object that has a member twice is none. Not here: what they mean.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::jsonrpc::Text;
+
+/// Most members of one object; looking for one goes through all.
+const MOST: usize = 1024;
+
+/// An object.
+#[derive(Debug, Default)]
+pub(super) struct Members(Vec<(String, Box<RawValue>)>);
+
+impl Members {
+    /// An object that is written so; `None` if it is not one, or not one of ours to rewrite.
+    pub(super) fn read(json: &str) -> Option<Self> {
+        serde_json::from_str(json).ok()
+    }
+
+    /// The value of a member.
+    pub(super) fn find(&self, name: &str) -> Option<&RawValue> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+    }
+
+    /// The value of a member that is a string.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.find(name)?.get()).ok()
+    }
+
+    /// Takes a member out.
+    pub(super) fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
+    /// Puts a member in, in the place of one of this name, else at the end.
+    pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// The same for a value that has yet to be written.
+    pub(super) fn put(&mut self, name: &str, value: &impl Serialize) {
+        if let Ok(value) = to_raw_value(value) {
+            self.set(name, value);
+        }
+    }
+
+    /// Each member, in order.
+    pub(super) fn into_each(self) -> impl Iterator<Item = (String, Box<RawValue>)> {
+        self.0.into_iter()
+    }
+
+    /// As JSON.
+    pub(super) fn written(&self) -> Box<RawValue> {
+        to_raw_value(self).unwrap_or_default()
+    }
+}
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Members;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+                while let Some((Text(name), value)) = map.next_entry::<Text<'de>, Box<RawValue>>()? {
+                    if members.len() >= MOST || members.iter().any(|(known, _)| *known == name) {
+                        return Err(A::Error::custom("a member is there twice, or there are too many"));
+                    }
+                    members.push((name.into_owned(), value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(All)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_touched_stays_as_it_was_written() {
+        let mut members =
+            Members::read(r#"{ "a": 1.0, "b" : [ 1e2 ],"c":null, "\u0064":{"x":  9007199254740993}}"#)
+                .unwrap();
+        members.remove("c");
+        members.put("b", &"new");
+        members.put("e", &true);
+        assert_eq!(members.written().get(), r#"{"a":1.0,"b":"new","d":{"x":  9007199254740993},"e":true}"#);
+        assert_eq!(members.text("b").as_deref(), Some("new"));
+    }
+
+    #[test]
+    fn a_member_twice_is_no_object() {
+        for json in [r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#, "[]", "7", "{"] {
+            assert!(Members::read(json).is_none(), "{json}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! An agent's answer on its way to an A2A client: piece by piece, and no byte of it changed.
+//!
+//! Not here: asking the agent (see `agents`), answers with ids to be sealed (see `ids`).
+
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use pingora::proxy::Session;
+use pingora::time::fast_timeout::fast_sleep;
+
+use super::boundary::{Boundary, TooLong};
+use super::refusal::Stop;
+use crate::agents::Passed;
+use crate::fault::Trouble;
+use crate::gateway::answer::{Gone, Headers, begin, cut, gone, piece};
+use crate::sse::encoder;
+use crate::telemetry::metrics::AgentMetrics;
+
+/// What of an agent's header reaches a client.
+const PASSED: [HeaderName; 3] = [
+    HeaderName::from_static("a2a-version"),
+    HeaderName::from_static("a2a-extensions"),
+    HeaderName::from_static("x-a2a-extensions"),
+];
+
+/// What an agent may send, and how often its client is told that it is still there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Bytes of one answer.
+    pub(super) response: usize,
+    /// Bytes of one event.
+    pub(super) event: usize,
+    /// Between two signs of life on a stream.
+    pub(super) keep_alive: Duration,
+}
+
+/// What happens to the events of a stream on their way.
+pub(super) trait Translate {
+    /// What becomes of whole events.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`], if they are not what an agent may say.
+    fn events(&mut self, events: Bytes) -> Result<Bytes, Trouble>;
+
+    /// The events that tell of a failure, after which nothing comes.
+    fn failure(&self, trouble: &Trouble) -> Vec<u8>;
+
+    /// What becomes of the beginning of an event that never became whole.
+    fn rest(&self, rest: Bytes) -> Bytes;
+}
+
+/// Waits for something of an agent's for as long as the client is there.
+pub(super) async fn while_there<T>(
+    http: &mut Session,
+    waited_for: impl Future<Output = T>,
+) -> Result<T, Gone> {
+    tokio::select! {
+        biased;
+        found = waited_for => Ok(found),
+        () = gone(http) => Err(Gone),
+    }
+}
+
+/// The headers of an agent's answer that its client gets.
+pub(super) fn headers(of: &HeaderMap) -> Headers {
+    PASSED.iter().filter_map(|name| of.get(name).map(|value| (name.clone(), value.clone()))).collect()
+}
+
+/// Passes one JSON value on as it comes. Says what broke it off, where the client has got a part of it.
+pub(super) async fn value(
+    http: &mut Session,
+    mut passed: Passed,
+    bounds: Bounds,
+) -> Result<Option<Trouble>, Stop> {
+    let too_much = || Trouble::TooMuch(bounds.response, "one answer");
+    let length = passed.length();
+    if length.is_some_and(|length| length > bounds.response) {
+        return Err(too_much().into());
+    }
+    let mut next = while_there(http, passed.chunk()).await??;
+    let mut sent = 0;
+    let mut headers = headers(passed.headers());
+    headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    let whole = next.as_ref().map_or(0, Bytes::len);
+    if whole > bounds.response {
+        return Err(too_much().into());
+    }
+    let length = if passed.is_over() { Some(whole) } else { length };
+    begin(http, StatusCode::OK, headers, length).await?;
+    while let Some(bytes) = next {
+        sent += bytes.len();
+        if sent > bounds.response {
+            cut(http).await;
+            return Ok(Some(too_much()));
+        }
+        piece(http, bytes, passed.is_over()).await?;
+        if passed.is_over() {
+            return Ok(None);
+        }
+        next = match while_there(http, passed.chunk()).await? {
+            Ok(next) => next,
+            Err(trouble) => {
+                cut(http).await;
+                return Ok(Some(trouble));
+            }
+        };
+    }
+    if length != Some(0) {
+        piece(http, Bytes::new(), true).await?;
+    }
+    Ok(None)
+}
+
+/// Passes a stream on. Says what broke it off, of which the client has been told.
+pub(super) async fn stream(
+    http: &mut Session,
+    mut passed: Passed,
+    bounds: Bounds,
+    through: &mut impl Translate,
+    metrics: &AgentMetrics,
+) -> Result<Option<Trouble>, Gone> {
+    let mut headers = headers(passed.headers());
+    headers.push((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")));
+    headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")));
+    headers.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
+    begin(http, StatusCode::OK, headers, None).await?;
+    let _open = metrics.stream();
+    let mut boundary = Boundary::new(bounds.event);
+    let mut next_sign = Instant::now() + bounds.keep_alive;
+    let mut wake = pin!(fast_sleep(bounds.keep_alive));
+    loop {
+        let came = tokio::select! {
+            biased;
+            came = passed.chunk() => came,
+            () = wake.as_mut() => {
+                let now = Instant::now();
+                if now >= next_sign {
+                    next_sign = now + bounds.keep_alive;
+                    let mut comment = Vec::new();
+                    encoder::comment(&mut comment, "");
+                    piece(http, comment.into(), false).await?;
+                }
+                wake.set(fast_sleep(next_sign.saturating_duration_since(now)));
+                continue;
+            }
+            () = gone(http) => return Err(Gone),
+        };
+        let came = came.and_then(|came| {
+            let Some(bytes) = came else { return Ok(None) };
+            let whole =
+                boundary.push(bytes).map_err(|TooLong| Trouble::TooMuch(bounds.event, "one event"))?;
+            if whole.is_empty() { Ok(Some(whole)) } else { through.events(whole).map(Some) }
+        });
+        match came {
+            Ok(Some(whole)) if whole.is_empty() => {}
+            Ok(Some(whole)) => {
+                piece(http, whole, false).await?;
+                next_sign = Instant::now() + bounds.keep_alive;
+            }
+            Ok(None) => {
+                piece(http, through.rest(boundary.rest()), true).await?;
+                return Ok(None);
+            }
+            Err(trouble) => {
+                piece(http, through.failure(&trouble).into(), true).await?;
+                return Ok(Some(trouble));
+            }
+        }
+    }
+}

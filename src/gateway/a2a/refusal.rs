@@ -1,0 +1,240 @@
+//! Why an A2A client gets no answer of its agent's, and how it is told: in the form of its binding and version.
+//!
+//! Reads a2a.md §1.9. What went wrong at an agent is an error -32603 with the words that MCP clients read; its own HTTP errors and
+//! challenges stay here. Not here: the JSON-RPC errors of agents, which are passed on.
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::a2a::Dialect;
+use crate::fault::{Fault, OnWire, Trouble};
+use crate::gateway::answer::{Gone, Headers, told_by_headers};
+use crate::jsonrpc::{Id, write_error};
+
+/// Why there is no answer of the agent's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The request is refused.
+    Fault(Fault),
+    /// Something went wrong at the agent.
+    Trouble(Trouble),
+    /// The version that the client names has no such method, or is none that is spoken here.
+    Version,
+    /// Nothing can be pushed to this caller.
+    NoPush,
+    /// An address that nothing is pushed to.
+    BadPush(String),
+}
+
+/// How an exchange stops before its answer is written.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The client is told why.
+    Refused(Refusal),
+    /// Nobody is there to be told.
+    Gone,
+}
+
+impl From<Gone> for Stop {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(Refusal::Fault(fault))
+    }
+}
+
+impl From<Trouble> for Stop {
+    fn from(trouble: Trouble) -> Self {
+        Self::Refused(Refusal::Trouble(trouble))
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// An error as an A2A client reads it.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) wire: OnWire,
+    message: String,
+    /// The name of the error in A2A 1.0, where it is one of A2A's own.
+    reason: Option<&'static str>,
+}
+
+impl Refusal {
+    /// What the client is told.
+    pub(super) fn said(&self, agent: &str) -> Said {
+        const ERROR: OnWire = OnWire { status: StatusCode::OK, code: -32603 };
+        match self {
+            Self::Fault(fault @ Fault::UnknownTask) => {
+                let message = "Task not found".to_owned();
+                Said { wire: fault.on_a2a_wire(), message, reason: Some("TASK_NOT_FOUND") }
+            }
+            Self::Fault(fault) => {
+                Said { wire: fault.on_a2a_wire(), message: fault.to_string(), reason: None }
+            }
+            Self::Trouble(trouble) => Said { wire: ERROR, message: trouble.told(agent), reason: None },
+            Self::Version => Said {
+                wire: OnWire { code: -32009, ..ERROR },
+                message: "A2A-Version does not go with this method at this agent; see its card".to_owned(),
+                reason: Some("VERSION_NOT_SUPPORTED"),
+            },
+            Self::NoPush => Said {
+                wire: OnWire { code: -32003, ..ERROR },
+                message: "Push Notification is not supported".to_owned(),
+                reason: Some("PUSH_NOTIFICATION_NOT_SUPPORTED"),
+            },
+            Self::BadPush(why) => {
+                let message = format!("the address for push notifications cannot be used: {why}");
+                Said { wire: OnWire { code: -32602, ..ERROR }, message, reason: None }
+            }
+        }
+    }
+}
+
+impl Refusal {
+    /// The headers that go with it.
+    pub(super) fn headers(&self, status: StatusCode) -> Headers {
+        match self {
+            Self::Fault(fault) => told_by_headers(fault, status),
+            Self::Trouble(_) | Self::Version | Self::NoPush | Self::BadPush(_) => Vec::new(),
+        }
+    }
+}
+
+impl Said {
+    /// As a JSON-RPC response.
+    pub(super) fn rpc(&self, id: Option<&Id>, dialect: Dialect) -> Vec<u8> {
+        let data = self.reason.filter(|_| dialect == Dialect::V1).and_then(details);
+        write_error(id, self.wire.code, &self.message, data.as_deref())
+    }
+
+    /// The HTTP status of the same in the binding HTTP+JSON.
+    pub(super) fn rest_status(&self) -> StatusCode {
+        if self.wire.status == StatusCode::OK { rest_status(self.wire.code) } else { self.wire.status }
+    }
+
+    /// As the body of an answer that there is no card.
+    pub(super) fn unavailable(&self) -> Vec<u8> {
+        rest_error(StatusCode::SERVICE_UNAVAILABLE, &self.message, None)
+    }
+
+    /// As the body of an error of the binding HTTP+JSON.
+    pub(super) fn rest(&self) -> Vec<u8> {
+        let details = self.reason.and_then(details);
+        rest_error(self.rest_status(), &self.message, details.as_deref())
+    }
+}
+
+/// The body of an error of the binding HTTP+JSON.
+pub(super) fn rest_error(status: StatusCode, message: &str, details: Option<&RawValue>) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        error: Told<'a>,
+    }
+    #[derive(Serialize)]
+    struct Told<'a> {
+        code: u16,
+        status: &'static str,
+        message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        details: Option<&'a RawValue>,
+    }
+    let error = Told { code: status.as_u16(), status: word(status), message, details };
+    serde_json::to_vec(&Body { error }).unwrap_or_default()
+}
+
+/// The HTTP status of a JSON-RPC error.
+pub(super) fn rest_status(code: i32) -> StatusCode {
+    match code {
+        -32001 | -32601 => StatusCode::NOT_FOUND,
+        -32700 | -32600 | -32602 | -32009..=-32007 | -32005..=-32002 => StatusCode::BAD_REQUEST,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The name of a status, as gRPC has it.
+fn word(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 | 405 | 406 | 411..=417 | 421 | 431 => "INVALID_ARGUMENT",
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        408 | 504 => "DEADLINE_EXCEEDED",
+        429 => "RESOURCE_EXHAUSTED",
+        502 | 503 => "UNAVAILABLE",
+        _ => "INTERNAL",
+    }
+}
+
+/// The `ErrorInfo` of an error of A2A 1.0, in its list.
+fn details(reason: &'static str) -> Option<Box<RawValue>> {
+    let info = json!([{
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reason,
+        "domain": "a2a-protocol.org",
+        "metadata": {},
+    }]);
+    serde_json::value::to_raw_value(&info).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rpc(refusal: &Refusal, dialect: Dialect) -> String {
+        String::from_utf8(refusal.said("bard").rpc(None, dialect)).unwrap()
+    }
+
+    #[test]
+    fn a_task_that_is_not_there_reads_as_an_agent_says_it() {
+        let unknown = Refusal::Fault(Fault::UnknownTask);
+        assert_eq!(
+            rpc(&unknown, Dialect::V0_3),
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Task not found"}}"#
+        );
+        assert!(rpc(&unknown, Dialect::V1).contains(r#""reason":"TASK_NOT_FOUND""#));
+        let rest = String::from_utf8(unknown.said("bard").rest()).unwrap();
+        assert!(rest.contains(r#""code":404"#) && rest.contains("TASK_NOT_FOUND"), "{rest}");
+    }
+
+    #[test]
+    fn what_a_client_must_read_is_no_error_of_http() {
+        for refusal in [
+            Refusal::Fault(Fault::NotJson("x".into())),
+            Refusal::Fault(Fault::NotJsonRpc("x".into())),
+            Refusal::Fault(Fault::UnknownTask),
+            Refusal::Trouble(Trouble::NotAuthorized(401)),
+            Refusal::NoPush,
+        ] {
+            assert_eq!(refusal.said("bard").wire.status, StatusCode::OK, "{refusal:?}");
+        }
+        let trouble = Refusal::Trouble(Trouble::NotAuthorized(401)).said("bard");
+        assert_eq!((trouble.wire.code, trouble.rest_status().as_u16()), (-32603, 500));
+        assert_eq!(Refusal::Fault(Fault::Forbidden).said("bard").rest_status(), StatusCode::FORBIDDEN);
+    }
+
+    #[test]
+    fn every_code_of_a2a_has_its_status() {
+        for (code, status) in [
+            (-32001, 404),
+            (-32002, 400),
+            (-32006, 500),
+            (-32009, 400),
+            (-32601, 404),
+            (-32602, 400),
+            (-32000, 500),
+        ] {
+            assert_eq!(rest_status(code).as_u16(), status, "{code}");
+        }
+    }
+}

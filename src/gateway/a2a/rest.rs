@@ -1,0 +1,285 @@
+//! The binding HTTP+JSON of A2A 1.0: which operation a path means, and what the params of JSON-RPC are for it.
+//!
+//! Reads a2a.md §1.2. An agent that speaks 1.0 by JSON-RPC gets the same request in its envelope; what comes back loses that again (see
+//! `answers`). Of older versions only the path of the extended card is served. Not here: carrying it out (see `calling`).
+
+use http::Method;
+use pingora::proxy::Session;
+use serde_json::value::RawValue;
+
+use super::answers::Binding;
+use super::asked::Asked;
+use super::calling::Call;
+use super::members::Members;
+use super::refusal::{Refusal, Stop};
+use super::{JSON, Visit, operation_of, write};
+use crate::a2a::Dialect;
+use crate::a2a::relay::Operation;
+use crate::agents::Known;
+use crate::bridge::resources::decoded;
+use crate::fault::Fault;
+use crate::gateway::answer::Gone;
+use crate::gateway::exchange::Exchange;
+use crate::gateway::hold::known;
+use crate::gateway::{Inner, intake};
+use crate::jsonrpc::{Id, Text, well_formed};
+
+/// What a request asks for.
+#[derive(Debug)]
+struct Route {
+    operation: Operation,
+    /// Params that stand in the path and in the query.
+    params: Members,
+    /// Whether there are others in a body.
+    has_body: bool,
+}
+
+/// Members of a query, and what each holds.
+const QUERY: [(&str, Holds); 8] = [
+    ("contextId", Holds::Text),
+    ("status", Holds::Text),
+    ("pageSize", Holds::Json),
+    ("pageToken", Holds::Text),
+    ("historyLength", Holds::Json),
+    ("statusTimestampAfter", Holds::Text),
+    ("includeArtifacts", Holds::Json),
+    ("tenant", Holds::Nothing),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum Holds {
+    Text,
+    /// A number or a flag.
+    Json,
+    /// What is not for clients to say.
+    Nothing,
+}
+
+impl Inner {
+    /// Answers a request of the binding HTTP+JSON.
+    pub(super) async fn serve_rest(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        visit: &Visit<'_>,
+        path: &str,
+    ) -> Result<(), Gone> {
+        let (refusal, is_read) = match self.read_rest(http, path).await {
+            Err(fault) => (Refusal::Fault(fault), false),
+            Ok((operation, params)) => {
+                match self.answer_rest(http, exchange, visit, (operation, params)).await {
+                    Ok(()) => return Ok(()),
+                    Err(Stop::Gone) => return Err(Gone),
+                    Err(Stop::Refused(refusal)) => (refusal, true),
+                }
+            }
+        };
+        self.note(exchange, &refusal);
+        let said = visit.said(&refusal);
+        let (status, headers) = (said.rest_status(), refusal.headers(said.rest_status()));
+        if !is_read {
+            http.set_keepalive(None);
+        }
+        write(http, status, headers, (JSON, said.rest())).await?;
+        if !is_read {
+            intake::linger(http, self.settings.limits.body).await;
+        }
+        Ok(())
+    }
+
+    /// Reads what a request asks for.
+    async fn read_rest(&self, http: &mut Session, path: &str) -> Result<(Operation, Members), Fault> {
+        let header = http.req_header();
+        let query = header.uri.query().unwrap_or_default().to_owned();
+        let Route { operation, params, has_body } = route(&header.method, path, &query)?;
+        if !has_body {
+            return Ok((operation, params));
+        }
+        let limits = &self.settings.limits;
+        let body = match operation.says() || operation == Operation::SetPush {
+            true => intake::body(http, limits.body, limits.body_read).await?,
+            // A task that is cancelled need not be told why.
+            false => intake::any_body(http, limits.body, limits.body_read).await?,
+        };
+        merged(&body, params, limits.depth).map(|params| (operation, params))
+    }
+
+    async fn answer_rest(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        visit: &Visit<'_>,
+        (operation, params): (Operation, Members),
+    ) -> Result<(), Stop> {
+        let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect)?;
+        let dialect = known.interface.dialect;
+        if dialect != Dialect::V1 && operation != Operation::ExtendedCard {
+            return Err(Fault::NoSuchPath.into());
+        }
+        if dialect == Dialect::V1 && http.req_header().headers.contains_key("a2a-version") {
+            operation_of(http, operation.word(), dialect)?;
+        }
+        let id: Id = serde_json::from_str("1").map_err(|_| Fault::Internal)?;
+        let method = Text(operation.name(dialect).ok_or(Fault::NoSuchPath)?.into());
+        let params = params.written();
+        let asked = Asked { id, method, params: Some(&params) };
+        let (binding, operation) = (Binding::Rest, Some(operation));
+        let call = Call { visit, known, binding, operation, asked: &asked, body: None };
+        Box::pin(self.call_agent(http, exchange, call)).await
+    }
+}
+
+/// Which operation a request means.
+fn route(method: &Method, path: &str, query: &str) -> Result<Route, Fault> {
+    use Operation::{
+        Cancel, DeletePush, ExtendedCard, Get, GetPush, List, ListPush, Send, SetPush, Stream, Subscribe,
+    };
+    let (get, post) = (*method == Method::GET, *method == Method::POST);
+    let allowed = |is_allowed: bool, methods| match is_allowed {
+        true => Ok(()),
+        false => Err(Fault::MethodNotAllowed(methods)),
+    };
+    let mut params = Members::default();
+    let segments: Vec<&str> = path.strip_prefix('/').unwrap_or_default().split('/').collect();
+    let operation = match segments.as_slice() {
+        ["message:send"] => allowed(post, "POST, OPTIONS").map(|()| Send),
+        ["message:stream"] => allowed(post, "POST, OPTIONS").map(|()| Stream),
+        ["tasks"] => allowed(get, "GET, OPTIONS").map(|()| List),
+        ["extendedAgentCard"] | ["agent", "authenticatedExtendedCard"] => {
+            allowed(get, "GET, OPTIONS").map(|()| ExtendedCard)
+        }
+        ["tasks", task] => {
+            let (id, verb) = match task.rsplit_once(':') {
+                Some((id, verb @ ("cancel" | "subscribe"))) => (id, verb),
+                _ => (*task, ""),
+            };
+            params.put("id", &named(id)?);
+            match verb {
+                "cancel" => allowed(post, "POST, OPTIONS").map(|()| Cancel),
+                "subscribe" => allowed(get || post, "GET, POST, OPTIONS").map(|()| Subscribe),
+                _ => allowed(get, "GET, OPTIONS").map(|()| Get),
+            }
+        }
+        ["tasks", task, "pushNotificationConfigs"] => {
+            params.put("taskId", &named(task)?);
+            allowed(get || post, "GET, POST, OPTIONS").map(|()| if post { SetPush } else { ListPush })
+        }
+        ["tasks", task, "pushNotificationConfigs", config] => {
+            params.put("taskId", &named(task)?);
+            params.put("id", &named(config)?);
+            let delete = *method == Method::DELETE;
+            allowed(get || delete, "GET, DELETE, OPTIONS").map(|()| if get { GetPush } else { DeletePush })
+        }
+        _ => Err(Fault::NoSuchPath),
+    }?;
+    asked_for(query, &mut params)?;
+    Ok(Route { operation, params, has_body: post })
+}
+
+/// A name in a path; none is empty.
+fn named(segment: &str) -> Result<String, Fault> {
+    let name = decoded(segment).ok_or_else(|| Fault::BadParams("the path is not UTF-8".into()))?;
+    if name.is_empty() { Err(Fault::NoSuchPath) } else { Ok(name.into_owned()) }
+}
+
+/// Puts what stands in a query into params. What A2A does not know is left out.
+fn asked_for(query: &str, params: &mut Members) -> Result<(), Fault> {
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        let Some((name, holds)) = QUERY.iter().find(|(known, _)| *known == name) else { continue };
+        let bad = || Fault::BadParams(format!("{name} in the query cannot be read"));
+        let value = decoded(value).ok_or_else(bad)?;
+        match holds {
+            Holds::Text => params.put(name, &value),
+            Holds::Json => {
+                let is_plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                let raw = RawValue::from_string(value.into_owned()).ok().filter(|_| is_plain);
+                params.set(name, raw.ok_or_else(bad)?);
+            }
+            Holds::Nothing => {}
+        }
+    }
+    Ok(())
+}
+
+/// Params of a body with those of the path in their places.
+fn merged(body: &[u8], path: Members, depth: usize) -> Result<Members, Fault> {
+    if body.is_empty() {
+        return Ok(path);
+    }
+    let text = well_formed(body, depth).map_err(|malformed| Fault::NotJson(malformed.to_string()))?;
+    let mut params =
+        Members::read(text).ok_or_else(|| Fault::NotJson("the body must be an object".into()))?;
+    for (name, value) in path.into_each() {
+        params.set(&name, value);
+    }
+    Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routed(method: &str, path: &str) -> Result<(Operation, String), Fault> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let route = route(&method.parse().unwrap(), path, query)?;
+        Ok((route.operation, route.params.written().get().to_owned()))
+    }
+
+    #[test]
+    fn every_route_has_its_operation() {
+        use Operation::{
+            Cancel, DeletePush, ExtendedCard, Get, GetPush, List, ListPush, Send, SetPush, Stream, Subscribe,
+        };
+        for (method, path, operation, params) in [
+            ("POST", "/message:send", Send, "{}"),
+            ("POST", "/message:stream", Stream, "{}"),
+            ("GET", "/tasks/t%2F1?historyLength=2&x=y", Get, r#"{"id":"t/1","historyLength":2}"#),
+            (
+                "GET",
+                "/tasks?pageSize=5&pageToken=a%20b&tenant=x",
+                List,
+                r#"{"pageSize":5,"pageToken":"a b"}"#,
+            ),
+            ("GET", "/tasks/a:b", Get, r#"{"id":"a:b"}"#),
+            ("POST", "/tasks/a:b:cancel", Cancel, r#"{"id":"a:b"}"#),
+            ("POST", "/tasks/t:subscribe", Subscribe, r#"{"id":"t"}"#),
+            ("GET", "/tasks/t:subscribe", Subscribe, r#"{"id":"t"}"#),
+            ("POST", "/tasks/t/pushNotificationConfigs", SetPush, r#"{"taskId":"t"}"#),
+            ("GET", "/tasks/t/pushNotificationConfigs", ListPush, r#"{"taskId":"t"}"#),
+            ("GET", "/tasks/t/pushNotificationConfigs/c", GetPush, r#"{"taskId":"t","id":"c"}"#),
+            ("DELETE", "/tasks/t/pushNotificationConfigs/c", DeletePush, r#"{"taskId":"t","id":"c"}"#),
+            ("GET", "/extendedAgentCard", ExtendedCard, "{}"),
+            ("GET", "/agent/authenticatedExtendedCard", ExtendedCard, "{}"),
+        ] {
+            assert_eq!(routed(method, path).unwrap(), (operation, params.to_owned()), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_route_is_refused() {
+        for (method, path, fault) in [
+            ("GET", "/message:send", Fault::MethodNotAllowed("POST, OPTIONS")),
+            ("POST", "/tasks", Fault::MethodNotAllowed("GET, OPTIONS")),
+            ("DELETE", "/tasks/t", Fault::MethodNotAllowed("GET, OPTIONS")),
+            ("GET", "/tasks/", Fault::NoSuchPath),
+            ("GET", "/acme/tasks/t", Fault::NoSuchPath),
+            ("GET", "/v1/tasks/t", Fault::NoSuchPath),
+            ("POST", "/tasks/t/pushNotificationConfigs/c/d", Fault::NoSuchPath),
+        ] {
+            assert_eq!(routed(method, path).unwrap_err(), fault, "{method} {path}");
+        }
+        for path in ["/tasks/%ff", "/tasks?pageSize=%7B%7D", "/tasks?pageSize=", "/tasks?pageSize=[1]"] {
+            assert!(matches!(routed("GET", path), Err(Fault::BadParams(_))), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_the_path_says_wins_over_the_body() {
+        let path = || Members::read(r#"{"taskId":"t"}"#).unwrap();
+        let merged =
+            |body: &str| merged(body.as_bytes(), path(), 16).map(|all| all.written().get().to_owned());
+        assert_eq!(merged(r#"{"taskId":"other","url":"u"}"#).unwrap(), r#"{"taskId":"t","url":"u"}"#);
+        assert_eq!(merged("").unwrap(), r#"{"taskId":"t"}"#);
+        assert!(merged("[]").is_err() && merged("{").is_err() && merged(r#"{"a":1,"a":2}"#).is_err());
+    }
+}
