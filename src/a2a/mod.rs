@@ -14,6 +14,7 @@ mod id;
 mod loose;
 mod model;
 mod older;
+mod out;
 mod probe;
 mod push;
 mod question;

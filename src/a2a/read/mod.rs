@@ -14,6 +14,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 pub(crate) use self::body::Body;
 pub(super) use self::pieces::MessageIn;
+pub(super) use self::wrapped::take_descriptions;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::dialect::Dialect;
 use super::error::AgentError;
