@@ -73,7 +73,7 @@ impl Answer {
         }
     }
 
-    /// Whether nothing comes after this in a stream.
+    /// Whether a stream may end with this: the task is over, or waits for somebody.
     pub fn ends(&self) -> bool {
         match &self.0 {
             Said::Event(event, _) => match event.as_ref() {

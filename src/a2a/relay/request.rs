@@ -149,8 +149,11 @@ impl Request {
         let Asked::Say(said) = &mut self.asked else { return };
         let message = &mut said.message;
         if to.asker_names_tasks() {
-            message.task_id.get_or_insert_with(&mut fresh);
-            message.context_id.get_or_insert_with(&mut fresh);
+            // A task that is there already has its conversation.
+            if message.task_id.is_none() {
+                message.task_id = Some(fresh());
+                message.context_id.get_or_insert_with(&mut fresh);
+            }
         } else {
             message.message_id.get_or_insert_with(&mut fresh);
         }
