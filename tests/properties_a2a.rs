@@ -253,7 +253,7 @@ proptest! {
         let mut shown = String::new();
         for (texts, append) in pieces {
             let parts = texts.into_iter().map(|text| Part::new(PartBody::Text(text))).collect();
-            let piece = Artifact { artifact_id: "a".to_owned(), name: None, description: None, parts, metadata: None };
+            let piece = Artifact { artifact_id: "a".to_owned(), name: None, description: None, parts, extensions: Vec::new(), metadata: None };
             match artifacts.apply(piece, append) {
                 Ok(Change::Added(text)) => shown += &text,
                 Ok(Change::Replaced(text)) => shown = text,

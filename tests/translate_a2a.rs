@@ -172,8 +172,11 @@ impl Page {
     }
 
     fn artifact(&mut self, depth: usize, artifact: &Artifact) {
-        let Artifact { artifact_id, name, description, .. } = artifact;
+        let Artifact { artifact_id, name, description, extensions, .. } = artifact;
         self.line(depth, &format!("artifact {artifact_id:?} name={name:?} description={description:?}"));
+        if !extensions.is_empty() {
+            self.line(depth + 1, &format!("extensions {}", extensions.join(" ")));
+        }
         self.parts(depth + 1, &artifact.parts);
         self.metadata(depth + 1, artifact.metadata.as_deref());
     }

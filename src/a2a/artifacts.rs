@@ -175,6 +175,7 @@ fn weight(artifact: &Artifact) -> usize {
         + artifact.artifact_id.len()
         + text(&artifact.name)
         + text(&artifact.description)
+        + artifact.extensions.iter().map(String::len).sum::<usize>()
         + artifact.metadata.as_ref().map_or(0, |raw| raw.get().len());
     artifact.parts.iter().map(part_weight).fold(head, usize::saturating_add)
 }
@@ -198,7 +199,14 @@ mod tests {
 
     fn piece(id: &str, texts: &[&str]) -> Artifact {
         let parts = texts.iter().map(|text| Part::new(PartBody::Text((*text).to_owned()))).collect();
-        Artifact { artifact_id: id.to_owned(), name: None, description: None, parts, metadata: None }
+        Artifact {
+            artifact_id: id.to_owned(),
+            name: None,
+            description: None,
+            parts,
+            extensions: Vec::new(),
+            metadata: None,
+        }
     }
 
     fn all_text(artifacts: &Artifacts) -> String {

@@ -15,6 +15,7 @@ mod id;
 mod loose;
 mod model;
 mod older;
+mod out;
 mod probe;
 mod push;
 mod question;

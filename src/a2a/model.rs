@@ -170,6 +170,8 @@ pub struct Artifact {
     pub description: Option<String>,
     /// Its content.
     pub parts: Vec<Part>,
+    /// URIs of extensions that contributed to it.
+    pub extensions: Vec<String>,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }

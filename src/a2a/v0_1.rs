@@ -4,11 +4,10 @@
 //! nor tasks that it refers to: those are lost. Not here: parts (see `older`), reading (see `read`), making ids (see `agents`).
 
 use serde::ser::{Serialize, Serializer};
-use serde_json::value::RawValue;
 
-use super::dialect::Send;
-use super::model::{Message, Role};
-use super::older::{Parts, PushAuthentication};
+use super::dialect::{Dialect, Send};
+use super::older::PushAuthentication;
+use super::out::MessageOut;
 use super::push::Webhook;
 
 /// How many messages of a task's history are asked for: servers give none of their own accord, and some agents put their answer
@@ -31,26 +30,13 @@ struct Params<'a> {
     history_length: u8,
 }
 
-#[derive(serde::Serialize)]
-struct MessageOut<'a> {
-    role: &'static str,
-    parts: Parts<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a RawValue>,
-}
-
 impl Serialize for SendParams<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(ask) = self;
-        let Message { task_id, context_id, role, parts, metadata, .. } = ask.message;
-        let role = match role {
-            Role::User => "user",
-            Role::Agent => "agent",
-        };
         Params {
-            id: task_id.as_deref(),
-            session_id: context_id.as_deref(),
-            message: MessageOut { role, parts: Parts { parts, tag: "type" }, metadata: metadata.as_deref() },
+            id: ask.message.task_id.as_deref(),
+            session_id: ask.message.context_id.as_deref(),
+            message: MessageOut::to_send(ask.message, Dialect::V0_1),
             accepted_output_modes: ask.accepted_output_modes,
             history_length: HISTORY,
         }

@@ -1,12 +1,12 @@
 //! How requests of A2A 1.0 are written: the parameters of a send, straight from the canonical model, and of a webhook.
 //!
-//! Not here: messages (see `write`), reading (see `read`), requests about a task (see `dialect`).
+//! Not here: messages (see `out`), reading (see `read`), requests about a task (see `dialect`).
 
 use serde::ser::{Serialize, Serializer};
 
-use super::dialect::Send;
+use super::dialect::{Dialect, Send};
+use super::out::MessageOut;
 use super::push::Webhook;
-use super::write::MessageOut;
 
 /// `SendMessageRequest`.
 pub(crate) struct SendParams<'a>(pub(crate) &'a Send<'a>);
@@ -32,7 +32,7 @@ impl Serialize for SendParams<'_> {
         let modes = ask.accepted_output_modes;
         Params {
             tenant: ask.tenant.filter(|tenant| !tenant.is_empty()),
-            message: MessageOut::to_send(ask.message),
+            message: MessageOut::to_send(ask.message, Dialect::V1),
             configuration: (!modes.is_empty()).then_some(Configuration { accepted_output_modes: modes }),
         }
         .serialize(serializer)

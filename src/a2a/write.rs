@@ -9,12 +9,14 @@ use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
 use super::error::AgentError;
-use super::model::{Artifact, Message, Part, PartBody, Role, State, Task};
+use super::model::{Part, PartBody, Task};
+use super::out::{HistoryOut, TaskOut};
 
 /// A task as A2A 1.0 JSON.
 pub fn task_json(task: &Task) -> Vec<u8> {
     // Writing to memory does not fail, and neither does text or JSON that was read before.
-    serde_json::to_vec(&TaskOut::from(task)).unwrap_or_default()
+    serde_json::to_vec(&TaskOut::new(task, HistoryOut::Raw(task.history.raw()), Dialect::V1))
+        .unwrap_or_default()
 }
 
 /// Reads what [`task_json`] wrote, or any task as an agent would give it.
@@ -44,7 +46,8 @@ impl<'a> Parts<'a> {
         Self { parts, bare: true }
     }
 
-    fn whole(parts: &'a [Part]) -> Self {
+    /// The content and all that goes with it.
+    pub(super) fn whole(parts: &'a [Part]) -> Self {
         Self { parts, bare: false }
     }
 }
@@ -52,131 +55,6 @@ impl<'a> Parts<'a> {
 impl Serialize for Parts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.parts.iter().map(|part| PartOut { part, bare: self.bare }))
-    }
-}
-
-fn state_word(state: State) -> &'static str {
-    match state {
-        State::Submitted => "TASK_STATE_SUBMITTED",
-        State::Working => "TASK_STATE_WORKING",
-        State::InputRequired => "TASK_STATE_INPUT_REQUIRED",
-        State::AuthRequired => "TASK_STATE_AUTH_REQUIRED",
-        State::Completed => "TASK_STATE_COMPLETED",
-        State::Failed => "TASK_STATE_FAILED",
-        State::Canceled => "TASK_STATE_CANCELED",
-        State::Rejected => "TASK_STATE_REJECTED",
-        State::Unknown => "TASK_STATE_UNSPECIFIED",
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TaskOut<'a> {
-    id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context_id: Option<&'a str>,
-    status: StatusOut<'a>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    artifacts: Vec<ArtifactOut<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    history: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a RawValue>,
-}
-
-impl<'a> From<&'a Task> for TaskOut<'a> {
-    fn from(task: &'a Task) -> Self {
-        Self {
-            id: &task.id,
-            context_id: task.context_id.as_deref(),
-            status: StatusOut {
-                state: state_word(task.status.state),
-                message: task.status.message.as_ref().map(MessageOut::from),
-                timestamp: task.status.timestamp.as_deref(),
-            },
-            artifacts: task.artifacts.iter().map(ArtifactOut::from).collect(),
-            history: task.history.raw(),
-            metadata: task.metadata.as_deref(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct StatusOut<'a> {
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<MessageOut<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timestamp: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct MessageOut<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message_id: Option<&'a str>,
-    role: &'static str,
-    parts: Parts<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    task_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    context_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    reference_task_ids: &'a [String],
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    extensions: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a RawValue>,
-}
-
-impl<'a> MessageOut<'a> {
-    /// What is sent has an id, whatever comes.
-    pub(super) fn to_send(message: &'a Message) -> Self {
-        let message_id = Some(message.message_id.as_deref().unwrap_or_default());
-        Self { message_id, ..Self::from(message) }
-    }
-}
-
-impl<'a> From<&'a Message> for MessageOut<'a> {
-    fn from(message: &'a Message) -> Self {
-        Self {
-            message_id: message.message_id.as_deref(),
-            role: match message.role {
-                Role::User => "ROLE_USER",
-                Role::Agent => "ROLE_AGENT",
-            },
-            parts: Parts::whole(&message.parts),
-            task_id: message.task_id.as_deref(),
-            context_id: message.context_id.as_deref(),
-            reference_task_ids: &message.reference_task_ids,
-            extensions: &message.extensions,
-            metadata: message.metadata.as_deref(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ArtifactOut<'a> {
-    artifact_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    parts: Parts<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<&'a RawValue>,
-}
-
-impl<'a> From<&'a Artifact> for ArtifactOut<'a> {
-    fn from(artifact: &'a Artifact) -> Self {
-        Self {
-            artifact_id: &artifact.artifact_id,
-            name: artifact.name.as_deref(),
-            description: artifact.description.as_deref(),
-            parts: Parts::whole(&artifact.parts),
-            metadata: artifact.metadata.as_deref(),
-        }
     }
 }
 
@@ -266,7 +144,7 @@ mod tests {
         let states =
             ["submitted", "TASK_STATE_WORKING", "input-required", "auth-required", "completed", "odd"];
         let artifact = (prop::collection::vec(part(), 0..4), "[ab]{0,2}").prop_map(|(parts, id)| {
-            json!({"artifactId": id, "name": "n", "description": "d", "parts": parts, "metadata": {"x": 1}})
+            json!({"artifactId": id, "name": "n", "description": "d", "extensions": ["urn:x"], "parts": parts, "metadata": {"x": 1}})
         });
         (
             any::<String>().prop_filter("ids are not empty", |id| !id.is_empty()),

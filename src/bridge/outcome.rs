@@ -206,8 +206,14 @@ mod tests {
     fn work(state: State, said: Option<&str>, parts: Vec<Part>) -> Work {
         let mut work = Work::new(10_000);
         if !parts.is_empty() {
-            let artifact =
-                Artifact { artifact_id: "a".into(), name: None, description: None, parts, metadata: None };
+            let artifact = Artifact {
+                artifact_id: "a".into(),
+                name: None,
+                description: None,
+                parts,
+                extensions: Vec::new(),
+                metadata: None,
+            };
             let event = Event::Artifact {
                 task_id: None,
                 context_id: None,

@@ -149,6 +149,7 @@ mod tests {
             name: None,
             description: None,
             parts: vec![Part::new(PartBody::Text(text.into()))],
+            extensions: Vec::new(),
             metadata: None,
         };
         let status = Status { state: State::Completed, message: None, timestamp: Some("then".into()) };

@@ -25,7 +25,14 @@ pub(super) fn status(state: State) -> Event {
 
 fn artifact(text: &str) -> Artifact {
     let parts = vec![Part::new(PartBody::Text(text.into()))];
-    Artifact { artifact_id: "a".into(), name: None, description: None, parts, metadata: None }
+    Artifact {
+        artifact_id: "a".into(),
+        name: None,
+        description: None,
+        parts,
+        extensions: Vec::new(),
+        metadata: None,
+    }
 }
 
 pub(super) fn chunk(text: &str, append: bool) -> Event {

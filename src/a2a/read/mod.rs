@@ -17,6 +17,7 @@ use serde::de::{Deserialize, DeserializeSeed as _, Deserializer, IgnoredAny, Map
 pub(crate) use self::body::Body;
 pub(super) use self::pieces::MessageIn;
 use self::refused::ErrorIn;
+pub(super) use self::wrapped::take_descriptions;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::dialect::Dialect;
 use super::error::AgentError;

@@ -38,6 +38,21 @@ impl From<MessageIn> for Message {
     }
 }
 
+impl MessageIn {
+    /// What is wrong with a message of a client: agents answer for theirs, clients are told.
+    pub(in super::super) fn lacks(&self, needs_id: bool) -> Option<&'static str> {
+        let role = self.role.0.as_deref().unwrap_or_default();
+        let known =
+            ["user", "agent", "ROLE_USER", "ROLE_AGENT"].iter().any(|word| role.eq_ignore_ascii_case(word));
+        match () {
+            () if !known => Some("message.role is missing"),
+            () if !self.parts.is_filled() => Some("message.parts is missing"),
+            () if needs_id && !self.message_id.is_filled() => Some("message.messageId is missing"),
+            () => None,
+        }
+    }
+}
+
 /// What an agent sends is the agent's, unless it says otherwise.
 pub(super) fn role(role: &Text) -> Role {
     let user = |word: &str| word.eq_ignore_ascii_case("user") || word.eq_ignore_ascii_case("ROLE_USER");
@@ -70,6 +85,7 @@ pub(super) struct ArtifactIn {
     name: Text,
     description: Text,
     parts: List<PartIn>,
+    extensions: List<Text>,
     /// In 0.1 this and those below are here.
     index: Whole,
     append: Flag,
@@ -101,6 +117,7 @@ impl From<ArtifactIn> for Artifact {
             name,
             description: artifact.description.filled(),
             parts: parts(artifact.parts),
+            extensions: artifact.extensions.items().filter_map(Text::filled).collect(),
             metadata: object(artifact.metadata),
         }
     }

@@ -3,8 +3,19 @@
 //! Pure. Of one version, only ids are replaced and every other byte stays (`splice`); of two, what is said is read into the
 //! canonical model and written again. Not here: which ids a client may name, HTTP, sending.
 
+mod answer;
+mod ask;
 mod operation;
+mod refusal;
+mod request;
 mod splice;
+mod tell;
+mod webhook;
 
+pub use answer::Answer;
 pub use operation::{Mismatch, Operation};
+pub use refusal::Refusal;
+pub use request::{BadParams, Request};
 pub use splice::{IdKind, Unspliced, params as splice_params, result as splice_result};
+pub use tell::Telling;
+pub use webhook::{PushAuthentication, PushConfig};

@@ -266,8 +266,14 @@ mod tests {
 
     fn chunk(text: &str, append: bool) -> Event {
         let parts = vec![Part::new(PartBody::Text(text.into()))];
-        let artifact =
-            Artifact { artifact_id: "a".into(), name: None, description: None, parts, metadata: None };
+        let artifact = Artifact {
+            artifact_id: "a".into(),
+            name: None,
+            description: None,
+            parts,
+            extensions: Vec::new(),
+            metadata: None,
+        };
         Event::Artifact {
             task_id: None,
             context_id: None,
