@@ -53,7 +53,7 @@ async fn tools(client: &McpClient) -> Vec<String> {
     let list = client.modern("tools/list", json!({})).await.result().await;
     let names =
         list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
-    names.filter(|name| !name.starts_with("subagent_")).collect()
+    names.filter(|name| !name.starts_with("subagent_") && name != "find_agent").collect()
 }
 
 async fn called(client: &McpClient, tool: &str) -> Value {

@@ -127,6 +127,8 @@ pub struct Mcp {
     pub server_name: String,
     /// Whether the `subagent_*` tools are there. Default: yes.
     pub subagent_tools: bool,
+    /// Whether the tool `find_agent` is there. Default: yes.
+    pub find_agent: bool,
 }
 
 impl Default for Mcp {
@@ -139,6 +141,7 @@ impl Default for Mcp {
             instructions: None,
             server_name: "mcp-a2a-gateway".to_owned(),
             subagent_tools: true,
+            find_agent: true,
         }
     }
 }
