@@ -164,8 +164,8 @@ fn handle(text: &str) -> Option<&str> {
     (!text.is_empty() && text.bytes().all(plain)).then_some(text)
 }
 
-/// Text without percent-encoding; a slash that a careless writer left in it stays.
-fn decoded(text: &str) -> Option<Cow<'_, str>> {
+/// Text without percent-encoding; a slash that a careless writer left in it stays. `None` if it is not encoded well.
+pub fn decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }

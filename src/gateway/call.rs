@@ -78,12 +78,8 @@ impl Inner {
         let catalogue = self.catalogue.load_full();
         let view = self.view(&catalogue, door);
         // One that is switched off is not in the view, and its name is anybody's.
-        let own = match params.name.as_ref().and_then(|name| view.find(name.as_str())) {
-            Some(catalogue::Entry::Own(own)) => own.name,
-            Some(catalogue::Entry::Agent(_)) | None => {
-                return self.call_tool(to, asking, (id, params), (view, door)).await;
-            }
-        };
+        let own = params.name.as_ref().and_then(|name| view.find(name.as_str())?.own());
+        let Some(own) = own else { return self.call_tool(to, asking, (id, params), (view, door)).await };
         self.permit_tool((asking.0, door), None, ((own, own), params.arguments)).map_err(Ok)?;
         match Tool::named(own) {
             Some(tool) => Box::pin(self.call_own(to, door, asking, (id, params, tool))).await,

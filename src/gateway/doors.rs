@@ -42,7 +42,13 @@ impl Inner {
         }
         let refused = match door {
             Door::Metadata(path) => self.serve_metadata(http, path).await,
-            _ => self.serve_mcp(http, exchange, (door, require), method).await,
+            _ => match self.enter(http, exchange, (door, require)).await {
+                Err(fault) => Err(Ok(fault)),
+                Ok(()) => match door {
+                    Door::Agents | Door::ApiCatalog => self.serve_document(http, exchange, door).await,
+                    _ => self.serve_mcp(http, exchange, door, method).await,
+                },
+            },
         };
         match refused {
             Ok(()) => Ok(()),
@@ -51,23 +57,34 @@ impl Inner {
         }
     }
 
-    /// Serves an MCP endpoint, to whom it is for.
+    /// Lets a caller in at an endpoint, if that is there for it.
+    async fn enter(
+        &self,
+        http: &Session,
+        exchange: &mut Exchange,
+        (door, require): (Door<'_>, &Require),
+    ) -> Result<(), Fault> {
+        exchange.caller = self.admit(http, require, door).await?;
+        let whose = whose(&exchange.caller, http);
+        self.shares.request(&whose)?;
+        exchange.whose = Some(whose);
+        let headers = &http.req_header().headers;
+        exchange.along = self.directory.along(headers, || subject(&exchange.caller, headers));
+        match door.agent() {
+            Some(agent) if !self.is_there(&exchange.caller, agent) => Err(Fault::NoSuchPath),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Serves an MCP endpoint.
     async fn serve_mcp(
         &self,
         http: &mut Session,
         exchange: &mut Exchange,
-        (door, require): (Door<'_>, &Require),
+        door: Door<'_>,
         method: HttpMethod,
     ) -> Result<(), Result<Fault, Gone>> {
-        exchange.caller = self.admit(http, require, door).await.map_err(Ok)?;
-        let whose = whose(&exchange.caller, http);
-        self.shares.request(&whose).map_err(Ok)?;
-        exchange.whose = Some(whose);
-        let headers = &http.req_header().headers;
-        exchange.along = self.directory.along(headers, || subject(&exchange.caller, headers));
-        let unknown = matches!(door, Door::OneAgent(agent) if !self.is_there(&exchange.caller, agent));
         match method {
-            _ if unknown => Err(Ok(Fault::NoSuchPath)),
             HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
             HttpMethod::GET => {
                 exchange.method = label::Method::SessionStream;

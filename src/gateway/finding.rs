@@ -12,11 +12,15 @@ use crate::auth::{Caller, Wanted};
 use crate::bridge::catalogue::Catalogue;
 use crate::bridge::finding::{Found, Query, tool};
 use crate::bridge::registry::Reach;
+use crate::bridge::subagent::Tool;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
 use crate::mcp::tools::CallResult;
 use crate::mcp::{Method, Params};
 use crate::telemetry::label::Outcome;
+
+/// What rules call saying something to an agent through the A2A face, whichever skill it is of.
+const SEND_MESSAGE: &str = "SendMessage";
 
 impl Inner {
     /// The agents behind a door that fit, the best first, of those that a caller may use, with the skills that it may use.
@@ -28,11 +32,20 @@ impl Inner {
     ) -> Vec<Found<'i>> {
         let behind = self.directory.agents().iter().filter(|agent| self.sees(caller, door, agent));
         let names = behind.map(|agent| agent.settings.name.as_str());
-        catalogue.index().search(query, names, |agent, skill| {
-            let method = Method::ToolsCall.as_str();
-            let wanted = Wanted { method, agent: Some(agent), tool: Some(skill), resource: None };
-            self.rules.allow(caller, &wanted)
+        let call = Method::ToolsCall.as_str();
+        catalogue.index().search(query, names, |agent, tool| match tool {
+            Some(tool) => self.may_do(caller, (call, agent), tool),
+            None => {
+                let start = Tool::Start.name();
+                self.may_do(caller, (call, agent), (start, start))
+                    || self.may_do(caller, (SEND_MESSAGE, agent), ("", ""))
+            }
         })
+    }
+
+    fn may_do(&self, caller: &Caller, (method, agent): (&str, &str), tool: (&str, &str)) -> bool {
+        let wanted = Wanted { method, agent: Some(agent), tool: Some(tool), resource: None };
+        self.rules.allow(caller, &wanted)
     }
 
     /// Carries out a call of `find_agent`.

@@ -103,6 +103,11 @@ pub(super) fn host_of(request: &RequestHeader) -> Option<&str> {
     host(request).ok().and_then(without_port)
 }
 
+/// The place that a request is for, with its port.
+pub(super) fn authority_of(request: &RequestHeader) -> Option<&str> {
+    host(request).ok()
+}
+
 /// The place that a request is for: from `Host`, or from `:authority` on HTTP/2. Or what is odd about it.
 fn host(request: &RequestHeader) -> Result<&str, &'static str> {
     let mut values = request.headers.get_all(HOST).iter();

@@ -55,7 +55,12 @@ impl Inner {
     pub(super) fn view<'c>(&'c self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
         match door {
             Door::OneAgent(agent) => catalogue.of(agent).unwrap_or(&self.nothing),
-            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => catalogue.all(),
+            Door::AllAgents
+            | Door::Agents
+            | Door::ApiCatalog
+            | Door::Health
+            | Door::Push(_)
+            | Door::Metadata(_) => catalogue.all(),
         }
     }
 

@@ -11,6 +11,7 @@ mod batch;
 mod call;
 pub mod certificate;
 mod completing;
+mod documents;
 mod doors;
 mod exchange;
 mod face;
@@ -67,7 +68,7 @@ use answer::{Gone, Takes};
 use exchange::Exchange;
 use route::door;
 
-pub(crate) use route::PUSH;
+pub(crate) use route::is_served;
 
 pub use service::{BridgeService, tools_of};
 

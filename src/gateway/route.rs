@@ -2,6 +2,8 @@
 //!
 //! Paths are compared byte for byte: no decoding, no dots, no doubled slashes. Not here: what is behind the door.
 
+use crate::config::Faces;
+
 /// A path that the bridge serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door<'a> {
@@ -9,6 +11,10 @@ pub(super) enum Door<'a> {
     AllAgents,
     /// `/mcp/{agent}`: one agent.
     OneAgent(&'a str),
+    /// `/a2a`: the list of agents, for A2A clients.
+    Agents,
+    /// `/.well-known/api-catalog`: the same as a catalog (RFC 9727).
+    ApiCatalog,
     /// `/healthz`.
     Health,
     /// `/push/{token}`: for agents.
@@ -22,13 +28,25 @@ impl<'a> Door<'a> {
     pub(super) fn agent(self) -> Option<&'a str> {
         match self {
             Self::OneAgent(agent) => Some(agent),
-            Self::AllAgents | Self::Health | Self::Push(_) | Self::Metadata(_) => None,
+            Self::AllAgents
+            | Self::Agents
+            | Self::ApiCatalog
+            | Self::Health
+            | Self::Push(_)
+            | Self::Metadata(_) => None,
         }
     }
 }
 
 /// What the paths of agents' notifications begin with.
-pub(crate) const PUSH: &str = "/push/";
+pub(super) const PUSH: &str = "/push/";
+
+/// Where the list of agents is, and what the paths of the A2A face begin with.
+const AGENTS: &str = "/a2a";
+const A2A: &str = "/a2a/";
+
+/// Where the API catalog is.
+pub(super) const API_CATALOG: &str = "/.well-known/api-catalog";
 
 /// Where the metadata of protected resources is.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
@@ -38,6 +56,8 @@ pub(super) fn door(path: &str) -> Option<Door<'_>> {
     match path {
         "/mcp" | "/mcp/" => Some(Door::AllAgents),
         "/healthz" => Some(Door::Health),
+        AGENTS | A2A => Some(Door::Agents),
+        API_CATALOG => Some(Door::ApiCatalog),
         _ if path.starts_with(METADATA) => path.strip_prefix(METADATA).map(Door::Metadata),
         _ if path.starts_with(PUSH) => {
             let token = path.strip_prefix(PUSH)?;
@@ -47,6 +67,18 @@ pub(super) fn door(path: &str) -> Option<Door<'_>> {
             let agent = path.strip_prefix("/mcp/")?;
             (!agent.is_empty() && !agent.contains('/')).then_some(Door::OneAgent(agent))
         }
+    }
+}
+
+/// Whether a listener with these faces serves a path. What no face has is refused by the first of them.
+pub(crate) fn is_served(path: &str, faces: Faces) -> bool {
+    match path {
+        "/healthz" => faces.health,
+        AGENTS | API_CATALOG => faces.a2a,
+        _ if path.starts_with(PUSH) => faces.push,
+        _ if path.starts_with(A2A) => faces.a2a,
+        _ if path.starts_with(METADATA) => faces.mcp || faces.a2a,
+        _ => faces.mcp,
     }
 }
 
@@ -75,11 +107,36 @@ mod tests {
             ("/push/a/b", None),
             ("/push", None),
             ("/metrics", None),
+            ("/a2a", Some(Door::Agents)),
+            ("/a2a/", Some(Door::Agents)),
+            ("/a2ax", None),
+            ("/.well-known/api-catalog", Some(Door::ApiCatalog)),
+            ("/.well-known/api-catalog/", None),
             ("/.well-known/oauth-protected-resource", Some(Door::Metadata(""))),
             ("/.well-known/oauth-protected-resource/mcp/a", Some(Door::Metadata("/mcp/a"))),
             ("/.well-known/other", None),
         ] {
             assert_eq!(door(path), found, "{path}");
         }
+    }
+
+    #[test]
+    fn a_listener_serves_its_faces_only() {
+        let none = Faces { mcp: false, a2a: false, health: false, push: false };
+        for (path, faces) in [
+            ("/mcp", Faces { mcp: true, ..none }),
+            ("/mcp/a", Faces { mcp: true, ..none }),
+            ("/a2a", Faces { a2a: true, ..none }),
+            ("/a2a/", Faces { a2a: true, ..none }),
+            ("/.well-known/api-catalog", Faces { a2a: true, ..none }),
+            ("/healthz", Faces { health: true, ..none }),
+            ("/push/x", Faces { push: true, ..none }),
+        ] {
+            assert!(is_served(path, faces), "{path}");
+            let others = Faces { mcp: !faces.mcp, a2a: !faces.a2a, health: !faces.health, push: !faces.push };
+            assert!(!is_served(path, others), "{path}");
+        }
+        assert!(is_served("/.well-known/oauth-protected-resource/a2a", Faces { a2a: true, ..none }));
+        assert!(!is_served("/.well-known/oauth-protected-resource", Faces { push: true, ..none }));
     }
 }

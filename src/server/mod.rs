@@ -27,7 +27,7 @@ use pingora::upstreams::peer::HttpPeer;
 
 use crate::admin::admin_service;
 use crate::config::{Listener, RequireRule, Settings};
-use crate::gateway::{Bridge, BridgeProblem, Handled, PUSH};
+use crate::gateway::{Bridge, BridgeProblem, Handled, is_served};
 use crate::telemetry::metrics::Metrics;
 use crate::tls::{self, Endpoint, Terminating, Watch};
 
@@ -158,7 +158,8 @@ fn conf(settings: &Settings) -> ServerConf {
 /// A listener beyond this machine at which everybody may call is seldom meant.
 fn warn_if_open(listener: &Listener) {
     let shuts_out = listener.tls.iter().flat_map(|tls| &tls.client_auth).any(|clients| clients.required);
-    let is_open = listener.faces.mcp && listener.require.rule == RequireRule::None && !shuts_out;
+    let has_agents = listener.faces.mcp || listener.faces.a2a;
+    let is_open = has_agents && listener.require.rule == RequireRule::None && !shuts_out;
     if is_open && !listener.address.ip().is_loopback() {
         tracing::warn!(
             address = %listener.address,
@@ -206,13 +207,7 @@ impl ProxyHttp for Gateway {
 
     async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
         header_read();
-        let path = http.req_header().uri.path();
-        let faces = self.listener.faces;
-        let served = match path {
-            "/healthz" => faces.health,
-            _ if path.starts_with(PUSH) => faces.push,
-            _ => faces.mcp,
-        };
+        let served = is_served(http.req_header().uri.path(), self.listener.faces);
         if served && self.bridge.handle_with(http, &self.listener.require).await == Handled::Yes {
             return Ok(true);
         }

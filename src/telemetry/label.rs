@@ -77,6 +77,10 @@ labels! {
         SessionEnd = "session_end",
         /// A request on the A2A face.
         A2a = "a2a",
+        /// The list of agents on the A2A face.
+        AgentList = "agent_list",
+        /// The API catalog.
+        ApiCatalog = "api_catalog",
         /// An agent's card on the A2A face.
         AgentCard = "agent_card",
         /// A push notification of an agent.

@@ -78,24 +78,6 @@ fn pretty(actual: &str, expected: &str) {
 }
 
 #[test]
-fn what_is_not_built_yet_is_refused_by_name() {
-    let text = "\
-listeners:
-  - address: 0.0.0.0:8443
-    tls:
-      certificate: gw.crt
-      key: gw.key
-    faces: [mcp, a2a]
-agents: { a: { card: http://a/ } }
-";
-    let (certificate, key) = super::secrets::identity();
-    let desk = Desk::new().file("gw.crt", certificate).file("gw.key", key);
-    let expected = "\
-gateway.yaml:6: listeners[0].faces[1]: the face a2a comes with a later version";
-    pretty(&desk.report(text), expected);
-}
-
-#[test]
 fn a_missing_section_says_what_to_write() {
     let expected = "\
 gateway.yaml:1: listeners: is missing (write `listeners:` and below it `  - address: 127.0.0.1:8080`)

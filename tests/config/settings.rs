@@ -89,7 +89,10 @@ fn the_full_example_says_this() {
     assert!(clients.crl[0].expose().starts_with("-----BEGIN X509 CRL"));
     assert_eq!(
         (listener.faces, plain.faces),
-        (Faces { mcp: true, health: true, push: false }, Faces { mcp: false, health: true, push: true })
+        (
+            Faces { mcp: true, a2a: false, health: true, push: false },
+            Faces { mcp: false, a2a: false, health: true, push: true }
+        )
     );
     assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");
     let keys: Vec<_> = settings.seal_keys.iter().map(Secret::expose).collect();
@@ -134,7 +137,7 @@ fn the_tools_of_the_full_example_are_these() {
 #[test]
 fn every_key_reaches_its_setting() {
     let text = "\
-listeners: [{ address: '[::1]:0', faces: [mcp, push] }, { address: '[::1]:0' }]
+listeners: [{ address: '[::1]:0', faces: [mcp, a2a, push] }, { address: '[::1]:0' }]
 agents:
   a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0', push: false, max_calls: 16, rate: 17, task: required,
     skills: { s: { input_schema: schema.json, task: never } } }
@@ -160,7 +163,7 @@ public_url: https://gateway.example.com/below/
     let shown = format!("{settings:?}");
     for part in [
         r#"public_url: Some("https://gateway.example.com/below")"#,
-        "faces: Faces { mcp: true, health: false, push: true }",
+        "faces: Faces { mcp: true, a2a: true, health: false, push: true }",
         "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, max_calls: 16, rate: 17, task: Required",
         "protocol: V1",
         r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false }"#,

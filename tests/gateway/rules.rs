@@ -14,11 +14,11 @@ struct Town {
     gateway: TestGateway,
 }
 
-fn key_of(name: &str) -> String {
+pub(crate) fn key_of(name: &str) -> String {
     format!("key-of-{name}-0123456789abcdef0123456789")
 }
 
-fn auth(names: &[&str]) -> String {
+pub(crate) fn auth(names: &[&str]) -> String {
     let mut text = "auth:\n  api_keys:\n    keys:\n".to_owned();
     for name in names {
         let hex: String =

@@ -51,18 +51,19 @@ impl Index {
         Self { profiles: profiles.collect() }
     }
 
-    /// Those of `agents` that fit, the best first, and of the same worth by name. `shows` says whether a skill of an agent is
-    /// shown, by what rules know it by: the id of the skill and the name of its tool.
+    /// Those of `agents` that fit, the best first, and of the same worth by name. `may` says whether a tool of an agent may be used,
+    /// by what rules know it by: the id of the skill and the name of its tool; or the agent as a whole. An agent of which nothing may
+    /// be used is not found.
     pub fn search<'i>(
         &'i self,
         query: &Query,
         agents: impl Iterator<Item = &'i str>,
-        shows: impl Fn(&str, (&str, &str)) -> bool,
+        may: impl Fn(&str, Option<(&str, &str)>) -> bool,
     ) -> Vec<Found<'i>> {
         let mut found: Vec<Found<'i>> = agents
             .filter_map(|name| match self.profiles.get(name) {
-                Some(profile) => fitting(query, (name, profile), |skill| shows(name, skill.known_as())),
-                None => unseen(query, name),
+                Some(profile) => fitting(query, (name, profile), |tool| may(name, tool)),
+                None => unseen(query, name).filter(|_| may(name, None)),
             })
             .collect();
         found.sort_by_key(|found| (Reverse(found.score), found.name));
@@ -73,9 +74,13 @@ impl Index {
 fn fitting<'i>(
     query: &Query,
     (name, profile): (&'i str, &'i Profile),
-    shows: impl Fn(&SkillProfile) -> bool,
+    may: impl Fn(Option<(&str, &str)>) -> bool,
 ) -> Option<Found<'i>> {
-    let shown: Vec<&SkillProfile> = profile.skills.iter().filter(|skill| shows(skill)).collect();
+    let shown: Vec<&SkillProfile> =
+        profile.skills.iter().filter(|skill| may(Some(skill.known_as()))).collect();
+    if shown.is_empty() && !may(profile.tool.as_deref().map(|tool| ("", tool))) && !may(None) {
+        return None;
+    }
     let texts = || std::iter::once(&profile.text).chain(shown.iter().map(|skill| &skill.text));
     let score = score(query, texts)?;
     let worth = |skill: &SkillProfile| query.words().map(|word| skill.text.worth(query, word)).sum::<u32>();

@@ -19,6 +19,8 @@ pub struct Profile {
     /// What it does.
     pub description: String,
     pub(super) skills: Vec<SkillProfile>,
+    /// The one tool that it is called by, if its skills have none of their own.
+    pub(super) tool: Option<String>,
     pub(super) text: Text,
 }
 
@@ -80,6 +82,7 @@ impl Profile {
             title: card.name.clone(),
             description: description.to_owned(),
             skills: skills.collect(),
+            tool: whole.map(str::to_owned),
             text: Text::new(&[&plan.agent, &card.name], &[], description),
         }
     }

@@ -95,9 +95,10 @@ fn a_skill_and_a_tag_leave_out_agents_without_one() {
 fn a_skill_that_is_not_shown_finds_nothing_and_is_not_told() {
     let town = town();
     let query = Query::new("rain", None, None).unwrap();
-    let found = town.index().search(&query, NAMES.into_iter(), |agent, (skill, tool)| {
+    let found = town.index().search(&query, NAMES.into_iter(), |agent, tool| {
+        let (skill, tool) = tool.unwrap_or_default();
         assert!(tool.is_empty() || tool.starts_with(agent), "{agent} {tool}");
-        skill != "rain" && skill != "x"
+        !["", "rain", "x"].contains(&skill)
     });
     assert_eq!(found.iter().map(|found| found.name).collect::<Vec<_>>(), ["c-tag", "b-word"]);
     let hidden = SkillPlan { hidden: true, ..SkillPlan::default() };
@@ -108,11 +109,32 @@ fn a_skill_that_is_not_shown_finds_nothing_and_is_not_told() {
 }
 
 #[test]
+fn an_agent_of_which_nothing_may_be_used_is_not_found() {
+    let town = town();
+    let found = |may: fn(&str, Option<(&str, &str)>) -> bool| {
+        let found = town.index().search(&Query::default(), NAMES.into_iter(), may);
+        found.into_iter().map(|found| found.name).collect::<Vec<_>>()
+    };
+    assert!(found(|_, _| false).is_empty());
+    assert_eq!(found(|_, tool| tool == Some(("rain", "d-name_rain"))), ["d-name"]);
+    assert_eq!(
+        found(|_, tool| tool == Some(("", "none"))),
+        ["none"],
+        "the one tool of an agent without skills"
+    );
+    assert_eq!(
+        found(|agent, tool| tool.is_none() && agent != "none"),
+        ["a-said", "b-word", "c-tag", "d-name", "unseen"]
+    );
+}
+
+#[test]
 fn the_one_tool_of_an_agent_does_all_its_skills() {
     let plan = Plan { per_agent: true, ..plan("w") };
     let catalogue = Catalogue::build(&[(plan, card("W", "", json!([skill("rain", "Wet", "", &[])])))], &[]);
     let query = Query::new("rain", None, None).unwrap();
-    let found = catalogue.index().search(&query, ["w"].into_iter(), |_, known_as| known_as == ("", "w"));
+    let found =
+        catalogue.index().search(&query, ["w"].into_iter(), |_, known_as| known_as == Some(("", "w")));
     assert_eq!(found[0].skills[0].tool.as_deref(), Some("w"));
 }
 

@@ -21,8 +21,8 @@ pub(super) struct ListenerFile {
     /// How TLS is spoken. Without it the listener speaks plain HTTP.
     #[serde(default)]
     tls: Written<ListenerTlsFile>,
-    /// What is served here: `mcp` (`/mcp`, `/mcp/{agent}`), `health` (`/healthz`), `push` (`/push/…`, for agents'
-    /// notifications).
+    /// What is served here: `mcp` (`/mcp`, `/mcp/{agent}`), `a2a` (`/a2a/{agent}`: the agents, for A2A clients), `health`
+    /// (`/healthz`), `push` (`/push/…`, for agents' notifications).
     #[serde(default)]
     #[schemars(length(min = 1), extend("default" = ["mcp", "health"]))]
     faces: Written<Vec<Written<FaceFile>>>,
@@ -39,10 +39,9 @@ pub(super) struct ListenerFile {
 #[schemars(rename = "Face")]
 enum FaceFile {
     Mcp,
+    A2a,
     Health,
     Push,
-    #[schemars(skip)]
-    A2a,
 }
 
 /// The operator's own listener: health, readiness, metrics, state.
@@ -69,7 +68,7 @@ impl ListenerFile {
         let shows_certificates = tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
         let place = self.require.place().unwrap_or(section).clone();
         let require = auth::require(self.require, (mechanisms, shows_certificates), reading);
-        if require.rule != RequireRule::None && require.of.is_empty() && faces.mcp {
+        if require.rule != RequireRule::None && require.of.is_empty() && (faces.mcp || faces.a2a) {
             let hint = "(add tls.client_auth, or write require: none)";
             reading.problem(&place, format!("nothing that auth configures can be shown here {hint}"));
         }
@@ -109,13 +108,13 @@ fn faces(written: Written<Vec<Written<FaceFile>>>, reading: &mut Reading<'_>) ->
     if list.is_empty() {
         reading.problem(&place, "is empty (write [mcp, health])");
     }
-    let mut faces = Faces { mcp: false, health: false, push: false };
-    for (place, face) in list.into_iter().filter_map(Written::take) {
+    let mut faces = Faces { mcp: false, a2a: false, health: false, push: false };
+    for (_, face) in list.into_iter().filter_map(Written::take) {
         match face {
             FaceFile::Mcp => faces.mcp = true,
             FaceFile::Health => faces.health = true,
             FaceFile::Push => faces.push = true,
-            FaceFile::A2a => reading.problem(&place, "the face a2a comes with a later version"),
+            FaceFile::A2a => faces.a2a = true,
         }
     }
     faces

@@ -68,11 +68,14 @@ pub struct ClientAuth {
     pub accept_expired_crl: bool,
 }
 
-/// What a listener serves. Default: all but `push`, which agents reach without proving who they are.
+/// What a listener serves. Default: `mcp` and `health`; agents reach `push` without proving who they are, and A2A clients are a
+/// choice of the operator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faces {
     /// `/mcp` and `/mcp/{agent}`.
     pub mcp: bool,
+    /// `/a2a/{agent}`.
+    pub a2a: bool,
     /// `/healthz`.
     pub health: bool,
     /// `/push/{token}`, for agents.
@@ -81,7 +84,7 @@ pub struct Faces {
 
 impl Default for Faces {
     fn default() -> Self {
-        Self { mcp: true, health: true, push: false }
+        Self { mcp: true, a2a: false, health: true, push: false }
     }
 }
 
