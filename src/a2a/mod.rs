@@ -44,4 +44,5 @@ pub use push::{MAX_PUSH_BYTES, PUSH_TOKEN, Webhook, accepts, push_task_id, valid
 pub use question::{Fingerprint, Wanted, Wording, fingerprint, wording};
 pub(crate) use question::{canonical, fingerprint_of};
 pub use text::clean;
+pub(crate) use text::clean_line;
 pub use write::{Parts, read_task, task_json};

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::arguments::{FLAT_SCHEMA, Input, OwnSchema};
 use super::entry::Forms;
 pub use super::entry::{Entry, OwnTool, ToolEntry};
+use super::finding::Index;
 use super::names::{Wish, assign};
 use crate::a2a::{Card, Skill};
 use crate::mcp::tools::{Annotations, TaskSupport, Tool};
@@ -92,6 +93,7 @@ impl View {
 pub struct Catalogue {
     all: View,
     single: HashMap<String, View>,
+    index: Index,
 }
 
 impl Catalogue {
@@ -105,7 +107,8 @@ impl Catalogue {
         });
         let single = single.collect();
         let all = view(&drafts.iter().collect::<Vec<_>>(), Draft::among_others, own.iter());
-        Self { all, single }
+        let index = Index::build(agents, &all);
+        Self { all, single, index }
     }
 
     /// The tools of all agents.
@@ -116,6 +119,11 @@ impl Catalogue {
     /// The tools of one agent; `None` if its card is not known.
     pub fn of(&self, agent: &str) -> Option<&View> {
         self.single.get(agent)
+    }
+
+    /// What agents are found by.
+    pub fn index(&self) -> &Index {
+        &self.index
     }
 }
 

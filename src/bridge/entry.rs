@@ -112,4 +112,12 @@ impl Entry {
             Self::Own(_) => None,
         }
     }
+
+    /// Its name, if it is one of the gateway's own.
+    pub fn own(&self) -> Option<&'static str> {
+        match self {
+            Self::Agent(_) => None,
+            Self::Own(tool) => Some(tool.name),
+        }
+    }
 }

@@ -16,34 +16,65 @@ pub const REGISTRY: &str = "a2a://agents/registry";
 /// The list of live streams.
 pub const STREAMS: &str = "a2a://streams";
 
+const OF_AGENT: &str = "a2a-agent://{agent}";
+const OF_TASK: &str = "a2a://task/{id}";
+const OF_ARTIFACT: &str = "a2a://task/{id}/artifacts/{artifactId}";
+const OF_STREAM: &str = "a2a://streams/{id}";
+
 /// The templates that a client may fill in.
 pub const TEMPLATES: &[Template] = &[
     Template {
-        uri_template: "a2a-agent://{agent}",
+        uri_template: OF_AGENT,
         name: "agent",
         description: "The card of an A2A agent behind this gateway",
         mime_type: JSON,
     },
     Template {
-        uri_template: "a2a://task/{id}",
+        uri_template: OF_TASK,
         name: "task",
         description: "A task of an A2A agent: its state, messages and artifacts. The id is the taskId of a result.",
         mime_type: JSON,
     },
     Template {
-        uri_template: "a2a://task/{id}/artifacts/{artifactId}",
+        uri_template: OF_ARTIFACT,
         name: "artifact",
         description: "One artifact of a task, whole",
         mime_type: "application/octet-stream",
     },
     Template {
-        uri_template: "a2a://streams/{id}",
+        uri_template: OF_STREAM,
         name: "stream",
         description: "A live stream of yours: which task it follows and how far it is",
         mime_type: JSON,
     },
 ];
 const JSON: &str = "application/json";
+
+/// What fills a variable of a template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hole {
+    /// The name of an agent.
+    Agent,
+    /// The handle of a task.
+    Task,
+    /// The id of an artifact of a task.
+    Artifact,
+    /// The handle of a task that is followed.
+    Stream,
+}
+
+impl Hole {
+    /// What fills this variable of this template; `None` if there is no such.
+    pub fn read(template: &str, variable: &str) -> Option<Self> {
+        match (template, variable) {
+            (OF_AGENT, "agent") => Some(Self::Agent),
+            (OF_TASK | OF_ARTIFACT, "id") => Some(Self::Task),
+            (OF_ARTIFACT, "artifactId") => Some(Self::Artifact),
+            (OF_STREAM, "id") => Some(Self::Stream),
+            _ => None,
+        }
+    }
+}
 
 /// What a URI names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,8 +164,8 @@ fn handle(text: &str) -> Option<&str> {
     (!text.is_empty() && text.bytes().all(plain)).then_some(text)
 }
 
-/// Text without percent-encoding; a slash that a careless writer left in it stays.
-pub(crate) fn decoded(text: &str) -> Option<Cow<'_, str>> {
+/// Text without percent-encoding; a slash that a careless writer left in it stays. `None` if it is not encoded well.
+pub fn decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));
     }
@@ -209,6 +240,10 @@ mod tests {
                 .iter()
                 .fold(template.uri_template.to_owned(), |uri, hole| uri.replace(hole, "x"));
             assert!(Named::read(&filled).is_some(), "{filled}");
+            let holes = template.uri_template.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
+            for (hole, _) in holes {
+                assert!(Hole::read(template.uri_template, hole).is_some(), "{hole}");
+            }
         }
     }
 

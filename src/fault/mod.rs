@@ -81,6 +81,9 @@ pub enum Fault {
     /// The session is unknown, expired, ended, or another caller's.
     #[error("session not found: send initialize again")]
     SessionNotFound,
+    /// The query of a URL cannot be used.
+    #[error("bad query: {0}")]
+    BadQuery(String),
     /// No such path.
     #[error("no such path: MCP is served at /mcp and /mcp/AGENT, A2A at /a2a/AGENT")]
     NoSuchPath,
@@ -176,7 +179,7 @@ impl Fault {
             Self::MissingCapability(_) => (StatusCode::OK, -32602),
             Self::TasksFull if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::TasksFull => (StatusCode::OK, -32603),
-            Self::BadEnvelope(_) => (StatusCode::BAD_REQUEST, -32602),
+            Self::BadEnvelope(_) | Self::BadQuery(_) => (StatusCode::BAD_REQUEST, -32602),
             Self::HeaderMismatch(_) => (StatusCode::BAD_REQUEST, -32020),
             Self::UnsupportedVersion(_) => (StatusCode::BAD_REQUEST, -32022),
             Self::NoSuchResource(_) => (StatusCode::OK, if modern { -32602 } else { -32002 }),
@@ -256,6 +259,7 @@ impl Fault {
             Self::NoSuchResource(_) => "no_such_resource",
             Self::NoSession => "no_session",
             Self::SessionNotFound => "session_not_found",
+            Self::BadQuery(_) => "bad_query",
             Self::NoSuchPath => "no_such_path",
             Self::MethodNotAllowed(_) => "method_not_allowed",
             Self::NotJsonType => "not_json_type",

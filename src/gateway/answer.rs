@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER, TRANSFER_ENCODING,
-    WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH, RETRY_AFTER,
+    TRANSFER_ENCODING, WWW_AUTHENTICATE,
 };
-use http::{HeaderValue, StatusCode, Version};
+use http::{HeaderValue, Method, StatusCode, Version};
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
+use sha2::{Digest as _, Sha256};
 
 use super::gate::cors;
 use crate::fault::Fault;
@@ -120,6 +121,43 @@ fn unmeasured(http: &mut Session, response: &mut ResponseHeader) -> Result<(), G
         _ => {}
     }
     Ok(())
+}
+
+/// Answers with a document that a client may keep for a while, under a tag that says which it has: whole, or that it is the one that
+/// the client has, or its head alone.
+pub(super) async fn document(
+    http: &mut Session,
+    media_type: HeaderValue,
+    body: Vec<u8>,
+    headers: Headers,
+) -> Result<(), Gone> {
+    let digest: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let tag = format!("\"{digest}\"");
+    let request = http.req_header();
+    let is_kept = request.headers.get_all(IF_NONE_MATCH).iter().any(|value| names(value, &tag));
+    let is_head = is_kept || request.method == Method::HEAD;
+    let status = if is_kept { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
+    let mut response = ResponseHeader::build_no_case(status, Some(10))?;
+    if !is_kept {
+        response.insert_header(CONTENT_TYPE, media_type)?;
+        response.insert_header(CONTENT_LENGTH, body.len())?;
+    }
+    response.insert_header(ETAG, tag)?;
+    response.insert_header(CACHE_CONTROL, HeaderValue::from_static("private, max-age=60"))?;
+    for (name, value) in cors(request).into_iter().chain(headers) {
+        response.append_header(name, value)?;
+    }
+    http.write_response_header(Box::new(response), is_head).await?;
+    if !is_head {
+        http.write_response_body(Some(Bytes::from(body)), true).await?;
+    }
+    Ok(())
+}
+
+/// Whether a list of tags has this one. Weak ones are as good here (RFC 9110 §13.1.2).
+fn names(tags: &HeaderValue, tag: &str) -> bool {
+    let tags = tags.to_str().unwrap_or_default().split(',').map(str::trim);
+    tags.map(|known| known.strip_prefix("W/").unwrap_or(known)).any(|known| known == "*" || known == tag)
 }
 
 /// Answers with plain text, and nothing that a browser could take for more.

@@ -59,15 +59,13 @@ impl Inner {
         let _turn = self.calls.clone().try_acquire_owned().map_err(busy)?;
         let catalogue = self.catalogue.load_full();
         let view = self.view(&catalogue, door);
-        let own = params.name.as_ref().and_then(|name| Tool::named(name.as_str()));
-        // One that is switched off is not in the view.
-        match own.filter(|tool| view.find(tool.name()).is_some()) {
-            Some(tool) => {
-                let named = ((tool.name(), tool.name()), params.arguments);
-                self.permit_tool((asking.0, door), None, named).map_err(Ok)?;
-                Box::pin(self.call_own(to, door, asking, (id, params, tool))).await
-            }
-            None => self.call_tool(to, asking, (id, params), (view, door)).await,
+        // One that is switched off is not in the view, and its name is anybody's.
+        let own = params.name.as_ref().and_then(|name| view.find(name.as_str())?.own());
+        let Some(own) = own else { return self.call_tool(to, asking, (id, params), (view, door)).await };
+        self.permit_tool((asking.0, door), None, ((own, own), params.arguments)).map_err(Ok)?;
+        match Tool::named(own) {
+            Some(tool) => Box::pin(self.call_own(to, door, asking, (id, params, tool))).await,
+            None => self.find_agent(to.0, door, asking, (id, params, &catalogue)).await,
         }
     }
 

@@ -48,6 +48,7 @@ impl Inner {
                     Door::A2a(agent, rest) => {
                         Box::pin(self.serve_a2a(http, exchange, (door, require), (agent, rest))).await
                     }
+                    Door::Agents | Door::ApiCatalog => self.serve_document(http, exchange, door).await,
                     _ => self.serve_mcp(http, exchange, door, method).await,
                 },
             },

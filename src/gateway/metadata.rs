@@ -89,7 +89,7 @@ fn resource(public: &str, Endpoint { face, agent }: Endpoint<'_>) -> String {
 }
 
 /// The path of a URL, without a slash at its end.
-fn base(public: &str) -> String {
+pub(super) fn base(public: &str) -> String {
     public.parse::<Uri>().map(|uri| uri.path().trim_end_matches('/').to_owned()).unwrap_or_default()
 }
 

@@ -1,23 +1,20 @@
 //! Everything that the gateway answers by itself.
 //!
-//! Not here: `tools/call` (see `call`), resources (see `reading`), streams (see `listen`).
+//! Not here: `tools/call` (see `call`), resources (see `reading`), completions (see `completing`), streams (see
+//! `listen`).
 
 use super::route::Door;
 use super::{Asker, Inner};
 use crate::bridge::catalogue::{Catalogue, Entry, View};
 use crate::bridge::resources::TEMPLATES;
 use crate::fault::Fault;
-use crate::jsonrpc::{Id, Object, write_result};
+use crate::jsonrpc::{Id, write_result};
 use crate::mcp::lifecycle::{Discovered, Initialized, Nothing, ServerCapabilities, ServerInfo};
-use crate::mcp::params::{Argument, Reference};
 use crate::mcp::reply::Writer;
-use crate::mcp::resources::{Completed, Completion, PromptList, TemplateList};
+use crate::mcp::resources::{PromptList, TemplateList};
 use crate::mcp::tools::ToolList;
 use crate::mcp::{Era, Method, Params, Version};
 use crate::seal::{Cursor, Listing};
-
-/// Most values of one completion; the limit of MCP.
-const MOST_VALUES: usize = 100;
 
 /// A response, and the session that it begins.
 pub(super) struct Reply {
@@ -58,7 +55,12 @@ impl Inner {
     pub(super) fn view<'c>(&'c self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
         match door {
             Door::OneAgent(agent) | Door::A2a(agent, _) => catalogue.of(agent).unwrap_or(&self.nothing),
-            Door::AllAgents | Door::Health | Door::Push(_) | Door::Metadata(_) => catalogue.all(),
+            Door::AllAgents
+            | Door::Agents
+            | Door::ApiCatalog
+            | Door::Health
+            | Door::Push(_)
+            | Door::Metadata(_) => catalogue.all(),
         }
     }
 
@@ -84,7 +86,7 @@ impl Inner {
             }
             Method::ResourcesRead => Box::pin(self.read(door, asker, &writer, id, params)).await?,
             Method::PromptsList => writer.listed(id, &PromptList::default()),
-            Method::Complete => self.complete(door, asker, &writer, id, params)?,
+            Method::Complete => Box::pin(self.complete(door, asker, &writer, id, params)).await?,
             Method::SetLevel => {
                 let level = params.level.ok_or_else(|| Fault::BadParams("level is missing".into()))?;
                 if let Some(session) = &asker.session {
@@ -146,30 +148,6 @@ impl Inner {
         agent.is_none_or(|agent| agent.obstacle().is_none())
     }
 
-    /// Completes the name of an agent; anything else has no completions.
-    fn complete(
-        &self,
-        door: Door<'_>,
-        asker: &Asker,
-        writer: &Writer<'_>,
-        id: &Id,
-        params: &Params<'_>,
-    ) -> Result<Vec<u8>, Fault> {
-        let (Some(Object(reference)), Some(Object(argument))) = (&params.reference, &params.argument) else {
-            return Err(Fault::BadParams("ref and argument are needed".into()));
-        };
-        let seen = if names_an_agent(reference, argument) { self.seen(asker, door) } else { Vec::new() };
-        let all: Vec<&str> = seen
-            .iter()
-            .map(|(agent, _)| agent.settings.name.as_str())
-            .filter(|name| name.starts_with(argument.value.as_str()))
-            .collect();
-        let total = all.len();
-        let values: Vec<&str> = all.into_iter().take(MOST_VALUES).collect();
-        let has_more = total > values.len();
-        Ok(writer.spoken(id, &Completed { completion: Completion { values, total, has_more } }))
-    }
-
     pub(super) fn cursor(
         &self,
         asker: &Asker,
@@ -186,9 +164,4 @@ impl Inner {
     pub(super) fn next(&self, asker: &Asker, listing: Listing, after: &str) -> String {
         Cursor { listing, after: after.to_owned() }.seal(&self.sealer, asker.caller.name())
     }
-}
-
-fn names_an_agent(reference: &Reference<'_>, argument: &Argument<'_>) -> bool {
-    let template = TEMPLATES.first().map(|template| template.uri_template);
-    reference.uri.as_ref().map(|uri| uri.as_str()) == template && argument.name.as_str() == "agent"
 }

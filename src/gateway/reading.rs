@@ -242,7 +242,6 @@ impl Inner {
     }
 
     fn streams(&self, door: Door<'_>, asker: &Asker) -> String {
-        let is_live = |entry: &Entry| entry.look(|inside| inside.is_followed() && !inside.is_finished());
         let owned = self.owned(door, asker).into_iter().filter(|(_, entry)| is_live(entry));
         let flows: Vec<Flow> = owned.map(|(handle, entry)| self.flow(&handle, &entry, asker)).collect();
         view::streams(&flows.iter().map(Flow::stream).collect::<Vec<_>>())
@@ -309,6 +308,11 @@ fn address(agent: &Agent) -> Option<String> {
     })?;
     let uri: Uri = url.parse().ok()?;
     Some(format!("{}://{}{}", uri.scheme_str()?, uri.authority()?, uri.path()))
+}
+
+/// Whether a task has a live stream.
+pub(super) fn is_live(entry: &Entry) -> bool {
+    entry.look(|inside| inside.is_followed() && !inside.is_finished())
 }
 
 pub(super) fn no_such(uri: &str) -> Fault {

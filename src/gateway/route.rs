@@ -14,6 +14,10 @@ pub(super) enum Door<'a> {
     OneAgent(&'a str),
     /// `/a2a/{agent}` and what is below it: an agent for A2A clients, and the rest of the path.
     A2a(&'a str, &'a str),
+    /// `/a2a`: the list of agents, for A2A clients.
+    Agents,
+    /// `/.well-known/api-catalog`: the same as a catalog (RFC 9727).
+    ApiCatalog,
     /// `/healthz`.
     Health,
     /// `/push/{token}`: for agents.
@@ -27,14 +31,19 @@ impl<'a> Door<'a> {
     pub(super) fn agent(self) -> Option<&'a str> {
         match self {
             Self::OneAgent(agent) | Self::A2a(agent, _) => Some(agent),
-            Self::AllAgents | Self::Health | Self::Push(_) | Self::Metadata(_) => None,
+            Self::AllAgents
+            | Self::Agents
+            | Self::ApiCatalog
+            | Self::Health
+            | Self::Push(_)
+            | Self::Metadata(_) => None,
         }
     }
 
     /// What it is to those who issue tokens.
     pub(super) fn endpoint(self) -> Endpoint<'a> {
         let face = match self {
-            Self::A2a(..) => Face::A2a,
+            Self::A2a(..) | Self::Agents | Self::ApiCatalog => Face::A2a,
             Self::AllAgents | Self::OneAgent(_) | Self::Health | Self::Push(_) | Self::Metadata(_) => {
                 Face::Mcp
             }
@@ -46,8 +55,12 @@ impl<'a> Door<'a> {
 /// What the paths of agents' notifications begin with.
 pub(super) const PUSH: &str = "/push/";
 
-/// What the paths of the A2A face begin with.
+/// Where the list of agents is, and what the paths of the A2A face begin with.
+const AGENTS: &str = "/a2a";
 const A2A: &str = "/a2a/";
+
+/// Where the API catalog is.
+pub(super) const API_CATALOG: &str = "/.well-known/api-catalog";
 
 /// Where the metadata of protected resources is.
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
@@ -57,6 +70,8 @@ pub(super) fn door(path: &str) -> Option<Door<'_>> {
     match path {
         "/mcp" | "/mcp/" => Some(Door::AllAgents),
         "/healthz" => Some(Door::Health),
+        AGENTS | A2A => Some(Door::Agents),
+        API_CATALOG => Some(Door::ApiCatalog),
         _ if path.starts_with(METADATA) => path.strip_prefix(METADATA).map(Door::Metadata),
         _ if path.starts_with(PUSH) => {
             let token = path.strip_prefix(PUSH)?;
@@ -78,6 +93,7 @@ pub(super) fn door(path: &str) -> Option<Door<'_>> {
 pub(crate) fn is_served(path: &str, faces: Faces) -> bool {
     match path {
         "/healthz" => faces.health,
+        AGENTS | API_CATALOG => faces.a2a,
         _ if path.starts_with(PUSH) => faces.push,
         _ if path.starts_with(A2A) => faces.a2a,
         _ if path.starts_with(METADATA) => faces.mcp || faces.a2a,
@@ -113,14 +129,17 @@ mod tests {
             ("/a2a/weather/", Some(Door::A2a("weather", "/"))),
             ("/a2a/weather/tasks/1:cancel", Some(Door::A2a("weather", "/tasks/1:cancel"))),
             ("/a2a//weather", None),
-            ("/a2a/", None),
-            ("/a2a", None),
             ("/healthz", Some(Door::Health)),
             ("/push/abc", Some(Door::Push("abc"))),
             ("/push/", None),
             ("/push/a/b", None),
             ("/push", None),
             ("/metrics", None),
+            ("/a2a", Some(Door::Agents)),
+            ("/a2a/", Some(Door::Agents)),
+            ("/a2ax", None),
+            ("/.well-known/api-catalog", Some(Door::ApiCatalog)),
+            ("/.well-known/api-catalog/", None),
             ("/.well-known/oauth-protected-resource", Some(Door::Metadata(""))),
             ("/.well-known/oauth-protected-resource/mcp/a", Some(Door::Metadata("/mcp/a"))),
             ("/.well-known/other", None),
@@ -147,7 +166,9 @@ mod tests {
         for (path, faces) in [
             ("/mcp", Faces { mcp: true, ..none }),
             ("/mcp/a", Faces { mcp: true, ..none }),
+            ("/a2a", Faces { a2a: true, ..none }),
             ("/a2a/a", Faces { a2a: true, ..none }),
+            ("/.well-known/api-catalog", Faces { a2a: true, ..none }),
             ("/healthz", Faces { health: true, ..none }),
             ("/push/x", Faces { push: true, ..none }),
         ] {

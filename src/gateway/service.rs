@@ -15,8 +15,9 @@ use tracing::{info, warn};
 use super::{Inner, now};
 use crate::agents::Directory;
 use crate::bridge::catalogue::{Catalogue, OwnTool, Plan, SkillPlan};
+use crate::bridge::finding::tool as finder;
 use crate::bridge::subagent::Tool;
-use crate::config::{Agent, TaskUse, ToolsPer};
+use crate::config::{Agent, Mcp, TaskUse, ToolsPer};
 use crate::mcp::tools::TaskSupport;
 use crate::tasks::Times;
 use crate::tasks::store::{Store, StoreProblem};
@@ -82,7 +83,7 @@ impl Inner {
             let all = self.directory.versions();
             if versions != all {
                 versions = all;
-                self.catalogue.store(Arc::new(catalogue(&self.directory, self.settings.mcp.subagent_tools)));
+                self.catalogue.store(Arc::new(catalogue(&self.directory, &own_tools(&self.settings.mcp))));
                 self.built.store(all, Ordering::Release);
                 self.changes.send_modify(|count| *count += 1);
             }
@@ -171,16 +172,22 @@ impl Inner {
 }
 
 /// The tools of all agents whose cards are known.
-pub(crate) fn catalogue(directory: &Directory, subagent_tools: bool) -> Catalogue {
+fn catalogue(directory: &Directory, own: &[OwnTool]) -> Catalogue {
     let seen = directory.agents().iter().filter_map(|agent| {
         let known = agent.known()?;
         Some((plan(&agent.settings), known.card.clone()))
     });
-    let own = Tool::ALL
+    Catalogue::build(&seen.collect::<Vec<_>>(), own)
+}
+
+/// The gateway's own tools, so far as they are switched on.
+fn own_tools(settings: &Mcp) -> Vec<OwnTool> {
+    let of_tasks = Tool::ALL
         .into_iter()
-        .filter(|_| subagent_tools)
+        .filter(|_| settings.subagent_tools)
         .filter_map(|tool| OwnTool::new(tool.name(), tool.is_with_one_agent(), |version| tool.json(version)));
-    Catalogue::build(&seen.collect::<Vec<_>>(), &own.collect::<Vec<_>>())
+    let finder = settings.find_agent.then(|| OwnTool::new(finder::NAME, false, finder::json)).flatten();
+    of_tasks.chain(finder).collect()
 }
 
 fn plan(agent: &Agent) -> Plan {
@@ -214,7 +221,7 @@ fn support(task: TaskUse) -> TaskSupport {
 
 /// The skills of an agent and the tools that they become on `/mcp`, for the `agents` command.
 pub fn tools_of(directory: &Directory, agent: &str) -> Vec<(String, String)> {
-    let catalogue = catalogue(directory, false);
+    let catalogue = catalogue(directory, &[]);
     let is_usable = directory.find(agent).is_none_or(|agent| agent.obstacle().is_none());
     let own = catalogue.all().of_agents().filter(|tool| is_usable && *tool.agent == *agent);
     own.map(|tool| (tool.skill.as_deref().unwrap_or("-").to_owned(), tool.name.clone())).collect()

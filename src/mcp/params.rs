@@ -3,6 +3,8 @@
 //! One shape for all methods: each reads the members that it knows and the rest stay `None`. So the hot path parses
 //! once; arguments stay as they came until the tool is known. Not here: which member a method needs.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -58,6 +60,9 @@ pub struct Params<'a> {
     /// `completion/complete`: which argument.
     #[serde(borrow, default)]
     pub argument: Option<Object<Argument<'a>>>,
+    /// `completion/complete`: what was filled in before. Read leniently: it only helps.
+    #[serde(default, deserialize_with = "if_it_fits")]
+    pub context: Option<Object<Context>>,
     /// What goes along with every request.
     #[serde(borrow, default, rename = "_meta")]
     pub meta: Option<Object<Meta<'a>>>,
@@ -75,6 +80,12 @@ impl<'a> Params<'a> {
             tracestate: None,
         };
         self.meta.as_ref().map_or(NONE, |Object(meta)| meta)
+    }
+
+    /// What was filled in for this variable before.
+    pub fn filled(&self, variable: &str) -> Option<&str> {
+        let Object(context) = self.context.as_ref()?;
+        context.arguments.get(variable).map(String::as_str)
     }
 }
 
@@ -158,6 +169,14 @@ pub struct Argument<'a> {
     pub value: Text<'a>,
 }
 
+/// What a client knows already of what it completes.
+#[derive(Debug, Default, Deserialize)]
+pub struct Context {
+    /// Variables and what was filled in for them.
+    #[serde(default)]
+    pub arguments: BTreeMap<String, String>,
+}
+
 /// The claim to be modern, looked at when nothing more can be.
 #[derive(Deserialize)]
 struct Claim<'a> {
@@ -214,6 +233,20 @@ mod tests {
         assert!(read("{}").input_responses.is_none());
         let listen = read(r#"{"notifications":{"taskIds":["t"]}}"#);
         assert_eq!(listen.notifications.unwrap().0.task_ids.len(), 1);
+    }
+
+    #[test]
+    fn what_was_filled_in_before_is_read_if_it_fits() {
+        for (context, filled) in [
+            (r#"{"arguments":{"id":"x"}}"#, Some("x")),
+            (r#"{"arguments":{"id":7}}"#, None),
+            ("{}", None),
+            ("[]", None),
+        ] {
+            let params = format!(r#"{{"context":{context}}}"#);
+            let params: Params<'_> = serde_json::from_str(&params).unwrap();
+            assert_eq!(params.filled("id"), filled, "{context}");
+        }
     }
 
     #[test]

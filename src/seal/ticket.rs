@@ -69,11 +69,13 @@ pub enum Listing {
     Prompts,
     /// `tasks/list`.
     Tasks,
+    /// The list of agents for A2A clients.
+    Agents,
 }
 
 impl Listing {
-    const ALL: [Self; 5] =
-        [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Tasks];
+    const ALL: [Self; 6] =
+        [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Tasks, Self::Agents];
 
     fn byte(self) -> u8 {
         match self {
@@ -82,6 +84,7 @@ impl Listing {
             Self::ResourceTemplates => 3,
             Self::Prompts => 4,
             Self::Tasks => 5,
+            Self::Agents => 6,
         }
     }
 }

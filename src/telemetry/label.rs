@@ -99,6 +99,10 @@ labels! {
         GetExtendedAgentCard = "GetExtendedAgentCard",
         /// Another method, of an extension of A2A.
         A2a = "a2a",
+        /// The list of agents on the A2A face.
+        AgentList = "agent_list",
+        /// The API catalog.
+        ApiCatalog = "api_catalog",
         /// An agent's card on the A2A face.
         AgentCard = "agent_card",
         /// A push notification of an agent.

@@ -7,8 +7,8 @@ use crate::support::payload::v1;
 use crate::support::{Card, LegacySession, Reply, ScriptedAgent, TestGateway, in_time};
 
 /// The gateway's own tools.
-const OWN: [&str; 5] =
-    ["subagent_cancel", "subagent_get", "subagent_send", "subagent_start", "subagent_wait"];
+const OWN: [&str; 6] =
+    ["find_agent", "subagent_cancel", "subagent_get", "subagent_send", "subagent_start", "subagent_wait"];
 const QUICK: &str = "cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }";
 
 /// The names of the agents' tools: those of the gateway itself are left out.

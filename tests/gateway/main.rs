@@ -87,6 +87,10 @@ mod fallback;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod finding;
+#[cfg(test)]
+mod finding_documents;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod http_json;

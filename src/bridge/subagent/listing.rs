@@ -2,29 +2,25 @@
 //!
 //! Reads mcp.md §2.3, §2.4. Not here: reading arguments (see `subagent`).
 
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::own::Sheet;
 use super::{LONGEST_WAIT, Tool};
 use crate::mcp::Version;
 
 impl Tool {
     /// The tool as a client of this revision sees it.
     pub fn json(self, version: Version) -> Option<Box<RawValue>> {
-        let mut annotations = self.annotations();
-        let mut tool = json!({
-            "name": self.name(),
-            "description": self.description(),
-            "inputSchema": self.input_schema(),
-        });
-        if version.has_structured_output() {
-            insert(&mut tool, "title", json!(self.title()));
-            insert(&mut tool, "outputSchema", self.output_schema());
-        } else {
-            insert(&mut annotations, "title", json!(self.title()));
-        }
-        insert(&mut tool, "annotations", annotations);
-        to_raw_value(&tool).ok()
+        let sheet = Sheet {
+            name: self.name(),
+            title: self.title(),
+            description: self.description(),
+            input: self.input_schema(),
+            output: self.output_schema(),
+            annotations: self.annotations(),
+        };
+        sheet.json(version)
     }
 
     fn title(self) -> &'static str {
@@ -118,12 +114,6 @@ impl Tool {
             "idempotentHint": reads || self == Self::Cancel,
             "openWorldHint": true,
         })
-    }
-}
-
-fn insert(object: &mut Value, name: &str, value: Value) {
-    if let Value::Object(members) = object {
-        members.insert(name.to_owned(), value);
     }
 }
 

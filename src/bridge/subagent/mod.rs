@@ -12,8 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::arguments::validator;
-use super::judge::complaints;
-use super::members::Members;
+use super::own::given;
 use super::resources::{Named, agent_of};
 
 /// Longest time that a wait may ask for, in seconds.
@@ -110,18 +109,7 @@ impl Tool {
 ///
 /// What is wrong, in words that let a model correct itself.
 pub fn read(tool: Tool, arguments: Option<&RawValue>) -> Result<Asked, String> {
-    let json = arguments.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
-    let wrong = |error: serde_json::Error| format!("Invalid arguments: {error}.");
-    let mut value: Value = serde_json::from_str(json).map_err(wrong)?;
-    if let Value::Object(members) = &mut value {
-        // What is judged is what counts: each name once. And clients write `null` for what is not there.
-        serde_json::from_str::<Members<'_>>(json).map_err(wrong)?;
-        members.retain(|_, value| !value.is_null());
-    }
-    let judge = tool.validator().ok_or("The gateway cannot judge arguments of this tool.")?;
-    if let Some(complaints) = complaints(judge, &value) {
-        return Err(format!("Invalid arguments: {complaints}."));
-    }
+    let value = given(tool.validator(), arguments)?;
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let task = || task_of(text("taskId"));
     Ok(match tool {

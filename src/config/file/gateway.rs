@@ -42,6 +42,9 @@ pub(super) struct McpFile {
     /// Whether the `subagent_*` tools are there, with which any client starts, asks, answers and cancels tasks.
     #[schemars(extend("default" = true))]
     subagent_tools: Written<bool>,
+    /// Whether the tool `find_agent` is there, with which any client finds agents by what they can do.
+    #[schemars(extend("default" = true))]
+    find_agent: Written<bool>,
 }
 
 impl McpFile {
@@ -63,6 +66,7 @@ impl McpFile {
                 None => default.server_name,
             },
             subagent_tools: self.subagent_tools.value().unwrap_or(default.subagent_tools),
+            find_agent: self.find_agent.value().unwrap_or(default.find_agent),
         }
     }
 }

@@ -129,6 +129,8 @@ pub struct Mcp {
     pub server_name: String,
     /// Whether the `subagent_*` tools are there. Default: yes.
     pub subagent_tools: bool,
+    /// Whether the tool `find_agent` is there. Default: yes.
+    pub find_agent: bool,
 }
 
 impl Default for Mcp {
@@ -141,6 +143,7 @@ impl Default for Mcp {
             instructions: None,
             server_name: "mcp-a2a-gateway".to_owned(),
             subagent_tools: true,
+            find_agent: true,
         }
     }
 }

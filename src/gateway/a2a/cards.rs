@@ -101,8 +101,8 @@ impl Inner {
         }
     }
 
-    /// Where the gateway is, for the caller.
-    fn base(&self, http: &Session) -> String {
+    /// The URL of the gateway, as this client may use it; without a slash at its end.
+    pub(in crate::gateway) fn base(&self, http: &Session) -> String {
         if let Some(public) = &self.settings.public_url {
             return public.trim_end_matches('/').to_owned();
         }

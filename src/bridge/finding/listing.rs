@@ -1,0 +1,207 @@
+//! The agents as documents over HTTP: the list for A2A clients, and the API catalog of RFC 9727.
+//!
+//! The catalog is a linkset (RFC 9264) with one context for each agent: its endpoint as anchor, `service-desc` and `describedby` its
+//! card, `service-doc` what the card calls its documentation, `service-meta` what tokens are for (RFC 9728). RFC 9727 is the one
+//! published standard for such a list. Left out: the drafts of AI catalogs and agent registries (`ai-catalog.json` and others), which
+//! still change and agree on nothing that the card itself does not say. Not here: which agents a caller sees, HTTP.
+
+use serde::Serialize;
+
+use super::super::registry::{Abilities, Reach};
+use super::super::view::json;
+use super::SkillProfile;
+use crate::a2a::Extension;
+
+/// One agent of the list.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedAgent<'a> {
+    /// Its name here.
+    pub name: &'a str,
+    /// Its name on its card.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<&'a str>,
+    /// What it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<&'a str>,
+    /// The version of the agent itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<&'a str>,
+    /// Where it is called.
+    pub url: String,
+    /// Where its card is.
+    pub card: String,
+    /// Whether it can be called.
+    pub status: Reach,
+    /// The versions of A2A that it is called with.
+    pub protocol_versions: Vec<&'static str>,
+    /// What it can do, once its card is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Abilities>,
+    /// Those of its skills that fit.
+    pub skills: Vec<ListedSkill<'a>>,
+    /// The extensions that it knows.
+    pub extensions: Vec<ListedExtension<'a>>,
+}
+
+/// One skill of an agent in the list.
+#[derive(Debug, Serialize)]
+pub struct ListedSkill<'a> {
+    id: &'a str,
+    name: &'a str,
+    tags: &'a [String],
+}
+
+/// One extension that an agent knows.
+#[derive(Debug, Serialize)]
+pub struct ListedExtension<'a> {
+    uri: &'a str,
+    required: bool,
+}
+
+impl<'a> From<&'a SkillProfile> for ListedSkill<'a> {
+    fn from(skill: &'a SkillProfile) -> Self {
+        Self { id: &skill.id, name: &skill.name, tags: &skill.tags }
+    }
+}
+
+impl<'a> From<&'a Extension> for ListedExtension<'a> {
+    fn from(extension: &'a Extension) -> Self {
+        Self { uri: &extension.uri, required: extension.required }
+    }
+}
+
+/// One page of the list, as JSON.
+pub fn page(agents: &[ListedAgent<'_>], total: usize, next_cursor: Option<&str>) -> String {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Page<'a> {
+        agents: &'a [ListedAgent<'a>],
+        total: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        next_cursor: Option<&'a str>,
+    }
+    json(&Page { agents, total, next_cursor })
+}
+
+/// One agent of the catalog.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// Where it is called.
+    pub url: String,
+    /// Where its card is.
+    pub card: String,
+    /// What it calls itself.
+    pub title: Option<&'a str>,
+    /// Where people read of it.
+    pub documentation: Option<&'a str>,
+    /// Where it is told what tokens are for.
+    pub metadata: Option<String>,
+}
+
+/// A link and what is behind it.
+#[derive(Serialize)]
+struct Link<'a> {
+    href: &'a str,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    media_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Context<'a> {
+    anchor: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    item: Vec<Link<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_desc: Option<[Link<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    describedby: Option<[Link<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_doc: Option<[Link<'a>; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    service_meta: Option<[Link<'a>; 1]>,
+}
+
+/// The API catalog that is at `place`, as JSON: first what is in it, then a context for each agent.
+pub fn catalog(place: &str, agents: &[Entry<'_>]) -> String {
+    #[derive(Serialize)]
+    struct Linkset<'a> {
+        linkset: Vec<Context<'a>>,
+    }
+    let none = |anchor| Context {
+        anchor,
+        item: Vec::new(),
+        service_desc: None,
+        describedby: None,
+        service_doc: None,
+        service_meta: None,
+    };
+    let item = |agent| Link { media_type: None, ..link(agent) };
+    let all = Context { item: agents.iter().map(item).collect(), ..none(place) };
+    let each = agents.iter().map(|agent| Context {
+        service_desc: Some([Link { href: &agent.card, ..link(agent) }]),
+        describedby: Some([Link { href: &agent.card, ..link(agent) }]),
+        service_doc: agent.documentation.map(|href| [Link { href, media_type: None, title: None }]),
+        service_meta: agent.metadata.as_deref().map(|href| [Link { href, title: None, ..link(agent) }]),
+        ..none(&agent.url)
+    });
+    json(&Linkset { linkset: std::iter::once(all).chain(each).collect() })
+}
+
+fn link<'a>(agent: &'a Entry<'a>) -> Link<'a> {
+    Link { href: &agent.url, media_type: Some("application/json"), title: agent.title }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_catalog_is_a_linkset_of_arrays_of_links() {
+        let agent = Entry {
+            url: "https://gw/a2a/w".into(),
+            card: "https://gw/a2a/w/.well-known/agent-card.json".into(),
+            title: Some("W"),
+            documentation: Some("https://docs.example/"),
+            metadata: Some("https://gw/.well-known/oauth-protected-resource/a2a/w".into()),
+        };
+        let bare = Entry { title: None, documentation: None, metadata: None, ..entry("https://gw/a2a/x") };
+        let told: Value = serde_json::from_str(&catalog("https://gw/c", &[agent, bare])).unwrap();
+        let card = json!([{ "href": "https://gw/a2a/w/.well-known/agent-card.json", "type": "application/json", "title": "W" }]);
+        let meta = "https://gw/.well-known/oauth-protected-resource/a2a/w";
+        assert_eq!(
+            told,
+            json!({ "linkset": [
+                { "anchor": "https://gw/c", "item": [
+                    { "href": "https://gw/a2a/w", "title": "W" }, { "href": "https://gw/a2a/x" },
+                ] },
+                {
+                    "anchor": "https://gw/a2a/w", "service-desc": card, "describedby": card,
+                    "service-doc": [{ "href": "https://docs.example/" }],
+                    "service-meta": [{ "href": meta, "type": "application/json" }],
+                },
+                {
+                    "anchor": "https://gw/a2a/x",
+                    "service-desc": [{ "href": "https://gw/a2a/x/card", "type": "application/json" }],
+                    "describedby": [{ "href": "https://gw/a2a/x/card", "type": "application/json" }],
+                },
+            ] })
+        );
+        let empty: Value = serde_json::from_str(&catalog("https://gw/c", &[])).unwrap();
+        assert_eq!(empty, json!({ "linkset": [{ "anchor": "https://gw/c" }] }));
+    }
+
+    fn entry(url: &str) -> Entry<'static> {
+        Entry {
+            url: url.into(),
+            card: format!("{url}/card"),
+            title: None,
+            documentation: None,
+            metadata: None,
+        }
+    }
+}

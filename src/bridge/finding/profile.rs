@@ -1,0 +1,149 @@
+//! What an agent is searched by, and what is shown of it when it is found.
+//!
+//! Not here: the search.
+
+use super::super::catalogue::Plan;
+use super::query::Query;
+use crate::a2a::{Card, Skill};
+
+/// Of a description so much is searched, in bytes.
+const SEARCHED: usize = 1024;
+/// Most tags of one skill that are searched and shown.
+const MOST_TAGS: usize = 16;
+
+/// What an agent says of itself.
+#[derive(Debug)]
+pub struct Profile {
+    /// Its name on its card.
+    pub title: String,
+    /// What it does.
+    pub description: String,
+    pub(super) skills: Vec<SkillProfile>,
+    /// The one tool that it is called by, if its skills have none of their own.
+    pub(super) tool: Option<String>,
+    pub(super) text: Text,
+}
+
+/// One of its skills.
+#[derive(Debug)]
+pub struct SkillProfile {
+    /// Its id on the card.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// Keywords.
+    pub tags: Vec<String>,
+    /// The tool that it is called by where all agents are; `None`: there is none.
+    pub tool: Option<String>,
+    is_called_alone: bool,
+    pub(super) text: Text,
+}
+
+impl SkillProfile {
+    fn new(skill: &Skill, description: &str, tool: Option<&str>, is_called_alone: bool) -> Self {
+        let tags: Vec<String> = skill.tags.iter().take(MOST_TAGS).cloned().collect();
+        let text = Text::new(&[&skill.id, &skill.name, tool.unwrap_or_default()], &tags, description);
+        Self {
+            id: skill.id.clone(),
+            name: skill.name.clone(),
+            description: description.to_owned(),
+            tags,
+            tool: tool.map(str::to_owned),
+            is_called_alone,
+            text,
+        }
+    }
+
+    /// What rules know it by: the id of the skill, which the one tool of a whole agent does not have, and the name of the tool.
+    pub(super) fn known_as(&self) -> (&str, &str) {
+        let id = if self.is_called_alone { self.id.as_str() } else { "" };
+        (id, self.tool.as_deref().unwrap_or_default())
+    }
+}
+
+impl Profile {
+    /// `tool` names the tool of a skill, or of the whole agent.
+    pub(super) fn new<'t>(plan: &Plan, card: &Card, tool: impl Fn(Option<&str>) -> Option<&'t str>) -> Self {
+        let whole = tool(None);
+        let skills = card.skills.iter().filter_map(|skill| {
+            let plan = plan.skills.get(&skill.id);
+            if plan.is_some_and(|plan| plan.hidden) {
+                return None;
+            }
+            let description = plan.and_then(|plan| plan.description.as_deref());
+            let description = description.unwrap_or(&skill.description);
+            let own = tool(Some(&skill.id));
+            Some(SkillProfile::new(skill, description, own.or(whole), whole.is_none()))
+        });
+        let description = plan.description.as_deref().unwrap_or(&card.description);
+        Self {
+            title: card.name.clone(),
+            description: description.to_owned(),
+            skills: skills.collect(),
+            tool: whole.map(str::to_owned),
+            text: Text::new(&[&plan.agent, &card.name], &[], description),
+        }
+    }
+}
+
+/// Text to be searched, in small letters.
+#[derive(Debug)]
+pub(super) struct Text {
+    names: Vec<String>,
+    tags: Vec<String>,
+    prose: String,
+}
+
+impl Text {
+    fn new(names: &[&str], tags: &[String], description: &str) -> Self {
+        let end = description.floor_char_boundary(SEARCHED);
+        Self {
+            names: names.iter().filter(|name| !name.is_empty()).map(|name| folded(name)).collect(),
+            tags: tags.iter().map(|tag| folded(tag)).collect(),
+            prose: folded(description.get(..end).unwrap_or_default()),
+        }
+    }
+
+    /// That of an agent of which only the name is known.
+    pub(super) fn of_name(name: &str) -> Self {
+        Self::new(&[name], &[], "")
+    }
+
+    /// What one word of a query is worth here; 0: it does not occur.
+    pub(super) fn worth(&self, query: &Query, word: &str) -> u32 {
+        let is = |text: &String| text == word || text == query.whole();
+        if self.names.iter().any(is) {
+            return 1000;
+        }
+        if self.tags.iter().any(|tag| is(tag) || pieces(tag).any(|piece| piece == word)) {
+            return 100;
+        }
+        if self.names.iter().any(|name| pieces(name).any(|piece| piece.starts_with(word))) {
+            return 10;
+        }
+        let occurs = |text: &String| text.contains(word);
+        u32::from(occurs(&self.prose) || self.names.iter().any(occurs) || self.tags.iter().any(occurs))
+    }
+
+    /// Whether a name or an id has this in it.
+    pub(super) fn is_called_like(&self, part: &str) -> bool {
+        self.names.iter().any(|name| name.contains(part))
+    }
+
+    /// Whether this is one of the tags.
+    pub(super) fn has_tag(&self, wanted: &str) -> bool {
+        self.tags.iter().any(|tag| tag == wanted)
+    }
+}
+
+/// Text as it is compared.
+pub(super) fn folded(text: &str) -> String {
+    text.trim().to_lowercase()
+}
+
+/// The words within a text, an id taken apart too.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !letter.is_alphanumeric()).filter(|piece| !piece.is_empty())
+}

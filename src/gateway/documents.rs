@@ -1,0 +1,232 @@
+//! The agents as documents, for A2A clients: `GET /a2a`, a list that can be searched, and the API catalog of RFC 9727.
+//!
+//! Both tell a caller of the agents that it may use, and of no others: whoever has to prove itself for the agents has to here. The
+//! catalog is at its well-known place and lists every such agent; why this convention and no other, see `bridge::finding::listing`.
+//! Not here: the agents themselves and their cards.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, HeaderName, LINK, VARY};
+use http::{HeaderValue, Method, Uri};
+use pingora::http::RequestHeader;
+use pingora::proxy::Session;
+
+use super::Inner;
+use super::answer::{Gone, Headers, document};
+use super::exchange::Exchange;
+use super::metadata::base;
+use super::route::{API_CATALOG, Door, METADATA};
+use crate::agents::Known;
+use crate::auth::Caller;
+use crate::bridge::finding::listing::{Entry, ListedAgent, catalog, page};
+use crate::bridge::finding::{Found, Query};
+use crate::bridge::registry::{Abilities, Reach};
+use crate::bridge::resources::decoded;
+use crate::fault::Fault;
+use crate::seal::{Cursor, Listing};
+use crate::telemetry::label;
+
+const LINKSET: &str = r#"application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727""#;
+
+/// What the query of the list's URL asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    text: String,
+    skill: Option<String>,
+    tag: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+impl Inner {
+    /// Answers a request for one of the documents.
+    pub(super) async fn serve_document(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        door: Door<'_>,
+    ) -> Result<(), Result<Fault, Gone>> {
+        let is_catalog = door == Door::ApiCatalog;
+        exchange.method = if is_catalog { label::Method::ApiCatalog } else { label::Method::AgentList };
+        let request = http.req_header();
+        if !matches!(request.method, Method::GET | Method::HEAD) {
+            return Err(Ok(Fault::MethodNotAllowed("GET, HEAD, OPTIONS")));
+        }
+        let base = self.base(http);
+        let mut headers = self.vary();
+        let (media_type, body) = if is_catalog {
+            let link = HeaderValue::try_from(format!("<{base}{API_CATALOG}>; rel=\"api-catalog\""));
+            headers.extend(link.ok().map(|link| (LINK, link)));
+            (LINKSET, self.api_catalog(&exchange.caller, &base))
+        } else {
+            let asked = Asked::read(request).map_err(Ok)?;
+            ("application/json", self.agent_list(&exchange.caller, &base, &asked).map_err(Ok)?)
+        };
+        let media_type = HeaderValue::from_static(media_type);
+        document(http, media_type, body.into_bytes(), headers).await.map_err(Err)
+    }
+
+    /// One page of the agents that a caller may use and that fit.
+    fn agent_list(&self, caller: &Caller, base: &str, asked: &Asked) -> Result<String, Fault> {
+        let bad = |problem: String| Fault::BadQuery(problem);
+        let query = Query::new(&asked.text, asked.skill.as_deref(), asked.tag.as_deref());
+        let query = query.map_err(|problem| bad(problem.to_string()))?;
+        let after = asked.cursor.as_deref().map(|cursor| self.place_of(caller, cursor)).transpose()?;
+        let catalogue = self.catalogue.load_full();
+        let found = self.found(&catalogue, (caller, Door::Agents), &query);
+        let total = found.len();
+        // The best first: what goes on has less worth, or as much and a later name.
+        let is_after = |found: &Found<'_>| {
+            after.as_ref().is_none_or(|(score, name)| {
+                found.score < *score || (found.score == *score && found.name > name.as_str())
+            })
+        };
+        let most = asked.limit.unwrap_or(usize::MAX).min(self.settings.mcp.page_size);
+        let mut rest = found.into_iter().filter(is_after);
+        let shown: Vec<_> = rest.by_ref().take(most).map(|found| self.with_reach(found)).collect();
+        let next = shown.last().filter(|_| rest.next().is_some()).map(|(last, _)| {
+            let after = format!("{}/{}", last.score, last.name);
+            Cursor { listing: Listing::Agents, after }.seal(&self.sealer, caller.name())
+        });
+        let known: Vec<_> = shown.iter().map(|(found, _)| self.known_of(found.name)).collect();
+        let agents = shown.iter().zip(&known).map(|(shown, known)| listed(shown, known.as_deref(), base));
+        Ok(page(&agents.collect::<Vec<_>>(), total, next.as_deref()))
+    }
+
+    /// Where a page goes on, by its cursor.
+    fn place_of(&self, caller: &Caller, cursor: &str) -> Result<(u32, String), Fault> {
+        Cursor::open(&self.sealer, caller.name(), cursor)
+            .filter(|cursor| cursor.listing == Listing::Agents)
+            .and_then(|cursor| {
+                let (score, name) = cursor.after.split_once('/')?;
+                Some((score.parse().ok()?, name.to_owned()))
+            })
+            .ok_or_else(|| Fault::BadQuery("unknown cursor: begin again without one".into()))
+    }
+
+    fn api_catalog(&self, caller: &Caller, base: &str) -> String {
+        let catalogue = self.catalogue.load_full();
+        let found = self.found(&catalogue, (caller, Door::ApiCatalog), &Query::default());
+        let known: Vec<_> = found.iter().map(|found| self.known_of(found.name)).collect();
+        let entries = found.iter().zip(&known).map(|(found, known)| {
+            let documentation = known.as_ref().and_then(|known| known.card.documentation_url.as_deref());
+            Entry {
+                url: url(base, found.name),
+                card: card(base, found.name),
+                title: found.profile.map(|profile| profile.title.as_str()).filter(|title| !title.is_empty()),
+                documentation: documentation.filter(|url| is_web(url)),
+                metadata: self.token_metadata(found.name),
+            }
+        });
+        catalog(&format!("{base}{API_CATALOG}"), &entries.collect::<Vec<_>>())
+    }
+
+    fn known_of(&self, agent: &str) -> Option<Arc<Known>> {
+        self.directory.find(agent)?.known()
+    }
+
+    /// Where it is told what tokens for an agent are like, if callers prove themselves by tokens (RFC 9728 §3.1).
+    fn token_metadata(&self, agent: &str) -> Option<String> {
+        let public = self.settings.public_url.as_deref().filter(|_| !self.settings.auth.tokens.is_empty())?;
+        let base = base(public);
+        let origin = public.strip_suffix(&*base).unwrap_or(public);
+        Some(format!("{origin}{METADATA}{base}/a2a/{agent}"))
+    }
+
+    /// What a caller shows of itself is what the documents differ by.
+    fn vary(&self) -> Headers {
+        let key = self.authenticator.key_header().cloned();
+        let shown = [Some(AUTHORIZATION), key].into_iter().flatten();
+        shown.map(|name: HeaderName| (VARY, HeaderValue::from(name))).collect()
+    }
+}
+
+fn listed<'a>(
+    (found, status): &'a (Found<'_>, Reach),
+    known: Option<&'a Known>,
+    base: &str,
+) -> ListedAgent<'a> {
+    let text = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+    ListedAgent {
+        name: found.name,
+        title: found.profile.and_then(|profile| text(&profile.title)),
+        description: found.profile.and_then(|profile| text(&profile.description)),
+        version: known.and_then(|known| text(&known.card.version)),
+        url: url(base, found.name),
+        card: card(base, found.name),
+        status: *status,
+        protocol_versions: known.map(|known| known.interface.dialect.version()).into_iter().collect(),
+        capabilities: known.map(|known| Abilities {
+            streaming: known.card.streaming,
+            push_notifications: known.card.push_notifications,
+        }),
+        skills: found.skills.iter().map(|skill| (*skill).into()).collect(),
+        extensions: known.into_iter().flat_map(|known| &known.card.extensions).map(Into::into).collect(),
+    }
+}
+
+fn url(base: &str, agent: &str) -> String {
+    format!("{base}/a2a/{agent}")
+}
+
+fn card(base: &str, agent: &str) -> String {
+    format!("{base}/a2a/{agent}/.well-known/agent-card.json")
+}
+
+/// Whether a card's link is one that people can follow.
+fn is_web(url: &str) -> bool {
+    url.parse::<Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
+}
+
+impl Asked {
+    fn read(request: &RequestHeader) -> Result<Self, Fault> {
+        let mut asked = Self::default();
+        for pair in request.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = value.replace('+', " ");
+            let read = || decoded(&value).map(Cow::into_owned);
+            let unreadable = || Fault::BadQuery("it is not encoded as the query of a URL".into());
+            match name {
+                "q" => asked.text = read().ok_or_else(unreadable)?,
+                "skill" => asked.skill = Some(read().ok_or_else(unreadable)?),
+                "tag" => asked.tag = Some(read().ok_or_else(unreadable)?),
+                "cursor" => asked.cursor = Some(read().ok_or_else(unreadable)?),
+                "limit" => {
+                    let limit = value.parse().ok().filter(|limit| *limit > 0);
+                    let wrong = || Fault::BadQuery("limit is not a whole number from 1".into());
+                    asked.limit = Some(limit.ok_or_else(wrong)?);
+                }
+                // Of no meaning here: caches and proxies add what they like.
+                _ => {}
+            }
+        }
+        Ok(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(query: &str) -> Result<Asked, Fault> {
+        let path = format!("/a2a?{query}");
+        Asked::read(&RequestHeader::build("GET", path.as_bytes(), None).unwrap())
+    }
+
+    #[test]
+    fn a_query_is_read_as_forms_write_it() {
+        let some = |text: &str| Some(text.to_owned());
+        for (query, expected) in [
+            ("", Asked::default()),
+            ("q=rain+in%20M%C3%BCnster", Asked { text: "rain in Münster".into(), ..Asked::default() }),
+            ("tag=a%26b&skill=c&x=y", Asked { tag: some("a&b"), skill: some("c"), ..Asked::default() }),
+            ("limit=3&cursor=abc", Asked { limit: Some(3), cursor: some("abc"), ..Asked::default() }),
+        ] {
+            assert_eq!(asked(query).unwrap(), expected, "{query}");
+        }
+        for query in ["limit=0", "limit=-1", "limit=x", "limit", "q=%2", "q=%FF"] {
+            assert!(matches!(asked(query), Err(Fault::BadQuery(_))), "{query}");
+        }
+    }
+}
