@@ -40,23 +40,31 @@ impl Inner {
             let headers = gate::preflight(http.req_header());
             return empty(http, StatusCode::NO_CONTENT, headers).await;
         }
-        let refused = match door {
-            Door::Metadata(path) => self.serve_metadata(http, path).await,
-            _ => match self.enter(http, exchange, (door, require)).await {
-                Err(fault) => Err(Ok(fault)),
-                Ok(()) => match door {
-                    Door::A2a(agent, rest) => {
-                        Box::pin(self.serve_a2a(http, exchange, (door, require), (agent, rest))).await
-                    }
-                    Door::Agents | Door::ApiCatalog => self.serve_document(http, exchange, door).await,
-                    _ => self.serve_mcp(http, exchange, door, method).await,
-                },
-            },
-        };
-        match refused {
+        match self.let_in(http, exchange, (door, require), method).await {
             Ok(()) => Ok(()),
             Err(Err(gone)) => Err(gone),
             Err(Ok(fault)) => self.refuse_unread(http, exchange, fault).await,
+        }
+    }
+
+    /// Answers whoever may come in.
+    async fn let_in(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        (door, require): (Door<'_>, &Require),
+        method: HttpMethod,
+    ) -> Result<(), Result<Fault, Gone>> {
+        if let Door::Metadata(path) = door {
+            return self.serve_metadata(http, path).await;
+        }
+        self.enter(http, exchange, (door, require)).await.map_err(Ok)?;
+        match door {
+            Door::A2a(agent, rest) => {
+                Box::pin(self.serve_a2a(http, exchange, (door, require), (agent, rest))).await
+            }
+            Door::Agents | Door::ApiCatalog => self.serve_document(http, exchange, door).await,
+            _ => self.serve_mcp(http, exchange, door, method).await,
         }
     }
 
