@@ -156,11 +156,12 @@ impl Inner {
             Form::CoreResult(task) => Some(task.as_str()),
             Form::Tool | Form::Start | Form::Wait => None,
         };
-        pump.send(&create(&id, serving.asker.version, ask, related)).await?;
-        let is_url = matches!(ask, Ask::Url { .. });
+        // Before it is sent: an answer that is there as soon as the question is must count as news.
         watched.asked = Some(turn);
         (watched.parts, watched.failures) =
             watched.entry.look(|inside| (inside.answered_keys(turn).len(), inside.failures()));
+        pump.send(&create(&id, serving.asker.version, ask, related)).await?;
+        let is_url = matches!(ask, Ask::Url { .. });
         serving.asked = serving.asked.saturating_add(1);
         serving.elicitation = Some(Elicitation { id, turn, key: key.to_owned(), is_url });
         // Somebody else may answer it, elsewhere.

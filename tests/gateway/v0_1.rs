@@ -245,7 +245,7 @@ async fn a_task_whose_stream_breaks_is_polled_and_never_subscribed_to() {
 
 #[tokio::test]
 async fn a_handle_leads_back_to_the_task() {
-    let scene = plain("calls: { budget: 1s, stream_after: 1s }").await;
+    let scene = plain("calls: { budget: 3s, stream_after: 1s }").await;
     scene.agent.on(SEND, |request| Reply::result(v0_1::task(&id(request), "working")));
     let is_done = Arc::new(AtomicBool::new(false));
     let done = is_done.clone();
