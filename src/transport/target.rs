@@ -62,7 +62,8 @@ pub struct TargetSettings {
     pub timeouts: Timeouts,
     /// Most connections that rest between requests.
     pub max_idle: usize,
-    /// How long a connection may rest.
+    /// How long a connection may rest. Shorter than the 5 s that uvicorn and Node keep one: whoever sends in the moment in
+    /// which the agent closes cannot know whether it was heard, and may not send again.
     pub idle_for: Duration,
 }
 
@@ -78,7 +79,7 @@ impl TargetSettings {
             server_name: None,
             timeouts: Timeouts::default(),
             max_idle: 64,
-            idle_for: Duration::from_secs(30),
+            idle_for: Duration::from_secs(4),
         }
     }
 }

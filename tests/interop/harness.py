@@ -181,20 +181,20 @@ class Processes:
             time.sleep(0.05)
         raise Trouble(f"agent {name} is not ready:\n{tail(log)}")
 
-    def gateway(self, config):
+    def gateway(self, config, name="gateway", **listener):
         """Starts the gateway with this configuration plus its addresses. Returns its port."""
         binary = gateway_binary()
         for _ in range(3):  # someone else may take a port between our look and its bind
             port, admin = free_ports(2)
             whole = {
-                "listeners": [{"address": f"127.0.0.1:{port}"}],
+                "listeners": [{"address": f"127.0.0.1:{port}", **listener}],
                 "admin": {"address": f"127.0.0.1:{admin}"},
                 **config,
             }
-            file = self.logs / "gateway.yaml"
+            file = self.logs / f"{name}.yaml"
             written = json.dumps(whole, indent=2)  # JSON is YAML
             file.write_text(written.replace(OWN_URL, f"http://127.0.0.1:{port}"))
-            process, log = self.start("gateway", [binary, "serve", "--config", file])
+            process, log = self.start(name, [binary, "serve", "--config", file])
             if wait_ready(process, f"http://127.0.0.1:{admin}/readyz"):
                 print(f"gateway: {binary} on port {port}", flush=True)
                 return port

@@ -1,12 +1,13 @@
 """What the Python agents of the interop tests do, free of any SDK.
 
-Not an agent: `py03.py` and `py1.py` turn these steps into the events of their own
-A2A SDK. `js1.mjs` tells the same story in JavaScript.
+Not an agent: `slash.py`, `py1.py` and `py01.py` turn these steps into the events of their
+own version of A2A. `story.mjs` tells the same story in JavaScript.
 
 A step is a tuple:
   ("working", text)            a status message while the work goes on
   ("chunk", text, first, last) a piece of the one text artifact "answer"
   ("data", value)              an artifact with one data part
+  ("ids",)                     the artifact "answer": the ids of task and context as the agent knows them
   ("pause", seconds)
   ("ask", text)                the task waits for the user (input-required), the turn ends
   ("authorize", text, url)     the task waits until the user was at the URL (auth-required), the turn goes on
@@ -27,7 +28,9 @@ SKILLS = {
     "reject": "Rejects every task, and says why",
     "login": "Needs the user at a web page, then goes on by itself",
     "fate": "Tells whether the work that was asked for with this text was canceled",
+    "ids": "Tells by which ids the agent knows this task and its context",
 }
+EXTENDED = {"more": "Is shown only to who asks for the extended card"}
 LOGIN = "https://login.example/start?flow=interop"
 PATIENCE = 2  # seconds that `login` waits for the user, and that `later` works before it asks
 
@@ -85,6 +88,8 @@ def steps(skill, said):
         yield from TURNS[skill](text)
     elif skill == "fate":
         yield ("chunk", "canceled" if text in CANCELED else "not canceled", True, True)
+    elif skill == "ids":
+        yield ("ids",)
     elif skill in ("ask", "later"):
         yield ("chunk", f"The colour is {text}", True, True)
     elif skill == "twice":

@@ -1,15 +1,22 @@
 """A real A2A 1.0 agent on the official Python SDK, `a2a-sdk` 1.3.0, over JSON-RPC.
 
-Not a mock: the SDK makes every byte on the wire. What it does is in `behaviour.py`.
+With `--compat` it serves A2A 0.3 too, with `--rest` HTTP+JSON instead of JSON-RPC. Not a mock: the
+SDK makes every byte on the wire. What it does is in `behaviour.py`.
 """
 
 import asyncio
 
+import httpx
 from a2a.helpers.proto_helpers import new_data_part, new_text_part
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.request_handlers import DefaultRequestHandler
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
-from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.tasks import (
+    BasePushNotificationSender,
+    InMemoryPushNotificationConfigStore,
+    InMemoryTaskStore,
+    TaskUpdater,
+)
 from a2a.types import (
     AgentCapabilities,
     AgentCard,
@@ -57,6 +64,9 @@ class Executor(AgentExecutor):
             await updater.add_artifact(
                 [new_text_part(text)], artifact_id="answer", name="answer", append=not first, last_chunk=last
             )
+        elif kind == "ids":
+            known = new_text_part(f"{updater.task_id} {updater.context_id}")
+            await updater.add_artifact([known], artifact_id="answer", name="answer")
         elif kind == "data":
             await updater.add_artifact([new_data_part(rest[0])], artifact_id="data", name="data")
         elif kind == "ask":
@@ -77,27 +87,44 @@ class Executor(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
 
-def main():
-    listener, url = serving.listen()
-    card = AgentCard(
+def card(url, skills, rest):
+    binding = "HTTP+JSON" if rest else "JSONRPC"
+    return AgentCard(
         name="Python 1.0 agent",
         description="The interop agent on a2a-sdk 1.3",
         version="1.0.0",
-        supported_interfaces=[
-            AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="1.0")
-        ],
-        capabilities=AgentCapabilities(streaming=True),
+        supported_interfaces=[AgentInterface(url=url, protocol_binding=binding, protocol_version="1.0")],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
         default_input_modes=["text/plain"],
         default_output_modes=["text/plain", "application/json"],
         skills=[
             AgentSkill(id=skill, name=skill, description=about, tags=["interop"])
-            for skill, about in behaviour.SKILLS.items()
+            for skill, about in skills.items()
         ],
     )
+
+
+def main():
+    options = serving.options("--compat", "--rest")
+    listener, url = serving.listen(options.port)
+    shown = card(url, behaviour.SKILLS, options.rest)
+    if options.compat:
+        older = AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version="0.3")
+        shown.supported_interfaces.append(older)
+    configs = InMemoryPushNotificationConfigStore()
     handler = DefaultRequestHandler(
-        agent_executor=Executor(), task_store=InMemoryTaskStore(), agent_card=card
+        agent_executor=Executor(),
+        task_store=InMemoryTaskStore(),
+        agent_card=shown,
+        push_config_store=configs,
+        push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
+        extended_agent_card=card(url, {**behaviour.SKILLS, **behaviour.EXTENDED}, options.rest),
     )
-    routes = create_agent_card_routes(card) + create_jsonrpc_routes(handler, rpc_url="/")
+    routes = create_agent_card_routes(shown)
+    if options.rest:
+        routes += create_rest_routes(handler)
+    else:
+        routes += create_jsonrpc_routes(handler, rpc_url="/", enable_v0_3_compat=options.compat)
     serving.serve(Starlette(routes=routes), listener, url)
 
 

@@ -11,11 +11,18 @@ import socket
 import uvicorn
 
 
-def listen():
-    """Reads `--port` and returns the listening socket and the agent's base URL."""
+def options(*flags):
+    """Reads `--port` and these flags."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, default=0)
-    listener = socket.create_server(("127.0.0.1", parser.parse_args().port), backlog=128)
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
+    return parser.parse_args()
+
+
+def listen(port=None):
+    """Returns the listening socket and the agent's base URL. The port is that of `--port` unless it is given."""
+    listener = socket.create_server(("127.0.0.1", options().port if port is None else port), backlog=128)
     return listener, f"http://127.0.0.1:{listener.getsockname()[1]}/"
 
 

@@ -10,7 +10,7 @@ import {
   TaskStatusNotificationV2Schema,
 } from '@modelcontextprotocol/ext-tasks/core/v2';
 import { expect, report, textOf } from './report.mjs';
-import { agentCanceled, CHUNKS, LOGIN, User } from './tasks.mjs';
+import { agentCanceled, CHUNKS, LOGIN, signedInByWords, User } from './tasks.mjs';
 
 const [url, agent] = process.argv.slice(2);
 const EXTENSION = 'io.modelcontextprotocol/tasks';
@@ -187,8 +187,16 @@ await report({
       expect(result.isError && textOf(result).includes('That is not for me'), result);
     }),
   async signed_in() {
+    if (agent === 'py01') {
+      return signedInByWords((user, words) =>
+        withSession(user, async ({ session }) => {
+          const { result } = await run(session, 'login', 'x');
+          expect(textOf(result).includes(words), result);
+        }),
+      );
+    }
     const user = new User();
-    await withSession(user, async ({ session }) => {
+    return withSession(user, async ({ session }) => {
       const { result } = await run(session, 'login', 'x');
       expect(textOf(result).includes('You are signed in'), result);
       expect(user.asked.length === 1 && user.asked[0].url === LOGIN, user.asked);

@@ -48,6 +48,13 @@ export async function agentCanceled(tool, agent, text) {
   throw new Error('the agent was not told');
 }
 
+/** Signing in at an agent of 0.1, which knows only questions: the user says when it is done. */
+export async function signedInByWords(run) {
+  const user = new User('done');
+  await run(user, 'You are signed in');
+  expect(user.asked.length === 1 && user.questions[0].includes('Sign in to go on'), user.asked);
+}
+
 /**
  * `sdk`: `name`, `patient` (it follows `requestState` by itself), `connect(url, user?)`,
  * `call(client, params, options)`, `watch(client, uri, onUpdate)` which returns how to stop.

@@ -6,7 +6,7 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { CallToolResultSchema, ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import { expect, report, textOf } from './report.mjs';
-import { agentCanceled, CHUNKS, LOGIN, User } from './tasks.mjs';
+import { agentCanceled, CHUNKS, LOGIN, signedInByWords, User } from './tasks.mjs';
 
 const [url, agent] = process.argv.slice(2);
 const RELATED = 'io.modelcontextprotocol/related-task';
@@ -119,8 +119,9 @@ await report({
   failed: () => withClient(undefined, (tasks) => failed(tasks, 'fail', 'on purpose')),
   rejected: () => withClient(undefined, (tasks) => failed(tasks, 'reject', 'That is not for me')),
   async signed_in() {
+    if (agent === 'py01') return signedInByWords((user, words) => withClient(user, (tasks) => ended(tasks, 'login', 'x', words)));
     const user = new User();
-    await withClient(user, async (tasks) => {
+    return withClient(user, async (tasks) => {
       await ended(tasks, 'login', 'x', 'You are signed in');
       expect(user.asked.length === 1 && user.asked[0].url === LOGIN, user.asked);
     });

@@ -1,0 +1,98 @@
+// A real A2A 0.3 agent on the official JavaScript SDK, `@a2a-js/sdk` 0.3.14 as an ES module, over JSON-RPC.
+// Not a mock: the SDK makes every byte on the wire. What it does is in `story.mjs`.
+
+import { createServer } from 'node:http';
+import { parseArgs } from 'node:util';
+import express from 'express';
+import { AGENT_CARD_PATH } from '@a2a-js/sdk-03';
+import {
+  DefaultPushNotificationSender,
+  DefaultRequestHandler,
+  InMemoryPushNotificationStore,
+  InMemoryTaskStore,
+} from '@a2a-js/sdk-03/server';
+import { agentCardHandler, jsonRpcHandler, UserBuilder } from '@a2a-js/sdk-03/server/express';
+import { cancel, EXTENDED, play, SKILLS, Turn } from './story.mjs';
+
+const FINAL = ['completed', 'failed', 'canceled', 'rejected', 'input-required'];
+
+function part({ text, data, url, name, type }) {
+  if (url) return { kind: 'file', file: { uri: url, name, mimeType: type } };
+  return data ? { kind: 'data', data } : { kind: 'text', text };
+}
+
+class Events extends Turn {
+  constructor(ids, bus) {
+    super(ids);
+    this.bus = bus;
+  }
+
+  tell(state, parts) {
+    const message = parts && {
+      kind: 'message',
+      role: 'agent',
+      messageId: crypto.randomUUID(),
+      parts: parts.map(part),
+      ...this.ids,
+    };
+    const status = { state, message, timestamp: new Date().toISOString() };
+    this.bus.publish({ kind: 'status-update', ...this.ids, status, final: FINAL.includes(state) });
+  }
+
+  give(artifactId, one, append, lastChunk) {
+    const artifact = { artifactId, name: artifactId, parts: [part(one)] };
+    this.bus.publish({ kind: 'artifact-update', ...this.ids, artifact, append, lastChunk });
+  }
+}
+
+const executor = {
+  async execute(context, bus) {
+    const { userMessage, task, taskId, contextId } = context;
+    const status = { state: 'submitted', timestamp: new Date().toISOString() };
+    bus.publish(task ?? { kind: 'task', id: taskId, contextId, status, artifacts: [], history: [userMessage] });
+    const words = userMessage.parts.map((one) => (one.kind === 'text' ? one.text : ''));
+    await play(new Events(context, bus), userMessage.metadata, words.join('\n'));
+    bus.finished();
+  },
+  async cancelTask(taskId, bus) {
+    cancel(taskId, () => new Events({ taskId, contextId: '' }, bus));
+  },
+};
+
+function card(url, skills) {
+  return {
+    name: 'JavaScript 0.3 agent',
+    description: 'The interop agent on @a2a-js/sdk 0.3',
+    url,
+    preferredTransport: 'JSONRPC',
+    protocolVersion: '0.3.0',
+    version: '1.0.0',
+    capabilities: { streaming: true, pushNotifications: true },
+    supportsAuthenticatedExtendedCard: true,
+    defaultInputModes: ['text/plain'],
+    defaultOutputModes: ['text/plain', 'application/json'],
+    skills: Object.entries(skills).map(([id, description]) => ({ id, name: id, description, tags: ['interop'] })),
+  };
+}
+
+const { values } = parseArgs({ options: { port: { type: 'string', default: '0' } } });
+// Longer than any run: this process stalls for seconds under load, and would then close connections that are in use.
+const server = createServer({ keepAliveTimeout: 600_000 });
+server.listen(Number(values.port), '127.0.0.1', () => {
+  const url = `http://127.0.0.1:${server.address().port}/`;
+  const configs = new InMemoryPushNotificationStore();
+  const requestHandler = new DefaultRequestHandler(
+    card(url, SKILLS),
+    new InMemoryTaskStore(),
+    executor,
+    undefined,
+    configs,
+    new DefaultPushNotificationSender(configs),
+    async () => card(url, EXTENDED), // for who is nobody too
+  );
+  const app = express();
+  app.use(`/${AGENT_CARD_PATH}`, agentCardHandler({ agentCardProvider: requestHandler }));
+  app.use(jsonRpcHandler({ requestHandler, userBuilder: UserBuilder.noAuthentication }));
+  server.on('request', app);
+  console.log(`ready ${url}`);
+});

@@ -1,0 +1,133 @@
+"""The suites of official MCP clients x A2A agents, through the gateway's MCP face.
+
+Not here: the A2A clients, `suite_face.py`.
+"""
+
+import concurrent.futures
+import os
+
+import cells
+import harness
+from harness import HERE, NODE, SCRATCH, python
+
+AGENTS = {
+    "py01": [python("agent02"), HERE / "agents" / "py01.py"],
+    "py02": [python("agent02"), HERE / "agents" / "py02.py"],
+    "py03": [python("agent03"), HERE / "agents" / "py03.py"],
+    "js03": [NODE, SCRATCH / "js" / "js03.mjs"],
+    "py1": [python("agent1"), HERE / "agents" / "py1.py"],
+    "py1_both": [python("agent1"), HERE / "agents" / "py1.py", "--compat"],
+    "py1_rest": [python("agent1"), HERE / "agents" / "py1.py", "--rest"],
+    "js1": [NODE, SCRATCH / "js" / "js1.mjs"],
+}
+CALLS = {
+    "py_auto": [python("clients"), HERE / "clients" / "py_auto.py"],
+    "py_legacy": [python("clients"), HERE / "clients" / "py_legacy.py"],
+    "py_one": [python("clients"), HERE / "clients" / "py_auto.py"],
+    "ts1": [NODE, SCRATCH / "js" / "ts1.mjs"],
+    "ts2": [NODE, SCRATCH / "js" / "ts2.mjs"],
+    "ts2_auto": [NODE, SCRATCH / "js" / "ts2_auto.mjs"],
+    "rmcp": [SCRATCH / "rmcp" / "debug" / "rmcp-client"],
+}
+TASKS = {
+    "py_auto": [python("clients"), HERE / "clients" / "py_tasks.py", "auto"],
+    "py_legacy": [python("clients"), HERE / "clients" / "py_tasks.py", "legacy"],
+    "ts1": [NODE, SCRATCH / "js" / "ts1_tasks.mjs"],
+    "ts1_core": [NODE, SCRATCH / "js" / "ts1_core_tasks.mjs"],
+    "ts2_auto": [NODE, SCRATCH / "js" / "ts2_tasks.mjs"],
+    "ext_tasks": [NODE, SCRATCH / "js" / "ext_tasks.mjs"],
+    "inspector": [NODE, SCRATCH / "js" / "inspector_tasks.mjs"],
+}
+OAUTH = {
+    "issuer": [python("clients"), HERE / "oauth" / "issuer_checks.py"],
+    "py_auto": [python("clients"), HERE / "oauth" / "py_oauth.py", "auto"],
+    "py_legacy": [python("clients"), HERE / "oauth" / "py_oauth.py", "legacy"],
+    "py_one": [python("clients"), HERE / "oauth" / "py_oauth.py", "auto"],
+    "ts1": [NODE, SCRATCH / "js" / "ts1_oauth.mjs"],
+    "ts2": [NODE, SCRATCH / "js" / "ts2_oauth.mjs"],
+    "ts2_auto": [NODE, SCRATCH / "js" / "ts2_auto_oauth.mjs"],
+    "ts2_one": [NODE, SCRATCH / "js" / "ts2_oauth.mjs"],
+}
+# Legs of a second, a plain call within three: what takes minutes outside takes seconds here.
+HASTY = {"stream_after": "500ms", "task_after": "500ms", "leg": "1s", "legs": 7, "budget": "3s"}
+# The tool `data` needs a scope more than the others.
+RULES = [
+    {"name": "data", "tools": ["data"], "scopes": ["a2a.data"]},
+    {"name": "no data", "tools": ["data"], "deny": True},
+    {"name": "the rest"},
+]
+
+
+def nothing(_):
+    return {}
+
+
+def hasty(_):
+    # Who asks at intervals must ask often enough to see what the agents show for two seconds only.
+    return {"calls": HASTY, "tasks": {"poll_interval": "500ms"}}
+
+
+def guarded(processes):
+    """Who calls must have a token of an authorization server, which is started for it."""
+    issuer = processes.agent("issuer", [python("clients"), HERE / "oauth" / "issuer.py"])
+    auth = {"tokens": [{"issuer": issuer}], "scopes": ["a2a.invoke"]}
+    return {"public_url": harness.OWN_URL, "auth": auth, "rules": RULES}
+
+
+# By suite: its clients, what the gateway's configuration has beside the agents, seconds for one cell.
+SUITES = {
+    "calls": (CALLS, nothing, 120),
+    "tasks": (TASKS, hasty, 300),
+    "minute": (TASKS, nothing, 330),
+    "oauth": (OAUTH, guarded, 60),
+}
+OWN_PATH = {"py_one", "ts2_one"}  # these use /mcp/{agent}, the others /mcp
+AT_ONCE = {"calls": 4, "tasks": 3, "minute": 21, "oauth": 3}  # they wait most of the time
+# Agents that a suite asks of some clients only, of both eras of MCP.
+SOME = {
+    "tasks": {
+        "py01": {"py_auto", "py_legacy", "ts1_core", "ext_tasks"},
+        "py02": {"py_auto", "py_legacy"},
+        "js03": {"ts1", "ts2_auto"},
+        "py1_both": {"py_legacy", "ext_tasks"},
+        "py1_rest": {"py_auto", "ts1_core"},
+    },
+    "minute": dict.fromkeys(["py01", "py02", "js03", "py1_both", "py1_rest"], set()),
+    "oauth": dict.fromkeys(["py01", "py02", "js03", "py1_both", "py1_rest"], set()),
+}
+WHY = {
+    "tasks": "one client of each era tells what this agent's version and binding do to tasks",
+    "minute": "patience is the gateway's own, whatever the agent's version",
+    "oauth": "who calls is proved before an agent is asked",
+}
+
+
+def ask(suite, url, client, argv, agent, limit):
+    name = f"{client} x {agent}"
+    if client not in SOME.get(suite, {}).get(agent, {client}):
+        return cells.Omitted(name, WHY[suite])
+    path = f"{url}/{agent}" if client in OWN_PATH else url
+    return cells.ask(name, [*argv, path, agent], limit)
+
+
+def run(suite, wanted, agents, verbose):
+    """Runs a suite, prints its table and returns its cells."""
+    all_clients, settings, limit = SUITES[suite]
+    clients = {name: argv for name, argv in all_clients.items() if not wanted or name in wanted}
+    if not clients:
+        return []
+    harness.place_scripts("agents", "clients", "oauth")
+    os.environ["INTEROP_MINUTE"] = "1" if suite == "minute" else "0"
+    with harness.Processes(suite) as processes:
+        cards = {name: {"card": processes.agent(name, AGENTS[name])} for name in agents}
+        # Not every client asks for a second page.
+        configuration = {"mcp": {"page_size": 500}, **settings(processes), "agents": cards}
+        url = f"http://127.0.0.1:{processes.gateway(configuration)}/mcp"
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE[suite]) as pool:
+            pairs = [(client, agent) for client in clients for agent in agents]
+            asked = [pool.submit(ask, suite, url, client, clients[client], agent, limit) for client, agent in pairs]
+            said = {pair: one.result() for pair, one in zip(pairs, asked)}
+        if verbose:
+            print(harness.tail(processes.logs / "gateway.log", 200))
+    cells.show(suite, said, clients, agents)
+    return list(said.values())
