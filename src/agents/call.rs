@@ -198,6 +198,7 @@ impl Call {
         let endpoints = &self.known.endpoints;
         let mut ask = Ask::new(method, about.as_deref(), written);
         ask.context = message.context_id.clone().filter(|_| endpoints.are_several());
+        ask.begins = message.task_id.clone().filter(|_| begins);
         let mut track = track.opening();
         match self.hear(&ask, &mut track).await {
             // No answer, but the task has a name to ask for it by.

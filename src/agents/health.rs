@@ -11,6 +11,7 @@ use http::{Method, Request};
 
 use super::directory::{Agent, Directory};
 use super::known::Known;
+use crate::auth::Pass;
 use crate::config::Health;
 use crate::fault::Trouble;
 
@@ -38,9 +39,13 @@ impl Directory {
         };
         let health = agent.settings.health.clone().unwrap_or_default();
         let Ok(path) = health.path.parse::<PathAndQuery>() else { return Vec::new() };
+        let pass = agent.pass().await;
         let mut found = Vec::new();
         for (at, endpoint) in agent.endpoints().into_iter().enumerate() {
-            let answer = tokio::time::timeout(health.timeout, self.fetch_from(agent, (&known, at), &path));
+            let answer = tokio::time::timeout(
+                health.timeout,
+                self.fetch_from(agent, (&known, at), (&path, pass.as_ref())),
+            );
             found.push((endpoint.url, matches!(answer.await, Ok(Ok(true)))));
         }
         found
@@ -48,10 +53,16 @@ impl Directory {
 
     async fn check(&self, agent: &Agent, (known, at): (&Known, usize), asked: (&Health, &PathAndQuery)) {
         let (health, path) = asked;
+        // What the gateway has to fetch before it can ask says nothing of the endpoint.
+        let pass = agent.pass().await;
         let Some(turn) = agent.endpoints.check(at) else { return };
-        match tokio::time::timeout(health.timeout, self.fetch_from(agent, (known, at), path)).await {
+        let asking = self.fetch_from(agent, (known, at), (path, pass.as_ref()));
+        match tokio::time::timeout(health.timeout, asking).await {
             Ok(Ok(true)) => turn.checked(),
             Ok(Ok(false)) | Err(_) => turn.missed(),
+            Ok(Err(Trouble::Gateway(why))) => {
+                tracing::warn!(agent = agent.settings.name, why, "endpoints cannot be checked");
+            }
             Ok(Err(trouble)) => {
                 tracing::debug!(agent = agent.settings.name, endpoint = at, %trouble, "endpoint is not there");
                 turn.missed();
@@ -64,12 +75,11 @@ impl Directory {
         &self,
         agent: &Agent,
         (known, at): (&Known, usize),
-        path: &PathAndQuery,
+        (path, pass): (&PathAndQuery, Option<&Pass>),
     ) -> Result<bool, Trouble> {
-        let pass = agent.pass().await;
         let mut request = Request::new(Bytes::new());
         *request.method_mut() = Method::GET;
-        agent.dress(&mut request, path, pass.as_ref()).map_err(Trouble::Gateway)?;
+        agent.dress(&mut request, path, pass).map_err(Trouble::Gateway)?;
         let target = known.ways.load().own.get(at).map(|way| way.target.clone());
         let target = target.ok_or(Trouble::Gateway("there is no such endpoint"))?;
         let failed = |error| super::rpc::trouble(&error, known);

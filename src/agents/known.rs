@@ -54,6 +54,8 @@ pub(super) struct Ask {
     pub(super) task: Option<String>,
     /// The conversation that it goes on with, where that matters.
     pub(super) context: Option<String>,
+    /// The task that it begins, by the gateway's own name for it: that lives where this is sent, answered or not.
+    pub(super) begins: Option<String>,
     verb: Method,
     /// What comes after the path of the place that is called.
     route: String,
@@ -70,7 +72,7 @@ impl Ask {
     pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<Outgoing>) -> Self {
         let Outgoing { verb, route, body } = written.into();
         let (task, place) = (task.map(str::to_owned), AtomicUsize::new(ANYWHERE));
-        Self { method, task, context: None, verb, route, body, place }
+        Self { method, task, context: None, begins: None, verb, route, body, place }
     }
 
     /// The same, to this endpoint.
@@ -210,6 +212,7 @@ impl Known {
             };
             let mut request = Request::new(ask.body.clone());
             let target = self.address(&mut request, (ask, turn.at()), pass)?;
+            self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             match client.send(&target, request).await {
                 Ok(reply) => {
                     ask.place.store(turn.at(), Ordering::Relaxed);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
 use super::known::{Ask, Known, in_effect};
@@ -15,9 +15,6 @@ use crate::config::AgentMethod;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
 
-/// Most bytes of a task that is looked at only to learn which endpoint knows it.
-const LOOK: usize = 64 * 1024 * 1024;
-
 /// What is passed on.
 pub struct Asking {
     /// What it is, for what differs by method.
@@ -26,6 +23,8 @@ pub struct Asking {
     pub task: Option<String>,
     /// A JSON-RPC request in the agent's version.
     pub body: Bytes,
+    /// Most bytes of a task that is looked at to learn which endpoint knows it.
+    pub limit: usize,
 }
 
 /// The answer of an agent, whose head has come.
@@ -41,15 +40,25 @@ pub struct Passed {
 ///
 /// [`Trouble`], if no answer came that a client of A2A could read.
 pub async fn pass(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
-    let Asking { method, task, body } = asking;
-    if let Some(task) = task.as_deref().filter(|_| known.endpoints.are_several()) {
-        match Box::pin(find_home(client, &known, task, LOOK)).await {
-            // Whoever is asked then says so in its own words.
-            Ok(()) | Err(Trouble::TaskLost) => {}
-            Err(trouble) => return Err(trouble),
-        }
+    let Asking { method, task, body, limit } = asking;
+    let ask = Ask::new(method, task.as_deref(), body);
+    let Some(task) = task.as_deref().filter(|_| known.endpoints.are_several()) else {
+        let (form, reply) = post(client, &known, &ask).await?;
+        return Ok(Passed { form, reply, known });
+    };
+    // A task that its client names may not be there yet.
+    let may_begin = known.interface.dialect.asker_names_tasks()
+        && matches!(method, AgentMethod::Send | AgentMethod::Stream);
+    match Box::pin(find_home(client, &known, task, limit)).await {
+        // Whoever is asked then says so in its own words.
+        Ok(()) | Err(Trouble::TaskLost) => {}
+        Err(_) if may_begin => {}
+        Err(trouble) => return Err(trouble),
     }
-    let (form, reply) = post(client, &known, &Ask::new(method, task.as_deref(), body)).await?;
+    let (form, reply) = post(client, &known, &ask).await?;
+    if let Some(at) = ask.place().filter(|_| may_begin) {
+        known.endpoints.remember(at, Some(task), None);
+    }
     Ok(Passed { form, reply, known })
 }
 
@@ -90,10 +99,14 @@ impl Passed {
         self.reply.headers()
     }
 
-    /// The length of the whole body, where the agent says it.
+    /// The length of the whole body, where the agent says it and nothing else says where the body ends.
     #[must_use]
     pub fn length(&self) -> Option<usize> {
-        self.reply.headers().get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+        let headers = self.reply.headers();
+        if headers.contains_key(TRANSFER_ENCODING) {
+            return None;
+        }
+        headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
     }
 
     /// Whether the body has been read to its end.

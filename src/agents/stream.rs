@@ -113,12 +113,7 @@ impl Track {
         if self.repeats(&mut event) {
             return false;
         }
-        if let Some((endpoints, at)) = &self.home
-            && (self.heard == 0 || self.task_id.is_none())
-        {
-            // Before anybody hears of the task, and asks for it.
-            endpoints.hear(*at, &event);
-        }
+        let is_new = self.heard == 0 || self.task_id.is_none();
         let (task_id, state, last) = facts(&event);
         match (&self.task_id, task_id) {
             (Some(ours), Some(theirs)) if ours != theirs => return false,
@@ -133,6 +128,10 @@ impl Track {
         self.over |= ends;
         if let (Some(task), Some(context)) = (&self.task_id, &self.context_id) {
             name(&mut event, task, context);
+        }
+        if let Some((endpoints, at)) = self.home.as_ref().filter(|_| is_new) {
+            // Before anybody hears of the task, and asks for it.
+            endpoints.hear(*at, &event);
         }
         self.outlet.send(event).await;
         ends

@@ -29,7 +29,7 @@ pub(super) struct Identity {
 
 const ANONYMOUS: &str = "anonymous";
 /// Between the names of who proved several.
-const AND: &str = " & ";
+pub(super) const AND: &str = " & ";
 
 impl Caller {
     /// A client that proved nothing. All of them share one name, so that what they hold are bearer secrets.

@@ -65,21 +65,19 @@ impl Rules {
 
     /// What the rules say of a caller that wants to use a method on an agent as a whole, whichever skill that will use: a rule that
     /// allows some of its tools does not allow that, and one that refuses any of them does refuse it.
-    pub fn judge_whole(&self, caller: &Caller, (method, agent): (&str, &str)) -> Verdict<'_> {
-        self.decide(caller, |rule| {
-            let is_whole = match (&rule.tools, &rule.resources) {
-                (None, None) => true,
-                (Some(tools), _) => rule.deny || tools.iter().any(|tool| tool == "*"),
-                (None, Some(_)) => false,
-            };
-            is_whole && any_fits(rule.agents.as_deref(), agent) && any_fits(rule.methods.as_deref(), method)
-        })
+    pub fn judge_whole(&self, caller: &Caller, wanted: (&str, &str)) -> Verdict<'_> {
+        self.decide(caller, |rule| is_whole(rule, wanted))
     }
 
-    /// Whether a rule that allows something says by its name that this method is among it.
-    pub fn names_method(&self, method: &str) -> bool {
-        let named = |pattern: &String| pattern != "*" && fits(pattern, method);
-        self.0.iter().any(|rule| !rule.deny && rule.methods.iter().flatten().any(named))
+    /// The same for a method that nobody here knows: only a rule that names it, or the beginning of its name, allows it.
+    pub fn judge_named(&self, caller: &Caller, wanted: (&str, &str)) -> Verdict<'_> {
+        if self.0.is_empty() {
+            return Verdict::Refused(None);
+        }
+        let named = |pattern: &String| !pattern.starts_with('*') && fits(pattern, wanted.0);
+        self.decide(caller, |rule| {
+            is_whole(rule, wanted) && (rule.deny || rule.methods.iter().flatten().any(named))
+        })
     }
 
     fn decide(&self, caller: &Caller, is_about: impl Fn(&Rule) -> bool) -> Verdict<'_> {
@@ -179,6 +177,16 @@ fn is_about(rule: &Rule, wanted: &Wanted<'_>) -> bool {
         },
     };
     agent && thing && any_fits(rule.methods.as_deref(), wanted.method)
+}
+
+/// Whether a rule speaks of a method on an agent as a whole.
+fn is_whole(rule: &Rule, (method, agent): (&str, &str)) -> bool {
+    let is_whole = match (&rule.tools, &rule.resources) {
+        (None, None) => true,
+        (Some(tools), _) => rule.deny || tools.iter().any(|tool| tool == "*"),
+        (None, Some(_)) => false,
+    };
+    is_whole && any_fits(rule.agents.as_deref(), agent) && any_fits(rule.methods.as_deref(), method)
 }
 
 #[cfg(test)]
@@ -313,7 +321,23 @@ mod tests {
         assert!(!judged("key:a", "SendMessage", "weather") && !judged("key:c", "SendMessage", "weather"));
         assert!(judged("key:b", "SendMessage", "weather") && !judged("key:b", "GetTask", "weather"));
         assert!(judged("key:d", "GetTask", "weather") && !judged("key:d", "SendMessage", "money"));
-        assert!(rules.names_method("SendMessage") && !rules.names_method("GetTask"));
+    }
+
+    #[test]
+    fn a_method_that_nobody_knows_is_for_those_whom_a_rule_names_it_for() {
+        let rules = Rules::new(vec![
+            Rule { deny: true, agents: list(&["money"]), ..rule("no money") },
+            Rule { callers: list(&["key:a"]), methods: list(&["acme/*"]), ..rule("acme") },
+            Rule { callers: list(&["key:a"]), ..rule("all") },
+            Rule { callers: list(&["key:b"]), ..rule("b") },
+            Rule { callers: list(&["key:c"]), methods: list(&["**", "*/*", "*"]), ..rule("c") },
+        ]);
+        let judged = |name: &str, method, agent| rules.judge_named(&who(name), (method, agent)).is_allowed();
+        assert!(judged("key:a", "acme/x", "weather") && !judged("key:a", "acme/x", "money"));
+        assert!(!judged("key:a", "other/x", "weather"), "that a rule allows everything is not enough");
+        assert!(!judged("key:b", "acme/x", "weather"), "the rule that names it is for somebody else");
+        assert!(!judged("key:c", "acme/x", "weather"));
+        assert!(!Rules::default().judge_named(&who("key:a"), ("acme/x", "weather")).is_allowed());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Not here: what goes wrong at the agent (see `serve`).
 
 use super::answer::Gone;
+use super::exchange::blamed;
 use crate::fault::{Fault, Trouble};
 use crate::mcp::tools::CallResult;
 use crate::telemetry::label::Outcome;
@@ -23,7 +24,7 @@ impl Early {
     }
 
     pub(super) fn trouble(trouble: &Trouble, agent: &str) -> Self {
-        Self::Told(CallResult::failure(trouble.told(agent)), Outcome::AgentFault)
+        Self::Told(CallResult::failure(trouble.told(agent)), blamed(trouble))
     }
 }
 

@@ -11,11 +11,20 @@ use super::route::shown;
 use super::shares::Whose;
 use crate::agents::{Agent, Along};
 use crate::auth::Caller;
-use crate::fault::{Culprit, Fault};
+use crate::fault::{Culprit, Fault, Trouble};
 use crate::mcp::Era;
 use crate::telemetry::access::AccessLine;
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
+
+/// Whose fault trouble with an agent is.
+pub(super) fn blamed(trouble: &Trouble) -> Outcome {
+    match trouble {
+        Trouble::NoToken(_) => Outcome::GatewayFault,
+        Trouble::CallerToken(_) => Outcome::ClientFault,
+        _ => Outcome::AgentFault,
+    }
+}
 
 /// What is known about a request so far.
 pub(super) struct Exchange {

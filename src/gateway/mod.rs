@@ -225,7 +225,7 @@ impl Bridge {
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
             shares: shares::Shares::new(&settings.limits, &settings.agents, &metrics),
             guesses: guesses::Guesses::new(settings.limits.failures),
-            handed: a2a::Handed::new(settings.tasks.max, settings.tasks.ttl),
+            handed: a2a::Handed::new(shown(&settings)),
             nobody: metrics.no_agent(),
             metrics,
             settings,
@@ -356,6 +356,12 @@ impl Inner {
 fn required(settings: &Settings) -> Require {
     let of = settings.auth.mechanisms();
     Require { rule: if of.is_empty() { RequireRule::None } else { RequireRule::Any }, of }
+}
+
+/// How much is remembered of what A2A clients were shown.
+fn shown(settings: &Settings) -> a2a::Bounds {
+    let (tasks, of_one) = (&settings.tasks, settings.limits.caller_tasks);
+    a2a::Bounds { most: tasks.max, of_one, ttl: tasks.ttl }
 }
 
 fn bounds(settings: &Settings) -> crate::tasks::Bounds {

@@ -13,7 +13,7 @@ use crate::agents::Agent;
 use crate::auth::{Caller, Verdict, Wanted};
 use crate::bridge::catalogue::Entry;
 use crate::fault::Fault;
-use crate::mcp::Method;
+use crate::mcp::{Era, Method};
 use crate::telemetry::audit;
 
 impl Inner {
@@ -127,6 +127,26 @@ impl Inner {
         let wanted = Wanted { method, agent: Some(agent), ..Wanted::default() };
         let verdict = self.rules.judge_whole(caller, (method, agent));
         self.decided((caller, door), (&wanted, None), verdict, || Fault::Forbidden)
+    }
+
+    /// Lets a caller use a method on an agent that is none of A2A, or not. Nobody knows where ids stand in it, so that it could be about
+    /// anybody's task; a method of MCP is named in rules for what the MCP face does with it.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn permit_unknown(
+        &self,
+        (caller, door): (&Caller, Door<'_>),
+        (method, agent): (&str, &str),
+    ) -> Result<(), Fault> {
+        let unknown = || Fault::UnknownMethod(method.chars().take(100).collect());
+        if [Era::Legacy, Era::Modern].into_iter().any(|era| Method::named(method, era).is_some()) {
+            return Err(unknown());
+        }
+        let wanted = Wanted { method, agent: Some(agent), ..Wanted::default() };
+        let verdict = self.rules.judge_named(caller, (method, agent));
+        self.decided((caller, door), (&wanted, None), verdict, unknown)
     }
 
     /// Lets a caller use an A2A method on what is its own at an agent, or not.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answer::Gone;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, blamed};
 use super::pump::{Ending, Pump, WaitFor};
 use super::running::Entry as Running;
 use super::shares::Promise;
@@ -318,9 +318,7 @@ fn outcome(ending: &Ending, source: &Source) -> Outcome {
             Standing::Finished | Standing::Running => Outcome::Ok,
         },
         Ending::OutOfPatience => Outcome::Continues,
-        Ending::Failed(Trouble::NoToken(_)) => Outcome::GatewayFault,
-        Ending::Failed(Trouble::CallerToken(_)) => Outcome::ClientFault,
-        Ending::Failed(_) => Outcome::AgentFault,
+        Ending::Failed(trouble) => blamed(trouble),
         Ending::Cancelled => Outcome::Cancelled,
         Ending::Gone => Outcome::ClientGone,
     }

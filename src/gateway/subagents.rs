@@ -11,6 +11,7 @@ use super::early::Early;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::To;
+use super::queue::Place;
 use super::route::Door;
 use super::serve::{Form, Serving};
 use super::shares::Promise;
@@ -50,13 +51,13 @@ impl Inner {
             Ok(Asked::Wait { task, seconds }) => self.wait(door, asker, &task, seconds, budget).await,
             Ok(Asked::Get { task }) => self.look_at(door, asker, &task).await.map(Done::Told),
             Ok(Asked::Send { task, text }) => {
-                self.send(door, asker, params, (&task, text)).await.map(Done::Told)
+                self.send((door, &mut to), asker, params, (&task, text)).await.map(Done::Told)
             }
             Ok(Asked::Cancel { task }) => self.cancel_one(door, asker, &task).await.map(Done::Told),
             Err(early) => Err(early),
         };
         let result = match done {
-            Ok(Done::Goes(source, agent, (form, _promise), patience)) => {
+            Ok(Done::Goes(source, agent, (form, _promise, _place), patience)) => {
                 exchange.agent = Some(agent.clone());
                 let rung = Rung { patience: Some(patience), then: Then::Handle };
                 let began_here = form == Form::Start;
@@ -94,12 +95,12 @@ impl Inner {
             Fault::NoSuchTool(_) => Early::told(self.no_such_agent(asker, door, &name)),
             fault => Early::Fault(fault),
         })?;
-        let _place = self.shares.call_of(&name, to.left()).await?;
+        let place = self.shares.call_of(&name, to.left()).await?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
         let source = self.source(asker, said, &agent).await.map_err(|not_found| early(not_found, &name))?;
-        let place = self.place_for(asker, &source).map_err(Early::Fault)?;
-        Ok(Done::Goes(source, agent, (Form::Start, place), FIRST_WORD))
+        let promise = self.place_for(asker, &source).map_err(Early::Fault)?;
+        Ok(Done::Goes(source, agent, (Form::Start, promise, place), FIRST_WORD))
     }
 
     fn no_such_agent(&self, asker: &Asker, door: Door<'_>, name: &str) -> String {
@@ -122,7 +123,7 @@ impl Inner {
         let patience = seconds.map_or(budget, Duration::from_secs).min(budget);
         self.freshen(&entry, &known).await;
         let source = Source::Watched(Box::new(super::source::Watched::new(entry, known, true)));
-        Ok(Done::Goes(source, agent, (Form::Wait, None), patience))
+        Ok(Done::Goes(source, agent, (Form::Wait, None, None), patience))
     }
 
     async fn look_at(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
@@ -135,7 +136,7 @@ impl Inner {
     /// Says something in a task; a finished one goes on as a new one in its conversation.
     async fn send(
         &self,
-        door: Door<'_>,
+        (door, to): (Door<'_>, &mut To<'_>),
         asker: &Asker,
         params: &Params<'_>,
         (handle, text): (&str, String),
@@ -167,6 +168,7 @@ impl Inner {
             Words::Again(_) => None,
         };
         if let Some(turn) = turn {
+            let _place = self.shares.call_of(name, to.left()).await?;
             let said = self.followers.say(&entry, &known, (task, message, turn));
             // Longer silence is no failure: the agent works on it.
             if let Ok(Ok(Err(trouble))) = tokio::time::timeout(FIRST_WORD, said).await {
@@ -216,9 +218,9 @@ impl Inner {
 
 /// What one of the gateway's own tools comes to.
 enum Done {
-    /// A call to be served: where its events come from, whose they are, what is answered, with the place of a task that it begins,
-    /// and for how long it is waited for.
-    Goes(Source, Arc<Agent>, (Form, Option<Promise>), Duration),
+    /// A call to be served: where its events come from, whose they are, what is answered, with the places of a task that it
+    /// begins and of the call, and for how long it is waited for.
+    Goes(Source, Arc<Agent>, (Form, Option<Promise>, Option<Place>), Duration),
     /// A result.
     Told(CallResult),
 }

@@ -61,10 +61,12 @@ impl Home {
     pub(super) fn own(&self, entry: &Arc<Entry>, caller: &str, no_more: Option<&str>) {
         let Some(map) = self.map.upgrade() else { return };
         map.owners.add(caller, self.id, entry);
-        // It may have been dropped a moment ago.
-        let left = if entry.is_gone() { Some(caller) } else { no_more };
-        if let Some(left) = left {
+        if let Some(left) = no_more {
             map.owners.remove(left, self.id);
+        }
+        // It may have been dropped, or given to others, a moment ago.
+        if entry.is_gone() || !entry.owners().iter().any(|owner| **owner == *caller) {
+            map.owners.remove(caller, self.id);
         }
     }
 

@@ -14,7 +14,7 @@ use super::access::Tame;
 pub struct Decision<'a> {
     /// The stable name of the caller.
     pub caller: &'a str,
-    /// The MCP method.
+    /// The method of MCP or A2A, or what a client calls one.
     pub method: &'a str,
     /// The agent.
     pub agent: Option<&'a str>,
@@ -37,7 +37,7 @@ impl Decision<'_> {
             target: "audit",
             decision = if self.is_allowed { "allowed" } else { "refused" },
             caller = %Tame(self.caller),
-            method = self.method,
+            method = beginning(self.method),
             agent = self.agent.map(|text| field::display(Tame(text))),
             tool = self.tool.map(|text| field::display(Tame(text))),
             resource = self.resource.map(|text| field::display(Tame(text))),
@@ -45,6 +45,12 @@ impl Decision<'_> {
             rule = self.rule.map(|text| field::display(Tame(text))),
         );
     }
+}
+
+/// As much of a method as a line may hold: a client may call one what it likes.
+fn beginning(method: &str) -> &str {
+    const LONGEST: usize = 200;
+    method.char_indices().nth(LONGEST).and_then(|(end, _)| method.get(..end)).unwrap_or(method)
 }
 
 /// Text that is cut already and only has to be made fit for a line.

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::a2a_scene::{Stage, auth, call};
+use crate::a2a_scene::{Stage, call};
+use crate::rules::auth;
 use crate::support::{Card, McpClient, Reply};
 
 const PATHS: [&str; 2] = ["/a2a/bard/.well-known/agent-card.json", "/a2a/bard/.well-known/agent.json"];

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::a2a_scene::{Stage, auth, call, saying, saying_in};
+use crate::a2a_scene::{Stage, call, saying, saying_in};
+use crate::rules::auth;
 use crate::support::payload::{v0_1, v1};
 use crate::support::{Card, Reply};
 
@@ -155,11 +156,16 @@ async fn methods_that_nobody_knows_need_a_rule_that_names_them() {
     let stage = stage().await;
     stage.agent.on("acme/tune", |_| Reply::result(json!({ "tuned": true })));
     assert_eq!(call(&stage.by("ann"), "acme/tune", json!({})).await.error_code().await, -32601);
-    let rules = "rules:\n  - { callers: \"key:ann\", methods: [\"acme/*\"] }\n";
-    let ruled = Stage::with(Card::v1().skill("sing"), &format!("{}{rules}", auth(&["ann"])), "").await;
-    ruled.agent.on("acme/tune", |_| Reply::result(json!({ "tuned": true })));
+    let rules = "rules:\n  - { callers: \"key:ann\", methods: [\"acme/*\", \"tasks/*\"] }\n  - { callers: \"key:ben\" }\n";
+    let ruled = Stage::with(Card::v1().skill("sing"), &format!("{}{rules}", auth(&["ann", "ben"])), "").await;
+    for method in ["acme/tune", "tasks/list"] {
+        ruled.agent.on(method, |_| Reply::result(json!({ "tuned": true })));
+    }
     assert_eq!(call(&ruled.by("ann"), "acme/tune", json!({})).await.result().await["tuned"], true);
     assert_eq!(call(&ruled.by("ann"), "GetTask", json!({ "id": "t" })).await.status, 403);
+    // A rule for somebody else names it to nobody; one for a method of MCP is not for an agent's own of that name.
+    assert_eq!(call(&ruled.by("ben"), "acme/tune", json!({})).await.error_code().await, -32601);
+    assert_eq!(call(&ruled.by("ann"), "tasks/list", json!({})).await.error_code().await, -32601);
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::a2a_scene::{Stage, auth, call, saying};
+use crate::a2a_scene::{Stage, call, saying};
+use crate::rules::auth;
 use crate::support::payload::v1;
 use crate::support::{Answer, Card, McpClient, Reply};
 

@@ -1,30 +1,14 @@
 //! An agent, the gateway with the A2A face before it, and clients of that face.
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
+use crate::rules::key_of;
 use crate::support::{Answer, Card, McpClient, ScriptedAgent, TestGateway};
 
 /// One agent, `bard`, behind the A2A face.
 pub(crate) struct Stage {
     pub(crate) agent: ScriptedAgent,
     pub(crate) gateway: TestGateway,
-}
-
-/// The key that a caller shows.
-pub(crate) fn key_of(name: &str) -> String {
-    format!("key-of-{name}-0123456789abcdef0123456789")
-}
-
-/// The settings by which these callers are known.
-pub(crate) fn auth(names: &[&str]) -> String {
-    let mut text = "auth:\n  api_keys:\n    keys:\n".to_owned();
-    for name in names {
-        let hex: String =
-            Sha256::digest(key_of(name).as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-        text.push_str(&format!("      {name}: sha256:{hex}\n"));
-    }
-    text
 }
 
 impl Stage {

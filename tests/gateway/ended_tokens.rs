@@ -11,6 +11,19 @@ use crate::scene::{RAW_CONTEXT, RAW_TASK, TOOL, complaint};
 use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, Signal, TestGateway, in_time};
 
+/// A gateway that exchanges its callers' tokens for others before it asks the agent, and makes every call a task.
+async fn exchanging(issuer: &Issuer, endpoint: &ScriptedAgent, agent: &ScriptedAgent) -> TestGateway {
+    TestGateway::start(|ports| {
+        let (own, card) = (oauth2(endpoint, "grant: token_exchange"), agent.card_url());
+        let tokens = format!("auth: {{ tokens: [{{ issuer: '{}', audience: me }}] }}", issuer.name());
+        format!(
+            "{}{tokens}\ncalls: {{ task_after: 0s }}\nagents:\n  bard:\n    card: {card}\n    {own}\n",
+            ports.listeners()
+        )
+    })
+    .await
+}
+
 /// The gateway can do nothing for it until the caller comes back: it says so, hammers nobody, and loses nothing.
 #[tokio::test]
 async fn a_task_whose_callers_token_has_ended_waits_for_the_caller() {
@@ -36,15 +49,7 @@ async fn a_task_whose_callers_token_has_ended_waits_for_the_caller() {
         Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&wait).cut()
     });
     agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
-    let gateway = TestGateway::start(|ports| {
-        let (own, card) = (oauth2(&endpoint, "grant: token_exchange"), agent.card_url());
-        let tokens = format!("auth: {{ tokens: [{{ issuer: '{}', audience: me }}] }}", issuer.name());
-        format!(
-            "{}{tokens}\ncalls: {{ task_after: 0s }}\nagents:\n  bard:\n    card: {card}\n    {own}\n",
-            ports.listeners()
-        )
-    })
-    .await;
+    let gateway = exchanging(&issuer, &endpoint, &agent).await;
     let by = |token: &str| gateway.client().bearer(token).with_tasks();
     let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
     let made = by(&old).modern("tools/call", call.clone()).await.result().await;
@@ -88,15 +93,7 @@ async fn a_task_that_its_caller_came_back_for_is_followed_again() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing").streaming(false)).await;
     agent.on_send(|_| Reply::result(v1::task(RAW_TASK, RAW_CONTEXT, "working")));
     agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
-    let gateway = TestGateway::start(|ports| {
-        let (own, card) = (oauth2(&endpoint, "grant: token_exchange"), agent.card_url());
-        let tokens = format!("auth: {{ tokens: [{{ issuer: '{}', audience: me }}] }}", issuer.name());
-        format!(
-            "{}{tokens}\ncalls: {{ task_after: 0s }}\nagents:\n  bard:\n    card: {card}\n    {own}\n",
-            ports.listeners()
-        )
-    })
-    .await;
+    let gateway = exchanging(&issuer, &endpoint, &agent).await;
     let by = |token: &str| gateway.client().bearer(token).with_tasks();
     let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
     let made = by(&old).modern("tools/call", call).await.result().await;

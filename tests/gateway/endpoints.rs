@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::cluster::{Cluster, HASTY, call, context_at, endpoints, say, task_at};
 use crate::scene::{task_of, words};
+use crate::support::payload::v1;
 use crate::support::{Log, Reply, Signal, TestGateway, in_time};
 
 /// The ids of the tasks that an endpoint was asked for.
@@ -72,7 +73,7 @@ async fn a_call_goes_to_the_endpoint_with_the_least_to_do() {
 }
 
 #[tokio::test]
-async fn a_task_stays_where_it_was_made_and_its_conversation_too() {
+async fn a_task_stays_where_it_was_made() {
     let cluster = Cluster::new(3).await;
     (0..3).for_each(|endpoint| cluster.works(endpoint));
     let gateway = cluster.gateway("", HASTY).await;
@@ -102,6 +103,31 @@ async fn a_task_stays_where_it_was_made_and_its_conversation_too() {
             let context = &request.message()["contextId"];
             assert!(context.is_null() || *context == context_at(endpoint), "{context} went to {endpoint}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_goes_on_at_its_endpoint() {
+    let cluster = Cluster::new(3).await;
+    for endpoint in 0..3 {
+        cluster.on_send(endpoint, move |request| {
+            let task = task_at(endpoint, &request.text());
+            Reply::events([v1::completed(&task, &context_at(endpoint), "la")])
+        });
+    }
+    let gateway = cluster.gateway("", "").await;
+    for number in 0..3 {
+        let begun = say(&gateway, &format!("song-{number}")).await;
+        let hint = begun["content"][1]["text"].as_str().unwrap();
+        let context = hint.split('"').nth(1).unwrap();
+        let before = cluster.counts();
+        for more in 0..4 {
+            call(&gateway, json!({ "contextId": context, "text": format!("more-{number}-{more}") })).await;
+        }
+        let after = cluster.counts();
+        let mut grown: Vec<usize> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+        grown.sort_unstable();
+        assert_eq!(grown, [0, 0, 4]);
     }
 }
 

@@ -203,14 +203,16 @@ async fn tasks_streams_and_artifacts_are_completed_for_whose_they_are() {
 #[tokio::test]
 async fn nobody_is_completed_the_tasks_of_everybody() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
-    let _go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "the song");
+    let go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "the song");
     let task = task_of(&scene.said("x").await);
     let told = completed(&scene.gateway.client(), "a2a://task/{id}", ("id", ""), None).await;
     assert_eq!(told, json!({ "values": [], "total": 0, "hasMore": false }));
+    go.open();
+    scene.call(json!({ "taskId": task })).await.result().await;
     // Who has the handle has the task.
     let template = "a2a://task/{id}/artifacts/{artifactId}";
     let told = completed(&scene.gateway.client(), template, ("artifactId", ""), Some(&task)).await;
-    assert!(told["values"].is_array(), "{told}");
+    assert_eq!(told["values"], json!(["report"]), "{told}");
 }
 
 #[tokio::test]

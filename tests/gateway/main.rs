@@ -13,6 +13,8 @@ mod a2a_rest;
 #[cfg(test)]
 mod a2a_scene;
 #[cfg(test)]
+mod a2a_spelling;
+#[cfg(test)]
 mod advisories;
 #[cfg(test)]
 mod advisories_callers;

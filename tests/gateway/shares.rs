@@ -98,6 +98,25 @@ async fn an_agent_is_called_so_often_at_once_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_subagent_that_is_started_has_a_place_of_its_agent() {
+    let scene = Scene::of(Card::v1().skill("sing"), "max_calls: 1", "").await;
+    let go = Signal::new();
+    let wait = go.clone();
+    // It is under way until its task has a name.
+    scene
+        .agent
+        .on_stream(move |_| Reply::stream().wait(&wait).event(v1::task(RAW_TASK, RAW_CONTEXT, "completed")));
+    let start =
+        json!({ "name": "subagent_start", "arguments": { "subagentUri": "a2a-agent://bard", "text": "x" } });
+    let (client, params) = (scene.gateway.client(), start.clone());
+    let first = tokio::spawn(async move { client.modern("tools/call", params).await.status });
+    scene.agent.wait_for_call("SendStreamingMessage").await;
+    is_refused(scene.gateway.client().modern("tools/call", start).await, 503).await;
+    go.open();
+    assert_eq!(in_time("the first answer", first).await.unwrap(), 200);
+}
+
+#[tokio::test]
 async fn an_agent_is_called_so_often_in_a_second_and_no_more() {
     let scene = Scene::of(Card::v1().skill("sing"), "rate: 1", "").await;
     scene.agent.on_stream(|_| Reply::events([v1::message("la")]));

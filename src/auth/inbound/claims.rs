@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::auth::Caller;
-use crate::auth::caller::Identity;
+use crate::auth::caller::{AND, Identity};
 use crate::config::TokenIssuer;
 
 /// Most scopes or groups that are read from one token, and the longest of them, in bytes.
@@ -48,7 +48,8 @@ impl Reader {
     pub(super) fn read(&self, claims: &Map<String, Value>) -> Option<Proven> {
         let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let subject = text("sub").or_else(|| text("client_id"))?;
-        if subject.len() > LONGEST_SUBJECT || subject.chars().any(char::is_control) {
+        // One that reads as two names could be taken for who proved both.
+        if subject.len() > LONGEST_SUBJECT || subject.chars().any(char::is_control) || subject.contains(AND) {
             return None;
         }
         // What is not read whole is not read: a rule might refuse by what was left out.
@@ -169,7 +170,13 @@ mod tests {
     #[test]
     fn who_has_no_subject_is_its_client_and_who_has_neither_is_nobody() {
         assert_eq!(read(json!({ "client_id": "job" })).unwrap().caller.name(), "token:https://idp#job");
-        for nobody in [json!({}), json!({ "sub": "" }), json!({ "sub": 7 }), json!({ "sub": "a\nb" })] {
+        for nobody in [
+            json!({}),
+            json!({ "sub": "" }),
+            json!({ "sub": 7 }),
+            json!({ "sub": "a\nb" }),
+            json!({ "sub": "a & key:b" }),
+        ] {
             assert!(read(nobody.clone()).is_none(), "{nobody}");
         }
     }

@@ -4,7 +4,7 @@
 //! good (see `tls`).
 
 use crate::auth::Caller;
-use crate::auth::caller::Identity;
+use crate::auth::caller::{AND, Identity};
 use crate::config::CertificateName;
 
 /// What a verified certificate says about its owner.
@@ -38,6 +38,10 @@ impl Names {
                 facts.common_name.filter(|name| !name.is_empty()).map(|name| Some(format!("cn:{name}")))
             }
         })??;
+        // One that reads as two names could be taken for who proved both.
+        if name.contains(AND) {
+            return None;
+        }
         let certificate = facts.uris.iter().chain(facts.dns_names).cloned().collect();
         Some(Caller::from(Identity { name, certificate, ..Identity::default() }))
     }
@@ -70,6 +74,8 @@ mod tests {
         let strings = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         for (fields, uris, dns, common, expected) in [
             (vec![Spiffe], &["spiffe://corp/a"][..], &[][..], Some("x"), Some("uri:spiffe://corp/a")),
+            (vec![CommonName], &[], &[], Some("R&D"), Some("cn:R&D")),
+            (vec![CommonName], &[], &[], Some("app & key:ci"), None),
             (vec![Spiffe], &["https://corp/a"], &[], Some("x"), None),
             (vec![Spiffe], &["spiffe://corp/a", "spiffe://corp/b"], &[], None, None),
             (vec![Spiffe, Dns], &["spiffe://corp/a", "spiffe://corp/b"], &["d"], None, None),

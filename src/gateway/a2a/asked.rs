@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::members::Members;
+use super::spelling::odd_in_envelope;
 use crate::fault::Fault;
 use crate::jsonrpc::{Grammar, Id, Kind, Message, Text, is_batch, parse_raw, salvage_id, well_formed};
 
@@ -39,6 +40,9 @@ pub(super) fn read(body: &[u8], depth: usize) -> Result<Asked<'_>, (Fault, Optio
         Grammar::BadParams(what) => (Fault::BadParams(what), salvage_id(text)),
     };
     let Message { kind, id, method, params, .. } = parse_raw(text).map_err(wrong)?;
+    if let Some(odd) = odd_in_envelope(text) {
+        return Err((Fault::NotJsonRpc(odd), id));
+    }
     match (kind, id) {
         (Kind::Request, Some(id)) => Ok(Asked { id, method, params }),
         (Kind::Response, id) => Err((Fault::NotJsonRpc("member \"method\" is missing".into()), id)),

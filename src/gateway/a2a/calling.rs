@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -22,6 +22,7 @@ use super::members::Members;
 use super::operation::{agent_method, is_push, label};
 use super::passing::{self, Bounds, while_there};
 use super::refusal::{Refusal, Stop};
+use super::spelling::odd_in_params;
 use super::{JSON, Visit, write};
 use crate::a2a::relay::{IdKind, Operation, splice_params};
 use crate::a2a::{Binding as AgentBinding, Dialect};
@@ -35,6 +36,12 @@ use crate::gateway::queue::Place;
 use crate::gateway::shares::{Part, Use};
 use crate::telemetry::label::Method as Label;
 use crate::transport::{Policy, judge};
+
+/// How long the name of a place to push to may take to resolve.
+const LOOKED_UP: Duration = Duration::from_secs(5);
+
+/// Most extensions of a request that are looked at; no more are named to an agent.
+const MOST_EXTENSIONS: usize = 32;
 
 /// A request for an agent.
 pub(super) struct Call<'a> {
@@ -77,9 +84,9 @@ impl Inner {
             return Err(Trouble::Unusable(why.to_owned()).into());
         }
         let _room = self.room_for(http, exchange, &call).await?;
-        self.check_hooks(&call).await?;
         let ids = self.ids(exchange, &call);
         let (params, task) = self.params(&call, ids.as_ref())?;
+        while_there(http, self.check_hooks(&call)).await??;
         let body = match call.body {
             Some(body) => asked.with(params.as_deref(), body),
             None => asked.written(params.as_deref()),
@@ -96,8 +103,10 @@ impl Inner {
             ids,
             front: is_card.then(|| self.front(http, exchange, visit, &call.known)),
         };
+        let limit = self.settings.limits.response;
         let since = Instant::now();
-        let passed = while_there(http, pass(&self.client, known, Asking { method, task, body })).await?;
+        let passed =
+            while_there(http, pass(&self.client, known, Asking { method, task, body, limit })).await?;
         let broken = match passed {
             Ok(passed) => self.hand_on(http, visit, passed, answers).await,
             Err(trouble) => Err(trouble.into()),
@@ -156,6 +165,9 @@ impl Inner {
     ) -> Result<(Option<Cow<'p, str>>, Option<String>), Stop> {
         let written = call.asked.params.map(RawValue::get);
         let dialect = call.dialect();
+        if let Some(odd) = call.operation.and(written).and_then(odd_in_params) {
+            return Err(Fault::BadParams(odd).into());
+        }
         let params = match dialect {
             Dialect::V1 => asked::for_tenant(written, call.known.interface.tenant.as_deref())?,
             Dialect::V0_1 | Dialect::V0_3 => written.map(Cow::Borrowed),
@@ -188,11 +200,19 @@ impl Inner {
         if !(operation.says() || operation == Operation::SetPush) {
             return Ok(());
         }
-        for url in hooks(params.get()) {
-            let refused = |why: &dyn std::fmt::Display| Refusal::BadPush(why.to_string());
-            let uri: Uri = url.parse().map_err(|_| refused(&"it is no URL"))?;
+        let all = hooks(params.get()).ok_or_else(|| Refusal::BadPush("it cannot be read".to_owned()))?;
+        for url in all {
+            let uri: Uri = url.parse().map_err(|_| Refusal::BadPush("it is no URL".to_owned()))?;
             let policy = Policy::Guarded(Arc::new(self.settings.outbound.clone()));
-            judge(&uri, &policy).await.map_err(|error| refused(&error))?;
+            let judged = tokio::time::timeout(LOOKED_UP, judge(&uri, &policy)).await;
+            // Where names inside lead is nobody's business outside.
+            let why = match judged {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "its name was not resolved in time".to_owned(),
+            };
+            tracing::info!(agent = call.visit.name(), why, "a place to push to is refused");
+            return Err(Refusal::BadPush("it is no address that agents may push to".to_owned()));
         }
         Ok(())
     }
@@ -211,10 +231,7 @@ impl Inner {
         match call.operation {
             Some(operation) if !operation.says() => self.permit_own(who, (operation.word(), visit.name())),
             Some(operation) => self.permit_whole(who, (operation.word(), visit.name())),
-            // Nobody knows where ids stand in it, so that it could be about anybody's task.
-            None if !self.require.of.is_empty() && !self.rules.names_method(method) => {
-                Err(Fault::UnknownMethod(method.chars().take(100).collect()))
-            }
+            None if !self.require.of.is_empty() => self.permit_unknown(who, (method, visit.name())),
             None => self.permit_whole(who, (method, visit.name())),
         }
     }
@@ -239,7 +256,7 @@ fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
     let named = named.filter_map(|value| value.to_str().ok()).flat_map(|list| list.split(','));
     let own = &call.visit.agent.settings.extensions;
     let mut all: Vec<String> = own.clone();
-    for uri in named.map(str::trim).filter(|uri| !uri.is_empty()) {
+    for uri in named.map(str::trim).filter(|uri| !uri.is_empty()).take(MOST_EXTENSIONS) {
         if !all.iter().any(|known| known == uri) {
             all.push(uri.to_owned());
         }

@@ -12,9 +12,22 @@ type Pair = (Arc<str>, Arc<str>);
 /// What was shown.
 pub(in crate::gateway) struct Handed {
     all: Mutex<All>,
-    most: usize,
-    ttl: Duration,
+    bounds: Bounds,
 }
+
+/// How much is remembered.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::gateway) struct Bounds {
+    /// Tasks in all.
+    pub(in crate::gateway) most: usize,
+    /// Tasks of one caller at one agent; 0: as many as in all.
+    pub(in crate::gateway) of_one: usize,
+    /// For how long after one was last shown.
+    pub(in crate::gateway) ttl: Duration,
+}
+
+/// Longest id that is remembered, in bytes. Those of agents are UUIDs, mostly.
+const LONGEST: usize = 512;
 
 #[derive(Default)]
 struct All {
@@ -23,22 +36,26 @@ struct All {
 }
 
 impl Handed {
-    /// For at most so many tasks, each for so long after it was last shown.
-    pub(in crate::gateway) fn new(most: usize, ttl: Duration) -> Self {
-        Self { all: Mutex::default(), most, ttl }
+    /// Nothing yet.
+    pub(in crate::gateway) fn new(bounds: Bounds) -> Self {
+        Self { all: Mutex::default(), bounds }
     }
 
-    /// Notes that a task is shown. Beyond the bound it is not.
+    /// Notes that a task is shown. Beyond a bound it is not.
     pub(super) fn note(&self, (caller, agent): (&str, &str), task: &str, now: Instant) {
-        let until = now + self.ttl;
+        let Bounds { most, of_one, ttl } = self.bounds;
+        let until = now + ttl;
+        let pair = (caller.into(), agent.into());
         let mut all = self.all();
         let All { tasks, count } = &mut *all;
-        let own = tasks.entry((caller.into(), agent.into())).or_default();
-        if let Some(known) = own.get_mut(task) {
+        if let Some(known) = tasks.get_mut(&pair).and_then(|own| own.get_mut(task)) {
             *known = until;
-        } else if *count < self.most {
+            return;
+        }
+        let own = tasks.get(&pair).map_or(0, HashMap::len);
+        if task.len() <= LONGEST && *count < most && (of_one == 0 || own < of_one) {
             *count += 1;
-            own.insert(task.into(), until);
+            tasks.entry(pair).or_default().insert(task.into(), until);
         }
     }
 
@@ -75,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_task_is_listed_to_whom_it_was_shown_and_for_a_time() {
-        let (handed, now) = (Handed::new(2, Duration::from_secs(9)), Instant::now());
+        let bounds = Bounds { most: 2, of_one: 0, ttl: Duration::from_secs(9) };
+        let (handed, now) = (Handed::new(bounds), Instant::now());
         let (ann, ben) = (("key:ann", "bard"), ("key:ben", "bard"));
         handed.note(ann, "1", now);
         handed.note(ann, "1", now);
@@ -90,5 +108,18 @@ mod tests {
         handed.sweep(later);
         handed.note(ben, "3", later);
         assert!(handed.has(ben, "3", later) && handed.count(ann) == 0);
+    }
+
+    #[test]
+    fn nobody_fills_the_list_of_others_or_the_memory() {
+        let handed = Handed::new(Bounds { most: 9, of_one: 2, ttl: Duration::from_secs(9) });
+        let (ann, ben, now) = (("key:ann", "bard"), ("key:ben", "bard"), Instant::now());
+        for task in ["1", "2", "3"] {
+            handed.note(ann, task, now);
+        }
+        handed.note(ben, &"x".repeat(LONGEST + 1), now);
+        assert_eq!((handed.count(ann), handed.count(ben)), (2, 0));
+        handed.note(ben, "4", now);
+        assert!(handed.has(ben, "4", now) && !handed.has(ann, "3", now));
     }
 }

@@ -13,17 +13,32 @@ const NAMES: [&str; 5] = [
     "task_push_notification_config",
 ];
 
-/// The places to push to in params of a send or of a registration. What cannot be read is none: the agent refuses it.
-pub(super) fn hooks(params: &str) -> Vec<String> {
-    let Some(params) = Members::read(params) else { return Vec::new() };
-    let within = |members: &Members| -> Vec<Members> {
-        NAMES.iter().filter_map(|name| Members::read(members.find(name)?.get())).collect()
-    };
-    let configuration = params.find("configuration").and_then(|inner| Members::read(inner.get()));
-    let mut all: Vec<Members> = configuration.iter().flat_map(within).collect();
-    all.extend(within(&params));
+/// The places to push to in params of a send or of a registration; `None` if they cannot be read: who judges one of two may judge the
+/// wrong one.
+pub(super) fn hooks(params: &str) -> Option<Vec<String>> {
+    let params = Members::read(params)?;
+    let mut all = Vec::new();
+    if let Some(configuration) = inner(&params, "configuration") {
+        within(&configuration?, &mut all)?;
+    }
+    within(&params, &mut all)?;
     all.push(params);
-    all.iter().filter_map(|members| members.text("url")).collect()
+    let urls = all.iter().filter_map(|members| members.find("url"));
+    urls.map(|url| serde_json::from_str(url.get()).ok()).collect()
+}
+
+/// Puts the registrations that others hold to the rest.
+fn within(members: &Members, all: &mut Vec<Members>) -> Option<()> {
+    for found in NAMES.iter().filter_map(|name| inner(members, name)) {
+        all.push(found?);
+    }
+    Some(())
+}
+
+/// What a member holds that is not null: an object, or what cannot be read.
+fn inner(members: &Members, name: &str) -> Option<Option<Members>> {
+    let value = members.find(name).filter(|value| value.get() != "null")?;
+    Some(Members::read(value.get()))
 }
 
 /// Whether a message comes with a place to push to. What cannot be read may have one.
@@ -69,8 +84,21 @@ mod tests {
             r#"{"message":{},"configuration":{"taskPushNotificationConfig":{"url":"http://x"}}}"#,
             r#"{"message":{},"configuration":{"pushNotificationConfig":{"u\u0072l":"http://x"}}}"#,
         ] {
-            assert_eq!(hooks(params), ["http://x"], "{params}");
+            assert_eq!(hooks(params).unwrap(), ["http://x"], "{params}");
         }
-        assert!(hooks(r#"{"id":"t"}"#).is_empty());
+        assert!(hooks(r#"{"id":"t","pushNotificationConfig":null}"#).unwrap().is_empty());
+    }
+
+    #[test]
+    fn two_places_in_one_are_none_that_could_be_judged() {
+        for params in [
+            r#"{"message":{},"z":1,"z":2,"configuration":{"pushNotificationConfig":{"url":"http://10.0.0.1/"}}}"#,
+            r#"{"taskId":"t","pushNotificationConfig":{"url":"https://ok/","url":"http://10.0.0.1/"}}"#,
+            r#"{"taskId":"t","pushNotificationConfig":{"url":["http://10.0.0.1/"]}}"#,
+            r#"{"taskId":"t","pushNotificationConfig":"http://10.0.0.1/"}"#,
+            r#"{"message":{},"configuration":[]}"#,
+        ] {
+            assert_eq!(hooks(params), None, "{params}");
+        }
     }
 }

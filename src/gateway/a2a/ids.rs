@@ -150,7 +150,8 @@ impl<'a> Ids<'a> {
         let now = Some((id.to_owned(), handle.clone()));
         match kind {
             IdKind::Task => {
-                if !self.caller.is_anonymous() {
+                // Nothing but A2A 1.0 lists tasks.
+                if self.dialect == Dialect::V1 && !self.caller.is_anonymous() {
                     self.handed.note(self.pair(), id, Instant::now());
                 }
                 self.task = now;
@@ -165,6 +166,7 @@ impl<'a> Ids<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::a2a::Bounds;
     use std::time::Duration;
 
     const ASKED: Operation = Operation::Get;
@@ -178,7 +180,7 @@ mod tests {
     #[test]
     fn a_handle_is_its_caller_s_at_its_agent_and_nobody_else_s() {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
-        let handed = Handed::new(9, Duration::from_secs(9));
+        let handed = Handed::new(Bounds { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
         let of = |caller: &str, agent| {
             Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
         };
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn an_id_that_a_client_made_is_another_one_for_each_caller_and_its_own_again() {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
-        let handed = Handed::new(9, Duration::from_secs(9));
+        let handed = Handed::new(Bounds { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
         let of = |caller: &str| {
             let caller = Caller::supposed(caller, Vec::new(), Vec::new());
             Ids::new(&sealer, &handed, caller, ("bard", Dialect::V0_1))
@@ -217,7 +219,7 @@ mod tests {
     #[test]
     fn a_page_is_its_caller_s() {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
-        let handed = Handed::new(9, Duration::from_secs(9));
+        let handed = Handed::new(Bounds { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
         let of = |caller: &str, agent| {
             Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
         };

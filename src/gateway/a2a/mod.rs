@@ -19,6 +19,7 @@ mod operation;
 mod passing;
 mod refusal;
 mod rest;
+mod spelling;
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ use http::{HeaderValue, Method, StatusCode};
 use pingora::proxy::Session;
 
 use super::answer::{Gone, Headers, begin, piece};
-use super::exchange::Exchange;
+use super::exchange::{Exchange, blamed};
 use super::hold::known;
 use super::route::Door;
 use super::{Inner, intake};
@@ -43,7 +44,7 @@ use answers::Binding;
 use calling::Call;
 use refusal::{Refusal, Said, Stop};
 
-pub(super) use handed::Handed;
+pub(super) use handed::{Bounds, Handed};
 
 /// Where cards are.
 const CARDS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
@@ -143,7 +144,7 @@ impl Inner {
         match refusal {
             Refusal::Fault(fault) => exchange.refused(fault, &self.metrics),
             Refusal::Trouble(trouble) => {
-                (exchange.outcome, exchange.fault) = (Outcome::AgentFault, Some(trouble.word()));
+                (exchange.outcome, exchange.fault) = (blamed(trouble), Some(trouble.word()));
             }
             Refusal::Version => {
                 (exchange.outcome, exchange.fault) = (Outcome::ClientFault, Some("wrong_version"));
