@@ -161,7 +161,8 @@ impl Interface {
         Outgoing { verb, ..self.post(&format!("/tasks/{}{what}", encoded(task_id)), body) }
     }
 
-    fn post(&self, route: &str, body: Vec<u8>) -> Outgoing {
+    /// A request with a body, below the place of the tenant.
+    pub(super) fn post(&self, route: &str, body: Vec<u8>) -> Outgoing {
         let tenant = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
         let tenant = tenant.map(|tenant| format!("/{}", encoded(tenant))).unwrap_or_default();
         Outgoing { verb: Method::POST, route: format!("{tenant}{route}"), body: body.into() }
@@ -174,7 +175,7 @@ fn written<P: serde::Serialize>(params: &P) -> Vec<u8> {
 }
 
 /// One segment of a path: what an agent calls a task never becomes a path of its own.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) || (byte == b'.' && !is_dots(text)) {

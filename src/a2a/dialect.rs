@@ -63,6 +63,14 @@ impl Dialect {
         }
     }
 
+    /// The header that names extensions; 0.1 has none, and those of 0.3 know it.
+    pub fn extensions_header(self) -> HeaderName {
+        match self {
+            Self::V0_1 | Self::V0_3 => OLD_EXTENSIONS,
+            Self::V1 => EXTENSIONS,
+        }
+    }
+
     /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`.
     pub fn send(self, ask: &Send<'_>, streaming: bool) -> Vec<u8> {
         let room = room_for(ask);

@@ -9,8 +9,9 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
 use super::known::{Ask, Known, in_effect};
-use super::rpc::{Form, post, trouble, whole};
+use super::rpc::{Form, post_for_all, trouble, whole};
 use super::seek::find_home;
+use crate::a2a::Outgoing;
 use crate::config::AgentMethod;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
@@ -21,8 +22,8 @@ pub struct Asking {
     pub method: AgentMethod,
     /// The task that it is about, by the agent's id of it.
     pub task: Option<String>,
-    /// A JSON-RPC request in the agent's version.
-    pub body: Bytes,
+    /// The request in the agent's version and binding: several, if the first that the agent has a route for counts.
+    pub written: Vec<Outgoing>,
     /// Most bytes of a task that is looked at to learn which endpoint knows it.
     pub limit: usize,
 }
@@ -40,26 +41,37 @@ pub struct Passed {
 ///
 /// [`Trouble`], if no answer came that a client of A2A could read.
 pub async fn pass(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
-    let Asking { method, task, body, limit } = asking;
-    let ask = Ask::new(method, task.as_deref(), body);
-    let Some(task) = task.as_deref().filter(|_| known.endpoints.are_several()) else {
-        let (form, reply) = post(client, &known, &ask).await?;
-        return Ok(Passed { form, reply, known });
-    };
     // A task that its client names may not be there yet.
     let may_begin = known.interface.dialect.asker_names_tasks()
-        && matches!(method, AgentMethod::Send | AgentMethod::Stream);
-    match Box::pin(find_home(client, &known, task, limit)).await {
-        // Whoever is asked then says so in its own words.
-        Ok(()) | Err(Trouble::TaskLost) => {}
-        Err(_) if may_begin => {}
-        Err(trouble) => return Err(trouble),
+        && matches!(asking.method, AgentMethod::Send | AgentMethod::Stream);
+    if let Some(task) = asking.task.as_deref().filter(|_| known.endpoints.are_several()) {
+        match Box::pin(find_home(client, &known, task, asking.limit)).await {
+            // Whoever is asked then says so in its own words.
+            Ok(()) | Err(Trouble::TaskLost) => {}
+            Err(_) if may_begin => {}
+            Err(trouble) => return Err(trouble),
+        }
     }
-    let (form, reply) = post(client, &known, &ask).await?;
-    if let Some(at) = ask.place().filter(|_| may_begin) {
-        known.endpoints.remember(at, Some(task), None);
+    let mut last = Err(Trouble::Gateway("there is no way to ask this"));
+    for written in asking.written {
+        let ask = Ask::new(asking.method, asking.task.as_deref(), written);
+        last = post_for_all(client, &known, &ask).await;
+        if let (Some(at), Some(task)) = (ask.place().filter(|_| may_begin), asking.task.as_deref()) {
+            known.endpoints.remember(at, Some(task), None);
+        }
+        if !is_no_route(&last) {
+            break;
+        }
     }
-    Ok(Passed { form, reply, known })
+    last.map(|(form, reply)| Passed { form, reply, known })
+}
+
+/// Whether the agent has nothing at this route for this verb.
+fn is_no_route(answer: &Result<(Form, Reply), Trouble>) -> bool {
+    match answer {
+        Ok((_, reply)) => reply.status() == StatusCode::METHOD_NOT_ALLOWED,
+        Err(trouble) => *trouble == Trouble::Status(StatusCode::METHOD_NOT_ALLOWED.as_u16()),
+    }
 }
 
 impl Known {

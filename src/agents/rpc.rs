@@ -3,6 +3,7 @@
 //! Not here: streams (see `stream`), what is asked (see `call`).
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
 use super::call::Hook;
@@ -30,24 +31,48 @@ const LONGEST_REFUSAL: usize = 64 * 1024;
 
 /// Makes one request and looks at the head of the answer. The answer decides its form, not the question.
 pub(super) async fn post(client: &Client, known: &Known, ask: &Ask) -> Result<(Form, Reply), Trouble> {
-    let reply = known.send(client, ask).await?;
-    let status = reply.status();
-    if status == http::StatusCode::UNAUTHORIZED || status == http::StatusCode::FORBIDDEN {
-        return Err(Trouble::NotAuthorized(status.as_u16()));
-    }
-    if known.interface.binding == Binding::HttpJson && !status.is_success() {
+    let reply = sent(client, known, ask).await?;
+    if known.interface.binding == Binding::HttpJson && !reply.status().is_success() {
         return Err(refused(reply, known, ask).await);
     }
-    let form = form(&reply);
-    match form {
+    in_form(reply)
+}
+
+/// The same for whoever reads what a failure says.
+pub(super) async fn post_for_all(
+    client: &Client,
+    known: &Known,
+    ask: &Ask,
+) -> Result<(Form, Reply), Trouble> {
+    let reply = sent(client, known, ask).await?;
+    match form(&reply) {
+        Some(Form::Json) if !reply.status().is_success() => Ok((Form::Json, reply)),
+        // What has been done and says nothing.
+        None if reply.status() == StatusCode::NO_CONTENT => Ok((Form::Json, reply)),
+        _ => in_form(reply),
+    }
+}
+
+async fn sent(client: &Client, known: &Known, ask: &Ask) -> Result<Reply, Trouble> {
+    let reply = known.send(client, ask).await?;
+    match reply.status() {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            Err(Trouble::NotAuthorized(reply.status().as_u16()))
+        }
+        _ => Ok(reply),
+    }
+}
+
+fn in_form(reply: Reply) -> Result<(Form, Reply), Trouble> {
+    let status = reply.status();
+    match form(&reply) {
         Some(form) if status.is_success() => Ok((form, reply)),
         // Some agents answer errors of JSON-RPC with 4xx.
         Some(Form::Json) if status.is_client_error() => Ok((Form::Json, reply)),
-        Some(_) => Err(Trouble::Status(status.as_u16())),
         None if status.is_success() => {
             Err(Trouble::Misbehaved("its answer is neither JSON nor an event stream".into()))
         }
-        None => Err(Trouble::Status(status.as_u16())),
+        Some(_) | None => Err(Trouble::Status(status.as_u16())),
     }
 }
 

@@ -142,6 +142,7 @@ struct Inner {
     shares: shares::Shares,
     guesses: guesses::Guesses,
     handed: a2a::Handed,
+    names: a2a::Names,
     metrics: Arc<Metrics>,
     nobody: Arc<AgentMetrics>,
 }
@@ -226,6 +227,7 @@ impl Bridge {
             shares: shares::Shares::new(&settings.limits, &settings.agents, &metrics),
             guesses: guesses::Guesses::new(settings.limits.failures),
             handed: a2a::Handed::new(shown(&settings)),
+            names: a2a::Names::new(shown(&settings)),
             nobody: metrics.no_agent(),
             metrics,
             settings,

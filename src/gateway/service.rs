@@ -167,6 +167,7 @@ impl Inner {
             self.shares.sweep();
             self.guesses.sweep(Instant::now());
             self.handed.sweep(Instant::now());
+            self.names.sweep(Instant::now());
         }
     }
 }

@@ -15,6 +15,8 @@ mod a2a_scene;
 #[cfg(test)]
 mod a2a_spelling;
 #[cfg(test)]
+mod a2a_versions;
+#[cfg(test)]
 mod advisories;
 #[cfg(test)]
 mod advisories_callers;

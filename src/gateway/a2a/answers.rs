@@ -6,21 +6,25 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use super::JSON;
 use super::card::Front;
 use super::events::changed;
 use super::ids::Ids;
 use super::members::Members;
-use super::passing::Translate;
+use super::passing::{self, Translate};
 use super::refusal::{Refusal, rest_error, rest_status};
-use crate::a2a::Dialect;
-use crate::a2a::relay::Operation;
+use super::translation::Translation;
+use crate::a2a::relay::{self, Operation, as_rpc};
+use crate::a2a::{AgentError, Dialect};
 use crate::fault::Trouble;
-use crate::jsonrpc::Id;
-use crate::sse::encoder;
+use crate::gateway::answer::Headers;
+use crate::jsonrpc::{Id, write_error};
+use crate::sse::{Decoder, EventTooLarge, encoder};
 
 /// How a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +38,19 @@ pub(super) enum Binding {
 /// What is to become of the answer to one request.
 pub(super) struct Answers<'a> {
     pub(super) agent: &'a str,
-    pub(super) dialect: Dialect,
+    /// What the client speaks.
+    pub(super) client: Dialect,
+    /// How it speaks that.
+    pub(super) binding: Binding,
+    /// Whether the agent's answers are what JSON-RPC has in an envelope.
+    pub(super) is_bare: bool,
     pub(super) id: &'a Id,
     /// `None`: a method of an extension.
     pub(super) operation: Option<Operation>,
-    pub(super) binding: Binding,
     /// `None`: ids stay as they are.
     pub(super) ids: Option<Ids<'a>>,
+    /// `None`: the agent speaks what the client does.
+    pub(super) translation: Option<Translation<'a>>,
     /// How a card in the answer is shown; `None`: there is none.
     pub(super) front: Option<Front<'a>>,
 }
@@ -67,11 +77,46 @@ impl Answers<'_> {
     /// Whether an answer may be another one when it goes on.
     pub(super) fn change_it(&self) -> bool {
         let has_ids = self.ids.is_some() && self.operation.is_some();
-        has_ids || self.front.is_some() || self.binding == Binding::Rest
+        let has_envelope = (self.binding == Binding::Rpc, !self.is_bare);
+        has_ids || self.front.is_some() || self.translation.is_some() || has_envelope.0 != has_envelope.1
     }
 
-    /// What becomes of one answer, and the HTTP status that goes with it.
-    pub(super) fn answer(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
+    /// What the body of an answer is.
+    pub(super) fn media_type(&self, status: StatusCode) -> HeaderValue {
+        match self.binding {
+            Binding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
+            Binding::Rest | Binding::Rpc => JSON,
+        }
+    }
+
+    /// What becomes of one answer that came with this status, and the status that goes with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`], if it is not what an agent may say.
+    pub(super) fn answer(&mut self, text: &str, status: StatusCode) -> Result<(StatusCode, String), Trouble> {
+        if !self.is_bare {
+            // What is no success may be an error of the agent's, or of something before it.
+            let is_word = status.is_success() || is_rpc_error(text);
+            return if is_word { self.response(text) } else { Err(Trouble::Status(status.as_u16())) };
+        }
+        let misread = |error: AgentError| Trouble::Misbehaved(error.to_string());
+        let enveloped = as_rpc(self.id, status.as_u16(), text).map_err(misread)?;
+        let enveloped = enveloped.ok_or(Trouble::Status(status.as_u16()))?;
+        match self.change_it() || text.is_empty() {
+            true => self.response(&enveloped),
+            false => Ok((status, text.to_owned())),
+        }
+    }
+
+    /// What becomes of a JSON-RPC response.
+    fn response(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
+        if let Some(translation) = &mut self.translation {
+            return Ok(match translation.result(self.ids.as_mut(), text) {
+                Ok(result) => (StatusCode::OK, self.told(&result)),
+                Err(refusal) => self.refused(&refusal),
+            });
+        }
         let unreadable = || Trouble::Misbehaved("its answer is no JSON-RPC response".into());
         let Answer { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
         match (result, error, self.binding) {
@@ -89,6 +134,56 @@ impl Answers<'_> {
                 Ok((StatusCode::OK, format!("{before}{}{after}", self.result(result.get())?)))
             }
         }
+    }
+
+    /// A result as the client's binding has it.
+    fn told(&self, result: &str) -> String {
+        match self.binding {
+            Binding::Rest if result == "null" => "{}".to_owned(),
+            Binding::Rest => result.to_owned(),
+            Binding::Rpc => {
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", self.id.as_json())
+            }
+        }
+    }
+
+    /// An agent's refusal in the client's version, as its binding has it.
+    fn refused(&self, refusal: &relay::Refusal) -> (StatusCode, String) {
+        let relay::Refusal { code, message, data } = refusal;
+        let code = i32::try_from(*code).unwrap_or(-32603);
+        let (status, body) = match self.binding {
+            Binding::Rpc => (StatusCode::OK, write_error(Some(self.id), code, message, data.as_deref())),
+            Binding::Rest => {
+                let status = rest_status(code);
+                (status, rest_error(status, message, data.as_deref()))
+            }
+        };
+        (status, String::from_utf8(body).unwrap_or_default())
+    }
+
+    /// Writes what says the same as one event of an agent of another version.
+    fn event(&mut self, out: &mut Vec<u8>, data: &str) -> Result<(), Trouble> {
+        let Some(translation) = &mut self.translation else { return Ok(()) };
+        let enveloped = match self.is_bare {
+            true => {
+                let misread = |error: AgentError| Trouble::Misbehaved(error.to_string());
+                let answer = as_rpc(self.id, 200, data).map_err(misread)?;
+                Cow::Owned(answer.ok_or_else(|| Trouble::Misbehaved("its event cannot be read".into()))?)
+            }
+            false => Cow::Borrowed(data),
+        };
+        match translation.events(self.ids.as_mut(), &enveloped) {
+            Ok(results) => {
+                results.iter().for_each(|result| encoder::event(out, self.told(result).as_bytes()));
+            }
+            Err(refusal) => {
+                if self.binding == Binding::Rest {
+                    out.extend_from_slice(b"event: error\n");
+                }
+                encoder::event(out, self.refused(&refusal).1.as_bytes());
+            }
+        }
+        Ok(())
     }
 
     fn failed(&self, error: &RawValue) -> Option<(StatusCode, String)> {
@@ -116,20 +211,42 @@ impl Answers<'_> {
 }
 
 impl Translate for Answers<'_> {
+    fn headers(&self, of: &HeaderMap) -> Headers {
+        let mut passed = passing::headers(of);
+        if self.translation.is_some() {
+            let name = self.client.extensions_header();
+            passed.retain(|(name, _)| *name != "a2a-version");
+            passed.iter_mut().for_each(|(known, _)| *known = name.clone());
+            passed.truncate(1);
+        }
+        passed
+    }
+
     fn events(&mut self, events: Bytes) -> Result<Bytes, Trouble> {
         if !self.change_it() {
             return Ok(events);
         }
-        let text =
-            str::from_utf8(&events).map_err(|_| Trouble::Misbehaved("its events are not UTF-8".into()))?;
-        changed(text, |data| self.answer(data).map(|(_, data)| data)).map(Bytes::from)
+        if self.translation.is_none() {
+            let text = str::from_utf8(&events)
+                .map_err(|_| Trouble::Misbehaved("its events are not UTF-8".into()))?;
+            return changed(text, |data| self.answer(data, StatusCode::OK).map(|(_, data)| data))
+                .map(Bytes::from);
+        }
+        let mut out = Vec::new();
+        let too_much = |large: EventTooLarge| Trouble::TooMuch(large.limit, "one event");
+        for event in Decoder::new(events.len()).push(&events).map_err(too_much)? {
+            let data = str::from_utf8(&event.data)
+                .map_err(|_| Trouble::Misbehaved("its events are not UTF-8".into()))?;
+            self.event(&mut out, data)?;
+        }
+        Ok(out.into())
     }
 
     fn failure(&self, trouble: &Trouble) -> Vec<u8> {
         let said = Refusal::Trouble(trouble.clone()).said(self.agent);
         let mut event = Vec::new();
         match self.binding {
-            Binding::Rpc => encoder::event(&mut event, &said.rpc(Some(self.id), self.dialect)),
+            Binding::Rpc => encoder::event(&mut event, &said.rpc(Some(self.id), self.client)),
             Binding::Rest => {
                 event.extend_from_slice(b"event: error\n");
                 encoder::event(&mut event, &said.rest());
@@ -168,13 +285,39 @@ fn own_tasks(result: &str, ids: &Ids<'_>) -> Option<String> {
     Some(page.written().get().to_owned())
 }
 
+/// Whether a body is an error of JSON-RPC.
+fn is_rpc_error(body: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        error: Option<Code>,
+    }
+    #[derive(Deserialize)]
+    struct Code {
+        #[serde(rename = "code")]
+        _code: i64,
+        #[serde(default, rename = "message")]
+        _message: Option<IgnoredAny>,
+    }
+    serde_json::from_str::<Answer>(body).is_ok_and(|answer| answer.error.is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn answers(id: &Id, binding: Binding) -> Answers<'_> {
         let operation = Some(Operation::Get);
-        Answers { agent: "bard", dialect: Dialect::V1, id, operation, binding, ids: None, front: None }
+        Answers {
+            agent: "bard",
+            client: Dialect::V1,
+            binding,
+            is_bare: false,
+            id,
+            operation,
+            ids: None,
+            translation: None,
+            front: None,
+        }
     }
 
     #[test]
@@ -190,10 +333,14 @@ mod tests {
                 r#"{"error":{"code":404,"status":"NOT_FOUND","message":"Task not found","details":[{"reason":"TASK_NOT_FOUND"}]}}"#,
             ),
         ] {
-            let (found, written) = rest.answer(text).unwrap();
+            let (found, written) = rest.answer(text, StatusCode::OK).unwrap();
             assert_eq!((found.as_u16(), written.as_str()), (status, body), "{text}");
         }
-        assert!(rest.answer("[]").is_err() && rest.answer(r#"{"result":1,"result":2}"#).is_err());
+        assert!(
+            [r#"[]"#, r#"{"result":1,"result":2}"#]
+                .iter()
+                .all(|text| rest.answer(text, StatusCode::OK).is_err())
+        );
     }
 
     #[test]
@@ -203,5 +350,18 @@ mod tests {
         let events = Bytes::from_static(b"data: not even JSON\n\n");
         assert_eq!(plain.events(events.clone()).unwrap(), events);
         assert_eq!(plain.rest(events.clone()), events);
+    }
+
+    #[test]
+    fn only_an_error_of_json_rpc_is_one() {
+        for (body, is_one) in [
+            (r#"{"id":1,"error":{"code":-32600,"message":"no"}}"#, true),
+            (r#"{"error":"unauthorized"}"#, false),
+            (r#"{"error":{"status":"x"}}"#, false),
+            (r#"{"detail":"no"}"#, false),
+            ("<html>", false),
+        ] {
+            assert_eq!(is_rpc_error(body), is_one, "{body}");
+        }
     }
 }

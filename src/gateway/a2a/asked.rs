@@ -58,14 +58,14 @@ impl Asked<'_> {
         match (params, self.params) {
             (None, None) => body.clone(),
             (Some(new), Some(old)) if std::ptr::eq(new, old.get()) => body.clone(),
-            (params, _) => self.written(params),
+            (params, _) => self.written(self.method.as_str(), params),
         }
     }
 
-    /// The request with these params, written anew.
-    pub(super) fn written(&self, params: Option<&str>) -> Bytes {
+    /// The request with this method and these params, written anew.
+    pub(super) fn written(&self, method: &str, params: Option<&str>) -> Bytes {
         // A text is always JSON.
-        let method = serde_json::to_string(self.method.as_str()).unwrap_or_default();
+        let method = serde_json::to_string(method).unwrap_or_default();
         let params = params.map(|params| format!(",\"params\":{params}")).unwrap_or_default();
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":{method}{params}}}", self.id.as_json()).into()
     }

@@ -2,30 +2,26 @@
 //!
 //! Not here: reading it (see `asked`, `rest`), what becomes of answers (see `answers`), of their bytes (see `passing`).
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, StatusCode, Uri};
 use pingora::proxy::Session;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::answers::{Answers, Binding};
-use super::asked::{self, Asked};
-use super::hooks::{has_push, hooks};
+use super::asked::Asked;
+use super::asking::Going;
+use super::hooks::hooks;
 use super::ids::Ids;
-use super::members::Members;
-use super::operation::{agent_method, is_push, label};
-use super::passing::{self, Bounds, while_there};
+use super::operation::{agent_method, label};
+use super::passing::{self, Bounds, Translate as _, while_there};
 use super::refusal::{Refusal, Stop};
-use super::spelling::odd_in_params;
-use super::{JSON, Visit, write};
-use crate::a2a::relay::{IdKind, Operation, splice_params};
-use crate::a2a::{Binding as AgentBinding, Dialect};
+use super::translation::Own;
+use super::{Visit, write};
+use crate::a2a::Dialect;
+use crate::a2a::relay::Operation;
 use crate::agents::{Asking, Known, Passed, pass};
 use crate::config::AgentMethod;
 use crate::fault::{Fault, Trouble};
@@ -48,6 +44,8 @@ pub(super) struct Call<'a> {
     pub(super) visit: &'a Visit<'a>,
     pub(super) known: Arc<Known>,
     pub(super) binding: Binding,
+    /// What the client speaks.
+    pub(super) client: Dialect,
     /// `None`: a method of an extension.
     pub(super) operation: Option<Operation>,
     pub(super) asked: &'a Asked<'a>,
@@ -63,7 +61,8 @@ struct Room {
 }
 
 impl Call<'_> {
-    fn dialect(&self) -> Dialect {
+    /// What the agent speaks.
+    pub(super) fn dialect(&self) -> Dialect {
         self.known.interface.dialect
     }
 }
@@ -79,34 +78,29 @@ impl Inner {
         let Call { visit, operation, asked, .. } = call;
         exchange.method = operation.map_or(Label::A2a, label);
         self.permit_call(exchange, &call)?;
-        if call.known.interface.binding == AgentBinding::HttpJson {
-            let why = "it offers HTTP+JSON only, which the A2A face does not pass on; its MCP tools work";
-            return Err(Trouble::Unusable(why.to_owned()).into());
-        }
         let _room = self.room_for(http, exchange, &call).await?;
-        let ids = self.ids(exchange, &call);
-        let (params, task) = self.params(&call, ids.as_ref())?;
+        let mut ids = self.ids(exchange, &call);
+        let own = Own::new(&self.names, exchange.caller.name(), visit.name());
+        let Going { written, task, translation, is_bare } = call.going(ids.as_mut(), own)?;
         while_there(http, self.check_hooks(&call)).await??;
-        let body = match call.body {
-            Some(body) => asked.with(params.as_deref(), body),
-            None => asked.written(params.as_deref()),
-        };
         let method = operation.map_or(AgentMethod::Other, agent_method);
         let known = named_extensions(&call, &http.req_header().headers);
         let is_card = operation == Some(Operation::ExtendedCard);
         let answers = Answers {
             agent: visit.name(),
-            dialect: call.dialect(),
+            client: call.client,
+            is_bare,
             id: &asked.id,
             operation,
             binding: call.binding,
             ids,
+            translation,
             front: is_card.then(|| self.front(http, exchange, visit, &call.known)),
         };
         let limit = self.settings.limits.response;
         let since = Instant::now();
         let passed =
-            while_there(http, pass(&self.client, known, Asking { method, task, body, limit })).await?;
+            while_there(http, pass(&self.client, known, Asking { method, task, written, limit })).await?;
         let broken = match passed {
             Ok(passed) => self.hand_on(http, visit, passed, answers).await,
             Err(trouble) => Err(trouble.into()),
@@ -133,65 +127,16 @@ impl Inner {
             return Ok(passing::stream(http, passed, bounds, &mut answers, &visit.agent.metrics).await?);
         }
         let status = passed.status();
-        if status.is_success() && !answers.change_it() {
-            return passing::value(http, passed, bounds).await;
+        if status.is_success() && status != StatusCode::NO_CONTENT && !answers.change_it() {
+            return passing::value(http, passed, bounds, answers.media_type(status)).await;
         }
-        let headers = passing::headers(passed.headers());
+        let headers = answers.headers(passed.headers());
         let body = while_there(http, passed.whole(limits.response)).await??;
-        // What is no success may be an error of the agent's, or of something before it.
-        if !status.is_success() && !is_rpc_error(&body) {
-            return Err(Trouble::Status(status.as_u16()).into());
-        }
-        if !answers.change_it() {
-            write(http, StatusCode::OK, headers, (JSON, body)).await?;
-            return Ok(None);
-        }
         let text =
             str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
-        let (status, text) = answers.answer(text)?;
-        let media_type = match answers.binding {
-            Binding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
-            Binding::Rest | Binding::Rpc => JSON,
-        };
-        write(http, status, headers, (media_type, text)).await?;
+        let (status, text) = answers.answer(text, status)?;
+        write(http, status, headers, (answers.media_type(status), text)).await?;
         Ok(None)
-    }
-
-    /// Params as the agent gets them, and the task that they are about.
-    fn params<'p>(
-        &self,
-        call: &Call<'p>,
-        ids: Option<&Ids<'_>>,
-    ) -> Result<(Option<Cow<'p, str>>, Option<String>), Stop> {
-        let written = call.asked.params.map(RawValue::get);
-        let dialect = call.dialect();
-        if let Some(odd) = call.operation.and(written).and_then(odd_in_params) {
-            return Err(Fault::BadParams(odd).into());
-        }
-        let params = match dialect {
-            Dialect::V1 => asked::for_tenant(written, call.known.interface.tenant.as_deref())?,
-            Dialect::V0_1 | Dialect::V0_3 => written.map(Cow::Borrowed),
-        };
-        let (Some(operation), Some(text)) = (call.operation, params.as_deref()) else {
-            return Ok((params, None));
-        };
-        let Some(ids) = ids else {
-            let task = task_of(text, (dialect, operation));
-            return Ok((params, task));
-        };
-        if is_push(operation) || has_push(text) {
-            return Err(Refusal::NoPush.into());
-        }
-        let (opened, task) = ids.opened(text, operation)?;
-        let mut opened = match opened {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(opened) => Some(opened),
-        };
-        if operation == Operation::List {
-            let paged = at_page(opened.as_deref().unwrap_or(text), ids)?;
-            opened = paged.or(opened);
-        }
-        Ok((opened.map(Cow::Owned).or(params), task))
     }
 
     /// Refuses a request that has an agent push to a place that only somebody inside can reach.
@@ -262,66 +207,4 @@ fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
         }
     }
     if all.len() == own.len() { call.known.clone() } else { call.known.clone().naming(&all) }
-}
-
-/// The task that params are about, where ids are the agent's own.
-fn task_of(params: &str, of: (Dialect, Operation)) -> Option<String> {
-    let mut task = None;
-    let walked = splice_params(params, of.0, of.1, |kind, id| {
-        if kind == IdKind::Task {
-            task = Some(id.to_owned());
-        }
-        Ok::<_, ()>(None)
-    });
-    // What the agent makes of odd params is its affair.
-    task.filter(|_| walked.is_ok())
-}
-
-/// The params of a list with the agent's own page in them, if they name one.
-fn at_page(params: &str, ids: &Ids<'_>) -> Result<Option<String>, Fault> {
-    let unknown = || Fault::BadParams("pageToken is none of this list".into());
-    let mut members = Members::read(params).ok_or_else(unknown)?;
-    members.remove("page_token");
-    if let Some(page) = members.find("pageToken") {
-        let handle = serde_json::from_str::<Cow<'_, str>>(page.get()).map_err(|_| unknown())?;
-        if !handle.is_empty() {
-            let token = ids.page_of(&handle).ok_or_else(unknown)?;
-            members.put("pageToken", &token);
-        }
-    }
-    Ok(Some(members.written().get().to_owned()))
-}
-
-/// Whether a body is an error of JSON-RPC.
-fn is_rpc_error(body: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Answer {
-        error: Option<Code>,
-    }
-    #[derive(Deserialize)]
-    struct Code {
-        #[serde(rename = "code")]
-        _code: i64,
-        #[serde(default, rename = "message")]
-        _message: Option<IgnoredAny>,
-    }
-    serde_json::from_slice::<Answer>(body).is_ok_and(|answer| answer.error.is_some())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_error_of_json_rpc_is_one() {
-        for (body, is_one) in [
-            (r#"{"id":1,"error":{"code":-32600,"message":"no"}}"#, true),
-            (r#"{"error":"unauthorized"}"#, false),
-            (r#"{"error":{"status":"x"}}"#, false),
-            (r#"{"detail":"no"}"#, false),
-            ("<html>", false),
-        ] {
-            assert_eq!(is_rpc_error(body.as_bytes()), is_one, "{body}");
-        }
-    }
 }

@@ -108,7 +108,8 @@ impl<'a> Ids<'a> {
         format!("a2a\0{}\0{token}", self.agent).into_bytes()
     }
 
-    fn open(&self, kind: IdKind, handle: &str) -> Option<String> {
+    /// What a handle of the caller's stands for.
+    pub(super) fn open(&self, kind: IdKind, handle: &str) -> Option<String> {
         let (agent, id) = match kind {
             IdKind::Task | IdKind::Reference => {
                 let TaskRef { agent, task } = TaskRef::open(self.sealer, self.caller.name(), handle)?;
@@ -135,7 +136,8 @@ impl<'a> Ids<'a> {
         }
     }
 
-    fn seal(&mut self, kind: IdKind, id: &str) -> String {
+    /// The handle of something of the agent's, which is the caller's from now on.
+    pub(super) fn seal(&mut self, kind: IdKind, id: &str) -> String {
         let last = match kind {
             IdKind::Task => &self.task,
             IdKind::Context => &self.context,

@@ -1,11 +1,12 @@
 //! The A2A face: an agent itself, for A2A clients, behind the gateway's own door.
 //!
-//! Who may come in is decided as at the MCP face; the agent's credentials, limits and metrics are the same. What a client says goes on
-//! to the agent in the agent's own version, and what the agent says comes back as it is, but for ids (see `ids`) and cards (see
-//! `card`). Not here: the way to the agent (see `agents`).
+//! Who may come in is decided as at the MCP face; the agent's credentials, limits and metrics are the same. Between a client and an
+//! agent of one version all goes through as it is, but for ids (see `ids`) and cards (see `card`); else it is translated (see
+//! `translation`). Not here: the way to the agent (see `agents`).
 
 mod answers;
 mod asked;
+mod asking;
 mod boundary;
 mod calling;
 mod card;
@@ -15,11 +16,14 @@ mod handed;
 mod hooks;
 mod ids;
 mod members;
+mod names;
 mod operation;
 mod passing;
 mod refusal;
 mod rest;
 mod spelling;
+mod spoken;
+mod translation;
 
 use std::sync::Arc;
 
@@ -27,6 +31,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, StatusCode};
 use pingora::proxy::Session;
+use serde_json::value::RawValue;
 
 use super::answer::{Gone, Headers, begin, piece};
 use super::exchange::{Exchange, blamed};
@@ -34,17 +39,22 @@ use super::hold::known;
 use super::route::Door;
 use super::{Inner, intake};
 use crate::a2a::Dialect;
-use crate::a2a::relay::{Mismatch, Operation};
+use crate::a2a::relay::Operation;
 use crate::agents::{Agent, Known};
 use crate::config::Require;
 use crate::fault::Fault;
+use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
 use answers::Binding;
+use asked::Asked;
 use calling::Call;
 use refusal::{Refusal, Said, Stop};
+use spoken::{Hearer, Words, spoken, supposed};
+use translation::{Own, is_made};
 
 pub(super) use handed::{Bounds, Handed};
+pub(super) use names::Names;
 
 /// Where cards are.
 const CARDS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
@@ -104,24 +114,23 @@ impl Inner {
             Err(fault) => return self.refuse_unread(http, exchange, fault).await,
         };
         let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect);
-        let dialect = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
+        let agent = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
+        let mut client = supposed(version(http).as_deref(), agent);
         let (stop, id) = match asked::read(&body, limits.depth) {
             Err((fault, id)) => (Stop::from(fault), id),
             Ok(asked) => {
                 let answered = match known {
                     Err(trouble) => Err(trouble.into()),
                     Ok(known) => {
-                        let operation = operation_of(http, asked.method.as_str(), dialect);
-                        let call = |operation| Call {
-                            visit,
-                            known,
-                            binding: Binding::Rpc,
-                            operation,
-                            asked: &asked,
-                            body: Some(&body),
-                        };
-                        match operation {
-                            Ok(operation) => Box::pin(self.call_agent(http, exchange, call(operation))).await,
+                        let asker = (visit, exchange.caller.name());
+                        match self.spoken(http, asker, (&asked, agent)) {
+                            Ok(spoken) => {
+                                client = spoken.map_or(client, |(client, _)| client);
+                                let operation = spoken.map(|(_, operation)| operation);
+                                let (asked, body, binding) = (&asked, Some(&body), Binding::Rpc);
+                                let call = Call { visit, known, binding, client, operation, asked, body };
+                                Box::pin(self.call_agent(http, exchange, call)).await
+                            }
                             Err(refusal) => Err(refusal.into()),
                         }
                     }
@@ -135,8 +144,30 @@ impl Inner {
         let Stop::Refused(refusal) = stop else { return Err(Gone) };
         self.note(exchange, &refusal);
         let said = visit.said(&refusal);
-        let body = said.rpc(id.as_ref(), dialect);
+        let body = said.rpc(id.as_ref(), client);
         write(http, said.wire.status, refusal.headers(said.wire.status), (JSON, body)).await
+    }
+
+    /// What a client speaks and what it asks for; `None`: a method of an extension.
+    fn spoken(
+        &self,
+        http: &Session,
+        (visit, caller): (&Visit<'_>, &str),
+        (asked, agent): (&Asked<'_>, Dialect),
+    ) -> Result<Option<(Dialect, Operation)>, Refusal> {
+        let version = version(http);
+        let params = asked.params.map(RawValue::get);
+        let words = Words { method: asked.method.as_str(), version: version.as_deref(), params };
+        let hearer = Hearer { dialect: agent, translates: visit.agent.settings.translate };
+        spoken(&words, hearer, |task| match agent {
+            Dialect::V0_1 => !is_made(&self.own_id(caller, task)),
+            Dialect::V0_3 | Dialect::V1 => Own::new(&self.names, caller, visit.name()).has(task),
+        })
+    }
+
+    /// The agent's id of what may be a handle of the caller's.
+    fn own_id(&self, caller: &str, task: &str) -> String {
+        TaskRef::open(&self.sealer, caller, task).map_or_else(|| task.to_owned(), |of| of.task.into_string())
     }
 
     /// Notes how an exchange ends that its agent does not end well.
@@ -146,7 +177,7 @@ impl Inner {
             Refusal::Trouble(trouble) => {
                 (exchange.outcome, exchange.fault) = (blamed(trouble), Some(trouble.word()));
             }
-            Refusal::Version => {
+            Refusal::Version | Refusal::NoCounterpart(..) | Refusal::NoMethods => {
                 (exchange.outcome, exchange.fault) = (Outcome::ClientFault, Some("wrong_version"));
             }
             Refusal::NoPush | Refusal::BadPush(_) => {
@@ -156,19 +187,10 @@ impl Inner {
     }
 }
 
-/// What a method asks for in the version of its client, which must be the agent's; `None`: a method of an extension.
-fn operation_of(http: &Session, method: &str, dialect: Dialect) -> Result<Option<Operation>, Refusal> {
-    let unknown = || Refusal::Fault(Fault::UnknownMethod(method.chars().take(100).collect()));
-    let version = http.req_header().headers.get("a2a-version").and_then(|version| version.to_str().ok());
-    match Operation::of(method, version) {
-        // Some methods are called the same in 0.1 and 0.3.
-        Ok(Some((of, operation))) if of == dialect || operation.name(dialect) == Some(method) => {
-            Ok(Some(operation))
-        }
-        Ok(None) => Ok(None),
-        Ok(Some(_)) | Err(Mismatch::Method) => Err(unknown()),
-        Err(Mismatch::Version) => Err(Refusal::Version),
-    }
+/// What a client says of its version.
+fn version(http: &Session) -> Option<String> {
+    let version = http.req_header().headers.get("a2a-version")?;
+    version.to_str().ok().map(str::to_owned)
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

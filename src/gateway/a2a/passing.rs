@@ -39,6 +39,9 @@ pub(super) struct Bounds {
 
 /// What happens to the events of a stream on their way.
 pub(super) trait Translate {
+    /// The headers of the agent's answer that go on.
+    fn headers(&self, of: &HeaderMap) -> Headers;
+
     /// What becomes of whole events.
     ///
     /// # Errors
@@ -75,6 +78,7 @@ pub(super) async fn value(
     http: &mut Session,
     mut passed: Passed,
     bounds: Bounds,
+    media_type: HeaderValue,
 ) -> Result<Option<Trouble>, Stop> {
     let too_much = || Trouble::TooMuch(bounds.response, "one answer");
     let length = passed.length();
@@ -84,7 +88,7 @@ pub(super) async fn value(
     let mut next = while_there(http, passed.chunk()).await??;
     let mut sent = 0;
     let mut headers = headers(passed.headers());
-    headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
+    headers.push((CONTENT_TYPE, media_type));
     let whole = next.as_ref().map_or(0, Bytes::len);
     if whole > bounds.response {
         return Err(too_much().into());
@@ -123,7 +127,7 @@ pub(super) async fn stream(
     through: &mut impl Translate,
     metrics: &AgentMetrics,
 ) -> Result<Option<Trouble>, Gone> {
-    let mut headers = headers(passed.headers());
+    let mut headers = through.headers(passed.headers());
     headers.push((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")));
     headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")));
     headers.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));

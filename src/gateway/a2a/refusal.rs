@@ -9,6 +9,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::a2a::Dialect;
+use crate::a2a::relay::Operation;
 use crate::fault::{Fault, OnWire, Trouble};
 use crate::gateway::answer::{Gone, Headers, told_by_headers};
 use crate::jsonrpc::{Id, write_error};
@@ -26,6 +27,10 @@ pub(super) enum Refusal {
     NoPush,
     /// An address that nothing is pushed to.
     BadPush(String),
+    /// The agent's version has nothing like this.
+    NoCounterpart(Operation, Dialect),
+    /// The agent's binding has no methods of extensions.
+    NoMethods,
 }
 
 /// How an exchange stops before its answer is written.
@@ -93,6 +98,18 @@ impl Refusal {
                 message: "Push Notification is not supported".to_owned(),
                 reason: Some("PUSH_NOTIFICATION_NOT_SUPPORTED"),
             },
+            Self::NoCounterpart(Operation::ExtendedCard, _) => Said {
+                wire: OnWire { code: -32007, ..ERROR },
+                message: "the agent has no extended card".to_owned(),
+                reason: Some("EXTENDED_AGENT_CARD_NOT_CONFIGURED"),
+            },
+            Self::NoCounterpart(operation, dialect) => {
+                let (word, version) = (operation.word(), dialect.version());
+                unsupported(format!("the agent speaks A2A {version}, which has nothing like {word}"))
+            }
+            Self::NoMethods => {
+                unsupported("the agent speaks HTTP+JSON, which has no methods of extensions".to_owned())
+            }
             Self::BadPush(why) => {
                 let message = format!("the address for push notifications cannot be used: {why}");
                 Said { wire: OnWire { code: -32602, ..ERROR }, message, reason: None }
@@ -106,7 +123,7 @@ impl Refusal {
     pub(super) fn headers(&self, status: StatusCode) -> Headers {
         match self {
             Self::Fault(fault) => told_by_headers(fault, status),
-            Self::Trouble(_) | Self::Version | Self::NoPush | Self::BadPush(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 }
@@ -133,6 +150,11 @@ impl Said {
         let details = self.reason.and_then(details);
         rest_error(self.rest_status(), &self.message, details.as_deref())
     }
+}
+
+fn unsupported(message: String) -> Said {
+    let wire = OnWire { status: StatusCode::OK, code: -32004 };
+    Said { wire, message, reason: Some("UNSUPPORTED_OPERATION") }
 }
 
 /// The body of an error of the binding HTTP+JSON.

@@ -12,7 +12,7 @@ use super::asked::Asked;
 use super::calling::Call;
 use super::members::Members;
 use super::refusal::{Refusal, Stop};
-use super::{JSON, Visit, operation_of, write};
+use super::{JSON, Visit, version, write};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
 use crate::agents::Known;
@@ -112,19 +112,19 @@ impl Inner {
         (operation, params): (Operation, Members),
     ) -> Result<(), Stop> {
         let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect)?;
-        let dialect = known.interface.dialect;
-        if dialect != Dialect::V1 && operation != Operation::ExtendedCard {
+        let agent = known.interface.dialect;
+        // The card has no other form there than elsewhere.
+        if agent != Dialect::V1 && !visit.agent.settings.translate && operation != Operation::ExtendedCard {
             return Err(Fault::NoSuchPath.into());
         }
-        if dialect == Dialect::V1 && http.req_header().headers.contains_key("a2a-version") {
-            operation_of(http, operation.word(), dialect)?;
+        if let Some(version) = version(http) {
+            Operation::of(operation.word(), Some(&version)).map_err(|_| Refusal::Version)?;
         }
         let id: Id = serde_json::from_str("1").map_err(|_| Fault::Internal)?;
-        let method = Text(operation.name(dialect).ok_or(Fault::NoSuchPath)?.into());
         let params = params.written();
-        let asked = Asked { id, method, params: Some(&params) };
-        let (binding, operation) = (Binding::Rest, Some(operation));
-        let call = Call { visit, known, binding, operation, asked: &asked, body: None };
+        let asked = Asked { id, method: Text(operation.word().into()), params: Some(&params) };
+        let (binding, client, operation) = (Binding::Rest, Dialect::V1, Some(operation));
+        let call = Call { visit, known, binding, client, operation, asked: &asked, body: None };
         Box::pin(self.call_agent(http, exchange, call)).await
     }
 }

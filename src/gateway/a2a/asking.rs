@@ -1,0 +1,162 @@
+//! What goes to the agent: what a client asks, in the agent's version and binding, about the agent's own ids.
+//!
+//! Of one version it goes as it came, with other ids at most. Not here: reading it (see `asked`, `rest`), whether it may be asked (see
+//! `calling`), the answer (see `answers`).
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::value::RawValue;
+
+use super::asked;
+use super::calling::Call;
+use super::hooks::has_push;
+use super::ids::Ids;
+use super::members::Members;
+use super::operation::is_push;
+use super::refusal::{Refusal, Stop};
+use super::spelling::odd_in_params;
+use super::spoken::task_of;
+use super::translation::{Between, Own, Translation};
+use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, Operation};
+use crate::a2a::{Binding, Dialect, Outgoing};
+use crate::fault::Fault;
+
+/// A request on its way.
+pub(super) struct Going<'a> {
+    /// The requests, of which the first that the agent has a route for counts.
+    pub(super) written: Vec<Outgoing>,
+    /// The task that it is about, by the agent's id.
+    pub(super) task: Option<String>,
+    /// `None`: the client speaks the agent's version.
+    pub(super) translation: Option<Translation<'a>>,
+    /// Whether the answer is what JSON-RPC has in an envelope.
+    pub(super) is_bare: bool,
+}
+
+impl<'c> Call<'c> {
+    /// Writes it for the agent.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be asked.
+    pub(super) fn going<'a>(&self, ids: Option<&mut Ids<'_>>, own: Own<'a>) -> Result<Going<'a>, Stop> {
+        if let Some(card) = self.extended_card_of_0_2() {
+            return Ok(Going { written: vec![card], task: None, translation: None, is_bare: true });
+        }
+        if ids.is_some() && self.has_push() {
+            return Err(Refusal::NoPush.into());
+        }
+        let agent = self.dialect();
+        match self.operation.filter(|_| self.client != agent) {
+            Some(operation) if operation.name(agent).is_none() => {
+                Err(Refusal::NoCounterpart(operation, agent).into())
+            }
+            Some(operation) if operation != Operation::ExtendedCard => self.translated(operation, ids, own),
+            Some(_) | None => {
+                let (params, task) = self.params(ids.as_deref())?;
+                let written = self.written(params.as_deref())?;
+                Ok(Going { written, task, translation: None, is_bare: self.is_http_json() })
+            }
+        }
+    }
+
+    fn translated<'a>(
+        &self,
+        operation: Operation,
+        ids: Option<&mut Ids<'_>>,
+        own: Own<'a>,
+    ) -> Result<Going<'a>, Stop> {
+        let between = Between { client: self.client, agent: self.dialect(), operation };
+        let (translation, asked) = Translation::begin(between, self.asked.params, self.tenant(), (own, ids))?;
+        let written = self.written(Some(&asked.params))?;
+        let (task, translation) = (asked.task, Some(translation));
+        Ok(Going { written, task, translation, is_bare: self.is_http_json() })
+    }
+
+    /// With these params, in the agent's version.
+    fn written(&self, params: Option<&str>) -> Result<Vec<Outgoing>, Stop> {
+        if self.is_http_json() {
+            let operation = self.operation.ok_or(Refusal::NoMethods)?;
+            let routed = self.known.interface.routed(operation, params.unwrap_or("{}"));
+            return Ok(routed.map_err(|why| Fault::BadParams(why.0.to_owned()))?);
+        }
+        let own = self.asked.method.as_str();
+        let method = self.operation.and_then(|operation| operation.name(self.dialect())).unwrap_or(own);
+        let body = match self.body.filter(|_| method == own) {
+            Some(body) => self.asked.with(params, body),
+            None => self.asked.written(method, params),
+        };
+        Ok(vec![body.into()])
+    }
+
+    /// Params of the agent's version as the agent gets them, and the task that they are about.
+    fn params(&self, ids: Option<&Ids<'_>>) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
+        let written = self.asked.params.map(RawValue::get);
+        let dialect = self.dialect();
+        if let Some(odd) = self.operation.and(written).and_then(odd_in_params) {
+            return Err(Fault::BadParams(odd).into());
+        }
+        let params = match dialect {
+            Dialect::V1 => asked::for_tenant(written, self.tenant())?,
+            Dialect::V0_1 | Dialect::V0_3 => written.map(Cow::Borrowed),
+        };
+        let (Some(operation), Some(text)) = (self.operation, params.as_deref()) else {
+            return Ok((params, None));
+        };
+        let Some(ids) = ids else {
+            let task = task_of(text, (dialect, operation));
+            return Ok((params, task));
+        };
+        let (opened, task) = ids.opened(text, operation)?;
+        let mut opened = match opened {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(opened) => Some(opened),
+        };
+        if operation == Operation::List {
+            let paged = at_page(opened.as_deref().unwrap_or(text), ids)?;
+            opened = paged.or(opened);
+        }
+        Ok((opened.map(Cow::Owned).or(params), task))
+    }
+
+    /// What the params say of the tenant: in HTTP+JSON the path does.
+    fn tenant(&self) -> Option<&str> {
+        self.known.interface.tenant.as_deref().filter(|_| !self.is_http_json())
+    }
+
+    fn is_http_json(&self) -> bool {
+        self.known.interface.binding == Binding::HttpJson
+    }
+
+    fn has_push(&self) -> bool {
+        let is_about_push = self.operation.is_some_and(is_push);
+        is_about_push || self.operation.and(self.asked.params).is_some_and(|params| has_push(params.get()))
+    }
+
+    /// The request for the extended card of an agent of A2A 0.2, which has no method for it.
+    fn extended_card_of_0_2(&self) -> Option<Outgoing> {
+        let version = self.known.interface.version.as_deref().unwrap_or_default();
+        let is_so = self.operation == Some(Operation::ExtendedCard)
+            && self.dialect() == Dialect::V0_3
+            && version.starts_with("0.2");
+        let route = EXTENDED_CARD_OF_0_2.to_owned();
+        is_so.then(|| Outgoing { verb: Method::GET, route, body: Bytes::new() })
+    }
+}
+
+/// The params of a list with the agent's own page in them, if they name one.
+fn at_page(params: &str, ids: &Ids<'_>) -> Result<Option<String>, Fault> {
+    let unknown = || Fault::BadParams("pageToken is none of this list".into());
+    let mut members = Members::read(params).ok_or_else(unknown)?;
+    members.remove("page_token");
+    if let Some(page) = members.find("pageToken") {
+        let handle = serde_json::from_str::<Cow<'_, str>>(page.get()).map_err(|_| unknown())?;
+        if !handle.is_empty() {
+            let token = ids.page_of(&handle).ok_or_else(unknown)?;
+            members.put("pageToken", &token);
+        }
+    }
+    Ok(Some(members.written().get().to_owned()))
+}

@@ -1,0 +1,168 @@
+//! What clients of A2A 0.1 call tasks and conversations of newer agents: they make the names, and those agents make their own.
+//!
+//! In this process only, bounded, and for a time: a client whose name is forgotten is told that there is no such task. Not here: what
+//! clients of newer versions hold (the agent's ids, or what `ids` makes of them).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::handed::Bounds;
+
+/// A caller and an agent, by their names.
+type Pair = (Arc<str>, Arc<str>);
+
+/// Longest name that a client may give, in bytes.
+pub(super) const LONGEST: usize = 512;
+
+/// Which of two a text names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Named {
+    /// A task.
+    Task,
+    /// A conversation.
+    Context,
+}
+
+/// Whose word a text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Word {
+    /// The client's: its name.
+    Client,
+    /// The agent's: its id.
+    Agent,
+}
+
+/// What is known of names.
+pub(in crate::gateway) struct Names {
+    all: Mutex<All>,
+    bounds: Bounds,
+}
+
+#[derive(Default)]
+struct All {
+    of: HashMap<Pair, HashMap<(Named, Word, Box<str>), Other>>,
+    count: usize,
+}
+
+/// The other's word for the same.
+struct Other {
+    word: Box<str>,
+    until: Instant,
+}
+
+impl Names {
+    /// None yet.
+    pub(in crate::gateway) fn new(bounds: Bounds) -> Self {
+        Self { all: Mutex::default(), bounds }
+    }
+
+    /// Whether one more task can be given a name.
+    pub(super) fn has_room(&self, pair: (&str, &str)) -> bool {
+        let Bounds { most, of_one, .. } = self.bounds;
+        let all = self.all();
+        let own = all.of.get(&key(pair)).map_or(0, HashMap::len);
+        // A task and its conversation, each by two words.
+        let room = |most: usize, used: usize| used.saturating_add(4) <= most.saturating_mul(4);
+        room(most, all.count) && (of_one == 0 || room(of_one, own))
+    }
+
+    /// What the other calls that to which one gives this word.
+    pub(super) fn find(
+        &self,
+        pair: (&str, &str),
+        (named, of, word): (Named, Word, &str),
+        now: Instant,
+    ) -> Option<String> {
+        let until = now + self.bounds.ttl;
+        let mut all = self.all();
+        let other = all.of.get_mut(&key(pair))?.get_mut(&(named, of, word.into()))?;
+        if other.until <= now {
+            return None;
+        }
+        other.until = until;
+        Some(other.word.to_string())
+    }
+
+    /// Remembers what a client calls something, and its agent. Whoever is told of it was let in by [`Names::has_room`].
+    pub(super) fn put(&self, pair: (&str, &str), named: Named, (client, agent): (&str, &str), now: Instant) {
+        if client.len() > LONGEST || agent.len() > LONGEST {
+            return;
+        }
+        let until = now + self.bounds.ttl;
+        let mut all = self.all();
+        let All { of, count } = &mut *all;
+        let own = of.entry(key(pair)).or_default();
+        for (whose, word, other) in [(Word::Client, client, agent), (Word::Agent, agent, client)] {
+            let is_new =
+                own.insert((named, whose, word.into()), Other { word: other.into(), until }).is_none();
+            *count += usize::from(is_new);
+        }
+    }
+
+    /// Forgets what was not used for too long.
+    pub(in crate::gateway) fn sweep(&self, now: Instant) {
+        let mut all = self.all();
+        all.of.retain(|_, own| {
+            own.retain(|_, other| other.until > now);
+            !own.is_empty()
+        });
+        all.count = all.of.values().map(HashMap::len).sum();
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key((caller, agent): (&str, &str)) -> Pair {
+    (caller.into(), agent.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const ANN: (&str, &str) = ("key:ann", "bard");
+    const BEN: (&str, &str) = ("key:ben", "bard");
+
+    fn names(most: usize, of_one: usize) -> Names {
+        Names::new(Bounds { most, of_one, ttl: Duration::from_secs(9) })
+    }
+
+    #[test]
+    fn a_name_leads_to_the_id_of_its_caller_s_task_and_back_for_a_time() {
+        let (names, now) = (names(9, 0), Instant::now());
+        names.put(ANN, Named::Task, ("mine", "t-1"), now);
+        let find = |pair, named, whose, word: &str, now| names.find(pair, (named, whose, word), now);
+        assert_eq!(find(ANN, Named::Task, Word::Client, "mine", now).as_deref(), Some("t-1"));
+        assert_eq!(find(ANN, Named::Task, Word::Agent, "t-1", now).as_deref(), Some("mine"));
+        assert_eq!(find(BEN, Named::Task, Word::Client, "mine", now), None);
+        assert_eq!(find(("key:ann", "bank"), Named::Task, Word::Client, "mine", now), None);
+        assert_eq!(find(ANN, Named::Context, Word::Client, "mine", now), None);
+        let later = now + Duration::from_secs(8);
+        assert!(find(ANN, Named::Task, Word::Client, "mine", later).is_some(), "its use keeps it");
+        names.sweep(now + Duration::from_secs(10));
+        assert!(find(ANN, Named::Task, Word::Client, "mine", now + Duration::from_secs(16)).is_some());
+        assert_eq!(find(ANN, Named::Task, Word::Agent, "t-1", now + Duration::from_secs(16)), None);
+        names.sweep(now + Duration::from_secs(60));
+        assert_eq!(names.all().count, 0);
+    }
+
+    #[test]
+    fn nobody_names_more_than_there_is_room_for() {
+        let (names, now) = (names(3, 2), Instant::now());
+        for task in ["1", "2"] {
+            assert!(names.has_room(ANN));
+            names.put(ANN, Named::Task, (task, &format!("t-{task}")), now);
+            names.put(ANN, Named::Context, (task, &format!("c-{task}")), now);
+        }
+        assert!(!names.has_room(ANN) && names.has_room(BEN));
+        names.put(BEN, Named::Task, (&"x".repeat(LONGEST + 1), "t"), now);
+        assert!(names.all().of.get(&key(BEN)).is_none());
+        names.put(BEN, Named::Task, ("1", "t-9"), now);
+        names.put(BEN, Named::Context, ("1", "c-9"), now);
+        assert!(!names.has_room(BEN), "there is room for three in all");
+    }
+}

@@ -1,0 +1,245 @@
+//! A client and an agent of two versions: what the one asks as the other reads it, and the answer in the client's words.
+//!
+//! Ids are exchanged on the way: handles for the agent's ids, and the names that clients of 0.1 make for the ids that newer agents
+//! make. Not here: what is written how (see `a2a::relay`), which version a client speaks (see `spoken`).
+
+use std::convert::Infallible;
+use std::time::Instant;
+
+use serde_json::value::RawValue;
+
+use super::ids::Ids;
+use super::names::{LONGEST, Named, Names, Word};
+use super::refusal::Stop;
+use crate::a2a::relay::{Answer, IdKind, Operation, Refusal, Request, Telling};
+use crate::a2a::{Dialect, uuid};
+use crate::fault::Fault;
+
+/// What begins the names that the gateway makes for tasks of agents of A2A 0.1, on behalf of clients whose versions have agents make
+/// them: so a client that asks for one is known for what it speaks.
+const MADE: &str = "made-";
+
+/// Whether a task of an agent of A2A 0.1 was begun by a client of a newer version.
+pub(super) fn is_made(task: &str) -> bool {
+    task.starts_with(MADE)
+}
+
+/// Who speaks what, and what is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Between {
+    pub(super) client: Dialect,
+    pub(super) agent: Dialect,
+    pub(super) operation: Operation,
+}
+
+/// The translation of one exchange.
+pub(super) struct Translation<'a> {
+    between: Between,
+    telling: Telling,
+    /// Of a client of 0.1.
+    own: Option<Own<'a>>,
+}
+
+/// A request as the agent reads it.
+pub(super) struct Asked {
+    pub(super) params: String,
+    /// The task that it is about, by the agent's id.
+    pub(super) task: Option<String>,
+}
+
+/// The names of a client of 0.1.
+pub(super) struct Own<'a> {
+    names: &'a Names,
+    /// The caller and the agent.
+    pair: (String, String),
+    task: Known,
+    context: Known,
+}
+
+/// What this exchange knows of a name.
+#[derive(Default)]
+struct Known {
+    client: Option<String>,
+    agent: Option<String>,
+}
+
+impl<'a> Own<'a> {
+    /// Those of this caller, at an agent.
+    pub(super) fn new(names: &'a Names, caller: &str, agent: &str) -> Self {
+        let pair = (caller.to_owned(), agent.to_owned());
+        Self { names, pair, task: Known::default(), context: Known::default() }
+    }
+
+    /// Whether the client names a task so.
+    pub(super) fn has(&self, task: &str) -> bool {
+        self.find((Named::Task, Word::Client, task)).is_some()
+    }
+
+    fn find(&self, word: (Named, Word, &str)) -> Option<String> {
+        self.names.find((&self.pair.0, &self.pair.1), word, Instant::now())
+    }
+
+    /// Puts the agent's ids in the place of the client's names. What is new has none yet.
+    fn open(&mut self, request: &mut Request) -> Result<(), Fault> {
+        let known = |named, word: Option<&str>| Known {
+            client: word.map(str::to_owned),
+            agent: word.and_then(|word| self.find((named, Word::Client, word))),
+        };
+        let (task, context) =
+            (known(Named::Task, request.task_id()), known(Named::Context, request.context_id()));
+        if [&task, &context]
+            .into_iter()
+            .any(|known| known.client.as_ref().is_some_and(|name| name.len() > LONGEST))
+        {
+            return Err(Fault::BadParams(format!("ids of tasks and sessions have at most {LONGEST} bytes")));
+        }
+        if task.agent.is_none() {
+            if !request.operation().says() {
+                return Err(Fault::UnknownTask);
+            }
+            if !self.names.has_room((&self.pair.0, &self.pair.1)) {
+                return Err(Fault::TasksFull);
+            }
+        }
+        request.forget_new(task.agent.is_none(), context.agent.is_none());
+        (self.task, self.context) = (task, context);
+        let exchanged = request.ids_mut(|kind, id| {
+            let known = match kind {
+                IdKind::Task => &self.task,
+                IdKind::Context => &self.context,
+                IdKind::Reference => return Ok::<_, Infallible>(()),
+            };
+            if let Some(own) = &known.agent {
+                id.clone_from(own);
+            }
+            Ok(())
+        });
+        exchanged.map_err(|never| match never {})
+    }
+
+    /// What the client calls what the agent calls so; `None`, if it has no name for it.
+    fn name(&mut self, kind: IdKind, id: &str, shown: impl FnOnce() -> String) -> Option<String> {
+        let (named, known) = match kind {
+            IdKind::Task => (Named::Task, &self.task),
+            IdKind::Context => (Named::Context, &self.context),
+            IdKind::Reference => return None,
+        };
+        if known.agent.as_deref() == Some(id) && known.client.is_some() {
+            return known.client.clone();
+        }
+        if known.agent.is_some() {
+            return None;
+        }
+        // The first that the agent speaks of.
+        let client =
+            known.client.clone().or_else(|| self.find((named, Word::Agent, id))).unwrap_or_else(shown);
+        self.names.put((&self.pair.0, &self.pair.1), named, (&client, id), Instant::now());
+        let known = Known { client: Some(client.clone()), agent: Some(id.to_owned()) };
+        match named {
+            Named::Task => self.task = known,
+            Named::Context => self.context = known,
+        }
+        Some(client)
+    }
+}
+
+impl<'a> Translation<'a> {
+    /// Reads what a client asks, and writes it for the agent.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`], if it cannot be read, or is about a task that is none of the caller's.
+    pub(super) fn begin(
+        between: Between,
+        params: Option<&RawValue>,
+        tenant: Option<&str>,
+        (own, ids): (Own<'a>, Option<&mut Ids<'_>>),
+    ) -> Result<(Self, Asked), Stop> {
+        let Between { client, agent, operation } = between;
+        let bad = |why: &str| Fault::BadParams(why.to_owned());
+        let mut request = Request::read(client, operation, params).map_err(|why| bad(why.0))?;
+        let mut telling = Telling::new(client, &request);
+        let mut own = (client == Dialect::V0_1).then_some(own);
+        match (&mut own, &ids) {
+            (Some(own), _) => own.open(&mut request)?,
+            (None, Some(ids)) => request.ids_mut(|kind, id| {
+                *id = ids.open(kind, id).ok_or(Fault::UnknownTask)?;
+                Ok::<_, Fault>(())
+            })?,
+            (None, None) => {}
+        }
+        let is_new = (request.task_id().is_none(), request.context_id().is_none());
+        request.complete(agent, || {
+            let id = uuid(rand::random());
+            if agent.asker_names_tasks() { format!("{MADE}{id}") } else { id }
+        });
+        if agent.asker_names_tasks()
+            && let Some(ids) = ids
+        {
+            for (kind, id, is_new) in [
+                (IdKind::Task, request.task_id(), is_new.0),
+                (IdKind::Context, request.context_id(), is_new.1),
+            ] {
+                if let Some(id) = id.filter(|_| is_new) {
+                    telling.names(kind, ids.seal(kind, id));
+                }
+            }
+        } else if agent.asker_names_tasks() {
+            for (kind, id) in [(IdKind::Task, request.task_id()), (IdKind::Context, request.context_id())] {
+                if let Some(id) = id {
+                    telling.names(kind, id.to_owned());
+                }
+            }
+        }
+        let params = String::from_utf8(request.write(agent, tenant)).unwrap_or_default();
+        let asked = Asked { params, task: request.task_id().map(str::to_owned) };
+        Ok((Self { between, telling, own }, asked))
+    }
+
+    /// The result of a JSON-RPC response of the agent's, for the client.
+    ///
+    /// # Errors
+    ///
+    /// The agent's refusal, as the client reads it.
+    pub(super) fn result(&mut self, ids: Option<&mut Ids<'_>>, response: &str) -> Result<String, Refusal> {
+        let answer = self.read(ids, response)?;
+        let told = self.telling.result(answer);
+        told.map(text).map_err(|error| Refusal::of(&error, self.between.client))
+    }
+
+    /// The results that say the same as one event of the agent's; none, if the client's version has no word for it.
+    ///
+    /// # Errors
+    ///
+    /// The agent's refusal, as the client reads it.
+    pub(super) fn events(
+        &mut self,
+        ids: Option<&mut Ids<'_>>,
+        response: &str,
+    ) -> Result<Vec<String>, Refusal> {
+        let answer = self.read(ids, response)?;
+        Ok(self.telling.events(answer).into_iter().map(text).collect())
+    }
+
+    fn read(&mut self, mut ids: Option<&mut Ids<'_>>, response: &str) -> Result<Answer, Refusal> {
+        let Between { client, agent, operation } = self.between;
+        let mut answer = Answer::read(agent, operation, response.as_bytes())
+            .map_err(|error| Refusal::of(&error, client))?;
+        let own = &mut self.own;
+        let exchanged = answer.ids_mut(|kind, id| {
+            let mut shown = || ids.as_mut().map_or_else(|| id.clone(), |ids| ids.seal(kind, id));
+            *id = match own {
+                None => shown(),
+                Some(own) => own.name(kind, id, &mut shown).unwrap_or_else(shown),
+            };
+            Ok::<_, Infallible>(())
+        });
+        exchanged.map_err(|never| match never {})?;
+        Ok(answer)
+    }
+}
+
+/// What is written is text.
+fn text(json: Vec<u8>) -> String {
+    String::from_utf8(json).unwrap_or_default()
+}
