@@ -3,6 +3,8 @@
 //! One file per journey; each test's name is the promise that it keeps. Not here: the kit (`tests/support`).
 
 #[cfg(test)]
+mod a2a_bare;
+#[cfg(test)]
 mod a2a_cards;
 #[cfg(test)]
 mod a2a_owned;

@@ -39,9 +39,12 @@ pub(in crate::gateway) struct Names {
     bounds: Bounds,
 }
 
+/// What one caller and one agent call things.
+type Words = HashMap<(Named, Word, Box<str>), Other>;
+
 #[derive(Default)]
 struct All {
-    of: HashMap<Pair, HashMap<(Named, Word, Box<str>), Other>>,
+    of: HashMap<Pair, Words>,
     count: usize,
 }
 
@@ -160,7 +163,7 @@ mod tests {
         }
         assert!(!names.has_room(ANN) && names.has_room(BEN));
         names.put(BEN, Named::Task, (&"x".repeat(LONGEST + 1), "t"), now);
-        assert!(names.all().of.get(&key(BEN)).is_none());
+        assert!(!names.all().of.contains_key(&key(BEN)));
         names.put(BEN, Named::Task, ("1", "t-9"), now);
         names.put(BEN, Named::Context, ("1", "c-9"), now);
         assert!(!names.has_room(BEN), "there is room for three in all");
