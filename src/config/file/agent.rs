@@ -78,6 +78,8 @@ pub(super) struct AgentFile {
     /// Whether its push notifications are used where the card offers them and `push.enabled` is set.
     #[schemars(extend("default" = true))]
     push: Written<bool>,
+    /// How it is served to A2A clients, where a listener has the face `a2a`.
+    a2a: Written<A2aFile>,
     /// URLs at which the agent is called in place of the one on its card, at most 32; calls are spread over them. The card still
     /// says which version and what it can do.
     #[schemars(extend("default" = []))]
@@ -98,6 +100,17 @@ pub(super) struct AgentFile {
     /// say otherwise.
     #[schemars(extend("default" = "optional"))]
     task: Written<TaskFile>,
+}
+
+/// How an agent is served to A2A clients.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "A2a")]
+struct A2aFile {
+    /// Whether clients of another A2A version than the agent's are served: what they and the agent say is translated. Without it
+    /// they are refused.
+    #[schemars(extend("default" = true))]
+    translate: Written<bool>,
 }
 
 /// How the gateway trusts an agent, and what it shows it.
@@ -220,6 +233,7 @@ impl AgentFile {
             timeouts: self.timeouts.value().unwrap_or_default().resolve(reading),
             streaming: self.streaming.value().or(streams).unwrap_or(true),
             push: self.push.value().unwrap_or(true),
+            translate: self.a2a.value().and_then(|face| face.translate.value()).unwrap_or(true),
             rate: reading.count(self.rate, 0..=1_000_000, 0),
             task: self.task.value().map(TaskUse::from).unwrap_or_default(),
             ..Agent::new(name, "")

@@ -48,6 +48,8 @@ pub struct Agent {
     pub streaming: bool,
     /// Whether its push notifications are used where the card offers them and the gateway asks for any. Default: yes.
     pub push: bool,
+    /// Whether A2A clients of another version than the agent's are served. Default: yes.
+    pub translate: bool,
     /// Where it is called in place of the URL on its card. Empty: there. Default: none.
     pub endpoints: Vec<String>,
     /// When an endpoint that fails is left alone.
@@ -91,6 +93,7 @@ impl Agent {
             streaming: true,
             methods: PerMethod::default(),
             push: true,
+            translate: true,
             endpoints: Vec::new(),
             breaker: Breaker::default(),
             health: None,
