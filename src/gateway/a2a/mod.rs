@@ -44,6 +44,7 @@ use answers::Binding;
 use calling::Call;
 use refusal::{Refusal, Said, Stop};
 
+pub(super) use card::{bindings, served};
 pub(super) use handed::{Bounds, Handed};
 
 /// Where cards are.
