@@ -13,10 +13,12 @@ use pingora::http::RequestHeader;
 use pingora::proxy::Session;
 
 use super::Inner;
+use super::a2a::{bindings, served};
 use super::answer::{Gone, Headers, document};
 use super::exchange::Exchange;
 use super::metadata::base;
 use super::route::{API_CATALOG, Door, METADATA};
+use crate::a2a::Dialect;
 use crate::agents::Known;
 use crate::auth::Caller;
 use crate::bridge::finding::listing::{Entry, ListedAgent, catalog, page};
@@ -90,7 +92,10 @@ impl Inner {
             Cursor { listing: Listing::Agents, after }.seal(&self.sealer, caller.name())
         });
         let known: Vec<_> = shown.iter().map(|(found, _)| self.known_of(found.name)).collect();
-        let agents = shown.iter().zip(&known).map(|(shown, known)| listed(shown, known.as_deref(), base));
+        let agents = shown.iter().zip(&known).map(|(shown, known)| {
+            let spoken = known.as_deref().map(|known| self.spoken_to(shown.0.name, known));
+            listed(shown, known.as_deref(), spoken.unwrap_or_default(), base)
+        });
         Ok(page(&agents.collect::<Vec<_>>(), total, next.as_deref()))
     }
 
@@ -126,6 +131,12 @@ impl Inner {
         self.directory.find(agent)?.known()
     }
 
+    /// The versions of A2A that clients may speak to an agent.
+    fn spoken_to(&self, agent: &str, known: &Known) -> Vec<Dialect> {
+        let translate = self.directory.find(agent).is_some_and(|agent| agent.settings.translate);
+        served(known.interface.dialect, translate)
+    }
+
     /// Where it is told what tokens for an agent are like, if callers prove themselves by tokens (RFC 9728 §3.1).
     fn token_metadata(&self, agent: &str) -> Option<String> {
         let public = self.settings.public_url.as_deref().filter(|_| !self.settings.auth.tokens.is_empty())?;
@@ -145,6 +156,7 @@ impl Inner {
 fn listed<'a>(
     (found, status): &'a (Found<'_>, Reach),
     known: Option<&'a Known>,
+    spoken: Vec<Dialect>,
     base: &str,
 ) -> ListedAgent<'a> {
     let text = |text: &'a str| Some(text).filter(|text| !text.is_empty());
@@ -156,7 +168,8 @@ fn listed<'a>(
         url: url(base, found.name),
         card: card(base, found.name),
         status: *status,
-        protocol_versions: known.map(|known| known.interface.dialect.version()).into_iter().collect(),
+        bindings: if spoken.is_empty() { &[] } else { bindings(&spoken) },
+        protocol_versions: spoken.into_iter().map(Dialect::version).collect(),
         capabilities: known.map(|known| Abilities {
             streaming: known.card.streaming,
             push_notifications: known.card.push_notifications,

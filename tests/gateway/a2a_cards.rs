@@ -23,6 +23,15 @@ fn signed() -> Card {
     card
 }
 
+/// Interfaces at a URL, in this order.
+fn interfaces<const N: usize>(url: &str, of: [&str; N]) -> Value {
+    let interface = |of: &str| {
+        let (binding, version) = of.split_once(' ').unwrap();
+        json!({ "url": url, "protocolBinding": binding, "protocolVersion": version })
+    };
+    of.map(interface).to_vec().into()
+}
+
 async fn card(client: &McpClient, path: &str) -> Value {
     client.at(path).get(&[]).await.json().await
 }
@@ -33,9 +42,10 @@ async fn every_way_to_the_agent_leads_to_the_gateway() {
     let url = stage.gateway.url("/a2a/bard");
     for path in PATHS {
         let card = card(&stage.client(), path).await;
-        let interface =
-            |binding: &str| json!({ "url": url, "protocolBinding": binding, "protocolVersion": "1.0" });
-        assert_eq!(card["supportedInterfaces"], json!([interface("JSONRPC"), interface("HTTP+JSON")]));
+        assert_eq!(
+            card["supportedInterfaces"],
+            interfaces(&url, ["JSONRPC 1.0", "HTTP+JSON 1.0", "JSONRPC 0.3"])
+        );
         let text = card.to_string();
         for gone in [&stage.agent.url(), "acme", "signatures", "Basic", "security", "additionalInterfaces"] {
             assert!(!text.contains(gone), "{gone}: {text}");
@@ -46,19 +56,76 @@ async fn every_way_to_the_agent_leads_to_the_gateway() {
     }
 }
 
+const OWN_VERSION: &str = "    a2a: { translate: false }\n";
+
 #[tokio::test]
-async fn a_card_of_0_3_keeps_its_shape() {
+async fn a_card_keeps_its_shape_where_other_versions_are_not_served() {
     let card_of_0_3 = Card::v0_3().skill("sing").set("security", json!([{ "own": [] }]));
-    let stage = Stage::with(card_of_0_3, &auth(&["ann"]), "").await;
-    let card = card(&stage.by("ann"), PATHS[0]).await;
-    assert_eq!(card["url"], json!(stage.gateway.url("/a2a/bard")));
-    assert_eq!((&card["preferredTransport"], &card["protocolVersion"]), (&json!("JSONRPC"), &json!("0.3.0")));
+    let stage = Stage::with(card_of_0_3, &auth(&["ann"]), OWN_VERSION).await;
+    let old = card(&stage.by("ann"), PATHS[0]).await;
+    assert_eq!(old["url"], json!(stage.gateway.url("/a2a/bard")));
+    assert_eq!((&old["preferredTransport"], &old["protocolVersion"]), (&json!("JSONRPC"), &json!("0.3.0")));
     assert_eq!(
-        card["securitySchemes"],
+        old["securitySchemes"],
         json!({ "api_key": { "type": "apiKey", "in": "header", "name": "x-api-key" } })
     );
-    assert_eq!(card["security"], json!([{ "api_key": [] }]));
-    assert!(card.get("supportedInterfaces").is_none());
+    assert_eq!(old["security"], json!([{ "api_key": [] }]));
+    assert!(old.get("supportedInterfaces").is_none() && old.get("authentication").is_none());
+
+    let stage = Stage::with(Card::v1().skill("sing"), &auth(&["ann"]), OWN_VERSION).await;
+    let new = card(&stage.by("ann"), PATHS[0]).await;
+    let url = stage.gateway.url("/a2a/bard");
+    assert_eq!(new["supportedInterfaces"], interfaces(&url, ["JSONRPC 1.0", "HTTP+JSON 1.0"]));
+    for of_others in ["url", "protocolVersion", "preferredTransport", "security", "authentication"] {
+        assert!(new.get(of_others).is_none(), "{of_others}: {new}");
+    }
+}
+
+#[tokio::test]
+async fn clients_of_every_version_can_read_the_card_of_an_agent_of_any() {
+    let (new, old) =
+        (["JSONRPC 1.0", "HTTP+JSON 1.0", "JSONRPC 0.3"], ["JSONRPC 0.3", "JSONRPC 1.0", "HTTP+JSON 1.0"]);
+    for (agent, order) in [(Card::v1(), new), (Card::v0_3(), old), (Card::v0_1(), new)] {
+        let stage =
+            Stage::with(agent.skill_with(json!({ "id": "sing", "name": "sing" })), &auth(&["ann"]), "").await;
+        let url = stage.gateway.url("/a2a/bard");
+        let card = card(&stage.by("ann"), PATHS[1]).await;
+        assert_eq!((&card["supportedInterfaces"], &card["url"]), (&interfaces(&url, order), &json!(url)));
+        assert_eq!(
+            (&card["preferredTransport"], &card["protocolVersion"]),
+            (&json!("JSONRPC"), &json!("0.3.0"))
+        );
+        assert_eq!(card["securityRequirements"], json!([{ "schemes": { "api_key": { "list": [] } } }]));
+        assert_eq!(card["security"], json!([{ "api_key": [] }]));
+        assert_eq!(card["authentication"], json!({ "schemes": ["apiKey"] }));
+        let scheme = &card["securitySchemes"]["api_key"];
+        assert_eq!(
+            (&scheme["type"], &scheme["apiKeySecurityScheme"]["name"]),
+            (&json!("apiKey"), &json!("x-api-key"))
+        );
+        assert_eq!((&card["skills"][0]["description"], &card["skills"][0]["tags"]), (&json!(""), &json!([])));
+        assert!(card["defaultInputModes"].is_array() && card["description"].is_string(), "{card}");
+    }
+}
+
+#[tokio::test]
+async fn the_card_is_the_same_whatever_version_a_client_names() {
+    let stage = Stage::with(signed(), "", "").await;
+    let client = stage.client().at(PATHS[0]);
+    let plain = client.get(&[]).await;
+    for version in ["0.3", "1.0", "7.0"] {
+        let other = client.get(&[("A2A-Version", version)]).await;
+        assert_eq!((other.status, other.header("etag")), (200, plain.header("etag")), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_skill_that_is_hidden_is_not_on_the_card() {
+    let agent = Card::v1().skill("sing").skill("whisper");
+    let stage = Stage::with(agent, "", "    skills: { whisper: { hidden: true } }\n").await;
+    let card = card(&stage.client(), PATHS[0]).await;
+    assert_eq!(card["skills"].as_array().unwrap().len(), 1, "{card}");
+    assert_eq!(card["skills"][0]["id"], "sing");
 }
 
 #[tokio::test]

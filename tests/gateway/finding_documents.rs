@@ -29,11 +29,31 @@ async fn the_list_says_of_each_agent_what_a_client_needs() {
     let url = gateway.url("/a2a/bard");
     assert_eq!(bard["url"], url);
     assert_eq!(bard["card"], format!("{url}/.well-known/agent-card.json"));
-    assert_eq!((&bard["protocolVersions"], &bank["protocolVersions"]), (&json!(["1.0"]), &json!(["0.3"])));
+    let versions = (&bard["protocolVersions"], &bank["protocolVersions"]);
+    assert_eq!(versions, (&json!(["1.0", "0.3", "0.1"]), &json!(["0.3", "1.0", "0.1"])), "its own first");
+    assert_eq!((&bard["bindings"], &bank["bindings"]), (&json!(["JSONRPC", "HTTP+JSON"]), &bard["bindings"]));
     assert_eq!((&bard["status"], &bard["title"]), (&json!("ready"), &json!("The Bard")));
     assert_eq!(bard["skills"][0], json!({ "id": "sing", "name": "Sing", "tags": ["Music"] }));
     assert_eq!(bard["capabilities"], json!({ "streaming": true, "pushNotifications": false }));
     shows(&gateway, r#"mcp_a2a_gateway_requests_total{agent="",method="agent_list",outcome="ok"} 1"#).await;
+}
+
+#[tokio::test]
+async fn the_list_names_one_version_where_no_other_is_served() {
+    let old = ScriptedAgent::start(Card::v0_3().skill("pay")).await;
+    let new = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = TestGateway::start(|ports| {
+        let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);
+        let of =
+            |agent: &ScriptedAgent| format!("{{ card: {}, a2a: {{ translate: false }} }}", agent.card_url());
+        format!("{listeners}agents:\n  bank: {}\n  bard: {}\n", of(&old), of(&new))
+    })
+    .await;
+    let told = list(&gateway.client(), "").await;
+    let said =
+        |at: usize| (told["agents"][at]["protocolVersions"].clone(), told["agents"][at]["bindings"].clone());
+    assert_eq!(said(0), (json!(["0.3"]), json!(["JSONRPC"])));
+    assert_eq!(said(1), (json!(["1.0"]), json!(["JSONRPC", "HTTP+JSON"])));
 }
 
 #[tokio::test]

@@ -33,8 +33,10 @@ pub struct ListedAgent<'a> {
     pub card: String,
     /// Whether it can be called.
     pub status: Reach,
-    /// The versions of A2A that it is called with.
+    /// The versions of A2A that clients may speak to it here; its own is the first.
     pub protocol_versions: Vec<&'static str>,
+    /// The bindings that they may use.
+    pub bindings: &'static [&'static str],
     /// What it can do, once its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Abilities>,

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::proxy::Session;
 use sha2::{Digest as _, Sha256};
 
-use super::card::{Front, Security};
+use super::card::{Front, Security, served};
 use super::refusal::Refusal;
 use super::{JSON, Visit, write};
 use crate::agents::Known;
@@ -25,8 +25,8 @@ use crate::telemetry::label;
 
 /// A caller's own card is good for so long.
 const FRESH: HeaderValue = HeaderValue::from_static("private, max-age=60");
-/// What a card depends on besides the agent.
-const VARIES: HeaderValue = HeaderValue::from_static("authorization, a2a-version");
+/// What a card depends on besides the agent. Not `A2A-Version`: one card serves clients of every version.
+const VARIES: HeaderValue = HeaderValue::from_static("authorization");
 
 impl Inner {
     /// Answers with the agent's card.
@@ -38,7 +38,8 @@ impl Inner {
     ) -> Result<(), Gone> {
         exchange.method = label::Method::AgentCard;
         let shown = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect).and_then(|known| {
-            let front = self.front(http, exchange, visit, &known);
+            let clients = served(known.interface.dialect, visit.agent.settings.translate);
+            let front = self.front(http, exchange, visit, &known).read_by(&clients);
             front.show(known.card.raw.get()).ok_or_else(|| Trouble::Misbehaved("its card is no card".into()))
         });
         let card = match shown {
@@ -69,7 +70,7 @@ impl Inner {
         write(http, StatusCode::OK, headers, (JSON, card)).await
     }
 
-    /// How cards of the agent are shown to the caller.
+    /// How cards of the agent are shown to the caller, if it speaks the agent's version (see `Front::read_by` for others).
     pub(super) fn front<'a>(
         &'a self,
         http: &Session,
@@ -83,7 +84,11 @@ impl Inner {
         let tools: HashMap<Arc<str>, String> =
             tools.filter_map(|tool| Some((tool.skill.clone()?, tool.name.clone()))).collect();
         let caller = exchange.caller.clone();
+        let settings = &visit.agent.settings;
         let shows = move |skill: &str| {
+            if settings.skills.get(skill).is_some_and(|skill| skill.hidden) {
+                return false;
+            }
             let tool = tools.get(skill).map_or(skill, String::as_str);
             // Whichever face it uses it at.
             ["tools/call", "SendMessage"].into_iter().any(|method| {
@@ -95,6 +100,7 @@ impl Inner {
             url: format!("{}/a2a/{name}", self.base(http)),
             dialect: known.interface.dialect,
             version: known.interface.version.as_deref(),
+            clients: vec![known.interface.dialect],
             security: Security::new(&self.settings.auth, visit.require),
             has_push: self.require.of.is_empty(),
             shows: Box::new(shows),

@@ -53,6 +53,7 @@ use refusal::{Refusal, Said, Stop};
 use spoken::{Hearer, Words, spoken, supposed};
 use translation::{Own, is_made};
 
+pub(super) use card::{bindings, served};
 pub(super) use handed::{Bounds, Handed};
 pub(super) use names::Names;
 

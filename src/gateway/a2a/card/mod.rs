@@ -1,8 +1,11 @@
 //! An agent's card as an A2A client reads it: it leads to the gateway, asks for what the gateway asks for, and shows what the caller may
 //! use. What the gateway does not know stays in it.
 //!
-//! Whoever signed the card signed another one, so signatures are left out. Not here: fetching it (see `agents`), serving it (see `cards`).
+//! Where clients of every version are served, it is one that each of them can read: the members of all versions side by side, as in the
+//! cards of SDKs that speak two. Whoever signed the card signed another one, so signatures are left out. Not here: fetching it (see
+//! `agents`), serving it (see `cards`).
 
+mod filling;
 mod security;
 
 use serde_json::value::RawValue;
@@ -21,6 +24,8 @@ pub(super) struct Front<'a> {
     pub(super) dialect: Dialect,
     /// The version by its card's own word.
     pub(super) version: Option<&'a str>,
+    /// The versions of the clients that read them, in the order in which they are to choose.
+    pub(super) clients: Vec<Dialect>,
     /// What the caller has to prove.
     pub(super) security: Security,
     /// Whether push notifications reach this caller.
@@ -44,13 +49,39 @@ const OWN: [&str; 11] = [
     "securityRequirements",
 ];
 
+/// The versions whose clients are served before an agent of this one, its own first.
+pub(in crate::gateway) fn served(agent: Dialect, translate: bool) -> Vec<Dialect> {
+    let others = [Dialect::V1, Dialect::V0_3, Dialect::V0_1].into_iter().filter(|other| *other != agent);
+    std::iter::once(agent).chain(others.filter(|_| translate)).collect()
+}
+
+/// The bindings that clients of these versions may use. HTTP+JSON of 0.3 is another one, which the gateway does not have.
+pub(in crate::gateway) fn bindings(served: &[Dialect]) -> &'static [&'static str] {
+    if served.contains(&Dialect::V1) { &["JSONRPC", "HTTP+JSON"] } else { &["JSONRPC"] }
+}
+
 impl Front<'_> {
+    /// The same for clients of these versions. For one of 1.0 alone a card has no member of the others that the gateway knows: some
+    /// readers of extended cards refuse what they do not know.
+    pub(super) fn read_by(self, clients: &[Dialect]) -> Self {
+        Self { clients: clients.to_vec(), ..self }
+    }
+
+    /// Whether clients read it that do not speak the agent's version.
+    fn has_others(&self) -> bool {
+        self.clients.iter().any(|client| *client != self.dialect)
+    }
+
     /// The card as the caller reads it; `None` if it is no object.
     pub(super) fn show(&self, card: &str) -> Option<String> {
         let mut card = Members::read(card)?;
         OWN.iter().for_each(|name| card.remove(name));
         self.interfaces(&mut card);
-        self.security.write(&mut card, self.dialect);
+        self.security.write(&mut card, &self.clients);
+        if self.has_others() {
+            filling::complete(&mut card);
+            filling::fit_capabilities(&mut card, self.dialect, &self.clients);
+        }
         if !self.has_push
             && let Some(mut can) = card.find("capabilities").and_then(|can| Members::read(can.get()))
         {
@@ -67,20 +98,30 @@ impl Front<'_> {
     }
 
     fn interfaces(&self, card: &mut Members) {
-        match self.dialect {
-            Dialect::V1 => {
-                let of = |binding: &str| -> Value {
-                    json!({ "url": self.url, "protocolBinding": binding, "protocolVersion": "1.0" })
-                };
-                card.put("supportedInterfaces", &[of("JSONRPC"), of("HTTP+JSON")]);
-            }
-            Dialect::V0_1 => card.put("url", &self.url),
-            Dialect::V0_3 => {
-                card.put("url", &self.url);
-                card.put("preferredTransport", &"JSONRPC");
-                card.put("protocolVersion", &self.version.unwrap_or("0.3.0"));
-            }
+        let clients = &self.clients;
+        if clients.contains(&Dialect::V1) {
+            let each: Vec<Value> = clients.iter().flat_map(|version| self.interfaces_of(*version)).collect();
+            card.put("supportedInterfaces", &each);
         }
+        if clients.iter().any(|version| *version != Dialect::V1) {
+            card.put("url", &self.url);
+        }
+        if clients.contains(&Dialect::V0_3) {
+            card.put("preferredTransport", &"JSONRPC");
+            // An agent of 0.2 is served to clients of 0.3, which ask for that.
+            let own = self.version.filter(|own| !self.has_others() || own.starts_with("0.3"));
+            card.put("protocolVersion", &own.unwrap_or("0.3.0"));
+        }
+    }
+
+    /// The interfaces of a version in the order in which SDKs without a preference are to take them. 0.1 has none.
+    fn interfaces_of(&self, version: Dialect) -> Vec<Value> {
+        let bindings = match version {
+            Dialect::V1 | Dialect::V0_3 => bindings(&[version]),
+            Dialect::V0_1 => &[],
+        };
+        let of = |binding: &&str| json!({ "url": self.url, "protocolBinding": binding, "protocolVersion": version.version() });
+        bindings.iter().map(of).collect()
     }
 
     /// A skill without what it asked for itself, if the caller may use it.
@@ -90,58 +131,18 @@ impl Front<'_> {
         if !(self.shows)(&id) {
             return None;
         }
-        if members.find("security").is_none() && members.find("securityRequirements").is_none() {
+        let asks = members.find("security").is_some() || members.find("securityRequirements").is_some();
+        if !asks && !self.has_others() {
             return Some(skill.to_owned());
         }
         members.remove("security");
         members.remove("securityRequirements");
+        if self.has_others() {
+            filling::complete_skill(&mut members)?;
+        }
         Some(members.written())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn front(dialect: Dialect) -> Front<'static> {
-        Front {
-            url: "https://gw.example/a2a/bard".to_owned(),
-            dialect,
-            version: None,
-            security: Security::default(),
-            has_push: false,
-            shows: Box::new(|skill| skill != "whisper"),
-        }
-    }
-
-    const CARD: &str = r#"{"name":"Bard","url":"http://inside/","preferredTransport":"GRPC","protocolVersion":"0.3",
-        "additionalInterfaces":[{"url":"http://inside/2","transport":"JSONRPC"}],"x-new":{"n":1.0},"signatures":[{}],
-        "supportedInterfaces":[{"url":"http://inside/","protocolBinding":"JSONRPC","tenant":"acme"}],
-        "capabilities":{"streaming":true,"pushNotifications":true},"securitySchemes":{"a":{}},"security":[{"a":[]}],
-        "skills":[{"id":"sing","security":[{"a":[]}],"n":1e2},{"id":"whisper"}, 7]}"#;
-
-    #[test]
-    fn nothing_of_a_card_leads_past_the_gateway() {
-        for dialect in [Dialect::V1, Dialect::V0_3, Dialect::V0_1] {
-            let shown = front(dialect).show(CARD).unwrap();
-            for gone in ["inside", "acme", "signatures", "security", "authentication", "whisper", "GRPC"] {
-                assert!(!shown.contains(gone), "{gone}: {shown}");
-            }
-            assert!(shown.contains(r#""x-new":{"n":1.0}"#) && shown.contains(r#""n":1e2"#), "{shown}");
-            assert!(shown.contains(r#""streaming":true,"pushNotifications":false"#), "{shown}");
-        }
-    }
-
-    #[test]
-    fn the_shape_is_that_of_the_version() {
-        let new = front(Dialect::V1).show(CARD).unwrap();
-        assert!(new.contains(
-            r#""supportedInterfaces":[{"protocolBinding":"JSONRPC","protocolVersion":"1.0","url":"https://gw.example/a2a/bard"}"#
-        ), "{new}");
-        let old = front(Dialect::V0_3).show(CARD).unwrap();
-        assert!(old.contains(
-            r#""url":"https://gw.example/a2a/bard","preferredTransport":"JSONRPC","protocolVersion":"0.3.0""#
-        ) && !old.contains("supportedInterfaces"), "{old}");
-        assert_eq!(front(Dialect::V1).show("[]"), None);
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use http::header::AUTHORIZATION;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::members::Members;
 use crate::a2a::Dialect;
@@ -52,26 +52,33 @@ impl Security {
         Self { schemes, alternatives, scopes: auth.scopes.clone() }
     }
 
-    /// Writes it into a card.
-    pub(super) fn write(&self, card: &mut Members, dialect: Dialect) {
+    /// Writes it into a card for clients of these versions.
+    pub(super) fn write(&self, card: &mut Members, served: &[Dialect]) {
         if self.schemes.is_empty() {
             return;
         }
-        if dialect == Dialect::V0_1 {
+        if served.contains(&Dialect::V0_1) {
             let names: Vec<&str> = self.schemes.iter().map(|(_, scheme)| scheme.word()).collect();
-            return card.put("authentication", &json!({ "schemes": names }));
+            card.put("authentication", &json!({ "schemes": names }));
         }
-        let schemes: BTreeMap<&str, Value> =
-            self.schemes.iter().map(|(name, scheme)| (name.as_str(), scheme.written(dialect))).collect();
+        let later: Vec<Dialect> = served.iter().copied().filter(|it| *it != Dialect::V0_1).collect();
+        if later.is_empty() {
+            return;
+        }
+        // Both versions have them under one name. Their members differ, and each reader passes over those of the other.
+        let schemes: BTreeMap<&str, Map<String, Value>> =
+            self.schemes.iter().map(|(name, scheme)| (name.as_str(), scheme.for_all(&later))).collect();
         card.put("securitySchemes", &schemes);
         if self.alternatives.is_empty() {
             return;
         }
-        let alternatives = self.alternatives.iter().map(|names| self.alternative(names, dialect));
-        let alternatives: Vec<Value> = alternatives.collect();
-        match dialect {
-            Dialect::V1 => card.put("securityRequirements", &alternatives),
-            Dialect::V0_1 | Dialect::V0_3 => card.put("security", &alternatives),
+        for dialect in later {
+            let alternatives = self.alternatives.iter().map(|names| self.alternative(names, dialect));
+            let alternatives: Vec<Value> = alternatives.collect();
+            match dialect {
+                Dialect::V1 => card.put("securityRequirements", &alternatives),
+                Dialect::V0_1 | Dialect::V0_3 => card.put("security", &alternatives),
+            }
         }
     }
 
@@ -130,6 +137,14 @@ impl Scheme {
         }
     }
 
+    fn for_all(&self, served: &[Dialect]) -> Map<String, Value> {
+        let each = served.iter().filter_map(|dialect| match self.written(*dialect) {
+            Value::Object(members) => Some(members),
+            _ => None,
+        });
+        each.flatten().collect()
+    }
+
     fn written(&self, dialect: Dialect) -> Value {
         match (dialect, self) {
             (Dialect::V1, Self::Certificate) => json!({ "mtlsSecurityScheme": {} }),
@@ -186,17 +201,17 @@ mod tests {
         }
     }
 
-    fn written(rule: RequireRule, dialect: Dialect) -> Value {
+    fn written(rule: RequireRule, served: &[Dialect]) -> Value {
         let auth = auth();
         let require = Require { rule, of: auth.mechanisms() };
         let mut card = Members::default();
-        Security::new(&auth, &require).write(&mut card, dialect);
+        Security::new(&auth, &require).write(&mut card, served);
         serde_json::from_str(card.written().get()).unwrap()
     }
 
     #[test]
     fn any_of_what_the_gateway_knows_is_one_alternative_each() {
-        let card = written(RequireRule::Any, Dialect::V1);
+        let card = written(RequireRule::Any, &[Dialect::V1]);
         assert_eq!(card["securitySchemes"]["certificate"], json!({ "mtlsSecurityScheme": {} }));
         assert_eq!(
             card["securitySchemes"]["token"]["openIdConnectSecurityScheme"]["openIdConnectUrl"],
@@ -215,7 +230,7 @@ mod tests {
 
     #[test]
     fn all_of_it_is_one_alternative_for_each_issuer() {
-        let card = written(RequireRule::All, Dialect::V0_3);
+        let card = written(RequireRule::All, &[Dialect::V0_3]);
         assert_eq!(
             card["securitySchemes"]["api_key"],
             json!({ "type": "apiKey", "in": "header", "name": "x-api-key" })
@@ -231,13 +246,13 @@ mod tests {
 
     #[test]
     fn a_card_of_0_1_names_the_ways_and_no_more() {
-        let card = written(RequireRule::Any, Dialect::V0_1);
+        let card = written(RequireRule::Any, &[Dialect::V0_1]);
         assert_eq!(card["authentication"]["schemes"], json!(["mutualTLS", "Bearer", "Bearer", "apiKey"]));
     }
 
     #[test]
     fn where_nothing_is_required_nothing_is_asked_for() {
-        let card = written(RequireRule::None, Dialect::V1);
+        let card = written(RequireRule::None, &[Dialect::V1]);
         assert!(card["securityRequirements"].is_null() && card["securitySchemes"]["api_key"].is_object());
     }
 }
