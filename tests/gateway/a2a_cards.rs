@@ -147,6 +147,7 @@ async fn who_has_the_card_is_told_so() {
         varies.join(", ").contains("authorization") && varies.join(", ").contains("x-api-key"),
         "{varies:?}"
     );
+    assert!(!varies.join(", ").contains("a2a-version"), "one card for clients of every version: {varies:?}");
     let etag = first.header("etag").unwrap().to_owned();
     let again = client.get(&[("If-None-Match", &etag)]).await;
     assert_eq!((again.status, again.header("etag")), (304, Some(etag.as_str())));

@@ -28,7 +28,7 @@ pub(super) struct SkillFile {
     description: Written<String>,
     /// The JSON Schema (2020-12) of its tool's arguments, which go to the agent as data.
     input_schema: Written<InputSchema>,
-    /// Whether no tool is made of it.
+    /// Whether no tool is made of it, and A2A clients do not find it on the card.
     #[schemars(extend("default" = false))]
     hidden: Written<bool>,
     /// Whether a call of its tool becomes a task for a client that knows tasks: `optional`, `required` or `never`. Without

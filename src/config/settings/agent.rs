@@ -178,7 +178,7 @@ pub struct SkillOverride {
     pub description: Option<String>,
     /// The JSON Schema of its tool's arguments: an object that says `"type": "object"`, compiled once already.
     pub input_schema: Option<serde_json::Value>,
-    /// Whether no tool is made of it.
+    /// Whether no tool is made of it, and A2A clients do not find it on the card.
     pub hidden: bool,
     /// How its tool goes with tasks; `None`: as the agent's others.
     pub task: Option<TaskUse>,
