@@ -10,7 +10,8 @@ use std::path::Path;
 use std::{env, fs};
 
 use mcp_a2a_gateway::a2a::{
-    AgentError, Artifact, Card, Dialect, Event, Message, Part, PartBody, Requirement, Send, Status, Task,
+    AgentError, Artifact, Binding, Card, Dialect, Event, Interface, Message, Part, PartBody, Requirement,
+    Send, Status, Task,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -61,11 +62,18 @@ fn translate(what: &str, given: &str) -> String {
         "v0_1-event" => event(Dialect::V0_1.event(given.as_bytes())),
         "slash-event" => event(Dialect::V0_3.event(given.as_bytes())),
         "v1-event" => event(Dialect::V1.event(given.as_bytes())),
+        "rest-event" => event(over_rest().event(given.as_bytes())),
         "v0_1-task" => task(Dialect::V0_1.task(given.as_bytes())),
         "slash-task" => task(Dialect::V0_3.task(given.as_bytes())),
         "v1-task" => task(Dialect::V1.task(given.as_bytes())),
         other => panic!("no such kind of golden pair: {other}"),
     }
+}
+
+/// An agent that is called by HTTP+JSON.
+fn over_rest() -> Interface {
+    let url = "http://agent.example/".to_owned();
+    Interface { url, dialect: Dialect::V1, binding: Binding::HttpJson, tenant: None, version: None }
 }
 
 /// What is asked, with the message as A2A 1.0 writes it.

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use mcp_a2a_gateway::a2a::{Card, Dialect, Send};
 use mcp_a2a_gateway::bridge::arguments;
 use mcp_a2a_gateway::bridge::catalogue::{Catalogue, Plan};
+use mcp_a2a_gateway::bridge::extension::Offered;
 use mcp_a2a_gateway::bridge::order::{Order, Sender, Trace, order};
 use mcp_a2a_gateway::bridge::outcome::{Audience, result};
 use mcp_a2a_gateway::bridge::progress::Teller;
@@ -87,6 +88,7 @@ impl Desk {
             skill: tool.skill.as_deref(),
             trace: Trace::default(),
             message_id: [7; 16],
+            extensions: Offered::default(),
         };
         let Ok(Order::Say(message)) = order(asked, &sender) else { return Vec::new() };
         dialect.send(&Send { message: &message, accepted_output_modes: &self.modes, tenant: None }, false)
@@ -102,6 +104,7 @@ impl Desk {
             sealer: &self.sealer,
             agent: "weather",
             helper_tools: false,
+            extensions: &[],
         };
         let server = ServerInfo { name: "bench", version: "1.0.0" };
         let writer = Writer { era: version.era(), server, ttl_ms: 60_000 };

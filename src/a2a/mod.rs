@@ -7,6 +7,7 @@
 mod artifacts;
 mod binding;
 mod card;
+mod conversation;
 mod depth;
 mod dialect;
 mod error;
@@ -33,6 +34,7 @@ pub use card::{
     Card, CardError, Covered, Extension, Form, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Proof,
     Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill,
 };
+pub use conversation::context_of;
 pub use depth::{MAX_DEPTH, depth_within};
 pub use dialect::{Dialect, Send};
 pub use error::{AgentError, ErrorKind};

@@ -202,7 +202,7 @@ impl Call {
         let mut track = track.opening();
         match self.hear(&ask, &mut track).await {
             // No answer, but the task has a name to ask for it by.
-            Err(trouble @ (Trouble::Slow(_) | Trouble::Broken(_))) if begins && track.heard() == 0 => {
+            Err(trouble @ (Trouble::Slow(_) | Trouble::Broken(_))) if begins && !track.is_judged() => {
                 match Box::pin(self.judge(&mut track, trouble.clone())).await {
                     Err(Trouble::TaskLost) => Err(trouble),
                     judged => judged,

@@ -22,6 +22,7 @@ impl Call {
     /// `stopped` is why the agent stopped talking, told if it is never heard of again.
     pub(super) async fn judge(&self, track: &mut Track, stopped: Trouble) -> Result<(), Trouble> {
         let Some(task) = track.task_id.clone() else { return Err(stopped) };
+        track.judging();
         let mut pace = Pace::new(self);
         let mut subscribes = self.known.streaming;
         loop {

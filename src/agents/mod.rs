@@ -8,6 +8,7 @@ mod breaker;
 mod call;
 mod directory;
 mod drive;
+mod ear;
 mod endpoints;
 mod extension;
 mod fetch;

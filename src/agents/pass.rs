@@ -1,6 +1,7 @@
 //! A client's own request to an agent, passed on with the gateway's credentials; and its answer, as it comes.
 //!
-//! Not here: what is in either (see `gateway::a2a`), calls of the gateway's own (see `call`).
+//! Where an agent has several endpoints, what lives where is read from both (see `ear`). Not here: what else is in either (see
+//! `gateway::a2a`), calls of the gateway's own (see `call`).
 
 use std::sync::Arc;
 
@@ -8,10 +9,11 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
+use super::ear::Ear;
 use super::known::{Ask, Known, in_effect};
 use super::rpc::{Form, post_for_all, trouble, whole};
 use super::seek::find_home;
-use crate::a2a::Outgoing;
+use crate::a2a::{Outgoing, context_of};
 use crate::config::AgentMethod;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
@@ -33,6 +35,8 @@ pub struct Passed {
     form: Form,
     reply: Reply,
     known: Arc<Known>,
+    /// `None` where it says nothing that must be remembered.
+    ear: Option<Ear>,
 }
 
 /// Passes a request on and waits for the head of the answer.
@@ -41,29 +45,62 @@ pub struct Passed {
 ///
 /// [`Trouble`], if no answer came that a client of A2A could read.
 pub async fn pass(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
+    let Asking { method, task, written, limit } = asking;
+    if !known.endpoints.are_several() {
+        let asks = written.into_iter().map(|written| Ask::new(method, task.as_deref(), written));
+        let (answer, _) = first_with_route(client, &known, asks).await;
+        return answer.map(|(form, reply)| Passed { form, reply, known, ear: None });
+    }
+    // Boxed: what agents with one endpoint do not need must not make their requests larger.
+    Box::pin(pass_home(client, known, Asking { method, task, written, limit })).await
+}
+
+/// The same, to the endpoint where its task or its conversation lives.
+async fn pass_home(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
+    let Asking { method, task, written, limit } = asking;
+    let says = matches!(method, AgentMethod::Send | AgentMethod::Stream);
+    let said = written.first().filter(|_| says);
+    let context = said.and_then(|written| context_of(&written.body));
     // A task that its client names may not be there yet.
-    let may_begin = known.interface.dialect.asker_names_tasks()
-        && matches!(asking.method, AgentMethod::Send | AgentMethod::Stream);
-    if let Some(task) = asking.task.as_deref().filter(|_| known.endpoints.are_several()) {
-        match Box::pin(find_home(client, &known, task, asking.limit)).await {
+    let may_begin = known.interface.dialect.asker_names_tasks() && says;
+    if let Some(task) = &task {
+        match find_home(client, &known, task, limit).await {
             // Whoever is asked then says so in its own words.
             Ok(()) | Err(Trouble::TaskLost) => {}
             Err(_) if may_begin => {}
             Err(trouble) => return Err(trouble),
         }
     }
-    let mut last = Err(Trouble::Gateway("there is no way to ask this"));
-    for written in asking.written {
-        let ask = Ask::new(asking.method, asking.task.as_deref(), written);
-        last = post_for_all(client, &known, &ask).await;
-        if let (Some(at), Some(task)) = (ask.place().filter(|_| may_begin), asking.task.as_deref()) {
-            known.endpoints.remember(at, Some(task), None);
-        }
-        if !is_no_route(&last) {
+    let asks = written.into_iter().map(|written| {
+        let mut ask = Ask::new(method, task.as_deref(), written);
+        ask.context.clone_from(&context);
+        ask
+    });
+    let (answer, at) = first_with_route(client, &known, asks).await;
+    let (form, reply) = answer?;
+    let at = at.filter(|_| says);
+    if let Some(at) = at.filter(|_| may_begin) {
+        known.endpoints.remember(at, task.as_deref(), context.as_deref());
+    }
+    let ear = at.map(|at| Ear::new(known.clone(), at, form));
+    Ok(Passed { form, reply, known, ear })
+}
+
+/// The answer to the first request that the agent has a route for, and the endpoint that gave it.
+async fn first_with_route(
+    client: &Client,
+    known: &Known,
+    asks: impl Iterator<Item = Ask>,
+) -> (Result<(Form, Reply), Trouble>, Option<usize>) {
+    let mut last = (Err(Trouble::Gateway("there is no way to ask this")), None);
+    for ask in asks {
+        let answer = post_for_all(client, known, &ask).await;
+        last = (answer, ask.place());
+        if !is_no_route(&last.0) {
             break;
         }
     }
-    last.map(|(form, reply)| Passed { form, reply, known })
+    last
 }
 
 /// Whether the agent has nothing at this route for this verb.
@@ -133,7 +170,15 @@ impl Passed {
     ///
     /// [`Trouble`], when it broke off, or nothing came in time.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
-        self.reply.chunk().await.map_err(|error| trouble(&error, &self.known))
+        let chunk = self.reply.chunk().await.map_err(|error| trouble(&error, &self.known))?;
+        if let Some(ear) = &mut self.ear {
+            // Before anybody hears of the task, and asks for it.
+            ear.hear(chunk.as_deref().unwrap_or_default());
+            if self.reply.is_over() || chunk.is_none() {
+                ear.end();
+            }
+        }
+        Ok(chunk)
     }
 
     /// The whole body.
@@ -142,6 +187,11 @@ impl Passed {
     ///
     /// [`Trouble`], also if it is larger than `limit` bytes.
     pub async fn whole(self, limit: usize) -> Result<Bytes, Trouble> {
-        whole(self.reply, &self.known, limit).await
+        let body = whole(self.reply, &self.known, limit).await?;
+        if let Some(mut ear) = self.ear {
+            ear.hear(&body);
+            ear.end();
+        }
+        Ok(body)
     }
 }

@@ -16,9 +16,13 @@ use super::known::Known;
 use super::signature::proven;
 use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
 use crate::telemetry::label::Refresh;
+use crate::transport::Policy;
 
 /// Longest answer to a probe that is read, in bytes.
 const PROBE_ANSWER: usize = 64 * 1024;
+
+/// Most endpoints that are asked in one look.
+const MOST_PROBED: usize = 4;
 
 /// What one look brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,11 +156,25 @@ impl Directory {
         }
     }
 
-    /// Asks an agent whose card does not say which version it speaks. The questions are malformed on purpose: no agent
-    /// begins work on them.
+    /// Asks an agent whose card does not say which version it speaks: one of its endpoints after another until one says it, those that
+    /// are left alone last. No more than a few: the next look begins with others.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
-        let place = agent.places(url, from)?.into_iter().next();
-        let place = place.ok_or_else(|| CardProblem::Setting("there is no endpoint".to_owned()))?;
+        let places = agent.places(url, from)?;
+        let standing = agent.endpoints.standing();
+        let mut order: Vec<usize> = agent.endpoints.numbers().collect();
+        order.sort_by_key(|at| standing.get(*at).is_none_or(|standing| standing.rests.is_some()));
+        let mut problem = CardProblem::Setting("there is no endpoint".to_owned());
+        for place in order.into_iter().filter_map(|at| places.get(at)).take(MOST_PROBED) {
+            match self.probe_at(agent, url, place.clone()).await {
+                Ok(dialect) => return Ok(dialect),
+                Err(why) => problem = why,
+            }
+        }
+        Err(problem)
+    }
+
+    /// Asks at one place. The questions are malformed on purpose: no agent begins work on them.
+    async fn probe_at(&self, agent: &Agent, url: &str, place: (Uri, Policy)) -> Result<Dialect, CardProblem> {
         let way = agent.way(place, true)?;
         let pass = agent.pass().await;
         let mut question = Question::MessageSend;

@@ -46,6 +46,7 @@ pub(super) struct Track {
     asked: Option<Asked>,
     opens: bool,
     is_beside: bool,
+    is_judged: bool,
     /// Where it was said, if that is to be remembered.
     pub(super) home: Option<(Arc<Endpoints>, usize)>,
 }
@@ -53,8 +54,8 @@ pub(super) struct Track {
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
         let (context_id, state, asked, home) = (None, None, None, None);
-        let (heard, over, opens, is_beside) = (0, false, false, false);
-        Self { outlet, task_id, context_id, state, heard, over, asked, opens, is_beside, home }
+        let (heard, over, opens, is_beside, is_judged) = (0, false, false, false, false);
+        Self { outlet, task_id, context_id, state, heard, over, asked, opens, is_beside, is_judged, home }
     }
 
     /// The same, for a task of which a question is known.
@@ -96,6 +97,16 @@ impl Track {
     /// Whether the task need not be asked for again and again.
     pub(super) fn may_rest(&self) -> bool {
         self.outlet.may_rest()
+    }
+
+    /// The agent is asked what became of the task: nobody need ask once more after that.
+    pub(super) fn judging(&mut self) {
+        self.is_judged = true;
+    }
+
+    /// Whether the agent was asked what became of the task.
+    pub(super) fn is_judged(&self) -> bool {
+        self.is_judged
     }
 
     /// Whether the last event has been passed on.

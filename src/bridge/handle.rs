@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::content::blocks;
+use super::extension::told;
 use super::resources::{artifact_uri, task_uri};
 use super::status::state_of;
 use super::work::{Work, words};
@@ -31,6 +32,8 @@ pub struct Audience<'a> {
     pub agent: &'a str,
     /// Whether the client has the gateway's own tools for tasks; else the agent's tool takes a `taskId`.
     pub helper_tools: bool,
+    /// URIs of the extensions of A2A of which it gets data; no others pass.
+    pub extensions: &'a [String],
 }
 
 impl Audience<'_> {
@@ -108,7 +111,7 @@ pub(super) fn handle(
         blocks(beside_text, audience.version, &mut content);
     }
     if !audience.version.has_structured_output() {
-        return CallResult { content, structured_content: None, is_error: false };
+        return CallResult { content, extensions: told(work, audience.extensions), ..CallResult::default() };
     }
     content.push(Block::ResourceLink {
         uri: uri.clone(),
@@ -129,7 +132,8 @@ pub(super) fn handle(
         artifacts: artifacts.collect(),
         extras,
     };
-    CallResult { content, structured_content: to_raw_value(&handle).ok(), is_error: false }
+    let (structured_content, extensions) = (to_raw_value(&handle).ok(), told(work, audience.extensions));
+    CallResult { content, structured_content, is_error: false, extensions }
 }
 
 /// The words of an agent within a sentence of the gateway's: bounded, and without characters that a reader does not see.

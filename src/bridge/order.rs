@@ -3,10 +3,13 @@
 //! Opens the handles that the model gave and makes the A2A message. Not here: talking to the agent; a task that is gone on with
 //! must be looked at first, and whoever drives the call does that.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::arguments::{Asked, FileArgument};
+use super::extension::{Offered, Passing};
 use crate::a2a::{Message, Part, PartBody, Role, uuid};
 use crate::seal::{AgentTaskId, ContextRef, LocalRef, Sealer, TaskRef};
 
@@ -49,6 +52,8 @@ pub struct Sender<'a> {
     pub trace: Trace<'a>,
     /// Random; becomes the id of the message.
     pub message_id: [u8; 16],
+    /// What it gives for extensions of A2A.
+    pub extensions: Offered<'a>,
 }
 
 /// What the metadata of a message says.
@@ -60,25 +65,27 @@ struct Metadata<'a> {
     traceparent: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tracestate: Option<&'a str>,
+    #[serde(flatten)]
+    extensions: &'a BTreeMap<String, &'a RawValue>,
 }
 
 /// Makes the order.
 ///
 /// # Errors
 ///
-/// What is wrong with a handle, for the model. Foreign, expired, tampered and unknown ones read the same.
+/// What is wrong with a handle, or with data of extensions, for the model. Foreign, expired, tampered and unknown ones read the same.
 pub fn order(asked: Asked, sender: &Sender<'_>) -> Result<Order, String> {
     let context = match &asked.context {
         None => None,
         Some(handle) => Some(open_context(handle, sender)?),
     };
-    let Some(handle) = &asked.task else { return Ok(Order::Say(message(asked, context, sender))) };
+    let Some(handle) = &asked.task else { return message(asked, context, sender).map(Order::Say) };
     let speaks = asked.text.is_some() || asked.data.is_some() || !asked.files.is_empty();
     let local =
         LocalRef::open(sender.sealer, sender.caller, handle).filter(|local| local.agent == sender.agent);
     if let Some(local) = local {
         return Ok(match speaks {
-            true => Order::ContinueLocal(local.number, message(asked, context, sender)),
+            true => Order::ContinueLocal(local.number, message(asked, context, sender)?),
             false => Order::AwaitLocal(local.number),
         });
     }
@@ -86,7 +93,7 @@ pub fn order(asked: Asked, sender: &Sender<'_>) -> Result<Order, String> {
         TaskRef::open(sender.sealer, sender.caller, handle).filter(|known| known.agent == sender.agent);
     let Some(known) = known else { return Err(unknown_task()) };
     Ok(match speaks {
-        true => Order::Continue(known.task, message(asked, context, sender)),
+        true => Order::Continue(known.task, message(asked, context, sender)?),
         false => Order::Await(known.task),
     })
 }
@@ -107,30 +114,35 @@ fn open_context(handle: &str, sender: &Sender<'_>) -> Result<String, String> {
         })
 }
 
-fn message(asked: Asked, context_id: Option<String>, sender: &Sender<'_>) -> Message {
+fn message(asked: Asked, context_id: Option<String>, sender: &Sender<'_>) -> Result<Message, String> {
+    let passing = sender.extensions.passing()?;
     let mut parts = Vec::with_capacity(2);
     parts.extend(asked.text.map(|text| Part::new(PartBody::Text(text))));
     parts.extend(asked.data.map(|data| Part::new(PartBody::Data(data))));
     parts.extend(asked.files.into_iter().map(file));
-    Message {
+    Ok(Message {
         message_id: Some(uuid(sender.message_id)),
         role: Role::User,
         parts,
         task_id: None,
         context_id,
         reference_task_ids: Vec::new(),
-        extensions: Vec::new(),
-        metadata: metadata(sender),
-    }
+        metadata: metadata(sender, &passing),
+        extensions: passing.uris,
+    })
 }
 
-fn metadata(sender: &Sender<'_>) -> Option<Box<RawValue>> {
+fn metadata(sender: &Sender<'_>, passing: &Passing<'_>) -> Option<Box<RawValue>> {
     let metadata = Metadata {
         skill: sender.skill,
         traceparent: sender.trace.parent.filter(|text| text.len() <= 256),
         tracestate: sender.trace.state.filter(|text| text.len() <= 512),
+        extensions: &passing.data,
     };
-    let empty = metadata.skill.is_none() && metadata.traceparent.is_none() && metadata.tracestate.is_none();
+    let empty = passing.data.is_empty()
+        && metadata.skill.is_none()
+        && metadata.traceparent.is_none()
+        && metadata.tracestate.is_none();
     if empty { None } else { serde_json::value::to_raw_value(&metadata).ok() }
 }
 
@@ -153,7 +165,8 @@ mod tests {
 
     fn sender<'a>(sealer: &'a Sealer, caller: &'a str, agent: &'a str) -> Sender<'a> {
         let trace = Trace { parent: Some("00-t"), state: None };
-        Sender { caller, sealer, agent, skill: Some("sing"), trace, message_id: [7; 16] }
+        let extensions = Offered::default();
+        Sender { caller, sealer, agent, skill: Some("sing"), trace, message_id: [7; 16], extensions }
     }
 
     fn ask(text: &str) -> Asked {

@@ -6,6 +6,7 @@
 use serde_json::value::RawValue;
 
 use super::content::{blocks, joined};
+use super::extension;
 pub use super::handle::Audience;
 use super::handle::{Extras, advice, handle, quoted};
 use super::status::state_of;
@@ -94,7 +95,8 @@ fn finished(work: &Work, audience: &Audience<'_>) -> CallResult {
             "To continue this conversation, pass contextId {context:?}."
         )));
     }
-    CallResult { content, structured_content, is_error }
+    let extensions = extension::told(work, audience.extensions);
+    CallResult { content, structured_content, is_error, extensions }
 }
 
 fn finished_content(work: &Work, version: Version) -> Vec<Block> {
@@ -236,10 +238,13 @@ mod tests {
         work
     }
 
+    fn audience(version: Version, sealer: &Sealer, helper_tools: bool) -> Audience<'_> {
+        Audience { version, caller: "me", sealer, agent: "bard", helper_tools, extensions: &[] }
+    }
+
     fn told(work: &Work, version: Version) -> serde_json::Value {
         let sealer = sealer();
-        let audience =
-            Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: false };
+        let audience = audience(version, &sealer, false);
         serde_json::to_value(result(work, &audience, [1; 16])).unwrap()
     }
 
@@ -293,8 +298,7 @@ mod tests {
         let mut shed = work(State::Completed, None, vec![data("[1]")]);
         shed.shed_artifacts();
         let sealer = sealer();
-        let version = Version::V2026_07_28;
-        let audience = Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: true };
+        let audience = audience(Version::V2026_07_28, &sealer, true);
         for told in [result(&shed, &audience, [1; 16]), snapshot(&shed, &audience, [1; 16])] {
             let told = serde_json::to_value(told).unwrap();
             assert_eq!(told["isError"], true, "{told}");
@@ -326,8 +330,7 @@ mod tests {
         make: impl Fn(&Work, &Audience<'_>) -> CallResult,
     ) -> serde_json::Value {
         let sealer = sealer();
-        let version = Version::V2025_11_25;
-        let audience = Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: true };
+        let audience = audience(Version::V2025_11_25, &sealer, true);
         serde_json::to_value(make(&work(state, Some("words"), parts), &audience)).unwrap()
     }
 

@@ -21,6 +21,7 @@ use crate::a2a::{Fingerprint, Message};
 use crate::agents::{Agent, Errand, start};
 use crate::bridge::arguments;
 use crate::bridge::catalogue::{self, ToolEntry, View};
+use crate::bridge::extension::Offered;
 use crate::bridge::given;
 use crate::bridge::ladder::{self, Client, Rung, Then, Thresholds, Unserved, rung};
 use crate::bridge::order::{Order, Sender, Trace, order, unknown_task};
@@ -265,6 +266,7 @@ impl Inner {
                 state: meta.tracestate.as_ref().map(|text| text.as_str()),
             },
             message_id: rand::random(),
+            extensions: Offered { given: &meta.extensions, active: self.active(agent) },
         }
     }
 

@@ -3,9 +3,12 @@
 //! Not here: `tools/call` (see `call`), resources (see `reading`), completions (see `completing`), streams (see
 //! `listen`).
 
+use std::borrow::Cow;
+
 use super::route::Door;
 use super::{Asker, Inner};
 use crate::bridge::catalogue::{Catalogue, Entry, View};
+use crate::bridge::finding;
 use crate::bridge::resources::TEMPLATES;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, write_result};
@@ -34,8 +37,8 @@ impl Inner {
         Writer { era, server: self.server(), ttl_ms }
     }
 
-    /// How to use the gateway, for the model: the operator's words, or the gateway's own.
-    fn instructions(&self) -> Option<&str> {
+    /// How to use what is behind a door, for the model: the operator's words, or the gateway's own.
+    fn instructions(&self, door: Door<'_>, asker: &Asker) -> Option<Cow<'_, str>> {
         const ALONE: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
                              contextId: pass it to continue that conversation. If a result says that the agent still works or \
                              asks something, call the same tool again with the taskId it gives: alone to wait, or with text to \
@@ -44,8 +47,17 @@ impl Inner {
                                   carry a contextId: pass it to continue that conversation. If a result says that the agent \
                                   still works or asks something, pass its taskId to subagent_wait to wait, or to \
                                   subagent_send with the answer. subagent_start begins work without waiting for it.";
+        const FINDING: &str =
+            "If you do not know whose tool to call, find_agent finds agents by what they can do.";
+        if let Some(written) = &self.settings.mcp.instructions {
+            return Some(Cow::Borrowed(written.as_str())).filter(|text| !text.is_empty());
+        }
         let own = if self.settings.mcp.subagent_tools { WITH_TOOLS } else { ALONE };
-        Some(self.settings.mcp.instructions.as_deref().unwrap_or(own)).filter(|text| !text.is_empty())
+        let catalogue = self.catalogue.load();
+        let finding =
+            self.view(&catalogue, door).find(finding::tool::NAME).filter(|tool| tool.own().is_some());
+        let finds = self.directory.agents().len() > 1 && finding.is_some_and(|tool| self.shows(asker, tool));
+        Some(if finds { Cow::Owned(format!("{own} {FINDING}")) } else { Cow::Borrowed(own) })
     }
 
     fn server(&self) -> ServerInfo<'_> {
@@ -76,9 +88,11 @@ impl Inner {
         let writer = self.writer(asker.version.era());
         let nothing = || write_result(id, &Nothing {});
         let body = match method {
-            Method::Initialize => return self.initialize(asker, id, params),
+            Method::Initialize => return self.initialize(door, asker, id, params),
             Method::Ping => nothing(),
-            Method::Discover => writer.listed(id, &Discovered::new(self.instructions())),
+            Method::Discover => {
+                writer.listed(id, &Discovered::new(self.instructions(door, asker).as_deref()))
+            }
             Method::ToolsList => self.tools(door, asker, &writer, id, params)?,
             Method::ResourcesList => self.resources(door, asker, &writer, id, params)?,
             Method::ResourceTemplatesList => {
@@ -108,15 +122,22 @@ impl Inner {
         Ok(body.into())
     }
 
-    fn initialize(&self, asker: &Asker, id: &Id, params: &Params<'_>) -> Result<Reply, Fault> {
+    fn initialize(
+        &self,
+        door: Door<'_>,
+        asker: &Asker,
+        id: &Id,
+        params: &Params<'_>,
+    ) -> Result<Reply, Fault> {
         let requested = params.protocol_version.as_ref();
         let requested = requested.ok_or_else(|| Fault::BadParams("protocolVersion is missing".into()))?;
         let version = Version::negotiate(requested.as_str());
+        let instructions = self.instructions(door, asker);
         let result = Initialized {
             protocol_version: version.as_str(),
             capabilities: ServerCapabilities::legacy(version, !asker.caller.is_anonymous()),
             server_info: self.server(),
-            instructions: self.instructions(),
+            instructions: instructions.as_deref(),
         };
         let agreed = (version, params.capabilities.unwrap_or_default());
         let owner = (&self.sealer, asker.caller.name());

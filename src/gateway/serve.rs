@@ -189,7 +189,13 @@ impl Inner {
             sealer: &self.sealer,
             agent,
             helper_tools: self.settings.mcp.subagent_tools,
+            extensions: self.active(agent),
         }
+    }
+
+    /// The extensions of A2A that the operator activated for an agent.
+    pub(super) fn active(&self, agent: &str) -> &[String] {
+        self.directory.find(agent).map_or(&[], |agent| &agent.settings.extensions)
     }
 
     /// The result as the response of this call.

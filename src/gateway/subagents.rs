@@ -153,7 +153,7 @@ impl Inner {
         }
         let sender = self.sender(asker, params, name, None);
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
-        let Ok(Order::Say(message)) = order(asked, &sender) else {
+        let Order::Say(message) = order(asked, &sender).map_err(Early::told)? else {
             return Err(Early::Fault(Fault::Internal));
         };
         let unnamed =

@@ -4,7 +4,10 @@
 //! once; arguments stay as they came until the tool is known. Not here: which member a method needs.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -78,6 +81,7 @@ impl<'a> Params<'a> {
             progress: None,
             traceparent: None,
             tracestate: None,
+            extensions: Vec::new(),
         };
         self.meta.as_ref().map_or(NONE, |Object(meta)| meta)
     }
@@ -89,27 +93,103 @@ impl<'a> Params<'a> {
     }
 }
 
+/// The member of `_meta` that holds data of extensions of A2A under their URIs, in requests and in results: names of members of
+/// `_meta` are no URIs in MCP.
+pub const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
+/// Most members of `_meta` that are kept for extensions of A2A.
+const MOST_EXTENSIONS: usize = 32;
+
 /// What a request says about itself (mcp.md §1.4).
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default)]
 pub struct Meta<'a> {
     /// Revision of the request; its presence makes the request a modern one.
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
     pub version: Option<Text<'a>>,
     /// What the client can do.
-    #[serde(default, rename = "io.modelcontextprotocol/clientCapabilities")]
     pub capabilities: Option<Capabilities>,
     /// Least level of the log messages wanted.
-    #[serde(default, rename = "io.modelcontextprotocol/logLevel")]
     pub level: Option<Level>,
     /// Token for progress notifications: a string or an integer, `0` and `""` included.
-    #[serde(default, rename = "progressToken")]
     pub progress: Option<Id>,
     /// W3C trace context. Read leniently: it must never cost a call.
-    #[serde(borrow, default, deserialize_with = "if_it_fits")]
     pub traceparent: Option<Text<'a>>,
     /// W3C trace state; as leniently.
-    #[serde(borrow, default, deserialize_with = "if_it_fits")]
     pub tracestate: Option<Text<'a>>,
+    /// Members that may be data of extensions of A2A, as they came: those under a URI, and [`EXTENSIONS`]. The first few.
+    pub extensions: Vec<(Text<'a>, &'a RawValue)>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<'a>(PhantomData<&'a ()>);
+        impl<'de: 'a, 'a> Visitor<'de> for Members<'a> {
+            type Value = Meta<'a>;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta<'a>, A::Error> {
+                let (mut meta, mut seen) = (Meta::default(), Seen::default());
+                while let Some(name) = map.next_key::<Text<'de>>()? {
+                    match name.as_str() {
+                        "io.modelcontextprotocol/protocolVersion" => {
+                            seen.first(0)?;
+                            meta.version = map.next_value()?;
+                        }
+                        "io.modelcontextprotocol/clientCapabilities" => {
+                            seen.first(1)?;
+                            meta.capabilities = map.next_value()?;
+                        }
+                        "io.modelcontextprotocol/logLevel" => {
+                            seen.first(2)?;
+                            meta.level = map.next_value()?;
+                        }
+                        "progressToken" => {
+                            seen.first(3)?;
+                            meta.progress = map.next_value()?;
+                        }
+                        "traceparent" => {
+                            seen.first(4)?;
+                            meta.traceparent = map.next_value::<Fitting<Text<'a>>>()?.0;
+                        }
+                        "tracestate" => {
+                            seen.first(5)?;
+                            meta.tracestate = map.next_value::<Fitting<Text<'a>>>()?.0;
+                        }
+                        other if other == EXTENSIONS || other.contains(':') => {
+                            let value = map.next_value()?;
+                            if meta.extensions.len() < MOST_EXTENSIONS {
+                                meta.extensions.push((name, value));
+                            }
+                        }
+                        _ => map.next_value::<IgnoredAny>().map(drop)?,
+                    }
+                }
+                Ok(meta)
+            }
+        }
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+/// Which members have been there.
+#[derive(Default)]
+struct Seen(u8);
+
+impl Seen {
+    fn first<E: Error>(&mut self, member: u8) -> Result<(), E> {
+        let bit = 1 << member;
+        let is_second = self.0 & bit != 0;
+        self.0 |= bit;
+        if is_second { Err(E::custom("a member of _meta is there twice")) } else { Ok(()) }
+    }
+}
+
+/// `None` for what has another shape.
+struct Fitting<T>(Option<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fitting<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if_it_fits(deserializer).map(Self)
+    }
 }
 
 /// `None` for what has another shape.

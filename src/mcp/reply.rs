@@ -13,7 +13,7 @@ use super::resources::{Completed, Contents, PromptList, ResourceList, TemplateLi
 use super::tasks::{
     CoreCreated, CoreList, CoreResult, CoreTask, Detail, DetailedTask, ExtensionTask, TaskSnapshot,
 };
-use super::tools::{CallResult, ToolList};
+use super::tools::{Beside, CallResult, ToolList};
 use super::version::Era;
 use crate::jsonrpc::{Id, write_result};
 
@@ -27,8 +27,17 @@ impl Listed for Contents {}
 impl Listed for PromptList {}
 
 /// A result that must not be kept.
-pub trait Spoken: Serialize {}
-impl Spoken for CallResult {}
+pub trait Spoken: Serialize {
+    /// What it says of the agent's extensions in `_meta`, a JSON object.
+    fn extensions(&self) -> Option<&RawValue> {
+        None
+    }
+}
+impl Spoken for CallResult {
+    fn extensions(&self) -> Option<&RawValue> {
+        self.extensions.as_deref()
+    }
+}
 impl Spoken for Completed<'_> {}
 
 /// How results are written for one request.
@@ -61,9 +70,15 @@ impl Writer<'_> {
 
     /// A response with the result of a call.
     pub fn spoken<R: Spoken>(&self, id: &Id, result: &R) -> Vec<u8> {
+        let beside = Beside::of(result.extensions());
         match self.era {
-            Era::Legacy => write_result(id, result),
-            Era::Modern => write_result(id, &Uncached { result, complete: self.complete() }),
+            Era::Legacy if beside.is_empty() => write_result(id, result),
+            Era::Legacy => write_result(id, &Plain { result, meta: beside }),
+            Era::Modern => {
+                let mut complete = self.complete();
+                complete.meta.beside = beside;
+                write_result(id, &Uncached { result, complete })
+            }
         }
     }
 
@@ -123,7 +138,7 @@ impl Writer<'_> {
     }
 
     fn of_type(&self, result_type: &'static str) -> Typed<'_> {
-        Typed { result_type, meta: ServerMeta { server: self.server } }
+        Typed { result_type, meta: ServerMeta { server: self.server, beside: Beside::default() } }
     }
 }
 
@@ -142,6 +157,17 @@ struct Typed<'a> {
 struct ServerMeta<'a> {
     #[serde(rename = "io.modelcontextprotocol/serverInfo")]
     server: ServerInfo<'a>,
+    #[serde(flatten)]
+    beside: Beside<'a>,
+}
+
+/// A legacy result that has something to say in `_meta`.
+#[derive(Serialize)]
+struct Plain<'a, R> {
+    #[serde(flatten)]
+    result: &'a R,
+    #[serde(rename = "_meta")]
+    meta: Beside<'a>,
 }
 
 #[derive(Serialize)]

@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::tools::CallResult;
+use super::tools::{Beside, CallResult};
 
 /// How a task stands, as a client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -170,6 +170,8 @@ pub(super) struct CoreResult<'a> {
 struct Related<'a> {
     #[serde(rename = "io.modelcontextprotocol/related-task")]
     task: Named<'a>,
+    #[serde(flatten)]
+    beside: Beside<'a>,
 }
 
 #[derive(Serialize)]
@@ -180,7 +182,7 @@ struct Named<'a> {
 
 impl<'a> CoreResult<'a> {
     pub(super) fn new(result: &'a CallResult, task_id: &'a str) -> Self {
-        Self { result, meta: Related { task: Named { task_id } } }
+        Self { result, meta: Related { task: Named { task_id }, beside: result.beside() } }
     }
 }
 
@@ -233,6 +235,8 @@ struct Inlined<'a> {
     result_type: &'static str,
     #[serde(flatten)]
     result: &'a CallResult,
+    #[serde(rename = "_meta", skip_serializing_if = "Beside::is_empty")]
+    meta: Beside<'a>,
 }
 
 #[derive(Serialize)]
@@ -248,9 +252,10 @@ impl<'a> DetailedTask<'a> {
         match *detail {
             Detail::Working | Detail::Cancelled => bare,
             Detail::InputRequired(requests) => Self { input_requests: Some(requests), ..bare },
-            Detail::Completed(result) => {
-                Self { result: Some(Inlined { result_type: "complete", result }), ..bare }
-            }
+            Detail::Completed(result) => Self {
+                result: Some(Inlined { result_type: "complete", result, meta: result.beside() }),
+                ..bare
+            },
             Detail::Failed { code, message } => Self { error: Some(ErrorObject { code, message }), ..bare },
         }
     }

@@ -113,11 +113,36 @@ pub struct CallResult {
     pub structured_content: Option<Box<RawValue>>,
     /// Whether the call failed, in a way that a model can act on.
     pub is_error: bool,
+    /// Data of the agent's extensions of A2A, a JSON object; whoever writes the result puts it into `_meta`.
+    #[serde(skip)]
+    pub extensions: Option<Box<RawValue>>,
+}
+
+/// What a result of a tool says in `_meta`.
+#[derive(Debug, Default, Clone, Copy, Serialize)]
+pub(super) struct Beside<'a> {
+    #[serde(rename = "mcp-a2a-gateway/extensions", skip_serializing_if = "Option::is_none")]
+    extensions: Option<&'a RawValue>,
+}
+
+impl<'a> Beside<'a> {
+    pub(super) fn of(extensions: Option<&'a RawValue>) -> Self {
+        Self { extensions }
+    }
+
+    /// Whether there is nothing to say.
+    pub(super) fn is_empty(&self) -> bool {
+        self.extensions.is_none()
+    }
 }
 
 impl CallResult {
     /// A failure told to the model.
     pub fn failure(text: impl Into<String>) -> Self {
-        Self { content: vec![Block::text(text)], structured_content: None, is_error: true }
+        Self { content: vec![Block::text(text)], is_error: true, ..Self::default() }
+    }
+
+    pub(super) fn beside(&self) -> Beside<'_> {
+        Beside::of(self.extensions.as_deref())
     }
 }

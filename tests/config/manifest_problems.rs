@@ -301,3 +301,16 @@ fn a_file_that_is_no_manifest_says_why() {
         assert_eq!(desk.report(ONE), format!("gateway.yaml:4: agents.ventas.manifest{expected}"));
     }
 }
+
+#[test]
+fn a_place_of_its_own_for_tasks_get_is_for_one_endpoint_only() {
+    let manifest = with("/capabilities/tasks/get/endpoint", json!("https://ventas.example/get")).to_string();
+    let several = format!("{ONE}    endpoints: [\"https://a.example/\", \"https://b.example/\"]\n");
+    assert_eq!(
+        desk().file("ventas.json", &manifest).report(&several),
+        "gateway.yaml:5: agents.ventas.endpoints: has several endpoints, and the manifest a place of its own for tasks.get: nobody \
+         could say at which of them a task lives (write one endpoint, or leave capabilities.tasks.get.endpoint out)"
+    );
+    let one = format!("{ONE}    endpoints: [\"https://a.example/\"]\n");
+    desk().file("ventas.json", &manifest).settings(&one);
+}

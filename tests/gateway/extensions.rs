@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use crate::scene::{Scene, complaint, words};
 use crate::support::payload::{v0_3, v1};
-use crate::support::{Card, Reply, TestGateway};
+use crate::support::{Card, Reply, Signal, TestGateway};
+
+/// Where data of extensions stands in `_meta`.
+const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
 
 const TRACE: &str = "https://example.test/ext/trace/v1";
 const MONEY: &str = "https://example.test/ext/money/v1";
@@ -105,4 +108,76 @@ async fn an_extension_that_the_card_does_not_declare_is_pointed_out_and_does_no_
         !is_content && row.contains(&format!("{TRACE} is activated, but the card does not declare it")),
         "{row}"
     );
+}
+
+#[tokio::test]
+async fn data_of_an_active_extension_reaches_the_client_beside_the_result() {
+    let scene = Scene::of(card(Card::v1(), false), &active(&[TRACE]), "").await;
+    scene.agent.on_send(|_| {
+        let mut task = v1::completed("t", "c", "la");
+        task["task"]["metadata"] = json!({ TRACE: { "id": 7 }, MONEY: "canary", "other": "canary" });
+        task["task"]["artifacts"][0]["metadata"] = json!({ format!("{TRACE}/span"): [1], MONEY: "canary" });
+        Reply::events([task])
+    });
+    let expected = json!({
+        "task": { TRACE: { "id": 7 } },
+        "artifacts": { "answer": { format!("{TRACE}/span"): [1] } },
+    });
+    let modern = scene.said("x").await;
+    assert_eq!((words(&modern), &modern["_meta"][EXTENSIONS]), ("la", &expected));
+    assert!(modern["_meta"]["io.modelcontextprotocol/serverInfo"].is_object(), "{modern}");
+    let params = json!({ "name": "bard_sing", "arguments": { "text": "x" } });
+    let legacy = scene.session().await.call("tools/call", params).await.result().await;
+    assert_eq!(legacy["_meta"], json!({ EXTENSIONS: expected }));
+    assert!(!modern.to_string().contains("canary") && !legacy.to_string().contains("canary"), "{modern}");
+    let held = Scene::of(card(Card::v1(), false), &active(&[TRACE]), "calls: { task_after: 0s }").await;
+    let go = Signal::new();
+    let wait = go.clone();
+    held.agent.on_send(move |_| {
+        Reply::stream().event(v1::task("t", "c", "working")).wait(&wait).event({
+            let mut status = v1::status_update("t", "c", "completed", Some("done"));
+            status["statusUpdate"]["status"]["message"]["metadata"] = json!({ TRACE: 1, MONEY: "canary" });
+            status
+        })
+    });
+    let client = held.gateway.client().with_tasks();
+    let params = json!({ "name": "bard_sing", "arguments": { "text": "x" } });
+    let task = client.modern("tools/call", params).await.result().await;
+    let handle = task["taskId"].as_str().unwrap_or_else(|| panic!("{task}")).to_owned();
+    go.open();
+    let done = client.task_until(&handle, "completed").await;
+    assert_eq!(done["result"]["_meta"], json!({ EXTENSIONS: { "message": { TRACE: 1 } } }), "{done}");
+}
+
+#[tokio::test]
+async fn what_a_client_gives_for_an_active_extension_reaches_the_agent_in_the_message() {
+    for (version, reply) in [(Card::v1(), v1::message("la")), (Card::v0_3(), v0_3::message("la"))] {
+        let scene = Scene::of(card(version, false), &active(&[TRACE]), "").await;
+        scene.agent.on_send(move |_| Reply::events([reply.clone()]));
+        let span = format!("{TRACE}/span");
+        for (meta, data) in [
+            (
+                json!({ TRACE: { "id": 7 }, MONEY: "canary", "urn:x": "canary" }),
+                json!({ TRACE: { "id": 7 } }),
+            ),
+            (json!({ EXTENSIONS: { &span: [1], MONEY: "canary" } }), json!({ &span: [1] })),
+        ] {
+            let result = scene.call_with(json!({ "text": "x" }), meta).await.result().await;
+            assert_eq!(words(&result), "la");
+            let sent = scene.agent.requests().into_iter().rfind(|request| request.text() == "x").unwrap();
+            let mut expected = data;
+            expected["skillId"] = json!("sing");
+            assert_eq!(
+                (&sent.message()["metadata"], &sent.message()["extensions"]),
+                (&expected, &json!([TRACE]))
+            );
+        }
+        scene.said("plain").await;
+        let plain = scene.agent.requests().into_iter().rfind(|request| request.text() == "plain").unwrap();
+        assert_eq!(plain.message().get("extensions"), None, "{}", plain.message());
+        let large = json!({ TRACE: "x".repeat(70_000) });
+        let refused = scene.call_with(json!({ "text": "large" }), large).await.result().await;
+        assert!(complaint(&refused).contains("65536 bytes"), "{refused}");
+        assert!(scene.agent.requests().iter().all(|request| request.text() != "large"));
+    }
 }

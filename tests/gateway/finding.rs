@@ -44,6 +44,32 @@ fn names(told: &Value) -> Vec<&str> {
     agents.iter().map(|agent| agent["name"].as_str().unwrap()).collect()
 }
 
+/// What the model is told when a client begins: of a modern one, and of a legacy one.
+async fn instructions(client: &McpClient) -> [String; 2] {
+    let modern = client.modern("server/discover", json!({})).await.result().await;
+    let legacy = client.legacy().await.initialized;
+    [modern, legacy].map(|told| told["instructions"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn the_model_is_told_of_find_agent_where_there_is_a_choice_and_it_may_be_called() {
+    let several = town("").await;
+    for told in instructions(&several.client()).await {
+        assert!(told.contains("skill of an A2A agent") && told.contains("find_agent finds agents"), "{told}");
+    }
+    let ruled = town(&rules()).await;
+    let ann = |told: &String| told.contains("find_agent");
+    assert!(instructions(&ruled.client().header("X-Api-Key", &key_of("ann"))).await.iter().all(ann));
+    let off = town("mcp: { find_agent: false }\n").await;
+    let alone = Scene::new().await;
+    let own = town("mcp: { instructions: Sing. }\n").await;
+    for client in [several.client_of("bard"), off.client(), alone.gateway.client(), own.client()] {
+        for told in instructions(&client).await {
+            assert!(!told.is_empty() && !told.contains("find_agent"), "{told}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_agent_is_found_by_name_tag_skill_and_description() {
     let gateway = town("").await;

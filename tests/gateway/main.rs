@@ -99,6 +99,8 @@ mod finding_documents;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
+mod homes;
+#[cfg(test)]
 mod http_json;
 #[cfg(test)]
 mod https;

@@ -41,7 +41,7 @@ pub(crate) struct Body {
     extensions: List<Text>,
     metadata: Option<Box<RawValue>>,
     /// What HTTP+JSON has in its place.
-    pub(super) error: Object<ErrorIn>,
+    error: Object<ErrorIn>,
 }
 
 /// What a body is.
@@ -64,6 +64,13 @@ impl Body {
     /// Reads JSON into this; yields whether it was an object.
     pub(super) fn fill(&mut self) -> Fill<'_> {
         Fill { body: self, wrapped: None }
+    }
+
+    /// The error that this is. What A2A has a name for, or what has a name of its own, is that, whatever members it has besides.
+    pub(super) fn refusal(&mut self) -> Option<ErrorIn> {
+        let is_named = self.kind.is_filled() || self.id.is_filled() || self.task_id.is_filled();
+        let is_known = self.wrapped.is_some() || !matches!(self.recognise(), Kind::Unknown);
+        self.error.0.take().filter(|_| !is_named && !is_known)
     }
 
     fn recognise(&self) -> Kind {

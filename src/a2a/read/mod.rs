@@ -51,7 +51,7 @@ pub(crate) fn plain(json: &[u8], dialect: Dialect) -> Result<Body, AgentError> {
     if !found {
         return Err(AgentError::not_a2a("not a JSON object"));
     }
-    match body.error.0.take() {
+    match body.refusal() {
         Some(error) => Err(error.refused(dialect)),
         None => Ok(body),
     }

@@ -153,7 +153,7 @@ pub fn result(found: &[(Found<'_>, Reach)], version: Version) -> CallResult {
         found.iter().take(MOST_AGENTS).map(|(found, reach)| agent(found, *reach)).collect();
     let mut content = vec![Block::text(text(&agents, found.len()))];
     if !version.has_structured_output() {
-        return CallResult { content, structured_content: None, is_error: false };
+        return CallResult { content, ..CallResult::default() };
     }
     content.extend(agents.iter().map(|agent| Block::ResourceLink {
         uri: agent.uri.clone(),
@@ -161,7 +161,7 @@ pub fn result(found: &[(Found<'_>, Reach)], version: Version) -> CallResult {
         media_type: Some("application/json".to_owned()),
     }));
     let told = Told { agents, total: found.len() };
-    CallResult { content, structured_content: to_raw_value(&told).ok(), is_error: false }
+    CallResult { content, structured_content: to_raw_value(&told).ok(), ..CallResult::default() }
 }
 
 fn agent<'a>(found: &Found<'a>, status: Reach) -> Agent<'a> {

@@ -234,8 +234,14 @@ mod tests {
                 (Version::V2026_07_28, &named),
                 (Version::V2025_11_25, &unnamed),
             ] {
-                let audience =
-                    Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools: true };
+                let audience = Audience {
+                    version,
+                    caller: "me",
+                    sealer: &sealer,
+                    agent: "bard",
+                    helper_tools: true,
+                    extensions: &[],
+                };
                 let all: [(Tool, CallResult); 7] = [
                     (Tool::Start, started(work, &audience, [1; 16])),
                     (Tool::Send, sent(work, &audience, [1; 16])),
@@ -267,7 +273,14 @@ mod tests {
             let json = json!({"id": "t", "status": {"state": state}}).to_string();
             let work = Work::from_task(read_task(json.as_bytes()).unwrap(), 100).unwrap();
             let version = Version::V2025_03_26;
-            let audience = Audience { version, caller: "me", sealer: &sealer, agent: "bard", helper_tools };
+            let audience = Audience {
+                version,
+                caller: "me",
+                sealer: &sealer,
+                agent: "bard",
+                helper_tools,
+                extensions: &[],
+            };
             serde_json::to_value(result(&work, &audience, [1; 16])).unwrap()["content"][0]["text"].to_string()
         };
         for (state, tool) in [

@@ -30,7 +30,7 @@ impl Work {
             status,
             artifacts: self.artifacts.iter().cloned().collect(),
             history: self.history.clone(),
-            metadata: None,
+            metadata: self.metadata.clone(),
         })
     }
 

@@ -6,6 +6,7 @@
 mod keep;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::a2a::{
     Artifact, Artifacts, Change, Event, Fingerprint, History, Message, Part, PartBody, State, Status, Task,
@@ -27,6 +28,10 @@ pub struct Work {
     pub reply: Option<Message>,
     /// When the agent said where it stands, as it wrote it.
     pub timestamp: Option<String>,
+    /// What the agent's metadata of the task says, a JSON object.
+    pub metadata: Option<Box<RawValue>>,
+    /// The same of the last event about where it stands that had any.
+    pub status_metadata: Option<Box<RawValue>>,
     /// Whether artifacts were dropped here that the agent may still have.
     pub artifacts_shed: bool,
     /// The history of the task: the last one that has a word of the agent in it, if any has.
@@ -66,6 +71,8 @@ impl Work {
             status: None,
             reply: None,
             timestamp: None,
+            metadata: None,
+            status_metadata: None,
             artifacts_shed: false,
             history: History::default(),
             artifacts: Artifacts::new(most),
@@ -122,7 +129,10 @@ impl Work {
             let metadata = message.parts.iter().map(|part| &part.metadata).chain([&message.metadata]);
             metadata.flatten().map(|json| json.get().len())
         });
+        let of_task =
+            [&self.metadata, &self.status_metadata].into_iter().flatten().map(|json| json.get().len());
         OVERHEAD
+            + of_task.sum::<usize>()
             + self.history.bytes()
             + self.artifacts.bytes()
             + parts.sum::<usize>()
@@ -149,7 +159,8 @@ impl Work {
             }
             Event::Status { task_id, context_id, status, metadata, .. } => {
                 self.name(task_id, context_id);
-                let reported = metadata.and_then(|raw| serde_json::from_str::<Reported>(raw.get()).ok());
+                let reported = metadata.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
+                self.status_metadata = metadata.or(self.status_metadata.take());
                 Ok(self.status(status, reported.unwrap_or_default()))
             }
             Event::Artifact { task_id, context_id, artifact, append, .. } => {
@@ -168,6 +179,7 @@ impl Work {
             self.artifacts.replace_all(task.artifacts)?;
         }
         self.remember(task.history);
+        self.metadata = task.metadata.or(self.metadata.take());
         Ok(self.status(task.status, Reported::default()))
     }
 

@@ -238,14 +238,14 @@ impl AgentFile {
             task: self.task.value().map(TaskUse::from).unwrap_or_default(),
             ..Agent::new(name, "")
         };
-        balance.complete(&mut agent);
-        let written = self.card.place().is_some();
+        let only_described = described.is_some() && self.card.place().is_none();
         if let Some(described) = described {
             agent.card = described.card.clone();
             described.complete(&mut agent);
-            if !written {
-                return Some(agent);
-            }
+        }
+        balance.complete(&mut agent, reading);
+        if only_described {
+            return Some(agent);
         }
         let hint = "write the URL of the agent's card";
         let (place, written) = reading.required(self.card, section, "card", hint)?;
@@ -262,6 +262,7 @@ impl AgentFile {
         let max_calls = reading.count(std::mem::take(&mut self.max_calls), 0..=1_000_000, 0);
         let queue = std::mem::take(&mut self.queue).take();
         Balance {
+            at: self.endpoints.place().cloned(),
             endpoints: balance::endpoints(std::mem::take(&mut self.endpoints), reading),
             breaker: std::mem::take(&mut self.breaker).value().unwrap_or_default().resolve(reading),
             health: std::mem::take(&mut self.health).value().map(|health| health.resolve(reading)),

@@ -66,6 +66,8 @@ pub(super) struct QueueFile {
 
 /// How the calls of an agent are spread and held back.
 pub(super) struct Balance {
+    /// Where the endpoints are written.
+    pub(super) at: Option<Place>,
     pub(super) endpoints: Vec<String>,
     pub(super) breaker: Breaker,
     pub(super) health: Option<Health>,
@@ -74,8 +76,18 @@ pub(super) struct Balance {
 }
 
 impl Balance {
-    pub(super) fn complete(self, agent: &mut Agent) {
-        let Self { endpoints, breaker, health, max_calls, queue } = self;
+    /// Adds it to an agent that has all else.
+    pub(super) fn complete(self, agent: &mut Agent, reading: &mut Reading<'_>) {
+        let Self { at, endpoints, breaker, health, max_calls, queue } = self;
+        // Where a task lives is found by asking each endpoint for it.
+        let elsewhere = endpoints.len() > 1 && agent.methods.get.endpoint.is_some();
+        if let Some(place) = at.filter(|_| elsewhere) {
+            reading.problem(
+                &place,
+                "has several endpoints, and the manifest a place of its own for tasks.get: nobody could say at which of them a \
+                 task lives (write one endpoint, or leave capabilities.tasks.get.endpoint out)",
+            );
+        }
         (agent.endpoints, agent.breaker, agent.health) = (endpoints, breaker, health);
         (agent.max_calls, agent.queue) = (max_calls, queue);
     }

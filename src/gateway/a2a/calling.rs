@@ -95,7 +95,7 @@ impl Inner {
             binding: call.binding,
             ids,
             translation,
-            front: is_card.then(|| self.front(http, exchange, visit, &call.known)),
+            front: is_card.then(|| self.front(http, exchange, visit, &call.known).read_by(&[call.client])),
         };
         let limit = self.settings.limits.response;
         let since = Instant::now();

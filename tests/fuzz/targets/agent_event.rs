@@ -64,7 +64,9 @@ fn told(bytes: &[u8], dialect: Dialect) -> Vec<Vec<u8>> {
 }
 
 fn outcome(work: &Work, version: Version) -> Vec<u8> {
-    let audience = Audience { version, caller: "me", sealer: &SEALER, agent: "agent", helper_tools: false };
+    let extensions = &["https://example.test/ext/trace/v1".to_owned()];
+    let audience =
+        Audience { version, caller: "me", sealer: &SEALER, agent: "agent", helper_tools: false, extensions };
     let result = result(work, &audience, [1; 16]);
     assert!(!result.content.is_empty(), "a result that says nothing");
     let era = if version >= Version::V2026_07_28 { Era::Modern } else { Era::Legacy };

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use mcp_a2a_gateway::a2a::{Dialect, Message, Send};
 use mcp_a2a_gateway::bridge::arguments::{FLAT_SCHEMA, Input, OwnSchema, read, validator};
+use mcp_a2a_gateway::bridge::extension::Offered;
 use mcp_a2a_gateway::bridge::order::{Order, Sender, Trace, order};
 use mcp_a2a_gateway::jsonrpc::well_formed;
 use mcp_a2a_gateway::seal::Sealer;
@@ -39,6 +40,7 @@ fn arguments(bytes: &[u8]) {
             skill: Some("skill"),
             trace: Trace::default(),
             message_id: [7; 16],
+            extensions: Offered::default(),
         };
         if let Ok(Order::Say(message) | Order::Continue(_, message) | Order::ContinueLocal(_, message)) =
             order(asked, &sender)

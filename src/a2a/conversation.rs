@@ -1,0 +1,67 @@
+//! Which conversation a message that somebody else wrote goes on with, whatever its version and its binding.
+//!
+//! Not here: exchanging ids (see `relay`), writing messages (see `write`).
+
+use serde::Deserialize;
+
+use super::depth::{MAX_DEPTH, depth_within};
+use super::loose::{Object, Text};
+
+/// A request of JSON-RPC, or the body of one of HTTP+JSON.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    params: Object<Params>,
+    message: Object<Said>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Params {
+    message: Object<Said>,
+    /// In 0.1.
+    session_id: Text,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Said {
+    context_id: Text,
+}
+
+/// The id of the conversation that the message in a request is of. What cannot be read names none.
+pub fn context_of(request: &[u8]) -> Option<String> {
+    if !depth_within(request, MAX_DEPTH) {
+        return None;
+    }
+    let Asked { params, message } = serde_json::from_slice::<Object<Asked>>(request).ok()?.0?;
+    let Params { message: inside, session_id } = params.0.unwrap_or_default();
+    let said = inside.0.or(message.0).and_then(|said| said.context_id.filled());
+    said.or(session_id.filled())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_and_binding_has_its_place_for_the_conversation() {
+        for (request, context) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"message":{"contextId":"c"}}}"#, Some("c")),
+            (
+                r#"{"method":"tasks/send","params":{"id":"t","sessionId":"s","message":{"parts":[]}}}"#,
+                Some("s"),
+            ),
+            (r#"{"message":{"contextId":"c"},"configuration":{}}"#, Some("c")),
+            (r#"{"params":{"message":{"contextId":""}}}"#, None),
+            (r#"{"params":{"message":{"contextId":7}}}"#, None),
+            (r#"{"params":[],"message":"c"}"#, None),
+            ("[]", None),
+            ("<html>", None),
+        ] {
+            assert_eq!(context_of(request.as_bytes()).as_deref(), context, "{request}");
+        }
+        let deep = format!("{{\"params\":{}{}}}", "[".repeat(999), "]".repeat(999));
+        assert_eq!(context_of(deep.as_bytes()), None);
+    }
+}

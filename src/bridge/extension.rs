@@ -1,0 +1,245 @@
+//! Data of extensions of A2A that stands in metadata: what of it passes between a client and an agent.
+//!
+//! Only what is under the URI of an extension that the operator activated passes, and no more than a bound. In A2A it is a member of
+//! `metadata`, in MCP one of `_meta`. Not here: what it means; naming extensions to agents (see `a2a`).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::work::Work;
+use crate::jsonrpc::Text;
+use crate::mcp::params::EXTENSIONS;
+
+/// Most bytes that pass with one message or one result.
+const MOST_BYTES: usize = 64 * 1024;
+/// Most artifacts of which data passes.
+const MOST_ARTIFACTS: usize = 100;
+
+/// Data by the names of its members.
+type Data<'a> = BTreeMap<String, &'a RawValue>;
+
+/// What a client gives for extensions, and which of them are active.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Offered<'a> {
+    /// Members of `_meta` that may be data of extensions.
+    pub given: &'a [(Text<'a>, &'a RawValue)],
+    /// The URIs that the operator activated for the agent.
+    pub active: &'a [String],
+}
+
+/// What of it goes to the agent.
+#[derive(Debug, Default)]
+pub(super) struct Passing<'a> {
+    /// Members of the metadata of the message.
+    pub(super) data: Data<'a>,
+    /// The extensions that they are of, each once.
+    pub(super) uris: Vec<String>,
+}
+
+impl<'a> Offered<'a> {
+    /// What of it goes to the agent; the rest stays here.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words: it is more than passes.
+    pub(super) fn passing(&self) -> Result<Passing<'a>, String> {
+        let mut passing = Passing::default();
+        let mut left = MOST_BYTES;
+        let inside = |value: &'a RawValue| serde_json::from_str::<Data<'a>>(value.get()).unwrap_or_default();
+        let all = self.given.iter().flat_map(|(name, value)| match name.as_str() {
+            EXTENSIONS => inside(value),
+            name => Data::from([(name.to_owned(), *value)]),
+        });
+        for (name, value) in all {
+            let Some(uri) = self.active.iter().find(|uri| is_of(&name, uri)) else { continue };
+            left = left.checked_sub(size(&name, value)).ok_or_else(|| {
+                format!("The data of extensions in _meta has more than {MOST_BYTES} bytes altogether.")
+            })?;
+            passing.data.insert(name, value);
+            if !passing.uris.contains(uri) {
+                passing.uris.push(uri.clone());
+            }
+        }
+        Ok(passing)
+    }
+}
+
+/// Whether a member of metadata is of an extension: under its URI, or under a name that begins with it.
+fn is_of(name: &str, uri: &str) -> bool {
+    name.strip_prefix(uri).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#', '?']))
+}
+
+fn size(name: &str, value: &RawValue) -> usize {
+    name.len().saturating_add(value.get().len())
+}
+
+/// What an agent says of extensions.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    task: Data<'a>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    message: Data<'a>,
+    /// By the ids of the artifacts.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    artifacts: BTreeMap<&'a str, Data<'a>>,
+    /// How many members were left out for their size.
+    #[serde(skip_serializing_if = "is_none")]
+    omitted: usize,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+/// What an agent said of the extensions that are active, in the metadata of the task, of its reply or last status and of artifacts;
+/// `None` if that is nothing.
+pub fn told(work: &Work, active: &[String]) -> Option<Box<RawValue>> {
+    if active.is_empty() {
+        return None;
+    }
+    let mut taking = Taking { active, left: MOST_BYTES, omitted: 0 };
+    let mut task = taking.take(work.metadata.as_deref());
+    // The last word counts.
+    task.extend(taking.take(work.status_metadata.as_deref()));
+    let message = work.reply.as_ref().or(work.status.as_ref());
+    let message = taking.take(message.and_then(|message| message.metadata.as_deref()));
+    let mut artifacts = BTreeMap::new();
+    for artifact in work.artifacts().take(MOST_ARTIFACTS) {
+        let data = taking.take(artifact.metadata.as_deref());
+        if !data.is_empty() {
+            artifacts.insert(artifact.artifact_id.as_str(), data);
+        }
+    }
+    let told = Told { task, message, artifacts, omitted: taking.omitted };
+    let is_nothing = told.task.is_empty() && told.message.is_empty() && told.artifacts.is_empty();
+    if is_nothing && told.omitted == 0 { None } else { to_raw_value(&told).ok() }
+}
+
+/// Takes data out of metadata until there is no more room.
+struct Taking<'a> {
+    active: &'a [String],
+    left: usize,
+    omitted: usize,
+}
+
+impl Taking<'_> {
+    fn take<'m>(&mut self, metadata: Option<&'m RawValue>) -> Data<'m> {
+        let members = metadata.and_then(|json| serde_json::from_str::<Data<'m>>(json.get()).ok());
+        let mut data = members.unwrap_or_default();
+        data.retain(|name, value| {
+            if !self.active.iter().any(|uri| is_of(name, uri)) {
+                return false;
+            }
+            let left = self.left.checked_sub(size(name, value));
+            self.left = left.unwrap_or(self.left);
+            self.omitted += usize::from(left.is_none());
+            left.is_some()
+        });
+        data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Dialect, Event};
+    use crate::mcp::params::Meta;
+
+    const TRACE: &str = "https://example.test/ext/trace/v1";
+
+    fn active() -> Vec<String> {
+        vec![TRACE.to_owned(), "urn:money".to_owned()]
+    }
+
+    /// What of this `_meta` goes to an agent: its metadata and its extensions.
+    fn passed(meta: &str) -> Result<(String, Vec<String>), String> {
+        let meta: Meta<'_> = serde_json::from_str(meta).unwrap();
+        let active = active();
+        let passing = Offered { given: &meta.extensions, active: &active }.passing()?;
+        Ok((serde_json::to_string(&passing.data).unwrap(), passing.uris))
+    }
+
+    #[test]
+    fn what_is_under_the_uri_of_an_active_extension_goes_to_the_agent_and_nothing_else() {
+        for (meta, data, uris) in [
+            (r#"{"progressToken":1,"io.example/x":{}}"#, "{}", &[][..]),
+            (
+                r#"{"https://example.test/ext/trace/v1":{"id": 1.0}}"#,
+                r#"{"https://example.test/ext/trace/v1":{"id": 1.0}}"#,
+                &[TRACE],
+            ),
+            (
+                r#"{"https://example.test/ext/trace/v1/id":"7","https://example.test/ext/trace/v1#at":1}"#,
+                r##"{"https://example.test/ext/trace/v1#at":1,"https://example.test/ext/trace/v1/id":"7"}"##,
+                &[TRACE],
+            ),
+            (
+                r#"{"mcp-a2a-gateway/extensions":{"urn:money":[],"urn:other":1,"plain":2}}"#,
+                r#"{"urn:money":[]}"#,
+                &["urn:money"],
+            ),
+            (r#"{"https://example.test/ext/trace/v12":1,"urn:other":1,"urn:moneybag":1}"#, "{}", &[]),
+            (r#"{"mcp-a2a-gateway/extensions":"urn:money"}"#, "{}", &[]),
+        ] {
+            let (found, named) = passed(meta).unwrap();
+            assert_eq!(
+                (found.as_str(), named),
+                (data, uris.iter().map(ToString::to_string).collect()),
+                "{meta}"
+            );
+        }
+        let large = format!(r#"{{"urn:money":"{}"}}"#, "x".repeat(MOST_BYTES));
+        assert!(passed(&large).unwrap_err().contains("65536"));
+        assert_eq!(passed(&large.replace("money", "other")).unwrap().0, "{}", "what stays here may be large");
+    }
+
+    /// The work after these answers of an agent.
+    fn work(results: &[&str]) -> Work {
+        let mut work = Work::new(1 << 20);
+        for result in results {
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+            let event: Event = Dialect::V1.event(answer.as_bytes()).unwrap();
+            work.apply(event).unwrap();
+        }
+        work
+    }
+
+    #[test]
+    fn what_an_agent_says_of_active_extensions_is_told_by_where_it_stands() {
+        let task = r#"{"task":{"id":"t","status":{"state":"TASK_STATE_WORKING"},
+            "metadata":{"urn:money":1,"https://example.test/ext/trace/v1":{"a": 1.0},"plain":2,"urn:other":3},
+            "artifacts":[{"artifactId":"one","parts":[{"text":"x"}],"metadata":{"urn:money":2}},{"artifactId":"two","parts":[]}]}}"#;
+        let status = r#"{"statusUpdate":{"taskId":"t","metadata":{"urn:money":5,"progress":1},
+            "status":{"state":"TASK_STATE_COMPLETED","message":{"role":"ROLE_AGENT","parts":[],"metadata":{"urn:money":3}}}}}"#;
+        let reply =
+            r#"{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[],"metadata":{"urn:money":4}}}"#;
+        let bare = r#"{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[],"metadata":{"plain":4}}}"#;
+        for (results, expected) in [
+            (
+                &[task, status][..],
+                Some(
+                    r#"{"task":{"https://example.test/ext/trace/v1":{"a": 1.0},"urn:money":5},"message":{"urn:money":3},"artifacts":{"one":{"urn:money":2}}}"#,
+                ),
+            ),
+            (&[reply], Some(r#"{"message":{"urn:money":4}}"#)),
+            (&[bare], None),
+        ] {
+            let found = told(&work(results), &active());
+            assert_eq!(found.as_deref().map(RawValue::get), expected);
+        }
+        assert!(told(&work(&[reply]), &[]).is_none(), "nothing is active");
+    }
+
+    #[test]
+    fn what_an_agent_says_of_extensions_is_bounded() {
+        let large = "x".repeat(40_000);
+        let task = format!(
+            r#"{{"task":{{"id":"t","status":{{"state":"TASK_STATE_WORKING"}},"metadata":{{"urn:money":"{large}","{TRACE}":"{large}"}}}}}}"#
+        );
+        let found = told(&work(&[&task]), &active()).unwrap();
+        assert!(found.get().len() < MOST_BYTES && found.get().ends_with(r#""omitted":1}"#));
+    }
+}
