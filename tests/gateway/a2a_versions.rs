@@ -263,6 +263,48 @@ async fn what_a_version_has_no_word_for_is_refused_in_the_client_s_words() {
 }
 
 #[tokio::test]
+async fn an_error_is_an_event_where_an_older_client_reads_nothing_else() {
+    for agent in [V0_1, V1] {
+        let stage = stage(agent, "").await;
+        let [_, stream, ..] = agent.methods();
+        for method in [stream, "tasks/resubscribe", "SubscribeToTask"] {
+            stage.agent.on(method, |_| Reply::error(-32601, "no such thing"));
+        }
+        let params = V0_3.saying("x", None);
+        for (method, params) in [("message/stream", params), ("tasks/resubscribe", json!({ "id": "made-t" }))]
+        {
+            let mut answer = V0_3.call(&stage.client(), method, params).await;
+            assert!(answer.is_stream(), "{method} -> {agent:?}");
+            assert_eq!(answer.next_message().await["error"]["code"], -32601);
+        }
+    }
+    let stage = stage(V0_3, &auth(&["ann"])).await;
+    let mut answer = V0_3.call(&stage.by("ann"), "tasks/resubscribe", json!({ "id": "nobodys" })).await;
+    assert_eq!(answer.next_message().await["error"]["code"], -32001);
+    let answer = V1.call(&stage.by("ann"), "SubscribeToTask", json!({ "id": "nobodys" })).await;
+    assert_eq!((answer.is_stream(), answer.error_code().await), (false, -32001));
+}
+
+#[tokio::test]
+async fn an_extended_card_is_read_by_clients_of_other_versions() {
+    let extended = json!({
+        "name": "Bard", "description": "d", "version": "1", "capabilities": {}, "defaultInputModes": [], "defaultOutputModes": [],
+        "skills": [{ "id": "secret", "name": "s", "description": "d", "tags": [] }],
+        "supportedInterfaces": [{ "url": "http://inside/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }],
+    });
+    let stage = Stage::with(V1.card(), "", "").await;
+    stage.agent.on("GetExtendedAgentCard", move |_| Reply::result(extended.clone()));
+    let card =
+        V0_3.call(&stage.client(), "agent/getAuthenticatedExtendedCard", json!({})).await.result().await;
+    assert!(card["url"].as_str().unwrap().ends_with("/a2a/bard"), "{card}");
+    assert_eq!(
+        (&card["preferredTransport"], &card["skills"][0]["id"]),
+        (&json!("JSONRPC"), &json!("secret"))
+    );
+    assert!(!card.to_string().contains("inside"), "{card}");
+}
+
+#[tokio::test]
 async fn no_other_version_is_served_where_the_operator_does_not_want_it() {
     let stage = Stage::with(V1.card(), "", "    a2a: { translate: false }\n").await;
     let refused = V0_3.call(&stage.client(), "message/send", V0_3.saying("x", None)).await;

@@ -89,6 +89,17 @@ impl Answers<'_> {
         }
     }
 
+    /// The body of an answer as it is written, and what it is.
+    pub(super) fn body(&self, status: StatusCode, text: String) -> (HeaderValue, Bytes) {
+        match self.translation.is_some()
+            && self.binding == Binding::Rpc
+            && wants_events(self.client, self.operation)
+        {
+            true => one_event(text.as_bytes()),
+            false => (self.media_type(status), text.into()),
+        }
+    }
+
     /// What becomes of one answer that came with this status, and the status that goes with it.
     ///
     /// # Errors
@@ -259,6 +270,18 @@ impl Translate for Answers<'_> {
         // Readers throw an event away that never ended.
         if self.change_it() { Bytes::new() } else { rest }
     }
+}
+
+/// Whether a client reads nothing but events where it asks for a stream, errors included: SDKs of A2A 0.3 and older.
+pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> bool {
+    client != Dialect::V1 && operation.is_some_and(Operation::is_stream)
+}
+
+/// A stream of nothing but this.
+pub(super) fn one_event(json: &[u8]) -> (HeaderValue, Bytes) {
+    let mut event = Vec::new();
+    encoder::event(&mut event, json);
+    (HeaderValue::from_static("text/event-stream"), event.into())
 }
 
 /// A page of a list without the tasks of others.

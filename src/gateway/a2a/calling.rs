@@ -135,7 +135,7 @@ impl Inner {
         let text =
             str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
         let (status, text) = answers.answer(text, status)?;
-        write(http, status, headers, (answers.media_type(status), text)).await?;
+        write(http, status, headers, answers.body(status, text)).await?;
         Ok(None)
     }
 

@@ -46,7 +46,7 @@ use crate::fault::Fault;
 use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
-use answers::Binding;
+use answers::{Binding, one_event, wants_events};
 use asked::Asked;
 use calling::Call;
 use refusal::{Refusal, Said, Stop};
@@ -117,6 +117,7 @@ impl Inner {
         let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect);
         let agent = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
         let mut client = supposed(version(http).as_deref(), agent);
+        let mut wanted = None;
         let (stop, id) = match asked::read(&body, limits.depth) {
             Err((fault, id)) => (Stop::from(fault), id),
             Ok(asked) => {
@@ -128,6 +129,7 @@ impl Inner {
                             Ok(spoken) => {
                                 client = spoken.map_or(client, |(client, _)| client);
                                 let operation = spoken.map(|(_, operation)| operation);
+                                wanted = operation;
                                 let (asked, body, binding) = (&asked, Some(&body), Binding::Rpc);
                                 let call = Call { visit, known, binding, client, operation, asked, body };
                                 Box::pin(self.call_agent(http, exchange, call)).await
@@ -146,7 +148,9 @@ impl Inner {
         self.note(exchange, &refusal);
         let said = visit.said(&refusal);
         let body = said.rpc(id.as_ref(), client);
-        write(http, said.wire.status, refusal.headers(said.wire.status), (JSON, body)).await
+        let is_event = said.wire.status.is_success() && wants_events(client, wanted);
+        let body = if is_event { one_event(&body) } else { (JSON, body.into()) };
+        write(http, said.wire.status, refusal.headers(said.wire.status), body).await
     }
 
     /// What a client speaks and what it asks for; `None`: a method of an extension.
