@@ -122,7 +122,7 @@ impl Inner {
         let id: Id = serde_json::from_str("1").map_err(|_| Fault::Internal)?;
         let method = Text(operation.name(dialect).ok_or(Fault::NoSuchPath)?.into());
         let params = params.written();
-        let asked = Asked { id, method, params: Some(&params) };
+        let asked = Asked { id, has_id: true, method, params: Some(&params) };
         let (binding, operation) = (Binding::Rest, Some(operation));
         let call = Call { visit, known, binding, operation, asked: &asked, body: None };
         Box::pin(self.call_agent(http, exchange, call)).await
