@@ -15,7 +15,7 @@ use super::events::changed;
 use super::ids::Ids;
 use super::members::Members;
 use super::passing::Translate;
-use super::refusal::{Refusal, rest_error, rest_status};
+use super::refusal::{Refusal, rest_failure};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
 use crate::fault::Trouble;
@@ -93,9 +93,9 @@ impl Answers<'_> {
 
     fn failed(&self, error: &RawValue) -> Option<(StatusCode, String)> {
         let Failure { code, message, data } = serde_json::from_str(error.get()).ok()?;
-        let status = rest_status(code);
         let details = data.filter(|data| data.get().starts_with('['));
-        String::from_utf8(rest_error(status, &message, details)).ok().map(|body| (status, body))
+        let (status, body) = rest_failure(code, &message, details);
+        String::from_utf8(body).ok().map(|body| (status, body))
     }
 
     fn result<'r>(&mut self, result: &'r str) -> Result<Cow<'r, str>, Trouble> {
