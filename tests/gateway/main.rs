@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod a2a_cards;
 #[cfg(test)]
+mod a2a_listing;
+#[cfg(test)]
 mod a2a_owned;
 #[cfg(test)]
 mod a2a_passing;
@@ -14,6 +16,8 @@ mod a2a_rest;
 mod a2a_scene;
 #[cfg(test)]
 mod a2a_spelling;
+#[cfg(test)]
+mod a2a_words;
 #[cfg(test)]
 mod advisories;
 #[cfg(test)]

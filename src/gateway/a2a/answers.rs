@@ -1,7 +1,7 @@
-//! What becomes of an agent's answer where it cannot go back as it is: ids are sealed, lists hold the caller's tasks only, cards lead
-//! to the gateway, and for the binding HTTP+JSON the envelope is taken off.
+//! What becomes of an agent's answer where it cannot go back as it is: ids are sealed, cards lead to the
+//! gateway, and for the binding HTTP+JSON the envelope is taken off.
 //!
-//! Not here: reading it from the agent (see `passing`).
+//! Not here: reading it from the agent (see `passing`), whose tasks are in a list (see `listing`).
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::card::Front;
 use super::events::changed;
 use super::ids::Ids;
-use super::members::Members;
+use super::members::around;
 use super::passing::Translate;
 use super::refusal::{Refusal, rest_failure};
 use crate::a2a::Dialect;
@@ -75,27 +75,40 @@ impl Answers<'_> {
         let unreadable = || Trouble::Misbehaved("its answer is no JSON-RPC response".into());
         let Answer { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
         match (result, error, self.binding) {
-            (_, Some(_), Binding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
-            (_, Some(error), Binding::Rest) => self.failed(error).ok_or_else(unreadable),
+            // What is somewhere else in it might be an id.
+            (Some(_), Some(_), _) => Err(unreadable()),
+            (None, None, _) if self.ids.is_some() => Err(unreadable()),
+            (None, Some(error), Binding::Rest) => self.failed(error)?.ok_or_else(unreadable),
+            (None, Some(error), Binding::Rpc) => {
+                let told = self.told(error)?;
+                with(text, error, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
+            }
             (None, None, Binding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
             (None, None, Binding::Rest) => Ok((StatusCode::OK, "{}".to_owned())),
             (Some(result), None, Binding::Rest) => {
                 Ok((StatusCode::OK, self.result(result.get())?.into_owned()))
             }
             (Some(result), None, Binding::Rpc) => {
-                let start = result.get().as_ptr().addr().wrapping_sub(text.as_ptr().addr());
-                let around = (text.get(..start), text.get(start + result.get().len()..));
-                let (Some(before), Some(after)) = around else { return Err(unreadable()) };
-                Ok((StatusCode::OK, format!("{before}{}{after}", self.result(result.get())?)))
+                let told = self.result(result.get())?;
+                with(text, result, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
             }
         }
     }
 
-    fn failed(&self, error: &RawValue) -> Option<(StatusCode, String)> {
-        let Failure { code, message, data } = serde_json::from_str(error.get()).ok()?;
+    /// An error, in words that its client may read.
+    fn told<'e>(&self, error: &'e RawValue) -> Result<Cow<'e, str>, Trouble> {
+        match &self.ids {
+            Some(ids) if self.operation.is_some() => ids.unnamed(error.get()).map(Cow::Owned),
+            Some(_) | None => Ok(Cow::Borrowed(error.get())),
+        }
+    }
+
+    fn failed(&self, error: &RawValue) -> Result<Option<(StatusCode, String)>, Trouble> {
+        let told = self.told(error)?;
+        let Ok(Failure { code, message, data }) = serde_json::from_str(&told) else { return Ok(None) };
         let details = data.filter(|data| data.get().starts_with('['));
         let (status, body) = rest_failure(code, &message, details);
-        String::from_utf8(body).ok().map(|body| (status, body))
+        Ok(String::from_utf8(body).ok().map(|body| (status, body)))
     }
 
     fn result<'r>(&mut self, result: &'r str) -> Result<Cow<'r, str>, Trouble> {
@@ -106,12 +119,7 @@ impl Answers<'_> {
         let (Some(ids), Some(operation)) = (&mut self.ids, self.operation) else {
             return Ok(Cow::Borrowed(result));
         };
-        if operation != Operation::List {
-            return ids.sealed(result, operation);
-        }
-        let own = own_tasks(result, ids)
-            .ok_or_else(|| Trouble::Misbehaved("its list of tasks cannot be read".into()))?;
-        ids.sealed(&own, operation).map(|sealed| Cow::Owned(sealed.into_owned()))
+        ids.sealed(result, operation)
     }
 }
 
@@ -144,28 +152,9 @@ impl Translate for Answers<'_> {
     }
 }
 
-/// A page of a list without the tasks of others.
-fn own_tasks(result: &str, ids: &Ids<'_>) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Named<'a> {
-        #[serde(borrow)]
-        id: Cow<'a, str>,
-    }
-    let mut page = Members::read(result)?;
-    let all: Vec<&RawValue> = match page.find("tasks") {
-        Some(tasks) => serde_json::from_str(tasks.get()).ok()?,
-        None => Vec::new(),
-    };
-    let is_own = |task: &&RawValue| {
-        serde_json::from_str::<Named<'_>>(task.get()).is_ok_and(|named| ids.has(&named.id))
-    };
-    let own: Vec<Box<RawValue>> = all.into_iter().filter(is_own).map(ToOwned::to_owned).collect();
-    page.put("tasks", &own);
-    page.put("totalSize", &ids.count());
-    if let Some(token) = page.text("nextPageToken").filter(|token| !token.is_empty()) {
-        page.put("nextPageToken", &ids.page(&token));
-    }
-    Some(page.written().get().to_owned())
+/// A text with something else in the place of a value in it.
+fn with(text: &str, value: &RawValue, new: &str) -> Option<String> {
+    around(text, value).map(|(before, after)| format!("{before}{new}{after}"))
 }
 
 #[cfg(test)]

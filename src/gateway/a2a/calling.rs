@@ -18,7 +18,7 @@ use super::answers::{Answers, Binding};
 use super::asked::{self, Asked};
 use super::hooks::{has_push, hooks};
 use super::ids::Ids;
-use super::members::Members;
+use super::listing::{Lister, Whole};
 use super::operation::{agent_method, is_push, label};
 use super::passing::{self, Bounds, while_there};
 use super::refusal::{Refusal, Stop};
@@ -84,8 +84,8 @@ impl Inner {
             return Err(Trouble::Unusable(why.to_owned()).into());
         }
         let _room = self.room_for(http, exchange, &call).await?;
-        let ids = self.ids(exchange, &call);
-        let (params, task) = self.params(&call, ids.as_ref())?;
+        let mut ids = self.ids(exchange, &call);
+        let (params, task) = self.params(&call, ids.as_mut())?;
         while_there(http, self.check_hooks(&call)).await??;
         let body = match call.body {
             Some(body) => asked.with(params.as_deref(), body),
@@ -105,11 +105,22 @@ impl Inner {
         };
         let limit = self.settings.limits.response;
         let since = Instant::now();
-        let passed =
-            while_there(http, pass(&self.client, known, Asking { method, task, body, limit })).await?;
-        let broken = match passed {
-            Ok(passed) => self.hand_on(http, visit, passed, answers).await,
-            Err(trouble) => Err(trouble.into()),
+        let broken = match answers.ids.as_ref().filter(|_| operation == Some(Operation::List)) {
+            Some(ids) => {
+                let lister = Lister { client: &self.client, known, asked, limit };
+                let listed = lister.list(params.as_deref().unwrap_or("{}"), ids);
+                match while_there(http, listed).await? {
+                    Ok(whole) => tell(http, whole, answers).await,
+                    Err(stop) => Err(stop),
+                }
+            }
+            None => {
+                let asking = Asking { method, task, body, limit };
+                match while_there(http, pass(&self.client, known, asking)).await? {
+                    Ok(passed) => self.hand_on(http, visit, passed, answers).await,
+                    Err(trouble) => Err(trouble.into()),
+                }
+            }
         };
         exchange.agent_took = Some(since.elapsed());
         if let Some(trouble) = broken? {
@@ -138,30 +149,14 @@ impl Inner {
         }
         let headers = passing::headers(passed.headers());
         let body = while_there(http, passed.whole(limits.response)).await??;
-        // What is no success may be an error of the agent's, or of something before it.
-        if !status.is_success() && !is_rpc_error(&body) {
-            return Err(Trouble::Status(status.as_u16()).into());
-        }
-        if !answers.change_it() {
-            write(http, StatusCode::OK, headers, (JSON, body)).await?;
-            return Ok(None);
-        }
-        let text =
-            str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
-        let (status, text) = answers.answer(text)?;
-        let media_type = match answers.binding {
-            Binding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
-            Binding::Rest | Binding::Rpc => JSON,
-        };
-        write(http, status, headers, (media_type, text)).await?;
-        Ok(None)
+        tell(http, Whole { status, headers, body }, answers).await
     }
 
     /// Params as the agent gets them, and the task that they are about.
     fn params<'p>(
         &self,
         call: &Call<'p>,
-        ids: Option<&Ids<'_>>,
+        ids: Option<&mut Ids<'_>>,
     ) -> Result<(Option<Cow<'p, str>>, Option<String>), Stop> {
         let written = call.asked.params.map(RawValue::get);
         let dialect = call.dialect();
@@ -183,14 +178,10 @@ impl Inner {
             return Err(Refusal::NoPush.into());
         }
         let (opened, task) = ids.opened(text, operation)?;
-        let mut opened = match opened {
+        let opened = match opened {
             Cow::Borrowed(_) => None,
             Cow::Owned(opened) => Some(opened),
         };
-        if operation == Operation::List {
-            let paged = at_page(opened.as_deref().unwrap_or(text), ids)?;
-            opened = paged.or(opened);
-        }
         Ok((opened.map(Cow::Owned).or(params), task))
     }
 
@@ -277,19 +268,25 @@ fn task_of(params: &str, of: (Dialect, Operation)) -> Option<String> {
     task.filter(|_| walked.is_ok())
 }
 
-/// The params of a list with the agent's own page in them, if they name one.
-fn at_page(params: &str, ids: &Ids<'_>) -> Result<Option<String>, Fault> {
-    let unknown = || Fault::BadParams("pageToken is none of this list".into());
-    let mut members = Members::read(params).ok_or_else(unknown)?;
-    members.remove("page_token");
-    if let Some(page) = members.find("pageToken") {
-        let handle = serde_json::from_str::<Cow<'_, str>>(page.get()).map_err(|_| unknown())?;
-        if !handle.is_empty() {
-            let token = ids.page_of(&handle).ok_or_else(unknown)?;
-            members.put("pageToken", &token);
-        }
+/// Answers with the whole of what an agent said.
+async fn tell(http: &mut Session, whole: Whole, mut answers: Answers<'_>) -> Result<Option<Trouble>, Stop> {
+    let Whole { status, headers, body } = whole;
+    // What is no success may be an error of the agent's, or of something before it.
+    if !status.is_success() && !is_rpc_error(&body) {
+        return Err(Trouble::Status(status.as_u16()).into());
     }
-    Ok(Some(members.written().get().to_owned()))
+    if !answers.change_it() {
+        write(http, StatusCode::OK, headers, (JSON, body)).await?;
+        return Ok(None);
+    }
+    let text = str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
+    let (status, text) = answers.answer(text)?;
+    let media_type = match answers.binding {
+        Binding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
+        Binding::Rest | Binding::Rpc => JSON,
+    };
+    write(http, status, headers, (media_type, text)).await?;
+    Ok(None)
 }
 
 /// Whether a body is an error of JSON-RPC.

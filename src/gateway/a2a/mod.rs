@@ -14,12 +14,14 @@ mod events;
 mod handed;
 mod hooks;
 mod ids;
+mod listing;
 mod members;
 mod operation;
 mod passing;
 mod refusal;
 mod rest;
 mod spelling;
+mod words;
 
 use std::sync::Arc;
 
