@@ -58,6 +58,17 @@ async fn a_stream_goes_through_byte_for_byte_as_it_comes() {
 }
 
 #[tokio::test]
+async fn an_event_comes_at_once_whatever_ends_its_lines() {
+    let stage = Stage::new().await;
+    for end in ["\n\r\n", "\r\n\n", "\n\r", "\r\r\n", "\r\r"] {
+        let event = format!("data: {{\"x\":1}}{end}");
+        stage.agent.on_stream(move |_| Reply::stream().bytes(event.as_bytes()).stall());
+        let mut answer = call(&stage.client(), "SendStreamingMessage", saying("x")).await;
+        assert!(answer.next_piece().await.is_some(), "{end:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_silent_agent_s_stream_shows_signs_of_life() {
     let stage = Stage::with(Card::v1().skill("sing"), "calls: { keep_alive: 1s }\n", "").await;
     let goes_on = Signal::new();
