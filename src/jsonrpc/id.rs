@@ -19,6 +19,12 @@ pub struct Id(Box<RawValue>);
 const LONGEST: usize = 1024;
 
 impl Id {
+    /// `null`, under which a request is answered that has no id.
+    #[must_use]
+    pub fn null() -> Self {
+        Self(Box::default())
+    }
+
     /// The id as JSON text.
     pub fn as_json(&self) -> &str {
         self.0.get()
@@ -75,6 +81,11 @@ mod tests {
             let id: Id = serde_json::from_str(id).unwrap();
             assert_eq!(id.text().as_deref(), text, "{id:?}");
         }
+    }
+
+    #[test]
+    fn who_has_no_id_is_answered_under_null() {
+        assert_eq!(serde_json::to_string(&Id::null()).unwrap(), "null");
     }
 
     #[test]

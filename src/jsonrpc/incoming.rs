@@ -38,7 +38,7 @@ pub enum Kind {
 pub struct Message<'a, P> {
     /// What it is.
     pub kind: Kind,
-    /// Id of a request; of a response too, where it has one.
+    /// Id of a request, unless that is `null` (see [`parse_raw`]); of a response too, where it has one.
     pub id: Option<Id>,
     /// Method; empty for a response.
     pub method: Text<'a>,
@@ -116,7 +116,7 @@ pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, Grammar> {
 /// [`Grammar`]; its text names the member that is missing or wrong.
 pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, Grammar> {
     match serde_json::from_str::<Object<Wire<'a, P>>>(text) {
-        Ok(Object(wire)) => judge(wire),
+        Ok(Object(wire)) => judge(wire, Null::Refused),
         Err(error) => Err(blame(text, &error)),
     }
 }
@@ -130,7 +130,8 @@ pub fn parse_envelope(text: &str) -> Result<Message<'_, Loose<'_>>, Grammar> {
     parse::<Loose<'_>>(text)
 }
 
-/// Parses one message whose params are kept as they came.
+/// Parses one message whose params are kept as they came. A request may have the id `null` here: JSON-RPC only discourages it, and its
+/// answer has the same.
 ///
 /// # Errors
 ///
@@ -142,7 +143,7 @@ pub fn parse_raw(text: &str) -> Result<Message<'_, &RawValue>, Grammar> {
         return Err(Grammar::BadParams("params must be an object".into()));
     }
     let RawWire { jsonrpc, id, method, params, result, error } = wire;
-    judge(Wire { jsonrpc, id, method, params: params.map(Object), result, error })
+    judge(Wire { jsonrpc, id, method, params: params.map(Object), result, error }, Null::Taken)
 }
 
 /// Params that are looked at later, or never.
@@ -168,7 +169,7 @@ fn blame(text: &str, error: &serde_json::Error) -> Grammar {
         return Grammar::NotJson(error.to_string());
     }
     match serde_json::from_str::<Object<Wire<'_, serde::de::IgnoredAny>>>(text) {
-        Ok(Object(wire)) => match judge(wire) {
+        Ok(Object(wire)) => match judge(wire, Null::Refused) {
             Ok(_) => Grammar::BadParams(error.to_string()),
             Err(grammar) => grammar,
         },
@@ -190,7 +191,14 @@ fn has_odd_params(text: &str) -> bool {
         .is_ok_and(|rest| rest.params.is_some_and(|params| !params.get().starts_with('{')))
 }
 
-fn judge<P>(wire: Wire<'_, P>) -> Result<Message<'_, P>, Grammar> {
+/// What becomes of a request whose id is `null`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Null {
+    Refused,
+    Taken,
+}
+
+fn judge<P>(wire: Wire<'_, P>, null: Null) -> Result<Message<'_, P>, Grammar> {
     match wire.jsonrpc {
         Some(version) if version.as_str() == "2.0" => {}
         Some(version) => {
@@ -201,6 +209,7 @@ fn judge<P>(wire: Wire<'_, P>) -> Result<Message<'_, P>, Grammar> {
     }
     let kind = match (&wire.method, &wire.id, wire.result.is_some() || wire.error.is_some()) {
         (Some(_), Some(Some(_)), false) => Kind::Request,
+        (Some(_), Some(None), false) if null == Null::Taken => Kind::Request,
         (Some(_), None, false) => Kind::Notification,
         (None, _, true) => Kind::Response,
         (Some(_), Some(None), false) => {
@@ -275,6 +284,13 @@ mod tests {
         assert_eq!(parse_raw(text).unwrap().params.unwrap().get(), r#"{ "b" : 1.0 }"#);
         let none = r#"{"jsonrpc":"2.0","id":1,"method":"a","params":null}"#;
         assert!(parse_raw(none).unwrap().params.is_none());
+        for (text, kind) in [
+            (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, Kind::Request),
+            (r#"{"jsonrpc":"2.0","method":"a"}"#, Kind::Notification),
+        ] {
+            let message = parse_raw(text).unwrap();
+            assert_eq!((message.kind, message.id), (kind, None), "{text}");
+        }
         for (text, wrong) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[]}"#, "params must be an object"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{},"params":{}}"#, "duplicate field `params`"),

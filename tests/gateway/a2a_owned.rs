@@ -104,21 +104,15 @@ async fn a_handle_of_one_face_is_one_of_the_other() {
 async fn a_list_holds_the_caller_s_tasks_only() {
     let stage = stage().await;
     let (task, _) = begun(&stage, "ann").await;
-    stage.agent.on("ListTasks", |request| {
+    stage.agent.on("ListTasks", |_| {
         let tasks = [v1::bare_task("others-1", "c", "working"), v1::bare_task(TASK, CONTEXT, "working")];
-        let next = if request.params()["pageToken"] == "page-2" { "" } else { "page-2" };
-        Reply::result(json!({ "tasks": tasks, "nextPageToken": next, "pageSize": 50, "totalSize": 2 }))
+        Reply::result(json!({ "tasks": tasks, "nextPageToken": "page-2", "pageSize": 50, "totalSize": 2 }))
     });
     let listed = call(&stage.by("ann"), "ListTasks", json!({})).await.result().await;
     assert_eq!(listed["tasks"].as_array().unwrap().len(), 1, "{listed}");
     assert_eq!((&listed["tasks"][0]["id"], &listed["totalSize"]), (&task, &json!(1)));
     let text = listed.to_string();
     assert!(!text.contains("others") && !text.contains("page-2"), "{text}");
-    let page = json!({ "pageToken": listed["nextPageToken"] });
-    let next = call(&stage.by("ann"), "ListTasks", page.clone()).await.result().await;
-    assert_eq!(next["nextPageToken"], "");
-    assert_eq!(stage.agent.calls("ListTasks").pop().unwrap().params()["pageToken"], "page-2");
-    assert_eq!(call(&stage.by("ben"), "ListTasks", page).await.error_code().await, -32602);
     let others = call(&stage.by("ben"), "ListTasks", json!({})).await.result().await;
     assert_eq!((&others["tasks"], &others["totalSize"]), (&json!([]), &json!(0)));
 }

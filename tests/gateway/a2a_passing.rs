@@ -58,6 +58,22 @@ async fn a_stream_goes_through_byte_for_byte_as_it_comes() {
 }
 
 #[tokio::test]
+async fn an_event_comes_at_once_whatever_ends_its_lines() {
+    let stage = Stage::new().await;
+    for end in ["\n\r\n", "\r\n\n"] {
+        let event = format!("data: {{\"x\":1}}{end}");
+        stage.agent.on_stream(move |_| Reply::stream().bytes(event.as_bytes()).stall());
+        let mut answer = call(&stage.client(), "SendStreamingMessage", saying("x")).await;
+        let came = answer.next_piece().await.unwrap();
+        assert_eq!(
+            (came.comment.as_deref(), came.json()),
+            (None, json!({ "x": 1 })),
+            "not a sign of life: {end:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_silent_agent_s_stream_shows_signs_of_life() {
     let stage = Stage::with(Card::v1().skill("sing"), "calls: { keep_alive: 1s }\n", "").await;
     let goes_on = Signal::new();
@@ -137,7 +153,11 @@ async fn what_is_no_request_is_told_so_in_json_rpc() {
         ("{", -32700, Value::Null),
         ("[]", -32600, Value::Null),
         (r#"[{"jsonrpc":"2.0","id":1,"method":"GetTask"}]"#, -32600, Value::Null),
-        (r#"{"jsonrpc":"2.0","method":"GetTask"}"#, -32600, Value::Null),
+        (r#"{"jsonrpc":"2.0","id":true,"method":"GetTask"}"#, -32600, Value::Null),
+        (r#"{"jsonrpc":"2.0","id":{"x":1},"method":"GetTask"}"#, -32600, Value::Null),
+        (r#"{"jsonrpc":"2.0","ID":1,"method":"GetTask"}"#, -32600, Value::Null),
+        (r#"{"jsonrpc":"2.0","method":"GetTask","params":[]}"#, -32602, Value::Null),
+        (r#"{"jsonrpc":"2.0","id":null,"method":"message/send","params":{}}"#, -32601, Value::Null),
         (r#"{"jsonrpc":"2.0","id":"a","method":"GetTask","params":[]}"#, -32602, json!("a")),
         (r#"{"jsonrpc":"2.0","id":3,"method":"message/send","params":{}}"#, -32601, json!(3)),
         (r#"{"jsonrpc":"2.0","id":3,"method":"GetTask","params":{"tenant":1,"tenant":2}}"#, -32602, json!(3)),
@@ -153,6 +173,38 @@ async fn what_is_no_request_is_told_so_in_json_rpc() {
     let unversioned = stage.client().post(&request, &[]).await.json().await;
     assert_eq!(unversioned["error"]["code"], -32009, "{unversioned}");
     assert!(stage.agent.requests().iter().all(|request| request.method == "GET"), "the agent heard nothing");
+}
+
+#[tokio::test]
+async fn a_request_without_an_id_is_the_agent_s_to_answer() {
+    let mut card = Card::v1().skill("sing");
+    let stage = Stage::with(card.clone(), "", "").await;
+    card.json["supportedInterfaces"][0]["tenant"] = "acme".into();
+    let rewriting = Stage::with(card, "", "").await;
+    let headers = [("Content-Type", "application/json"), ("A2A-Version", "1.0")];
+    for id in ["", "\"id\":null,"] {
+        let body = |method: &str, params: &str| {
+            format!("{{\"jsonrpc\":\"2.0\",{id}\"method\":\"{method}\",\"params\":{params}}}")
+        };
+        let wanted = body("GetTask", r#"{"id":"t"}"#);
+        for (stage, heard) in
+            [(&stage, wanted.clone()), (&rewriting, body("GetTask", r#"{"id":"t","tenant":"acme"}"#))]
+        {
+            stage.agent.on_get(|_| Reply::result(v1::bare_task("t", "c", "working")));
+            let answer =
+                stage.client().send("POST", &headers, wanted.clone().into_bytes()).await.json().await;
+            assert_eq!((&answer["result"]["id"], &answer["id"]), (&json!("t"), &Value::Null), "{answer}");
+            let asked = stage.agent.calls("GetTask").pop().unwrap();
+            assert_eq!(String::from_utf8(asked.body).unwrap(), heard);
+        }
+        stage.agent.on("acme/tune", |_| Reply::error(-32601, "Method not found"));
+        let asked = body("acme/tune", "{}").into_bytes();
+        let refused = stage.client().send("POST", &headers, asked).await.json().await;
+        assert_eq!((&refused["error"]["code"], refused.get("id")), (&json!(-32601), Some(&Value::Null)));
+        stage.agent.on_get(|_| Reply::hang_up());
+        let refused = stage.client().send("POST", &headers, wanted.into_bytes()).await.json().await;
+        assert_eq!((&refused["error"]["code"], refused.get("id")), (&json!(-32603), Some(&Value::Null)));
+    }
 }
 
 #[tokio::test]

@@ -96,6 +96,39 @@ async fn errors_have_the_form_and_the_status_of_the_binding() {
 }
 
 #[tokio::test]
+async fn each_error_of_a2a_has_the_status_that_agents_give_it() {
+    let stage = Stage::new().await;
+    for (code, status, word) in [
+        (-32700, 400, "INVALID_ARGUMENT"),
+        (-32600, 400, "INVALID_ARGUMENT"),
+        (-32601, 404, "NOT_FOUND"),
+        (-32602, 400, "INVALID_ARGUMENT"),
+        (-32603, 500, "INTERNAL"),
+        (-32001, 404, "NOT_FOUND"),
+        (-32002, 400, "FAILED_PRECONDITION"),
+        (-32003, 400, "FAILED_PRECONDITION"),
+        (-32004, 400, "FAILED_PRECONDITION"),
+        (-32005, 400, "INVALID_ARGUMENT"),
+        (-32006, 500, "INTERNAL"),
+        (-32007, 400, "FAILED_PRECONDITION"),
+        (-32008, 400, "FAILED_PRECONDITION"),
+        (-32009, 400, "FAILED_PRECONDITION"),
+        (-32099, 500, "INTERNAL"),
+    ] {
+        stage.agent.on_get(move |_| Reply::error(code, "no"));
+        let refused = get(&stage.client(), "/tasks/t").await;
+        assert_eq!(refused.status, status, "{code}");
+        assert_eq!(refused.json().await["error"]["status"], word, "{code}");
+    }
+    let other = stage.client().at("/a2a/bard/tasks/t").get(&[("A2A-Version", "9.9")]).await.json().await;
+    assert_eq!(
+        (&other["error"]["code"], &other["error"]["status"]),
+        (&json!(400), &json!("FAILED_PRECONDITION"))
+    );
+    assert_eq!(get(&stage.client(), "/nowhere").await.json().await["error"]["status"], "NOT_FOUND");
+}
+
+#[tokio::test]
 async fn both_bindings_hold_the_same_handles() {
     let stage = Stage::with(Card::v1().skill("sing"), &auth(&["ann", "ben"]), "").await;
     stage.agent.on("SendMessage", |_| Reply::result(v1::task("raw-task", "raw-context", "working")));

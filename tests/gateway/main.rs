@@ -7,6 +7,8 @@ mod a2a_bare;
 #[cfg(test)]
 mod a2a_cards;
 #[cfg(test)]
+mod a2a_listing;
+#[cfg(test)]
 mod a2a_owned;
 #[cfg(test)]
 mod a2a_passing;
@@ -18,6 +20,8 @@ mod a2a_scene;
 mod a2a_spelling;
 #[cfg(test)]
 mod a2a_versions;
+#[cfg(test)]
+mod a2a_words;
 #[cfg(test)]
 mod advisories;
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! What becomes of an agent's answer where it cannot go back as it is: ids are sealed, lists hold the caller's tasks only, cards lead
-//! to the gateway, and for the binding HTTP+JSON the envelope is taken off.
+//! What becomes of an agent's answer where it cannot go back as it is: it is translated, ids are sealed, cards lead to the gateway, and
+//! the envelope of JSON-RPC is put on or taken off.
 //!
-//! Not here: reading it from the agent (see `passing`).
+//! Not here: reading it from the agent (see `passing`), whose tasks are in a list (see `listing`), the words of other versions (see
+//! `translation`).
 
 use std::borrow::Cow;
 
@@ -15,9 +16,9 @@ use super::JSON;
 use super::card::Front;
 use super::events::changed;
 use super::ids::Ids;
-use super::members::Members;
+use super::members::around;
 use super::passing::{self, Translate};
-use super::refusal::{Refusal, rest_error, rest_status};
+use super::refusal::{Refusal, rest_failure};
 use super::translation::Translation;
 use crate::a2a::relay::{self, Operation, as_rpc};
 use crate::a2a::{AgentError, Dialect};
@@ -123,27 +124,39 @@ impl Answers<'_> {
     /// What becomes of a JSON-RPC response.
     fn response(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
         if let Some(translation) = &mut self.translation {
-            return Ok(match translation.result(self.ids.as_mut(), text) {
-                Ok(result) => (StatusCode::OK, self.told(&result)),
+            return match translation.result(self.ids.as_mut(), text) {
+                Ok(result) => Ok((StatusCode::OK, self.told(&result))),
                 Err(refusal) => self.refused(&refusal),
-            });
+            };
         }
         let unreadable = || Trouble::Misbehaved("its answer is no JSON-RPC response".into());
         let Answer { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
         match (result, error, self.binding) {
-            (_, Some(_), Binding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
-            (_, Some(error), Binding::Rest) => self.failed(error).ok_or_else(unreadable),
+            // What is somewhere else in it might be an id.
+            (Some(_), Some(_), _) => Err(unreadable()),
+            (None, None, _) if self.ids.is_some() => Err(unreadable()),
+            (None, Some(error), Binding::Rest) => self.failed(error)?.ok_or_else(unreadable),
+            (None, Some(error), Binding::Rpc) => {
+                let told = self.words(error.get())?;
+                with(text, error, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
+            }
             (None, None, Binding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
             (None, None, Binding::Rest) => Ok((StatusCode::OK, "{}".to_owned())),
             (Some(result), None, Binding::Rest) => {
                 Ok((StatusCode::OK, self.result(result.get())?.into_owned()))
             }
             (Some(result), None, Binding::Rpc) => {
-                let start = result.get().as_ptr().addr().wrapping_sub(text.as_ptr().addr());
-                let around = (text.get(..start), text.get(start + result.get().len()..));
-                let (Some(before), Some(after)) = around else { return Err(unreadable()) };
-                Ok((StatusCode::OK, format!("{before}{}{after}", self.result(result.get())?)))
+                let told = self.result(result.get())?;
+                with(text, result, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
             }
+        }
+    }
+
+    /// JSON of an error, in words that its client may read.
+    fn words<'e>(&self, error: &'e str) -> Result<Cow<'e, str>, Trouble> {
+        match &self.ids {
+            Some(ids) if self.operation.is_some() => ids.unnamed(error).map(Cow::Owned),
+            Some(_) | None => Ok(Cow::Borrowed(error)),
         }
     }
 
@@ -159,17 +172,17 @@ impl Answers<'_> {
     }
 
     /// An agent's refusal in the client's version, as its binding has it.
-    fn refused(&self, refusal: &relay::Refusal) -> (StatusCode, String) {
+    fn refused(&self, refusal: &relay::Refusal) -> Result<(StatusCode, String), Trouble> {
         let relay::Refusal { code, message, data } = refusal;
         let code = i32::try_from(*code).unwrap_or(-32603);
+        // A text is always JSON, and stays that.
+        let message = serde_json::to_string(message).unwrap_or_default();
+        let message: String = serde_json::from_str(&self.words(&message)?).unwrap_or_default();
         let (status, body) = match self.binding {
-            Binding::Rpc => (StatusCode::OK, write_error(Some(self.id), code, message, data.as_deref())),
-            Binding::Rest => {
-                let status = rest_status(code);
-                (status, rest_error(status, message, data.as_deref()))
-            }
+            Binding::Rpc => (StatusCode::OK, write_error(Some(self.id), code, &message, data.as_deref())),
+            Binding::Rest => rest_failure(code, &message, data.as_deref()),
         };
-        (status, String::from_utf8(body).unwrap_or_default())
+        Ok((status, String::from_utf8(body).unwrap_or_default()))
     }
 
     /// Writes what says the same as one event of an agent of another version.
@@ -191,17 +204,18 @@ impl Answers<'_> {
                 if self.binding == Binding::Rest {
                     out.extend_from_slice(b"event: error\n");
                 }
-                encoder::event(out, self.refused(&refusal).1.as_bytes());
+                encoder::event(out, self.refused(&refusal)?.1.as_bytes());
             }
         }
         Ok(())
     }
 
-    fn failed(&self, error: &RawValue) -> Option<(StatusCode, String)> {
-        let Failure { code, message, data } = serde_json::from_str(error.get()).ok()?;
-        let status = rest_status(code);
+    fn failed(&self, error: &RawValue) -> Result<Option<(StatusCode, String)>, Trouble> {
+        let told = self.words(error.get())?;
+        let Ok(Failure { code, message, data }) = serde_json::from_str(&told) else { return Ok(None) };
         let details = data.filter(|data| data.get().starts_with('['));
-        String::from_utf8(rest_error(status, &message, details)).ok().map(|body| (status, body))
+        let (status, body) = rest_failure(code, &message, details);
+        Ok(String::from_utf8(body).ok().map(|body| (status, body)))
     }
 
     fn result<'r>(&mut self, result: &'r str) -> Result<Cow<'r, str>, Trouble> {
@@ -212,12 +226,7 @@ impl Answers<'_> {
         let (Some(ids), Some(operation)) = (&mut self.ids, self.operation) else {
             return Ok(Cow::Borrowed(result));
         };
-        if operation != Operation::List {
-            return ids.sealed(result, operation);
-        }
-        let own = own_tasks(result, ids)
-            .ok_or_else(|| Trouble::Misbehaved("its list of tasks cannot be read".into()))?;
-        ids.sealed(&own, operation).map(|sealed| Cow::Owned(sealed.into_owned()))
+        ids.sealed(result, operation)
     }
 }
 
@@ -284,28 +293,9 @@ pub(super) fn one_event(json: &[u8]) -> (HeaderValue, Bytes) {
     (HeaderValue::from_static("text/event-stream"), event.into())
 }
 
-/// A page of a list without the tasks of others.
-fn own_tasks(result: &str, ids: &Ids<'_>) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Named<'a> {
-        #[serde(borrow)]
-        id: Cow<'a, str>,
-    }
-    let mut page = Members::read(result)?;
-    let all: Vec<&RawValue> = match page.find("tasks") {
-        Some(tasks) => serde_json::from_str(tasks.get()).ok()?,
-        None => Vec::new(),
-    };
-    let is_own = |task: &&RawValue| {
-        serde_json::from_str::<Named<'_>>(task.get()).is_ok_and(|named| ids.has(&named.id))
-    };
-    let own: Vec<Box<RawValue>> = all.into_iter().filter(is_own).map(ToOwned::to_owned).collect();
-    page.put("tasks", &own);
-    page.put("totalSize", &ids.count());
-    if let Some(token) = page.text("nextPageToken").filter(|token| !token.is_empty()) {
-        page.put("nextPageToken", &ids.page(&token));
-    }
-    Some(page.written().get().to_owned())
+/// A text with something else in the place of a value in it.
+fn with(text: &str, value: &RawValue, new: &str) -> Option<String> {
+    around(text, value).map(|(before, after)| format!("{before}{new}{after}"))
 }
 
 /// Whether a body is an error of JSON-RPC.

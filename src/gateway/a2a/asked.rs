@@ -16,8 +16,10 @@ use crate::jsonrpc::{Grammar, Id, Kind, Message, Text, is_batch, parse_raw, salv
 /// One request.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
-    /// Its id.
+    /// Its id; `null` also where it has none: agents answer such requests under that.
     pub(super) id: Id,
+    /// Whether it has an id at all.
+    pub(super) has_id: bool,
     /// Its method.
     pub(super) method: Text<'a>,
     /// Its params, as they came.
@@ -44,11 +46,11 @@ pub(super) fn read(body: &[u8], depth: usize) -> Result<Asked<'_>, (Fault, Optio
         return Err((Fault::NotJsonRpc(odd), id));
     }
     match (kind, id) {
-        (Kind::Request, Some(id)) => Ok(Asked { id, method, params }),
-        (Kind::Response, id) => Err((Fault::NotJsonRpc("member \"method\" is missing".into()), id)),
-        (Kind::Request | Kind::Notification, _) => {
-            Err((Fault::NotJsonRpc("member \"id\" is missing: every request of A2A has one".into()), None))
+        (Kind::Request | Kind::Notification, id) => {
+            let has_id = kind == Kind::Request;
+            Ok(Asked { id: id.unwrap_or_else(Id::null), has_id, method, params })
         }
+        (Kind::Response, id) => Err((Fault::NotJsonRpc("member \"method\" is missing".into()), id)),
     }
 }
 
@@ -67,7 +69,8 @@ impl Asked<'_> {
         // A text is always JSON.
         let method = serde_json::to_string(method).unwrap_or_default();
         let params = params.map(|params| format!(",\"params\":{params}")).unwrap_or_default();
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":{method}{params}}}", self.id.as_json()).into()
+        let id = if self.has_id { format!("\"id\":{},", self.id.as_json()) } else { String::new() };
+        format!("{{\"jsonrpc\":\"2.0\",{id}\"method\":{method}{params}}}").into()
     }
 }
 
@@ -115,7 +118,8 @@ mod tests {
             ("{", "NotJson", None),
             ("[]", "NotJsonRpc", None),
             (r#"{"jsonrpc":"1.0","id":7,"method":"a"}"#, "NotJsonRpc", Some("7")),
-            (r#"{"jsonrpc":"2.0","method":"a"}"#, "NotJsonRpc", None),
+            (r#"{"jsonrpc":"2.0","id":true,"method":"a"}"#, "NotJsonRpc", None),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, "NotJsonRpc", None),
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "NotJsonRpc", Some("7")),
             (r#"{"jsonrpc":"2.0","id":"x","method":"a","params":[]}"#, "BadParams", Some("\"x\"")),
             (
@@ -142,6 +146,15 @@ mod tests {
             asked.with(Some(r#"{"x":2}"#), &body),
             r#"{"jsonrpc":"2.0","id":1.0,"method":"a","params":{"x":2}}"#
         );
+    }
+
+    #[test]
+    fn no_id_stays_no_id_and_null_stays_null() {
+        for id in ["", r#""id":null,"#] {
+            let body = Bytes::from(format!(r#"{{"jsonrpc":"2.0",{id}"method":"a","params":{{}}}}"#));
+            let asked = read(&body, 64).unwrap();
+            assert_eq!((asked.id.as_json(), asked.written(Some("{}"))), ("null", body.clone()));
+        }
     }
 
     #[test]

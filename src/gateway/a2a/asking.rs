@@ -13,7 +13,6 @@ use super::asked;
 use super::calling::Call;
 use super::hooks::has_push;
 use super::ids::Ids;
-use super::members::Members;
 use super::operation::is_push;
 use super::refusal::{Refusal, Stop};
 use super::spelling::odd_in_params;
@@ -33,6 +32,8 @@ pub(super) struct Going<'a> {
     pub(super) translation: Option<Translation<'a>>,
     /// Whether the answer is what JSON-RPC has in an envelope.
     pub(super) is_bare: bool,
+    /// The params of a list of which a caller sees its own tasks only (see `listing`).
+    pub(super) list: Option<String>,
 }
 
 impl<'c> Call<'c> {
@@ -43,7 +44,13 @@ impl<'c> Call<'c> {
     /// Why it cannot be asked.
     pub(super) fn going<'a>(&self, ids: Option<&mut Ids<'_>>, own: Own<'a>) -> Result<Going<'a>, Stop> {
         if let Some(card) = self.extended_card_of_0_2() {
-            return Ok(Going { written: vec![card], task: None, translation: None, is_bare: true });
+            return Ok(Going {
+                written: vec![card],
+                task: None,
+                translation: None,
+                is_bare: true,
+                list: None,
+            });
         }
         if ids.is_some() && self.has_push() {
             return Err(Refusal::NoPush.into());
@@ -55,9 +62,11 @@ impl<'c> Call<'c> {
             }
             Some(operation) if operation != Operation::ExtendedCard => self.translated(operation, ids, own),
             Some(_) | None => {
-                let (params, task) = self.params(ids.as_deref())?;
+                let is_list = ids.is_some() && self.operation == Some(Operation::List);
+                let (params, task) = self.params(ids)?;
                 let written = self.written(params.as_deref())?;
-                Ok(Going { written, task, translation: None, is_bare: self.is_http_json() })
+                let list = is_list.then(|| params.as_deref().unwrap_or("{}").to_owned());
+                Ok(Going { written, task, translation: None, is_bare: self.is_http_json(), list })
             }
         }
     }
@@ -72,11 +81,15 @@ impl<'c> Call<'c> {
         let (translation, asked) = Translation::begin(between, self.asked.params, self.tenant(), (own, ids))?;
         let written = self.written(Some(&asked.params))?;
         let (task, translation) = (asked.task, Some(translation));
-        Ok(Going { written, task, translation, is_bare: self.is_http_json() })
+        Ok(Going { written, task, translation, is_bare: self.is_http_json(), list: None })
     }
 
     /// With these params, in the agent's version.
-    fn written(&self, params: Option<&str>) -> Result<Vec<Outgoing>, Stop> {
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be asked.
+    pub(super) fn written(&self, params: Option<&str>) -> Result<Vec<Outgoing>, Stop> {
         if self.is_http_json() {
             let operation = self.operation.ok_or(Refusal::NoMethods)?;
             let routed = self.known.interface.routed(operation, params.unwrap_or("{}"));
@@ -92,7 +105,7 @@ impl<'c> Call<'c> {
     }
 
     /// Params of the agent's version as the agent gets them, and the task that they are about.
-    fn params(&self, ids: Option<&Ids<'_>>) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
+    fn params(&self, ids: Option<&mut Ids<'_>>) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
         let written = self.asked.params.map(RawValue::get);
         let dialect = self.dialect();
         if let Some(odd) = self.operation.and(written).and_then(odd_in_params) {
@@ -110,14 +123,10 @@ impl<'c> Call<'c> {
             return Ok((params, task));
         };
         let (opened, task) = ids.opened(text, operation)?;
-        let mut opened = match opened {
+        let opened = match opened {
             Cow::Borrowed(_) => None,
             Cow::Owned(opened) => Some(opened),
         };
-        if operation == Operation::List {
-            let paged = at_page(opened.as_deref().unwrap_or(text), ids)?;
-            opened = paged.or(opened);
-        }
         Ok((opened.map(Cow::Owned).or(params), task))
     }
 
@@ -126,7 +135,8 @@ impl<'c> Call<'c> {
         self.known.interface.tenant.as_deref().filter(|_| !self.is_http_json())
     }
 
-    fn is_http_json(&self) -> bool {
+    /// Whether it is called by HTTP+JSON.
+    pub(super) fn is_http_json(&self) -> bool {
         self.known.interface.binding == Binding::HttpJson
     }
 
@@ -144,19 +154,4 @@ impl<'c> Call<'c> {
         let route = EXTENDED_CARD_OF_0_2.to_owned();
         is_so.then(|| Outgoing { verb: Method::GET, route, body: Bytes::new() })
     }
-}
-
-/// The params of a list with the agent's own page in them, if they name one.
-fn at_page(params: &str, ids: &Ids<'_>) -> Result<Option<String>, Fault> {
-    let unknown = || Fault::BadParams("pageToken is none of this list".into());
-    let mut members = Members::read(params).ok_or_else(unknown)?;
-    members.remove("page_token");
-    if let Some(page) = members.find("pageToken") {
-        let handle = serde_json::from_str::<Cow<'_, str>>(page.get()).map_err(|_| unknown())?;
-        if !handle.is_empty() {
-            let token = ids.page_of(&handle).ok_or_else(unknown)?;
-            members.put("pageToken", &token);
-        }
-    }
-    Ok(Some(members.written().get().to_owned()))
 }

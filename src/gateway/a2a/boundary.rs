@@ -45,8 +45,9 @@ impl Boundary {
     }
 }
 
-/// The blank lines that end an event, in each way of writing the ends of lines.
-const BLANK: [&[u8]; 3] = [b"\n\n", b"\r\n\r\n", b"\r\r"];
+/// Two ends of lines, of whatever kinds, end an event: LF, CRLF and CR may be mixed. CR and LF are one end of a line, so that no pattern
+/// is in the middle of one; where a second CRLF is torn apart, the event ends with its CR, and the LF comes before the next.
+const BLANK: [&[u8]; 5] = [b"\n\n", b"\n\r", b"\r\r", b"\n\r\n", b"\r\r\n"];
 
 fn ends_event(bytes: &[u8]) -> bool {
     BLANK.iter().any(|blank| bytes.ends_with(blank))
@@ -80,7 +81,51 @@ mod tests {
         assert_eq!(boundary.push(Bytes::from_static(b"3")), Err(TooLong));
     }
 
+    /// Where the last whole event ends, by reading line after line.
+    fn last_end(text: &[u8]) -> usize {
+        let (mut end, mut at, mut after_end) = (0, 0, false);
+        while let Some(byte) = text.get(at) {
+            let length = if text[at..].starts_with(b"\r\n") { 2 } else { 1 };
+            at += length;
+            let is_end = matches!(byte, b'\r' | b'\n');
+            if is_end && after_end {
+                end = at;
+            }
+            after_end = is_end;
+        }
+        end
+    }
+
+    #[test]
+    fn every_pair_of_line_ends_counts() {
+        for first in ["\n", "\r\n", "\r"] {
+            for second in ["\n", "\r\n", "\r"].into_iter().filter(|second| (first, *second) != ("\r", "\n")) {
+                let (event, half) = (format!("data: 1{first}{second}"), format!("data: 2{first}"));
+                let mut boundary = Boundary::new(64);
+                assert_eq!(boundary.push(Bytes::from(event.clone() + &half)).unwrap(), event, "{event:?}");
+                assert_eq!(boundary.push(Bytes::from("data: 3")).unwrap(), "", "one end is none: {half:?}");
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_whole_is_never_held_back(text in "(data: [a-z]{0,3}|:|\n|\r\n|\r){0,40}", cuts in prop::collection::vec(0usize..9, 0..60)) {
+            let mut boundary = Boundary::new(1024);
+            let (text, mut came, mut passed) = (text.as_bytes(), 0, 0);
+            for cut in cuts {
+                let from = came;
+                came = text.len().min(came + cut);
+                let piece = Bytes::copy_from_slice(&text[from..came]);
+                passed += boundary.push(piece).unwrap().len();
+                let end = last_end(&text[..came]);
+                prop_assert!(passed <= end, "{passed} of {end}");
+                // Blank lines after an event, or the LF of one whose CR has ended it, are nothing that anybody waits for.
+                let held = &text[passed..end];
+                prop_assert!(held.iter().all(|byte| matches!(byte, b'\r' | b'\n')), "{held:?}");
+            }
+        }
+
         #[test]
         fn no_byte_is_lost_or_changed(text in "(data: [a-z]{0,9}|:|\n|\r\n|\r){0,40}", cuts in prop::collection::vec(0usize..9, 0..60)) {
             let mut boundary = Boundary::new(1024);

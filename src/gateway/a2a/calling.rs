@@ -15,6 +15,7 @@ use super::asked::Asked;
 use super::asking::Going;
 use super::hooks::hooks;
 use super::ids::Ids;
+use super::listing::{Lister, Whole};
 use super::operation::{agent_method, label};
 use super::passing::{self, Bounds, Translate as _, while_there};
 use super::refusal::{Refusal, Stop};
@@ -81,7 +82,7 @@ impl Inner {
         let _room = self.room_for(http, exchange, &call).await?;
         let mut ids = self.ids(exchange, &call);
         let own = Own::new(&self.names, exchange.caller.name(), visit.name());
-        let Going { written, task, translation, is_bare } = call.going(ids.as_mut(), own)?;
+        let Going { written, task, translation, is_bare, list } = call.going(ids.as_mut(), own)?;
         while_there(http, self.check_hooks(&call)).await??;
         let method = operation.map_or(AgentMethod::Other, agent_method);
         let known = named_extensions(&call, &http.req_header().headers);
@@ -99,11 +100,21 @@ impl Inner {
         };
         let limit = self.settings.limits.response;
         let since = Instant::now();
-        let passed =
-            while_there(http, pass(&self.client, known, Asking { method, task, written, limit })).await?;
-        let broken = match passed {
-            Ok(passed) => self.hand_on(http, visit, passed, answers).await,
-            Err(trouble) => Err(trouble.into()),
+        let broken = match answers.ids.as_ref().zip(list) {
+            Some((ids, params)) => {
+                let lister = Lister { client: &self.client, known, call: &call, limit };
+                match while_there(http, lister.list(&params, ids)).await? {
+                    Ok(whole) => tell(http, whole, Answers { is_bare: false, ..answers }).await,
+                    Err(stop) => Err(stop),
+                }
+            }
+            None => {
+                let asking = Asking { method, task, written, limit };
+                match while_there(http, pass(&self.client, known, asking)).await? {
+                    Ok(passed) => self.hand_on(http, visit, passed, answers).await,
+                    Err(trouble) => Err(trouble.into()),
+                }
+            }
         };
         exchange.agent_took = Some(since.elapsed());
         if let Some(trouble) = broken? {
@@ -132,11 +143,7 @@ impl Inner {
         }
         let headers = answers.headers(passed.headers());
         let body = while_there(http, passed.whole(limits.response)).await??;
-        let text =
-            str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
-        let (status, text) = answers.answer(text, status)?;
-        write(http, status, headers, answers.body(status, text)).await?;
-        Ok(None)
+        tell(http, Whole { status, headers, body }, answers).await
     }
 
     /// Refuses a request that has an agent push to a place that only somebody inside can reach.
@@ -207,4 +214,13 @@ fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
         }
     }
     if all.len() == own.len() { call.known.clone() } else { call.known.clone().naming(&all) }
+}
+
+/// Answers with the whole of what an agent said.
+async fn tell(http: &mut Session, whole: Whole, mut answers: Answers<'_>) -> Result<Option<Trouble>, Stop> {
+    let Whole { status, headers, body } = whole;
+    let text = str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
+    let (status, text) = answers.answer(text, status)?;
+    write(http, status, headers, answers.body(status, text)).await?;
+    Ok(None)
 }

@@ -8,8 +8,10 @@ use std::borrow::Cow;
 use std::time::Instant;
 
 use super::handed::Handed;
-use crate::a2a::Dialect;
+use super::listing::Place;
+use super::words::Names;
 use crate::a2a::relay::{IdKind, Operation, Unspliced, splice_params, splice_result};
+use crate::a2a::{Dialect, uuid};
 use crate::auth::Caller;
 use crate::fault::{Fault, Trouble};
 use crate::seal::{ContextRef, Purpose, Sealer, TaskRef};
@@ -24,6 +26,8 @@ pub(super) struct Ids<'a> {
     /// The last id that was sealed of each kind, and its handle: the events of a stream name the same ones.
     task: Option<(String, String)>,
     context: Option<(String, String)>,
+    /// All that were named.
+    names: Names,
 }
 
 impl<'a> Ids<'a> {
@@ -33,28 +37,32 @@ impl<'a> Ids<'a> {
         caller: Caller,
         (agent, dialect): (&'a str, Dialect),
     ) -> Self {
-        Self { sealer, handed, caller, agent, dialect, task: None, context: None }
+        Self { sealer, handed, caller, agent, dialect, task: None, context: None, names: Names::default() }
     }
 
-    /// Params with the agent's ids in the place of handles, and the task that they are about.
+    /// Params with the agent's ids in the place of handles, and the task that they are about. A list of the tasks of a conversation
+    /// that is none of this caller's is asked for as one that cannot be: it is empty in the agent's own words.
     ///
     /// # Errors
     ///
-    /// [`Fault::UnknownTask`] for a handle that is none of this caller's.
+    /// [`Fault::UnknownTask`] for any other handle that is none of this caller's.
     pub(super) fn opened<'p>(
-        &self,
+        &mut self,
         params: &'p str,
         operation: Operation,
     ) -> Result<(Cow<'p, str>, Option<String>), Fault> {
-        let mut task = None;
+        let (mut task, mut named) = (None, Vec::new());
         let spliced = splice_params(params, self.dialect, operation, |kind, handle| {
             let own = || (self.dialect == Dialect::V0_1).then(|| self.handle(kind, handle));
-            let id = self.open(kind, handle).or_else(own).ok_or(())?;
+            let nowhere = || (operation == Operation::List).then(|| uuid(rand::random()));
+            let id = self.open(kind, handle).or_else(own).or_else(nowhere).ok_or(())?;
+            named.push((id.clone(), handle.to_owned()));
             if kind == IdKind::Task {
                 task = Some(id.clone());
             }
             Ok(Some(id))
         });
+        named.iter().for_each(|(id, handle)| self.names.note(id, handle));
         match spliced {
             Ok(params) => Ok((params, task)),
             Err(Unspliced::Refused(())) => Err(Fault::UnknownTask),
@@ -78,16 +86,29 @@ impl<'a> Ids<'a> {
         spliced.map_err(|_| Trouble::Misbehaved("its answer cannot be read".into()))
     }
 
-    /// Where a list goes on, as the caller holds it.
-    pub(super) fn page(&self, token: &str) -> String {
-        self.sealer.seal(Purpose::Cursor, self.caller.name(), &self.page_payload(token))
+    /// An error with handles in the place of the agent's ids that this exchange has named, and without others.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble::Misbehaved`], if it cannot be looked through: an id might be in it.
+    pub(super) fn unnamed(&self, error: &str) -> Result<String, Trouble> {
+        self.names.without(error).ok_or_else(|| Trouble::Misbehaved("its error cannot be read".into()))
     }
 
-    /// Where a list goes on, as the agent has it.
-    pub(super) fn page_of(&self, handle: &str) -> Option<String> {
+    /// Where a list goes on, as the caller holds it.
+    pub(super) fn page(&self, Place { token, before, total }: &Place) -> String {
+        let total = total.map(|total| total.to_string()).unwrap_or_default();
+        let payload = format!("{}{before}\0{total}\0{token}", self.of_pages());
+        self.sealer.seal(Purpose::Cursor, self.caller.name(), payload.as_bytes())
+    }
+
+    /// Where a list goes on, by what the caller holds.
+    pub(super) fn place_of(&self, handle: &str) -> Option<Place> {
         let payload = self.sealer.open(Purpose::Cursor, self.caller.name(), handle)?;
-        let token = payload.strip_prefix(self.page_payload("").as_slice())?;
-        String::from_utf8(token.to_vec()).ok()
+        let payload = String::from_utf8(payload.to_vec()).ok()?;
+        let mut parts = payload.strip_prefix(&self.of_pages())?.splitn(3, '\0');
+        let (before, total) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok());
+        Some(Place { before, total, token: parts.next()?.to_owned() })
     }
 
     /// Whether a task is one of the caller's. Those who are nobody have none in common.
@@ -104,8 +125,13 @@ impl<'a> Ids<'a> {
         (self.caller.name(), self.agent)
     }
 
-    fn page_payload(&self, token: &str) -> Vec<u8> {
-        format!("a2a\0{}\0{token}", self.agent).into_bytes()
+    fn of_pages(&self) -> String {
+        format!("a2a\0{}\0", self.agent)
+    }
+
+    /// Notes what the caller knows an id of the agent's by, where that is no handle.
+    pub(super) fn note(&mut self, id: &str, name: &str) {
+        self.names.note(id, name);
     }
 
     /// What a handle of the caller's stands for.
@@ -149,6 +175,7 @@ impl<'a> Ids<'a> {
         // What the agent was given in the place of an id of the client's own is that again.
         let own = if self.dialect == Dialect::V0_1 { self.open(kind, id) } else { None };
         let handle = own.unwrap_or_else(|| self.handle(kind, id));
+        self.names.note(id, &handle);
         let now = Some((id.to_owned(), handle.clone()));
         match kind {
             IdKind::Task => {
@@ -191,7 +218,7 @@ mod tests {
         let params = format!(r#"{{ "id":"{handle}" }}"#);
         let (opened, task) = ann.opened(&params, ASKED).unwrap();
         assert_eq!((&*opened, task.as_deref()), (r#"{ "id":"t-1" }"#, Some("t-1")));
-        for other in [of("key:ben", "bard"), of("key:ann", "bank"), of("anonymous", "bard")] {
+        for mut other in [of("key:ben", "bard"), of("key:ann", "bank"), of("anonymous", "bard")] {
             assert_eq!(other.opened(&params, ASKED).unwrap_err(), Fault::UnknownTask);
         }
         for raw in ["t-1", "", "x"].iter().filter(|raw| !raw.is_empty()) {
@@ -225,10 +252,13 @@ mod tests {
         let of = |caller: &str, agent| {
             Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
         };
-        let page = of("key:ann", "bard").page("p\0 2");
-        assert_eq!(of("key:ann", "bard").page_of(&page).as_deref(), Some("p\0 2"));
-        assert_eq!(of("key:ben", "bard").page_of(&page), None);
-        assert_eq!(of("key:ann", "bank").page_of(&page), None);
-        assert_eq!(of("key:ann", "bard").page_of("p 2"), None);
+        for total in [None, Some(9)] {
+            let place = Place { token: "p\0 2".into(), before: 7, total };
+            let page = of("key:ann", "bard").page(&place);
+            assert_eq!(of("key:ann", "bard").place_of(&page), Some(place));
+            assert_eq!(of("key:ben", "bard").place_of(&page), None);
+            assert_eq!(of("key:ann", "bank").place_of(&page), None);
+        }
+        assert_eq!(of("key:ann", "bard").place_of("p 2"), None);
     }
 }

@@ -64,6 +64,12 @@ impl Members {
     }
 }
 
+/// What stands before and after a value in the text that it was read from.
+pub(super) fn around<'t>(text: &'t str, value: &RawValue) -> Option<(&'t str, &'t str)> {
+    let start = value.get().as_ptr().addr().wrapping_sub(text.as_ptr().addr());
+    text.get(..start).zip(text.get(start + value.get().len()..))
+}
+
 impl Serialize for Members {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;

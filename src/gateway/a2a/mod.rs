@@ -15,6 +15,7 @@ mod events;
 mod handed;
 mod hooks;
 mod ids;
+mod listing;
 mod members;
 mod names;
 mod operation;
@@ -24,6 +25,7 @@ mod rest;
 mod spelling;
 mod spoken;
 mod translation;
+mod words;
 
 use std::sync::Arc;
 

@@ -137,18 +137,27 @@ impl Said {
 
     /// The HTTP status of the same in the binding HTTP+JSON.
     pub(super) fn rest_status(&self) -> StatusCode {
-        if self.wire.status == StatusCode::OK { rest_status(self.wire.code) } else { self.wire.status }
+        self.statuses().0
+    }
+
+    /// The status of HTTP and that of gRPC. Where something other than A2A refuses, that of HTTP says what it is.
+    fn statuses(&self) -> (StatusCode, &'static str) {
+        match self.wire.status {
+            StatusCode::OK => statuses(self.wire.code),
+            status => (status, word(status)),
+        }
     }
 
     /// As the body of an answer that there is no card.
     pub(super) fn unavailable(&self) -> Vec<u8> {
-        rest_error(StatusCode::SERVICE_UNAVAILABLE, &self.message, None)
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        rest_error((status, word(status)), &self.message, None)
     }
 
     /// As the body of an error of the binding HTTP+JSON.
     pub(super) fn rest(&self) -> Vec<u8> {
         let details = self.reason.and_then(details);
-        rest_error(self.rest_status(), &self.message, details.as_deref())
+        rest_error(self.statuses(), &self.message, details.as_deref())
     }
 }
 
@@ -157,8 +166,17 @@ fn unsupported(message: String) -> Said {
     Said { wire, message, reason: Some("UNSUPPORTED_OPERATION") }
 }
 
-/// The body of an error of the binding HTTP+JSON.
-pub(super) fn rest_error(status: StatusCode, message: &str, details: Option<&RawValue>) -> Vec<u8> {
+/// An error of JSON-RPC in the binding HTTP+JSON: its status and its body.
+pub(super) fn rest_failure(code: i32, message: &str, details: Option<&RawValue>) -> (StatusCode, Vec<u8>) {
+    let (status, word) = statuses(code);
+    (status, rest_error((status, word), message, details))
+}
+
+fn rest_error(
+    (status, word): (StatusCode, &'static str),
+    message: &str,
+    details: Option<&RawValue>,
+) -> Vec<u8> {
     #[derive(Serialize)]
     struct Body<'a> {
         error: Told<'a>,
@@ -171,16 +189,17 @@ pub(super) fn rest_error(status: StatusCode, message: &str, details: Option<&Raw
         #[serde(skip_serializing_if = "Option::is_none")]
         details: Option<&'a RawValue>,
     }
-    let error = Told { code: status.as_u16(), status: word(status), message, details };
+    let error = Told { code: status.as_u16(), status: word, message, details };
     serde_json::to_vec(&Body { error }).unwrap_or_default()
 }
 
-/// The HTTP status of a JSON-RPC error.
-pub(super) fn rest_status(code: i32) -> StatusCode {
+/// The status of HTTP and of gRPC that servers of A2A 1.0 give an error of JSON-RPC.
+fn statuses(code: i32) -> (StatusCode, &'static str) {
     match code {
-        -32001 | -32601 => StatusCode::NOT_FOUND,
-        -32700 | -32600 | -32602 | -32009..=-32007 | -32005..=-32002 => StatusCode::BAD_REQUEST,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+        -32001 | -32601 => (StatusCode::NOT_FOUND, "NOT_FOUND"),
+        -32700 | -32600 | -32602 | -32005 => (StatusCode::BAD_REQUEST, "INVALID_ARGUMENT"),
+        -32009..=-32007 | -32004..=-32002 => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL"),
     }
 }
 
@@ -247,16 +266,18 @@ mod tests {
 
     #[test]
     fn every_code_of_a2a_has_its_status() {
-        for (code, status) in [
-            (-32001, 404),
-            (-32002, 400),
-            (-32006, 500),
-            (-32009, 400),
-            (-32601, 404),
-            (-32602, 400),
-            (-32000, 500),
+        for (code, status, word) in [
+            (-32001, 404, "NOT_FOUND"),
+            (-32002, 400, "FAILED_PRECONDITION"),
+            (-32005, 400, "INVALID_ARGUMENT"),
+            (-32006, 500, "INTERNAL"),
+            (-32009, 400, "FAILED_PRECONDITION"),
+            (-32601, 404, "NOT_FOUND"),
+            (-32602, 400, "INVALID_ARGUMENT"),
+            (-32000, 500, "INTERNAL"),
         ] {
-            assert_eq!(rest_status(code).as_u16(), status, "{code}");
+            let (found, named) = statuses(code);
+            assert_eq!((found.as_u16(), named), (status, word), "{code}");
         }
     }
 }

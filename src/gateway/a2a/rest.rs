@@ -122,7 +122,8 @@ impl Inner {
         }
         let id: Id = serde_json::from_str("1").map_err(|_| Fault::Internal)?;
         let params = params.written();
-        let asked = Asked { id, method: Text(operation.word().into()), params: Some(&params) };
+        let method = Text(operation.word().into());
+        let asked = Asked { id, has_id: true, method, params: Some(&params) };
         let (binding, client, operation) = (Binding::Rest, Dialect::V1, Some(operation));
         let call = Call { visit, known, binding, client, operation, asked: &asked, body: None };
         Box::pin(self.call_agent(http, exchange, call)).await

@@ -117,6 +117,15 @@ impl<'a> Own<'a> {
         exchanged.map_err(|never| match never {})
     }
 
+    /// Notes what the client calls what is known of this exchange.
+    fn note(&self, ids: &mut Ids<'_>) {
+        for Known { client, agent } in [&self.task, &self.context] {
+            if let (Some(client), Some(agent)) = (client, agent) {
+                ids.note(agent, client);
+            }
+        }
+    }
+
     /// What the client calls what the agent calls so; `None`, if it has no name for it.
     fn name(&mut self, kind: IdKind, id: &str, shown: impl FnOnce() -> String) -> Option<String> {
         let (named, known) = match kind {
@@ -153,17 +162,24 @@ impl<'a> Translation<'a> {
         between: Between,
         params: Option<&RawValue>,
         tenant: Option<&str>,
-        (own, ids): (Own<'a>, Option<&mut Ids<'_>>),
+        (own, mut ids): (Own<'a>, Option<&mut Ids<'_>>),
     ) -> Result<(Self, Asked), Stop> {
         let Between { client, agent, operation } = between;
         let bad = |why: &str| Fault::BadParams(why.to_owned());
         let mut request = Request::read(client, operation, params).map_err(|why| bad(why.0))?;
         let mut telling = Telling::new(client, &request);
         let mut own = (client == Dialect::V0_1).then_some(own);
-        match (&mut own, &ids) {
-            (Some(own), _) => own.open(&mut request)?,
-            (None, Some(ids)) => request.ids_mut(|kind, id| {
-                *id = ids.open(kind, id).ok_or(Fault::UnknownTask)?;
+        match (&mut own, &mut ids) {
+            (Some(own), ids) => {
+                own.open(&mut request)?;
+                if let Some(ids) = ids {
+                    own.note(ids);
+                }
+            }
+            (None, Some(ids)) => request.ids_mut(|kind, handle| {
+                let id = ids.open(kind, handle).ok_or(Fault::UnknownTask)?;
+                ids.note(&id, handle);
+                *handle = id;
                 Ok::<_, Fault>(())
             })?,
             (None, None) => {}
@@ -235,6 +251,9 @@ impl<'a> Translation<'a> {
             Ok::<_, Infallible>(())
         });
         exchanged.map_err(|never| match never {})?;
+        if let (Some(own), Some(ids)) = (&self.own, ids) {
+            own.note(ids);
+        }
         Ok(answer)
     }
 }

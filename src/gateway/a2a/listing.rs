@@ -1,0 +1,251 @@
+//! `ListTasks` where ids are sealed: pages of the caller's own tasks, each filled from as many pages of the agent's as that takes.
+//!
+//! An agent lists the tasks of all callers, since to it they are one. A page without those of others may be short or empty, and clients
+//! stop at an empty page: so the next ones are asked for until the page is full, nothing is left, or all that were ever shown to the
+//! caller are found. The questions for what is missing are as large as that, so that the agent's own tokens lead on and nothing is
+//! shown twice or lost between two pages. One request is at most [`MOST_QUESTIONS`] questions, so that nobody has the agent read out
+//! all it knows; only then a page may be short, and its token leads on. `totalSize` is the number of tasks that all pages hold together: for it
+//! the first request goes on counting with what is left of its questions, and the token carries what it found. Where that did not
+//! reach the end it is the number of tasks found so far: a number that holds, where an agent's own would tell of others.
+//!
+//! Not here: whose a task is (see `handed`), the form of tokens (see `ids`), sealing what is found (see `answers`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::calling::Call;
+use super::ids::Ids;
+use super::members::{Members, around};
+use super::passing;
+use super::refusal::Stop;
+use crate::a2a::relay::as_rpc;
+use crate::agents::{Asking, Known, pass};
+use crate::config::AgentMethod;
+use crate::fault::{Fault, Trouble};
+use crate::gateway::answer::Headers;
+use crate::transport::Client;
+
+/// Most questions to the agent for one request.
+const MOST_QUESTIONS: usize = 10;
+
+/// Tasks on a page where nobody says how many.
+const USUAL_SIZE: usize = 50;
+
+/// Most tasks on a page of A2A.
+const LARGEST_SIZE: usize = 100;
+
+/// An answer of an agent's that is no stream, in its whole.
+pub(super) struct Whole {
+    pub(super) status: StatusCode,
+    /// Those that its client gets.
+    pub(super) headers: Headers,
+    pub(super) body: Bytes,
+}
+
+/// Where a list goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The agent's own token of it.
+    pub(super) token: String,
+    /// How many tasks the pages before hold.
+    pub(super) before: usize,
+    /// How many all hold, if that is known.
+    pub(super) total: Option<usize>,
+}
+
+/// An agent, and the request that is to be put to it with other params.
+pub(super) struct Lister<'a> {
+    pub(super) client: &'a Client,
+    pub(super) known: Arc<Known>,
+    pub(super) call: &'a Call<'a>,
+    /// Most bytes of one answer.
+    pub(super) limit: usize,
+}
+
+/// A page of the agent's.
+struct Page {
+    members: Members,
+    own: Vec<Box<RawValue>>,
+    /// Of the next one; empty if there is none.
+    token: String,
+    /// What the answer holds before and after its result.
+    around: (String, String),
+}
+
+/// What was asked so far.
+struct Walk<'a> {
+    ids: &'a Ids<'a>,
+    params: Members,
+    /// Tasks on pages before this one.
+    before: usize,
+    own: Vec<Box<RawValue>>,
+    /// Tasks on pages after it, as far as they are counted.
+    after: usize,
+    token: String,
+    questions: usize,
+}
+
+/// Params of a list with the agent's own token in them, and where that is.
+///
+/// # Errors
+///
+/// [`Fault::BadParams`] for a token that was not given to this caller.
+fn opened(params: &str, ids: &Ids<'_>) -> Result<(Members, Option<Place>), Fault> {
+    let unknown = || Fault::BadParams("pageToken is none of this list".into());
+    let mut members = Members::read(params).ok_or_else(unknown)?;
+    members.remove("page_token");
+    let Some(page) = members.find("pageToken").filter(|page| page.get() != "null") else {
+        return Ok((members, None));
+    };
+    let handle = serde_json::from_str::<Cow<'_, str>>(page.get()).map_err(|_| unknown())?;
+    if handle.is_empty() {
+        return Ok((members, None));
+    }
+    let place = ids.place_of(&handle).ok_or_else(unknown)?;
+    members.put("pageToken", &place.token);
+    Ok((members, Some(place)))
+}
+
+impl Lister<'_> {
+    /// Asks for a list. What the agent answers to the first question is the answer, but for the tasks in it; what is wrong with one
+    /// of the others is that in its place.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::BadParams`] for a token that was not given to this caller; [`Trouble`], if no answer came, or none that can be read.
+    pub(super) async fn list(&self, params: &str, ids: &Ids<'_>) -> Result<Whole, Stop> {
+        let (params, place) = opened(params, ids)?;
+        let wanted = params.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
+        let first = self.ask(&params).await?;
+        let Some(page) = Page::read(&first, ids)? else { return Ok(first) };
+        let Page { mut members, own, token, around } = page;
+        let size = members.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
+        let size = size.filter(|size| *size > 0).or(wanted).unwrap_or(USUAL_SIZE);
+        let before = place.as_ref().map_or(0, |place| place.before);
+        let mut walk = Walk { ids, params, before, own, after: 0, token, questions: 1 };
+        let mut held = first.body.len();
+        while walk.own.len() < size && held <= self.limit && walk.may_go_on() {
+            walk.ask_for(size - walk.own.len());
+            let next = self.ask(&walk.params).await?;
+            let Some(Page { own, token, .. }) = Page::read(&next, ids)? else { return Ok(next) };
+            walk.own.extend(own);
+            (walk.token, walk.questions) = (token, walk.questions + 1);
+            held += next.body.len();
+        }
+        let next = walk.token.clone();
+        if place.is_none() {
+            self.count(&mut walk).await;
+        }
+        let seen = walk.before + walk.own.len();
+        let known = place.and_then(|place| place.total);
+        let total = if walk.is_over() { Some(seen + walk.after) } else { known.map(|known| known.max(seen)) };
+        let token = match walk.is_over() && walk.after == 0 {
+            true => String::new(),
+            false => ids.page(&Place { token: next, before: seen, total }),
+        };
+        members.put("tasks", &walk.own);
+        members.put("totalSize", &total.unwrap_or(seen + walk.after));
+        members.put("nextPageToken", &token);
+        let body = format!("{}{}{}", around.0, members.written().get(), around.1).into();
+        Ok(Whole { body, ..first })
+    }
+
+    /// Counts the tasks of the pages after this one, as far as the questions last. Without an answer there is nothing to count.
+    async fn count(&self, walk: &mut Walk<'_>) {
+        walk.params.put("includeArtifacts", &false);
+        walk.params.put("historyLength", &0);
+        while walk.may_go_on() {
+            walk.ask_for(LARGEST_SIZE);
+            walk.questions += 1;
+            let Ok(next) = self.ask(&walk.params).await else { return };
+            let Ok(Some(page)) = Page::read(&next, walk.ids) else { return };
+            walk.after += page.own.len();
+            walk.token = page.token;
+        }
+    }
+
+    /// The answer to one question, as JSON-RPC has it.
+    async fn ask(&self, params: &Members) -> Result<Whole, Stop> {
+        let written = self.call.written(Some(params.written().get()))?;
+        let asking = Asking { method: AgentMethod::Other, task: None, written, limit: self.limit };
+        let passed = pass(self.client, self.known.clone(), asking).await?;
+        if passed.is_stream() {
+            return Err(Trouble::Misbehaved("it answers a list with a stream".into()).into());
+        }
+        let (status, headers) = (passed.status(), passing::headers(passed.headers()));
+        let body = passed.whole(self.limit).await?;
+        if !self.call.is_http_json() {
+            return Ok(Whole { status, headers, body });
+        }
+        let unreadable = || Trouble::Misbehaved("its list of tasks cannot be read".into());
+        let text = str::from_utf8(&body).map_err(|_| unreadable())?;
+        let answer = as_rpc(&self.call.asked.id, status.as_u16(), text).map_err(|_| unreadable())?;
+        let body = answer.ok_or(Trouble::Status(status.as_u16()))?.into();
+        Ok(Whole { status: StatusCode::OK, headers, body })
+    }
+}
+
+impl Walk<'_> {
+    fn is_over(&self) -> bool {
+        self.token.is_empty() || self.before + self.own.len() + self.after >= self.ids.count()
+    }
+
+    fn may_go_on(&self) -> bool {
+        !self.is_over() && self.questions < MOST_QUESTIONS
+    }
+
+    /// Makes params of the next question.
+    fn ask_for(&mut self, size: usize) {
+        self.params.remove("page_size");
+        self.params.put("pageSize", &size.min(LARGEST_SIZE));
+        self.params.put("pageToken", &self.token);
+    }
+}
+
+impl Page {
+    /// Reads an answer; `None` if it is none that holds a list: it is judged like any other then.
+    fn read(answer: &Whole, ids: &Ids<'_>) -> Result<Option<Self>, Trouble> {
+        #[derive(Deserialize)]
+        struct Answer<'a> {
+            #[serde(borrow)]
+            result: Option<&'a RawValue>,
+            #[serde(borrow)]
+            error: Option<&'a RawValue>,
+        }
+        let unreadable = || Trouble::Misbehaved("its list of tasks cannot be read".into());
+        if !answer.status.is_success() {
+            return Ok(None);
+        }
+        let text = str::from_utf8(&answer.body).map_err(|_| unreadable())?;
+        let Ok(Answer { result: Some(result), error: None }) = serde_json::from_str(text) else {
+            return Ok(None);
+        };
+        let members = Members::read(result.get()).ok_or_else(unreadable)?;
+        let around = around(text, result).ok_or_else(unreadable)?;
+        let own = own_of(&members, ids).ok_or_else(unreadable)?;
+        let token = members.text("nextPageToken").unwrap_or_default();
+        Ok(Some(Self { members, own, token, around: (around.0.to_owned(), around.1.to_owned()) }))
+    }
+}
+
+/// The tasks of a page that are the caller's.
+fn own_of(page: &Members, ids: &Ids<'_>) -> Option<Vec<Box<RawValue>>> {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        id: Cow<'a, str>,
+    }
+    let all: Vec<&RawValue> = match page.find("tasks").filter(|tasks| tasks.get() != "null") {
+        Some(tasks) => serde_json::from_str(tasks.get()).ok()?,
+        None => Vec::new(),
+    };
+    let is_own = |task: &&RawValue| {
+        serde_json::from_str::<Named<'_>>(task.get()).is_ok_and(|named| ids.has(&named.id))
+    };
+    Some(all.into_iter().filter(is_own).map(ToOwned::to_owned).collect())
+}
