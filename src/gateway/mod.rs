@@ -142,6 +142,7 @@ struct Inner {
     shares: shares::Shares,
     guesses: guesses::Guesses,
     handed: a2a::Handed,
+    forwarding: a2a::Forwarding,
     metrics: Arc<Metrics>,
     nobody: Arc<AgentMetrics>,
 }
@@ -226,6 +227,7 @@ impl Bridge {
             shares: shares::Shares::new(&settings.limits, &settings.agents, &metrics),
             guesses: guesses::Guesses::new(settings.limits.failures),
             handed: a2a::Handed::new(shown(&settings)),
+            forwarding: a2a::Forwarding::new(),
             nobody: metrics.no_agent(),
             metrics,
             settings,

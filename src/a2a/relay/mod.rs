@@ -6,6 +6,7 @@
 mod answer;
 mod ask;
 mod operation;
+mod pushed;
 mod refusal;
 mod request;
 mod splice;
@@ -14,6 +15,7 @@ mod webhook;
 
 pub use answer::Answer;
 pub use operation::{Mismatch, Operation};
+pub use pushed::Pushed;
 pub use refusal::Refusal;
 pub use request::{BadParams, Request};
 pub use splice::{IdKind, Unspliced, params as splice_params, result as splice_result};

@@ -15,6 +15,7 @@ use super::events::changed;
 use super::ids::Ids;
 use super::members::Members;
 use super::passing::Translate;
+use super::pushing::Pushing;
 use super::refusal::{Refusal, rest_error, rest_status};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
@@ -41,6 +42,8 @@ pub(super) struct Answers<'a> {
     pub(super) binding: Binding,
     /// `None`: ids stay as they are.
     pub(super) ids: Option<Ids<'a>>,
+    /// Whose webhooks may be seen; `None`: those that are there.
+    pub(super) pushing: Option<Pushing<'a>>,
     /// How a card in the answer is shown; `None`: there is none.
     pub(super) front: Option<Front<'a>>,
 }
@@ -72,6 +75,12 @@ impl Answers<'_> {
 
     /// What becomes of one answer, and the HTTP status that goes with it.
     pub(super) fn answer(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
+        let pushing = self.pushing.as_ref();
+        let restored = pushing.and_then(|pushing| pushing.answered(text, self.id, self.operation));
+        self.changed(restored.as_deref().unwrap_or(text))
+    }
+
+    fn changed(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
         let unreadable = || Trouble::Misbehaved("its answer is no JSON-RPC response".into());
         let Answer { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
         match (result, error, self.binding) {
@@ -174,7 +183,16 @@ mod tests {
 
     fn answers(id: &Id, binding: Binding) -> Answers<'_> {
         let operation = Some(Operation::Get);
-        Answers { agent: "bard", dialect: Dialect::V1, id, operation, binding, ids: None, front: None }
+        Answers {
+            agent: "bard",
+            dialect: Dialect::V1,
+            id,
+            operation,
+            binding,
+            ids: None,
+            pushing: None,
+            front: None,
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -21,6 +21,8 @@ use super::ids::Ids;
 use super::members::Members;
 use super::operation::{agent_method, is_push, label};
 use super::passing::{self, Bounds, while_there};
+use super::places::may_lead;
+use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
 use super::spelling::odd_in_params;
 use super::{JSON, Visit, write};
@@ -35,10 +37,6 @@ use crate::gateway::exchange::Exchange;
 use crate::gateway::queue::Place;
 use crate::gateway::shares::{Part, Use};
 use crate::telemetry::label::Method as Label;
-use crate::transport::{Policy, judge};
-
-/// How long the name of a place to push to may take to resolve.
-const LOOKED_UP: Duration = Duration::from_secs(5);
 
 /// Most extensions of a request that are looked at; no more are named to an agent.
 const MOST_EXTENSIONS: usize = 32;
@@ -85,7 +83,8 @@ impl Inner {
         }
         let _room = self.room_for(http, exchange, &call).await?;
         let ids = self.ids(exchange, &call);
-        let (params, task) = self.params(&call, ids.as_ref())?;
+        let pushing = ids.as_ref().and_then(|ids| self.pushing(ids.caller(), visit.agent, call.dialect()));
+        let (params, task) = self.params(&call, ids.as_ref(), pushing.as_ref())?;
         while_there(http, self.check_hooks(&call)).await??;
         let body = match call.body {
             Some(body) => asked.with(params.as_deref(), body),
@@ -101,6 +100,7 @@ impl Inner {
             operation,
             binding: call.binding,
             ids,
+            pushing,
             front: is_card.then(|| self.front(http, exchange, visit, &call.known)),
         };
         let limit = self.settings.limits.response;
@@ -162,6 +162,7 @@ impl Inner {
         &self,
         call: &Call<'p>,
         ids: Option<&Ids<'_>>,
+        pushing: Option<&Pushing<'_>>,
     ) -> Result<(Option<Cow<'p, str>>, Option<String>), Stop> {
         let written = call.asked.params.map(RawValue::get);
         let dialect = call.dialect();
@@ -179,7 +180,8 @@ impl Inner {
             let task = task_of(text, (dialect, operation));
             return Ok((params, task));
         };
-        if is_push(operation) || has_push(text) {
+        let has_push = is_push(operation) || has_push(text);
+        if has_push && pushing.is_none() {
             return Err(Refusal::NoPush.into());
         }
         let (opened, task) = ids.opened(text, operation)?;
@@ -187,6 +189,10 @@ impl Inner {
             Cow::Borrowed(_) => None,
             Cow::Owned(opened) => Some(opened),
         };
+        if let Some(pushing) = pushing.filter(|_| has_push) {
+            let text = opened.as_deref().unwrap_or(text);
+            opened = Some(pushing.routed(text, operation, task.as_deref())?);
+        }
         if operation == Operation::List {
             let paged = at_page(opened.as_deref().unwrap_or(text), ids)?;
             opened = paged.or(opened);
@@ -203,14 +209,7 @@ impl Inner {
         let all = hooks(params.get()).ok_or_else(|| Refusal::BadPush("it cannot be read".to_owned()))?;
         for url in all {
             let uri: Uri = url.parse().map_err(|_| Refusal::BadPush("it is no URL".to_owned()))?;
-            let policy = Policy::Guarded(Arc::new(self.settings.outbound.clone()));
-            let judged = tokio::time::timeout(LOOKED_UP, judge(&uri, &policy)).await;
-            // Where names inside lead is nobody's business outside.
-            let why = match judged {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "its name was not resolved in time".to_owned(),
-            };
+            let Err(why) = may_lead(&uri, &self.settings.outbound).await else { continue };
             tracing::info!(agent = call.visit.name(), why, "a place to push to is refused");
             return Err(Refusal::BadPush("it is no address that agents may push to".to_owned()));
         }

@@ -96,7 +96,7 @@ impl Inner {
             dialect: known.interface.dialect,
             version: known.interface.version.as_deref(),
             security: Security::new(&self.settings.auth, visit.require),
-            has_push: self.require.of.is_empty(),
+            has_push: self.require.of.is_empty() || self.passes_pushes(visit.agent),
             shows: Box::new(shows),
         }
     }

@@ -78,6 +78,11 @@ impl<'a> Ids<'a> {
         spliced.map_err(|_| Trouble::Misbehaved("its answer cannot be read".into()))
     }
 
+    /// Whose they are.
+    pub(super) fn caller(&self) -> &str {
+        self.caller.name()
+    }
+
     /// Where a list goes on, as the caller holds it.
     pub(super) fn page(&self, token: &str) -> String {
         self.sealer.seal(Purpose::Cursor, self.caller.name(), &self.page_payload(token))
@@ -135,7 +140,8 @@ impl<'a> Ids<'a> {
         }
     }
 
-    fn seal(&mut self, kind: IdKind, id: &str) -> String {
+    /// The handle of an id of the agent's.
+    pub(super) fn seal(&mut self, kind: IdKind, id: &str) -> String {
         let last = match kind {
             IdKind::Task => &self.task,
             IdKind::Context => &self.context,

@@ -11,12 +11,15 @@ mod calling;
 mod card;
 mod cards;
 mod events;
+mod forwarding;
 mod handed;
 mod hooks;
 mod ids;
 mod members;
 mod operation;
 mod passing;
+mod places;
+mod pushing;
 mod refusal;
 mod rest;
 mod spelling;
@@ -44,6 +47,7 @@ use answers::Binding;
 use calling::Call;
 use refusal::{Refusal, Said, Stop};
 
+pub(super) use forwarding::Forwarding;
 pub(super) use handed::{Bounds, Handed};
 
 /// Where cards are.
