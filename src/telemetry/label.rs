@@ -220,7 +220,7 @@ labels! {
         /// That client could not be reached, or may not be, or did not answer in time.
         ClientUnreachable = "client_unreachable",
         /// It cannot be put in that client's version: the agent does not say how the task stands.
-        Untold = "untold",
+        Unsaid = "unsaid",
         /// As many are on their way as may be.
         Overloaded = "overloaded",
     }

@@ -203,7 +203,7 @@ async fn a_client_reads_the_task_in_its_own_version_whatever_the_agent_pushes() 
     stage.agent.on_get(|_| Reply::error(-32603, "not now"));
     let update = v1::artifact_update(RAW, CONTEXT, "la", false, true);
     assert_eq!(hook.push(&stage.gateway, &update).await, 502);
-    counted(&stage.gateway, "untold", 1).await;
+    counted(&stage.gateway, "unsaid", 1).await;
     let wrapped = json!({ "jsonrpc": "2.0", "id": "1", "result": v0_3::completed(RAW, CONTEXT, "x") });
     assert_eq!(told_in_0_3(&stage, &hook, &wrapped).await["id"], task, "without what is around it");
 }

@@ -118,7 +118,7 @@ impl Inner {
             Ok(None) => Push::OtherTask,
             Err(trouble) => {
                 tracing::debug!(agent = %ticket.agent, %trouble, "a push cannot be told to its client");
-                Push::Untold
+                Push::Unsaid
             }
         };
         self.metrics.pushed(outcome);
