@@ -42,6 +42,15 @@ pub struct Webhook<'a> {
 /// key would come from wherever the agent says, so it proves no more than the address does; and nothing in the body is
 /// believed, so there is nothing for a signature to protect. One that comes beside a wrong token does not help it.
 pub fn accepts(headers: &HeaderMap, token: &str) -> bool {
+    is_proven(headers, token, true)
+}
+
+/// The same without a JWT in place of the token: for pushes whose body is believed.
+pub fn proves(headers: &HeaderMap, token: &str) -> bool {
+    is_proven(headers, token, false)
+}
+
+fn is_proven(headers: &HeaderMap, token: &str, takes_jwt: bool) -> bool {
     if token.is_empty() {
         return false;
     }
@@ -53,7 +62,8 @@ pub fn accepts(headers: &HeaderMap, token: &str) -> bool {
     let (Some(given), None) = (authorizations.next(), authorizations.next()) else { return false };
     given.to_str().ok().and_then(|given| given.trim().split_once(' ')).is_some_and(|(scheme, credentials)| {
         let credentials = credentials.trim_start();
-        same(credentials.as_bytes(), token) || (scheme.eq_ignore_ascii_case("bearer") && is_jwt(credentials))
+        let is_signed = scheme.eq_ignore_ascii_case("bearer") && is_jwt(credentials);
+        same(credentials.as_bytes(), token) || (takes_jwt && is_signed)
     })
 }
 
@@ -190,6 +200,8 @@ mod tests {
             assert_eq!(accepts(&headers(given), "secret"), accepted, "{given:?}");
         }
         assert!(!accepts(&headers(&[("x-a2a-notification-token", "")]), ""), "no token is not a token");
+        assert!(!proves(&headers(&[("authorization", &bearer_jwt)]), "secret"), "not where the body counts");
+        assert!(proves(&headers(&[("authorization", "Bearer secret")]), "secret"));
     }
 
     #[test]

@@ -143,6 +143,7 @@ struct Inner {
     guesses: guesses::Guesses,
     handed: a2a::Handed,
     names: a2a::Names,
+    forwarding: a2a::Forwarding,
     metrics: Arc<Metrics>,
     nobody: Arc<AgentMetrics>,
 }
@@ -228,6 +229,7 @@ impl Bridge {
             guesses: guesses::Guesses::new(settings.limits.failures),
             handed: a2a::Handed::new(shown(&settings)),
             names: a2a::Names::new(shown(&settings)),
+            forwarding: a2a::Forwarding::new(),
             nobody: metrics.no_agent(),
             metrics,
             settings,

@@ -2,7 +2,8 @@
 //!
 //! The token is the address of one task of one agent and the first proof; what comes along in the headers is the second (a2a.md
 //! §3.4). A push is a hint: what is true is asked of the agent, in the background, so that the agent is answered at once and a
-//! replay changes nothing. Not here: asking agents for pushes, looking (see `follow`), what is in a body (see `a2a`).
+//! replay changes nothing. There are addresses of another kind, for what is meant for A2A clients. Not here: those (see
+//! `a2a::forwarding`), asking agents for pushes, looking (see `follow`), what is in a body (see `a2a`).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::agents::{Agent, Hook};
 use crate::config::Settings;
 use crate::fault::Fault;
 use crate::follow::{Address, Followers};
-use crate::seal::{PushTicket, Sealer};
+use crate::seal::{PushTicket, Sealer, WebhookTicket};
 use crate::tasks::{Entry, Key};
 use crate::telemetry::label::{Method as Label, Outcome, Push, Refusal};
 
@@ -48,6 +49,23 @@ fn address(settings: &Settings, sealer: &Sealer) -> Option<Address> {
     }))
 }
 
+/// What an address is for.
+enum Pushed {
+    /// A task that is followed here.
+    Own(PushTicket),
+    /// A client's webhook, and the proof that goes with it.
+    Client(Box<(WebhookTicket, String)>),
+}
+
+impl Pushed {
+    fn agent(&self) -> &str {
+        match self {
+            Self::Own(ticket) => &ticket.agent,
+            Self::Client(ticket) => &ticket.0.agent,
+        }
+    }
+}
+
 impl Inner {
     /// Answers an agent that pushes, or asks whether it may.
     pub(super) async fn serve_push(
@@ -60,13 +78,16 @@ impl Inner {
         if let Err(fault) = self.gate.check_host(http.req_header()) {
             return self.refuse_unread(http, exchange, fault).await;
         }
-        let Some((ticket, agent)) = self.pushed(token) else {
+        let Some((address, agent)) = self.pushed(token) else {
             self.metrics.pushed(Push::UnknownAddress);
             return self.refuse_unread(http, exchange, Fault::NoSuchPath).await;
         };
         exchange.agent = Some(agent.clone());
         match method {
-            Method::POST => self.take_push(http, exchange, (ticket, agent)).await,
+            Method::POST => match address {
+                Pushed::Own(ticket) => self.take_push(http, exchange, (ticket, agent)).await,
+                Pushed::Client(ticket) => self.pass_push(http, exchange, (*ticket, agent)).await,
+            },
             Method::GET => match validation_echo(http.req_header().uri.query().unwrap_or_default()) {
                 Some(echo) => {
                     self.metrics.pushed(Push::Validated);
@@ -78,11 +99,13 @@ impl Inner {
         }
     }
 
-    /// The task of an address, if pushes of its agent are taken in.
-    fn pushed(&self, token: &str) -> Option<(PushTicket, Arc<Agent>)> {
-        let ticket = PushTicket::open(&self.sealer, token).filter(|_| self.settings.push.enabled)?;
-        let agent = self.directory.find(&ticket.agent)?.clone();
-        agent.settings.push.then_some((ticket, agent))
+    /// What an address is for, if pushes of its agent are taken in.
+    fn pushed(&self, token: &str) -> Option<(Pushed, Arc<Agent>)> {
+        let own = || PushTicket::open(&self.sealer, token).map(Pushed::Own);
+        let client = || WebhookTicket::open(&self.sealer, token).map(Box::new).map(Pushed::Client);
+        let pushed = own().or_else(client).filter(|_| self.settings.push.enabled)?;
+        let agent = self.directory.find(pushed.agent())?.clone();
+        agent.settings.push.then_some((pushed, agent))
     }
 
     async fn take_push(
@@ -128,7 +151,8 @@ impl Inner {
         if self.followers.hint(&entry, &known) { Push::Taken } else { Push::Joined }
     }
 
-    async fn refuse_push(&self, http: &mut Session, exchange: &mut Exchange) -> Result<(), Gone> {
+    /// Refuses a push that proves nothing.
+    pub(super) async fn refuse_push(&self, http: &mut Session, exchange: &mut Exchange) -> Result<(), Gone> {
         const BEARER: (HeaderName, HeaderValue) = (WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         (exchange.outcome, exchange.fault) = (Outcome::Refused, Some("push_unproven"));
         self.metrics.refused(Refusal::Unauthenticated);

@@ -38,6 +38,8 @@ pub(super) enum Use {
     Call,
     /// An open stream.
     Stream,
+    /// A push of an agent's on its way to it.
+    Push,
 }
 
 /// Live tasks by caller, and by their number here.
@@ -71,6 +73,8 @@ struct OfAgent {
 }
 
 const SHARDS: usize = 16;
+/// Most pushes that are on their way to one caller at once: a webhook that is slow does not take the room of others.
+const MOST_PUSHES: usize = 32;
 
 /// How much is in use. What is at zero is not there.
 #[derive(Default)]
@@ -151,6 +155,7 @@ impl Shares {
         let (most, words) = match what {
             Use::Call => (self.calls, "too many calls of yours are under way"),
             Use::Stream => (self.streams, "too many streams of yours are open"),
+            Use::Push => (MOST_PUSHES, "too many pushes are on their way to you"),
         };
         self.in_use.take((whose.clone(), what), most).ok_or(Fault::TooMuch(words))
     }

@@ -12,9 +12,11 @@ mod push;
 mod sealer;
 mod ticket;
 mod turn;
+mod webhook;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
 pub use push::PushTicket;
 pub use sealer::{MAX_TOKEN, NoKey, Purpose, Sealer};
 pub use ticket::{Cursor, Listing, SessionTicket};
 pub use turn::{ElicitationTicket, Named, RequestState};
+pub use webhook::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};

@@ -40,6 +40,8 @@ pub enum Purpose {
     Elicitation,
     /// Where an agent pushes what is new of a task.
     Push,
+    /// Where an agent pushes what is meant for a client's webhook.
+    Webhook,
 }
 
 impl Purpose {
@@ -54,6 +56,7 @@ impl Purpose {
             Self::RequestState => 6,
             Self::Elicitation => 7,
             Self::Push => 8,
+            Self::Webhook => 9,
         }
     }
 }
@@ -177,7 +180,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [Purpose; 8] = [
+    const ALL: [Purpose; 9] = [
         Purpose::Session,
         Purpose::Task,
         Purpose::Context,
@@ -186,6 +189,7 @@ mod tests {
         Purpose::RequestState,
         Purpose::Elicitation,
         Purpose::Push,
+        Purpose::Webhook,
     ];
 
     fn sealer(secrets: &[&str]) -> Sealer {

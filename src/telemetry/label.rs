@@ -213,6 +213,16 @@ labels! {
         Unread = "unread",
         /// No push: the agent asked whether the address is ours.
         Validated = "validated",
+        /// The A2A client that it is meant for has taken it.
+        Forwarded = "forwarded",
+        /// That client answered with something else than a success.
+        ClientRefused = "client_refused",
+        /// That client could not be reached, or may not be, or did not answer in time.
+        ClientUnreachable = "client_unreachable",
+        /// It cannot be put in that client's version: the agent does not say how the task stands.
+        Unsaid = "unsaid",
+        /// As many are on their way as may be.
+        Overloaded = "overloaded",
     }
 }
 

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 pub use error::{Sent, TransportError};
 pub use guard::{AddressClass, Policy};
-pub use open::judge;
+pub use open::{host_of, judge};
 pub use reply::Reply;
 pub use target::{Target, TargetSettings, Timeouts};
 pub use trust::{TrustProblem, client_config};

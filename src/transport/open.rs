@@ -93,6 +93,17 @@ async fn connect(place: &Place) -> Result<TcpStream, TransportError> {
 ///
 /// [`TransportError::Refused`] if it may not, [`TransportError::BadUri`] or [`TransportError::Resolve`] if that cannot be said.
 pub async fn judge(uri: &Uri, policy: &Policy) -> Result<(), TransportError> {
+    let (host, port) = host_of(uri)?;
+    let found = addresses((&host, port), policy).await?;
+    if found.is_empty() { Err(TransportError::BadUri("the name has no address")) } else { Ok(()) }
+}
+
+/// The host and the port that a place of somebody else's choice names, without looking where the name leads.
+///
+/// # Errors
+///
+/// [`TransportError::BadUri`] if it is none that would be called.
+pub fn host_of(uri: &Uri) -> Result<(Host, u16), TransportError> {
     let port = match uri.scheme_str() {
         Some("https") => 443,
         Some("http") => 80,
@@ -104,8 +115,7 @@ pub async fn judge(uri: &Uri, policy: &Policy) -> Result<(), TransportError> {
     }
     let host =
         Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
-    let found = addresses((&host, authority.port_u16().unwrap_or(port)), policy).await?;
-    if found.is_empty() { Err(TransportError::BadUri("the name has no address")) } else { Ok(()) }
+    Ok((host, authority.port_u16().unwrap_or(port)))
 }
 
 /// The addresses of a host that may be connected to, as its name resolves now.

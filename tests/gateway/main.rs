@@ -13,6 +13,12 @@ mod a2a_owned;
 #[cfg(test)]
 mod a2a_passing;
 #[cfg(test)]
+mod a2a_push;
+#[cfg(test)]
+mod a2a_push_scene;
+#[cfg(test)]
+mod a2a_pushed;
+#[cfg(test)]
 mod a2a_rest;
 #[cfg(test)]
 mod a2a_scene;

@@ -110,7 +110,7 @@ impl Answer {
         }
     }
 
-    fn event(mut event: Event, from: Dialect) -> Self {
+    pub(super) fn event(mut event: Event, from: Dialect) -> Self {
         let mut history = Vec::new();
         let mut described = |message: &mut Message| take_descriptions(&mut message.parts, from);
         match &mut event {

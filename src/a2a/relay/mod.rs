@@ -6,6 +6,7 @@
 mod answer;
 mod ask;
 mod operation;
+mod pushed;
 mod refusal;
 mod request;
 mod route;
@@ -15,6 +16,7 @@ mod webhook;
 
 pub use answer::Answer;
 pub use operation::{Mismatch, Operation};
+pub use pushed::Pushed;
 pub use refusal::Refusal;
 pub use request::{BadParams, Request};
 pub use route::{EXTENDED_CARD_OF_0_2, as_rpc};

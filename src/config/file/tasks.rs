@@ -171,7 +171,8 @@ impl FollowersFile {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Push")]
 pub(super) struct PushFile {
-    /// Whether the gateway asks agents for push notifications. Needs `public_url`, and a listener with the face `push`.
+    /// Whether the gateway asks agents for push notifications, and passes on what is meant for webhooks of A2A clients. Needs
+    /// `public_url`, and a listener with the face `push`.
     #[schemars(extend("default" = false))]
     enabled: Written<bool>,
 }

@@ -9,15 +9,15 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::JSON;
 use super::card::Front;
+use super::envelope::{is_rpc_error, one_event, wants_events, with};
 use super::events::changed;
 use super::ids::Ids;
-use super::members::around;
 use super::passing::{self, Translate};
+use super::pushing::Pushing;
 use super::refusal::{Refusal, rest_failure};
 use super::translation::Translation;
 use crate::a2a::relay::{self, Operation, as_rpc};
@@ -52,6 +52,8 @@ pub(super) struct Answers<'a> {
     pub(super) ids: Option<Ids<'a>>,
     /// `None`: the agent speaks what the client does.
     pub(super) translation: Option<Translation<'a>>,
+    /// Whose webhooks may be seen; `None`: those that are there.
+    pub(super) pushing: Option<Pushing<'a>>,
     /// How a card in the answer is shown; `None`: there is none.
     pub(super) front: Option<Front<'a>>,
 }
@@ -125,10 +127,39 @@ impl Answers<'_> {
     fn response(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
         if let Some(translation) = &mut self.translation {
             return match translation.result(self.ids.as_mut(), text) {
-                Ok(result) => Ok((StatusCode::OK, self.told(&result))),
+                Ok(result) => self.translated(&result),
                 Err(refusal) => self.refused(&refusal),
             };
         }
+        match self.with_own_webhooks(text) {
+            Some(response) => self.in_binding(&response),
+            None => self.in_binding(text),
+        }
+    }
+
+    /// A response with the client's own webhooks in it; `None` if it stays as it is.
+    fn with_own_webhooks(&self, response: &str) -> Option<String> {
+        self.pushing.as_ref()?.answered(response, self.id, self.operation)
+    }
+
+    /// A result that is in the client's version already.
+    fn translated(&self, result: &str) -> Result<(StatusCode, String), Trouble> {
+        let response = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", self.id.as_json());
+        let Some(response) = self.with_own_webhooks(&response) else {
+            return Ok((StatusCode::OK, self.told(result)));
+        };
+        let unreadable = || Trouble::Misbehaved("its webhooks cannot be read".into());
+        match (serde_json::from_str(&response).map_err(|_| unreadable())?, self.binding) {
+            (_, Binding::Rpc) => Ok((StatusCode::OK, response)),
+            (Answer { error: Some(error), .. }, Binding::Rest) => self.failed(error)?.ok_or_else(unreadable),
+            (Answer { result, .. }, Binding::Rest) => {
+                Ok((StatusCode::OK, result.map_or("{}", RawValue::get).to_owned()))
+            }
+        }
+    }
+
+    /// A response as the client's binding has it, with what is to change in it.
+    fn in_binding(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
         let unreadable = || Trouble::Misbehaved("its answer is no JSON-RPC response".into());
         let Answer { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
         match (result, error, self.binding) {
@@ -281,39 +312,6 @@ impl Translate for Answers<'_> {
     }
 }
 
-/// Whether a client reads nothing but events where it asks for a stream, errors included: SDKs of A2A 0.3 and older.
-pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> bool {
-    client != Dialect::V1 && operation.is_some_and(Operation::is_stream)
-}
-
-/// A stream of nothing but this.
-pub(super) fn one_event(json: &[u8]) -> (HeaderValue, Bytes) {
-    let mut event = Vec::new();
-    encoder::event(&mut event, json);
-    (HeaderValue::from_static("text/event-stream"), event.into())
-}
-
-/// A text with something else in the place of a value in it.
-fn with(text: &str, value: &RawValue, new: &str) -> Option<String> {
-    around(text, value).map(|(before, after)| format!("{before}{new}{after}"))
-}
-
-/// Whether a body is an error of JSON-RPC.
-fn is_rpc_error(body: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Answer {
-        error: Option<Code>,
-    }
-    #[derive(Deserialize)]
-    struct Code {
-        #[serde(rename = "code")]
-        _code: i64,
-        #[serde(default, rename = "message")]
-        _message: Option<IgnoredAny>,
-    }
-    serde_json::from_str::<Answer>(body).is_ok_and(|answer| answer.error.is_some())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,6 +327,7 @@ mod tests {
             operation,
             ids: None,
             translation: None,
+            pushing: None,
             front: None,
         }
     }
@@ -363,18 +362,5 @@ mod tests {
         let events = Bytes::from_static(b"data: not even JSON\n\n");
         assert_eq!(plain.events(events.clone()).unwrap(), events);
         assert_eq!(plain.rest(events.clone()), events);
-    }
-
-    #[test]
-    fn only_an_error_of_json_rpc_is_one() {
-        for (body, is_one) in [
-            (r#"{"id":1,"error":{"code":-32600,"message":"no"}}"#, true),
-            (r#"{"error":"unauthorized"}"#, false),
-            (r#"{"error":{"status":"x"}}"#, false),
-            (r#"{"detail":"no"}"#, false),
-            ("<html>", false),
-        ] {
-            assert_eq!(is_rpc_error(body), is_one, "{body}");
-        }
     }
 }

@@ -14,11 +14,12 @@ use super::calling::Call;
 use super::hooks::has_push;
 use super::ids::Ids;
 use super::operation::is_push;
+use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
 use super::spelling::odd_in_params;
 use super::spoken::task_of;
 use super::translation::{Between, Own, Translation};
-use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, Operation};
+use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, IdKind, Operation};
 use crate::a2a::{Binding, Dialect, Outgoing};
 use crate::fault::Fault;
 
@@ -42,7 +43,12 @@ impl<'c> Call<'c> {
     /// # Errors
     ///
     /// Why it cannot be asked.
-    pub(super) fn going<'a>(&self, ids: Option<&mut Ids<'_>>, own: Own<'a>) -> Result<Going<'a>, Stop> {
+    pub(super) fn going<'a>(
+        &self,
+        ids: Option<&mut Ids<'_>>,
+        own: Own<'a>,
+        pushing: Option<&Pushing<'_>>,
+    ) -> Result<Going<'a>, Stop> {
         if let Some(card) = self.extended_card_of_0_2() {
             return Ok(Going {
                 written: vec![card],
@@ -52,18 +58,21 @@ impl<'c> Call<'c> {
                 list: None,
             });
         }
-        if ids.is_some() && self.has_push() {
+        let has_push = ids.is_some() && self.has_push();
+        if has_push && pushing.is_none() {
             return Err(Refusal::NoPush.into());
         }
-        let agent = self.dialect();
+        let (agent, pushing) = (self.dialect(), pushing.filter(|_| has_push));
         match self.operation.filter(|_| self.client != agent) {
             Some(operation) if operation.name(agent).is_none() => {
                 Err(Refusal::NoCounterpart(operation, agent).into())
             }
-            Some(operation) if operation != Operation::ExtendedCard => self.translated(operation, ids, own),
+            Some(operation) if operation != Operation::ExtendedCard => {
+                self.translated(operation, (own, ids), pushing)
+            }
             Some(_) | None => {
                 let is_list = ids.is_some() && self.operation == Some(Operation::List);
-                let (params, task) = self.params(ids)?;
+                let (params, task) = self.params(ids, pushing)?;
                 let written = self.written(params.as_deref())?;
                 let list = is_list.then(|| params.as_deref().unwrap_or("{}").to_owned());
                 Ok(Going { written, task, translation: None, is_bare: self.is_http_json(), list })
@@ -74,11 +83,22 @@ impl<'c> Call<'c> {
     fn translated<'a>(
         &self,
         operation: Operation,
-        ids: Option<&mut Ids<'_>>,
-        own: Own<'a>,
+        (own, ids): (Own<'a>, Option<&mut Ids<'_>>),
+        pushing: Option<&Pushing<'_>>,
     ) -> Result<Going<'a>, Stop> {
         let between = Between { client: self.client, agent: self.dialect(), operation };
-        let (translation, asked) = Translation::begin(between, self.asked.params, self.tenant(), (own, ids))?;
+        let routed = match (pushing, self.asked.params) {
+            (Some(pushing), Some(params)) => {
+                let handle = task_of(params.get(), (self.client, operation));
+                let task =
+                    handle.zip(ids.as_deref()).and_then(|(handle, ids)| ids.open(IdKind::Task, &handle));
+                let routed = pushing.routed(params.get(), operation, task.as_deref())?;
+                RawValue::from_string(routed).ok()
+            }
+            _ => None,
+        };
+        let params = routed.as_deref().or(self.asked.params);
+        let (translation, asked) = Translation::begin(between, params, self.tenant(), (own, ids))?;
         let written = self.written(Some(&asked.params))?;
         let (task, translation) = (asked.task, Some(translation));
         Ok(Going { written, task, translation, is_bare: self.is_http_json(), list: None })
@@ -105,7 +125,11 @@ impl<'c> Call<'c> {
     }
 
     /// Params of the agent's version as the agent gets them, and the task that they are about.
-    fn params(&self, ids: Option<&mut Ids<'_>>) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
+    fn params(
+        &self,
+        ids: Option<&mut Ids<'_>>,
+        pushing: Option<&Pushing<'_>>,
+    ) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
         let written = self.asked.params.map(RawValue::get);
         let dialect = self.dialect();
         if let Some(odd) = self.operation.and(written).and_then(odd_in_params) {
@@ -123,10 +147,14 @@ impl<'c> Call<'c> {
             return Ok((params, task));
         };
         let (opened, task) = ids.opened(text, operation)?;
-        let opened = match opened {
+        let mut opened = match opened {
             Cow::Borrowed(_) => None,
             Cow::Owned(opened) => Some(opened),
         };
+        if let Some(pushing) = pushing {
+            let text = opened.as_deref().unwrap_or(text);
+            opened = Some(pushing.routed(text, operation, task.as_deref())?);
+        }
         Ok((opened.map(Cow::Owned).or(params), task))
     }
 

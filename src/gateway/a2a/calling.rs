@@ -3,7 +3,7 @@
 //! Not here: reading it (see `asked`, `rest`), what becomes of answers (see `answers`), of their bytes (see `passing`).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, Uri};
@@ -18,6 +18,7 @@ use super::ids::Ids;
 use super::listing::{Lister, Whole};
 use super::operation::{agent_method, label};
 use super::passing::{self, Bounds, Translate as _, while_there};
+use super::places::may_lead;
 use super::refusal::{Refusal, Stop};
 use super::translation::Own;
 use super::{Visit, write};
@@ -32,10 +33,6 @@ use crate::gateway::exchange::Exchange;
 use crate::gateway::queue::Place;
 use crate::gateway::shares::{Part, Use};
 use crate::telemetry::label::Method as Label;
-use crate::transport::{Policy, judge};
-
-/// How long the name of a place to push to may take to resolve.
-const LOOKED_UP: Duration = Duration::from_secs(5);
 
 /// Most extensions of a request that are looked at; no more are named to an agent.
 const MOST_EXTENSIONS: usize = 32;
@@ -81,8 +78,11 @@ impl Inner {
         self.permit_call(exchange, &call)?;
         let _room = self.room_for(http, exchange, &call).await?;
         let mut ids = self.ids(exchange, &call);
+        let caller = ids.as_ref().map(Ids::caller);
+        let pushing = caller.and_then(|caller| self.pushing(caller, visit.agent, call.client));
         let own = Own::new(&self.names, exchange.caller.name(), visit.name());
-        let Going { written, task, translation, is_bare, list } = call.going(ids.as_mut(), own)?;
+        let Going { written, task, translation, is_bare, list } =
+            call.going(ids.as_mut(), own, pushing.as_ref())?;
         while_there(http, self.check_hooks(&call)).await??;
         let method = operation.map_or(AgentMethod::Other, agent_method);
         let known = named_extensions(&call, &http.req_header().headers);
@@ -96,6 +96,7 @@ impl Inner {
             binding: call.binding,
             ids,
             translation,
+            pushing,
             front: is_card.then(|| self.front(http, exchange, visit, &call.known).read_by(&[call.client])),
         };
         let limit = self.settings.limits.response;
@@ -155,14 +156,7 @@ impl Inner {
         let all = hooks(params.get()).ok_or_else(|| Refusal::BadPush("it cannot be read".to_owned()))?;
         for url in all {
             let uri: Uri = url.parse().map_err(|_| Refusal::BadPush("it is no URL".to_owned()))?;
-            let policy = Policy::Guarded(Arc::new(self.settings.outbound.clone()));
-            let judged = tokio::time::timeout(LOOKED_UP, judge(&uri, &policy)).await;
-            // Where names inside lead is nobody's business outside.
-            let why = match judged {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "its name was not resolved in time".to_owned(),
-            };
+            let Err(why) = may_lead(&uri, &self.settings.outbound).await else { continue };
             tracing::info!(agent = call.visit.name(), why, "a place to push to is refused");
             return Err(Refusal::BadPush("it is no address that agents may push to".to_owned()));
         }

@@ -102,7 +102,7 @@ impl Inner {
             version: known.interface.version.as_deref(),
             clients: vec![known.interface.dialect],
             security: Security::new(&self.settings.auth, visit.require),
-            has_push: self.require.of.is_empty(),
+            has_push: self.require.of.is_empty() || self.passes_pushes(visit.agent),
             shows: Box::new(shows),
         }
     }

@@ -5,7 +5,7 @@
 use super::members::Members;
 
 /// A registration within other params, by each of its names.
-const NAMES: [&str; 5] = [
+pub(super) const NAMES: [&str; 5] = [
     "pushNotification",
     "pushNotificationConfig",
     "push_notification_config",

@@ -95,6 +95,11 @@ impl<'a> Ids<'a> {
         self.names.without(error).ok_or_else(|| Trouble::Misbehaved("its error cannot be read".into()))
     }
 
+    /// Whose they are.
+    pub(super) fn caller(&self) -> &str {
+        self.caller.name()
+    }
+
     /// Where a list goes on, as the caller holds it.
     pub(super) fn page(&self, Place { token, before, total }: &Place) -> String {
         let total = total.map(|total| total.to_string()).unwrap_or_default();

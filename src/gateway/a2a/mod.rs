@@ -11,7 +11,9 @@ mod boundary;
 mod calling;
 mod card;
 mod cards;
+mod envelope;
 mod events;
+mod forwarding;
 mod handed;
 mod hooks;
 mod ids;
@@ -20,6 +22,8 @@ mod members;
 mod names;
 mod operation;
 mod passing;
+mod places;
+mod pushing;
 mod refusal;
 mod rest;
 mod spelling;
@@ -48,14 +52,16 @@ use crate::fault::Fault;
 use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
-use answers::{Binding, one_event, wants_events};
+use answers::Binding;
 use asked::Asked;
 use calling::Call;
+use envelope::{one_event, wants_events};
 use refusal::{Refusal, Said, Stop};
 use spoken::{Hearer, Words, spoken, supposed};
 use translation::{Own, is_made};
 
 pub(super) use card::{bindings, served};
+pub(super) use forwarding::Forwarding;
 pub(super) use handed::{Bounds, Handed};
 pub(super) use names::Names;
 

@@ -75,6 +75,15 @@ impl<'a> Own<'a> {
         self.find((Named::Task, Word::Client, task)).is_some()
     }
 
+    /// What the client calls what the agent calls so, if it has named it.
+    pub(super) fn name_of(&self, kind: IdKind, id: &str) -> Option<String> {
+        match kind {
+            IdKind::Task => self.find((Named::Task, Word::Agent, id)),
+            IdKind::Context => self.find((Named::Context, Word::Agent, id)),
+            IdKind::Reference => None,
+        }
+    }
+
     fn find(&self, word: (Named, Word, &str)) -> Option<String> {
         self.names.find((&self.pair.0, &self.pair.1), word, Instant::now())
     }

@@ -1,0 +1,65 @@
+//! What is around an answer: the envelope of JSON-RPC, and the event of a stream.
+//!
+//! Not here: what is in it (see `answers`).
+
+use bytes::Bytes;
+use http::HeaderValue;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::members::around;
+use crate::a2a::Dialect;
+use crate::a2a::relay::Operation;
+use crate::sse::encoder;
+
+/// Whether a client reads nothing but events where it asks for a stream, errors included: SDKs of A2A 0.3 and older.
+pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> bool {
+    client != Dialect::V1 && operation.is_some_and(Operation::is_stream)
+}
+
+/// A stream of nothing but this.
+pub(super) fn one_event(json: &[u8]) -> (HeaderValue, Bytes) {
+    let mut event = Vec::new();
+    encoder::event(&mut event, json);
+    (HeaderValue::from_static("text/event-stream"), event.into())
+}
+
+/// A text with something else in the place of a value in it.
+pub(super) fn with(text: &str, value: &RawValue, new: &str) -> Option<String> {
+    around(text, value).map(|(before, after)| format!("{before}{new}{after}"))
+}
+
+/// Whether a body is an error of JSON-RPC.
+pub(super) fn is_rpc_error(body: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        error: Option<Code>,
+    }
+    #[derive(Deserialize)]
+    struct Code {
+        #[serde(rename = "code")]
+        _code: i64,
+        #[serde(default, rename = "message")]
+        _message: Option<IgnoredAny>,
+    }
+    serde_json::from_str::<Answer>(body).is_ok_and(|answer| answer.error.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_error_of_json_rpc_is_one() {
+        for (body, is_one) in [
+            (r#"{"id":1,"error":{"code":-32600,"message":"no"}}"#, true),
+            (r#"{"error":"unauthorized"}"#, false),
+            (r#"{"error":{"status":"x"}}"#, false),
+            (r#"{"detail":"no"}"#, false),
+            ("<html>", false),
+        ] {
+            assert_eq!(is_rpc_error(body), is_one, "{body}");
+        }
+    }
+}
