@@ -155,7 +155,10 @@ impl Hook {
 
 /// The agent `bard` and a webhook.
 pub(crate) struct PushStage {
+    /// What its clients speak.
     pub(crate) spoken: Spoken,
+    /// What the agent does.
+    agents: Spoken,
     pub(crate) agent: ScriptedAgent,
     pub(crate) hook: ScriptedAgent,
     pub(crate) gateway: TestGateway,
@@ -187,13 +190,18 @@ impl PushStage {
     }
 
     pub(crate) async fn with(spoken: Spoken, settings: &str) -> Self {
-        let agent = ScriptedAgent::start(spoken.card()).await;
-        agent.on_send(move |request| Reply::result(spoken.begun(request)));
-        agent.on(spoken.set(), |request| Reply::result(request.params()));
+        Self::between(spoken, spoken, settings).await
+    }
+
+    /// For clients of one version before an agent of another.
+    pub(crate) async fn between(spoken: Spoken, agents: Spoken, settings: &str) -> Self {
+        let agent = ScriptedAgent::start(agents.card()).await;
+        agent.on(agents.send(), move |request| Reply::result(agents.begun(request)));
+        agent.on(agents.set(), |request| Reply::result(request.params()));
         let hook = ScriptedAgent::start(Card::v1()).await;
         hook.on_path("/hook?of=client", |_| Reply::status(200, "thanks"));
         let gateway = gateway(&agent, settings).await;
-        Self { spoken, agent, hook, gateway }
+        Self { spoken, agents, agent, hook, gateway }
     }
 
     /// The client's webhook.
@@ -221,7 +229,7 @@ impl PushStage {
         let task = self.begun("ann").await;
         let params = self.spoken.registration(&task, self.spoken.config(&self.url()));
         let shown = self.call("ann", self.spoken.set(), params).await.result().await;
-        (task, shown, self.agent.wait_for_call(self.spoken.set()).await.params())
+        (task, shown, self.agent.wait_for_call(self.agents.set()).await.params())
     }
 
     /// The agent's own id of the task that ann has begun.

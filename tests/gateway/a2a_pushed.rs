@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::a2a_push_scene::{CONTEXT, Hook, PushStage, RAW, SECRET, Spoken, TOKEN, gateway};
+use crate::a2a_push_scene::{CONTEXT, Hook, LOCAL, PushStage, RAW, SECRET, Spoken, TOKEN, gateway};
 use crate::support::payload::{v0_1, v0_3, v1};
 use crate::support::{McpClient, PATIENCE, Reply, Signal, TestGateway};
 
@@ -221,4 +221,43 @@ async fn a_client_of_0_1_gets_a_task_of_its_own_id() {
     let pushed = stage.pushes()[0].json();
     assert_eq!((&pushed["id"], &pushed["status"]["state"]), (&task, &json!("completed")));
     assert_eq!(pushed["artifacts"][0]["parts"][0]["text"], "the song");
+}
+
+#[tokio::test]
+async fn webhooks_work_between_any_two_versions() {
+    for (client, agent) in Spoken::ALL.iter().flat_map(|client| Spoken::ALL.map(|agent| (*client, agent))) {
+        if client == agent {
+            continue;
+        }
+        let stage = PushStage::between(client, agent, LOCAL).await;
+        let (task, shown, told) = stage.registered().await;
+        let mut config = client.config(&stage.url());
+        if agent == Spoken::Oldest {
+            config.as_object_mut().unwrap().remove("id"); // webhooks of 0.1 have no names
+        }
+        assert_eq!(shown, client.registration(&task, config), "{client:?} -> {agent:?}");
+        assert!(!told.to_string().contains(TOKEN), "{told}");
+        let raw = stage.raw(&told);
+        stage.agent.on_get(move |request| {
+            let id = request.params()["id"].as_str().unwrap().to_owned();
+            Reply::result(match agent {
+                Spoken::New => v1::bare_completed(&id, CONTEXT, "the song"),
+                _ => agent.pushed(&id),
+            })
+        });
+        let hook = Hook::of(&told);
+        assert_eq!(hook.push(&stage.gateway, &agent.pushed(&raw)).await, 204, "{client:?} -> {agent:?}");
+        let pushed = stage.pushes()[0].json();
+        let (found, state) = match client {
+            Spoken::New => (&pushed["task"]["id"], &pushed["task"]["status"]["state"]),
+            _ => (&pushed["id"], &pushed["status"]["state"]),
+        };
+        assert_eq!(found, &task, "{client:?} -> {agent:?}: {pushed}");
+        assert!(state.as_str().unwrap().to_lowercase().ends_with("completed"), "{pushed}");
+        let params = client.saying(Some(client.config(&stage.url())));
+        stage.call("ann", client.send(), params).await.result().await;
+        let said = stage.agent.calls(agent.send()).pop().unwrap().params();
+        assert!(Hook::of(&said).url.contains("/push/"), "{client:?} -> {agent:?}: {said}");
+        assert!(!said.to_string().contains(SECRET), "{said}");
+    }
 }
