@@ -199,3 +199,22 @@ async fn a_host_that_the_operator_lists_need_not_be_known_to_the_gateway() {
         assert!(fits || answer["error"]["code"] == -32602, "{answer}");
     }
 }
+
+#[tokio::test]
+async fn what_is_deleted_is_answered_with_nothing() {
+    for spoken in [Spoken::Old, Spoken::New] {
+        let stage = PushStage::new(spoken).await;
+        let task = stage.begun("ann").await;
+        let method = match spoken {
+            Spoken::New => "DeleteTaskPushNotificationConfig",
+            _ => "tasks/pushNotificationConfig/delete",
+        };
+        stage.agent.on(method, |_| Reply::result(Value::Null));
+        let deleted = stage.call("ann", method, spoken.naming(&task, "mine")).await.json().await;
+        assert_eq!(deleted.get("result"), Some(&Value::Null), "{spoken:?}: {deleted}");
+        let path = format!("/a2a/bard/tasks/{}/pushNotificationConfigs/mine", task.as_str().unwrap());
+        let client = stage.gateway.client().at(&path).header("X-Api-Key", &key_of("ann"));
+        let deleted = client.send("DELETE", &[("A2A-Version", "1.0")], Vec::new()).await;
+        assert_eq!((deleted.status, deleted.text().await.as_str()), (200, "{}"), "{spoken:?}");
+    }
+}

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::JSON;
@@ -60,7 +60,8 @@ pub(super) struct Answers<'a> {
 
 #[derive(Deserialize)]
 struct Answer<'a> {
-    #[serde(borrow)]
+    /// There, if it is null.
+    #[serde(borrow, default, deserialize_with = "present")]
     result: Option<&'a RawValue>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
@@ -74,6 +75,10 @@ struct Failure<'a> {
     message: Cow<'a, str>,
     #[serde(borrow)]
     data: Option<&'a RawValue>,
+}
+
+fn present<'de, D: Deserializer<'de>>(json: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(json).map(Some)
 }
 
 impl Answers<'_> {
@@ -173,6 +178,9 @@ impl Answers<'_> {
             }
             (None, None, Binding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
             (None, None, Binding::Rest) => Ok((StatusCode::OK, "{}".to_owned())),
+            (Some(result), None, Binding::Rest) if result.get() == "null" => {
+                Ok((StatusCode::OK, "{}".to_owned()))
+            }
             (Some(result), None, Binding::Rest) => {
                 Ok((StatusCode::OK, self.result(result.get())?.into_owned()))
             }

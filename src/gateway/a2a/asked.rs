@@ -153,7 +153,7 @@ mod tests {
         for id in ["", r#""id":null,"#] {
             let body = Bytes::from(format!(r#"{{"jsonrpc":"2.0",{id}"method":"a","params":{{}}}}"#));
             let asked = read(&body, 64).unwrap();
-            assert_eq!((asked.id.as_json(), asked.written(Some("{}"))), ("null", body.clone()));
+            assert_eq!((asked.id.as_json(), asked.written("a", Some("{}"))), ("null", body.clone()));
         }
     }
 
