@@ -124,11 +124,13 @@ impl Inner {
         };
         let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect);
         let agent = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
-        let mut client = supposed(version(http).as_deref(), agent);
+        let version = version(http);
+        let mut client = supposed(None, version.as_deref(), agent);
         let mut wanted = None;
         let (stop, id) = match asked::read(&body, limits.depth) {
             Err((fault, id)) => (Stop::from(fault), id),
             Ok(asked) => {
+                client = supposed(Some(asked.method.as_str()), version.as_deref(), agent);
                 let answered = match known {
                     Err(trouble) => Err(trouble.into()),
                     Ok(known) => {

@@ -55,12 +55,19 @@ pub(super) fn spoken(
     Ok(Some((if is_oldest { Dialect::V0_1 } else { Dialect::V0_3 }, operation)))
 }
 
-/// The version that a client speaks of which nothing more can be read than its headers.
-pub(super) fn supposed(version: Option<&str>, agent: Dialect) -> Dialect {
+/// The version of a client that cannot be served, by what can be read of it: its method, its headers, or else that of the agent.
+pub(super) fn supposed(method: Option<&str>, version: Option<&str>, agent: Dialect) -> Dialect {
+    let is_of = |dialect| {
+        let name = |operation: &Operation| operation.name(dialect) == method;
+        method.is_some() && Operation::ALL.iter().any(name)
+    };
     match version.map(str::trim) {
-        None | Some("") => agent,
+        _ if is_of(Dialect::V1) => Dialect::V1,
         Some(version) if version.starts_with("1.") => Dialect::V1,
         Some(version) if version.starts_with("0.1") => Dialect::V0_1,
+        _ if is_of(Dialect::V0_3) => Dialect::V0_3,
+        _ if is_of(Dialect::V0_1) => Dialect::V0_1,
+        None | Some("") => agent,
         Some(_) => Dialect::V0_3,
     }
 }
@@ -139,14 +146,20 @@ mod tests {
 
     #[test]
     fn an_error_is_written_as_the_client_s_version_has_it() {
-        for (version, agent, client) in [
-            (None, V1, V1),
-            (None, V0_1, V0_1),
-            (Some("1.0"), V0_3, V1),
-            (Some("0.3"), V1, V0_3),
-            (Some("9"), V1, V0_3),
+        for (method, version, agent, client) in [
+            (None, None, V1, V1),
+            (None, None, V0_1, V0_1),
+            (None, Some("1.0"), V0_3, V1),
+            (None, Some("0.3"), V1, V0_3),
+            (None, Some("9"), V1, V0_3),
+            (Some("SendMessage"), None, V0_3, V1),
+            (Some("SendMessage"), Some("99.0"), V0_3, V1),
+            (Some("message/send"), None, V1, V0_3),
+            (Some("message/send"), Some("1.0"), V0_3, V1),
+            (Some("tasks/send"), None, V1, V0_1),
+            (Some("acme/tune"), None, V1, V1),
         ] {
-            assert_eq!(supposed(version, agent), client, "{version:?}");
+            assert_eq!(supposed(method, version, agent), client, "{method:?} {version:?}");
         }
     }
 }

@@ -29,7 +29,9 @@ function expect(condition, why) {
 /** The code of an error, however the SDK tells it. */
 function codeOf(error) {
   const name = Object.keys(CODES).find((one) => `${error.constructor?.name} ${error.name}`.includes(one));
-  return error.errorResponse?.error?.code ?? (name ? CODES[name] : (error.code ?? error.cause?.code));
+  // On streams 0.3 has it in the words only.
+  const said = Number(/\(Code: (-\d+)\)/.exec(error.message)?.[1]);
+  return error.errorResponse?.error?.code ?? (name ? CODES[name] : (error.code ?? error.cause?.code ?? said));
 }
 
 async function refused(promise, codes) {

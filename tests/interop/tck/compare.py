@@ -25,9 +25,15 @@ AT_ONCE = 6
 BOTH = {
     "version None, REST": "these paths belong to 1.0, whatever the header says",
     "parts of the wrong type, REST": "the params are wrong, the request is not",
+    "card": "clients of 0.3 and 0.1 find an interface too",
+    "card, with a version": "clients of 0.3 and 0.1 find an interface too",
     "an unknown path": "404 as everywhere at the gateway, with a body of JSON",
 }
-SEALED = {"a second turn in another context": "what is not the caller's reads like what is not there"}
+SEALED = {
+    "a second turn in another context": "what is not the caller's reads like what is not there",
+    "card, extended": "it asks for the proof that the gateway wants",
+    "card, extended, REST": "it asks for the proof that the gateway wants",
+}
 ALLOWED = {"plain": BOTH, "keys": {**BOTH, **SEALED}}
 
 
