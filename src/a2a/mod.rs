@@ -32,7 +32,7 @@ pub use artifacts::{Artifacts, Change, TooMuch};
 pub use binding::{Binding, Outgoing};
 pub use card::{
     Card, CardError, Covered, Extension, Form, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Proof,
-    Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill,
+    Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill, skill_id,
 };
 pub use conversation::context_of;
 pub use depth::{MAX_DEPTH, depth_within};

@@ -78,6 +78,11 @@ impl Endpoints {
         }
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
     /// Whether there are several, so that it matters which.
     pub(super) fn are_several(&self) -> bool {
         self.homes.is_some()

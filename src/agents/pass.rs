@@ -28,6 +28,8 @@ pub struct Asking {
     pub written: Vec<Outgoing>,
     /// Most bytes of a task that is looked at to learn which endpoint knows it.
     pub limit: usize,
+    /// The number of the endpoint that is asked, in their order; `None`: the one that this is for.
+    pub at: Option<usize>,
 }
 
 /// The answer of an agent, whose head has come.
@@ -45,19 +47,22 @@ pub struct Passed {
 ///
 /// [`Trouble`], if no answer came that a client of A2A could read.
 pub async fn pass(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
-    let Asking { method, task, written, limit } = asking;
-    if !known.endpoints.are_several() {
-        let asks = written.into_iter().map(|written| Ask::new(method, task.as_deref(), written));
+    let Asking { method, task, written, limit, at } = asking;
+    if !known.endpoints.are_several() || at.is_some() {
+        let asks = written.into_iter().map(|written| {
+            let ask = Ask::new(method, task.as_deref(), written);
+            if let Some(at) = at { ask.to(at) } else { ask }
+        });
         let (answer, _) = first_with_route(client, &known, asks).await;
         return answer.map(|(form, reply)| Passed { form, reply, known, ear: None });
     }
     // Boxed: what agents with one endpoint do not need must not make their requests larger.
-    Box::pin(pass_home(client, known, Asking { method, task, written, limit })).await
+    Box::pin(pass_home(client, known, Asking { method, task, written, limit, at })).await
 }
 
 /// The same, to the endpoint where its task or its conversation lives.
 async fn pass_home(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
-    let Asking { method, task, written, limit } = asking;
+    let Asking { method, task, written, limit, .. } = asking;
     let says = matches!(method, AgentMethod::Send | AgentMethod::Stream);
     let said = written.first().filter(|_| says);
     let context = said.and_then(|written| context_of(&written.body));
@@ -112,6 +117,12 @@ fn is_no_route(answer: &Result<(Form, Reply), Trouble>) -> bool {
 }
 
 impl Known {
+    /// How many endpoints it has.
+    #[must_use]
+    pub fn endpoints(&self) -> usize {
+        self.endpoints.count()
+    }
+
     /// The same agent as it is really called, by all that is known now.
     #[must_use]
     pub fn in_effect(self: Arc<Self>) -> Arc<Self> {

@@ -58,6 +58,62 @@ async fn said(client: &McpClient, method: &str, context: Option<&Value>) -> Valu
     id.clone()
 }
 
+/// An endpoint that lists these tasks, so many on a page, and knows its own tokens only.
+fn lists(cluster: &Cluster, endpoint: usize, tasks: Vec<String>) {
+    cluster.agents[endpoint].on("ListTasks", move |request| {
+        let params = request.params();
+        let from = match params["pageToken"].as_str().unwrap_or_default() {
+            "" => 0,
+            token => match token.strip_prefix(&format!("{endpoint}-")).and_then(|at| at.parse().ok()) {
+                Some(at) => at,
+                None => return Reply::error(-32602, "unknown page token"),
+            },
+        };
+        let size = usize::try_from(params["pageSize"].as_u64().unwrap_or(50)).unwrap();
+        let page = tasks.iter().skip(from).take(size);
+        let page: Vec<Value> = page.map(|id| v1::bare_task(id, &context_at(endpoint), "working")).collect();
+        let token =
+            if from + size < tasks.len() { format!("{endpoint}-{}", from + size) } else { String::new() };
+        Reply::result(json!({
+            "tasks": page, "nextPageToken": token, "pageSize": size, "totalSize": tasks.len(),
+        }))
+    });
+}
+
+#[tokio::test]
+async fn a_list_of_tasks_is_of_all_endpoints() {
+    for (settings, key) in [("", None), (auth(&["ann"]).as_str(), Some(key_of("ann")))] {
+        let cluster = silent(2, Card::v1).await;
+        for endpoint in 0..2 {
+            let numbers = std::sync::atomic::AtomicUsize::new(0);
+            cluster.on_send(endpoint, move |_| {
+                let number = numbers.fetch_add(1, std::sync::atomic::Ordering::SeqCst).to_string();
+                Reply::result(v1::task(&task_at(endpoint, &number), &context_at(endpoint), "working"))
+            });
+            lists(&cluster, endpoint, (0..3).map(|number| task_at(endpoint, &number.to_string())).collect());
+        }
+        let gateway = with_face(&cluster, settings).await;
+        let client = gateway.client().at("/a2a/bard");
+        let client = key.iter().fold(client, |client, key| client.header("X-Api-Key", key));
+        let mut begun = std::collections::BTreeSet::new();
+        for _ in 0..6 {
+            let sent = crate::a2a_scene::call(&client, "SendMessage", crate::a2a_scene::saying("x")).await;
+            begun.insert(sent.result().await["task"]["id"].as_str().unwrap().to_owned());
+        }
+        let (mut listed, mut token) = (Vec::new(), String::new());
+        for _ in 0..3 {
+            let params = json!({ "pageSize": 2, "pageToken": token });
+            let page = crate::a2a_scene::call(&client, "ListTasks", params).await.result().await;
+            assert_eq!(page["totalSize"], 6, "{page}");
+            let tasks = page["tasks"].as_array().unwrap();
+            listed.extend(tasks.iter().map(|task| task["id"].as_str().unwrap().to_owned()));
+            token = page["nextPageToken"].as_str().unwrap().to_owned();
+        }
+        assert_eq!((token.as_str(), listed.len()), ("", 6), "{listed:?}");
+        assert_eq!(listed.into_iter().collect::<std::collections::BTreeSet<_>>(), begun);
+    }
+}
+
 #[tokio::test]
 async fn a_conversation_of_an_a2a_client_goes_on_at_its_endpoint() {
     // Where callers have names ids are exchanged, so that an answer is read whole; else it passes as it comes.

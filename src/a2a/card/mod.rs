@@ -17,6 +17,7 @@ pub use self::detect::{Interface, Offer};
 pub use self::security::{KeyPlace, Requirement, SchemeKind, SecurityScheme};
 pub use self::signed::{Covered, Form, Proof, Signature, SignedCard};
 use self::wire::CardIn;
+pub use self::wire::skill_id;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::loose::Object;
 use super::text::visible_json;

@@ -198,9 +198,14 @@ fn skills(list: List<Object<SkillIn>>, problems: &mut Problems) -> Vec<Skill> {
     skills
 }
 
+/// The id by which the gateway knows a skill of this id: one line without control characters, of at most 128 bytes.
+pub fn skill_id(written: &str) -> String {
+    clean_line(written, MAX_NAME)
+}
+
 impl From<SkillIn> for Skill {
     fn from(skill: SkillIn) -> Self {
-        let id = line(skill.id, MAX_NAME);
+        let id = skill_id(&skill.id.0.unwrap_or_default());
         let name = Some(line(skill.name, MAX_NAME)).filter(|name| !name.is_empty());
         Self {
             name: name.unwrap_or_else(|| id.clone()),

@@ -158,20 +158,6 @@ impl Operation {
     pub fn says(self) -> bool {
         matches!(self, Self::Send | Self::Stream)
     }
-
-    /// Whether it is about one task that is there already.
-    pub fn names_task(self) -> bool {
-        match self {
-            Self::Get
-            | Self::Cancel
-            | Self::Subscribe
-            | Self::SetPush
-            | Self::GetPush
-            | Self::ListPush
-            | Self::DeletePush => true,
-            Self::Send | Self::Stream | Self::List | Self::ExtendedCard => false,
-        }
-    }
 }
 
 /// Only major and minor count; of 1.x every minor is taken, as the Python SDK does.

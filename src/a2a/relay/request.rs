@@ -127,15 +127,6 @@ impl Request {
         }
     }
 
-    /// The webhook that the client wants news sent to.
-    pub fn webhook_mut(&mut self) -> Option<&mut PushConfig> {
-        match &mut self.asked {
-            Asked::Say(said) => said.push.as_mut(),
-            Asked::SetPush { config, .. } => Some(config),
-            Asked::Task(_) | Asked::Push { .. } | Asked::Nothing => None,
-        }
-    }
-
     /// Takes the names away that a client of 0.1 made up for something new: agents of other versions make them.
     pub fn forget_new(&mut self, task: bool, context: bool) {
         if let Asked::Say(said) = &mut self.asked {

@@ -19,7 +19,7 @@ use super::operation::Operation;
 use crate::jsonrpc::Text;
 
 /// What an id names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdKind {
     /// The task that is spoken of.
     Task,

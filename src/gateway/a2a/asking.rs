@@ -33,7 +33,7 @@ pub(super) struct Going<'a> {
     pub(super) translation: Option<Translation<'a>>,
     /// Whether the answer is what JSON-RPC has in an envelope.
     pub(super) is_bare: bool,
-    /// The params of a list of which a caller sees its own tasks only (see `listing`).
+    /// The params of a list that is made of several of the agent's (see `listing`).
     pub(super) list: Option<String>,
 }
 
@@ -71,7 +71,8 @@ impl<'c> Call<'c> {
                 self.translated(operation, (own, ids), pushing)
             }
             Some(_) | None => {
-                let is_list = ids.is_some() && self.operation == Some(Operation::List);
+                let is_list =
+                    self.operation == Some(Operation::List) && (ids.is_some() || self.known.endpoints() > 1);
                 let (params, task) = self.params(ids, pushing)?;
                 let written = self.written(params.as_deref())?;
                 let list = is_list.then(|| params.as_deref().unwrap_or("{}").to_owned());

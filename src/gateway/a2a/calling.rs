@@ -97,20 +97,22 @@ impl Inner {
             ids,
             translation,
             pushing,
-            front: is_card.then(|| self.front(http, exchange, visit, &call.known).read_by(&[call.client])),
+            front: is_card.then(|| self.front(http, exchange, visit, (&call.known, vec![call.client]))),
         };
         let limit = self.settings.limits.response;
         let since = Instant::now();
-        let broken = match answers.ids.as_ref().zip(list) {
-            Some((ids, params)) => {
-                let lister = Lister { client: &self.client, known, call: &call, limit };
-                match while_there(http, lister.list(&params, ids)).await? {
+        let broken = match list {
+            Some(params) => {
+                let shows_all = answers.ids.is_none();
+                let ids = self.ids_of(exchange, &call);
+                let lister = Lister { client: &self.client, known, call: &call, shows_all, limit };
+                match while_there(http, lister.list(&params, &ids)).await? {
                     Ok(whole) => tell(http, whole, Answers { is_bare: false, ..answers }).await,
                     Err(stop) => Err(stop),
                 }
             }
             None => {
-                let asking = Asking { method, task, written, limit };
+                let asking = Asking { method, task, written, limit, at: None };
                 match while_there(http, pass(&self.client, known, asking)).await? {
                     Ok(passed) => self.hand_on(http, visit, passed, answers).await,
                     Err(trouble) => Err(trouble.into()),
@@ -165,9 +167,12 @@ impl Inner {
 
     /// The ids of the caller; `None` where nobody can prove who it is, so that they are nobody's.
     fn ids<'a>(&'a self, exchange: &Exchange, call: &Call<'a>) -> Option<Ids<'a>> {
-        let is_plain = self.require.of.is_empty();
+        (!self.require.of.is_empty()).then(|| self.ids_of(exchange, call))
+    }
+
+    fn ids_of<'a>(&'a self, exchange: &Exchange, call: &Call<'a>) -> Ids<'a> {
         let agent = (call.visit.name(), call.dialect());
-        (!is_plain).then(|| Ids::new(&self.sealer, &self.handed, exchange.caller.clone(), agent))
+        Ids::new(&self.sealer, &self.handed, exchange.caller.clone(), agent)
     }
 
     /// Lets a caller use an operation, or a method of an extension, or not.

@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::card::{Front, Security, served};
 use super::refusal::Refusal;
 use super::{JSON, Visit, write};
+use crate::a2a::Dialect;
 use crate::agents::Known;
 use crate::auth::Wanted;
 use crate::fault::Trouble;
@@ -39,7 +40,7 @@ impl Inner {
         exchange.method = label::Method::AgentCard;
         let shown = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect).and_then(|known| {
             let clients = served(known.interface.dialect, visit.agent.settings.translate);
-            let front = self.front(http, exchange, visit, &known).read_by(&clients);
+            let front = self.front(http, exchange, visit, (&known, clients));
             front.show(known.card.raw.get()).ok_or_else(|| Trouble::Misbehaved("its card is no card".into()))
         });
         let card = match shown {
@@ -70,13 +71,14 @@ impl Inner {
         write(http, StatusCode::OK, headers, (JSON, card)).await
     }
 
-    /// How cards of the agent are shown to the caller, if it speaks the agent's version (see `Front::read_by` for others).
+    /// How cards of the agent are shown to the caller, for clients of these versions. For one of 1.0 alone a card has no member of the
+    /// others that the gateway knows: some readers of extended cards refuse what they do not know.
     pub(super) fn front<'a>(
         &'a self,
         http: &Session,
         exchange: &Exchange,
         visit: &'a Visit<'_>,
-        known: &'a Known,
+        (known, clients): (&'a Known, Vec<Dialect>),
     ) -> Front<'a> {
         let name = visit.name();
         let catalogue = self.catalogue.load();
@@ -100,7 +102,7 @@ impl Inner {
             url: format!("{}/a2a/{name}", self.base(http)),
             dialect: known.interface.dialect,
             version: known.interface.version.as_deref(),
-            clients: vec![known.interface.dialect],
+            clients,
             security: Security::new(&self.settings.auth, visit.require),
             has_push: self.require.of.is_empty() || self.passes_pushes(visit.agent),
             shows: Box::new(shows),

@@ -101,9 +101,9 @@ impl<'a> Ids<'a> {
     }
 
     /// Where a list goes on, as the caller holds it.
-    pub(super) fn page(&self, Place { token, before, total }: &Place) -> String {
+    pub(super) fn page(&self, Place { at, token, before, total }: &Place) -> String {
         let total = total.map(|total| total.to_string()).unwrap_or_default();
-        let payload = format!("{}{before}\0{total}\0{token}", self.of_pages());
+        let payload = format!("{}{at}\0{before}\0{total}\0{token}", self.of_pages());
         self.sealer.seal(Purpose::Cursor, self.caller.name(), payload.as_bytes())
     }
 
@@ -111,9 +111,10 @@ impl<'a> Ids<'a> {
     pub(super) fn place_of(&self, handle: &str) -> Option<Place> {
         let payload = self.sealer.open(Purpose::Cursor, self.caller.name(), handle)?;
         let payload = String::from_utf8(payload.to_vec()).ok()?;
-        let mut parts = payload.strip_prefix(&self.of_pages())?.splitn(3, '\0');
-        let (before, total) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok());
-        Some(Place { before, total, token: parts.next()?.to_owned() })
+        let mut parts = payload.strip_prefix(&self.of_pages())?.splitn(4, '\0');
+        let (at, before) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let total = parts.next()?.parse().ok();
+        Some(Place { at, before, total, token: parts.next()?.to_owned() })
     }
 
     /// Whether a task is one of the caller's. Those who are nobody have none in common.
@@ -258,7 +259,7 @@ mod tests {
             Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
         };
         for total in [None, Some(9)] {
-            let place = Place { token: "p\0 2".into(), before: 7, total };
+            let place = Place { at: 1, token: "p\0 2".into(), before: 7, total };
             let page = of("key:ann", "bard").page(&place);
             assert_eq!(of("key:ann", "bard").place_of(&page), Some(place));
             assert_eq!(of("key:ben", "bard").place_of(&page), None);

@@ -8,6 +8,8 @@
 //! the first request goes on counting with what is left of its questions, and the token carries what it found. Where that did not
 //! reach the end it is the number of tasks found so far: a number that holds, where an agent's own would tell of others.
 //!
+//! Of an agent with several endpoints each knows its own tasks and tokens: they are asked one after the other, whoever asks.
+//!
 //! Not here: whose a task is (see `handed`), the form of tokens (see `ids`), sealing what is found (see `answers`).
 
 use std::borrow::Cow;
@@ -50,7 +52,9 @@ pub(super) struct Whole {
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The agent's own token of it.
+    /// The number of the endpoint.
+    pub(super) at: usize,
+    /// The agent's own token of it; empty where that endpoint's list begins.
     pub(super) token: String,
     /// How many tasks the pages before hold.
     pub(super) before: usize,
@@ -63,6 +67,8 @@ pub(super) struct Lister<'a> {
     pub(super) client: &'a Client,
     pub(super) known: Arc<Known>,
     pub(super) call: &'a Call<'a>,
+    /// Whether all tasks are shown, and not the caller's only.
+    pub(super) shows_all: bool,
     /// Most bytes of one answer.
     pub(super) limit: usize,
 }
@@ -71,8 +77,8 @@ pub(super) struct Lister<'a> {
 struct Page {
     members: Members,
     own: Vec<Box<RawValue>>,
-    /// Of the next one; empty if there is none.
-    token: String,
+    /// The endpoint and the token of the next one; `None` if there is none.
+    next: Option<(usize, String)>,
     /// What the answer holds before and after its result.
     around: (String, String),
 }
@@ -80,13 +86,14 @@ struct Page {
 /// What was asked so far.
 struct Walk<'a> {
     ids: &'a Ids<'a>,
+    shows_all: bool,
     params: Members,
     /// Tasks on pages before this one.
     before: usize,
     own: Vec<Box<RawValue>>,
     /// Tasks on pages after it, as far as they are counted.
     after: usize,
-    token: String,
+    next: Option<(usize, String)>,
     questions: usize,
 }
 
@@ -121,32 +128,35 @@ impl Lister<'_> {
     pub(super) async fn list(&self, params: &str, ids: &Ids<'_>) -> Result<Whole, Stop> {
         let (params, place) = opened(params, ids)?;
         let wanted = params.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
-        let first = self.ask(&params).await?;
-        let Some(page) = Page::read(&first, ids)? else { return Ok(first) };
-        let Page { mut members, own, token, around } = page;
+        let at = place.as_ref().map_or(0, |place| place.at);
+        let first = self.ask(at, &params).await?;
+        let Some(page) = self.read(&first, at, ids)? else { return Ok(first) };
+        let Page { mut members, own, next, around } = page;
         let size = members.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
         let size = size.filter(|size| *size > 0).or(wanted).unwrap_or(USUAL_SIZE);
         let before = place.as_ref().map_or(0, |place| place.before);
-        let mut walk = Walk { ids, params, before, own, after: 0, token, questions: 1 };
+        let shows_all = self.shows_all;
+        let mut walk = Walk { ids, shows_all, params, before, own, after: 0, next, questions: 1 };
         let mut held = first.body.len();
-        while walk.own.len() < size && held <= self.limit && walk.may_go_on() {
-            walk.ask_for(size - walk.own.len());
-            let next = self.ask(&walk.params).await?;
-            let Some(Page { own, token, .. }) = Page::read(&next, ids)? else { return Ok(next) };
-            walk.own.extend(own);
-            (walk.token, walk.questions) = (token, walk.questions + 1);
+        while walk.own.len() < size && held <= self.limit {
+            let missing = size - walk.own.len();
+            let Some(at) = walk.goes_on_for(missing) else { break };
+            let next = self.ask(at, &walk.params).await?;
+            let Some(page) = self.read(&next, at, ids)? else { return Ok(next) };
+            walk.own.extend(page.own);
+            walk.next = page.next;
             held += next.body.len();
         }
-        let next = walk.token.clone();
+        let next = walk.next.clone();
         if place.is_none() {
             self.count(&mut walk).await;
         }
         let seen = walk.before + walk.own.len();
         let known = place.and_then(|place| place.total);
         let total = if walk.is_over() { Some(seen + walk.after) } else { known.map(|known| known.max(seen)) };
-        let token = match walk.is_over() && walk.after == 0 {
-            true => String::new(),
-            false => ids.page(&Place { token: next, before: seen, total }),
+        let token = match next.filter(|_| !walk.is_over() || walk.after > 0) {
+            None => String::new(),
+            Some((at, token)) => ids.page(&Place { at, token, before: seen, total }),
         };
         members.put("tasks", &walk.own);
         members.put("totalSize", &total.unwrap_or(seen + walk.after));
@@ -159,20 +169,25 @@ impl Lister<'_> {
     async fn count(&self, walk: &mut Walk<'_>) {
         walk.params.put("includeArtifacts", &false);
         walk.params.put("historyLength", &0);
-        while walk.may_go_on() {
-            walk.ask_for(LARGEST_SIZE);
-            walk.questions += 1;
-            let Ok(next) = self.ask(&walk.params).await else { return };
-            let Ok(Some(page)) = Page::read(&next, walk.ids) else { return };
+        while let Some(at) = walk.goes_on_for(LARGEST_SIZE) {
+            let Ok(next) = self.ask(at, &walk.params).await else { return };
+            let Ok(Some(page)) = self.read(&next, at, walk.ids) else { return };
             walk.after += page.own.len();
-            walk.token = page.token;
+            walk.next = page.next;
         }
     }
 
+    fn read(&self, answer: &Whole, at: usize, ids: &Ids<'_>) -> Result<Option<Page>, Trouble> {
+        let is_own = |task: &str| self.shows_all || ids.has(task);
+        let page = Page::read(answer, (at, self.known.endpoints()), is_own)?;
+        Ok(page)
+    }
+
     /// The answer to one question, as JSON-RPC has it.
-    async fn ask(&self, params: &Members) -> Result<Whole, Stop> {
+    async fn ask(&self, at: usize, params: &Members) -> Result<Whole, Stop> {
         let written = self.call.written(Some(params.written().get()))?;
-        let asking = Asking { method: AgentMethod::Other, task: None, written, limit: self.limit };
+        let at = Some(at).filter(|_| self.known.endpoints() > 1);
+        let asking = Asking { method: AgentMethod::Other, task: None, written, limit: self.limit, at };
         let passed = pass(self.client, self.known.clone(), asking).await?;
         if passed.is_stream() {
             return Err(Trouble::Misbehaved("it answers a list with a stream".into()).into());
@@ -192,24 +207,31 @@ impl Lister<'_> {
 
 impl Walk<'_> {
     fn is_over(&self) -> bool {
-        self.token.is_empty() || self.before + self.own.len() + self.after >= self.ids.count()
+        let has_all = || self.before + self.own.len() + self.after >= self.ids.count();
+        self.next.is_none() || (!self.shows_all && has_all())
     }
 
-    fn may_go_on(&self) -> bool {
-        !self.is_over() && self.questions < MOST_QUESTIONS
-    }
-
-    /// Makes params of the next question.
-    fn ask_for(&mut self, size: usize) {
+    /// Makes params of the next question, for so many tasks, and says which endpoint it is for; `None` if none is left.
+    fn goes_on_for(&mut self, size: usize) -> Option<usize> {
+        if self.is_over() || self.questions >= MOST_QUESTIONS {
+            return None;
+        }
+        let (at, token) = self.next.as_ref()?;
         self.params.remove("page_size");
         self.params.put("pageSize", &size.min(LARGEST_SIZE));
-        self.params.put("pageToken", &self.token);
+        self.params.put("pageToken", token);
+        self.questions += 1;
+        Some(*at)
     }
 }
 
 impl Page {
     /// Reads an answer; `None` if it is none that holds a list: it is judged like any other then.
-    fn read(answer: &Whole, ids: &Ids<'_>) -> Result<Option<Self>, Trouble> {
+    fn read(
+        answer: &Whole,
+        (at, endpoints): (usize, usize),
+        is_own: impl Fn(&str) -> bool,
+    ) -> Result<Option<Self>, Trouble> {
         #[derive(Deserialize)]
         struct Answer<'a> {
             #[serde(borrow)]
@@ -227,14 +249,17 @@ impl Page {
         };
         let members = Members::read(result.get()).ok_or_else(unreadable)?;
         let around = around(text, result).ok_or_else(unreadable)?;
-        let own = own_of(&members, ids).ok_or_else(unreadable)?;
-        let token = members.text("nextPageToken").unwrap_or_default();
-        Ok(Some(Self { members, own, token, around: (around.0.to_owned(), around.1.to_owned()) }))
+        let own = own_of(&members, is_own).ok_or_else(unreadable)?;
+        let next = match members.text("nextPageToken").filter(|token| !token.is_empty()) {
+            Some(token) => Some((at, token)),
+            None => Some((at + 1, String::new())).filter(|(at, _)| *at < endpoints),
+        };
+        Ok(Some(Self { members, own, next, around: (around.0.to_owned(), around.1.to_owned()) }))
     }
 }
 
 /// The tasks of a page that are the caller's.
-fn own_of(page: &Members, ids: &Ids<'_>) -> Option<Vec<Box<RawValue>>> {
+fn own_of(page: &Members, is_own: impl Fn(&str) -> bool) -> Option<Vec<Box<RawValue>>> {
     #[derive(Deserialize)]
     struct Named<'a> {
         #[serde(borrow)]
@@ -244,8 +269,7 @@ fn own_of(page: &Members, ids: &Ids<'_>) -> Option<Vec<Box<RawValue>>> {
         Some(tasks) => serde_json::from_str(tasks.get()).ok()?,
         None => Vec::new(),
     };
-    let is_own = |task: &&RawValue| {
-        serde_json::from_str::<Named<'_>>(task.get()).is_ok_and(|named| ids.has(&named.id))
-    };
+    let is_own =
+        |task: &&RawValue| serde_json::from_str::<Named<'_>>(task.get()).is_ok_and(|named| is_own(&named.id));
     Some(all.into_iter().filter(is_own).map(ToOwned::to_owned).collect())
 }

@@ -38,6 +38,11 @@ impl Members {
         self.0.retain(|(known, _)| known != name);
     }
 
+    /// Takes out what stands under such names.
+    pub(super) fn remove_all(&mut self, is_one: impl Fn(&str) -> bool) {
+        self.0.retain(|(known, _)| !is_one(known));
+    }
+
     /// Puts a member in, in the place of one of this name, else at the end.
     pub(super) fn set(&mut self, name: &str, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(known, _)| known == name) {

@@ -8,21 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::handed::Bounds;
+use crate::a2a::relay::IdKind;
 
 /// A caller and an agent, by their names.
 type Pair = (Arc<str>, Arc<str>);
 
 /// Longest name that a client may give, in bytes.
 pub(super) const LONGEST: usize = 512;
-
-/// Which of two a text names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Named {
-    /// A task.
-    Task,
-    /// A conversation.
-    Context,
-}
 
 /// Whose word a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,7 +32,7 @@ pub(in crate::gateway) struct Names {
 }
 
 /// What one caller and one agent call things.
-type Words = HashMap<(Named, Word, Box<str>), Other>;
+type Words = HashMap<(IdKind, Word, Box<str>), Other>;
 
 #[derive(Default)]
 struct All {
@@ -74,12 +66,12 @@ impl Names {
     pub(super) fn find(
         &self,
         pair: (&str, &str),
-        (named, of, word): (Named, Word, &str),
+        (kind, of, word): (IdKind, Word, &str),
         now: Instant,
     ) -> Option<String> {
         let until = now + self.bounds.ttl;
         let mut all = self.all();
-        let other = all.of.get_mut(&key(pair))?.get_mut(&(named, of, word.into()))?;
+        let other = all.of.get_mut(&key(pair))?.get_mut(&(kind, of, word.into()))?;
         if other.until <= now {
             return None;
         }
@@ -88,7 +80,7 @@ impl Names {
     }
 
     /// Remembers what a client calls something, and its agent. Whoever is told of it was let in by [`Names::has_room`].
-    pub(super) fn put(&self, pair: (&str, &str), named: Named, (client, agent): (&str, &str), now: Instant) {
+    pub(super) fn put(&self, pair: (&str, &str), kind: IdKind, (client, agent): (&str, &str), now: Instant) {
         if client.len() > LONGEST || agent.len() > LONGEST {
             return;
         }
@@ -98,7 +90,7 @@ impl Names {
         let own = of.entry(key(pair)).or_default();
         for (whose, word, other) in [(Word::Client, client, agent), (Word::Agent, agent, client)] {
             let is_new =
-                own.insert((named, whose, word.into()), Other { word: other.into(), until }).is_none();
+                own.insert((kind, whose, word.into()), Other { word: other.into(), until }).is_none();
             *count += usize::from(is_new);
         }
     }
@@ -137,18 +129,18 @@ mod tests {
     #[test]
     fn a_name_leads_to_the_id_of_its_caller_s_task_and_back_for_a_time() {
         let (names, now) = (names(9, 0), Instant::now());
-        names.put(ANN, Named::Task, ("mine", "t-1"), now);
-        let find = |pair, named, whose, word: &str, now| names.find(pair, (named, whose, word), now);
-        assert_eq!(find(ANN, Named::Task, Word::Client, "mine", now).as_deref(), Some("t-1"));
-        assert_eq!(find(ANN, Named::Task, Word::Agent, "t-1", now).as_deref(), Some("mine"));
-        assert_eq!(find(BEN, Named::Task, Word::Client, "mine", now), None);
-        assert_eq!(find(("key:ann", "bank"), Named::Task, Word::Client, "mine", now), None);
-        assert_eq!(find(ANN, Named::Context, Word::Client, "mine", now), None);
+        names.put(ANN, IdKind::Task, ("mine", "t-1"), now);
+        let find = |pair, kind, whose, word: &str, now| names.find(pair, (kind, whose, word), now);
+        assert_eq!(find(ANN, IdKind::Task, Word::Client, "mine", now).as_deref(), Some("t-1"));
+        assert_eq!(find(ANN, IdKind::Task, Word::Agent, "t-1", now).as_deref(), Some("mine"));
+        assert_eq!(find(BEN, IdKind::Task, Word::Client, "mine", now), None);
+        assert_eq!(find(("key:ann", "bank"), IdKind::Task, Word::Client, "mine", now), None);
+        assert_eq!(find(ANN, IdKind::Context, Word::Client, "mine", now), None);
         let later = now + Duration::from_secs(8);
-        assert!(find(ANN, Named::Task, Word::Client, "mine", later).is_some(), "its use keeps it");
+        assert!(find(ANN, IdKind::Task, Word::Client, "mine", later).is_some(), "its use keeps it");
         names.sweep(now + Duration::from_secs(10));
-        assert!(find(ANN, Named::Task, Word::Client, "mine", now + Duration::from_secs(16)).is_some());
-        assert_eq!(find(ANN, Named::Task, Word::Agent, "t-1", now + Duration::from_secs(16)), None);
+        assert!(find(ANN, IdKind::Task, Word::Client, "mine", now + Duration::from_secs(16)).is_some());
+        assert_eq!(find(ANN, IdKind::Task, Word::Agent, "t-1", now + Duration::from_secs(16)), None);
         names.sweep(now + Duration::from_secs(60));
         assert_eq!(names.all().count, 0);
     }
@@ -158,14 +150,14 @@ mod tests {
         let (names, now) = (names(3, 2), Instant::now());
         for task in ["1", "2"] {
             assert!(names.has_room(ANN));
-            names.put(ANN, Named::Task, (task, &format!("t-{task}")), now);
-            names.put(ANN, Named::Context, (task, &format!("c-{task}")), now);
+            names.put(ANN, IdKind::Task, (task, &format!("t-{task}")), now);
+            names.put(ANN, IdKind::Context, (task, &format!("c-{task}")), now);
         }
         assert!(!names.has_room(ANN) && names.has_room(BEN));
-        names.put(BEN, Named::Task, (&"x".repeat(LONGEST + 1), "t"), now);
+        names.put(BEN, IdKind::Task, (&"x".repeat(LONGEST + 1), "t"), now);
         assert!(!names.all().of.contains_key(&key(BEN)));
-        names.put(BEN, Named::Task, ("1", "t-9"), now);
-        names.put(BEN, Named::Context, ("1", "c-9"), now);
+        names.put(BEN, IdKind::Task, ("1", "t-9"), now);
+        names.put(BEN, IdKind::Context, ("1", "c-9"), now);
         assert!(!names.has_room(BEN), "there is room for three in all");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde_json::value::RawValue;
 
 use super::ids::Ids;
-use super::names::{LONGEST, Named, Names, Word};
+use super::names::{LONGEST, Names, Word};
 use super::refusal::Stop;
 use crate::a2a::relay::{Answer, IdKind, Operation, Refusal, Request, Telling};
 use crate::a2a::{Dialect, uuid};
@@ -72,30 +72,26 @@ impl<'a> Own<'a> {
 
     /// Whether the client names a task so.
     pub(super) fn has(&self, task: &str) -> bool {
-        self.find((Named::Task, Word::Client, task)).is_some()
+        self.find((IdKind::Task, Word::Client, task)).is_some()
     }
 
     /// What the client calls what the agent calls so, if it has named it.
     pub(super) fn name_of(&self, kind: IdKind, id: &str) -> Option<String> {
-        match kind {
-            IdKind::Task => self.find((Named::Task, Word::Agent, id)),
-            IdKind::Context => self.find((Named::Context, Word::Agent, id)),
-            IdKind::Reference => None,
-        }
+        self.find((kind, Word::Agent, id))
     }
 
-    fn find(&self, word: (Named, Word, &str)) -> Option<String> {
+    fn find(&self, word: (IdKind, Word, &str)) -> Option<String> {
         self.names.find((&self.pair.0, &self.pair.1), word, Instant::now())
     }
 
     /// Puts the agent's ids in the place of the client's names. What is new has none yet.
     fn open(&mut self, request: &mut Request) -> Result<(), Fault> {
-        let known = |named, word: Option<&str>| Known {
+        let known = |kind, word: Option<&str>| Known {
             client: word.map(str::to_owned),
-            agent: word.and_then(|word| self.find((named, Word::Client, word))),
+            agent: word.and_then(|word| self.find((kind, Word::Client, word))),
         };
         let (task, context) =
-            (known(Named::Task, request.task_id()), known(Named::Context, request.context_id()));
+            (known(IdKind::Task, request.task_id()), known(IdKind::Context, request.context_id()));
         if [&task, &context]
             .into_iter()
             .any(|known| known.client.as_ref().is_some_and(|name| name.len() > LONGEST))
@@ -137,9 +133,9 @@ impl<'a> Own<'a> {
 
     /// What the client calls what the agent calls so; `None`, if it has no name for it.
     fn name(&mut self, kind: IdKind, id: &str, shown: impl FnOnce() -> String) -> Option<String> {
-        let (named, known) = match kind {
-            IdKind::Task => (Named::Task, &self.task),
-            IdKind::Context => (Named::Context, &self.context),
+        let known = match kind {
+            IdKind::Task => &self.task,
+            IdKind::Context => &self.context,
             IdKind::Reference => return None,
         };
         if known.agent.as_deref() == Some(id) && known.client.is_some() {
@@ -149,13 +145,13 @@ impl<'a> Own<'a> {
             return None;
         }
         // The first that the agent speaks of.
-        let client =
-            known.client.clone().or_else(|| self.find((named, Word::Agent, id))).unwrap_or_else(shown);
-        self.names.put((&self.pair.0, &self.pair.1), named, (&client, id), Instant::now());
+        let client = known.client.clone().or_else(|| self.name_of(kind, id)).unwrap_or_else(shown);
+        self.names.put((&self.pair.0, &self.pair.1), kind, (&client, id), Instant::now());
         let known = Known { client: Some(client.clone()), agent: Some(id.to_owned()) };
-        match named {
-            Named::Task => self.task = known,
-            Named::Context => self.context = known,
+        match kind {
+            IdKind::Task => self.task = known,
+            IdKind::Context => self.context = known,
+            IdKind::Reference => {}
         }
         Some(client)
     }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::members::Members;
-use crate::a2a::Dialect;
+use crate::a2a::{Dialect, skill_id};
 
 pub(super) use security::Security;
 
@@ -49,6 +49,15 @@ const OWN: [&str; 11] = [
     "securityRequirements",
 ];
 
+/// The same of a skill.
+const SKILLS_OWN: [&str; 2] = ["security", "securityRequirements"];
+
+/// Whether some reader may take a member for the one of this name: those of protobuf know each by two names.
+fn is_read_as(name: &str, known: &str) -> bool {
+    let letters = name.chars().filter(|letter| *letter != '_');
+    letters.flat_map(char::to_lowercase).eq(known.chars().flat_map(char::to_lowercase))
+}
+
 /// The versions whose clients are served before an agent of this one, its own first.
 pub(in crate::gateway) fn served(agent: Dialect, translate: bool) -> Vec<Dialect> {
     let others = [Dialect::V1, Dialect::V0_3, Dialect::V0_1].into_iter().filter(|other| *other != agent);
@@ -61,12 +70,6 @@ pub(in crate::gateway) fn bindings(served: &[Dialect]) -> &'static [&'static str
 }
 
 impl Front<'_> {
-    /// The same for clients of these versions. For one of 1.0 alone a card has no member of the others that the gateway knows: some
-    /// readers of extended cards refuse what they do not know.
-    pub(super) fn read_by(self, clients: &[Dialect]) -> Self {
-        Self { clients: clients.to_vec(), ..self }
-    }
-
     /// Whether clients read it that do not speak the agent's version.
     fn has_others(&self) -> bool {
         self.clients.iter().any(|client| *client != self.dialect)
@@ -75,7 +78,7 @@ impl Front<'_> {
     /// The card as the caller reads it; `None` if it is no object.
     pub(super) fn show(&self, card: &str) -> Option<String> {
         let mut card = Members::read(card)?;
-        OWN.iter().for_each(|name| card.remove(name));
+        card.remove_all(|name| OWN.iter().any(|own| is_read_as(name, own)));
         self.interfaces(&mut card);
         self.security.write(&mut card, &self.clients);
         if self.has_others() {
@@ -127,16 +130,12 @@ impl Front<'_> {
     /// A skill without what it asked for itself, if the caller may use it.
     fn skill(&self, skill: &RawValue) -> Option<Box<RawValue>> {
         let mut members = Members::read(skill.get())?;
-        let id = members.text("id").unwrap_or_default();
-        if !(self.shows)(&id) {
+        // By the name that the rules and the settings have for it.
+        let id = skill_id(&members.text("id")?);
+        if id.is_empty() || !(self.shows)(&id) {
             return None;
         }
-        let asks = members.find("security").is_some() || members.find("securityRequirements").is_some();
-        if !asks && !self.has_others() {
-            return Some(skill.to_owned());
-        }
-        members.remove("security");
-        members.remove("securityRequirements");
+        members.remove_all(|name| SKILLS_OWN.iter().any(|own| is_read_as(name, own)));
         if self.has_others() {
             filling::complete_skill(&mut members)?;
         }

@@ -195,7 +195,7 @@ fn both_versions_say_the_same_of_an_extended_card() {
 fn a_client_of_1_0_alone_gets_a_card_of_1_0() {
     let card = r#"{"name":"Bard","url":"http://inside/","protocolVersion":"0.3.0","supportsAuthenticatedExtendedCard":true,
         "capabilities":{"streaming":true,"stateTransitionHistory":false},"skills":[{"id":"sing"}]}"#;
-    let shown = front(Dialect::V0_3, true).read_by(&[Dialect::V1]).show(card).unwrap();
+    let shown = Front { clients: vec![Dialect::V1], ..front(Dialect::V0_3, true) }.show(card).unwrap();
     let mut shown: Value = serde_json::from_str(&shown).unwrap();
     let interfaces = shown["supportedInterfaces"].take();
     assert_eq!(interfaces.as_array().unwrap().len(), 2, "those of 1.0: {interfaces}");
@@ -208,7 +208,7 @@ fn a_client_of_1_0_alone_gets_a_card_of_1_0() {
             "skills": [{ "id": "sing", "name": "sing", "description": "", "tags": [] }],
         })
     );
-    let shown = front(Dialect::V1, true).read_by(&[Dialect::V0_3]).show(BARE[0].1).unwrap();
+    let shown = Front { clients: vec![Dialect::V0_3], ..front(Dialect::V1, true) }.show(BARE[0].1).unwrap();
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(
         (&shown["url"], &shown["supportsAuthenticatedExtendedCard"]),
@@ -218,4 +218,17 @@ fn a_client_of_1_0_alone_gets_a_card_of_1_0() {
         shown.get("supportedInterfaces").is_none()
             && shown["capabilities"].get("extendedAgentCard").is_none()
     );
+}
+
+#[test]
+fn no_spelling_leads_past_the_gateway_or_shows_what_is_hidden() {
+    let card = r#"{"name":"Bard","supported_interfaces":[{"url":"http://inside/"}],"URL":"http://inside/","security_schemes":{"a":{}},
+        "skills":[{"id":"whisper\u200b"},{"id":"sing","security_requirements":[{}]},{"id":7},{"name":"none"}]}"#;
+    for (dialect, translate) in ALL.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
+        let shown = front(dialect, translate).show(card).unwrap();
+        for gone in ["inside", "security", "whisper", "none"] {
+            assert!(!shown.contains(gone), "{dialect:?} {translate}: {gone}: {shown}");
+        }
+        assert!(shown.contains("sing"), "{shown}");
+    }
 }
