@@ -57,7 +57,9 @@ pub(super) struct TaskOut<'a> {
 
 impl<'a> TaskOut<'a> {
     pub(super) fn new(task: &'a Task, history: HistoryOut<'a>, dialect: Dialect) -> Self {
-        let (context_id, session_id) = context(task.context_id.as_deref(), dialect);
+        // Readers of 0.3 insist on one.
+        let known = task.context_id.as_deref().or((dialect == Dialect::V0_3).then_some(""));
+        let (context_id, session_id) = context(known, dialect);
         let artifact = |(index, artifact)| ArtifactOut::new(artifact, index, dialect);
         Self {
             kind: kind(dialect, "task"),

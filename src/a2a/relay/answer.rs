@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::super::dialect::Dialect;
 use super::super::error::AgentError;
 use super::super::loose::{List, Object};
-use super::super::model::{Event, Message, Status};
+use super::super::model::{Event, Message, State, Status};
 use super::super::read::{result, take_descriptions};
 use super::operation::Operation;
 use super::request::message_ids;
@@ -73,13 +73,14 @@ impl Answer {
         }
     }
 
-    /// Whether a stream may end with this: the task is over, or waits for somebody.
+    /// Whether a stream ends with this: the task is over for good, or the agent says that nothing follows. One that waits for somebody
+    /// may go on, and a task that is told whole at the beginning may still wait for what is being said.
     pub fn ends(&self) -> bool {
         match &self.0 {
             Said::Event(event, _) => match event.as_ref() {
                 Event::Message(_) => true,
-                Event::Task(task) => is_over(&task.status),
-                Event::Status { status, last, .. } => *last || is_over(status),
+                Event::Task(task) => task.status.state.is_terminal(),
+                Event::Status { status, last, .. } => *last || status.state.is_terminal(),
                 Event::Artifact { .. } | Event::Unknown => false,
             },
             Said::Push(_) | Said::Pushes(_) | Said::Nothing => false,
@@ -129,9 +130,11 @@ impl Answer {
     }
 }
 
-/// Whether a stream ends with this: for good, or until somebody answers.
+/// Whether an older client is told that nothing follows: the task is over, or waits for it to say something. Whoever waits for
+/// somebody else to allow something hears of it on the same stream.
 pub(super) fn is_over(status: &Status) -> bool {
-    status.state.is_terminal() || status.state.is_interrupted()
+    let waits_elsewhere = status.state == State::AuthRequired;
+    (status.state.is_terminal() || status.state.is_interrupted()) && !waits_elsewhere
 }
 
 fn settle(status: &mut Status, from: Dialect) {

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::super::binding::{Outgoing, encoded};
 use super::super::card::Interface;
 use super::super::dialect::Dialect;
-use super::super::error::AgentError;
+use super::super::error::{AgentError, ErrorKind};
 use super::super::read;
 use super::operation::Operation;
 use super::refusal::Refusal;
@@ -52,6 +52,17 @@ struct Params<'a> {
 struct Failed<'a> {
     #[serde(borrow)]
     error: &'a RawValue,
+}
+
+/// What such an error says (AIP-193).
+#[derive(Default, Deserialize)]
+struct Said<'a> {
+    #[serde(borrow, default)]
+    status: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    message: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    details: Option<&'a RawValue>,
 }
 
 impl Interface {
@@ -139,21 +150,41 @@ impl Params<'_> {
 ///
 /// [`AgentError`], if it is no JSON.
 pub fn as_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
-    let is_error = (200..300).contains(&status)
-        && serde_json::from_str::<Object<Failed<'_>>>(json)
-            .is_ok_and(|Object(said)| said.error.get() != "null");
-    if is_error || !(200..300).contains(&status) {
-        let refused = read::refusal(json.as_bytes(), if is_error { 500 } else { status });
-        return Ok(refused.map(|error| {
-            let Refusal { code, message, data } = Refusal::of(&error, Dialect::V1);
-            let code = i32::try_from(code).unwrap_or(-32603);
-            String::from_utf8(write_error(Some(id), code, &message, data.as_deref())).unwrap_or_default()
-        }));
+    let is_success = (200..300).contains(&status);
+    let failed = serde_json::from_str::<Object<Failed<'_>>>(json).ok().map(|Object(said)| said.error);
+    if let Some(error) = failed.filter(|error| error.get() != "null") {
+        let Some(Refusal { code, message, data }) =
+            failure(json, error, if is_success { 500 } else { status })
+        else {
+            return Ok(None);
+        };
+        let code = i32::try_from(code).unwrap_or(-32603);
+        return Ok(String::from_utf8(write_error(Some(id), code, &message, data.as_deref())).ok());
+    }
+    if !is_success {
+        return Ok(None);
     }
     let result = if json.trim().is_empty() { "null" } else { json };
     let result: &RawValue =
         serde_json::from_str(result).map_err(|error| AgentError::not_a2a(&format!("not JSON: {error}")))?;
     Ok(Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}", id.as_json(), result.get())))
+}
+
+/// What an error of HTTP+JSON says. Without a reason of A2A's it is the agent's word if it names a status of gRPC.
+fn failure(json: &str, error: &RawValue, status: u16) -> Option<Refusal> {
+    let said =
+        serde_json::from_str::<Object<Said<'_>>>(error.get()).map(|Object(said)| said).unwrap_or_default();
+    let known = read::refusal(json.as_bytes(), status).map(|error| Refusal::of(&error, Dialect::V1));
+    let mut refusal = match (known, said.status, said.message) {
+        (Some(known), ..) => known,
+        (None, Some(_), Some(message)) => {
+            Refusal::new(ErrorKind::Internal, -32603, message.as_str(), Dialect::V1)
+        }
+        _ => return None,
+    };
+    refusal.data =
+        said.details.filter(|details| details.get().starts_with('[')).map(ToOwned::to_owned).or(refusal.data);
+    Some(refusal)
 }
 
 #[cfg(test)]
@@ -259,6 +290,15 @@ mod tests {
                 "{told}"
             );
         }
+        let broken = r#"{"error":{"code":500,"status":"INTERNAL","message":"boom","details":[{"x":1}]}}"#;
+        for status in [500, 200] {
+            let told = said(status, broken).unwrap();
+            assert!(
+                told.ends_with(r#""error":{"code":-32603,"message":"boom","data":[{"x":1}]}}"#),
+                "{told}"
+            );
+        }
+        assert!(said(500, r#"{"error":{"message":"of a proxy"}}"#).is_none());
         assert!(said(502, "<html>").is_none() && said(404, r#"{"detail":"Not Found"}"#).is_none());
         assert!(as_rpc(&id, 200, "{").is_err());
     }

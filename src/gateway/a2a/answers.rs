@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::JSON;
 use super::card::Front;
-use super::envelope::{is_rpc_error, one_event, wants_events, with};
+use super::envelope::{is_message, is_rpc_error, one_event, wants_events, with};
 use super::events::changed;
 use super::ids::Ids;
 use super::passing::{self, Translate};
@@ -224,6 +224,19 @@ impl Answers<'_> {
         Ok((status, String::from_utf8(body).unwrap_or_default()))
     }
 
+    /// Writes what says the same as events of an agent of another version.
+    fn told_events(&mut self, out: &mut Vec<u8>, events: &str) -> Result<(), Trouble> {
+        let too_much = |large: EventTooLarge| Trouble::TooMuch(large.limit, "one event");
+        for event in Decoder::new(events.len()).push(events.as_bytes()).map_err(too_much)? {
+            // It is a part of a text.
+            let data = str::from_utf8(&event.data).unwrap_or_default();
+            if is_message(data) && !self.is_over() {
+                self.event(out, data)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes what says the same as one event of an agent of another version.
     fn event(&mut self, out: &mut Vec<u8>, data: &str) -> Result<(), Trouble> {
         let Some(translation) = &mut self.translation else { return Ok(()) };
@@ -281,24 +294,28 @@ impl Translate for Answers<'_> {
         passed
     }
 
-    fn events(&mut self, events: Bytes) -> Result<Bytes, Trouble> {
+    fn events(&mut self, events: Bytes) -> (Bytes, Result<(), Trouble>) {
         if !self.change_it() {
-            return Ok(events);
+            return (events, Ok(()));
         }
-        if self.translation.is_none() {
-            let text = str::from_utf8(&events)
-                .map_err(|_| Trouble::Misbehaved("its events are not UTF-8".into()))?;
-            return changed(text, |data| self.answer(data, StatusCode::OK).map(|(_, data)| data))
-                .map(Bytes::from);
+        let Ok(text) = str::from_utf8(&events) else {
+            return (Bytes::new(), Err(Trouble::Misbehaved("its events are not UTF-8".into())));
+        };
+        if self.translation.is_some() {
+            let mut out = Vec::new();
+            let done = self.told_events(&mut out, text);
+            return (out.into(), done);
         }
-        let mut out = Vec::new();
-        let too_much = |large: EventTooLarge| Trouble::TooMuch(large.limit, "one event");
-        for event in Decoder::new(events.len()).push(&events).map_err(too_much)? {
-            let data = str::from_utf8(&event.data)
-                .map_err(|_| Trouble::Misbehaved("its events are not UTF-8".into()))?;
-            self.event(&mut out, data)?;
-        }
-        Ok(out.into())
+        let mut out = String::new();
+        let done = changed(&mut out, text, |data| match is_message(data) {
+            true => self.answer(data, StatusCode::OK).map(|(_, data)| Some(data)),
+            false => Ok(None),
+        });
+        (out.into(), done)
+    }
+
+    fn is_over(&self) -> bool {
+        self.translation.as_ref().is_some_and(Translation::is_over)
     }
 
     fn failure(&self, trouble: &Trouble) -> Vec<u8> {
@@ -368,7 +385,8 @@ mod tests {
         let id: Id = serde_json::from_str("1").unwrap();
         let mut plain = answers(&id, Binding::Rpc);
         let events = Bytes::from_static(b"data: not even JSON\n\n");
-        assert_eq!(plain.events(events.clone()).unwrap(), events);
+        let (passed, done) = plain.events(events.clone());
+        assert_eq!((passed, done), (events.clone(), Ok(())));
         assert_eq!(plain.rest(events.clone()), events);
     }
 }

@@ -13,15 +13,22 @@ use super::asked;
 use super::calling::Call;
 use super::hooks::has_push;
 use super::ids::Ids;
+use super::members::Members;
 use super::operation::is_push;
 use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
 use super::spelling::odd_in_params;
 use super::spoken::task_of;
 use super::translation::{Between, Own, Translation};
-use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, IdKind, Operation};
+use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, IdKind, Operation, Unspliced, splice_params};
 use crate::a2a::{Binding, Dialect, Outgoing};
 use crate::fault::Fault;
+
+/// What a client reads in the place of what is told to its agent alone.
+const HOOK: &str = "(a webhook)";
+
+/// Fewest bytes of a name that nobody guesses: those of a UUID without its dashes.
+const UNGUESSED: usize = 32;
 
 /// A request on its way.
 pub(super) struct Going<'a> {
@@ -47,8 +54,9 @@ impl<'c> Call<'c> {
         &self,
         ids: Option<&mut Ids<'_>>,
         own: Own<'a>,
-        pushing: Option<&Pushing<'_>>,
+        pushing: Option<&mut Pushing<'_>>,
     ) -> Result<Going<'a>, Stop> {
+        self.check_names(ids.as_deref())?;
         if let Some(card) = self.extended_card_of_0_2() {
             return Ok(Going {
                 written: vec![card],
@@ -84,16 +92,22 @@ impl<'c> Call<'c> {
     fn translated<'a>(
         &self,
         operation: Operation,
-        (own, ids): (Own<'a>, Option<&mut Ids<'_>>),
-        pushing: Option<&Pushing<'_>>,
+        (own, mut ids): (Own<'a>, Option<&mut Ids<'_>>),
+        pushing: Option<&mut Pushing<'_>>,
     ) -> Result<Going<'a>, Stop> {
         let between = Between { client: self.client, agent: self.dialect(), operation };
         let routed = match (pushing, self.asked.params) {
             (Some(pushing), Some(params)) => {
                 let handle = task_of(params.get(), (self.client, operation));
-                let task =
-                    handle.zip(ids.as_deref()).and_then(|(handle, ids)| ids.open(IdKind::Task, &handle));
+                self.check_push(params.get(), handle.as_deref())?;
+                let opened = |handle: &String| match self.client {
+                    Dialect::V0_1 => own.id_of(handle),
+                    Dialect::V0_3 | Dialect::V1 => ids.as_deref()?.open(IdKind::Task, handle),
+                };
+                let task = handle.as_ref().and_then(opened);
                 let routed = pushing.routed(params.get(), operation, task.as_deref())?;
+                ids.iter_mut()
+                    .for_each(|ids| pushing.made().iter().for_each(|secret| ids.note(secret, HOOK)));
                 RawValue::from_string(routed).ok()
             }
             _ => None,
@@ -129,7 +143,7 @@ impl<'c> Call<'c> {
     fn params(
         &self,
         ids: Option<&mut Ids<'_>>,
-        pushing: Option<&Pushing<'_>>,
+        pushing: Option<&mut Pushing<'_>>,
     ) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
         let written = self.asked.params.map(RawValue::get);
         let dialect = self.dialect();
@@ -154,9 +168,41 @@ impl<'c> Call<'c> {
         };
         if let Some(pushing) = pushing {
             let text = opened.as_deref().unwrap_or(text);
+            self.check_push(text, task.as_deref())?;
             opened = Some(pushing.routed(text, operation, task.as_deref())?);
+            pushing.made().iter().for_each(|secret| ids.note(secret, HOOK));
         }
         Ok((opened.map(Cow::Owned).or(params), task))
+    }
+
+    /// Refuses what names no task or says nothing where a webhook goes along: what is wrong with it is not for the agent to repeat.
+    fn check_push(&self, params: &str, task: Option<&str>) -> Result<(), Fault> {
+        let is_about_task = self.operation.is_some_and(is_push);
+        if is_about_task && task.is_none_or(str::is_empty) {
+            return Err(Fault::BadParams("the task's id is missing".into()));
+        }
+        let says = || Members::read(params).is_some_and(|members| members.find("message").is_some());
+        if !is_about_task && !says() {
+            return Err(Fault::BadParams("message is missing".into()));
+        }
+        Ok(())
+    }
+
+    /// Refuses names of tasks and sessions that clients of A2A 0.1 make, where somebody else might make the same one and be taken for
+    /// the same: all those who show nothing of themselves are one.
+    fn check_names(&self, ids: Option<&Ids<'_>>) -> Result<(), Fault> {
+        let (Some(operation), Some(params)) = (self.operation, self.asked.params) else { return Ok(()) };
+        if self.client != Dialect::V0_1 || !ids.is_some_and(Ids::is_nobody) {
+            return Ok(());
+        }
+        let short = |_, id: &str| if id.len() < UNGUESSED { Err(()) } else { Ok(None) };
+        match splice_params(params.get(), Dialect::V0_1, operation, short) {
+            Err(Unspliced::Refused(())) => {
+                let why = "who shows no key or token names tasks and sessions by UUIDs: others could guess shorter ids";
+                Err(Fault::BadParams(why.into()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What the params say of the tenant: in HTTP+JSON the path does.

@@ -79,10 +79,10 @@ impl Inner {
         let _room = self.room_for(http, exchange, &call).await?;
         let mut ids = self.ids(exchange, &call);
         let caller = ids.as_ref().map(Ids::caller);
-        let pushing = caller.and_then(|caller| self.pushing(caller, visit.agent, call.client));
+        let mut pushing = caller.and_then(|caller| self.pushing(caller, visit.agent, call.client));
         let own = Own::new(&self.names, exchange.caller.name(), visit.name());
         let Going { written, task, translation, is_bare, list } =
-            call.going(ids.as_mut(), own, pushing.as_ref())?;
+            call.going(ids.as_mut(), own, pushing.as_mut())?;
         while_there(http, self.check_hooks(&call)).await??;
         let method = operation.map_or(AgentMethod::Other, agent_method);
         let known = named_extensions(&call, &http.req_header().headers);

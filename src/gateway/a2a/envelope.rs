@@ -18,6 +18,11 @@ pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> boo
     client != Dialect::V1 && operation.is_some_and(Operation::is_stream)
 }
 
+/// Whether the data of an event says anything: JSON of A2A is always an object. Some servers write `[DONE]`, or nothing.
+pub(super) fn is_message(data: &str) -> bool {
+    data.trim_start().starts_with('{')
+}
+
 /// A stream of nothing but this.
 pub(super) fn one_event(json: &[u8]) -> (HeaderValue, Bytes) {
     let mut event = Vec::new();

@@ -4,42 +4,53 @@
 
 use std::borrow::Cow;
 
-/// The same events with other data. An event whose data stands on several lines is written on one: between the tokens of JSON a line
-/// end says no more than a space.
+/// Writes the same events with other data. An event whose data stands on several lines is written on one: between the tokens of JSON
+/// a line end says no more than a space. What is made of some data may be nothing: then it is left out.
 ///
 /// # Errors
 ///
-/// Those of `change`.
+/// Those of `change`; the events before are written.
 pub(super) fn changed<E>(
+    out: &mut String,
     events: &str,
-    mut change: impl FnMut(&str) -> Result<String, E>,
-) -> Result<String, E> {
-    let mut out = String::with_capacity(events.len() + events.len() / 2);
+    mut change: impl FnMut(&str) -> Result<Option<String>, E>,
+) -> Result<(), E> {
+    out.reserve(events.len() + events.len() / 2);
     let mut data: Option<Cow<'_, str>> = None;
+    // Where what is written of the event begins that is under way.
+    let mut begun = out.len();
     for (line, end) in lines(events) {
         match value(line) {
-            Some(value) => {
-                data = Some(match data {
-                    None => Cow::Borrowed(value),
-                    Some(before) => Cow::Owned(format!("{before} {value}")),
-                });
-            }
+            Some(value) => match &mut data {
+                None => data = Some(Cow::Borrowed(value)),
+                Some(before) => {
+                    let before = before.to_mut();
+                    before.push(' ');
+                    before.push_str(value);
+                }
+            },
             None => {
                 // The first line of another kind ends the data: a blank one mostly. More data of the event follows on a line of
                 // its own.
                 if line.is_empty()
                     && let Some(data) = data.take()
                 {
-                    out.push_str("data: ");
-                    out.push_str(&change(&data)?);
-                    out.push_str(if end.is_empty() { "\n" } else { end });
+                    let new = change(&data).inspect_err(|_| out.truncate(begun))?;
+                    if let Some(new) = new {
+                        out.push_str("data: ");
+                        out.push_str(&new);
+                        out.push_str(if end.is_empty() { "\n" } else { end });
+                    }
                 }
                 out.push_str(line);
                 out.push_str(end);
+                if line.is_empty() {
+                    begun = out.len();
+                }
             }
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 /// What stands in a line of data.
@@ -71,7 +82,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn with(events: &str) -> String {
-        changed(events, |data| Ok::<_, ()>(data.replace("raw", "sealed"))).unwrap()
+        let mut out = String::new();
+        changed(&mut out, events, |data| Ok::<_, ()>(Some(data.replace("raw", "sealed")))).unwrap();
+        out
     }
 
     #[test]
@@ -95,17 +108,38 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_ends_it() {
-        assert_eq!(
-            changed("data: 1\n\ndata: 2\n\n", |data| if data == "2" { Err("no") } else { Ok(data.into()) }),
-            Err("no")
-        );
+    fn what_cannot_be_changed_ends_it_and_what_came_before_is_written() {
+        let mut out = String::new();
+        let ended = changed(&mut out, "data: 1\n\nid: 7\ndata: 2\n\n", |data| match data {
+            "2" => Err("no"),
+            data => Ok(Some(data.into())),
+        });
+        assert_eq!((ended, out.as_str()), (Err("no"), "data: 1\n\n"));
+    }
+
+    #[test]
+    fn data_that_says_nothing_is_left_out() {
+        let mut out = String::new();
+        changed(&mut out, "event: ping\ndata: \n\ndata: 1\n\n", |data| {
+            Ok::<_, ()>(Some(data.to_owned()).filter(|data| !data.is_empty()))
+        })
+        .unwrap();
+        assert_eq!(out, "event: ping\n\ndata: 1\n\n");
+    }
+
+    #[test]
+    fn many_lines_of_one_event_take_no_more_than_their_length() {
+        let events = "data:x\n".repeat(200_000) + "\n";
+        let began = std::time::Instant::now();
+        assert_eq!(with(&events).len(), "data: ".len() + 400_000 - 1 + 2);
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
     }
 
     proptest! {
         #[test]
         fn what_stays_the_same_stays_as_it_was(events in "((event: x|: c|id: 1)\n|data: [a-z]{1,9}\n\n|\n){0,9}") {
-            let same = changed(&events, |data| Ok::<_, ()>(data.to_owned())).unwrap();
+            let mut same = String::new();
+            changed(&mut same, &events, |data| Ok::<_, ()>(Some(data.to_owned()))).unwrap();
             prop_assert_eq!(same, events);
         }
     }

@@ -95,6 +95,11 @@ impl<'a> Ids<'a> {
         self.names.without(error).ok_or_else(|| Trouble::Misbehaved("its error cannot be read".into()))
     }
 
+    /// Whether they are of those who show nothing of themselves.
+    pub(super) fn is_nobody(&self) -> bool {
+        self.caller.is_anonymous()
+    }
+
     /// Whose they are.
     pub(super) fn caller(&self) -> &str {
         self.caller.name()

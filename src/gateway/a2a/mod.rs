@@ -175,14 +175,17 @@ impl Inner {
         let words = Words { method: asked.method.as_str(), version: version.as_deref(), params };
         let hearer = Hearer { dialect: agent, translates: visit.agent.settings.translate };
         spoken(&words, hearer, |task| match agent {
-            Dialect::V0_1 => !is_made(&self.own_id(caller, task)),
+            Dialect::V0_1 => !self.is_made(caller, task),
             Dialect::V0_3 | Dialect::V1 => Own::new(&self.names, caller, visit.name()).has(task),
         })
     }
 
-    /// The agent's id of what may be a handle of the caller's.
-    fn own_id(&self, caller: &str, task: &str) -> String {
-        TaskRef::open(&self.sealer, caller, task).map_or_else(|| task.to_owned(), |of| of.task.into_string())
+    /// Whether a task of an agent of A2A 0.1 has its name from the gateway.
+    fn is_made(&self, caller: &str, task: &str) -> bool {
+        if self.require.of.is_empty() {
+            return is_made(task);
+        }
+        TaskRef::open(&self.sealer, caller, task).is_some_and(|of| is_made(of.task.as_str()))
     }
 
     /// Notes how an exchange ends that its agent does not end well.

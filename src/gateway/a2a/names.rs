@@ -13,6 +13,9 @@ use crate::a2a::relay::IdKind;
 /// A caller and an agent, by their names.
 type Pair = (Arc<str>, Arc<str>);
 
+/// What is remembered of one task: itself and its conversation, each by two words.
+const WORDS: usize = 4;
+
 /// Longest name that a client may give, in bytes.
 pub(super) const LONGEST: usize = 512;
 
@@ -57,8 +60,7 @@ impl Names {
         let Bounds { most, of_one, .. } = self.bounds;
         let all = self.all();
         let own = all.of.get(&key(pair)).map_or(0, HashMap::len);
-        // A task and its conversation, each by two words.
-        let room = |most: usize, used: usize| used.saturating_add(4) <= most.saturating_mul(4);
+        let room = |most: usize, used: usize| used.saturating_add(WORDS) <= most.saturating_mul(WORDS);
         room(most, all.count) && (of_one == 0 || room(of_one, own))
     }
 
@@ -71,22 +73,39 @@ impl Names {
     ) -> Option<String> {
         let until = now + self.bounds.ttl;
         let mut all = self.all();
-        let other = all.of.get_mut(&key(pair))?.get_mut(&(kind, of, word.into()))?;
-        if other.until <= now {
-            return None;
-        }
+        let own = all.of.get_mut(&key(pair))?;
+        let other = own.get_mut(&(kind, of, word.into())).filter(|other| other.until > now)?;
         other.until = until;
-        Some(other.word.to_string())
+        let found = other.word.to_string();
+        // One goes with the other.
+        let back = match of {
+            Word::Client => Word::Agent,
+            Word::Agent => Word::Client,
+        };
+        if let Some(other) = own.get_mut(&(kind, back, found.as_str().into())) {
+            other.until = until;
+        }
+        Some(found)
     }
 
-    /// Remembers what a client calls something, and its agent. Whoever is told of it was let in by [`Names::has_room`].
+    /// Remembers what a client calls something, and its agent. Beyond a bound it does not: whoever begins a task is let in by
+    /// [`Names::has_room`] before.
     pub(super) fn put(&self, pair: (&str, &str), kind: IdKind, (client, agent): (&str, &str), now: Instant) {
         if client.len() > LONGEST || agent.len() > LONGEST {
             return;
         }
-        let until = now + self.bounds.ttl;
+        let Bounds { most, of_one, ttl } = self.bounds;
+        let until = now + ttl;
         let mut all = self.all();
         let All { of, count } = &mut *all;
+        let held = of.get(&key(pair));
+        let is_known = held.is_some_and(|own| own.contains_key(&(kind, Word::Client, client.into())));
+        let is_full = |most: usize, held: usize| held >= most.saturating_mul(WORDS);
+        let has_no_room =
+            is_full(most, *count) || (of_one > 0 && is_full(of_one, held.map_or(0, HashMap::len)));
+        if !is_known && has_no_room {
+            return;
+        }
         let own = of.entry(key(pair)).or_default();
         for (whose, word, other) in [(Word::Client, client, agent), (Word::Agent, agent, client)] {
             let is_new =
@@ -140,7 +159,8 @@ mod tests {
         assert!(find(ANN, IdKind::Task, Word::Client, "mine", later).is_some(), "its use keeps it");
         names.sweep(now + Duration::from_secs(10));
         assert!(find(ANN, IdKind::Task, Word::Client, "mine", now + Duration::from_secs(16)).is_some());
-        assert_eq!(find(ANN, IdKind::Task, Word::Agent, "t-1", now + Duration::from_secs(16)), None);
+        let back = find(ANN, IdKind::Task, Word::Agent, "t-1", now + Duration::from_secs(16));
+        assert_eq!(back.as_deref(), Some("mine"), "one goes with the other");
         names.sweep(now + Duration::from_secs(60));
         assert_eq!(names.all().count, 0);
     }

@@ -42,12 +42,11 @@ pub(super) trait Translate {
     /// The headers of the agent's answer that go on.
     fn headers(&self, of: &HeaderMap) -> Headers;
 
-    /// What becomes of whole events.
-    ///
-    /// # Errors
-    ///
-    /// [`Trouble`], if they are not what an agent may say.
-    fn events(&mut self, events: Bytes) -> Result<Bytes, Trouble>;
+    /// What becomes of whole events, and [`Trouble`], if those that follow are not what an agent may say.
+    fn events(&mut self, events: Bytes) -> (Bytes, Result<(), Trouble>);
+
+    /// Whether the client has been told all, so that nothing that follows is for it.
+    fn is_over(&self) -> bool;
 
     /// The events that tell of a failure, after which nothing comes.
     fn failure(&self, trouble: &Trouble) -> Vec<u8>;
@@ -157,12 +156,24 @@ pub(super) async fn stream(
             let Some(bytes) = came else { return Ok(None) };
             let whole =
                 boundary.push(bytes).map_err(|TooLong| Trouble::TooMuch(bounds.event, "one event"))?;
-            if whole.is_empty() { Ok(Some(whole)) } else { through.events(whole).map(Some) }
+            Ok(Some(whole))
         });
         match came {
             Ok(Some(whole)) if whole.is_empty() => {}
             Ok(Some(whole)) => {
-                piece(http, whole, false).await?;
+                let (told, done) = through.events(whole);
+                if let Err(trouble) = done {
+                    let told = [told.as_ref(), &through.failure(&trouble)].concat();
+                    piece(http, told.into(), true).await?;
+                    return Ok(Some(trouble));
+                }
+                let is_over = through.is_over();
+                if is_over || !told.is_empty() {
+                    piece(http, told, is_over).await?;
+                }
+                if is_over {
+                    return Ok(None);
+                }
                 next_sign = Instant::now() + bounds.keep_alive;
             }
             Ok(None) => {

@@ -32,6 +32,8 @@ pub(super) struct Pushing<'a> {
     agent: &'a str,
     /// What the client speaks.
     dialect: Dialect,
+    /// The addresses and the proofs that were made, which are for the agent alone.
+    made: Vec<String>,
 }
 
 impl Inner {
@@ -50,7 +52,7 @@ impl Inner {
         let public = self.settings.public_url.as_deref().filter(|_| self.passes_pushes(agent))?;
         let base = format!("{}{PUSH}", public.trim_end_matches('/'));
         let (sealer, agent) = (&self.sealer, agent.settings.name.as_str());
-        Some(Pushing { sealer, base, caller: caller.to_owned(), agent, dialect })
+        Some(Pushing { sealer, base, caller: caller.to_owned(), agent, dialect, made: Vec::new() })
     }
 }
 
@@ -62,7 +64,7 @@ impl Pushing<'_> {
     ///
     /// [`Refusal::BadPush`], if a registration cannot be read or is too long.
     pub(super) fn routed(
-        &self,
+        &mut self,
         params: &str,
         operation: Operation,
         task: Option<&str>,
@@ -93,7 +95,7 @@ impl Pushing<'_> {
         let misbehaved = |what: &str| Refusal::Trouble(Trouble::Misbehaved(what.to_owned()));
         let refusal = match Members::read(response) {
             None => misbehaved("its answer cannot be read"),
-            Some(members) if members.find("error").is_some() => return None,
+            Some(members) if given(&members, "error").is_some() => return None,
             Some(mut members) => {
                 let restored = self.restored(members.find("result")?.get(), operation);
                 let result = restored.and_then(|result| RawValue::from_string(result.into_owned()).ok());
@@ -121,7 +123,14 @@ impl Pushing<'_> {
         }
         let mut registration = Members::read(result)?;
         self.restore(&mut registration)?;
-        Some(Cow::Owned(registration.written().get().to_owned()))
+        let written = registration.written();
+        // An address of the gateway's that is left is nobody's to see.
+        (!self.is_told(written.get())).then(|| Cow::Owned(written.get().to_owned()))
+    }
+
+    /// Whether an address of the gateway's stands in a text.
+    fn is_told(&self, text: &str) -> bool {
+        text.contains(&self.base)
     }
 
     fn restored_list(&self, result: &str) -> Option<String> {
@@ -130,7 +139,7 @@ impl Pushing<'_> {
             let own = all.into_iter().filter_map(|one| {
                 let mut registration = Members::read(one.get())?;
                 self.restore(&mut registration)?;
-                Some(registration.written())
+                Some(registration.written()).filter(|written| !self.is_told(written.get()))
             });
             Some(own.collect())
         };
@@ -138,16 +147,25 @@ impl Pushing<'_> {
             let all = own(serde_json::from_str(result).ok()?)?;
             return serde_json::to_string(&all).ok();
         }
-        let mut page = Members::read(result)?;
-        if let Some(all) = given(&page, "configs") {
-            let all = own(all)?;
-            page.put("configs", &all);
+        let mut page = Members::default();
+        let given_page = Members::read(result)?;
+        // What else there is might be a registration.
+        if let Some(all) = given(&given_page, "configs") {
+            page.put("configs", &own(all)?);
+        }
+        if let Some(token) = given_page.text("nextPageToken") {
+            page.put("nextPageToken", &token);
         }
         Some(page.written().get().to_owned())
     }
 
+    /// What was made for the agent alone.
+    pub(super) fn made(&self) -> &[String] {
+        &self.made
+    }
+
     /// Puts an address of the gateway into a registration: into itself, or into what it is around.
-    fn route(&self, registration: &mut Members, task: Option<&str>) -> Result<(), Refusal> {
+    fn route(&mut self, registration: &mut Members, task: Option<&str>) -> Result<(), Refusal> {
         let is_around = self.route_within(registration, task)?;
         match given(registration, "url") {
             Some(_) => self.replace(registration, task),
@@ -157,7 +175,7 @@ impl Pushing<'_> {
     }
 
     /// The same for every registration that stands in other params. Whether there is one.
-    fn route_within(&self, params: &mut Members, task: Option<&str>) -> Result<bool, Refusal> {
+    fn route_within(&mut self, params: &mut Members, task: Option<&str>) -> Result<bool, Refusal> {
         let mut found = false;
         for name in NAMES {
             let Some(inner) = given(params, name) else { continue };
@@ -169,7 +187,7 @@ impl Pushing<'_> {
         Ok(found)
     }
 
-    fn replace(&self, config: &mut Members, task: Option<&str>) -> Result<(), Refusal> {
+    fn replace(&mut self, config: &mut Members, task: Option<&str>) -> Result<(), Refusal> {
         let ticket = WebhookTicket {
             caller: self.caller.clone(),
             agent: self.agent.to_owned(),
@@ -187,6 +205,7 @@ impl Pushing<'_> {
         }
         let (address, proof) = ticket.seal(self.sealer);
         config.put("url", &format!("{}{address}", self.base));
+        self.made.extend([address, proof.clone()]);
         config.put("token", &proof);
         // Some agents send only the token, and some only this.
         let proves = WebhookAuthentication { schemes: vec!["Bearer".to_owned()], credentials: Some(proof) };

@@ -38,6 +38,7 @@ pub(super) struct Translation<'a> {
     telling: Telling,
     /// Of a client of 0.1.
     own: Option<Own<'a>>,
+    is_over: bool,
 }
 
 /// A request as the agent reads it.
@@ -72,7 +73,12 @@ impl<'a> Own<'a> {
 
     /// Whether the client names a task so.
     pub(super) fn has(&self, task: &str) -> bool {
-        self.find((IdKind::Task, Word::Client, task)).is_some()
+        self.id_of(task).is_some()
+    }
+
+    /// The agent's id of a task that the client names so.
+    pub(super) fn id_of(&self, task: &str) -> Option<String> {
+        self.find((IdKind::Task, Word::Client, task))
     }
 
     /// What the client calls what the agent calls so, if it has named it.
@@ -98,13 +104,13 @@ impl<'a> Own<'a> {
         {
             return Err(Fault::BadParams(format!("ids of tasks and sessions have at most {LONGEST} bytes")));
         }
-        if task.agent.is_none() {
-            if !request.operation().says() {
-                return Err(Fault::UnknownTask);
-            }
-            if !self.names.has_room((&self.pair.0, &self.pair.1)) {
-                return Err(Fault::TasksFull);
-            }
+        let is_new = task.agent.is_none();
+        if is_new && !request.operation().says() {
+            return Err(Fault::UnknownTask);
+        }
+        let is_new_session = context.client.is_some() && context.agent.is_none();
+        if (is_new || is_new_session) && !self.names.has_room((&self.pair.0, &self.pair.1)) {
+            return Err(Fault::TasksFull);
         }
         request.forget_new(task.agent.is_none(), context.agent.is_none());
         (self.task, self.context) = (task, context);
@@ -214,7 +220,7 @@ impl<'a> Translation<'a> {
         }
         let params = String::from_utf8(request.write(agent, tenant)).unwrap_or_default();
         let asked = Asked { params, task: request.task_id().map(str::to_owned) };
-        Ok((Self { between, telling, own }, asked))
+        Ok((Self { between, telling, own, is_over: false }, asked))
     }
 
     /// The result of a JSON-RPC response of the agent's, for the client.
@@ -239,7 +245,13 @@ impl<'a> Translation<'a> {
         response: &str,
     ) -> Result<Vec<String>, Refusal> {
         let answer = self.read(ids, response)?;
+        self.is_over = answer.ends();
         Ok(self.telling.events(answer).into_iter().map(text).collect())
+    }
+
+    /// Whether the last event was the last one: not every version says so on the wire.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
     }
 
     fn read(&mut self, mut ids: Option<&mut Ids<'_>>, response: &str) -> Result<Answer, Refusal> {
