@@ -218,3 +218,45 @@ async fn what_is_deleted_is_answered_with_nothing() {
         assert_eq!((deleted.status, deleted.text().await.as_str()), (200, "{}"), "{spoken:?}");
     }
 }
+
+#[tokio::test]
+async fn what_an_agent_is_told_stays_with_it_however_it_repeats_that() {
+    for spoken in [Spoken::Old, Spoken::New] {
+        let stage = PushStage::new(spoken).await;
+        let (task, _, told) = stage.registered().await;
+        let hook = Hook::of(&told);
+        let is_hidden = |text: &str| !text.contains("/push/") && !text.contains(&hook.token);
+        let method = match spoken {
+            Spoken::New => "ListTaskPushNotificationConfigs",
+            _ => "tasks/pushNotificationConfig/list",
+        };
+        // An answer that says that there is no error, and one that holds a registration where a list should be.
+        let one = told.clone();
+        stage.agent.on(spoken.get(), move |request| {
+            Reply::json(&json!({ "jsonrpc": "2.0", "id": request.id(), "error": null, "result": one }))
+        });
+        let got = stage.call("ann", spoken.get(), spoken.naming(&task, "mine")).await.text().await;
+        assert!(is_hidden(&got) && got.contains(TOKEN), "{spoken:?}: {got}");
+        let one = told.clone();
+        stage.agent.on(method, move |_| Reply::result(one.clone()));
+        let listed = stage.call("ann", method, spoken.naming(&task, "mine")).await.text().await;
+        assert!(is_hidden(&listed), "{spoken:?}: {listed}");
+        // An error that repeats what it was asked, as that of some servers does.
+        stage.agent.on(spoken.set(), |request| {
+            let error = json!({ "code": -32602, "message": format!("bad: {}", request.params()), "data": [{ "input": request.params() }] });
+            Reply::json(&json!({ "jsonrpc": "2.0", "id": request.id(), "error": error }))
+        });
+        let params = spoken.registration(&task, spoken.config(&stage.url()));
+        let refused = stage.call("ann", spoken.set(), params).await.text().await;
+        let made = Hook::of(&stage.agent.calls(spoken.set()).pop().unwrap().params());
+        let secret = made.url.rsplit_once('/').unwrap().1;
+        assert!(refused.contains("-32602"), "{refused}");
+        assert!(!refused.contains(secret) && !refused.contains(&made.token), "{spoken:?}: {refused}");
+        // What names no task is not even asked.
+        let mut nameless = spoken.registration(&task, spoken.config(&stage.url()));
+        nameless.as_object_mut().unwrap().remove("taskId");
+        let before = stage.agent.calls(spoken.set()).len();
+        assert_eq!(stage.call("ann", spoken.set(), nameless).await.error_code().await, -32602, "{spoken:?}");
+        assert_eq!(stage.agent.calls(spoken.set()).len(), before);
+    }
+}

@@ -9,6 +9,8 @@ mod a2a_cards;
 #[cfg(test)]
 mod a2a_listing;
 #[cfg(test)]
+mod a2a_names;
+#[cfg(test)]
 mod a2a_owned;
 #[cfg(test)]
 mod a2a_passing;
@@ -24,6 +26,8 @@ mod a2a_rest;
 mod a2a_scene;
 #[cfg(test)]
 mod a2a_spelling;
+#[cfg(test)]
+mod a2a_streams;
 #[cfg(test)]
 mod a2a_versions;
 #[cfg(test)]

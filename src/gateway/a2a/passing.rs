@@ -118,6 +118,14 @@ pub(super) async fn value(
     Ok(None)
 }
 
+/// The headers of a stream.
+fn of_stream(mut passed: Headers) -> Headers {
+    passed.push((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")));
+    passed.push((CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")));
+    passed.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
+    passed
+}
+
 /// Passes a stream on. Says what broke it off, of which the client has been told.
 pub(super) async fn stream(
     http: &mut Session,
@@ -126,11 +134,7 @@ pub(super) async fn stream(
     through: &mut impl Translate,
     metrics: &AgentMetrics,
 ) -> Result<Option<Trouble>, Gone> {
-    let mut headers = through.headers(passed.headers());
-    headers.push((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")));
-    headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")));
-    headers.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
-    begin(http, StatusCode::OK, headers, None).await?;
+    begin(http, StatusCode::OK, of_stream(through.headers(passed.headers())), None).await?;
     let _open = metrics.stream();
     let mut boundary = Boundary::new(bounds.event);
     let mut next_sign = Instant::now() + bounds.keep_alive;
