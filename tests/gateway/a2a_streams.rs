@@ -110,6 +110,29 @@ async fn an_error_on_a_stream_of_http_json_keeps_its_words() {
 }
 
 #[tokio::test]
+async fn a_client_of_1_0_that_listens_again_is_told_first_how_the_task_stands() {
+    for settings in [String::new(), auth(&["ann"])] {
+        let stage = Stage::with(Card::v0_3().skill("sing"), &settings, "").await;
+        let client = if settings.is_empty() { stage.client() } else { stage.by("ann") };
+        stage.agent.on("message/send", |_| Reply::result(v0_3::task(TASK, CONTEXT, "working")));
+        stage.agent.on_get(|_| Reply::result(v0_3::completed(TASK, CONTEXT, "so far")));
+        stage.agent.on("tasks/resubscribe", |_| {
+            Reply::stream().event(v0_3::status_update(TASK, CONTEXT, "completed", None, true))
+        });
+        let sent = call(&client, "SendMessage", saying("x")).await.result().await;
+        let id = &sent["task"]["id"];
+        let told = all(call(&client, "SubscribeToTask", json!({ "id": id })).await).await;
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert_eq!((&told[0]["id"], &told[0]["result"]["task"]["id"]), (&json!("call-1"), id));
+        assert_eq!(told[0]["result"]["task"]["artifacts"][0]["parts"][0]["text"], "so far");
+        assert_eq!(&told[1]["result"]["statusUpdate"]["taskId"], id);
+        stage.agent.on("tasks/resubscribe", |_| Reply::error(-32001, "Task not found"));
+        let refused = call(&client, "SubscribeToTask", json!({ "id": id })).await;
+        assert_eq!(refused.error_code().await, -32001);
+    }
+}
+
+#[tokio::test]
 async fn a_task_without_a_conversation_can_be_read_by_clients_that_insist_on_one() {
     let card = Card::v0_1().set("authentication", json!({ "schemes": ["Bearer"] })).skill("sing");
     let stage = Stage::with(card, "", "").await;

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::JSON;
 use super::card::Front;
-use super::envelope::{is_message, is_rpc_error, one_event, wants_events, with};
+use super::envelope::{Binding, is_message, is_rpc_error, one_event, rpc_or_bare, wants_events, with};
 use super::events::changed;
 use super::ids::Ids;
 use super::passing::{self, Translate};
@@ -21,20 +21,11 @@ use super::pushing::Pushing;
 use super::refusal::{Refusal, rest_failure};
 use super::translation::Translation;
 use crate::a2a::relay::{self, Operation, as_rpc};
-use crate::a2a::{AgentError, Dialect};
+use crate::a2a::{AgentError, Dialect, Task};
 use crate::fault::Trouble;
 use crate::gateway::answer::Headers;
 use crate::jsonrpc::{Id, write_error};
 use crate::sse::{Decoder, EventTooLarge, encoder};
-
-/// How a client speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Binding {
-    /// JSON-RPC.
-    Rpc,
-    /// HTTP+JSON.
-    Rest,
-}
 
 /// What is to become of the answer to one request.
 pub(super) struct Answers<'a> {
@@ -54,6 +45,8 @@ pub(super) struct Answers<'a> {
     pub(super) translation: Option<Translation<'a>>,
     /// Whose webhooks may be seen; `None`: those that are there.
     pub(super) pushing: Option<Pushing<'a>>,
+    /// Events that come before those of the agent.
+    pub(super) first: Vec<u8>,
     /// How a card in the answer is shown; `None`: there is none.
     pub(super) front: Option<Front<'a>>,
 }
@@ -87,6 +80,14 @@ impl Answers<'_> {
         let has_ids = self.ids.is_some() && self.operation.is_some();
         let has_envelope = (self.binding == Binding::Rpc, !self.is_bare);
         has_ids || self.front.is_some() || self.translation.is_some() || has_envelope.0 != has_envelope.1
+    }
+
+    /// Begins a stream with a task as it stands.
+    pub(super) fn begin(&mut self, task: Task, agent: Dialect) {
+        let Some(translation) = &mut self.translation else { return };
+        for result in translation.task(self.ids.as_mut(), task, agent) {
+            encoder::event(&mut self.first, rpc_or_bare(self.binding, self.id, &result).as_bytes());
+        }
     }
 
     /// What the body of an answer is.
@@ -149,7 +150,7 @@ impl Answers<'_> {
 
     /// A result that is in the client's version already.
     fn translated(&self, result: &str) -> Result<(StatusCode, String), Trouble> {
-        let response = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", self.id.as_json());
+        let response = rpc_or_bare(Binding::Rpc, self.id, result);
         let Some(response) = self.with_own_webhooks(&response) else {
             return Ok((StatusCode::OK, self.told(result)));
         };
@@ -201,13 +202,7 @@ impl Answers<'_> {
 
     /// A result as the client's binding has it.
     fn told(&self, result: &str) -> String {
-        match self.binding {
-            Binding::Rest if result == "null" => "{}".to_owned(),
-            Binding::Rest => result.to_owned(),
-            Binding::Rpc => {
-                format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", self.id.as_json())
-            }
-        }
+        rpc_or_bare(self.binding, self.id, result)
     }
 
     /// An agent's refusal in the client's version, as its binding has it.
@@ -283,6 +278,10 @@ impl Answers<'_> {
 }
 
 impl Translate for Answers<'_> {
+    fn first(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.first)
+    }
+
     fn headers(&self, of: &HeaderMap) -> Headers {
         let mut passed = passing::headers(of);
         if self.translation.is_some() {
@@ -353,6 +352,7 @@ mod tests {
             ids: None,
             translation: None,
             pushing: None,
+            first: Vec::new(),
             front: None,
         }
     }

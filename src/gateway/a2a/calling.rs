@@ -10,9 +10,10 @@ use http::{HeaderMap, StatusCode, Uri};
 use pingora::proxy::Session;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::answers::{Answers, Binding};
+use super::answers::Answers;
 use super::asked::Asked;
 use super::asking::Going;
+use super::envelope::Binding;
 use super::hooks::hooks;
 use super::ids::Ids;
 use super::listing::{Lister, Whole};
@@ -24,7 +25,7 @@ use super::translation::Own;
 use super::{Visit, write};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
-use crate::agents::{Asking, Known, Passed, pass};
+use crate::agents::{Asking, Known, Passed, look, pass};
 use crate::config::AgentMethod;
 use crate::fault::{Fault, Trouble};
 use crate::gateway::Inner;
@@ -63,6 +64,12 @@ impl Call<'_> {
     pub(super) fn dialect(&self) -> Dialect {
         self.known.interface.dialect
     }
+
+    /// Whether the client is to be told first how a task stands, which the agent does not do: A2A 1.0 begins every stream so.
+    fn wants_task_first(&self) -> bool {
+        let is_older = self.client == Dialect::V1 && self.dialect() != Dialect::V1;
+        is_older && self.operation == Some(Operation::Subscribe)
+    }
 }
 
 impl Inner {
@@ -97,6 +104,7 @@ impl Inner {
             ids,
             translation,
             pushing,
+            first: Vec::new(),
             front: is_card.then(|| self.front(http, exchange, visit, (&call.known, vec![call.client]))),
         };
         let limit = self.settings.limits.response;
@@ -113,10 +121,7 @@ impl Inner {
             }
             None => {
                 let asking = Asking { method, task, written, limit, at: None };
-                match while_there(http, pass(&self.client, known, asking)).await? {
-                    Ok(passed) => self.hand_on(http, visit, passed, answers).await,
-                    Err(trouble) => Err(trouble.into()),
-                }
+                self.put_to_agent(http, &call, (known, asking), answers).await
             }
         };
         exchange.agent_took = Some(since.elapsed());
@@ -124,6 +129,27 @@ impl Inner {
             self.note(exchange, &Refusal::Trouble(trouble));
         }
         Ok(())
+    }
+
+    /// Asks, and passes the answer on. Says what broke it off after it had begun.
+    async fn put_to_agent(
+        &self,
+        http: &mut Session,
+        call: &Call<'_>,
+        (known, asking): (Arc<Known>, Asking),
+        mut answers: Answers<'_>,
+    ) -> Result<Option<Trouble>, Stop> {
+        if let Some(task) = asking.task.as_deref().filter(|_| call.wants_task_first()) {
+            let looked = look(&self.client, &known, task, asking.limit);
+            // If it cannot be had, the agent says so in a moment.
+            if let Ok(task) = while_there(http, looked).await? {
+                answers.begin(task, call.dialect());
+            }
+        }
+        match while_there(http, pass(&self.client, known, asking)).await? {
+            Ok(passed) => self.hand_on(http, call.visit, passed, answers).await,
+            Err(trouble) => Err(trouble.into()),
+        }
     }
 
     /// Passes an answer on. Says what broke it off after it had begun.

@@ -11,7 +11,17 @@ use serde_json::value::RawValue;
 use super::members::around;
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
+use crate::jsonrpc::Id;
 use crate::sse::encoder;
+
+/// How a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Binding {
+    /// JSON-RPC.
+    Rpc,
+    /// HTTP+JSON.
+    Rest,
+}
 
 /// Whether a client reads nothing but events where it asks for a stream, errors included: SDKs of A2A 0.3 and older.
 pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> bool {
@@ -21,6 +31,15 @@ pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> boo
 /// Whether the data of an event says anything: JSON of A2A is always an object. Some servers write `[DONE]`, or nothing.
 pub(super) fn is_message(data: &str) -> bool {
     data.trim_start().starts_with('{')
+}
+
+/// A result as a binding has it.
+pub(super) fn rpc_or_bare(binding: Binding, id: &Id, result: &str) -> String {
+    match binding {
+        Binding::Rest if result == "null" => "{}".to_owned(),
+        Binding::Rest => result.to_owned(),
+        Binding::Rpc => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_json()),
+    }
 }
 
 /// A stream of nothing but this.

@@ -52,10 +52,9 @@ use crate::fault::Fault;
 use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
-use answers::Binding;
 use asked::Asked;
 use calling::Call;
-use envelope::{one_event, wants_events};
+use envelope::{Binding, one_event, wants_events};
 use refusal::{Refusal, Said, Stop};
 use spoken::{Hearer, Words, spoken, supposed};
 use translation::{Own, is_made};

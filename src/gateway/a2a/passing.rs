@@ -42,6 +42,9 @@ pub(super) trait Translate {
     /// The headers of the agent's answer that go on.
     fn headers(&self, of: &HeaderMap) -> Headers;
 
+    /// The events that come before those of the agent; none the second time.
+    fn first(&mut self) -> Vec<u8>;
+
     /// What becomes of whole events, and [`Trouble`], if those that follow are not what an agent may say.
     fn events(&mut self, events: Bytes) -> (Bytes, Result<(), Trouble>);
 
@@ -135,6 +138,10 @@ pub(super) async fn stream(
     metrics: &AgentMetrics,
 ) -> Result<Option<Trouble>, Gone> {
     begin(http, StatusCode::OK, of_stream(through.headers(passed.headers())), None).await?;
+    let first = through.first();
+    if !first.is_empty() {
+        piece(http, first.into(), false).await?;
+    }
     let _open = metrics.stream();
     let mut boundary = Boundary::new(bounds.event);
     let mut next_sign = Instant::now() + bounds.keep_alive;

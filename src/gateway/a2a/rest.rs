@@ -7,9 +7,9 @@ use http::Method;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
-use super::answers::Binding;
 use super::asked::Asked;
 use super::calling::Call;
+use super::envelope::Binding;
 use super::members::Members;
 use super::refusal::{Refusal, Stop};
 use super::{JSON, Visit, version, write};

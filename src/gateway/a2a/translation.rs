@@ -12,7 +12,7 @@ use super::ids::Ids;
 use super::names::{LONGEST, Names, Word};
 use super::refusal::Stop;
 use crate::a2a::relay::{Answer, IdKind, Operation, Refusal, Request, Telling};
-use crate::a2a::{Dialect, uuid};
+use crate::a2a::{Dialect, Task, uuid};
 use crate::fault::Fault;
 
 /// What begins the names that the gateway makes for tasks of agents of A2A 0.1, on behalf of clients whose versions have agents make
@@ -249,15 +249,28 @@ impl<'a> Translation<'a> {
         Ok(self.telling.events(answer).into_iter().map(text).collect())
     }
 
+    /// The results that tell of a task as an agent of this version gives it.
+    pub(super) fn task(&mut self, ids: Option<&mut Ids<'_>>, task: Task, agent: Dialect) -> Vec<String> {
+        let mut answer = Answer::of_task(task, agent);
+        self.exchange(ids, &mut answer);
+        self.telling.events(answer).into_iter().map(text).collect()
+    }
+
     /// Whether the last event was the last one: not every version says so on the wire.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
 
-    fn read(&mut self, mut ids: Option<&mut Ids<'_>>, response: &str) -> Result<Answer, Refusal> {
+    fn read(&mut self, ids: Option<&mut Ids<'_>>, response: &str) -> Result<Answer, Refusal> {
         let Between { client, agent, operation } = self.between;
         let mut answer = Answer::read(agent, operation, response.as_bytes())
             .map_err(|error| Refusal::of(&error, client))?;
+        self.exchange(ids, &mut answer);
+        Ok(answer)
+    }
+
+    /// Puts what the client calls things in the place of the agent's ids.
+    fn exchange(&mut self, mut ids: Option<&mut Ids<'_>>, answer: &mut Answer) {
         let own = &mut self.own;
         let exchanged = answer.ids_mut(|kind, id| {
             let mut shown = || ids.as_mut().map_or_else(|| id.clone(), |ids| ids.seal(kind, id));
@@ -267,11 +280,13 @@ impl<'a> Translation<'a> {
             };
             Ok::<_, Infallible>(())
         });
-        exchanged.map_err(|never| match never {})?;
+        match exchanged {
+            Ok(()) => {}
+            Err(never) => match never {},
+        }
         if let (Some(own), Some(ids)) = (&self.own, ids) {
             own.note(ids);
         }
-        Ok(answer)
     }
 }
 
