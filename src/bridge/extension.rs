@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::work::Work;
+use super::work::{MOST_BYTES, Work};
 use crate::jsonrpc::Text;
 use crate::mcp::params::EXTENSIONS;
 
-/// Most bytes that pass with one message or one result.
-const MOST_BYTES: usize = 64 * 1024;
 /// Most artifacts of which data passes.
 const MOST_ARTIFACTS: usize = 100;
 
@@ -53,7 +51,7 @@ impl<'a> Offered<'a> {
             name => Data::from([(name.to_owned(), *value)]),
         });
         for (name, value) in all {
-            let Some(uri) = self.active.iter().find(|uri| is_of(&name, uri)) else { continue };
+            let Some(uri) = owner(&name, self.active) else { continue };
             left = left.checked_sub(size(&name, value)).ok_or_else(|| {
                 format!("The data of extensions in _meta has more than {MOST_BYTES} bytes altogether.")
             })?;
@@ -71,8 +69,18 @@ fn is_of(name: &str, uri: &str) -> bool {
     name.strip_prefix(uri).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#', '?']))
 }
 
+/// Which active extension a member of metadata is of: the one whose URI says most of its name.
+fn owner<'a>(name: &str, active: &'a [String]) -> Option<&'a String> {
+    active.iter().filter(|uri| is_of(name, uri)).max_by_key(|uri| uri.len())
+}
+
 fn size(name: &str, value: &RawValue) -> usize {
-    name.len().saturating_add(value.get().len())
+    written(name).saturating_add(value.get().len())
+}
+
+/// How many bytes a name takes where it is written: characters that are escaped take several.
+fn written(name: &str) -> usize {
+    serde_json::to_string(name).map_or(usize::MAX, |json| json.len())
 }
 
 /// What an agent says of extensions.
@@ -96,21 +104,29 @@ fn is_none(count: &usize) -> bool {
 
 /// What an agent said of the extensions that are active, in the metadata of the task, of its reply or last status and of artifacts;
 /// `None` if that is nothing.
+///
+/// At most 64 KiB of names, ids of artifacts and values, in the order of that list, and of no more than 100 artifacts. What does not
+/// fit is counted, as far as its name is known (see [`Metadata`](super::work::Metadata)).
 pub fn told(work: &Work, active: &[String]) -> Option<Box<RawValue>> {
     if active.is_empty() {
         return None;
     }
     let mut taking = Taking { active, left: MOST_BYTES, omitted: 0 };
-    let mut task = taking.take(work.metadata.as_deref());
-    // The last word counts.
-    task.extend(taking.take(work.status_metadata.as_deref()));
+    let task = taking.keep(work.metadata.members().map(|(name, value)| (name.to_owned(), value)).collect());
+    taking.omitted += work.metadata.omitted().filter(|name| owner(name, active).is_some()).count();
     let message = work.reply.as_ref().or(work.status.as_ref());
     let message = taking.take(message.and_then(|message| message.metadata.as_deref()));
     let mut artifacts = BTreeMap::new();
-    for artifact in work.artifacts().take(MOST_ARTIFACTS) {
+    for artifact in work.artifacts() {
+        let (id, left) = (artifact.artifact_id.as_str(), taking.left);
+        let room = left.checked_sub(written(id)).filter(|_| artifacts.len() < MOST_ARTIFACTS);
+        // Without room nothing is taken, and all is counted.
+        taking.left = room.unwrap_or(0);
         let data = taking.take(artifact.metadata.as_deref());
-        if !data.is_empty() {
-            artifacts.insert(artifact.artifact_id.as_str(), data);
+        if data.is_empty() {
+            taking.left = left;
+        } else {
+            artifacts.insert(id, data);
         }
     }
     let told = Told { task, message, artifacts, omitted: taking.omitted };
@@ -128,9 +144,12 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn take<'m>(&mut self, metadata: Option<&'m RawValue>) -> Data<'m> {
         let members = metadata.and_then(|json| serde_json::from_str::<Data<'m>>(json.get()).ok());
-        let mut data = members.unwrap_or_default();
+        self.keep(members.unwrap_or_default())
+    }
+
+    fn keep<'m>(&mut self, mut data: Data<'m>) -> Data<'m> {
         data.retain(|name, value| {
-            if !self.active.iter().any(|uri| is_of(name, uri)) {
+            if owner(name, self.active).is_none() {
                 return false;
             }
             let left = self.left.checked_sub(size(name, value));
@@ -198,7 +217,7 @@ mod tests {
 
     /// The work after these answers of an agent.
     fn work(results: &[&str]) -> Work {
-        let mut work = Work::new(1 << 20);
+        let mut work = Work::new(1 << 22);
         for result in results {
             let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
             let event: Event = Dialect::V1.event(answer.as_bytes()).unwrap();
@@ -241,5 +260,36 @@ mod tests {
         );
         let found = told(&work(&[&task]), &active()).unwrap();
         assert!(found.get().len() < MOST_BYTES && found.get().ends_with(r#""omitted":1}"#));
+        let artifact = |at: usize, pad: usize, value: &str| {
+            let id = "i".repeat(pad);
+            format!(r#"{{"artifactId":"{id}{at}","parts":[],"metadata":{{"urn:money":{value},"plain":1}}}}"#)
+        };
+        let quoted = format!("{large:?}");
+        for (count, pad, value, kept) in
+            [(60, 50_000, "1", 1), (150, 0, "1", MOST_ARTIFACTS), (3, 0, quoted.as_str(), 1)]
+        {
+            let artifacts: Vec<String> = (0..count).map(|at| artifact(at, pad, value)).collect();
+            let task = format!(
+                r#"{{"task":{{"id":"t","status":{{"state":"TASK_STATE_WORKING"}},"artifacts":[{}]}}}}"#,
+                artifacts.join(",")
+            );
+            let found = told(&work(&[&task]), &active()).unwrap();
+            assert!(found.get().len() < MOST_BYTES, "{count}: {}", found.get().len());
+            let found: serde_json::Value = serde_json::from_str(found.get()).unwrap();
+            let told = found["artifacts"].as_object().map_or(0, serde_json::Map::len);
+            assert_eq!((told, found["omitted"].as_u64()), (kept, Some((count - kept) as u64)));
+        }
+    }
+
+    #[test]
+    fn a_task_that_has_metadata_replaces_what_was_said_before() {
+        let status = r#"{"statusUpdate":{"taskId":"t","metadata":{"urn:money":"OLD"},"status":{"state":"TASK_STATE_WORKING"}}}"#;
+        let task =
+            r#"{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED"},"metadata":{"urn:money":"NEW"}}}"#;
+        let bare = r#"{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED"}}}"#;
+        for (results, expected) in [([status, task], "NEW"), ([status, bare], "OLD")] {
+            let found = told(&work(&results), &active()).unwrap();
+            assert_eq!(found.get(), format!(r#"{{"task":{{"urn:money":"{expected}"}}}}"#));
+        }
     }
 }
