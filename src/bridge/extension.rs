@@ -9,8 +9,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::work::{MOST_BYTES, Work};
-use crate::jsonrpc::Text;
-use crate::mcp::params::EXTENSIONS;
+use crate::mcp::params::{EXTENSIONS, Extending, MOST_EXTENSIONS};
 
 /// Most artifacts of which data passes.
 const MOST_ARTIFACTS: usize = 100;
@@ -21,8 +20,8 @@ type Data<'a> = BTreeMap<String, &'a RawValue>;
 /// What a client gives for extensions, and which of them are active.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offered<'a> {
-    /// Members of `_meta` that may be data of extensions.
-    pub given: &'a [(Text<'a>, &'a RawValue)],
+    /// What of `_meta` may be data of extensions; `None`: there is no `_meta`.
+    pub given: Option<&'a Extending<'a>>,
     /// The URIs that the operator activated for the agent.
     pub active: &'a [String],
 }
@@ -36,21 +35,45 @@ pub(super) struct Passing<'a> {
     pub(super) uris: Vec<String>,
 }
 
+/// The same as it stands in a message that says nothing else beside its parts.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// The metadata of the message.
+    pub metadata: Option<Box<RawValue>>,
+    /// The extensions that it is of, each once.
+    pub uris: Vec<String>,
+}
+
 impl<'a> Offered<'a> {
+    /// What of it goes to the agent, for a message.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words: it is more than passes, or than is looked at.
+    pub fn beside(&self) -> Result<Beside, String> {
+        let Passing { data, uris } = self.passing()?;
+        let metadata = if data.is_empty() { None } else { to_raw_value(&data).ok() };
+        Ok(Beside { metadata, uris })
+    }
+
     /// What of it goes to the agent; the rest stays here.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words: it is more than passes.
+    /// What is wrong with it, in words: it is more than passes, or than is looked at.
     pub(super) fn passing(&self) -> Result<Passing<'a>, String> {
         let mut passing = Passing::default();
+        let Some(given) = self.given.filter(|_| !self.active.is_empty()) else { return Ok(passing) };
+        if given.are_too_many {
+            return Err(format!(
+                "More than {MOST_EXTENSIONS} names in _meta may be URIs of extensions. Give their data inside of {EXTENSIONS:?}."
+            ));
+        }
         let mut left = MOST_BYTES;
-        let inside = |value: &'a RawValue| serde_json::from_str::<Data<'a>>(value.get()).unwrap_or_default();
-        let all = self.given.iter().flat_map(|(name, value)| match name.as_str() {
-            EXTENSIONS => inside(value),
-            name => Data::from([(name.to_owned(), *value)]),
-        });
-        for (name, value) in all {
+        let inside = |value: &'a RawValue| serde_json::from_str::<Data<'a>>(value.get()).ok();
+        let inside = given.inside.and_then(inside).unwrap_or_default();
+        let named = given.named.iter().map(|(name, value)| (name.as_str().to_owned(), *value));
+        for (name, value) in named.chain(inside) {
             let Some(uri) = owner(&name, self.active) else { continue };
             left = left.checked_sub(size(&name, value)).ok_or_else(|| {
                 format!("The data of extensions in _meta has more than {MOST_BYTES} bytes altogether.")
@@ -177,7 +200,7 @@ mod tests {
     fn passed(meta: &str) -> Result<(String, Vec<String>), String> {
         let meta: Meta<'_> = serde_json::from_str(meta).unwrap();
         let active = active();
-        let passing = Offered { given: &meta.extensions, active: &active }.passing()?;
+        let passing = Offered { given: Some(&meta.extensions), active: &active }.passing()?;
         Ok((serde_json::to_string(&passing.data).unwrap(), passing.uris))
     }
 
@@ -213,6 +236,41 @@ mod tests {
         let large = format!(r#"{{"urn:money":"{}"}}"#, "x".repeat(MOST_BYTES));
         assert!(passed(&large).unwrap_err().contains("65536"));
         assert_eq!(passed(&large.replace("money", "other")).unwrap().0, "{}", "what stays here may be large");
+    }
+
+    #[test]
+    fn names_of_others_never_crowd_out_what_is_given() {
+        let others = |count: usize| (0..count).map(|at| format!(r#""urn:{at}":1,"#)).collect::<String>();
+        for (count, fits) in [(MOST_EXTENSIONS, true), (MOST_EXTENSIONS + 1, false)] {
+            let meta = format!(r#"{{{}"mcp-a2a-gateway/extensions":{{"urn:money":1}}}}"#, others(count));
+            let found = passed(&meta);
+            match fits {
+                true => assert_eq!(found.unwrap().0, r#"{"urn:money":1}"#),
+                false => assert!(found.unwrap_err().contains("More than 32 names")),
+            }
+            let meta: Meta<'_> = serde_json::from_str(&meta).unwrap();
+            let idle = Offered { given: Some(&meta.extensions), active: &[] }.passing().unwrap();
+            assert!(idle.data.is_empty(), "where nothing passes nothing is too much");
+        }
+        let twice = r#"{"mcp-a2a-gateway/extensions":{},"mcp-a2a-gateway/extensions":{}}"#;
+        assert!(serde_json::from_str::<Meta<'_>>(twice).is_err());
+    }
+
+    #[test]
+    fn data_is_of_the_extension_whose_uri_says_most_of_its_name() {
+        let bill = ["https://x.test/bill", "https://x.test/bill/v2", "https://x.test/bill/v2/eur"];
+        let active: Vec<String> = bill.iter().map(ToString::to_string).collect();
+        for (name, uri) in [
+            ("https://x.test/bill/v2", bill[1]),
+            ("https://x.test/bill/v2#sum", bill[1]),
+            ("https://x.test/bill/v2/eur", bill[2]),
+            ("https://x.test/bill/v20", bill[0]),
+        ] {
+            let meta = format!(r#"{{"{name}":1}}"#);
+            let meta: Meta<'_> = serde_json::from_str(&meta).unwrap();
+            let offered = Offered { given: Some(&meta.extensions), active: &active };
+            assert_eq!(offered.passing().unwrap().uris, [uri], "{name}");
+        }
     }
 
     /// The work after these answers of an agent.
