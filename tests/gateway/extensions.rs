@@ -192,11 +192,13 @@ async fn what_a_client_gives_along_with_an_answer_reaches_the_agent_with_it() {
     for is_task in [false, true] {
         let settings = if is_task { "calls: { task_after: 0s }" } else { KEY };
         let scene = Scene::of(card(Card::v1(), false), &active(&[TRACE]), settings).await;
-        Quiz::of(&scene.agent, [question("Which colour?")]);
+        let works = is_task.then(Signal::new);
+        Quiz::working(&scene.agent, works.clone(), [question("Which colour?")]);
         if is_task {
             let client = with_tasks(&scene.gateway);
             let created = called(&client, &first("paint")).await;
             let id = created["taskId"].as_str().unwrap_or_else(|| panic!("{created}"));
+            works.iter().for_each(Signal::fire);
             let asked = client.task_until(id, "input_required").await;
             let update = async |meta: &Value| {
                 let responses = keyed(&asked, reply("blue"));
