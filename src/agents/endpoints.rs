@@ -142,7 +142,7 @@ impl Endpoints {
     fn least_busy(self: &Arc<Self>, tried: Tried) -> Result<Turn<'_>, Duration> {
         let mut best: Option<(usize, usize)> = None;
         let mut resting = Vec::new();
-        for (at, site) in self.in_turn().filter(|(at, _)| !tried.has(*at)) {
+        for (at, site) in self.in_turn(1).filter(|(at, _)| !tried.has(*at)) {
             let busy = site.busy.load(Ordering::Relaxed);
             match site.breaker.is_closed() {
                 true if best.is_none_or(|(least, _)| busy < least) => best = Some((busy, at)),
@@ -166,16 +166,16 @@ impl Endpoints {
         }
     }
 
-    /// Every endpoint once, beginning with another one each time.
-    fn in_turn(&self) -> impl Iterator<Item = (usize, &Site)> {
-        let start = self.next.fetch_add(1, Ordering::Relaxed) % self.count;
+    /// Every endpoint once; the next time begins so many further on.
+    fn in_turn(&self, step: usize) -> impl Iterator<Item = (usize, &Site)> {
+        let start = self.next.fetch_add(step, Ordering::Relaxed) % self.count;
         let sites = move || self.sites.iter().enumerate().take(self.count);
         sites().skip(start).chain(sites().take(start))
     }
 
-    /// The numbers of all endpoints, beginning with another one each time.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = usize> {
-        self.in_turn().map(|(at, _)| at)
+    /// The numbers of all endpoints; the next time begins so many further on.
+    pub(super) fn numbers(&self, step: usize) -> impl Iterator<Item = usize> {
+        self.in_turn(step).map(|(at, _)| at)
     }
 
     /// The endpoint where a task lives, if that is known.

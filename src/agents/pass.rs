@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::ear::Ear;
 use super::known::{Ask, Known, in_effect};
-use super::rpc::{Form, post_for_all, trouble, whole};
+use super::rpc::{Form, is_no_route, post_for_all, trouble, whole};
 use super::seek::find_home;
 use crate::a2a::{Outgoing, context_of};
 use crate::config::AgentMethod;
@@ -84,7 +84,9 @@ async fn pass_home(client: &Client, known: Arc<Known>, asking: Asking) -> Result
     let (answer, at) = first_with_route(client, &known, asks).await;
     let (form, reply) = answer?;
     let at = at.filter(|_| says);
-    if let Some(at) = at.filter(|_| may_begin) {
+    // Only a stream is there before it says what it is of; a refusal begins nothing.
+    let has_begun = may_begin && form == Form::Stream && reply.status().is_success();
+    if let Some(at) = at.filter(|_| has_begun) {
         known.endpoints.remember(at, task.as_deref(), context.as_deref());
     }
     let ear = at.map(|at| Ear::new(known.clone(), at, form));
@@ -106,14 +108,6 @@ async fn first_with_route(
         }
     }
     last
-}
-
-/// Whether the agent has nothing at this route for this verb.
-fn is_no_route(answer: &Result<(Form, Reply), Trouble>) -> bool {
-    match answer {
-        Ok((_, reply)) => reply.status() == StatusCode::METHOD_NOT_ALLOWED,
-        Err(trouble) => *trouble == Trouble::Status(StatusCode::METHOD_NOT_ALLOWED.as_u16()),
-    }
 }
 
 impl Known {

@@ -157,20 +157,20 @@ impl Directory {
     }
 
     /// Asks an agent whose card does not say which version it speaks: one of its endpoints after another until one says it, those that
-    /// are left alone last. No more than a few: the next look begins with others.
+    /// are left alone last. No more than a few: the next look begins after as many. What is wrong at the first one is told.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
         let places = agent.places(url, from)?;
         let standing = agent.endpoints.standing();
-        let mut order: Vec<usize> = agent.endpoints.numbers().collect();
+        let mut order: Vec<usize> = agent.endpoints.numbers(MOST_PROBED).collect();
         order.sort_by_key(|at| standing.get(*at).is_none_or(|standing| standing.rests.is_some()));
-        let mut problem = CardProblem::Setting("there is no endpoint".to_owned());
+        let mut problem = None;
         for place in order.into_iter().filter_map(|at| places.get(at)).take(MOST_PROBED) {
             match self.probe_at(agent, url, place.clone()).await {
                 Ok(dialect) => return Ok(dialect),
-                Err(why) => problem = why,
+                Err(why) => problem = problem.or(Some(why)),
             }
         }
-        Err(problem)
+        Err(problem.unwrap_or_else(|| CardProblem::Setting("there is no endpoint".to_owned())))
     }
 
     /// Asks at one place. The questions are malformed on purpose: no agent begins work on them.

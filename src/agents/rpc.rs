@@ -108,13 +108,12 @@ pub(super) async fn whole(reply: Reply, known: &Known, limit: usize) -> Result<B
     if body.is_empty() && !status.is_success() { Err(Trouble::Status(status.as_u16())) } else { Ok(body) }
 }
 
-/// Asks for a task as it stands.
-pub(super) async fn get_task(
-    client: &Client,
-    known: &Known,
-    task: &str,
-    limit: usize,
-) -> Result<Task, Trouble> {
+/// Asks an agent for a task as it stands, by the agent's own id of it.
+///
+/// # Errors
+///
+/// [`Trouble`], if it does not say, says it of another task, or in more than `limit` bytes.
+pub async fn get_task(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
     if known.endpoints.are_several() && known.endpoints.of(Call::Get).is_none() {
         return Box::pin(seek(client, known, task, limit)).await;
     }
@@ -169,12 +168,20 @@ pub(super) async fn subscribe(
 ) -> Option<Result<(Form, Reply), Trouble>> {
     let mut answer = None;
     for written in known.interface.subscribe(task) {
-        answer = Some(post(client, known, &Ask::new(Call::Other, Some(task), written)).await);
-        if !matches!(answer, Some(Err(Trouble::Status(405)))) {
+        let found = answer.insert(post(client, known, &Ask::new(Call::Other, Some(task), written)).await);
+        if !is_no_route(found) {
             break;
         }
     }
     answer
+}
+
+/// Whether the agent has nothing at this route for this verb.
+pub(super) fn is_no_route(answer: &Result<(Form, Reply), Trouble>) -> bool {
+    match answer {
+        Ok((_, reply)) => reply.status() == StatusCode::METHOD_NOT_ALLOWED,
+        Err(trouble) => *trouble == Trouble::Status(StatusCode::METHOD_NOT_ALLOWED.as_u16()),
+    }
 }
 
 pub(super) async fn task_of(

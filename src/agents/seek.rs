@@ -26,7 +26,7 @@ pub(super) async fn seek(client: &Client, known: &Known, task: &str, limit: usiz
             result => return result,
         }
     }
-    for at in endpoints.numbers().filter(|at| Some(*at) != home) {
+    for at in endpoints.numbers(1).filter(|at| Some(*at) != home) {
         match ask_at(at, client, known, task, limit).await {
             Ok(found) => return Ok(found),
             Err(Trouble::TaskLost) => {}

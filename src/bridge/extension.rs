@@ -8,12 +8,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::work::Work;
-use crate::jsonrpc::Text;
-use crate::mcp::params::EXTENSIONS;
+use super::work::{MOST_BYTES, Work};
+use crate::mcp::params::{EXTENSIONS, Extending, MOST_EXTENSIONS};
 
-/// Most bytes that pass with one message or one result.
-const MOST_BYTES: usize = 64 * 1024;
 /// Most artifacts of which data passes.
 const MOST_ARTIFACTS: usize = 100;
 
@@ -23,8 +20,8 @@ type Data<'a> = BTreeMap<String, &'a RawValue>;
 /// What a client gives for extensions, and which of them are active.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Offered<'a> {
-    /// Members of `_meta` that may be data of extensions.
-    pub given: &'a [(Text<'a>, &'a RawValue)],
+    /// What of `_meta` may be data of extensions; `None`: there is no `_meta`.
+    pub given: Option<&'a Extending<'a>>,
     /// The URIs that the operator activated for the agent.
     pub active: &'a [String],
 }
@@ -38,22 +35,46 @@ pub(super) struct Passing<'a> {
     pub(super) uris: Vec<String>,
 }
 
+/// The same as it stands in a message that says nothing else beside its parts.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// The metadata of the message.
+    pub metadata: Option<Box<RawValue>>,
+    /// The extensions that it is of, each once.
+    pub uris: Vec<String>,
+}
+
 impl<'a> Offered<'a> {
+    /// What of it goes to the agent, for a message.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in words: it is more than passes, or than is looked at.
+    pub fn beside(&self) -> Result<Beside, String> {
+        let Passing { data, uris } = self.passing()?;
+        let metadata = if data.is_empty() { None } else { to_raw_value(&data).ok() };
+        Ok(Beside { metadata, uris })
+    }
+
     /// What of it goes to the agent; the rest stays here.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words: it is more than passes.
+    /// What is wrong with it, in words: it is more than passes, or than is looked at.
     pub(super) fn passing(&self) -> Result<Passing<'a>, String> {
         let mut passing = Passing::default();
+        let Some(given) = self.given.filter(|_| !self.active.is_empty()) else { return Ok(passing) };
+        if given.are_too_many {
+            return Err(format!(
+                "More than {MOST_EXTENSIONS} names in _meta may be URIs of extensions. Give their data inside of {EXTENSIONS:?}."
+            ));
+        }
         let mut left = MOST_BYTES;
-        let inside = |value: &'a RawValue| serde_json::from_str::<Data<'a>>(value.get()).unwrap_or_default();
-        let all = self.given.iter().flat_map(|(name, value)| match name.as_str() {
-            EXTENSIONS => inside(value),
-            name => Data::from([(name.to_owned(), *value)]),
-        });
-        for (name, value) in all {
-            let Some(uri) = self.active.iter().find(|uri| is_of(&name, uri)) else { continue };
+        let inside = |value: &'a RawValue| serde_json::from_str::<Data<'a>>(value.get()).ok();
+        let inside = given.inside.and_then(inside).unwrap_or_default();
+        let named = given.named.iter().map(|(name, value)| (name.as_str().to_owned(), *value));
+        for (name, value) in named.chain(inside) {
+            let Some(uri) = owner(&name, self.active) else { continue };
             left = left.checked_sub(size(&name, value)).ok_or_else(|| {
                 format!("The data of extensions in _meta has more than {MOST_BYTES} bytes altogether.")
             })?;
@@ -71,8 +92,18 @@ fn is_of(name: &str, uri: &str) -> bool {
     name.strip_prefix(uri).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#', '?']))
 }
 
+/// Which active extension a member of metadata is of: the one whose URI says most of its name.
+fn owner<'a>(name: &str, active: &'a [String]) -> Option<&'a String> {
+    active.iter().filter(|uri| is_of(name, uri)).max_by_key(|uri| uri.len())
+}
+
 fn size(name: &str, value: &RawValue) -> usize {
-    name.len().saturating_add(value.get().len())
+    written(name).saturating_add(value.get().len())
+}
+
+/// How many bytes a name takes where it is written: characters that are escaped take several.
+fn written(name: &str) -> usize {
+    serde_json::to_string(name).map_or(usize::MAX, |json| json.len())
 }
 
 /// What an agent says of extensions.
@@ -96,21 +127,29 @@ fn is_none(count: &usize) -> bool {
 
 /// What an agent said of the extensions that are active, in the metadata of the task, of its reply or last status and of artifacts;
 /// `None` if that is nothing.
+///
+/// At most 64 KiB of names, ids of artifacts and values, in the order of that list, and of no more than 100 artifacts. What does not
+/// fit is counted, as far as its name is known (see [`Metadata`](super::work::Metadata)).
 pub fn told(work: &Work, active: &[String]) -> Option<Box<RawValue>> {
     if active.is_empty() {
         return None;
     }
     let mut taking = Taking { active, left: MOST_BYTES, omitted: 0 };
-    let mut task = taking.take(work.metadata.as_deref());
-    // The last word counts.
-    task.extend(taking.take(work.status_metadata.as_deref()));
+    let task = taking.keep(work.metadata.members().map(|(name, value)| (name.to_owned(), value)).collect());
+    taking.omitted += work.metadata.omitted().filter(|name| owner(name, active).is_some()).count();
     let message = work.reply.as_ref().or(work.status.as_ref());
     let message = taking.take(message.and_then(|message| message.metadata.as_deref()));
     let mut artifacts = BTreeMap::new();
-    for artifact in work.artifacts().take(MOST_ARTIFACTS) {
+    for artifact in work.artifacts() {
+        let (id, left) = (artifact.artifact_id.as_str(), taking.left);
+        let room = left.checked_sub(written(id)).filter(|_| artifacts.len() < MOST_ARTIFACTS);
+        // Without room nothing is taken, and all is counted.
+        taking.left = room.unwrap_or(0);
         let data = taking.take(artifact.metadata.as_deref());
-        if !data.is_empty() {
-            artifacts.insert(artifact.artifact_id.as_str(), data);
+        if data.is_empty() {
+            taking.left = left;
+        } else {
+            artifacts.insert(id, data);
         }
     }
     let told = Told { task, message, artifacts, omitted: taking.omitted };
@@ -128,9 +167,12 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn take<'m>(&mut self, metadata: Option<&'m RawValue>) -> Data<'m> {
         let members = metadata.and_then(|json| serde_json::from_str::<Data<'m>>(json.get()).ok());
-        let mut data = members.unwrap_or_default();
+        self.keep(members.unwrap_or_default())
+    }
+
+    fn keep<'m>(&mut self, mut data: Data<'m>) -> Data<'m> {
         data.retain(|name, value| {
-            if !self.active.iter().any(|uri| is_of(name, uri)) {
+            if owner(name, self.active).is_none() {
                 return false;
             }
             let left = self.left.checked_sub(size(name, value));
@@ -158,7 +200,7 @@ mod tests {
     fn passed(meta: &str) -> Result<(String, Vec<String>), String> {
         let meta: Meta<'_> = serde_json::from_str(meta).unwrap();
         let active = active();
-        let passing = Offered { given: &meta.extensions, active: &active }.passing()?;
+        let passing = Offered { given: Some(&meta.extensions), active: &active }.passing()?;
         Ok((serde_json::to_string(&passing.data).unwrap(), passing.uris))
     }
 
@@ -196,9 +238,44 @@ mod tests {
         assert_eq!(passed(&large.replace("money", "other")).unwrap().0, "{}", "what stays here may be large");
     }
 
+    #[test]
+    fn names_of_others_never_crowd_out_what_is_given() {
+        let others = |count: usize| (0..count).map(|at| format!(r#""urn:{at}":1,"#)).collect::<String>();
+        for (count, fits) in [(MOST_EXTENSIONS, true), (MOST_EXTENSIONS + 1, false)] {
+            let meta = format!(r#"{{{}"mcp-a2a-gateway/extensions":{{"urn:money":1}}}}"#, others(count));
+            let found = passed(&meta);
+            match fits {
+                true => assert_eq!(found.unwrap().0, r#"{"urn:money":1}"#),
+                false => assert!(found.unwrap_err().contains("More than 32 names")),
+            }
+            let meta: Meta<'_> = serde_json::from_str(&meta).unwrap();
+            let idle = Offered { given: Some(&meta.extensions), active: &[] }.passing().unwrap();
+            assert!(idle.data.is_empty(), "where nothing passes nothing is too much");
+        }
+        let twice = r#"{"mcp-a2a-gateway/extensions":{},"mcp-a2a-gateway/extensions":{}}"#;
+        assert!(serde_json::from_str::<Meta<'_>>(twice).is_err());
+    }
+
+    #[test]
+    fn data_is_of_the_extension_whose_uri_says_most_of_its_name() {
+        let bill = ["https://x.test/bill", "https://x.test/bill/v2", "https://x.test/bill/v2/eur"];
+        let active: Vec<String> = bill.iter().map(ToString::to_string).collect();
+        for (name, uri) in [
+            ("https://x.test/bill/v2", bill[1]),
+            ("https://x.test/bill/v2#sum", bill[1]),
+            ("https://x.test/bill/v2/eur", bill[2]),
+            ("https://x.test/bill/v20", bill[0]),
+        ] {
+            let meta = format!(r#"{{"{name}":1}}"#);
+            let meta: Meta<'_> = serde_json::from_str(&meta).unwrap();
+            let offered = Offered { given: Some(&meta.extensions), active: &active };
+            assert_eq!(offered.passing().unwrap().uris, [uri], "{name}");
+        }
+    }
+
     /// The work after these answers of an agent.
     fn work(results: &[&str]) -> Work {
-        let mut work = Work::new(1 << 20);
+        let mut work = Work::new(1 << 22);
         for result in results {
             let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
             let event: Event = Dialect::V1.event(answer.as_bytes()).unwrap();
@@ -241,5 +318,36 @@ mod tests {
         );
         let found = told(&work(&[&task]), &active()).unwrap();
         assert!(found.get().len() < MOST_BYTES && found.get().ends_with(r#""omitted":1}"#));
+        let artifact = |at: usize, pad: usize, value: &str| {
+            let id = "i".repeat(pad);
+            format!(r#"{{"artifactId":"{id}{at}","parts":[],"metadata":{{"urn:money":{value},"plain":1}}}}"#)
+        };
+        let quoted = format!("{large:?}");
+        for (count, pad, value, kept) in
+            [(60, 50_000, "1", 1), (150, 0, "1", MOST_ARTIFACTS), (3, 0, quoted.as_str(), 1)]
+        {
+            let artifacts: Vec<String> = (0..count).map(|at| artifact(at, pad, value)).collect();
+            let task = format!(
+                r#"{{"task":{{"id":"t","status":{{"state":"TASK_STATE_WORKING"}},"artifacts":[{}]}}}}"#,
+                artifacts.join(",")
+            );
+            let found = told(&work(&[&task]), &active()).unwrap();
+            assert!(found.get().len() < MOST_BYTES, "{count}: {}", found.get().len());
+            let found: serde_json::Value = serde_json::from_str(found.get()).unwrap();
+            let told = found["artifacts"].as_object().map_or(0, serde_json::Map::len);
+            assert_eq!((told, found["omitted"].as_u64()), (kept, Some((count - kept) as u64)));
+        }
+    }
+
+    #[test]
+    fn a_task_that_has_metadata_replaces_what_was_said_before() {
+        let status = r#"{"statusUpdate":{"taskId":"t","metadata":{"urn:money":"OLD"},"status":{"state":"TASK_STATE_WORKING"}}}"#;
+        let task =
+            r#"{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED"},"metadata":{"urn:money":"NEW"}}}"#;
+        let bare = r#"{"task":{"id":"t","status":{"state":"TASK_STATE_COMPLETED"}}}"#;
+        for (results, expected) in [([status, task], "NEW"), ([status, bare], "OLD")] {
+            let found = told(&work(&results), &active()).unwrap();
+            assert_eq!(found.get(), format!(r#"{{"task":{{"urn:money":"{expected}"}}}}"#));
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::ask::question_of;
 use super::{Asker, Inner};
 use crate::a2a::{Message, Role};
 use crate::agents::Known;
+use crate::bridge::extension::{Beside, Offered};
 use crate::bridge::given::{self, Given};
 use crate::bridge::question::Question;
 use crate::config::OnDecline;
@@ -22,7 +23,7 @@ use crate::seal::ElicitationTicket;
 use crate::tasks::{Entry, Phase, Refusal, Turn};
 
 impl Inner {
-    /// Takes what came for an open question. Says whether anything of it was answered, or refused.
+    /// Takes what came for an open question, and what is offered for the agent's extensions along with it. Says whether anything of it was answered, or refused.
     ///
     /// # Errors
     ///
@@ -31,11 +32,13 @@ impl Inner {
         &self,
         entry: &Arc<Entry>,
         known: &Arc<Known>,
-        question: &Question,
+        (question, offered): (&Question, Offered<'_>),
         responses: Option<&RawValue>,
     ) -> Result<bool, Fault> {
         let given = question.read_responses(responses).map_err(Fault::BadParams)?;
-        self.give(entry, known, question, given).await
+        // Before anything is taken: what is refused can be given again.
+        let beside = offered.beside().map_err(Fault::BadParams)?;
+        self.give(entry, known, question, (given, beside)).await
     }
 
     /// Gives the agent what was answered, once all is there.
@@ -44,7 +47,7 @@ impl Inner {
         entry: &Arc<Entry>,
         known: &Arc<Known>,
         question: &Question,
-        given: Given,
+        (given, beside): (Given, Beside),
     ) -> Result<bool, Fault> {
         let turn = question.turn.to_bytes();
         if given.declined || given.cancelled {
@@ -96,8 +99,8 @@ impl Inner {
                     task_id: None,
                     context_id: None,
                     reference_task_ids: Vec::new(),
-                    extensions: Vec::new(),
-                    metadata: None,
+                    extensions: beside.uris,
+                    metadata: beside.metadata,
                 };
                 // Whoever waits for the task hears how it goes on; nobody needs to wait here.
                 drop(self.followers.say(entry, known, (task, message, Some(question.turn))));
@@ -128,7 +131,7 @@ impl Inner {
             tracing::debug!(complaint, "an answer does not fit its form");
             given.cancelled = true;
         }
-        if let Err(fault) = self.give(&entry, &known, &question, given).await {
+        if let Err(fault) = self.give(&entry, &known, &question, (given, Beside::default())).await {
             tracing::debug!(%fault, "an answer is not taken");
         }
     }

@@ -15,6 +15,7 @@ use super::serve::{Form, Next, Serving};
 use super::source::{Source, Watched};
 use super::{Asker, Inner, now};
 use crate::a2a::State;
+use crate::bridge::extension::Offered;
 use crate::bridge::question::{Asks, Question};
 use crate::bridge::{ladder, outcome};
 use crate::mcp::Era;
@@ -62,7 +63,9 @@ impl Inner {
             return Ok(Next::Say(Some(self.written(serving, &declined))));
         }
         if let Some(along) = serving.along.take()
-            && let Ok(true) = self.take_answers(&watched.entry, &watched.known, &question, Some(along)).await
+            // What was given with the call has gone with its first message.
+            && let asked = (&question, Offered::default())
+            && let Ok(true) = self.take_answers(&watched.entry, &watched.known, asked, Some(along)).await
         {
             return Ok(Next::Go(Source::Watched(watched)));
         }

@@ -222,7 +222,8 @@ impl Inner {
             answered = Some(turn);
             let question = last_question(&entry).filter(|question| question.turn.to_bytes() == turn);
             if let Some(question) = &question {
-                let taken = self.take_answers(&entry, &known, question, Some(responses)).await;
+                let offered = self.offered(params, &agent.settings.name);
+                let taken = self.take_answers(&entry, &known, (question, offered), Some(responses)).await;
                 taken.map_err(Early::Fault)?;
                 // Of several things some may still be open.
                 let is_over = |inside: &Inside| {
@@ -266,8 +267,13 @@ impl Inner {
                 state: meta.tracestate.as_ref().map(|text| text.as_str()),
             },
             message_id: rand::random(),
-            extensions: Offered { given: &meta.extensions, active: self.active(agent) },
+            extensions: self.offered(params, agent),
         }
+    }
+
+    /// What is given with this for the extensions of an agent.
+    pub(super) fn offered<'a>(&'a self, params: &'a Params<'_>, agent: &str) -> Offered<'a> {
+        Offered { given: Some(&params.meta().extensions), active: self.active(agent) }
     }
 
     /// Where the events of what is ordered come from.

@@ -184,7 +184,8 @@ impl Inner {
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
         self.freshen(&held.entry, &held.known).await;
         if let Some(question) = last_question(&held.entry) {
-            self.take_answers(&held.entry, &held.known, &question, Some(responses)).await?;
+            let asked = (&question, self.offered(params, held.entry.agent()));
+            self.take_answers(&held.entry, &held.known, asked, Some(responses)).await?;
         }
         Ok(self.writer(asker.version.era()).acknowledged_empty(id))
     }

@@ -81,7 +81,7 @@ impl<'a> Params<'a> {
             progress: None,
             traceparent: None,
             tracestate: None,
-            extensions: Vec::new(),
+            extensions: Extending { named: Vec::new(), inside: None, are_too_many: false },
         };
         self.meta.as_ref().map_or(NONE, |Object(meta)| meta)
     }
@@ -96,8 +96,8 @@ impl<'a> Params<'a> {
 /// The member of `_meta` that holds data of extensions of A2A under their URIs, in requests and in results: names of members of
 /// `_meta` are no URIs in MCP.
 pub const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
-/// Most members of `_meta` that are kept for extensions of A2A.
-const MOST_EXTENSIONS: usize = 32;
+/// Most members of `_meta` under names of their own that are kept for extensions of A2A.
+pub const MOST_EXTENSIONS: usize = 32;
 
 /// What a request says about itself (mcp.md §1.4).
 #[derive(Debug, Default)]
@@ -114,8 +114,19 @@ pub struct Meta<'a> {
     pub traceparent: Option<Text<'a>>,
     /// W3C trace state; as leniently.
     pub tracestate: Option<Text<'a>>,
-    /// Members that may be data of extensions of A2A, as they came: those under a URI, and [`EXTENSIONS`]. The first few.
-    pub extensions: Vec<(Text<'a>, &'a RawValue)>,
+    /// What may be data of extensions of A2A.
+    pub extensions: Extending<'a>,
+}
+
+/// Members of `_meta` that may be data of extensions of A2A, as they came.
+#[derive(Debug, Default)]
+pub struct Extending<'a> {
+    /// Those whose names can be URIs: the first [`MOST_EXTENSIONS`].
+    pub named: Vec<(Text<'a>, &'a RawValue)>,
+    /// That under [`EXTENSIONS`], in which names are URIs.
+    pub inside: Option<&'a RawValue>,
+    /// Whether there are more of the first kind.
+    pub are_too_many: bool,
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
@@ -154,10 +165,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
                             seen.first(5)?;
                             meta.tracestate = map.next_value::<Fitting<Text<'a>>>()?.0;
                         }
-                        other if other == EXTENSIONS || other.contains(':') => {
+                        EXTENSIONS => {
+                            seen.first(6)?;
+                            meta.extensions.inside = Some(map.next_value()?);
+                        }
+                        other if other.contains(':') => {
                             let value = map.next_value()?;
-                            if meta.extensions.len() < MOST_EXTENSIONS {
-                                meta.extensions.push((name, value));
+                            if meta.extensions.named.len() < MOST_EXTENSIONS {
+                                meta.extensions.named.push((name, value));
+                            } else {
+                                meta.extensions.are_too_many = true;
                             }
                         }
                         _ => map.next_value::<IgnoredAny>().map(drop)?,

@@ -2,10 +2,12 @@
 //!
 //! Reads mcp.md §2.3, §2.4. Not here: which tools there are (see `bridge::catalogue`).
 
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::content::Block;
+use super::params::EXTENSIONS;
 
 /// One tool, as a client sees it.
 #[derive(Debug, Serialize)]
@@ -119,10 +121,19 @@ pub struct CallResult {
 }
 
 /// What a result of a tool says in `_meta`.
-#[derive(Debug, Default, Clone, Copy, Serialize)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Beside<'a> {
-    #[serde(rename = "mcp-a2a-gateway/extensions", skip_serializing_if = "Option::is_none")]
     extensions: Option<&'a RawValue>,
+}
+
+impl Serialize for Beside<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = serializer.serialize_map(None)?;
+        if let Some(extensions) = self.extensions {
+            members.serialize_entry(EXTENSIONS, extensions)?;
+        }
+        members.end()
+    }
 }
 
 impl<'a> Beside<'a> {

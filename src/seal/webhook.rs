@@ -230,10 +230,29 @@ mod tests {
         }
 
         #[test]
-        fn no_payload_panics(payload: Vec<u8>) {
+        fn no_payload_panics_and_what_opens_says_what_was_sealed(
+            payload: Vec<u8>,
+            cut in 0..200_usize,
+            flip in (0..200_usize, any::<u8>()),
+        ) {
             let sealer = sealer(&["secret"]);
-            let address = sealer.seal(Purpose::Webhook, ADDRESS, &payload);
-            prop_assert!(WebhookTicket::open(&sealer, &address).is_none() || payload.len() > 32);
+            let mut near = ticket().written();
+            near.truncate(cut);
+            near.iter_mut().skip(flip.0).take(1).for_each(|byte| *byte = flip.1);
+            let (exact, longer) = (ticket().written(), [ticket().written(), vec![0]].concat());
+            for (payload, opens) in
+                [(payload, None), (near, None), (exact, Some(true)), (longer, Some(false)), (vec![], Some(false))]
+            {
+                let whole = [[7; 32].as_slice(), &payload].concat();
+                let opened = WebhookTicket::open(&sealer, &sealer.seal(Purpose::Webhook, ADDRESS, &whole));
+                prop_assert!(opens.is_none_or(|opens| opens == opened.is_some()));
+                if let Some((found, proof)) = opened {
+                    prop_assert_eq!(found.written(), payload);
+                    prop_assert_eq!(proof, URL_SAFE_NO_PAD.encode([7; 32]));
+                }
+                let short = sealer.seal(Purpose::Webhook, ADDRESS, &whole[..31]);
+                prop_assert!(WebhookTicket::open(&sealer, &short).is_none(), "no room for a proof");
+            }
         }
     }
 }

@@ -197,10 +197,11 @@ impl Tasks {
         }
     }
 
-    /// Whether a finished task is larger than what is kept of one, and nobody waits to read it.
+    /// Whether the artifacts of a finished task are larger than what is kept of them, and nobody waits to read it.
     pub fn should_shed(&self, entry: &Entry, now: Instant) -> bool {
-        let is_large =
-            |inside: &Inside| inside.may_shed() && inside.work.bytes() > self.map.bounds.artifact_bytes;
+        let is_large = |inside: &Inside| {
+            inside.may_shed() && inside.work.artifact_bytes() > self.map.bounds.artifact_bytes
+        };
         entry.look(is_large) && !entry.is_watched(now)
     }
 

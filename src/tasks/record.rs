@@ -27,6 +27,9 @@ struct Record {
     created: u64,
     changed: u64,
     cancelled: bool,
+    /// Names in its metadata whose values had no room.
+    #[serde(default)]
+    omitted: Vec<String>,
     /// Its artifacts were too large to be kept here.
     shed: bool,
     /// The agent has lost the task.
@@ -46,7 +49,7 @@ impl Entry {
     fn record(&self, inside: &Inside, most: usize) -> Record {
         let mut shed = inside.work.artifacts_shed;
         let task = inside.work.to_task().map(|mut task| {
-            if inside.work.bytes() > most {
+            if inside.work.artifact_bytes() > most {
                 shed = true;
                 task.artifacts.clear();
             }
@@ -61,6 +64,7 @@ impl Entry {
             created: inside.created.unix_ms,
             changed: inside.changed.unix_ms,
             cancelled: inside.verdict == Some(Verdict::Cancelled),
+            omitted: inside.work.metadata.omitted().map(str::to_owned).collect(),
             shed,
             lost: inside.over == Some(Err(Trouble::TaskLost)),
             turns: inside.turns.all().collect(),
@@ -82,6 +86,7 @@ impl Entry {
         entry.restore(|inside| {
             inside.created = ago(record.created, now);
             inside.work.artifacts_shed = record.shed;
+            record.omitted.into_iter().for_each(|name| inside.work.metadata.omit(name));
             inside.verdict = record.cancelled.then_some(Verdict::Cancelled);
             inside.over = match () {
                 () if record.lost => Some(Err(Trouble::TaskLost)),
@@ -144,6 +149,10 @@ mod tests {
     use crate::tasks::Turn;
 
     fn entry(text: &str) -> Entry {
+        entry_with(text, None)
+    }
+
+    fn entry_with(text: &str, metadata: Option<Box<RawValue>>) -> Entry {
         let artifact = Artifact {
             artifact_id: "a".into(),
             name: None,
@@ -154,14 +163,8 @@ mod tests {
         };
         let status = Status { state: State::Completed, message: None, timestamp: Some("then".into()) };
         let (artifacts, history) = (vec![artifact], Default::default());
-        let task = Task {
-            id: "t-1".into(),
-            context_id: Some("c-1".into()),
-            status,
-            artifacts,
-            history,
-            metadata: None,
-        };
+        let task =
+            Task { id: "t-1".into(), context_id: Some("c-1".into()), status, artifacts, history, metadata };
         let mut work = Work::new(1 << 20);
         work.apply(Event::Task(task)).unwrap();
         Entry::new("bard".into(), [7; 16], work, Times::now())
@@ -204,6 +207,23 @@ mod tests {
         let (_, read) = back(&entry(&"x".repeat(5000)), 4096);
         assert_eq!(text(&read), "");
         assert!(read.look(|inside| inside.work.artifacts_shed && inside.is_finished()));
+    }
+
+    #[test]
+    fn metadata_never_takes_the_place_of_artifacts() {
+        let large = "x".repeat(3 << 20);
+        let json = format!(r#"{{"urn:a":1,"urn:b":"{large}","plain":"{large}"}}"#);
+        let written = entry_with("a song", RawValue::from_string(json).ok());
+        let (_, value) = written.to_record(4096).unwrap();
+        assert!(value.len() < 4096);
+        let (_, read) = back(&written, 4096);
+        assert_eq!(text(&read), text(&written));
+        read.look(|inside| {
+            let metadata = &inside.work.metadata;
+            assert!(!inside.work.artifacts_shed);
+            assert_eq!(metadata.members().map(|(name, _)| name).collect::<Vec<_>>(), ["urn:a"]);
+            assert_eq!(metadata.omitted().collect::<Vec<_>>(), ["urn:b"]);
+        });
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::a2a::{Artifact, Event, Fingerprint, Message, Part, PartBody, Role, State, Status, Task};
+use crate::a2a::{Artifact, Dialect, Event, Fingerprint, Message, Part, PartBody, Role, State, Status, Task};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
 
@@ -254,6 +254,20 @@ fn what_is_too_large_is_shed_when_it_is_finished_and_nobody_watches() {
     let (before, changes) = (tasks.bytes(), entry.changes());
     entry.rework(|work| *work = Work::new(0));
     assert!(tasks.bytes() + 5000 < before && !changes.has_changed().unwrap());
+}
+
+#[test]
+fn artifacts_are_not_shed_for_the_size_of_anything_else() {
+    let (tasks, now) = (Tasks::new(BOUNDS), self::now());
+    let (entry, _) = tasks.admit(key(1), entry, now.instant).unwrap();
+    entry.apply(chunk("x", false), now).unwrap();
+    let said = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"result":{{"statusUpdate":{{"taskId":"t","status":{{"state":"completed","message":{{"parts":[{{"text":"{}"}}]}}}}}}}}}}"#,
+        "y".repeat(5000)
+    );
+    entry.apply(Dialect::V1.event(said.as_bytes()).unwrap(), now).unwrap();
+    assert!(entry.look(|inside| inside.is_finished() && inside.work.bytes() > BOUNDS.artifact_bytes));
+    assert!(!tasks.should_shed(&entry, now.instant));
 }
 
 #[test]

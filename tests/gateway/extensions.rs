@@ -3,6 +3,9 @@
 
 use serde_json::{Value, json};
 
+use crate::quiz::{
+    KEY, Quiz, again, answers, asked_by_form, called, first, keyed, question, reply, with_tasks,
+};
 use crate::scene::{Scene, complaint, words};
 use crate::support::payload::{v0_3, v1};
 use crate::support::{Card, Reply, Signal, TestGateway};
@@ -179,5 +182,46 @@ async fn what_a_client_gives_for_an_active_extension_reaches_the_agent_in_the_me
         let refused = scene.call_with(json!({ "text": "large" }), large).await.result().await;
         assert!(complaint(&refused).contains("65536 bytes"), "{refused}");
         assert!(scene.agent.requests().iter().all(|request| request.text() != "large"));
+    }
+}
+
+#[tokio::test]
+async fn what_a_client_gives_along_with_an_answer_reaches_the_agent_with_it() {
+    let data = json!({ EXTENSIONS: { TRACE: { "id": 7 }, MONEY: "canary" } });
+    let large = json!({ TRACE: "x".repeat(70_000) });
+    for is_task in [false, true] {
+        let settings = if is_task { "calls: { task_after: 0s }" } else { KEY };
+        let scene = Scene::of(card(Card::v1(), false), &active(&[TRACE]), settings).await;
+        let works = is_task.then(Signal::new);
+        Quiz::working(&scene.agent, works.clone(), [question("Which colour?")]);
+        if is_task {
+            let client = with_tasks(&scene.gateway);
+            let created = called(&client, &first("paint")).await;
+            let id = created["taskId"].as_str().unwrap_or_else(|| panic!("{created}"));
+            works.iter().for_each(Signal::fire);
+            let asked = client.task_until(id, "input_required").await;
+            let update = async |meta: &Value| {
+                let responses = keyed(&asked, reply("blue"));
+                let params = json!({ "taskId": id, "inputResponses": responses, "_meta": meta });
+                client.modern("tasks/update", params).await
+            };
+            assert_eq!(update(&large).await.error_code().await, -32602);
+            update(&data).await.result().await;
+            client.task_until(id, "completed").await;
+        } else {
+            let client = asked_by_form(&scene.gateway);
+            let asked = called(&client, &first("paint")).await;
+            let mut params = again(&first("paint"), &asked, keyed(&asked, reply("blue")));
+            params["_meta"] = large.clone();
+            assert_eq!(client.modern("tools/call", params.clone()).await.error_code().await, -32602);
+            params["_meta"] = data.clone();
+            assert_eq!(words(&called(&client, &params).await), "thank you");
+        }
+        let told = answers(&scene.agent);
+        assert_eq!(told.len(), 1, "what is refused is given again");
+        assert_eq!(
+            (&told[0]["parts"], &told[0]["metadata"], &told[0]["extensions"]),
+            (&json!([{ "text": "blue" }]), &json!({ TRACE: { "id": 7 } }), &json!([TRACE]))
+        );
     }
 }

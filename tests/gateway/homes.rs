@@ -186,6 +186,57 @@ async fn the_version_is_asked_for_at_another_endpoint_when_the_first_says_nothin
 }
 
 #[tokio::test]
+async fn the_version_is_asked_for_at_all_endpoints_in_turn() {
+    let cluster = silent(8, Card::v0_1).await;
+    for agent in &cluster.agents {
+        agent.on("message/send", |_| Reply::status(503, ""));
+    }
+    let last = &cluster.agents[7];
+    last.on("message/send", |_| Reply::error(-32601, "Method not found"));
+    last.on("tasks/send", |_| Reply::error(-32602, "Invalid parameters"));
+    let gateway = with_face(&cluster, "cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }\n").await;
+    last.wait_for("the probe", |log| !log.calls("tasks/send").is_empty()).await;
+    assert_eq!(counts(&cluster, "message/send"), [1; 8], "{}", gateway.output());
+}
+
+#[tokio::test]
+async fn the_problem_is_that_of_the_endpoint_that_was_asked_first() {
+    let cluster = silent(2, Card::v0_1).await;
+    cluster.agents[0].on("message/send", |_| Reply::status(503, ""));
+    cluster.agents[1].on("message/send", |_| Reply::status(200, &"x".repeat(70_000)));
+    let gateway = with_face(&cluster, "").await;
+    cluster.agents[1].wait_for_call("message/send").await;
+    in_time("the problem", async {
+        loop {
+            let agents = gateway.admin().at("/agents").get(&[]).await.json().await;
+            if let Some(problem) = agents[0]["problem"].as_str() {
+                assert!(problem.contains("version"), "{problem}");
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_an_agent_refuses_has_no_home() {
+    let cluster = silent(3, told_0_1).await;
+    for agent in &cluster.agents {
+        agent.on("tasks/send", |_| Reply::error(-32603, "busy"));
+    }
+    let gateway = with_face(&cluster, "").await;
+    let client = gateway.client().at("/a2a/bard");
+    let mut params = crate::a2a_scene::saying("x");
+    params["message"]["contextId"] = json!("the-conversation");
+    for _ in 0..2 {
+        crate::a2a_scene::call(&client, "SendMessage", params.clone()).await.finish().await;
+    }
+    let mut asked = counts(&cluster, "tasks/send");
+    asked.sort_unstable();
+    assert_eq!(asked, [0, 1, 1], "the second is not tied to who refused the first");
+}
+
+#[tokio::test]
 async fn a_lost_answer_is_asked_for_where_the_message_went_and_nowhere_else() {
     let cluster = silent(3, told_0_1).await;
     for agent in &cluster.agents {

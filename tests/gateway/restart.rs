@@ -84,6 +84,29 @@ async fn a_result_is_there_even_if_the_agent_has_forgotten_the_task() {
 }
 
 #[tokio::test]
+async fn a_result_is_there_whatever_the_agent_says_beside_it() {
+    let place = Place::new().await;
+    let gateway = place.gateway().await;
+    let (go, wait) = {
+        let go = Signal::new();
+        (go.clone(), go)
+    };
+    place.agent.on_send(move |_| {
+        let mut task = v1::completed(RAW_TASK, RAW_CONTEXT, "la");
+        task["task"]["metadata"] = json!({ "https://example.test/large": "x".repeat(3 << 20) });
+        Reply::stream().event(begun()).wait(&wait).event(task)
+    });
+    let task = task_of(&said(&gateway, "sing").await);
+    go.fire();
+    assert_eq!(words(&awaited(&gateway, &task).await), "la");
+    place.settle(&gateway).await;
+    drop(gateway);
+    place.agent.on_get(|_| Reply::error(-32001, "Task not found"));
+    let gateway = place.gateway().await;
+    assert_eq!(words(&awaited(&gateway, &task).await), "la");
+}
+
+#[tokio::test]
 async fn a_live_task_is_followed_again_before_anybody_asks() {
     let place = Place::new().await;
     let gateway = place.gateway().await;

@@ -66,9 +66,10 @@ impl Body {
         Fill { body: self, wrapped: None }
     }
 
-    /// The error that this is. What A2A has a name for, or what has a name of its own, is that, whatever members it has besides.
+    /// The error that this is. What A2A has a name for, or what says of which kind or task it is, is that, whatever members it has
+    /// besides. An id alone says nothing: errors of JSON-RPC have one.
     pub(super) fn refusal(&mut self) -> Option<ErrorIn> {
-        let is_named = self.kind.is_filled() || self.id.is_filled() || self.task_id.is_filled();
+        let is_named = self.kind.is_filled() || self.task_id.is_filled();
         let is_known = self.wrapped.is_some() || !matches!(self.recognise(), Kind::Unknown);
         self.error.0.take().filter(|_| !is_named && !is_known)
     }

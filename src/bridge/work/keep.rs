@@ -30,7 +30,7 @@ impl Work {
             status,
             artifacts: self.artifacts.iter().cloned().collect(),
             history: self.history.clone(),
-            metadata: self.metadata.clone(),
+            metadata: self.metadata.written(),
         })
     }
 
@@ -71,7 +71,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::read_task;
+    use crate::a2a::{Dialect, read_task};
 
     fn task(state: &str, history: &str) -> Task {
         let json = format!(
@@ -90,6 +90,11 @@ mod tests {
             assert_eq!(format!("{again:?}"), format!("{work:?}"));
             assert_eq!(again.question_turn(), work.question_turn());
         }
+        let mut work = Work::from_task(task("working", "[]"), 1000).unwrap();
+        let update = r#"{"jsonrpc":"2.0","id":1,"result":{"statusUpdate":{"taskId":"t","metadata":{"urn:a":1},"status":{"state":"completed"}}}}"#;
+        work.apply(Dialect::V1.event(update.as_bytes()).unwrap()).unwrap();
+        let again = Work::from_task(work.to_task().unwrap(), 1000).unwrap();
+        assert_eq!(again.metadata.members().map(|(name, _)| name).collect::<Vec<_>>(), ["urn:a"]);
         assert!(Work::from_task(task("completed", "[]"), 20).is_err());
     }
 

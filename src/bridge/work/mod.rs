@@ -4,9 +4,11 @@
 //! that), how it is told to a client (see `progress`, `outcome`).
 
 mod keep;
+mod metadata;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
+
+pub use metadata::{MOST_BYTES, Metadata};
 
 use crate::a2a::{
     Artifact, Artifacts, Change, Event, Fingerprint, History, Message, Part, PartBody, State, Status, Task,
@@ -28,10 +30,8 @@ pub struct Work {
     pub reply: Option<Message>,
     /// When the agent said where it stands, as it wrote it.
     pub timestamp: Option<String>,
-    /// What the agent's metadata of the task says, a JSON object.
-    pub metadata: Option<Box<RawValue>>,
-    /// The same of the last event about where it stands that had any.
-    pub status_metadata: Option<Box<RawValue>>,
+    /// What the agent's metadata of the task says, and that of later events about where it stands, as far as it can be shown.
+    pub metadata: Metadata,
     /// Whether artifacts were dropped here that the agent may still have.
     pub artifacts_shed: bool,
     /// The history of the task: the last one that has a word of the agent in it, if any has.
@@ -71,8 +71,7 @@ impl Work {
             status: None,
             reply: None,
             timestamp: None,
-            metadata: None,
-            status_metadata: None,
+            metadata: Metadata::default(),
             artifacts_shed: false,
             history: History::default(),
             artifacts: Artifacts::new(most),
@@ -129,14 +128,17 @@ impl Work {
             let metadata = message.parts.iter().map(|part| &part.metadata).chain([&message.metadata]);
             metadata.flatten().map(|json| json.get().len())
         });
-        let of_task =
-            [&self.metadata, &self.status_metadata].into_iter().flatten().map(|json| json.get().len());
         OVERHEAD
-            + of_task.sum::<usize>()
+            + self.metadata.bytes()
             + self.history.bytes()
             + self.artifacts.bytes()
             + parts.sum::<usize>()
             + beside.sum::<usize>()
+    }
+
+    /// How many bytes of it are artifacts: what [`Self::shed_artifacts`] makes room of.
+    pub fn artifact_bytes(&self) -> usize {
+        self.artifacts.bytes()
     }
 
     /// Takes in an event and says what is new, if anything is.
@@ -160,7 +162,7 @@ impl Work {
             Event::Status { task_id, context_id, status, metadata, .. } => {
                 self.name(task_id, context_id);
                 let reported = metadata.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
-                self.status_metadata = metadata.or(self.status_metadata.take());
+                metadata.iter().for_each(|json| self.metadata.add(json));
                 Ok(self.status(status, reported.unwrap_or_default()))
             }
             Event::Artifact { task_id, context_id, artifact, append, .. } => {
@@ -179,7 +181,8 @@ impl Work {
             self.artifacts.replace_all(task.artifacts)?;
         }
         self.remember(task.history);
-        self.metadata = task.metadata.or(self.metadata.take());
+        // A task that has metadata knows what its events said before.
+        task.metadata.iter().for_each(|json| self.metadata.replace(json));
         Ok(self.status(task.status, Reported::default()))
     }
 
