@@ -2,6 +2,7 @@
 //!
 //! Not here: asking the agent (see `agents`), answers with ids to be sealed (see `ids`).
 
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -121,12 +122,34 @@ pub(super) async fn value(
     Ok(None)
 }
 
-/// The headers of a stream.
-fn of_stream(mut passed: Headers) -> Headers {
-    passed.push((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")));
-    passed.push((CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")));
-    passed.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
-    passed
+/// Begins a stream, with what comes before the events of the agent.
+async fn begin_stream(http: &mut Session, passed: &Passed, through: &mut impl Translate) -> Result<(), Gone> {
+    let mut headers = through.headers(passed.headers());
+    headers.push((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")));
+    headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")));
+    headers.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
+    begin(http, StatusCode::OK, headers, None).await?;
+    let first = through.first();
+    if first.is_empty() { Ok(()) } else { piece(http, first.into(), false).await }
+}
+
+/// Tells the client of whole events. Breaks where the stream ends with them, with what broke it off.
+async fn tell(
+    http: &mut Session,
+    through: &mut impl Translate,
+    whole: Bytes,
+) -> Result<ControlFlow<Option<Trouble>>, Gone> {
+    let (told, done) = through.events(whole);
+    if let Err(trouble) = done {
+        let told = [told.as_ref(), &through.failure(&trouble)].concat();
+        piece(http, told.into(), true).await?;
+        return Ok(ControlFlow::Break(Some(trouble)));
+    }
+    let is_over = through.is_over();
+    if is_over || !told.is_empty() {
+        piece(http, told, is_over).await?;
+    }
+    Ok(if is_over { ControlFlow::Break(None) } else { ControlFlow::Continue(()) })
 }
 
 /// Passes a stream on. Says what broke it off, of which the client has been told.
@@ -137,11 +160,7 @@ pub(super) async fn stream(
     through: &mut impl Translate,
     metrics: &AgentMetrics,
 ) -> Result<Option<Trouble>, Gone> {
-    begin(http, StatusCode::OK, of_stream(through.headers(passed.headers())), None).await?;
-    let first = through.first();
-    if !first.is_empty() {
-        piece(http, first.into(), false).await?;
-    }
+    begin_stream(http, &passed, through).await?;
     let _open = metrics.stream();
     let mut boundary = Boundary::new(bounds.event);
     let mut next_sign = Instant::now() + bounds.keep_alive;
@@ -172,18 +191,8 @@ pub(super) async fn stream(
         match came {
             Ok(Some(whole)) if whole.is_empty() => {}
             Ok(Some(whole)) => {
-                let (told, done) = through.events(whole);
-                if let Err(trouble) = done {
-                    let told = [told.as_ref(), &through.failure(&trouble)].concat();
-                    piece(http, told.into(), true).await?;
-                    return Ok(Some(trouble));
-                }
-                let is_over = through.is_over();
-                if is_over || !told.is_empty() {
-                    piece(http, told, is_over).await?;
-                }
-                if is_over {
-                    return Ok(None);
+                if let ControlFlow::Break(how) = tell(http, through, whole).await? {
+                    return Ok(how);
                 }
                 next_sign = Instant::now() + bounds.keep_alive;
             }
