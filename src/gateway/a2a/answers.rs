@@ -171,6 +171,10 @@ impl Answers<'_> {
         match (result, error, self.binding) {
             // What is somewhere else in it might be an id.
             (Some(_), Some(_), _) => Err(unreadable()),
+            // Some say nothing at all of what they have deleted.
+            (None, None, _) if self.ids.is_some() && self.operation == Some(Operation::DeletePush) => {
+                Ok((StatusCode::OK, self.told("null")))
+            }
             (None, None, _) if self.ids.is_some() => Err(unreadable()),
             (None, Some(error), Binding::Rest) => self.failed(error)?.ok_or_else(unreadable),
             (None, Some(error), Binding::Rpc) => {
