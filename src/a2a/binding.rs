@@ -22,6 +22,9 @@ pub enum Binding {
     HttpJson,
 }
 
+/// Where the webhooks of a task are, below it.
+pub(super) const HOOKS: &str = "/pushNotificationConfigs";
+
 /// One request, as its binding writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
@@ -108,7 +111,7 @@ impl Interface {
             Binding::JsonRpc => self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into(),
             Binding::HttpJson => {
                 let body = written(&v1::SetPushParams::new(task_id, webhook, None));
-                self.post(&format!("/tasks/{}/pushNotificationConfigs", encoded(task_id)), body)
+                Outgoing { body: body.into(), ..self.about(Method::POST, task_id, HOOKS) }
             }
         }
     }
@@ -156,7 +159,8 @@ impl Interface {
         }
     }
 
-    fn about(&self, verb: Method, task_id: &str, what: &str) -> Outgoing {
+    /// A request about a task; `what` comes after its path.
+    pub(super) fn about(&self, verb: Method, task_id: &str, what: &str) -> Outgoing {
         let body = if verb == Method::GET { Vec::new() } else { b"{}".to_vec() };
         Outgoing { verb, ..self.post(&format!("/tasks/{}{what}", encoded(task_id)), body) }
     }

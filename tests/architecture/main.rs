@@ -189,6 +189,7 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.unwrap().path())
+        .filter(|path| !path.ends_with("target")) // what cargo makes of a crate there
         .flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .collect();

@@ -165,12 +165,16 @@ async fn the_version_is_asked_for_at_another_endpoint_when_the_first_says_nothin
                 Reply::events([v0_1::completed(request.params()["id"].as_str().unwrap(), "la")])
             });
         }
-        let first = cluster.agents[0].url();
-        if is_dead {
-            cluster.agents.remove(0).stop().await;
+        // Nobody listens there, and nobody else can for as long as it is held.
+        let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+        nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let first = if is_dead {
+            cluster.agents.remove(0);
+            format!("http://{}/", nobody.local_addr().unwrap())
         } else {
             cluster.agents[0].on("message/send", |_| Reply::status(503, ""));
-        }
+            cluster.agents[0].url()
+        };
         let (card, last) = (cluster.registrar.card_url(), cluster.agents.last().unwrap().url());
         // Whichever is asked first: both orders.
         for urls in [[&first, &last], [&last, &first]] {

@@ -7,7 +7,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::binding::{Outgoing, encoded};
+use super::super::binding::{HOOKS, Outgoing, encoded};
 use super::super::card::Interface;
 use super::super::dialect::Dialect;
 use super::super::error::{AgentError, ErrorKind};
@@ -74,41 +74,40 @@ impl Interface {
     /// [`BadParams`], if the id of what it is about is missing.
     pub fn routed(&self, operation: Operation, params: &str) -> Result<Vec<Outgoing>, BadParams> {
         let given: Params<'_> = serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
-        let segment = |given: &Option<Text<'_>>, missing| {
+        let named = |given: &'_ Option<Text<'_>>, missing| {
             let named = given.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
-            named.map(encoded).ok_or(BadParams(missing))
+            named.map(str::to_owned).ok_or(BadParams(missing))
         };
-        let task = || segment(&given.id, "the task's id is missing");
-        let hooks = || {
-            let task = segment(&given.task_id, "the task's id is missing")?;
-            Ok::<_, BadParams>(format!("/tasks/{task}/pushNotificationConfigs"))
+        let task = || named(&given.id, "the task's id is missing");
+        let of_hooks = |verb, what: &str| {
+            Ok::<_, BadParams>(self.about(
+                verb,
+                &named(&given.task_id, "the task's id is missing")?,
+                &format!("{HOOKS}{what}"),
+            ))
         };
         let hook = || {
-            let id = segment(&given.id, "the id of the push configuration is missing")?;
-            Ok::<_, BadParams>(format!("{}/{id}", hooks()?))
+            let id = named(&given.id, "the id of the push configuration is missing")?;
+            Ok::<_, BadParams>(format!("/{}", encoded(&id)))
         };
         let whole = || params.as_bytes().to_vec();
         let get = |route: &str| self.without_body(Method::GET, &format!("{route}{}", given.query()));
+        let with = |body: Vec<u8>, outgoing: Outgoing| Outgoing { body: body.into(), ..outgoing };
         Ok(vec![match operation {
             Operation::Send => self.post("/message:send", whole()),
             Operation::Stream => self.post("/message:stream", whole()),
-            Operation::Get => get(&format!("/tasks/{}", task()?)),
+            Operation::Get => self.about(Method::GET, &task()?, &given.query()),
             Operation::List => get("/tasks"),
             Operation::Cancel => {
                 let metadata = given.metadata.map(|metadata| format!("{{\"metadata\":{}}}", metadata.get()));
                 let body = metadata.unwrap_or_else(|| "{}".to_owned());
-                self.post(&format!("/tasks/{}:cancel", task()?), body.into_bytes())
+                with(body.into_bytes(), self.cancel_task(&task()?))
             }
-            Operation::Subscribe => {
-                // The text of the specification has the one, its protobuf the other.
-                let route = format!("/tasks/{}:subscribe", task()?);
-                let post = self.post(&route, b"{}".to_vec());
-                return Ok(vec![post, self.without_body(Method::GET, &route)]);
-            }
-            Operation::SetPush => self.post(&hooks()?, whole()),
-            Operation::ListPush => get(&hooks()?),
-            Operation::GetPush => get(&hook()?),
-            Operation::DeletePush => self.without_body(Method::DELETE, &hook()?),
+            Operation::Subscribe => return Ok(self.subscribe(&task()?)),
+            Operation::SetPush => with(whole(), of_hooks(Method::POST, "")?),
+            Operation::ListPush => of_hooks(Method::GET, &given.query())?,
+            Operation::GetPush => of_hooks(Method::GET, &hook()?)?,
+            Operation::DeletePush => with(Vec::new(), of_hooks(Method::DELETE, &hook()?)?),
             Operation::ExtendedCard => get("/extendedAgentCard"),
         }])
     }

@@ -53,7 +53,7 @@ impl<'c> Call<'c> {
     pub(super) fn going<'a>(
         &self,
         ids: Option<&mut Ids<'_>>,
-        own: Own<'a>,
+        own: Option<Own<'a>>,
         pushing: Option<&mut Pushing<'_>>,
     ) -> Result<Going<'a>, Stop> {
         self.check_names(ids.as_deref())?;
@@ -66,11 +66,7 @@ impl<'c> Call<'c> {
                 list: None,
             });
         }
-        let has_push = ids.is_some() && self.has_push();
-        if has_push && pushing.is_none() {
-            return Err(Refusal::NoPush.into());
-        }
-        let (agent, pushing) = (self.dialect(), pushing.filter(|_| has_push));
+        let agent = self.dialect();
         match self.operation.filter(|_| self.client != agent) {
             Some(operation) if operation.name(agent).is_none() => {
                 Err(Refusal::NoCounterpart(operation, agent).into())
@@ -82,8 +78,9 @@ impl<'c> Call<'c> {
                 let is_list =
                     self.operation == Some(Operation::List) && (ids.is_some() || self.known.endpoints() > 1);
                 let (params, task) = self.params(ids, pushing)?;
-                let written = self.written(params.as_deref())?;
                 let list = is_list.then(|| params.as_deref().unwrap_or("{}").to_owned());
+                // What a list asks for is written question by question.
+                let written = if is_list { Vec::new() } else { self.written(params.as_deref())? };
                 Ok(Going { written, task, translation: None, is_bare: self.is_http_json(), list })
             }
         }
@@ -92,7 +89,7 @@ impl<'c> Call<'c> {
     fn translated<'a>(
         &self,
         operation: Operation,
-        (own, mut ids): (Own<'a>, Option<&mut Ids<'_>>),
+        (own, mut ids): (Option<Own<'a>>, Option<&mut Ids<'_>>),
         pushing: Option<&mut Pushing<'_>>,
     ) -> Result<Going<'a>, Stop> {
         let between = Between { client: self.client, agent: self.dialect(), operation };
@@ -100,9 +97,9 @@ impl<'c> Call<'c> {
             (Some(pushing), Some(params)) => {
                 let handle = task_of(params.get(), (self.client, operation));
                 self.check_push(params.get(), handle.as_deref())?;
-                let opened = |handle: &String| match self.client {
-                    Dialect::V0_1 => own.id_of(handle),
-                    Dialect::V0_3 | Dialect::V1 => ids.as_deref()?.open(IdKind::Task, handle),
+                let opened = |handle: &String| match &own {
+                    Some(own) => own.id_of(handle),
+                    None => ids.as_deref()?.open(IdKind::Task, handle),
                 };
                 let task = handle.as_ref().and_then(opened);
                 let routed = pushing.routed(params.get(), operation, task.as_deref())?;
@@ -158,7 +155,8 @@ impl<'c> Call<'c> {
             return Ok((params, None));
         };
         let Some(ids) = ids else {
-            let task = task_of(text, (dialect, operation));
+            // Only where it matters which endpoint is asked.
+            let task = if self.known.endpoints() > 1 { task_of(text, (dialect, operation)) } else { None };
             return Ok((params, task));
         };
         let (opened, task) = ids.opened(text, operation)?;
@@ -215,7 +213,8 @@ impl<'c> Call<'c> {
         self.known.interface.binding == Binding::HttpJson
     }
 
-    fn has_push(&self) -> bool {
+    /// Whether it is about webhooks, or comes with one.
+    pub(super) fn has_push(&self) -> bool {
         let is_about_push = self.operation.is_some_and(is_push);
         is_about_push || self.operation.and(self.asked.params).is_some_and(|params| has_push(params.get()))
     }

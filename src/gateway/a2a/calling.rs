@@ -20,6 +20,7 @@ use super::listing::{Lister, Whole};
 use super::operation::{agent_method, label};
 use super::passing::{self, Bounds, Translate as _, while_there};
 use super::places::may_lead;
+use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
 use super::translation::Own;
 use super::{Visit, write};
@@ -85,9 +86,9 @@ impl Inner {
         self.permit_call(exchange, &call)?;
         let _room = self.room_for(http, exchange, &call).await?;
         let mut ids = self.ids(exchange, &call);
-        let caller = ids.as_ref().map(Ids::caller);
-        let mut pushing = caller.and_then(|caller| self.pushing(caller, visit.agent, call.client));
-        let own = Own::new(&self.names, exchange.caller.name(), visit.name());
+        let mut pushing = self.webhooks(&call, ids.as_ref())?;
+        let names_tasks = call.client == Dialect::V0_1 && call.dialect() != Dialect::V0_1;
+        let own = names_tasks.then(|| Own::new(&self.names, exchange.caller.name(), visit.name()));
         let Going { written, task, translation, is_bare, list } =
             call.going(ids.as_mut(), own, pushing.as_mut())?;
         while_there(http, self.check_hooks(&call)).await??;
@@ -129,6 +130,17 @@ impl Inner {
             self.note(exchange, &Refusal::Trouble(trouble));
         }
         Ok(())
+    }
+
+    /// The webhooks of the caller, if the request is about any and ids are sealed.
+    fn webhooks<'a>(
+        &'a self,
+        call: &Call<'a>,
+        ids: Option<&Ids<'_>>,
+    ) -> Result<Option<Pushing<'a>>, Refusal> {
+        let Some(ids) = ids.filter(|_| call.has_push()) else { return Ok(None) };
+        let webhooks = self.pushing(ids.caller(), call.visit.agent, call.client);
+        webhooks.map(Some).ok_or(Refusal::NoPush)
     }
 
     /// Asks, and passes the answer on. Says what broke it off after it had begun.

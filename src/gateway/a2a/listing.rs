@@ -102,8 +102,8 @@ struct Walk<'a> {
 /// # Errors
 ///
 /// [`Fault::BadParams`] for a token that was not given to this caller.
-fn opened(params: &str, ids: &Ids<'_>) -> Result<(Members, Option<Place>), Fault> {
-    let unknown = || Fault::BadParams("pageToken is none of this list".into());
+fn opened(params: &str, endpoints: usize, ids: &Ids<'_>) -> Result<(Members, Option<Place>), Fault> {
+    let unknown = || Fault::BadParams("pageToken is none of this list: begin without one".into());
     let mut members = Members::read(params).ok_or_else(unknown)?;
     members.remove("page_token");
     let Some(page) = members.find("pageToken").filter(|page| page.get() != "null") else {
@@ -113,7 +113,7 @@ fn opened(params: &str, ids: &Ids<'_>) -> Result<(Members, Option<Place>), Fault
     if handle.is_empty() {
         return Ok((members, None));
     }
-    let place = ids.place_of(&handle).ok_or_else(unknown)?;
+    let place = ids.place_of(&handle).filter(|place| place.at < endpoints).ok_or_else(unknown)?;
     members.put("pageToken", &place.token);
     Ok((members, Some(place)))
 }
@@ -126,7 +126,7 @@ impl Lister<'_> {
     ///
     /// [`Fault::BadParams`] for a token that was not given to this caller; [`Trouble`], if no answer came, or none that can be read.
     pub(super) async fn list(&self, params: &str, ids: &Ids<'_>) -> Result<Whole, Stop> {
-        let (params, place) = opened(params, ids)?;
+        let (params, place) = opened(params, self.known.endpoints(), ids)?;
         let wanted = params.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
         let at = place.as_ref().map_or(0, |place| place.at);
         let first = self.ask(at, &params).await?;
@@ -179,8 +179,7 @@ impl Lister<'_> {
 
     fn read(&self, answer: &Whole, at: usize, ids: &Ids<'_>) -> Result<Option<Page>, Trouble> {
         let is_own = |task: &str| self.shows_all || ids.has(task);
-        let page = Page::read(answer, (at, self.known.endpoints()), is_own)?;
-        Ok(page)
+        Page::read(answer, (at, self.known.endpoints()), is_own)
     }
 
     /// The answer to one question, as JSON-RPC has it.

@@ -173,13 +173,12 @@ impl<'a> Translation<'a> {
         between: Between,
         params: Option<&RawValue>,
         tenant: Option<&str>,
-        (own, mut ids): (Own<'a>, Option<&mut Ids<'_>>),
+        (mut own, mut ids): (Option<Own<'a>>, Option<&mut Ids<'_>>),
     ) -> Result<(Self, Asked), Stop> {
         let Between { client, agent, operation } = between;
         let bad = |why: &str| Fault::BadParams(why.to_owned());
         let mut request = Request::read(client, operation, params).map_err(|why| bad(why.0))?;
         let mut telling = Telling::new(client, &request);
-        let mut own = (client == Dialect::V0_1).then_some(own);
         match (&mut own, &mut ids) {
             (Some(own), ids) => {
                 own.open(&mut request)?;
@@ -200,23 +199,13 @@ impl<'a> Translation<'a> {
             let id = uuid(rand::random());
             if agent.asker_names_tasks() { format!("{MADE}{id}") } else { id }
         });
-        if agent.asker_names_tasks()
-            && let Some(ids) = ids
-        {
-            for (kind, id, is_new) in [
-                (IdKind::Task, request.task_id(), is_new.0),
-                (IdKind::Context, request.context_id(), is_new.1),
-            ] {
-                if let Some(id) = id.filter(|_| is_new) {
-                    telling.names(kind, ids.seal(kind, id));
-                }
-            }
-        } else if agent.asker_names_tasks() {
-            for (kind, id) in [(IdKind::Task, request.task_id()), (IdKind::Context, request.context_id())] {
-                if let Some(id) = id {
-                    telling.names(kind, id.to_owned());
-                }
-            }
+        // What the gateway has named: the agent's answers may leave it out.
+        let made = [
+            (IdKind::Task, request.task_id().filter(|_| is_new.0)),
+            (IdKind::Context, request.context_id().filter(|_| is_new.1)),
+        ];
+        for (kind, id) in made.into_iter().filter_map(|(kind, id)| Some((kind, id?))) {
+            telling.names(kind, ids.as_mut().map_or_else(|| id.to_owned(), |ids| ids.seal(kind, id)));
         }
         let params = String::from_utf8(request.write(agent, tenant)).unwrap_or_default();
         let asked = Asked { params, task: request.task_id().map(str::to_owned) };
