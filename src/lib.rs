@@ -35,6 +35,8 @@ pub mod admin;
 #[cfg(feature = "gateway")]
 pub mod agents;
 #[cfg(feature = "gateway")]
+mod alarm;
+#[cfg(feature = "gateway")]
 pub mod auth;
 #[cfg(feature = "gateway")]
 pub mod cli;

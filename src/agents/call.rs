@@ -214,7 +214,7 @@ impl Call {
 
     /// Asks, and passes on what comes of it.
     async fn hear(&self, ask: &Ask, track: &mut Track) -> Result<(), Trouble> {
-        let (form, reply) = post(&self.client, &self.known, ask).await?;
+        let (form, mut reply) = post(&self.client, &self.known, ask).await?;
         let endpoints = &self.known.endpoints;
         if endpoints.are_several() {
             track.home = ask.place().map(|at| (endpoints.clone(), at));
@@ -222,7 +222,7 @@ impl Call {
         match form {
             Form::Stream => self.listen(reply, track).await,
             Form::Json => {
-                let body = whole(reply, &self.known, self.terms.response).await?;
+                let body = whole(&mut reply, &self.known, self.terms.response).await?;
                 let event = self.known.interface.event(&body).map_err(first_refusal)?;
                 if track.take(event).await || track.is_beside() {
                     return Ok(());

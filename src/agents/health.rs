@@ -83,7 +83,7 @@ impl Directory {
         let target = known.ways.load().own.get(at).map(|way| way.target.clone());
         let target = target.ok_or(Trouble::Gateway("there is no such endpoint"))?;
         let failed = |error| super::rpc::trouble(&error, known);
-        let reply = self.client.send(&target, request).await.map_err(failed)?;
+        let mut reply = self.client.send(&target, request).await.map_err(failed)?;
         let is_good = reply.status().as_u16() < 500;
         if is_good {
             reply.collect(ANSWER).await.map_err(failed)?;

@@ -78,13 +78,13 @@ impl Call {
 
     /// Listens to a live task. Says whether listening is worth another try.
     async fn subscribe(&self, task: &str, track: &mut Track, pace: &mut Pace) -> Result<bool, Trouble> {
-        let (form, reply) = match subscribe(&self.client, &self.known, task).await {
+        let (form, mut reply) = match subscribe(&self.client, &self.known, task).await {
             None => return Ok(false),
             Some(Ok(answer)) => answer,
             Some(Err(trouble)) => return Ok(is_passing(&trouble)),
         };
         if form == Form::Json {
-            let body = whole(reply, &self.known, self.terms.response).await?;
+            let body = whole(&mut reply, &self.known, self.terms.response).await?;
             return match self.known.interface.event(&body) {
                 Ok(event) => Ok(!track.take(event).await),
                 Err(error) => {

@@ -191,9 +191,9 @@ impl Passed {
     /// # Errors
     ///
     /// [`Trouble`], also if it is larger than `limit` bytes.
-    pub async fn whole(self, limit: usize) -> Result<Bytes, Trouble> {
-        let body = whole(self.reply, &self.known, limit).await?;
-        if let Some(mut ear) = self.ear {
+    pub async fn whole(&mut self, limit: usize) -> Result<Bytes, Trouble> {
+        let body = whole(&mut self.reply, &self.known, limit).await?;
+        if let Some(ear) = &mut self.ear {
             ear.hear(&body);
             ear.end();
         }

@@ -184,7 +184,7 @@ impl Directory {
             request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
             let unusable = |what: &str| CardProblem::Setting(what.to_owned());
             agent.dress(&mut request, &way.path, pass.as_ref()).map_err(unusable)?;
-            let reply = self.client.send(&way.target, request).await?;
+            let mut reply = self.client.send(&way.target, request).await?;
             let status = reply.status().as_u16();
             let body = reply.collect(PROBE_ANSWER).await?;
             match question.verdict(status, &body) {

@@ -77,7 +77,7 @@ fn in_form(reply: Reply) -> Result<(Form, Reply), Trouble> {
 }
 
 /// What a failure of HTTP+JSON means.
-async fn refused(reply: Reply, known: &Known, ask: &Ask) -> Trouble {
+async fn refused(mut reply: Reply, known: &Known, ask: &Ask) -> Trouble {
     let status = reply.status().as_u16();
     let said = match form(&reply) {
         Some(Form::Json) => reply.collect(LONGEST_REFUSAL).await.ok(),
@@ -102,7 +102,7 @@ fn form(reply: &Reply) -> Option<Form> {
 }
 
 /// The body of an answer as one JSON value.
-pub(super) async fn whole(reply: Reply, known: &Known, limit: usize) -> Result<Bytes, Trouble> {
+pub(super) async fn whole(reply: &mut Reply, known: &Known, limit: usize) -> Result<Bytes, Trouble> {
     let status = reply.status();
     let body = reply.collect(limit).await.map_err(|error| trouble(&error, known))?;
     if body.is_empty() && !status.is_success() { Err(Trouble::Status(status.as_u16())) } else { Ok(body) }
@@ -196,11 +196,11 @@ pub(super) async fn task_of(
 
 /// The body of an answer that must not be a stream.
 async fn plain(client: &Client, known: &Known, ask: &Ask, limit: usize) -> Result<Bytes, Trouble> {
-    let (form, reply) = post(client, known, ask).await?;
+    let (form, mut reply) = post(client, known, ask).await?;
     if form == Form::Stream {
         return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
     }
-    whole(reply, known, limit).await
+    whole(&mut reply, known, limit).await
 }
 
 /// What an agent's own error means.

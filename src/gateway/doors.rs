@@ -64,7 +64,8 @@ impl Inner {
                 Box::pin(self.serve_a2a(http, exchange, (door, require), (agent, rest))).await
             }
             Door::Agents | Door::ApiCatalog => self.serve_document(http, exchange, door).await,
-            _ => self.serve_mcp(http, exchange, door, method).await,
+            // Boxed, as the A2A face is: neither carries the size of the other.
+            _ => Box::pin(self.serve_mcp(http, exchange, door, method)).await,
         }
     }
 

@@ -2,12 +2,16 @@
 //!
 //! Not here: what is in it (see `jsonrpc`).
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::Version;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANSFER_ENCODING};
 use pingora::proxy::Session;
+use tokio::time::timeout;
 
 use crate::fault::Fault;
 
@@ -33,7 +37,12 @@ pub(super) async fn any_body(http: &mut Session, limit: usize, within: Duration)
 }
 
 async fn in_time(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
-    tokio::time::timeout(within, read(http, limit)).await.unwrap_or(Err(Fault::BodyTooSlow))
+    let mut reading = pin!(read(http, limit));
+    // Nearly every body is there already: then no timer is set.
+    match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        Poll::Ready(read) => read,
+        Poll::Pending => timeout(within, reading).await.unwrap_or(Err(Fault::BodyTooSlow)),
+    }
 }
 
 /// Reads and throws away what a refused client still sends, for a while: closing on it would lose it the refusal.
@@ -54,7 +63,7 @@ pub(super) async fn linger(http: &mut Session, limit: usize) {
             }
         }
     };
-    if tokio::time::timeout(SHORTLY, reading).await.is_err() {
+    if timeout(SHORTLY, reading).await.is_err() {
         tracing::debug!("a refused client goes on sending");
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! Generic over the params, so that a layer above can parse them typed in the same pass. Not here: method names.
 
+use std::fmt;
+
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::id::Id;
@@ -66,24 +69,64 @@ struct Wire<'a, P> {
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default)]
 struct RawWire<'a> {
-    #[serde(borrow, default)]
     jsonrpc: Option<Text<'a>>,
-    #[serde(default, deserialize_with = "present")]
     id: Option<Option<Id>>,
-    #[serde(borrow, default)]
     method: Option<Text<'a>>,
-    #[serde(borrow, default)]
     params: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     result: Option<&'a RawValue>,
-    #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
+/// Reads a message, and tells of the names of members that JSON-RPC does not know.
+struct RawReader<F>(F);
+
+impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for RawReader<F> {
+    type Value = RawWire<'de>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, F: FnMut(&str)> Visitor<'de> for RawReader<F> {
+    type Value = RawWire<'de>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut wire = RawWire::default();
+        let mut seen = 0_u8;
+        while let Some(Text(name)) = map.next_key::<Text<'de>>()? {
+            let Some((place, known)) = MEMBERS.iter().enumerate().find(|(_, known)| **known == name) else {
+                (self.0)(&name);
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            if seen & (1 << place) != 0 {
+                return Err(A::Error::duplicate_field(known));
+            }
+            seen |= 1 << place;
+            match *known {
+                "jsonrpc" => wire.jsonrpc = map.next_value()?,
+                "id" => wire.id = Some(map.next_value()?),
+                "method" => wire.method = map.next_value()?,
+                "params" => wire.params = map.next_value()?,
+                "result" => wire.result = map.next_value()?,
+                _ => wire.error = map.next_value()?,
+            }
+        }
+        Ok(wire)
+    }
+}
+
+/// The members of a message.
+const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
 /// Tells `"id": null` from an absent id.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Id>>, D::Error> {
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Id>>, D::Error> {
     Option::<Id>::deserialize(deserializer).map(Some)
 }
 
@@ -130,15 +173,16 @@ pub fn parse_envelope(text: &str) -> Result<Message<'_, Loose<'_>>, Grammar> {
     parse::<Loose<'_>>(text)
 }
 
-/// Parses one message whose params are kept as they came. A request may have the id `null` here: JSON-RPC only discourages it, and its
-/// answer has the same.
+/// Parses one message whose params are kept as they came, and tells `other` of the names of members that JSON-RPC does not know. A
+/// request may have the id `null` here: JSON-RPC only discourages it, and its answer has the same.
 ///
 /// # Errors
 ///
 /// As [`parse`].
-pub fn parse_raw(text: &str) -> Result<Message<'_, &RawValue>, Grammar> {
-    let Object(wire) =
-        serde_json::from_str::<Object<RawWire<'_>>>(text).map_err(|error| blame(text, &error))?;
+pub fn parse_raw(text: &str, other: impl FnMut(&str)) -> Result<Message<'_, &RawValue>, Grammar> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read = RawReader(other).deserialize(&mut reader).and_then(|wire| reader.end().map(|()| wire));
+    let wire = read.map_err(|error| blame(text, &error))?;
     if wire.params.is_some_and(|params| !params.get().starts_with('{')) {
         return Err(Grammar::BadParams("params must be an object".into()));
     }
@@ -168,7 +212,7 @@ fn blame(text: &str, error: &serde_json::Error) -> Grammar {
     if serde_json::from_str::<&RawValue>(text).is_err() {
         return Grammar::NotJson(error.to_string());
     }
-    match serde_json::from_str::<Object<Wire<'_, serde::de::IgnoredAny>>>(text) {
+    match serde_json::from_str::<Object<Wire<'_, IgnoredAny>>>(text) {
         Ok(Object(wire)) => match judge(wire, Null::Refused) {
             Ok(_) => Grammar::BadParams(error.to_string()),
             Err(grammar) => grammar,
@@ -281,14 +325,14 @@ mod tests {
     #[test]
     fn raw_params_are_kept_as_they_came() {
         let text = r#"{"jsonrpc":"2.0","id":1,"method":"a","params": { "b" : 1.0 }}"#;
-        assert_eq!(parse_raw(text).unwrap().params.unwrap().get(), r#"{ "b" : 1.0 }"#);
+        assert_eq!(parse_raw(text, |_| {}).unwrap().params.unwrap().get(), r#"{ "b" : 1.0 }"#);
         let none = r#"{"jsonrpc":"2.0","id":1,"method":"a","params":null}"#;
-        assert!(parse_raw(none).unwrap().params.is_none());
+        assert!(parse_raw(none, |_| {}).unwrap().params.is_none());
         for (text, kind) in [
             (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, Kind::Request),
             (r#"{"jsonrpc":"2.0","method":"a"}"#, Kind::Notification),
         ] {
-            let message = parse_raw(text).unwrap();
+            let message = parse_raw(text, |_| {}).unwrap();
             assert_eq!((message.kind, message.id), (kind, None), "{text}");
         }
         for (text, wrong) in [
@@ -297,8 +341,21 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"params":{}}"#, "\"method\" is missing"),
             ("{", "EOF"),
         ] {
-            let error = parse_raw(text).unwrap_err().to_string();
+            let error = parse_raw(text, |_| {}).unwrap_err().to_string();
             assert!(error.contains(wrong), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn raw_members_of_other_names_are_told() {
+        let mut others = Vec::new();
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"a","METHOD":{"b":1},"m\u006fre":[]}"#;
+        parse_raw(text, |name| others.push(name.to_owned())).unwrap();
+        assert_eq!(others, ["METHOD", "more"]);
+        for text in
+            [r#"{"jsonrpc":"2.0","method":"a"} 7"#, "[]", r#"{"jsonrpc":"2.0","method":"a","method":"a"}"#]
+        {
+            assert!(parse_raw(text, |_| {}).is_err(), "{text}");
         }
     }
 

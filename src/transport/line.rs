@@ -12,10 +12,13 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use tokio::runtime;
+use tokio::time::Instant;
 
 use super::ClientLimits;
+use super::bell::Bell;
 use super::target::Body;
 use super::wire::Wire;
+use crate::alarm::Alarm;
 
 /// An open HTTP/1.1 connection.
 pub(super) struct Line {
@@ -24,6 +27,9 @@ pub(super) struct Line {
     connection: Option<Connection<Wire, Body>>,
     /// The runtime whose I/O driver wakes this socket: elsewhere it would be slow, and dead when that runtime ends.
     home: runtime::Id,
+    /// For whoever waits for something from this connection.
+    pub(super) alarm: Alarm,
+    bell: Bell,
 }
 
 impl Line {
@@ -34,7 +40,8 @@ impl Line {
             .max_header_size(limits.header_bytes)
             .handshake(wire)
             .await?;
-        Ok(Box::new(Self { sender, connection: Some(connection), home: runtime::Handle::current().id() }))
+        let (connection, home) = (Some(connection), runtime::Handle::current().id());
+        Ok(Box::new(Self { sender, connection, home, alarm: Alarm::default(), bell: Bell::new() }))
     }
 
     /// The runtime that this line belongs to.
@@ -50,21 +57,28 @@ impl Line {
     /// Looks at the socket once: has the agent closed it, or sent what nobody asked for?
     pub(super) fn is_alive(&mut self) -> bool {
         // The next user registers its own waker.
-        self.drive(&mut Context::from_waker(Waker::noop()));
+        drive(&mut self.connection, &mut Context::from_waker(Waker::noop()));
         self.is_ready()
     }
 
-    /// Moves bytes both ways as far as they go.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection
-            && Pin::new(connection).poll(cx).is_ready()
-        {
-            // Errors reach the response or the body, whichever is waited for.
-            self.connection = None;
-        }
+    /// Polls for something that comes by this connection, and moves bytes both ways as far as they go.
+    pub(super) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let connection = &mut self.connection;
+        self.bell.attend(cx, |cx| match poll(cx) {
+            Poll::Pending => {
+                drive(connection, cx);
+                poll(cx)
+            }
+            ready => ready,
+        })
     }
 
-    /// Sends the request and waits for the response header. Dropped midway, the line must be dropped too.
+    /// Sends the request and waits for the response header; `None` if that has not come at the deadline. Dropped midway or too late,
+    /// the line must be dropped too.
     ///
     /// # Errors
     ///
@@ -72,20 +86,29 @@ impl Line {
     pub(super) async fn exchange(
         &mut self,
         request: Request<Body>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
+        deadline: Instant,
+    ) -> Option<Result<Response<Incoming>, TrySendError<Request<Body>>>> {
         let mut response = pin!(self.sender.try_send_request(request));
         std::future::poll_fn(|cx| {
-            if let Some(connection) = &mut self.connection
-                && Pin::new(connection).poll(cx).is_ready()
-            {
-                // Dropped, the connection answers the response: nobody waits for ever.
-                self.connection = None;
-            }
-            match response.as_mut().poll(cx) {
-                Poll::Ready(answer) => Poll::Ready(answer),
-                Poll::Pending => Poll::Pending,
+            let answered = self.bell.attend(cx, |cx| {
+                drive(&mut self.connection, cx);
+                response.as_mut().poll(cx)
+            });
+            match answered {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                Poll::Pending => self.alarm.poll(cx, deadline).map(|()| None),
             }
         })
         .await
+    }
+}
+
+/// Moves bytes both ways as far as they go.
+fn drive(connection: &mut Option<Connection<Wire, Body>>, cx: &mut Context<'_>) {
+    if let Some(there) = connection
+        && Pin::new(there).poll(cx).is_ready()
+    {
+        // Errors reach the response or the body, whichever is waited for: dropped, it answers both.
+        *connection = None;
     }
 }

@@ -6,6 +6,7 @@
 //! [`Policy`]: whoever makes one says who named the place, and so which addresses it may lead to.
 //! Not here: what is sent (`agents`, `auth`), retries, breakers.
 
+mod bell;
 mod error;
 mod guard;
 mod line;
@@ -22,7 +23,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use pingora::time::fast_timeout::fast_timeout;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -36,9 +36,10 @@ pub use trust::{TrustProblem, client_config};
 use line::Line;
 use open::Opened;
 use pool::{Pool, Rested};
-use reply::{Way, after};
+use reply::Way;
 use target::{Body, Place};
 
+use crate::alarm::after;
 use crate::telemetry::outbound::OutboundMetrics;
 use trunk::Stream;
 
@@ -83,12 +84,6 @@ enum Failure {
     Final(TransportError),
 }
 
-/// What is left until a deadline. The wait for a header is timed by Pingora's coarse timers: they cost a fraction of tokio's, and
-/// ten milliseconds do not matter there.
-fn left(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now())
-}
-
 impl Client {
     /// Makes a client. Spawns nothing and needs no runtime.
     #[must_use]
@@ -129,8 +124,7 @@ impl Client {
         let mut request = Box::new(target.place.prepare(request)?);
         let mut fresh = false;
         loop {
-            let connect_until = after(Instant::now(), target.timeouts.connect).min(give_up);
-            let way = self.way(&target.place, fresh, connect_until).await;
+            let way = self.way(target, fresh, give_up).await;
             let way = way.inspect_err(|error| self.count(error))?;
             match self.exchange(target, way, request, give_up).await {
                 Ok(reply) => return Ok(reply),
@@ -178,20 +172,20 @@ impl Client {
         let waited = match &mut way {
             Way::Line(line) => {
                 target.place.address_http1(&mut request);
-                fast_timeout(left(deadline), line.exchange(*request)).await
+                line.exchange(*request, deadline).await
             }
             Way::Stream(stream) => {
                 target.place.address_http2(&mut request).map_err(Failure::Final)?;
-                fast_timeout(left(deadline), stream.exchange(*request)).await
+                stream.exchange(*request, deadline).await
             }
             Way::Ended | Way::Failed => return Err(Failure::Final(TransportError::Truncated)),
         };
         match waited {
-            Ok(Ok(response)) => {
+            Some(Ok(response)) => {
                 Reply::new(response, way, target.clone(), give_up, self.shared.limits.header_lines)
                     .map_err(Failure::Final)
             }
-            Ok(Err(mut failed)) => {
+            Some(Err(mut failed)) => {
                 if let Way::Stream(stream) = &way {
                     target.place.pool.forget(stream.trunk());
                 }
@@ -202,19 +196,21 @@ impl Client {
                     None => Failure::Final(TransportError::after_sending(error)),
                 })
             }
-            Err(_) if deadline == give_up => Err(Failure::Final(TransportError::TotalTimeout)),
-            Err(_) => Err(Failure::Final(TransportError::FirstByteTimeout)),
+            None if deadline == give_up => Err(Failure::Final(TransportError::TotalTimeout)),
+            None => Err(Failure::Final(TransportError::FirstByteTimeout)),
         }
     }
 
     /// Finds or opens what carries the next request.
-    async fn way(&self, place: &Arc<Place>, fresh: bool, deadline: Instant) -> Result<Way, TransportError> {
+    async fn way(&self, target: &Target, fresh: bool, give_up: Instant) -> Result<Way, TransportError> {
+        let place = &target.place;
         if let Some(stream) = place.pool.join() {
             return Ok(Way::Stream(stream));
         }
         if !fresh && let Some(line) = rested(&place.pool).await {
             return Ok(Way::Line(line));
         }
+        let deadline = after(Instant::now(), target.timeouts.connect).min(give_up);
         // Boxed: opening is rare, and every request would carry its size.
         let opening = Box::pin(tokio::time::timeout_at(deadline, self.open(place)));
         opening.await.map_err(|_| TransportError::ConnectTimeout)?
@@ -288,11 +284,15 @@ async fn rested(pool: &Pool) -> Option<Box<Line>> {
         if rested >= pool.idle_for() {
             continue;
         }
-        if rested >= STALE_AFTER {
+        let is_alive = if rested < STALE_AFTER {
+            // The exchange looks first too, and gives the request back if nothing of it was written.
+            line.is_ready()
+        } else {
             // Lets the runtime look at its sockets: it may not have seen yet that the agent closed this one.
             tokio::task::yield_now().await;
-        }
-        if line.is_alive() {
+            line.is_alive()
+        };
+        if is_alive {
             return Some(line);
         }
     }

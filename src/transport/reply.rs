@@ -5,7 +5,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
@@ -18,6 +17,7 @@ use super::error::TransportError;
 use super::line::Line;
 use super::target::Target;
 use super::trunk::Stream;
+use crate::alarm::after;
 
 /// A response of an agent.
 pub struct Reply {
@@ -109,22 +109,23 @@ impl Reply {
         }
         let silent_until = after(self.last_byte, self.target.timeouts.idle);
         let deadline = silent_until.min(self.give_up);
-        let polled = tokio::time::timeout_at(deadline, std::future::poll_fn(|cx| self.poll_data(cx))).await;
-        let outcome = match polled {
-            Ok(Some(Ok(data))) => Ok(Some(data)),
-            Ok(None) if self.is_cut() => Err(TransportError::Truncated),
-            Ok(None) => Ok(None),
-            Ok(Some(Err(error))) => Err(TransportError::after_sending(error)),
-            Err(_) if deadline == self.give_up => Err(TransportError::TotalTimeout),
-            Err(_) => Err(TransportError::IdleTimeout),
+        let polled = std::future::poll_fn(|cx| match (self.poll_data(cx), &mut self.way) {
+            (Poll::Ready(data), _) => Poll::Ready(Some(data)),
+            (Poll::Pending, Way::Line(line)) => line.alarm.poll(cx, deadline).map(|()| None),
+            (Poll::Pending, Way::Stream(stream)) => stream.alarm.poll(cx, deadline).map(|()| None),
+            (Poll::Pending, Way::Ended | Way::Failed) => Poll::Ready(None),
+        });
+        let outcome = match polled.await {
+            Some(Some(Ok(data))) => Ok(Some(data)),
+            Some(None) if self.is_cut() => Err(TransportError::Truncated),
+            Some(None) => Ok(None),
+            Some(Some(Err(error))) => Err(TransportError::after_sending(error)),
+            None if deadline == self.give_up => Err(TransportError::TotalTimeout),
+            None => Err(TransportError::IdleTimeout),
         };
         match &outcome {
-            Ok(Some(_)) => {
-                self.last_byte = Instant::now();
-                if self.body.is_end_stream() {
-                    self.finish();
-                }
-            }
+            Ok(Some(_)) if self.body.is_end_stream() => self.finish(),
+            Ok(Some(_)) => self.last_byte = Instant::now(),
             Ok(None) => self.finish(),
             Err(_) => self.way = Way::Failed,
         }
@@ -137,7 +138,7 @@ impl Reply {
     ///
     /// [`TransportError::TooLarge`] as soon as the body is, or says that it will be, over `limit` bytes; otherwise as
     /// [`Reply::chunk`].
-    pub async fn collect(mut self, limit: usize) -> Result<Bytes, TransportError> {
+    pub async fn collect(&mut self, limit: usize) -> Result<Bytes, TransportError> {
         if self.body.size_hint().lower() > limit as u64 {
             return Err(TransportError::TooLarge { limit });
         }
@@ -181,13 +182,10 @@ impl Reply {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let waiting = Pin::new(&mut self.body).poll_frame(cx);
+        let mut body = Pin::new(&mut self.body);
         match &mut self.way {
-            Way::Line(line) if waiting.is_pending() => {
-                line.drive(cx);
-                Pin::new(&mut self.body).poll_frame(cx)
-            }
-            _ => waiting,
+            Way::Line(line) => line.poll(cx, |cx| body.as_mut().poll_frame(cx)),
+            Way::Stream(_) | Way::Ended | Way::Failed => body.poll_frame(cx),
         }
     }
 
@@ -210,12 +208,6 @@ impl TransportError {
     fn with_limit(self, limit: usize) -> Self {
         if matches!(self, Self::TooLarge { .. }) { Self::TooLarge { limit } } else { self }
     }
-}
-
-/// `start + wait`, or the far future.
-pub(super) fn after(start: Instant, wait: Duration) -> Instant {
-    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-    start.checked_add(wait.min(FAR)).unwrap_or(start)
 }
 
 fn check(head: &Parts, header_lines: usize) -> Result<(), TransportError> {

@@ -3,9 +3,10 @@
 //! Not here: which trunk is used (`pool`), the body (`reply`).
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -15,10 +16,12 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::rt::Executor;
 use hyper_util::rt::TokioTimer;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::ClientLimits;
 use super::target::Body;
 use super::wire::Wire;
+use crate::alarm::Alarm;
 
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
@@ -44,6 +47,8 @@ struct Count {
 /// One request's place on a trunk, given back on drop.
 pub(super) struct Stream {
     trunk: Trunk,
+    /// For whoever waits for something from this stream.
+    pub(super) alarm: Alarm,
 }
 
 impl Trunk {
@@ -79,7 +84,7 @@ impl Trunk {
             .open
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| (open < most).then_some(open + 1))
             .ok()
-            .map(|_| Stream { trunk: self.clone() })
+            .map(|_| Stream { trunk: self.clone(), alarm: Alarm::default() })
     }
 
     /// Whether requests can still be sent.
@@ -104,16 +109,23 @@ impl Stream {
         &self.trunk
     }
 
-    /// Sends the request and waits for the response header. Dropped midway, the stream is reset.
+    /// Sends the request and waits for the response header; `None` if that has not come at the deadline. Dropped midway or too late,
+    /// the stream is reset.
     ///
     /// # Errors
     ///
     /// hyper's, with the request inside if and only if nothing of it was written.
-    pub(super) fn exchange(
+    pub(super) async fn exchange(
         &mut self,
         request: Request<Body>,
-    ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + use<> {
-        self.trunk.sender.try_send_request(request)
+        deadline: Instant,
+    ) -> Option<Result<Response<Incoming>, TrySendError<Request<Body>>>> {
+        let mut response = pin!(self.trunk.sender.try_send_request(request));
+        std::future::poll_fn(|cx| match response.as_mut().poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => self.alarm.poll(cx, deadline).map(|()| None),
+        })
+        .await
     }
 }
 

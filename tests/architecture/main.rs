@@ -26,6 +26,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("sse", &[]),
     ("seal", &[]),
     ("telemetry", &[]),
+    ("alarm", &[]),
     // A peer: sharing code with the gateway would hide the gateway's mistakes.
     ("demo", &[]),
     ("mcp", &["jsonrpc"]),
@@ -33,7 +34,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("fault", &["mcp"]),
     ("bridge", &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal"]),
     ("config", &["mcp", "a2a"]),
-    ("transport", &["config", "fault", "telemetry"]),
+    ("transport", &["alarm", "config", "fault", "telemetry"]),
     // Fetches of tokens and files that are read again are counted.
     ("auth", &["config", "fault", "transport", "telemetry"]),
     ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "transport", "telemetry"]),

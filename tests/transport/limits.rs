@@ -53,7 +53,7 @@ async fn a_body_over_the_limit_is_refused_before_it_is_read() {
             }
         })
         .await;
-        let reply = client().send(&target(address), post("{}")).await.unwrap();
+        let mut reply = client().send(&target(address), post("{}")).await.unwrap();
         let error = reply.collect(2 * MIB).await.unwrap_err();
         assert!(matches!(error, TransportError::TooLarge { limit } if limit == 2 * MIB), "{error}");
         tokio::time::sleep(ms(50)).await;
@@ -69,7 +69,7 @@ async fn a_body_of_exactly_the_limit_is_read() {
     )
     .await;
     for (limit, fits) in [(5, true), (4, false), (3, false), (1, false), (0, false)] {
-        let reply = client().send(&target(address), post("{}")).await.unwrap();
+        let mut reply = client().send(&target(address), post("{}")).await.unwrap();
         match reply.collect(limit).await {
             Ok(body) => assert!(fits && body == "abcde", "{limit}"),
             Err(TransportError::TooLarge { limit: told }) => {

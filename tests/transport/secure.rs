@@ -180,7 +180,7 @@ async fn a_trusted_agent_is_called_and_its_connection_reused() {
     let server = secure(server_config(authority.issue("localhost"), None, &["h2", "http/1.1"])).await;
     let (client, target) = (client(), server.target(&authority, None));
     for _ in 0..3 {
-        let reply = client.send(&target, get("/")).await.unwrap();
+        let mut reply = client.send(&target, get("/")).await.unwrap();
         // Not attached: HTTP/2 was not offered.
         assert_eq!(reply.version(), Version::HTTP_11);
         reply.collect(10_000).await.unwrap();
@@ -269,7 +269,7 @@ async fn http2_is_agreed_on_and_shared() {
     // Both are answered only once both have arrived; and a burst opens one connection.
     let (first, second) =
         tokio::join!(client.send(&target, get("/together")), client.send(&target, get("/together")));
-    for reply in [first.unwrap(), second.unwrap()] {
+    for mut reply in [first.unwrap(), second.unwrap()] {
         assert_eq!(reply.version(), Version::HTTP_2);
         reply.collect(10_000).await.unwrap();
     }

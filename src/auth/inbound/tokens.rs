@@ -78,7 +78,8 @@ impl Tokens {
         let proven = match self.cache.find(known, Instant::now()) {
             Some(proven) => proven,
             None if !may_cost => return Err(Denied::Bad),
-            None => self.prove(token, known).await?,
+            // Boxed: few tokens are new, and every request would carry its size.
+            None => Box::pin(self.prove(token, known)).await?,
         };
         let issuer = self.issuers.iter().find(|issuer| issuer.name == proven.issuer).ok_or(Denied::Bad)?;
         if proven.is_for(|audience| self.is_ours(issuer, audience, endpoint)) {

@@ -108,7 +108,7 @@ impl Web {
     ) -> Result<Map<String, Value>, Unanswered> {
         let request = request.header(ACCEPT, "application/json").body(body);
         let request = request.map_err(|error| Unanswered::Address(error.to_string()))?;
-        let reply = self.client.send(&page.target, request).await?;
+        let mut reply = self.client.send(&page.target, request).await?;
         if reply.status() != StatusCode::OK {
             return Err(Unanswered::Status(reply.status()));
         }

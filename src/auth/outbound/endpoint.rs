@@ -129,7 +129,7 @@ impl Endpoint {
     }
 }
 
-async fn read(reply: Reply) -> Result<Fetched, Failed> {
+async fn read(mut reply: Reply) -> Result<Fetched, Failed> {
     let status = reply.status();
     let body =
         reply.collect(ANSWER).await.map_err(|_| Failed::Dead("its token endpoint broke off its answer"))?;

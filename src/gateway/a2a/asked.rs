@@ -41,8 +41,10 @@ pub(super) fn read(body: &[u8], depth: usize) -> Result<Asked<'_>, (Fault, Optio
         Grammar::NotMessage(what) => (Fault::NotJsonRpc(what), salvage_id(text)),
         Grammar::BadParams(what) => (Fault::BadParams(what), salvage_id(text)),
     };
-    let Message { kind, id, method, params, .. } = parse_raw(text).map_err(wrong)?;
-    if let Some(odd) = odd_in_envelope(text) {
+    let mut odd = None;
+    let note = |name: &str| odd = odd.take().or_else(|| odd_in_envelope(name));
+    let Message { kind, id, method, params, .. } = parse_raw(text, note).map_err(wrong)?;
+    if let Some(odd) = odd {
         return Err((Fault::NotJsonRpc(odd), id));
     }
     match (kind, id) {

@@ -17,7 +17,6 @@ use super::members::Members;
 use super::operation::is_push;
 use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
-use super::spelling::odd_in_params;
 use super::spoken::task_of;
 use super::translation::{Between, Own, Translation};
 use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, IdKind, Operation, Unspliced, splice_params};
@@ -144,12 +143,14 @@ impl<'c> Call<'c> {
     ) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
         let written = self.asked.params.map(RawValue::get);
         let dialect = self.dialect();
-        if let Some(odd) = self.operation.and(written).and_then(odd_in_params) {
-            return Err(Fault::BadParams(odd).into());
+        if let Some(odd) = &self.spelling.odd {
+            return Err(Fault::BadParams(odd.clone()).into());
         }
+        let tenant = self.tenant();
+        let may_have_one = self.spelling.tenant || self.operation.is_none();
         let params = match dialect {
-            Dialect::V1 => asked::for_tenant(written, self.tenant())?,
-            Dialect::V0_1 | Dialect::V0_3 => written.map(Cow::Borrowed),
+            Dialect::V1 if tenant.is_some() || may_have_one => asked::for_tenant(written, tenant)?,
+            _ => written.map(Cow::Borrowed),
         };
         let (Some(operation), Some(text)) = (self.operation, params.as_deref()) else {
             return Ok((params, None));
@@ -216,7 +217,8 @@ impl<'c> Call<'c> {
     /// Whether it is about webhooks, or comes with one.
     pub(super) fn has_push(&self) -> bool {
         let is_about_push = self.operation.is_some_and(is_push);
-        is_about_push || self.operation.and(self.asked.params).is_some_and(|params| has_push(params.get()))
+        is_about_push
+            || self.spelling.pushes && self.asked.params.is_some_and(|params| has_push(params.get()))
     }
 
     /// The request for the extended card of an agent of A2A 0.2, which has no method for it.

@@ -2,6 +2,7 @@
 //!
 //! Not here: reading it (see `asked`, `rest`), what becomes of answers (see `answers`), of their bytes (see `passing`).
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +23,7 @@ use super::passing::{self, Bounds, Translate as _, while_there};
 use super::places::may_lead;
 use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
+use super::spelling::Spelling;
 use super::translation::Own;
 use super::{Visit, write};
 use crate::a2a::Dialect;
@@ -51,6 +53,8 @@ pub(super) struct Call<'a> {
     pub(super) asked: &'a Asked<'a>,
     /// The body that it came in, if that is JSON-RPC.
     pub(super) body: Option<&'a Bytes>,
+    /// What the names in its params say; of a method of an extension they say nothing.
+    pub(super) spelling: Spelling,
 }
 
 /// What a call uses while it lasts.
@@ -91,11 +95,14 @@ impl Inner {
         let own = names_tasks.then(|| Own::new(&self.names, exchange.caller.name(), visit.name()));
         let Going { written, task, translation, is_bare, list } =
             call.going(ids.as_mut(), own, pushing.as_mut())?;
-        while_there(http, self.check_hooks(&call)).await??;
+        let hooks = places(&call)?;
+        if !hooks.is_empty() {
+            while_there(http, pin!(Box::pin(self.check_hooks(visit.name(), hooks)))).await??;
+        }
         let method = operation.map_or(AgentMethod::Other, agent_method);
         let known = named_extensions(&call, &http.req_header().headers);
         let is_card = operation == Some(Operation::ExtendedCard);
-        let answers = Answers {
+        let mut answers = Answers {
             agent: visit.name(),
             client: call.client,
             is_bare,
@@ -115,14 +122,19 @@ impl Inner {
                 let shows_all = answers.ids.is_none();
                 let ids = self.ids_of(exchange, &call);
                 let lister = Lister { client: &self.client, known, call: &call, shows_all, limit };
-                match while_there(http, lister.list(&params, &ids)).await? {
-                    Ok(whole) => tell(http, whole, Answers { is_bare: false, ..answers }).await,
+                // Boxed: what few calls do must not make all of them larger.
+                let listed = Box::pin(lister.list(&params, &ids));
+                match while_there(http, pin!(listed)).await? {
+                    Ok(whole) => {
+                        answers.is_bare = false;
+                        tell(http, whole, &mut answers).await
+                    }
                     Err(stop) => Err(stop),
                 }
             }
             None => {
                 let asking = Asking { method, task, written, limit, at: None };
-                self.put_to_agent(http, &call, (known, asking), answers).await
+                self.put_to_agent(http, &call, (known, asking), &mut answers).await
             }
         };
         exchange.agent_took = Some(since.elapsed());
@@ -149,19 +161,17 @@ impl Inner {
         http: &mut Session,
         call: &Call<'_>,
         (known, asking): (Arc<Known>, Asking),
-        mut answers: Answers<'_>,
+        answers: &mut Answers<'_>,
     ) -> Result<Option<Trouble>, Stop> {
         if let Some(task) = asking.task.as_deref().filter(|_| call.wants_task_first()) {
-            let looked = look(&self.client, &known, task, asking.limit);
+            let looked = Box::pin(look(&self.client, &known, task, asking.limit));
             // If it cannot be had, the agent says so in a moment.
-            if let Ok(task) = while_there(http, looked).await? {
+            if let Ok(task) = while_there(http, pin!(looked)).await? {
                 answers.begin(task, call.dialect());
             }
         }
-        match while_there(http, pass(&self.client, known, asking)).await? {
-            Ok(passed) => self.hand_on(http, call.visit, passed, answers).await,
-            Err(trouble) => Err(trouble.into()),
-        }
+        let passed = while_there(http, pin!(pass(&self.client, known, asking))).await??;
+        self.hand_on(http, call.visit, passed, answers).await
     }
 
     /// Passes an answer on. Says what broke it off after it had begun.
@@ -169,35 +179,30 @@ impl Inner {
         &self,
         http: &mut Session,
         visit: &Visit<'_>,
-        passed: Passed,
-        mut answers: Answers<'_>,
+        mut passed: Passed,
+        answers: &mut Answers<'_>,
     ) -> Result<Option<Trouble>, Stop> {
         let limits = &self.settings.limits;
         let keep_alive = self.settings.calls.keep_alive;
         let bounds = Bounds { response: limits.response, event: limits.event, keep_alive };
         if passed.is_stream() {
-            return Ok(passing::stream(http, passed, bounds, &mut answers, &visit.agent.metrics).await?);
+            return Ok(passing::stream(http, &mut passed, bounds, answers, &visit.agent.metrics).await?);
         }
         let status = passed.status();
         if status.is_success() && status != StatusCode::NO_CONTENT && !answers.change_it() {
-            return passing::value(http, passed, bounds, answers.media_type(status)).await;
+            return passing::value(http, &mut passed, bounds, answers.media_type(status)).await;
         }
         let headers = answers.headers(passed.headers());
-        let body = while_there(http, passed.whole(limits.response)).await??;
+        let body = while_there(http, pin!(passed.whole(limits.response))).await??;
         tell(http, Whole { status, headers, body }, answers).await
     }
 
     /// Refuses a request that has an agent push to a place that only somebody inside can reach.
-    async fn check_hooks(&self, call: &Call<'_>) -> Result<(), Refusal> {
-        let Some((operation, params)) = call.operation.zip(call.asked.params) else { return Ok(()) };
-        if !(operation.says() || operation == Operation::SetPush) {
-            return Ok(());
-        }
-        let all = hooks(params.get()).ok_or_else(|| Refusal::BadPush("it cannot be read".to_owned()))?;
+    async fn check_hooks(&self, agent: &str, all: Vec<String>) -> Result<(), Refusal> {
         for url in all {
             let uri: Uri = url.parse().map_err(|_| Refusal::BadPush("it is no URL".to_owned()))?;
             let Err(why) = may_lead(&uri, &self.settings.outbound).await else { continue };
-            tracing::info!(agent = call.visit.name(), why, "a place to push to is refused");
+            tracing::info!(agent, why, "a place to push to is refused");
             return Err(Refusal::BadPush("it is no address that agents may push to".to_owned()));
         }
         Ok(())
@@ -239,6 +244,16 @@ impl Inner {
     }
 }
 
+/// The places that a request has an agent push to.
+fn places(call: &Call<'_>) -> Result<Vec<String>, Refusal> {
+    match call.operation.zip(call.asked.params).filter(|_| call.spelling.pushes) {
+        Some((operation, params)) if operation.says() || operation == Operation::SetPush => {
+            hooks(params.get()).ok_or_else(|| Refusal::BadPush("it cannot be read".to_owned()))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// The agent, told of the extensions that its client names besides those that the operator does.
 fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
     let named = ["a2a-extensions", "x-a2a-extensions"].into_iter().flat_map(|name| headers.get_all(name));
@@ -254,7 +269,7 @@ fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
 }
 
 /// Answers with the whole of what an agent said.
-async fn tell(http: &mut Session, whole: Whole, mut answers: Answers<'_>) -> Result<Option<Trouble>, Stop> {
+async fn tell(http: &mut Session, whole: Whole, answers: &mut Answers<'_>) -> Result<Option<Trouble>, Stop> {
     let Whole { status, headers, body } = whole;
     let text = str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
     let (status, text) = answers.answer(text, status)?;

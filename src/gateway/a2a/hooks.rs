@@ -2,8 +2,6 @@
 //!
 //! Not here: whether the gateway lets an agent push there (see `calling`).
 
-use memchr::memmem;
-
 use super::members::Members;
 
 /// A registration within other params, by each of its names.
@@ -18,9 +16,6 @@ pub(super) const NAMES: [&str; 5] = [
 /// The places to push to in params of a send or of a registration; `None` if they cannot be read: who judges one of two may judge the
 /// wrong one.
 pub(super) fn hooks(params: &str) -> Option<Vec<String>> {
-    if !may_name_one(params) {
-        return Some(Vec::new());
-    }
     let params = Members::read(params)?;
     let mut all = Vec::new();
     if let Some(configuration) = inner(&params, "configuration") {
@@ -30,14 +25,6 @@ pub(super) fn hooks(params: &str) -> Option<Vec<String>> {
     all.push(params);
     let urls = all.iter().filter_map(|members| members.find("url"));
     urls.map(|url| serde_json::from_str(url.get()).ok()).collect()
-}
-
-/// Whether a registration could stand in these params, so that they are worth to be read: each of its names, and that of its address,
-/// has one of these words in it, unless its letters are escaped. Most requests have none, and messages are long.
-fn may_name_one(params: &str) -> bool {
-    ["otification", "\"url\"", "\\u"]
-        .iter()
-        .any(|word| memmem::find(params.as_bytes(), word.as_bytes()).is_some())
 }
 
 /// Puts the registrations that others hold to the rest.
@@ -56,9 +43,6 @@ fn inner(members: &Members, name: &str) -> Option<Option<Members>> {
 
 /// Whether a message comes with a place to push to. What cannot be read may have one.
 pub(super) fn has_push(params: &str) -> bool {
-    if !may_name_one(params) {
-        return false;
-    }
     let names_one = |members: &Members| {
         NAMES.iter().any(|name| members.find(name).is_some_and(|value| value.get() != "null"))
     };
@@ -85,7 +69,7 @@ mod tests {
             (r#"{"configuration":{"taskPushNotificationConfig":{"url":"http://x"}}}"#, true),
             (r#"{"configuration":{"push_notification_config":{}}}"#, true),
             (r#"{"configuration":{"pushNotificationConfig":null,"pushNotificationConfig":{}}}"#, true),
-            (r#"{"configuration":{},"configuration":{}}"#, false),
+            (r#"{"configuration":{},"configuration":{}}"#, true),
             (r#"{"configuration":{},"configuration":{"url":"http://x"}}"#, true),
             (r#"{"id":"t","message":{},"pushNotification":{"url":"http://x"}}"#, true),
         ] {

@@ -187,7 +187,7 @@ impl Lister<'_> {
         let written = self.call.written(Some(params.written().get()))?;
         let at = Some(at).filter(|_| self.known.endpoints() > 1);
         let asking = Asking { method: AgentMethod::Other, task: None, written, limit: self.limit, at };
-        let passed = pass(self.client, self.known.clone(), asking).await?;
+        let mut passed = pass(self.client, self.known.clone(), asking).await?;
         if passed.is_stream() {
             return Err(Trouble::Misbehaved("it answers a list with a stream".into()).into());
         }

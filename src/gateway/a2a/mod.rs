@@ -49,6 +49,7 @@ use crate::a2a::relay::Operation;
 use crate::agents::{Agent, Known};
 use crate::config::Require;
 use crate::fault::Fault;
+use crate::jsonrpc::Id;
 use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
@@ -56,6 +57,7 @@ use asked::Asked;
 use calling::Call;
 use envelope::{Binding, one_event, wants_events};
 use refusal::{Refusal, Said, Stop};
+use spelling::Spelling;
 use spoken::{Hearer, Words, spoken, supposed};
 use translation::{Own, is_made};
 
@@ -66,6 +68,14 @@ pub(super) use names::Names;
 
 /// Where cards are.
 const CARDS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
+
+/// Who is told why a JSON-RPC request is refused, and in which words.
+struct Addressee {
+    id: Option<Id>,
+    client: Dialect,
+    /// What is asked for, if that is known.
+    wanted: Option<Operation>,
+}
 
 /// An A2A client before an agent.
 struct Visit<'a> {
@@ -121,57 +131,57 @@ impl Inner {
             Ok(body) => body,
             Err(fault) => return self.refuse_unread(http, exchange, fault).await,
         };
+        let answered = self.answer_rpc(http, exchange, visit, &body).await;
+        let Err((Stop::Refused(refusal), addressee)) = answered else { return answered.map_err(|_| Gone) };
+        self.note(exchange, &refusal);
+        let said = visit.said(&refusal);
+        let body = said.rpc(addressee.id.as_ref(), addressee.client);
+        let is_event = said.wire.status.is_success() && wants_events(addressee.client, addressee.wanted);
+        let body = if is_event { one_event(&body) } else { (JSON, body.into()) };
+        write(http, said.wire.status, refusal.headers(said.wire.status), body).await
+    }
+
+    /// Answers a JSON-RPC request, or says who is to be told why not.
+    async fn answer_rpc(
+        &self,
+        http: &mut Session,
+        exchange: &mut Exchange,
+        visit: &Visit<'_>,
+        body: &Bytes,
+    ) -> Result<(), (Stop, Addressee)> {
         let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect);
         let agent = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
         let version = version(http);
-        let mut client = supposed(None, version.as_deref(), agent);
-        let mut wanted = None;
-        let (stop, id) = match asked::read(&body, limits.depth) {
-            Err((fault, id)) => (Stop::from(fault), id),
-            Ok(asked) => {
-                client = supposed(Some(asked.method.as_str()), version.as_deref(), agent);
-                let answered = match known {
-                    Err(trouble) => Err(trouble.into()),
-                    Ok(known) => {
-                        let asker = (visit, exchange.caller.name());
-                        match self.spoken(http, asker, (&asked, agent)) {
-                            Ok(spoken) => {
-                                client = spoken.map_or(client, |(client, _)| client);
-                                let operation = spoken.map(|(_, operation)| operation);
-                                wanted = operation;
-                                let (asked, body, binding) = (&asked, Some(&body), Binding::Rpc);
-                                let call = Call { visit, known, binding, client, operation, asked, body };
-                                Box::pin(self.call_agent(http, exchange, call)).await
-                            }
-                            Err(refusal) => Err(refusal.into()),
-                        }
-                    }
-                };
-                match answered {
-                    Ok(()) => return Ok(()),
-                    Err(stop) => (stop, Some(asked.id)),
-                }
-            }
-        };
-        let Stop::Refused(refusal) = stop else { return Err(Gone) };
-        self.note(exchange, &refusal);
-        let said = visit.said(&refusal);
-        let body = said.rpc(id.as_ref(), client);
-        let is_event = said.wire.status.is_success() && wants_events(client, wanted);
-        let body = if is_event { one_event(&body) } else { (JSON, body.into()) };
-        write(http, said.wire.status, refusal.headers(said.wire.status), body).await
+        let version = version.as_deref();
+        let asked = asked::read(body, self.settings.limits.depth).map_err(|(fault, id)| {
+            (Stop::from(fault), Addressee { id, client: supposed(None, version, agent), wanted: None })
+        })?;
+        let of_method = || supposed(Some(asked.method.as_str()), version, agent);
+        let addressee = |client, wanted| Addressee { id: Some(asked.id.clone()), client, wanted };
+        let known = known.map_err(|trouble| (Stop::from(trouble), addressee(of_method(), None)))?;
+        let who = (visit, exchange.caller.name());
+        let spoken = self
+            .spoken(version, who, (&asked, agent))
+            .map_err(|refusal| (Stop::from(refusal), addressee(of_method(), None)))?;
+        let client = spoken.map_or_else(of_method, |(client, _)| client);
+        let operation = spoken.map(|(_, operation)| operation);
+        let spelling = Spelling::of(operation.and(asked.params).map(RawValue::get));
+        let (binding, body) = (Binding::Rpc, Some(body));
+        let call = Call { visit, known, binding, client, operation, asked: &asked, body, spelling };
+        Box::pin(self.call_agent(http, exchange, call))
+            .await
+            .map_err(|stop| (stop, addressee(client, operation)))
     }
 
     /// What a client speaks and what it asks for; `None`: a method of an extension.
     fn spoken(
         &self,
-        http: &Session,
+        version: Option<&str>,
         (visit, caller): (&Visit<'_>, &str),
         (asked, agent): (&Asked<'_>, Dialect),
     ) -> Result<Option<(Dialect, Operation)>, Refusal> {
-        let version = version(http);
         let params = asked.params.map(RawValue::get);
-        let words = Words { method: asked.method.as_str(), version: version.as_deref(), params };
+        let words = Words { method: asked.method.as_str(), version, params };
         let hearer = Hearer { dialect: agent, translates: visit.agent.settings.translate };
         spoken(&words, hearer, |task| match agent {
             Dialect::V0_1 => !self.is_made(caller, task),

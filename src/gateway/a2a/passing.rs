@@ -3,7 +3,7 @@
 //! Not here: asking the agent (see `agents`), answers with ids to be sealed (see `ids`).
 
 use std::ops::ControlFlow;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -59,10 +59,11 @@ pub(super) trait Translate {
     fn rest(&self, rest: Bytes) -> Bytes;
 }
 
-/// Waits for something of an agent's for as long as the client is there.
+/// Waits for something of an agent's for as long as the client is there. Pinned by who waits: every call carries what is waited for,
+/// and would carry it twice.
 pub(super) async fn while_there<T>(
     http: &mut Session,
-    waited_for: impl Future<Output = T>,
+    waited_for: Pin<&mut impl Future<Output = T>>,
 ) -> Result<T, Gone> {
     tokio::select! {
         biased;
@@ -79,7 +80,7 @@ pub(super) fn headers(of: &HeaderMap) -> Headers {
 /// Passes one JSON value on as it comes. Says what broke it off, where the client has got a part of it.
 pub(super) async fn value(
     http: &mut Session,
-    mut passed: Passed,
+    passed: &mut Passed,
     bounds: Bounds,
     media_type: HeaderValue,
 ) -> Result<Option<Trouble>, Stop> {
@@ -88,7 +89,7 @@ pub(super) async fn value(
     if length.is_some_and(|length| length > bounds.response) {
         return Err(too_much().into());
     }
-    let mut next = while_there(http, passed.chunk()).await??;
+    let mut next = while_there(http, pin!(passed.chunk())).await??;
     let mut sent = 0;
     let mut headers = headers(passed.headers());
     headers.push((CONTENT_TYPE, media_type));
@@ -108,7 +109,7 @@ pub(super) async fn value(
         if passed.is_over() {
             return Ok(None);
         }
-        next = match while_there(http, passed.chunk()).await? {
+        next = match while_there(http, pin!(passed.chunk())).await? {
             Ok(next) => next,
             Err(trouble) => {
                 cut(http).await;
@@ -155,12 +156,12 @@ async fn tell(
 /// Passes a stream on. Says what broke it off, of which the client has been told.
 pub(super) async fn stream(
     http: &mut Session,
-    mut passed: Passed,
+    passed: &mut Passed,
     bounds: Bounds,
     through: &mut impl Translate,
     metrics: &AgentMetrics,
 ) -> Result<Option<Trouble>, Gone> {
-    begin_stream(http, &passed, through).await?;
+    begin_stream(http, passed, through).await?;
     let _open = metrics.stream();
     let mut boundary = Boundary::new(bounds.event);
     let mut next_sign = Instant::now() + bounds.keep_alive;

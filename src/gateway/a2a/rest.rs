@@ -12,6 +12,7 @@ use super::calling::Call;
 use super::envelope::Binding;
 use super::members::Members;
 use super::refusal::{Refusal, Stop};
+use super::spelling::Spelling;
 use super::{JSON, Visit, version, write};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
@@ -125,7 +126,8 @@ impl Inner {
         let method = Text(operation.word().into());
         let asked = Asked { id, has_id: true, method, params: Some(&params) };
         let (binding, client, operation) = (Binding::Rest, Dialect::V1, Some(operation));
-        let call = Call { visit, known, binding, client, operation, asked: &asked, body: None };
+        let spelling = Spelling::of(Some(params.get()));
+        let call = Call { visit, known, binding, client, operation, asked: &asked, body: None, spelling };
         Box::pin(self.call_agent(http, exchange, call)).await
     }
 }

@@ -1,96 +1,161 @@
-//! Members whose names only look like those of A2A.
+//! The names of members in what a client sends: which of those that count are there, and which only look like one.
 //!
 //! Some servers take a member by its name in any letters (`ID`, `taſkId`), so that it would mean something to them and nothing to who
 //! judges the request: ids, tenants and addresses would pass unseen. Such a request is refused. Not here: what the members mean
 //! (see `a2a::relay`, `hooks`), names that come twice (see `members`).
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::hooks;
 use crate::jsonrpc::Text;
 
+/// Names, and how they read in letters of one case, without what joins words.
+struct Known {
+    names: &'static [&'static str],
+    folded: &'static [&'static str],
+}
+
 /// The names of the envelope.
-const ENVELOPE: [&str; 4] = ["jsonrpc", "id", "method", "params"];
+const ENVELOPE: Known =
+    Known { names: &["jsonrpc", "id", "method", "params"], folded: &["jsonrpc", "id", "method", "params"] };
 
 /// The names in params by which something is judged or replaced.
-const JUDGED: [&str; 23] = [
-    "id",
-    "taskId",
-    "task_id",
-    "contextId",
-    "context_id",
-    "sessionId",
-    "referenceTaskIds",
-    "reference_task_ids",
-    "message",
-    "configuration",
-    "pushNotification",
-    "pushNotificationConfig",
-    "push_notification_config",
-    "taskPushNotificationConfig",
-    "task_push_notification_config",
-    "pushNotificationConfigId",
-    "push_notification_config_id",
-    "url",
-    "tenant",
-    "pageToken",
-    "page_token",
-    "metadata",
-    "data",
-];
+const JUDGED: Known = Known {
+    names: &[
+        "id",
+        "taskId",
+        "task_id",
+        "contextId",
+        "context_id",
+        "sessionId",
+        "referenceTaskIds",
+        "reference_task_ids",
+        "message",
+        "configuration",
+        "pushNotification",
+        "pushNotificationConfig",
+        "push_notification_config",
+        "taskPushNotificationConfig",
+        "task_push_notification_config",
+        "pushNotificationConfigId",
+        "push_notification_config_id",
+        "url",
+        "tenant",
+        "pageToken",
+        "page_token",
+        "metadata",
+        "data",
+    ],
+    folded: &[
+        "id",
+        "taskid",
+        "contextid",
+        "sessionid",
+        "referencetaskids",
+        "message",
+        "configuration",
+        "pushnotification",
+        "pushnotificationconfig",
+        "taskpushnotificationconfig",
+        "pushnotificationconfigid",
+        "url",
+        "tenant",
+        "pagetoken",
+        "metadata",
+        "data",
+    ],
+};
 
 /// What is in these is nobody's but the agent's.
 const FREE: [&str; 2] = ["metadata", "data"];
 
-/// The first name of the envelope of a request that only looks like one of JSON-RPC.
-pub(super) fn odd_in_envelope(json: &str) -> Option<String> {
-    odd(json, Walk { names: &ENVELOPE, deep: false })
+/// What the names in params say of them, so that what is not there need not be looked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Spelling {
+    /// What is wrong with the first name that only looks like one that counts, or with what stands before it.
+    pub(super) odd: Option<String>,
+    /// Whether there may be a place to push to, or something about one.
+    pub(super) pushes: bool,
+    /// Whether there may be a tenant.
+    pub(super) tenant: bool,
 }
 
-/// The first name in params that only looks like one that counts.
-pub(super) fn odd_in_params(json: &str) -> Option<String> {
-    odd(json, Walk { names: &JUDGED, deep: true })
+impl Spelling {
+    /// Those in these params. Their depth is bounded by whoever has read the request before.
+    pub(super) fn of(params: Option<&str>) -> Self {
+        let Some(params) = params else { return Self::default() };
+        let found = Found::default();
+        let walked = Walk(&found).deserialize(&mut serde_json::Deserializer::from_str(params));
+        let odd = walked.err().map(|error| {
+            let text = error.to_string();
+            text.split(" at line ").next().unwrap_or_default().to_owned()
+        });
+        // What follows an odd one has not been looked at.
+        let is_cut = odd.is_some();
+        Self { odd, pushes: is_cut || found.pushes.get(), tenant: is_cut || found.tenant.get() }
+    }
 }
 
-/// Its depth is bounded by whoever has read the request before.
-fn odd(json: &str, walk: Walk) -> Option<String> {
-    walk.deserialize(&mut serde_json::Deserializer::from_str(json)).err().map(|error| {
-        let text = error.to_string();
-        text.split(" at line ").next().unwrap_or_default().chars().take(100).collect()
-    })
+/// What is wrong with the name of a member that JSON-RPC does not know, if it only looks like one of JSON-RPC.
+pub(super) fn odd_in_envelope(name: &str) -> Option<String> {
+    ENVELOPE.is_like(name).then(|| odd_name(name))
+}
+
+fn odd_name(name: &str) -> String {
+    format!("{name:?} is no name of A2A; its case counts").chars().take(100).collect()
+}
+
+#[derive(Default)]
+struct Found {
+    pushes: Cell<bool>,
+    tenant: Cell<bool>,
 }
 
 #[derive(Clone, Copy)]
-struct Walk {
-    names: &'static [&'static str],
-    /// Whether what the members hold is looked through too.
-    deep: bool,
+struct Walk<'f>(&'f Found);
+
+impl Found {
+    fn note(&self, name: &str) {
+        match name {
+            "tenant" => self.tenant.set(true),
+            "url" => self.pushes.set(true),
+            _ if hooks::NAMES.contains(&name) => self.pushes.set(true),
+            _ => {}
+        }
+    }
 }
 
-impl Walk {
-    /// Whether a name reads like another one, but is none of them.
-    fn is_odd(self, name: &str) -> bool {
+impl Known {
+    /// Whether a name reads like one of these, but is none of them.
+    fn is_like(&self, name: &str) -> bool {
         // The longest that counts has 29 letters, of two bytes or three at worst.
-        name.len() <= 96
-            && !self.names.contains(&name)
-            && self.names.iter().any(|known| folded(known).eq(folded(name)))
+        if name.len() > 96 || self.names.contains(&name) {
+            return false;
+        }
+        if name.bytes().all(|byte| byte.is_ascii() && byte != b'_') {
+            return self.folded.iter().any(|known| known.eq_ignore_ascii_case(name));
+        }
+        self.folded.contains(&&*folded(name))
     }
 }
 
 /// A name in letters of one case, without what joins words.
-fn folded(name: &str) -> impl Iterator<Item = char> {
-    name.chars().filter(|c| *c != '_').flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+fn folded(name: &str) -> String {
+    let letters = name.chars().filter(|c| *c != '_');
+    letters.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-impl<'de> DeserializeSeed<'de> for Walk {
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Walk {
+impl<'de> Visitor<'de> for Walk<'_> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,13 +164,14 @@ impl<'de> Visitor<'de> for Walk {
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
         while let Some(Text(name)) = object.next_key::<Text<'de>>()? {
-            if self.is_odd(&name) {
-                return Err(A::Error::custom(format_args!("{name:?} is no name of A2A; its case counts")));
+            if JUDGED.is_like(&name) {
+                return Err(A::Error::custom(odd_name(&name)));
             }
-            if self.deep && !FREE.contains(&&*name) {
-                object.next_value_seed(self)?;
-            } else {
+            if FREE.contains(&&*name) {
                 object.next_value::<IgnoredAny>()?;
+            } else {
+                self.0.note(&name);
+                object.next_value_seed(self)?;
             }
         }
         Ok(())
@@ -159,12 +225,14 @@ mod tests {
             r#"{"tenant":"x","Tenant":"other"}"#,
             r#"{"configuration":{"pushNotificationConfig":{"URL":"http://10.0.0.1/"}}}"#,
             r#"{"x":[{"Configuration":{}}]}"#,
+            // What cannot be read is not looked through.
+            r#"{"x":1e999,"ID":"t"}"#,
         ] {
-            assert!(odd_in_params(json).is_some(), "{json}");
+            assert!(Spelling::of(Some(json)).odd.is_some(), "{json}");
         }
-        let odd = odd_in_envelope(r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","METHOD":"CancelTask"}"#);
+        let odd = odd_in_envelope("METHOD");
         assert_eq!(odd.as_deref(), Some(r#""METHOD" is no name of A2A; its case counts"#));
-        assert!(odd_in_envelope(r#"{"id":1,"Params":{}}"#).is_some());
+        assert!(odd_in_envelope("Params").is_some());
     }
 
     #[test]
@@ -175,8 +243,34 @@ mod tests {
             r#"{"id":"t","historyLength":3,"extension":{"ident":1}}"#,
             r#"{"message":{"task_id":"t","context_id":"c"},"ten":"x"}"#,
         ] {
-            assert_eq!(odd_in_params(json), None, "{json}");
+            assert_eq!(Spelling::of(Some(json)).odd, None, "{json}");
         }
-        assert_eq!(odd_in_envelope(r#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"ID":1}}"#), None);
+        assert_eq!(odd_in_envelope("more"), None);
+    }
+
+    #[test]
+    fn every_name_is_known_as_it_is_folded() {
+        for known in [&ENVELOPE, &JUDGED] {
+            assert!(known.names.iter().all(|name| known.folded.contains(&&*folded(name))));
+            assert!(known.folded.iter().all(|plain| known.names.iter().any(|name| folded(name) == *plain)));
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_need_not_be_looked_for() {
+        for (params, pushes, tenant) in [
+            (r#"{"message":{"parts":[{"text":"url pushNotificationConfig tenant"}]}}"#, false, false),
+            (r#"{"message":{"metadata":{"url":"x","tenant":1}}}"#, false, false),
+            (r#"{"configuration":{},"configuration":{}}"#, false, false),
+            (r#"{"configuration":{"pushN\u006ftification\u0043onfig":{}}}"#, true, false),
+            (r#"{"taskId":"t","u\u0072l":"http://x"}"#, true, false),
+            (r#"{"t\u0065nant":"x"}"#, false, true),
+            (r#"{"ID":"t","url":"http://x"}"#, true, true),
+            (r#"{"x":1e999,"ID":"t"}"#, true, true),
+        ] {
+            let spelling = Spelling::of(Some(params));
+            assert_eq!((spelling.pushes, spelling.tenant), (pushes, tenant), "{params}");
+        }
+        assert_eq!(Spelling::of(None), Spelling::default());
     }
 }

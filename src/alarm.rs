@@ -1,0 +1,73 @@
+//! A timer that is kept from one wait to the next.
+//!
+//! Setting a timer and taking it back costs more than most waits, which end long before their deadline. So one that was set for an
+//! earlier wait stays; if it goes off before the deadline of the wait that is under way, it is set anew. Not here: which deadlines there are.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A timer for one wait after another. Belongs to the runtime on which it is polled first.
+#[derive(Default)]
+pub(crate) struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Alarm {
+    /// Ready once `deadline` has passed. Until then the task is woken at that time at the latest, perhaps before for nothing.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        while sleep.as_mut().poll(cx).is_ready() {
+            if sleep.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+/// `start + wait`, or the far future.
+pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    start.checked_add(wait.min(FAR)).unwrap_or(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    async fn wait(alarm: &mut Alarm, seconds: u64) -> Duration {
+        let begun = Instant::now();
+        let deadline = begun + Duration::from_secs(seconds);
+        poll_fn(|cx| alarm.poll(cx, deadline)).await;
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_wait_lasts_to_its_own_deadline() {
+        let mut alarm = Alarm::default();
+        for seconds in [30, 60, 5, 60, 1, 0] {
+            let waited = wait(&mut alarm, seconds).await;
+            assert_eq!(waited.as_secs(), seconds, "{waited:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_was_given_up_neither_ends_nor_prolongs_the_next() {
+        for (given_up, seconds) in [(30, 60), (60, 30), (30, 30)] {
+            let mut alarm = Alarm::default();
+            let short = Duration::from_secs(10);
+            assert!(tokio::time::timeout(short, wait(&mut alarm, given_up)).await.is_err());
+            assert_eq!(wait(&mut alarm, seconds).await.as_secs(), seconds, "after {given_up}");
+        }
+    }
+}

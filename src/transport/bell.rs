@@ -1,0 +1,134 @@
+//! Wakes whoever drives a connection, but not while it does: then it only looks once more.
+//!
+//! A connection and the body that is read from it wake each other whenever one of them moves. Driven by one task, each such call would
+//! have the whole task run once more for nothing: twice for every event of a stream. Not here: the connection (see `line`).
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Nobody drives: whoever did last is woken.
+const ATTENDED: u8 = 0;
+/// Somebody drives.
+const DRIVEN: u8 = 1;
+/// Somebody drives, and it has rung since.
+const RUNG: u8 = 2;
+
+/// How often in a row it is looked again before others get their turn.
+const MOST: usize = 4;
+
+struct Inside {
+    state: AtomicU8,
+    driver: Mutex<Waker>,
+}
+
+/// The bell of one connection.
+pub(super) struct Bell {
+    inside: Arc<Inside>,
+    waker: Waker,
+}
+
+impl Bell {
+    pub(super) fn new() -> Self {
+        let inside =
+            Arc::new(Inside { state: AtomicU8::new(ATTENDED), driver: Mutex::new(Waker::noop().clone()) });
+        Self { waker: Waker::from(Arc::clone(&inside)), inside }
+    }
+
+    /// Polls with a waker that wakes the task of `cx` only after this has returned. Polls again if it rang meanwhile.
+    pub(super) fn attend<T>(
+        &self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.inside.woken_by(cx.waker());
+        for _ in 0..MOST {
+            self.inside.state.store(DRIVEN, Ordering::SeqCst);
+            let polled = poll(&mut Context::from_waker(&self.waker));
+            let has_rung = self.inside.state.swap(ATTENDED, Ordering::SeqCst) == RUNG;
+            if polled.is_ready() || !has_rung {
+                return polled;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Inside {
+    fn woken_by(&self, task: &Waker) {
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.clone_from(task);
+    }
+}
+
+impl Wake for Inside {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let rung = self.state.compare_exchange(DRIVEN, RUNG, Ordering::SeqCst, Ordering::SeqCst);
+        if rung == Err(ATTENDED) {
+            self.driver.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Task(AtomicUsize);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Rings as often as given, each time it is polled, and keeps the waker.
+    fn poll(bell: &Bell, task: &Arc<Task>, rings: usize) -> (Poll<()>, usize, Waker) {
+        let (mut polls, mut kept) = (0, None);
+        let polled = bell.attend(&mut Context::from_waker(&Waker::from(task.clone())), |cx| {
+            polls += 1;
+            if polls <= rings {
+                cx.waker().wake_by_ref();
+            }
+            kept = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        (polled, polls, kept.unwrap())
+    }
+
+    #[test]
+    fn what_rings_while_it_is_driven_is_looked_at_and_wakes_nobody() {
+        let (bell, task) = (Bell::new(), Arc::new(Task::default()));
+        for rings in 0..MOST {
+            let (polled, polls, _) = poll(&bell, &task, rings);
+            assert_eq!((polled, polls), (Poll::Pending, rings + 1));
+        }
+        assert_eq!(task.0.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn what_rings_on_and_on_lets_others_have_their_turn() {
+        let (bell, task) = (Bell::new(), Arc::new(Task::default()));
+        let (polled, polls, _) = poll(&bell, &task, usize::MAX);
+        assert_eq!((polled, polls, task.0.load(Ordering::SeqCst)), (Poll::Pending, MOST, 1));
+    }
+
+    #[test]
+    fn what_rings_later_wakes_whoever_drove_last() {
+        let (bell, first, second) = (Bell::new(), Arc::new(Task::default()), Arc::new(Task::default()));
+        let (.., kept) = poll(&bell, &first, 0);
+        kept.wake_by_ref();
+        let (.., same) = poll(&bell, &second, 0);
+        kept.wake();
+        same.wake();
+        assert_eq!((first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst)), (1, 2));
+    }
+}
