@@ -8,18 +8,22 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timer for one wait after another. Belongs to the runtime on which it is polled first.
+/// A timer for one wait after another.
 #[derive(Default)]
 pub(crate) struct Alarm {
-    sleep: Option<Pin<Box<Sleep>>>,
+    /// The timer and the runtime that it belongs to: it must not be polled on another, that may outlive its own.
+    set: Option<(Id, Pin<Box<Sleep>>)>,
 }
 
 impl Alarm {
     /// Ready once `deadline` has passed. Until then the task is woken at that time at the latest, perhaps before for nothing.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        let here = Handle::current().id();
+        let kept = self.set.take().filter(|(home, _)| *home == here);
+        let (_, sleep) = self.set.insert(kept.unwrap_or_else(|| (here, Box::pin(sleep_until(deadline)))));
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
@@ -59,6 +63,21 @@ mod tests {
             let waited = wait(&mut alarm, seconds).await;
             assert_eq!(waited.as_secs(), seconds, "{waited:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_goes_on_elsewhere_when_its_runtime_has_ended() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let (mut alarm, first) = (Alarm::default(), runtime());
+        let begun = first.block_on(async {
+            let far = Instant::now() + Duration::from_secs(600);
+            poll_fn(|cx| Poll::Ready(assert!(alarm.poll(cx, far).is_pending()))).await;
+            Instant::now()
+        });
+        drop(first);
+        let deadline = begun + Duration::from_millis(20);
+        runtime().block_on(poll_fn(|cx| alarm.poll(cx, deadline)));
+        assert!(begun.elapsed() >= Duration::from_millis(20));
     }
 
     #[tokio::test(start_paused = true)]

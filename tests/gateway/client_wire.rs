@@ -162,6 +162,19 @@ async fn a_header_that_dawdles_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn a_header_that_dawdles_after_others_is_not_waited_for_either() {
+    let scene = Scene::tuned("limits: { header_read: 1s, keep_alive: 1s }").await;
+    let mut wire = Wire::to(&scene).await;
+    for id in ["a", "b"] {
+        wire.post("", &ping(id)).await;
+        assert!(wire.response().await.0.contains("200"));
+    }
+    wire.write("POST /mcp HTTP/1.1\r\nHost: local").await;
+    let answer = wire.rest().await;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+}
+
+#[tokio::test]
 async fn an_idle_connection_is_closed_in_time() {
     let scene = Scene::tuned("limits: { keep_alive: 1s }").await;
     let mut wire = Wire::to(&scene).await;
