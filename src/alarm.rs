@@ -35,6 +35,19 @@ impl Alarm {
         }
         Poll::Pending
     }
+
+    /// What a poll has brought, or `None` once `deadline` has passed without it.
+    pub(crate) fn limit<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: Instant,
+        polled: Poll<T>,
+    ) -> Poll<Option<T>> {
+        match polled {
+            Poll::Ready(found) => Poll::Ready(Some(found)),
+            Poll::Pending => self.poll(cx, deadline).map(|()| None),
+        }
+    }
 }
 
 /// `start + wait`, or the far future.

@@ -94,10 +94,7 @@ impl Line {
                 drive(&mut self.connection, cx);
                 response.as_mut().poll(cx)
             });
-            match answered {
-                Poll::Ready(answer) => Poll::Ready(Some(answer)),
-                Poll::Pending => self.alarm.poll(cx, deadline).map(|()| None),
-            }
+            self.alarm.limit(cx, deadline, answered)
         })
         .await
     }

@@ -27,8 +27,8 @@ pub struct Reply {
     target: Target,
     last_byte: Instant,
     give_up: Instant,
-    /// Only kept.
-    _held: Option<Box<dyn Send + Sync>>,
+    /// Only kept, while the body is read.
+    held: Option<Box<dyn Send + Sync>>,
 }
 
 /// What carries the body.
@@ -54,17 +54,18 @@ impl Reply {
     ) -> Result<Self, TransportError> {
         let (head, body) = response.into_parts();
         check(&head, header_lines)?;
-        let mut reply = Self { head, body, way, target, last_byte: Instant::now(), give_up, _held: None };
+        let mut reply = Self { head, body, way, target, last_byte: Instant::now(), give_up, held: None };
         if reply.body.is_end_stream() {
             reply.finish();
         }
         Ok(reply)
     }
 
-    /// The same, and `what` lives as long as it does.
+    /// The same, and `what` lives until the body has been read, or this is dropped.
     #[must_use]
     pub fn holding(self, what: impl Send + Sync + 'static) -> Self {
-        Self { _held: Some(Box::new(what)), ..self }
+        let held: Option<Box<dyn Send + Sync>> = Some(Box::new(what));
+        Self { held: held.filter(|_| !self.is_over()), ..self }
     }
 
     /// The status as the agent sent it: redirects are not followed.
@@ -109,11 +110,13 @@ impl Reply {
         }
         let silent_until = after(self.last_byte, self.target.timeouts.idle);
         let deadline = silent_until.min(self.give_up);
-        let polled = std::future::poll_fn(|cx| match (self.poll_data(cx), &mut self.way) {
-            (Poll::Ready(data), _) => Poll::Ready(Some(data)),
-            (Poll::Pending, Way::Line(line)) => line.alarm.poll(cx, deadline).map(|()| None),
-            (Poll::Pending, Way::Stream(stream)) => stream.alarm.poll(cx, deadline).map(|()| None),
-            (Poll::Pending, Way::Ended | Way::Failed) => Poll::Ready(None),
+        let polled = std::future::poll_fn(|cx| {
+            let data = self.poll_data(cx);
+            match &mut self.way {
+                Way::Line(line) => line.alarm.limit(cx, deadline, data),
+                Way::Stream(stream) => stream.alarm.limit(cx, deadline, data),
+                Way::Ended | Way::Failed => Poll::Ready(None),
+            }
         });
         let outcome = match polled.await {
             Some(Some(Ok(data))) => Ok(Some(data)),
@@ -127,7 +130,7 @@ impl Reply {
             Ok(Some(_)) if self.body.is_end_stream() => self.finish(),
             Ok(Some(_)) => self.last_byte = Instant::now(),
             Ok(None) => self.finish(),
-            Err(_) => self.way = Way::Failed,
+            Err(_) => self.fail(),
         }
         outcome
     }
@@ -137,9 +140,10 @@ impl Reply {
     /// # Errors
     ///
     /// [`TransportError::TooLarge`] as soon as the body is, or says that it will be, over `limit` bytes; otherwise as
-    /// [`Reply::chunk`].
+    /// [`Reply::chunk`]. The connection is closed then.
     pub async fn collect(&mut self, limit: usize) -> Result<Bytes, TransportError> {
         if self.body.size_hint().lower() > limit as u64 {
+            self.fail();
             return Err(TransportError::TooLarge { limit });
         }
         // Nearly every body comes in one piece, which is handed on without a copy.
@@ -162,7 +166,10 @@ impl Reply {
 
     async fn piece(&mut self, limit: usize) -> Result<Option<Bytes>, TransportError> {
         match self.chunk().await? {
-            Some(data) if data.len() > limit => Err(TransportError::TooLarge { limit }),
+            Some(data) if data.len() > limit => {
+                self.fail();
+                Err(TransportError::TooLarge { limit })
+            }
             other => Ok(other),
         }
     }
@@ -194,8 +201,14 @@ impl Reply {
         matches!(self.way, Way::Stream(_)) && !self.body.is_end_stream()
     }
 
+    /// Closes the connection.
+    fn fail(&mut self) {
+        (self.way, self.held) = (Way::Failed, None);
+    }
+
     /// Gives the connection back.
     fn finish(&mut self) {
+        self.held = None;
         if let Way::Line(mut line) = std::mem::replace(&mut self.way, Way::Ended)
             && (line.is_ready() || line.is_alive())
         {

@@ -6,7 +6,6 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -121,9 +120,9 @@ impl Stream {
         deadline: Instant,
     ) -> Option<Result<Response<Incoming>, TrySendError<Request<Body>>>> {
         let mut response = pin!(self.trunk.sender.try_send_request(request));
-        std::future::poll_fn(|cx| match response.as_mut().poll(cx) {
-            Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending => self.alarm.poll(cx, deadline).map(|()| None),
+        std::future::poll_fn(|cx| {
+            let answered = response.as_mut().poll(cx);
+            self.alarm.limit(cx, deadline, answered)
         })
         .await
     }

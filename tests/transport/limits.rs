@@ -69,14 +69,18 @@ async fn a_body_of_exactly_the_limit_is_read() {
     )
     .await;
     for (limit, fits) in [(5, true), (4, false), (3, false), (1, false), (0, false)] {
-        let mut reply = client().send(&target(address), post("{}")).await.unwrap();
+        let held = Arc::new(());
+        let reply = client().send(&target(address), post("{}")).await.unwrap();
+        let mut reply = reply.holding(held.clone());
         match reply.collect(limit).await {
             Ok(body) => assert!(fits && body == "abcde", "{limit}"),
             Err(TransportError::TooLarge { limit: told }) => {
-                assert!(!fits && told == limit, "{limit} {told}")
+                assert!(!fits && told == limit, "{limit} {told}");
+                assert!(reply.chunk().await.is_err(), "{limit}: nothing is read after that");
             }
             Err(error) => panic!("{limit}: {error}"),
         }
+        assert_eq!(Arc::strong_count(&held), 1, "{limit}: nothing is held when all is read");
     }
 }
 

@@ -97,7 +97,7 @@ impl Inner {
             call.going(ids.as_mut(), own, pushing.as_mut())?;
         let hooks = places(&call)?;
         if !hooks.is_empty() {
-            while_there(http, pin!(Box::pin(self.check_hooks(visit.name(), hooks)))).await??;
+            while_there(http, Box::pin(self.check_hooks(visit.name(), hooks)).as_mut()).await??;
         }
         let method = operation.map_or(AgentMethod::Other, agent_method);
         let known = named_extensions(&call, &http.req_header().headers);
@@ -123,8 +123,8 @@ impl Inner {
                 let ids = self.ids_of(exchange, &call);
                 let lister = Lister { client: &self.client, known, call: &call, shows_all, limit };
                 // Boxed: what few calls do must not make all of them larger.
-                let listed = Box::pin(lister.list(&params, &ids));
-                match while_there(http, pin!(listed)).await? {
+                let mut listed = Box::pin(lister.list(&params, &ids));
+                match while_there(http, listed.as_mut()).await? {
                     Ok(whole) => {
                         answers.is_bare = false;
                         tell(http, whole, &mut answers).await
@@ -164,9 +164,9 @@ impl Inner {
         answers: &mut Answers<'_>,
     ) -> Result<Option<Trouble>, Stop> {
         if let Some(task) = asking.task.as_deref().filter(|_| call.wants_task_first()) {
-            let looked = Box::pin(look(&self.client, &known, task, asking.limit));
+            let mut looked = Box::pin(look(&self.client, &known, task, asking.limit));
             // If it cannot be had, the agent says so in a moment.
-            if let Ok(task) = while_there(http, pin!(looked)).await? {
+            if let Ok(task) = while_there(http, looked.as_mut()).await? {
                 answers.begin(task, call.dialect());
             }
         }

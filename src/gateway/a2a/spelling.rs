@@ -13,17 +13,19 @@ use super::hooks;
 use crate::jsonrpc::Text;
 
 /// Names, and how they read in letters of one case, without what joins words.
-struct Known {
+struct Vocabulary {
     names: &'static [&'static str],
     folded: &'static [&'static str],
 }
 
 /// The names of the envelope.
-const ENVELOPE: Known =
-    Known { names: &["jsonrpc", "id", "method", "params"], folded: &["jsonrpc", "id", "method", "params"] };
+const ENVELOPE: Vocabulary = Vocabulary {
+    names: &["jsonrpc", "id", "method", "params"],
+    folded: &["jsonrpc", "id", "method", "params"],
+};
 
 /// The names in params by which something is judged or replaced.
-const JUDGED: Known = Known {
+const JUDGED: Vocabulary = Vocabulary {
     names: &[
         "id",
         "taskId",
@@ -128,7 +130,7 @@ impl Found {
     }
 }
 
-impl Known {
+impl Vocabulary {
     /// Whether a name reads like one of these, but is none of them.
     fn is_like(&self, name: &str) -> bool {
         // The longest that counts has 29 letters, of two bytes or three at worst.
