@@ -84,7 +84,7 @@ mod tests {
         let (mut alarm, first) = (Alarm::default(), runtime());
         let begun = first.block_on(async {
             let far = Instant::now() + Duration::from_secs(600);
-            poll_fn(|cx| Poll::Ready(assert!(alarm.poll(cx, far).is_pending()))).await;
+            assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx, far))).await.is_pending());
             Instant::now()
         });
         drop(first);
