@@ -43,7 +43,7 @@ pub use id::uuid;
 pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};
 pub use probe::{Question, Verdict};
 pub use push::{MAX_PUSH_BYTES, PUSH_TOKEN, Webhook, accepts, proves, push_task_id, validation_echo};
-pub use question::{Fingerprint, Wanted, Wording, fingerprint, wording};
+pub use question::{Fingerprint, Wanted, Wording, fingerprint, wording, wordless};
 pub(crate) use question::{canonical, fingerprint_of};
 pub use text::clean;
 pub(crate) use text::clean_line;

@@ -55,7 +55,15 @@ pub fn fingerprint(task_id: &str, status: &Status) -> Option<Fingerprint> {
     fingerprint_of(task_id, status.state, status.message.as_ref(), status.timestamp.as_deref())
 }
 
-/// The same for a status that is kept in pieces.
+/// How the open question of the task looks once its words have gone into the history. A server of the official Python SDK puts them
+/// there the moment an answer comes in, and leaves state and time as they are until the agent says more. `None` for a question
+/// that has no words or no time: without them it would look like the next one.
+pub fn wordless(task_id: &str, status: &Status) -> Option<Fingerprint> {
+    let (_, timestamp) = (status.message.as_ref()?, status.timestamp.as_deref()?);
+    fingerprint_of(task_id, status.state, None, Some(timestamp))
+}
+
+/// The same as [`fingerprint`] for a status that is kept in pieces.
 pub(crate) fn fingerprint_of(
     task_id: &str,
     state: State,
@@ -280,6 +288,19 @@ mod tests {
         assert_eq!(different.len(), all.len());
         let question = status(&format!("{{{state}}}"));
         assert_ne!(fingerprint("t", &question), fingerprint("u", &question));
+    }
+
+    #[test]
+    fn a_question_without_its_words_is_known_by_its_time() {
+        let state = r#""state":"TASK_STATE_INPUT_REQUIRED""#;
+        let words = r#""message":{"messageId":"1","parts":[{"text":"a"}]}"#;
+        let looks = |rest: &str| wordless("t", &status(&format!("{{{state}{rest}}}")));
+        let taken = status(&format!(r#"{{{state},"timestamp":"1"}}"#));
+        assert_eq!(looks(&format!(r#","timestamp":"1",{words}"#)), fingerprint("t", &taken));
+        assert_ne!(looks(&format!(r#","timestamp":"2",{words}"#)), fingerprint("t", &taken));
+        assert_eq!((looks(&format!(",{words}")), looks(r#","timestamp":"1""#)), (None, None));
+        let working = format!(r#"{{"state":"TASK_STATE_WORKING","timestamp":"1",{words}}}"#);
+        assert_eq!(wordless("t", &status(&working)), None);
     }
 
     #[test]

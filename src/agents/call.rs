@@ -11,7 +11,7 @@ use super::drive::{Drive, Outlet};
 use super::known::{Ask, Known, in_effect};
 use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, Fingerprint, Message, Task, fingerprint, uuid};
+use crate::a2a::{Event, Fingerprint, Message, Task, fingerprint, uuid, wordless};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 use crate::transport::{Client, Reply};
@@ -25,7 +25,7 @@ pub enum Errand {
     /// Say this in a task.
     Continue(Continue),
     /// Wait for the task to end or to ask something new.
-    Await(String, Option<Asked>),
+    Await(String, Asked),
     /// See how the task stands.
     Look(String),
     /// Stop the task.
@@ -49,13 +49,15 @@ impl fmt::Debug for Hook {
     }
 }
 
-/// A question of a task that is known already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// It is open: the agent says nothing new while it repeats it.
-    Open(Fingerprint),
-    /// It has been answered: while the agent repeats it, it has not begun to work on the answer.
-    Answered(Fingerprint),
+/// The questions of a task that are known already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// This one is open: the agent says nothing new while it repeats it.
+    pub open: Option<Fingerprint>,
+    /// This one has been answered: while the agent repeats it, it has not begun to work on the answer.
+    pub answered: Option<Fingerprint>,
+    /// How the last one looks once its words have gone into the history: it is no new one.
+    pub wordless: Option<Fingerprint>,
 }
 
 /// What is said in a live task.
@@ -67,6 +69,8 @@ pub struct Continue {
     pub message: Message,
     /// The question that it answers: nothing is said if that is not open any more. `None`: said in any case.
     pub turn: Option<Fingerprint>,
+    /// How the last question looks once its words have gone into the history.
+    pub wordless: Option<Fingerprint>,
     /// Whether somebody else listens to the task already: then no second stream is opened.
     pub beside: bool,
 }
@@ -131,12 +135,14 @@ impl Call {
     /// A task is looked at before anything is said in it: its question may have been answered, and a finished one takes no more
     /// messages.
     async fn go_on(&self, what: Continue, outlet: Outlet) -> Result<(), Trouble> {
-        let Continue { task, mut message, turn, beside } = what;
+        let Continue { task, mut message, turn, wordless: before, beside } = what;
         let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
         let open = fingerprint(&task, &found.status);
+        let wordless = wordless(&task, &found.status).or(before);
+        let answered = |answered| Asked { open: None, answered, wordless };
         if turn.is_some() && turn != open {
             // Somebody has answered it, here or elsewhere: it is not answered twice.
-            let mut track = Track::new(outlet, Some(task)).knowing(turn.map(Asked::Answered));
+            let mut track = Track::new(outlet, Some(task)).knowing(answered(turn));
             if track.take(Event::Task(found)).await {
                 return Ok(());
             }
@@ -147,7 +153,7 @@ impl Call {
         }
         message.context_id = found.context_id.or(message.context_id);
         message.task_id = Some(task);
-        let track = Track::new(outlet, message.task_id.clone()).knowing(open.map(Asked::Answered));
+        let track = Track::new(outlet, message.task_id.clone()).knowing(answered(open));
         self.say(message, if beside { track.beside() } else { track }).await
     }
 

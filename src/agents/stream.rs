@@ -43,7 +43,7 @@ pub(super) struct Track {
     state: Option<State>,
     heard: usize,
     over: bool,
-    asked: Option<Asked>,
+    asked: Asked,
     opens: bool,
     is_beside: bool,
     is_judged: bool,
@@ -53,13 +53,13 @@ pub(super) struct Track {
 
 impl Track {
     pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
-        let (context_id, state, asked, home) = (None, None, None, None);
+        let (context_id, state, asked, home) = (None, None, Asked::default(), None);
         let (heard, over, opens, is_beside, is_judged) = (0, false, false, false, false);
         Self { outlet, task_id, context_id, state, heard, over, asked, opens, is_beside, is_judged, home }
     }
 
-    /// The same, for a task of which a question is known.
-    pub(super) fn knowing(self, asked: Option<Asked>) -> Self {
+    /// The same, for a task of which these questions are known.
+    pub(super) fn knowing(self, asked: Asked) -> Self {
         Self { asked, ..self }
     }
 
@@ -152,20 +152,23 @@ impl Track {
     /// it at the head of the stream of the answer, and for as long as they have not begun to work on that. One that cannot be
     /// told from another by anything but its words is taken for the old one only at the head.
     fn repeats(&self, event: &mut Event) -> bool {
-        let Some(asked) = self.asked else { return false };
         let (task_id, status) = match event {
             Event::Task(task) => (Some(task.id.as_str()), &mut task.status),
             Event::Status { task_id, status, .. } => (task_id.as_deref(), status),
             Event::Message(_) | Event::Artifact { .. } | Event::Unknown => return false,
         };
         let Some(task_id) = task_id.or(self.task_id.as_deref()) else { return false };
-        let (Asked::Open(known) | Asked::Answered(known)) = asked;
-        let is_marked = status.timestamp.is_some()
-            || status.message.as_ref().is_some_and(|message| message.message_id.is_some());
-        if !(is_marked || self.heard == 0) || fingerprint(task_id, status) != Some(known) {
+        let Asked { open, answered, wordless } = self.asked;
+        if open.or(answered).or(wordless).is_none() {
             return false;
         }
-        if let Asked::Open(_) = asked {
+        let is_marked = status.timestamp.is_some()
+            || status.message.as_ref().is_some_and(|message| message.message_id.is_some());
+        let shown = fingerprint(task_id, status).filter(|_| is_marked || self.heard == 0);
+        if shown.is_none() || ![open, answered, wordless].contains(&shown) {
+            return false;
+        }
+        if open.is_some() {
             return true;
         }
         (status.state, status.message) = (State::Working, None);

@@ -157,13 +157,12 @@ impl Followers {
     /// Sees to it that somebody follows a live task. An open question is waited past.
     pub fn attend(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         let Some((task, asked)) = entry.look(|inside| {
-            let asked = match inside.phase() {
+            let mut asked = Asked { wordless: inside.work.wordless(), ..Asked::default() };
+            match inside.phase() {
                 Phase::Finished | Phase::Failed(_) => return None,
-                Phase::Asking(turn, _) => Some(Asked::Open(Fingerprint::from_bytes(turn))),
-                Phase::Running => {
-                    inside.last_answered().map(|turn| Asked::Answered(Fingerprint::from_bytes(turn)))
-                }
-            };
+                Phase::Asking(turn, _) => asked.open = Some(Fingerprint::from_bytes(turn)),
+                Phase::Running => asked.answered = inside.last_answered().map(Fingerprint::from_bytes),
+            }
             Some((inside.work.task_id.clone()?, asked))
         }) else {
             return;
@@ -196,7 +195,8 @@ impl Followers {
         let following = place.as_ref().and_then(|_| entry.begin_following());
         let beside = following.is_none();
         let place = if beside { self.beside.clone().try_acquire_owned().ok() } else { place };
-        let drive = self.start(known, Errand::Continue(Continue { task, message, turn, beside }));
+        let wordless = entry.look(|inside| inside.work.wordless());
+        let drive = self.start(known, Errand::Continue(Continue { task, message, turn, wordless, beside }));
         let (entry, known) = (entry.clone(), known.clone());
         let said = Said { tell, turn: turn.map(Fingerprint::to_bytes) };
         let task = match following {

@@ -182,6 +182,8 @@ mod subscriptions;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(test)]
+mod taken_questions;
+#[cfg(test)]
 mod task_life;
 #[cfg(test)]
 mod tasks_seen;

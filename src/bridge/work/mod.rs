@@ -3,6 +3,7 @@
 //! Takes in events, says what is new. Bounded. Not here: which events belong to it (whoever reads the agent's stream sees to
 //! that), how it is told to a client (see `progress`, `outcome`).
 
+mod asking;
 mod keep;
 mod metadata;
 
@@ -12,7 +13,7 @@ pub use metadata::{MOST_BYTES, Metadata};
 
 use crate::a2a::{
     Artifact, Artifacts, Change, Event, Fingerprint, History, Message, Part, PartBody, State, Status, Task,
-    TooMuch, fingerprint_of,
+    TooMuch,
 };
 
 /// The work so far.
@@ -34,6 +35,8 @@ pub struct Work {
     pub metadata: Metadata,
     /// Whether artifacts were dropped here that the agent may still have.
     pub artifacts_shed: bool,
+    /// How the last question looks without its words, where that tells it from the next one.
+    wordless: Option<Fingerprint>,
     /// The history of the task: the last one that has a word of the agent in it, if any has.
     history: History,
     artifacts: Artifacts,
@@ -73,6 +76,7 @@ impl Work {
             timestamp: None,
             metadata: Metadata::default(),
             artifacts_shed: false,
+            wordless: None,
             history: History::default(),
             artifacts: Artifacts::new(most),
         }
@@ -101,18 +105,6 @@ impl Work {
     /// The messages of the task so far, as far as the agent gave them. Read anew each time.
     pub fn messages(&self) -> Vec<Message> {
         self.history.messages()
-    }
-
-    /// Which question is open, if one is.
-    pub fn question_turn(&self) -> Option<Fingerprint> {
-        fingerprint_of(self.task_id.as_deref()?, self.state?, self.status.as_ref(), self.timestamp.as_deref())
-    }
-
-    /// Takes note that the open question was answered: the task goes on until the agent says otherwise.
-    pub fn answered(&mut self) {
-        if self.standing() == Standing::Asking {
-            (self.state, self.status, self.timestamp) = (Some(State::Working), None, None);
-        }
     }
 
     /// About how many bytes it takes.
@@ -187,6 +179,9 @@ impl Work {
     }
 
     fn status(&mut self, status: Status, reported: Reported) -> Option<Note> {
+        if self.is_question_of_before(&status) {
+            return None;
+        }
         let again = self.state == Some(status.state) && same(self.status.as_ref(), status.message.as_ref());
         self.state = Some(status.state);
         let text = status.message.as_ref().map(words).filter(|text| !text.is_empty());
@@ -346,33 +341,6 @@ mod tests {
                 "{end}"
             );
         }
-    }
-
-    fn interrupted(id: &str) -> Work {
-        let mut work = Work::new(1000);
-        work.apply(chunk("made", false)).unwrap();
-        work.apply(status(State::InputRequired, Some(message(id, "Which?")))).unwrap();
-        work
-    }
-
-    #[test]
-    fn a_question_is_open_until_it_is_answered() {
-        let mut work = interrupted("1");
-        let first = work.question_turn().unwrap();
-        assert_ne!(interrupted("2").question_turn(), Some(first));
-        work.answered();
-        assert_eq!(
-            (work.question_turn(), work.state, work.standing()),
-            (None, Some(State::Working), Standing::Running)
-        );
-        assert!(work.status.is_none());
-        let mut work = Work::new(10);
-        work.apply(status(State::Completed, Some(message("1", "done")))).unwrap();
-        work.answered();
-        assert_eq!((work.state, work.status.is_some()), (Some(State::Completed), true));
-        work = Work::new(10);
-        work.answered();
-        assert_eq!(work.state, None);
     }
 
     #[test]
