@@ -2,6 +2,7 @@
 //!
 //! Not here: what one caller may have (see `gateway::shares`).
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,18 +34,33 @@ impl<A> Crowd<A> {
 
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for Crowd<A> {
-    async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
-        let Ok(_place) = self.room.try_acquire() else {
+    // Not an `async fn`, as in `deadline`: each connection would step through a larger thing.
+    fn process_new<'life0, 'life1, 'async_trait>(
+        self: &'life0 Arc<Self>,
+        stream: Stream,
+        shutdown: &'life1 ShutdownWatch,
+    ) -> Pin<Box<dyn Future<Output = Option<Stream>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
+        let Ok(place) = self.room.try_acquire() else {
             self.metrics.refused(Refusal::Overloaded);
             if !self.was_full.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     "a listener has as many connections as limits.connections allows; more are closed"
                 );
             }
-            return None;
+            return Box::pin(std::future::ready(None));
         };
         self.was_full.store(false, Ordering::Relaxed);
-        self.app.process_new(stream, shutdown).await
+        let served = self.app.process_new(stream, shutdown);
+        Box::pin(async move {
+            let left = served.await;
+            drop(place);
+            left
+        })
     }
 
     async fn cleanup(&self) {

@@ -3,11 +3,10 @@
 //!
 //! Not here: deadlines for bodies (see `gateway::intake`) and for writes.
 
-use std::any::Any;
-use std::cell::{Cell, RefCell};
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::Poll;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,31 +18,29 @@ use tokio::time::Instant;
 
 use crate::alarm::{Alarm, after};
 
-tokio::task_local! {
-    static HEADER: Header;
-}
+/// What goes with an HTTP/1.1 connection from request to request: to its proxy, once the header of a request has been read, and back.
+#[derive(Clone, Default)]
+pub(super) struct Mark(Arc<Header>);
 
-/// The header of the request that a task serves.
+/// The header of the request that is served now.
+#[derive(Default)]
 struct Header {
-    is_read: Cell<bool>,
-    /// Goes from request to request with the connection.
-    alarm: RefCell<Alarm>,
+    is_read: AtomicBool,
+    alarm: Mutex<Alarm>,
 }
 
-/// Notes that the header of this request has been read. To be called from the first filter.
-pub(super) fn header_read() {
-    if HEADER.try_with(|header| header.is_read.set(true)).is_err() {
-        tracing::trace!("request outside of a deadline");
+impl Mark {
+    /// Notes that the header has been read.
+    pub(super) fn header_read(&self) {
+        self.0.is_read.store(true, Ordering::Relaxed);
     }
-}
 
-/// What a connection that has served a request carries to the next one.
-pub(super) fn mark() -> Box<dyn Any + Send + Sync> {
-    Box::new(Used { alarm: HEADER.try_with(|header| header.alarm.take()).unwrap_or_default() })
-}
-
-struct Used {
-    alarm: Alarm,
+    /// Whether the header should have been read before now. Polls no more once it has.
+    fn is_too_late(&self, context: &mut Context<'_>, deadline: Instant) -> bool {
+        let Header { is_read, alarm } = &*self.0;
+        !is_read.load(Ordering::Relaxed)
+            && alarm.lock().unwrap_or_else(PoisonError::into_inner).poll(context, deadline).is_ready()
+    }
 }
 
 /// An application whose requests must send their header in time.
@@ -56,20 +53,40 @@ pub(super) struct Timely<A> {
     pub(super) rest: Duration,
 }
 
+/// What a request is served by, as the traits of Pingora have it.
+type Served<'a> = Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'a>>;
+
 #[async_trait]
 impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
-    async fn process_new_http(
-        self: &Arc<Self>,
+    // Drops a request, and its connection with it, if its header takes too long. Not an `async fn`: that would keep room for the
+    // session beside the one within, and be a large thing to step through each time that the request goes on.
+    fn process_new_http<'life0, 'life1, 'async_trait>(
+        self: &'life0 Arc<Self>,
         mut session: ServerSession,
-        shutdown: &ShutdownWatch,
-    ) -> Option<ReusedHttpStream> {
+        shutdown: &'life1 ShutdownWatch,
+    ) -> Served<'async_trait>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
         // A connection that is used again carries the mark.
-        let mark = session.take_connection_user_context().and_then(|mark| mark.downcast::<Used>().ok());
-        let within = if mark.is_some() { self.rest.saturating_add(self.within) } else { self.within };
-        let alarm = RefCell::new(mark.map(|mark| mark.alarm).unwrap_or_default());
+        let used = session.take_connection_user_context().and_then(|mark| mark.downcast::<Mark>().ok());
+        let within = if used.is_some() { self.rest.saturating_add(self.within) } else { self.within };
+        let mark = used.map(|mark| *mark).unwrap_or_default();
         // HTTP/2 has read the header before.
-        let header = Header { is_read: Cell::new(session.is_http2()), alarm };
-        HEADER.scope(header, bounded(self.app.process_new_http(session, shutdown), within)).await
+        mark.0.is_read.store(session.is_http2(), Ordering::Relaxed);
+        session.set_connection_user_context(Some(Box::new(mark.clone())));
+        let deadline = after(Instant::now(), within);
+        let mut request = self.app.process_new_http(session, shutdown);
+        Box::pin(std::future::poll_fn(move |context| {
+            let served = request.as_mut().poll(context);
+            if served.is_pending() && mark.is_too_late(context, deadline) {
+                tracing::debug!("the header of a request took too long");
+                return Poll::Ready(None);
+            }
+            served
+        }))
     }
 
     fn h2_options(&self) -> Option<H2Options> {
@@ -83,24 +100,4 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
     async fn http_cleanup(&self) {
         self.app.http_cleanup().await;
     }
-}
-
-/// Runs a request; drops it, and its connection with it, if its header takes too long.
-async fn bounded<T>(request: impl Future<Output = Option<T>>, within: Duration) -> Option<T> {
-    let mut request = pin!(request);
-    let deadline = after(Instant::now(), within);
-    std::future::poll_fn(|context| {
-        if let Poll::Ready(done) = request.as_mut().poll(context) {
-            return Poll::Ready(done);
-        }
-        let is_too_late = HEADER.try_with(|header| {
-            !header.is_read.get() && header.alarm.borrow_mut().poll(context, deadline).is_ready()
-        });
-        if is_too_late.unwrap_or(false) {
-            tracing::debug!("the header of a request took too long");
-            return Poll::Ready(None);
-        }
-        Poll::Pending
-    })
-    .await
 }

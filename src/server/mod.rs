@@ -32,7 +32,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::tls::{self, Endpoint, Terminating, Watch};
 
 use crowd::Crowd;
-use deadline::{Timely, header_read, mark};
+use deadline::{Mark, Timely};
 use shutdown::Patient;
 
 /// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
@@ -197,34 +197,53 @@ struct Gateway {
 
 #[async_trait]
 impl ProxyHttp for Gateway {
-    type CTX = ();
+    /// What goes with the connection, if that is one of HTTP/1.1.
+    type CTX = Option<Mark>;
 
-    fn new_ctx(&self) {}
+    fn new_ctx(&self) -> Option<Mark> {
+        None
+    }
+
+    // Called for the first request too: `Timely` sees to that.
+    fn on_connection_reuse(
+        &self,
+        _: &mut Session,
+        mark: &mut Option<Mark>,
+        carried: Box<dyn Any + Send + Sync>,
+    ) {
+        *mark = carried.downcast().ok().map(|mark| *mark);
+        if let Some(mark) = mark {
+            mark.header_read();
+        }
+    }
 
     fn init_downstream_modules(&self, _: &mut pingora::modules::http::HttpModules) {
         // None: compression would hold event streams back.
     }
 
-    async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
-        header_read();
+    async fn request_filter(&self, http: &mut Session, _: &mut Option<Mark>) -> pingora::Result<bool> {
         let served = is_served(http.req_header().uri.path(), self.listener.faces);
-        if served && self.bridge.handle_with(http, &self.listener.require).await == Handled::Yes {
-            return Ok(true);
+        if !served || self.bridge.handle_with(http, &self.listener.require).await == Handled::NotOurs {
+            // Boxed: what is rare must not make every request larger.
+            Box::pin(self.bridge.not_found(http)).await;
         }
-        self.bridge.not_found(http).await;
         Ok(true)
     }
 
-    async fn upstream_peer(&self, _: &mut Session, (): &mut ()) -> pingora::Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, _: &mut Session, _: &mut Option<Mark>) -> pingora::Result<Box<HttpPeer>> {
         // Every request is answered above; there is nowhere to pass one on to.
         Err(pingora::Error::new(pingora::ErrorType::HTTPStatus(404)))
     }
 
-    fn persist_connection_context(&self, _: &Session, (): &()) -> Option<Box<dyn Any + Send + Sync>> {
-        Some(mark())
+    fn persist_connection_context(
+        &self,
+        _: &Session,
+        mark: &Option<Mark>,
+    ) -> Option<Box<dyn Any + Send + Sync>> {
+        mark.clone().map(|mark| -> Box<dyn Any + Send + Sync> { Box::new(mark) })
     }
 
-    fn suppress_error_log(&self, _: &Session, (): &(), _: &pingora::Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Option<Mark>, _: &pingora::Error) -> bool {
         true
     }
 }
