@@ -5,6 +5,7 @@
 mod answer;
 mod id;
 mod incoming;
+mod names;
 mod scan;
 mod text;
 
@@ -13,5 +14,6 @@ pub use id::Id;
 pub use incoming::{
     Grammar, Kind, Loose, Message, elements, is_batch, parse, parse_envelope, parse_raw, salvage_id,
 };
+pub use names::{Look, each_name};
 pub use scan::{Malformed, well_formed};
 pub use text::{Object, Text};

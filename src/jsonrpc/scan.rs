@@ -44,7 +44,7 @@ pub fn well_formed(body: &[u8], max_depth: usize) -> Result<&str, Malformed> {
 }
 
 /// Returns the place after the string that begins at `at`.
-fn past_string(body: &[u8], mut at: usize) -> Result<usize, Malformed> {
+pub(super) fn past_string(body: &[u8], mut at: usize) -> Result<usize, Malformed> {
     while let Some(rest) = body.get(at..) {
         let Some(found) = memchr::memchr2(b'"', b'\\', rest) else { break };
         at += found;

@@ -4,13 +4,8 @@
 //! judges the request: ids, tenants and addresses would pass unseen. Such a request is refused. Not here: what the members mean
 //! (see `a2a::relay`, `hooks`), names that come twice (see `members`).
 
-use std::cell::Cell;
-use std::fmt;
-
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
 use super::hooks;
-use crate::jsonrpc::Text;
+use crate::jsonrpc::{Look, each_name};
 
 /// Names, and how they read in letters of one case, without what joins words.
 struct Vocabulary {
@@ -86,18 +81,31 @@ pub(super) struct Spelling {
 }
 
 impl Spelling {
-    /// Those in these params. Their depth is bounded by whoever has read the request before.
+    /// Those in these params, which have been read before.
     pub(super) fn of(params: Option<&str>) -> Self {
-        let Some(params) = params else { return Self::default() };
-        let found = Found::default();
-        let walked = Walk(&found).deserialize(&mut serde_json::Deserializer::from_str(params));
-        let odd = walked.err().map(|error| {
-            let text = error.to_string();
-            text.split(" at line ").next().unwrap_or_default().to_owned()
+        let mut found = Self::default();
+        each_name(params.unwrap_or_default(), |name| {
+            if JUDGED.is_like(name.as_str()) {
+                // What follows has not been looked at.
+                found = Self { odd: Some(odd_name(name.as_str())), pushes: true, tenant: true };
+                return Look::NoMore;
+            }
+            if FREE.contains(&name.as_str()) {
+                return Look::Beyond;
+            }
+            found.note(name.as_str());
+            Look::Within
         });
-        // What follows an odd one has not been looked at.
-        let is_cut = odd.is_some();
-        Self { odd, pushes: is_cut || found.pushes.get(), tenant: is_cut || found.tenant.get() }
+        found
+    }
+
+    fn note(&mut self, name: &str) {
+        match name {
+            "tenant" => self.tenant = true,
+            "url" => self.pushes = true,
+            _ if hooks::NAMES.contains(&name) => self.pushes = true,
+            _ => {}
+        }
     }
 }
 
@@ -108,26 +116,6 @@ pub(super) fn odd_in_envelope(name: &str) -> Option<String> {
 
 fn odd_name(name: &str) -> String {
     format!("{name:?} is no name of A2A; its case counts").chars().take(100).collect()
-}
-
-#[derive(Default)]
-struct Found {
-    pushes: Cell<bool>,
-    tenant: Cell<bool>,
-}
-
-#[derive(Clone, Copy)]
-struct Walk<'f>(&'f Found);
-
-impl Found {
-    fn note(&self, name: &str) {
-        match name {
-            "tenant" => self.tenant.set(true),
-            "url" => self.pushes.set(true),
-            _ if hooks::NAMES.contains(&name) => self.pushes.set(true),
-            _ => {}
-        }
-    }
 }
 
 impl Vocabulary {
@@ -150,65 +138,6 @@ fn folded(name: &str) -> String {
     letters.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Walk<'_> {
-    type Value = ();
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("JSON")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<(), A::Error> {
-        while let Some(Text(name)) = object.next_key::<Text<'de>>()? {
-            if JUDGED.is_like(&name) {
-                return Err(A::Error::custom(odd_name(&name)));
-            }
-            if FREE.contains(&&*name) {
-                object.next_value::<IgnoredAny>()?;
-            } else {
-                self.0.note(&name);
-                object.next_value_seed(self)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while list.next_element_seed(self)?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,7 +156,6 @@ mod tests {
             r#"{"tenant":"x","Tenant":"other"}"#,
             r#"{"configuration":{"pushNotificationConfig":{"URL":"http://10.0.0.1/"}}}"#,
             r#"{"x":[{"Configuration":{}}]}"#,
-            // What cannot be read is not looked through.
             r#"{"x":1e999,"ID":"t"}"#,
         ] {
             assert!(Spelling::of(Some(json)).odd.is_some(), "{json}");
