@@ -92,6 +92,10 @@ async fn refused(mut reply: Reply, known: &Known, ask: &Ask) -> Trouble {
 
 fn form(reply: &Reply) -> Option<Form> {
     let value = reply.headers().get(CONTENT_TYPE)?.to_str().ok()?;
+    // As nearly every agent writes it.
+    if value == "application/json" {
+        return Some(Form::Json);
+    }
     let name = value.split(';').next().unwrap_or_default().trim();
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     if is("text/event-stream") {

@@ -19,8 +19,12 @@ use super::target::Target;
 use super::trunk::Stream;
 use crate::alarm::after;
 
-/// A response of an agent.
+/// A response of an agent. Small: it is handed on from layer to layer.
 pub struct Reply {
+    inside: Box<Inside>,
+}
+
+struct Inside {
     head: Parts,
     body: Incoming,
     way: Way,
@@ -54,8 +58,9 @@ impl Reply {
     ) -> Result<Self, TransportError> {
         let (head, body) = response.into_parts();
         check(&head, header_lines)?;
-        let mut reply = Self { head, body, way, target, last_byte: Instant::now(), give_up, held: None };
-        if reply.body.is_end_stream() {
+        let inside = Inside { head, body, way, target, last_byte: Instant::now(), give_up, held: None };
+        let mut reply = Self { inside: Box::new(inside) };
+        if reply.inside.body.is_end_stream() {
             reply.finish();
         }
         Ok(reply)
@@ -63,33 +68,35 @@ impl Reply {
 
     /// The same, and `what` lives until the body has been read, or this is dropped.
     #[must_use]
-    pub fn holding(self, what: impl Send + Sync + 'static) -> Self {
-        let held: Option<Box<dyn Send + Sync>> = Some(Box::new(what));
-        Self { held: held.filter(|_| !self.is_over()), ..self }
+    pub fn holding(mut self, what: impl Send + Sync + 'static) -> Self {
+        if !self.is_over() {
+            self.inside.held = Some(Box::new(what));
+        }
+        self
     }
 
     /// The status as the agent sent it: redirects are not followed.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        self.head.status
+        self.inside.head.status
     }
 
     /// The header of the response. Nothing of it may reach a client unless it is on a list.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
-        &self.head.headers
+        &self.inside.head.headers
     }
 
     /// The protocol that carried the response.
     #[must_use]
     pub fn version(&self) -> Version {
-        self.head.version
+        self.inside.head.version
     }
 
     /// Whether the body has been read to its end.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.way, Way::Ended)
+        matches!(self.inside.way, Way::Ended)
     }
 
     /// Waits for the next piece of the body; `None` after the last.
@@ -103,16 +110,16 @@ impl Reply {
     /// [`TransportError::IdleTimeout`], [`TransportError::TotalTimeout`], [`TransportError::Broken`] or
     /// [`TransportError::Truncated`]. The connection is closed then, and later calls fail too.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
-        match self.way {
+        match self.inside.way {
             Way::Ended => return Ok(None),
             Way::Failed => return Err(TransportError::Truncated),
             Way::Line(_) | Way::Stream(_) => {}
         }
-        let silent_until = after(self.last_byte, self.target.timeouts.idle);
-        let deadline = silent_until.min(self.give_up);
+        let silent_until = after(self.inside.last_byte, self.inside.target.timeouts.idle);
+        let deadline = silent_until.min(self.inside.give_up);
         let polled = std::future::poll_fn(|cx| {
             let data = self.poll_data(cx);
-            match &mut self.way {
+            match &mut self.inside.way {
                 Way::Line(line) => line.alarm.limit(cx, deadline, data),
                 Way::Stream(stream) => stream.alarm.limit(cx, deadline, data),
                 Way::Ended | Way::Failed => Poll::Ready(None),
@@ -123,12 +130,12 @@ impl Reply {
             Some(None) if self.is_cut() => Err(TransportError::Truncated),
             Some(None) => Ok(None),
             Some(Some(Err(error))) => Err(TransportError::after_sending(error)),
-            None if deadline == self.give_up => Err(TransportError::TotalTimeout),
+            None if deadline == self.inside.give_up => Err(TransportError::TotalTimeout),
             None => Err(TransportError::IdleTimeout),
         };
         match &outcome {
-            Ok(Some(_)) if self.body.is_end_stream() => self.finish(),
-            Ok(Some(_)) => self.last_byte = Instant::now(),
+            Ok(Some(_)) if self.inside.body.is_end_stream() => self.finish(),
+            Ok(Some(_)) => self.inside.last_byte = Instant::now(),
             Ok(None) => self.finish(),
             Err(_) => self.fail(),
         }
@@ -142,7 +149,7 @@ impl Reply {
     /// [`TransportError::TooLarge`] as soon as the body is, or says that it will be, over `limit` bytes; otherwise as
     /// [`Reply::chunk`]. The connection is closed then.
     pub async fn collect(&mut self, limit: usize) -> Result<Bytes, TransportError> {
-        if self.body.size_hint().lower() > limit as u64 {
+        if self.inside.body.size_hint().lower() > limit as u64 {
             self.fail();
             return Err(TransportError::TooLarge { limit });
         }
@@ -189,8 +196,8 @@ impl Reply {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let mut body = Pin::new(&mut self.body);
-        match &mut self.way {
+        let mut body = Pin::new(&mut self.inside.body);
+        match &mut self.inside.way {
             Way::Line(line) => line.poll(cx, |cx| body.as_mut().poll_frame(cx)),
             Way::Stream(_) | Way::Ended | Way::Failed => body.poll_frame(cx),
         }
@@ -198,21 +205,21 @@ impl Reply {
 
     /// Whether a body that says it is over was in fact cut: an HTTP/2 stream can be reset "without error".
     fn is_cut(&self) -> bool {
-        matches!(self.way, Way::Stream(_)) && !self.body.is_end_stream()
+        matches!(self.inside.way, Way::Stream(_)) && !self.inside.body.is_end_stream()
     }
 
     /// Closes the connection.
     fn fail(&mut self) {
-        (self.way, self.held) = (Way::Failed, None);
+        (self.inside.way, self.inside.held) = (Way::Failed, None);
     }
 
     /// Gives the connection back.
     fn finish(&mut self) {
-        self.held = None;
-        if let Way::Line(mut line) = std::mem::replace(&mut self.way, Way::Ended)
+        self.inside.held = None;
+        if let Way::Line(mut line) = std::mem::replace(&mut self.inside.way, Way::Ended)
             && (line.is_ready() || line.is_alive())
         {
-            self.target.place.pool.rest(line);
+            self.inside.target.place.pool.rest(line);
         }
     }
 }
