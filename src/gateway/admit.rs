@@ -14,12 +14,12 @@ use super::metadata::{Asked, challenge};
 use super::route::Door;
 use super::shares::address;
 use crate::auth::{Caller, CertificateFacts, Denied, Proofs, Subject};
-use crate::config::{Require, RequireRule, Secret};
+use crate::config::{Require, Secret};
 use crate::fault::Fault;
 use crate::telemetry::audit;
 
 impl Inner {
-    /// Says who sends a request.
+    /// Says who sends a request to a door where that must be shown.
     ///
     /// # Errors
     ///
@@ -30,10 +30,6 @@ impl Inner {
         require: &Require,
         door: Door<'_>,
     ) -> Result<Caller, Fault> {
-        // Where something is required and nothing can be shown, nobody is let in.
-        if require.of.is_empty() && require.rule == RequireRule::None {
-            return Ok(Caller::anonymous());
-        }
         let address = address(http);
         let left_alone = self.guesses.check(address, Instant::now());
         let headers = &http.req_header().headers;

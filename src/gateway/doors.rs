@@ -2,20 +2,27 @@
 //!
 //! Not here: which door it is (see `route`), what MCP says (see `face`, `listen`).
 
+use std::pin::Pin;
+
 use http::{Method as HttpMethod, StatusCode};
+use pingora::http::RequestHeader;
 use pingora::proxy::Session;
 
 use super::admit::subject;
-use super::answer::{Gone, empty};
+use super::answer::{Gone, Headers, empty};
 use super::exchange::Exchange;
 use super::face::Refused;
 use super::route::Door;
 use super::shares::whose;
 use super::{Inner, gate, intake, now};
-use crate::config::Require;
+use crate::config::{Require, RequireRule};
 use crate::fault::Fault;
 use crate::mcp::Era;
 use crate::telemetry::label;
+
+/// What answers a request: fulfilled, or refused before its body was read whole. Boxed, so that no request carries the size of
+/// others, and goes through few layers to where it waits.
+pub(super) type Answering<'a> = Pin<Box<dyn Future<Output = Result<(), Result<Fault, Gone>>> + Send + 'a>>;
 
 impl Inner {
     /// Answers a request at a door.
@@ -25,58 +32,65 @@ impl Inner {
         exchange: &mut Exchange,
         (door, require): (Door<'_>, &Require),
     ) -> Result<(), Gone> {
-        let method = http.req_header().method.clone();
-        // Load balancers ask by whatever name they like, and learn nothing that is worth a rebinding.
-        if let Door::Health = door {
-            return self.serve_health(http, &method).await;
-        }
-        if let Door::Push(token) = door {
-            return self.serve_push(http, exchange, (method, token)).await;
-        }
-        if let Err(fault) = self.gate.check(http.req_header()) {
-            return self.refuse_unread(http, exchange, fault).await;
-        }
-        if method == HttpMethod::OPTIONS {
-            let headers = gate::preflight(http.req_header());
-            return empty(http, StatusCode::NO_CONTENT, headers).await;
-        }
-        match self.let_in(http, exchange, (door, require), method).await {
+        let done = match self.knock(http.req_header(), door) {
+            Ok(None) => match self.enter(http, exchange, (door, require)).await {
+                Ok(()) => self.behind(http, exchange, (door, require)).await,
+                Err(fault) => Err(Ok(fault)),
+            },
+            Ok(Some(headers)) => Box::pin(empty(http, StatusCode::NO_CONTENT, headers)).await.map_err(Err),
+            Err(fault) => Err(Ok(fault)),
+        };
+        match done {
             Ok(()) => Ok(()),
             Err(Err(gone)) => Err(gone),
-            Err(Ok(fault)) => self.refuse_unread(http, exchange, fault).await,
+            Err(Ok(fault)) => Box::pin(self.refuse_unread(http, exchange, fault)).await,
         }
     }
 
-    /// Answers whoever may come in.
-    async fn let_in(
-        &self,
-        http: &mut Session,
-        exchange: &mut Exchange,
-        (door, require): (Door<'_>, &Require),
-        method: HttpMethod,
-    ) -> Result<(), Result<Fault, Gone>> {
-        if let Door::Metadata(path) = door {
-            return self.serve_metadata(http, path).await;
+    /// Whether a request may come to a door at all; the headers of the whole answer, where a browser asks just that.
+    fn knock(&self, request: &RequestHeader, door: Door<'_>) -> Result<Option<Headers>, Fault> {
+        // Load balancers ask by whatever name they like, and learn nothing that is worth a rebinding; agents have a proof of theirs.
+        if matches!(door, Door::Health | Door::Push(_)) {
+            return Ok(None);
         }
-        self.enter(http, exchange, (door, require)).await.map_err(Ok)?;
+        self.gate.check(request)?;
+        Ok((request.method == HttpMethod::OPTIONS).then(|| gate::preflight(request)))
+    }
+
+    /// What answers whoever has come in.
+    fn behind<'a>(
+        &'a self,
+        http: &'a mut Session,
+        exchange: &'a mut Exchange,
+        (door, require): (Door<'a>, &'a Require),
+    ) -> Answering<'a> {
+        let method = http.req_header().method.clone();
         match door {
-            Door::A2a(agent, rest) => {
-                Box::pin(self.serve_a2a(http, exchange, (door, require), (agent, rest))).await
+            Door::Health => Box::pin(async move { self.serve_health(http, &method).await.map_err(Err) }),
+            Door::Push(token) => {
+                Box::pin(async move { self.serve_push(http, exchange, (method, token)).await.map_err(Err) })
             }
-            Door::Agents | Door::ApiCatalog => self.serve_document(http, exchange, door).await,
-            // Boxed, as the A2A face is: neither carries the size of the other.
-            _ => Box::pin(self.serve_mcp(http, exchange, door, method)).await,
+            Door::Metadata(path) => Box::pin(self.serve_metadata(http, path)),
+            Door::A2a(agent, rest) => self.serve_a2a(http, exchange, (door, require), (agent, rest)),
+            Door::Agents | Door::ApiCatalog => Box::pin(self.serve_document(http, exchange, door)),
+            _ => Box::pin(self.serve_mcp(http, exchange, door, method)),
         }
     }
 
-    /// Lets a caller in at an endpoint, if that is there for it.
+    /// Lets a caller in at an endpoint, if that is there for it. Some doors are open to everybody.
     async fn enter(
         &self,
         http: &Session,
         exchange: &mut Exchange,
         (door, require): (Door<'_>, &Require),
     ) -> Result<(), Fault> {
-        exchange.caller = self.admit(http, require, door).await?;
+        if matches!(door, Door::Health | Door::Push(_) | Door::Metadata(_)) {
+            return Ok(());
+        }
+        // Where something is required and nothing can be shown, nobody is let in.
+        if !require.of.is_empty() || require.rule != RequireRule::None {
+            exchange.caller = Box::pin(self.admit(http, require, door)).await?;
+        }
         let whose = whose(&exchange.caller, http);
         self.shares.request(&whose)?;
         exchange.whose = Some(whose);

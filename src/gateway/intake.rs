@@ -115,6 +115,10 @@ fn check(http: &Session) -> Result<(), Fault> {
 }
 
 fn is_json(value: &str) -> bool {
+    // As nearly everybody writes it.
+    if value == "application/json" {
+        return true;
+    }
     let mut pieces = value.split(';').map(str::trim);
     // The second one is what the binding HTTP+JSON of A2A calls it.
     let is_json = pieces.next().is_some_and(|name| {

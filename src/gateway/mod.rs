@@ -266,7 +266,8 @@ impl Bridge {
         let checked = certificate::check(http).and_then(|()| intake::header_fits(http, longest));
         let served = match checked {
             Ok(()) => inner.open(http, &mut exchange, (door, require)).await,
-            Err(fault) => inner.refuse_unread(http, &mut exchange, fault).await,
+            // Boxed, as in `doors`: what is rare must not make every request larger.
+            Err(fault) => Box::pin(inner.refuse_unread(http, &mut exchange, fault)).await,
         };
         if let Err(Gone) = served {
             if exchange.fault.is_none() {

@@ -162,10 +162,11 @@ impl Operation {
 
 /// Only major and minor count; of 1.x every minor is taken, as the Python SDK does.
 fn spoken(version: &str) -> Option<Spoken> {
-    match version.split('.').take(2).collect::<Vec<_>>().as_slice() {
-        [""] | ["0", "2" | "3"] => Some(Spoken::Old),
-        ["0", "1"] => Some(Spoken::Oldest),
-        ["1", minor] if minor.parse::<u8>().is_ok() => Some(Spoken::New),
+    let mut numbers = version.split('.');
+    match (numbers.next(), numbers.next()) {
+        (Some(""), None) | (Some("0"), Some("2" | "3")) => Some(Spoken::Old),
+        (Some("0"), Some("1")) => Some(Spoken::Oldest),
+        (Some("1"), Some(minor)) if minor.parse::<u8>().is_ok() => Some(Spoken::New),
         _ => None,
     }
 }

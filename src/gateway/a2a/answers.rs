@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::JSON;
 use super::card::Front;
 use super::envelope::{Binding, is_message, is_rpc_error, one_event, rpc_or_bare, wants_events, with};
 use super::events::changed;
@@ -20,6 +19,7 @@ use super::passing::{self, Translate};
 use super::pushing::Pushing;
 use super::refusal::{Refusal, rest_failure};
 use super::translation::Translation;
+use super::{JSON, VERSION};
 use crate::a2a::relay::{self, Operation, as_rpc};
 use crate::a2a::{AgentError, Dialect, Task};
 use crate::fault::Trouble;
@@ -290,7 +290,7 @@ impl Translate for Answers<'_> {
         let mut passed = passing::headers(of);
         if self.translation.is_some() {
             let name = self.client.extensions_header();
-            passed.retain(|(name, _)| *name != "a2a-version");
+            passed.retain(|(name, _)| *name != VERSION);
             passed.iter_mut().for_each(|(known, _)| *known = name.clone());
             passed.truncate(1);
         }

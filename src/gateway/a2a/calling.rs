@@ -25,7 +25,7 @@ use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
 use super::spelling::Spelling;
 use super::translation::Own;
-use super::{Visit, write};
+use super::{EXTENSIONS, Visit, write};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
 use crate::agents::{Asking, Known, Passed, look, pass};
@@ -151,7 +151,7 @@ impl Inner {
         ids: Option<&Ids<'_>>,
     ) -> Result<Option<Pushing<'a>>, Refusal> {
         let Some(ids) = ids.filter(|_| call.has_push()) else { return Ok(None) };
-        let webhooks = self.pushing(ids.caller(), call.visit.agent, call.client);
+        let webhooks = self.pushing(ids.caller(), &call.visit.agent, call.client);
         webhooks.map(Some).ok_or(Refusal::NoPush)
     }
 
@@ -256,7 +256,7 @@ fn places(call: &Call<'_>) -> Result<Vec<String>, Refusal> {
 
 /// The agent, told of the extensions that its client names besides those that the operator does.
 fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
-    let named = ["a2a-extensions", "x-a2a-extensions"].into_iter().flat_map(|name| headers.get_all(name));
+    let named = EXTENSIONS.iter().flat_map(|name| headers.get_all(name));
     let named = named.filter_map(|value| value.to_str().ok()).flat_map(|list| list.split(','));
     let own = &call.visit.agent.settings.extensions;
     let mut all: Vec<String> = own.clone();

@@ -38,7 +38,7 @@ impl Inner {
         visit: &Visit<'_>,
     ) -> Result<(), Gone> {
         exchange.method = label::Method::AgentCard;
-        let shown = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect).and_then(|known| {
+        let shown = known(&visit.agent, exchange.along.as_ref()).map(Known::in_effect).and_then(|known| {
             let clients = served(known.interface.dialect, visit.agent.settings.translate);
             let front = self.front(http, exchange, visit, (&known, clients));
             front.show(known.card.raw.get()).ok_or_else(|| Trouble::Misbehaved("its card is no card".into()))
@@ -104,7 +104,7 @@ impl Inner {
             version: known.interface.version.as_deref(),
             clients,
             security: Security::new(&self.settings.auth, visit.require),
-            has_push: self.require.of.is_empty() || self.passes_pushes(visit.agent),
+            has_push: self.require.of.is_empty() || self.passes_pushes(&visit.agent),
             shows: Box::new(shows),
         }
     }

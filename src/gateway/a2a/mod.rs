@@ -31,15 +31,18 @@ mod spoken;
 mod translation;
 mod words;
 
+use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use pingora::http::RequestHeader;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
 use super::answer::{Gone, Headers, begin, piece};
+use super::doors::Answering;
 use super::exchange::{Exchange, blamed};
 use super::hold::known;
 use super::route::Door;
@@ -66,6 +69,12 @@ pub(super) use forwarding::Forwarding;
 pub(super) use handed::{Bounds, Handed};
 pub(super) use names::Names;
 
+/// What says the version of a request or an answer.
+static VERSION: HeaderName = HeaderName::from_static("a2a-version");
+/// What names extensions, in 1.0 and before.
+static EXTENSIONS: [HeaderName; 2] =
+    [HeaderName::from_static("a2a-extensions"), HeaderName::from_static("x-a2a-extensions")];
+
 /// Where cards are.
 const CARDS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
@@ -82,7 +91,7 @@ struct Visit<'a> {
     door: Door<'a>,
     /// What callers must show here.
     require: &'a Require,
-    agent: &'a Arc<Agent>,
+    agent: Arc<Agent>,
 }
 
 impl Visit<'_> {
@@ -97,25 +106,28 @@ impl Visit<'_> {
 
 impl Inner {
     /// Serves an agent to an A2A client.
-    pub(super) async fn serve_a2a(
-        &self,
-        http: &mut Session,
-        exchange: &mut Exchange,
-        (door, require): (Door<'_>, &Require),
-        (agent, rest): (&str, &str),
-    ) -> Result<(), Result<Fault, Gone>> {
-        let agent = self.directory.find(agent).cloned().ok_or(Ok(Fault::NoSuchPath))?;
+    pub(super) fn serve_a2a<'a>(
+        &'a self,
+        http: &'a mut Session,
+        exchange: &'a mut Exchange,
+        (door, require): (Door<'a>, &'a Require),
+        (agent, rest): (&str, &'a str),
+    ) -> Answering<'a> {
+        let refused = |fault| -> Answering<'a> { Box::pin(ready(Err(Ok(fault)))) };
+        let Some(agent) = self.directory.find(agent).cloned() else { return refused(Fault::NoSuchPath) };
         exchange.method = label::Method::A2a;
         exchange.agent = Some(agent.clone());
-        let visit = Visit { door, require, agent: &agent };
+        let visit = Visit { door, require, agent };
         match (rest, &http.req_header().method) {
-            ("" | "/", &Method::POST) => self.serve_rpc(http, exchange, &visit).await.map_err(Err),
-            ("" | "/", _) => Err(Ok(Fault::MethodNotAllowed("POST, OPTIONS"))),
+            ("" | "/", &Method::POST) => Box::pin(self.serve_rpc(http, exchange, visit)),
+            ("" | "/", _) => refused(Fault::MethodNotAllowed("POST, OPTIONS")),
             (path, &Method::GET) if CARDS.contains(&path) => {
-                self.serve_card(http, exchange, &visit).await.map_err(Err)
+                Box::pin(async move { self.serve_card(http, exchange, &visit).await.map_err(Err) })
             }
-            (path, _) if CARDS.contains(&path) => Err(Ok(Fault::MethodNotAllowed("GET, OPTIONS"))),
-            (path, _) => self.serve_rest(http, exchange, &visit, path).await.map_err(Err),
+            (path, _) if CARDS.contains(&path) => refused(Fault::MethodNotAllowed("GET, OPTIONS")),
+            (path, _) => {
+                Box::pin(async move { self.serve_rest(http, exchange, &visit, path).await.map_err(Err) })
+            }
         }
     }
 
@@ -124,21 +136,25 @@ impl Inner {
         &self,
         http: &mut Session,
         exchange: &mut Exchange,
-        visit: &Visit<'_>,
-    ) -> Result<(), Gone> {
+        visit: Visit<'_>,
+    ) -> Result<(), Result<Fault, Gone>> {
         let limits = &self.settings.limits;
         let body = match intake::body(http, limits.body, limits.body_read).await {
             Ok(body) => body,
-            Err(fault) => return self.refuse_unread(http, exchange, fault).await,
+            Err(fault) => return Err(Ok(fault)),
         };
-        let answered = self.answer_rpc(http, exchange, visit, &body).await;
-        let Err((Stop::Refused(refusal), addressee)) = answered else { return answered.map_err(|_| Gone) };
+        let answered = self.answer_rpc(http, exchange, &visit, &body).await;
+        let Err((Stop::Refused(refusal), addressee)) = answered else {
+            return answered.map_err(|_| Err(Gone));
+        };
         self.note(exchange, &refusal);
         let said = visit.said(&refusal);
         let body = said.rpc(addressee.id.as_ref(), addressee.client);
         let is_event = said.wire.status.is_success() && wants_events(addressee.client, addressee.wanted);
         let body = if is_event { one_event(&body) } else { (JSON, body.into()) };
-        write(http, said.wire.status, refusal.headers(said.wire.status), body).await
+        // Boxed: what is rare must not make every call larger.
+        let told = Box::pin(write(http, said.wire.status, refusal.headers(said.wire.status), body));
+        told.await.map_err(Err)
     }
 
     /// Answers a JSON-RPC request, or says who is to be told why not.
@@ -149,10 +165,9 @@ impl Inner {
         visit: &Visit<'_>,
         body: &Bytes,
     ) -> Result<(), (Stop, Addressee)> {
-        let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect);
+        let known = known(&visit.agent, exchange.along.as_ref()).map(Known::in_effect);
         let agent = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
-        let version = version(http);
-        let version = version.as_deref();
+        let version = version(http.req_header());
         let asked = asked::read(body, self.settings.limits.depth).map_err(|(fault, id)| {
             (Stop::from(fault), Addressee { id, client: supposed(None, version, agent), wanted: None })
         })?;
@@ -168,9 +183,8 @@ impl Inner {
         let spelling = Spelling::of(operation.and(asked.params).map(RawValue::get));
         let (binding, body) = (Binding::Rpc, Some(body));
         let call = Call { visit, known, binding, client, operation, asked: &asked, body, spelling };
-        Box::pin(self.call_agent(http, exchange, call))
-            .await
-            .map_err(|stop| (stop, addressee(client, operation)))
+        let called = self.call_agent(http, exchange, call).await;
+        called.map_err(|stop| (stop, addressee(client, operation)))
     }
 
     /// What a client speaks and what it asks for; `None`: a method of an extension.
@@ -215,9 +229,8 @@ impl Inner {
 }
 
 /// What a client says of its version.
-fn version(http: &Session) -> Option<String> {
-    let version = http.req_header().headers.get("a2a-version")?;
-    version.to_str().ok().map(str::to_owned)
+fn version(request: &RequestHeader) -> Option<&str> {
+    request.headers.get(&VERSION)?.to_str().ok()
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

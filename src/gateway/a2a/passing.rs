@@ -14,18 +14,12 @@ use pingora::time::fast_timeout::fast_sleep;
 
 use super::boundary::{Boundary, TooLong};
 use super::refusal::Stop;
+use super::{EXTENSIONS, VERSION};
 use crate::agents::Passed;
 use crate::fault::Trouble;
 use crate::gateway::answer::{Gone, Headers, begin, cut, gone, piece};
 use crate::sse::encoder;
 use crate::telemetry::metrics::AgentMetrics;
-
-/// What of an agent's header reaches a client.
-const PASSED: [HeaderName; 3] = [
-    HeaderName::from_static("a2a-version"),
-    HeaderName::from_static("a2a-extensions"),
-    HeaderName::from_static("x-a2a-extensions"),
-];
 
 /// What an agent may send, and how often its client is told that it is still there.
 #[derive(Debug, Clone, Copy)]
@@ -72,9 +66,10 @@ pub(super) async fn while_there<T>(
     }
 }
 
-/// The headers of an agent's answer that its client gets.
+/// The headers of an agent's answer that its client gets: nothing but these.
 pub(super) fn headers(of: &HeaderMap) -> Headers {
-    PASSED.iter().filter_map(|name| of.get(name).map(|value| (name.clone(), value.clone()))).collect()
+    let passed = std::iter::once(&VERSION).chain(&EXTENSIONS);
+    passed.filter_map(|name| of.get(name).map(|value| (name.clone(), value.clone()))).collect()
 }
 
 /// Passes one JSON value on as it comes. Says what broke it off, where the client has got a part of it.

@@ -112,14 +112,14 @@ impl Inner {
         visit: &Visit<'_>,
         (operation, params): (Operation, Members),
     ) -> Result<(), Stop> {
-        let known = known(visit.agent, exchange.along.as_ref()).map(Known::in_effect)?;
+        let known = known(&visit.agent, exchange.along.as_ref()).map(Known::in_effect)?;
         let agent = known.interface.dialect;
         // The card has no other form there than elsewhere.
         if agent != Dialect::V1 && !visit.agent.settings.translate && operation != Operation::ExtendedCard {
             return Err(Fault::NoSuchPath.into());
         }
-        if let Some(version) = version(http) {
-            Operation::of(operation.word(), Some(&version)).map_err(|_| Refusal::Version)?;
+        if let Some(version) = version(http.req_header()) {
+            Operation::of(operation.word(), Some(version)).map_err(|_| Refusal::Version)?;
         }
         let id: Id = serde_json::from_str("1").map_err(|_| Fault::Internal)?;
         let params = params.written();
@@ -128,7 +128,7 @@ impl Inner {
         let (binding, client, operation) = (Binding::Rest, Dialect::V1, Some(operation));
         let spelling = Spelling::of(Some(params.get()));
         let call = Call { visit, known, binding, client, operation, asked: &asked, body: None, spelling };
-        Box::pin(self.call_agent(http, exchange, call)).await
+        self.call_agent(http, exchange, call).await
     }
 }
 
