@@ -41,17 +41,17 @@ pub(crate) async fn session_with(port: u16, tool: &str) -> String {
 /// Waits until the tool is there, and returns the request that says the same to its agent at the A2A face.
 pub(crate) async fn message_past(port: u16, path: &str, tool: &str, with_stream: bool) -> Vec<u8> {
     session_with(port, tool).await;
+    message(&format!("/a2a{path}"), with_stream)
+}
+
+/// The same request, to wherever the agent is reached.
+pub(crate) fn message(path: &str, with_stream: bool) -> Vec<u8> {
     let method = if with_stream { "SendStreamingMessage" } else { "SendMessage" };
     let message = json!({"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": TEXT}]});
-    let request = post(&format!("/a2a{path}"), None, &request(method, &json!({"message": message})));
+    let request = post(path, None, &request(method, &json!({"message": message})));
     // After the first line.
     let at = request.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     [&request[..at], b"a2a-version: 1.0\r\n", &request[at..]].concat()
-}
-
-/// The same for ways on which nobody reads it: to the path of an agent, and to no session.
-pub(crate) fn call_unread(path: &str, tool: &str, with_progress: bool) -> Vec<u8> {
-    post(path, Some(&"0".repeat(96)), &call(tool, with_progress))
 }
 
 fn call(tool: &str, with_progress: bool) -> Value {

@@ -114,8 +114,8 @@ impl Field {
         let progress = way.events().is_some();
         let (tool, path) = if progress { ("flowing_say", "/flowing") } else { ("plain_say", "/plain") };
         let (port, request) = match way {
-            Way::Direct => (self.agent.port, mcp::call_unread(path, tool, progress)),
-            Way::Pass | Way::PassStream => (self.pass.port, mcp::call_unread(path, tool, progress)),
+            Way::Direct => (self.agent.port, mcp::message(path, progress)),
+            Way::Pass | Way::PassStream => (self.pass.port, mcp::message(path, progress)),
             Way::Gateway | Way::GatewayStream => {
                 (self.gateway.port, mcp::call_in_session(self.gateway.port, tool, progress).await)
             }
