@@ -44,7 +44,7 @@ pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, T
 pub use probe::{Question, Verdict};
 pub use push::{MAX_PUSH_BYTES, PUSH_TOKEN, Webhook, accepts, proves, push_task_id, validation_echo};
 pub use question::{Fingerprint, Wanted, Wording, fingerprint, wording, wordless};
-pub(crate) use question::{canonical, fingerprint_of};
+pub(crate) use question::{canonical, fingerprint_of, wordless_of};
 pub use text::clean;
 pub(crate) use text::clean_line;
 pub use write::{Parts, read_task, task_json};

@@ -59,8 +59,17 @@ pub fn fingerprint(task_id: &str, status: &Status) -> Option<Fingerprint> {
 /// there the moment an answer comes in, and leaves state and time as they are until the agent says more. `None` for a question
 /// that has no words or no time: without them it would look like the next one.
 pub fn wordless(task_id: &str, status: &Status) -> Option<Fingerprint> {
-    let (_, timestamp) = (status.message.as_ref()?, status.timestamp.as_deref()?);
-    fingerprint_of(task_id, status.state, None, Some(timestamp))
+    wordless_of(task_id, status.state, status.message.as_ref(), status.timestamp.as_deref())
+}
+
+/// The same for a status that is kept in pieces.
+pub(crate) fn wordless_of(
+    task_id: &str,
+    state: State,
+    message: Option<&Message>,
+    timestamp: Option<&str>,
+) -> Option<Fingerprint> {
+    fingerprint_of(task_id, state, message.map(|_| None)?, Some(timestamp?))
 }
 
 /// The same as [`fingerprint`] for a status that is kept in pieces.

@@ -56,7 +56,8 @@ pub struct Asked {
     pub open: Option<Fingerprint>,
     /// This one has been answered: while the agent repeats it, it has not begun to work on the answer.
     pub answered: Option<Fingerprint>,
-    /// How the last one looks once its words have gone into the history: it is no new one.
+    /// How it looks once its words have gone into the history: an answer has come in. That is no new question while this one is open,
+    /// or while its answer is under way; after that it is, because the agent has done with the answer.
     pub wordless: Option<Fingerprint>,
 }
 
@@ -69,7 +70,7 @@ pub struct Continue {
     pub message: Message,
     /// The question that it answers: nothing is said if that is not open any more. `None`: said in any case.
     pub turn: Option<Fingerprint>,
-    /// How the last question looks once its words have gone into the history.
+    /// How that looks once its words have gone into the history: as open as before, if an answer was taken in and refused.
     pub wordless: Option<Fingerprint>,
     /// Whether somebody else listens to the task already: then no second stream is opened.
     pub beside: bool,
@@ -135,14 +136,15 @@ impl Call {
     /// A task is looked at before anything is said in it: its question may have been answered, and a finished one takes no more
     /// messages.
     async fn go_on(&self, what: Continue, outlet: Outlet) -> Result<(), Trouble> {
-        let Continue { task, mut message, turn, wordless: before, beside } = what;
+        let Continue { task, mut message, turn, wordless: left, beside } = what;
         let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
         let open = fingerprint(&task, &found.status);
-        let wordless = wordless(&task, &found.status).or(before);
-        let answered = |answered| Asked { open: None, answered, wordless };
-        if turn.is_some() && turn != open {
+        let is_left = left.is_some() && open == left;
+        let knowing =
+            |answered| Asked { open: None, answered, wordless: wordless(&task, &found.status).or(left) };
+        if turn.is_some() && turn != open && !is_left {
             // Somebody has answered it, here or elsewhere: it is not answered twice.
-            let mut track = Track::new(outlet, Some(task)).knowing(answered(turn));
+            let mut track = Track::new(outlet, Some(task.clone())).knowing(knowing(turn));
             if track.take(Event::Task(found)).await {
                 return Ok(());
             }
@@ -151,9 +153,10 @@ impl Call {
         if found.status.state.is_terminal() {
             return Err(Trouble::Refused("the task ended before this was said".into()));
         }
+        let asked = knowing(if is_left { turn } else { open });
         message.context_id = found.context_id.or(message.context_id);
         message.task_id = Some(task);
-        let track = Track::new(outlet, message.task_id.clone()).knowing(answered(open));
+        let track = Track::new(outlet, message.task_id.clone()).knowing(asked);
         self.say(message, if beside { track.beside() } else { track }).await
     }
 
@@ -230,6 +233,8 @@ impl Call {
             Form::Json => {
                 let body = whole(&mut reply, &self.known, self.terms.response).await?;
                 let event = self.known.interface.event(&body).map_err(first_refusal)?;
+                // The agent has done with what was said.
+                track.answer_has_come();
                 if track.take(event).await || track.is_beside() {
                     return Ok(());
                 }

@@ -102,6 +102,12 @@ impl Track {
     /// The agent is asked what became of the task: nobody need ask once more after that.
     pub(super) fn judging(&mut self) {
         self.is_judged = true;
+        self.answer_has_come();
+    }
+
+    /// What was said is not under way any more: a question that has lost its words is one.
+    pub(super) fn answer_has_come(&mut self) {
+        self.asked.wordless.take_if(|_| self.asked.open.is_none());
     }
 
     /// Whether the agent was asked what became of the task.
@@ -150,7 +156,8 @@ impl Track {
 
     /// Whether an event only repeats a question that is known. One that has been answered reads as work from here on: agents repeat
     /// it at the head of the stream of the answer, and for as long as they have not begun to work on that. One that cannot be
-    /// told from another by anything but its words is taken for the old one only at the head.
+    /// told from another by anything but its words is taken for the old one only at the head. What is left of one whose words have gone
+    /// into the history is taken for it while it is open, or while what was said to it is under way.
     fn repeats(&self, event: &mut Event) -> bool {
         let (task_id, status) = match event {
             Event::Task(task) => (Some(task.id.as_str()), &mut task.status),

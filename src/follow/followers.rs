@@ -157,12 +157,18 @@ impl Followers {
     /// Sees to it that somebody follows a live task. An open question is waited past.
     pub fn attend(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
         let Some((task, asked)) = entry.look(|inside| {
-            let mut asked = Asked { wordless: inside.work.wordless(), ..Asked::default() };
-            match inside.phase() {
+            let open = match inside.phase() {
                 Phase::Finished | Phase::Failed(_) => return None,
-                Phase::Asking(turn, _) => asked.open = Some(Fingerprint::from_bytes(turn)),
-                Phase::Running => asked.answered = inside.last_answered().map(Fingerprint::from_bytes),
-            }
+                Phase::Asking(turn, _) => Some(turn),
+                // Whoever brings the answer says what the agent said to it.
+                Phase::Running => inside.answer_under_way(),
+            };
+            let answered = if open.is_none() { inside.last_answered() } else { None };
+            let asked = Asked {
+                open: open.map(Fingerprint::from_bytes),
+                answered: answered.map(Fingerprint::from_bytes),
+                wordless: open.and_then(|_| inside.work.wordless()),
+            };
             Some((inside.work.task_id.clone()?, asked))
         }) else {
             return;

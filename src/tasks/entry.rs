@@ -87,12 +87,13 @@ impl Entry {
                 return Ok(());
             }
             let before = Look::at(&inside.work, deep);
-            let shown = if inside.is_in_doubt() { inside.work.question_of(&event) } else { None };
             let taken = inside.work.apply(event);
             let is_news = matches!(taken, Ok(Some(_)));
             let taken = taken.map(|note| inside.last = note.or(inside.last.take()));
-            let is_open_again =
-                is_told && inside.is_in_doubt() && inside.turns.settle(shown.map(Fingerprint::to_bytes));
+            let is_open_again = is_told && inside.is_in_doubt() && {
+                let shown = inside.work.question_turn().map(Fingerprint::to_bytes);
+                inside.turns.settle(shown)
+            };
             let changed = is_news || is_open_again || before != Look::at(&inside.work, deep);
             if changed {
                 inside.changed = now;

@@ -81,6 +81,11 @@ impl Inside {
         self.turns.is_in_doubt()
     }
 
+    /// The question whose answer is on its way to the agent, if one is.
+    pub fn answer_under_way(&self) -> Option<[u8; 16]> {
+        self.turns.under_way()
+    }
+
     /// The question that was answered last.
     pub fn last_answered(&self) -> Option<[u8; 16]> {
         self.turns.last()

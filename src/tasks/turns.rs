@@ -117,6 +117,11 @@ impl Turns {
         self.taken.iter().any(|taken| taken.turn == turn && taken.digest == digest && taken.doubt.is_none())
     }
 
+    /// The turn whose answer is on its way, if one is.
+    pub(super) fn under_way(&self) -> Option<[u8; 16]> {
+        self.taken.back().filter(|taken| !taken.is_sent && taken.doubt.is_none()).map(|taken| taken.turn)
+    }
+
     /// The turn that was answered last, unless the answer may be lost.
     pub(super) fn last(&self) -> Option<[u8; 16]> {
         self.taken.back().filter(|taken| taken.doubt.is_none()).map(|taken| taken.turn)

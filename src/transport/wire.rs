@@ -11,8 +11,8 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// What is written in one piece, in bytes: a plain write of a usual request costs the system less than one of header and body apart,
-/// and more than it saves is not copied.
+/// The most that is put together to be written in one piece, in bytes: a plain write of a usual request costs the system less than one
+/// of header and body apart. To copy much more would cost what it saves.
 const SMALL: usize = 2048;
 
 /// A connected byte stream, in the form that hyper reads.
@@ -25,6 +25,9 @@ pub(super) enum Wire {
 
 /// The slices in one piece, if they are small; `None` if they are not.
 fn gathered<'a>(slices: &[IoSlice<'_>], room: &'a mut [u8; SMALL]) -> Option<&'a [u8]> {
+    if slices.iter().map(|slice| slice.len()).sum::<usize>() > SMALL {
+        return None;
+    }
     let mut taken = 0;
     for slice in slices {
         room.get_mut(taken..taken + slice.len())?.copy_from_slice(slice);

@@ -21,7 +21,7 @@ fn echo(request: &Request) -> Reply {
 }
 
 /// Changes a file as Kubernetes does it: another file takes its place.
-fn replace(path: &Path, content: &str) {
+pub(crate) fn replace(path: &Path, content: &str) {
     let other = path.with_extension("new");
     std::fs::write(&other, content).unwrap();
     std::fs::rename(&other, path).unwrap();

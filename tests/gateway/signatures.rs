@@ -8,6 +8,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Value, json};
 
+use crate::rotation::replace;
 use crate::scene::{TOOL, words};
 use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, TestGateway, in_time};
@@ -198,15 +199,15 @@ async fn keys_that_sign_cards_are_exchanged_without_a_restart() {
     };
     assert!(tools(&gateway).await.contains(TOOL));
     for (broken, count) in [("{", 1), (r#"{"keys":[]}"#, 2)] {
-        std::fs::write(&keys, broken).unwrap();
+        replace(&keys, broken);
         reloads("refused", count).await;
         assert!(gateway.output().contains("keys that sign the agent's card stay as they were"));
         assert!(tools(&gateway).await.contains(TOOL));
     }
-    std::fs::write(&keys, json!({ "keys": [old.public(), new.public()] }).to_string()).unwrap();
+    replace(&keys, &json!({ "keys": [old.public(), new.public()] }).to_string());
     reloads("used", 1).await;
     assert!(tools(&gateway).await.contains(TOOL));
-    std::fs::write(&keys, new.jwks()).unwrap();
+    replace(&keys, &new.jwks());
     in_time("the old card to end", async { while tools(&gateway).await.contains(TOOL) {} }).await;
     in_time("the operator to be told", async { while !agents(&gateway).await.contains("owner-1") {} }).await;
     agent.set_card(new.sign(&agent, Card::v1().skill("hum")));

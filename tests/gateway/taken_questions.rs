@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 
 use crate::quiz::{
-    Quiz, answers, asked_on_stream, called, first, keyed, question, reply, scene, until_asked, with_tasks,
+    Quiz, again, answers, asked_by_form, asked_on_stream, called, first, keyed, question, reply, scene,
+    until_asked,
 };
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, words};
 use crate::support::payload::v1;
@@ -26,6 +27,12 @@ fn put(text: &str, time: &str) -> Value {
 fn taken(mut task: Value) -> Value {
     task["status"].as_object_mut().unwrap().remove("message").expect("a question");
     task
+}
+
+/// What one hand sets and another one sees.
+fn shared() -> (Arc<AtomicBool>, Arc<AtomicBool>) {
+    let one = Arc::new(AtomicBool::new(false));
+    (one.clone(), one)
 }
 
 /// A legacy call, and what its agent has asked on its stream.
@@ -76,41 +83,71 @@ async fn who_waits_for_somebody_else_s_answer_is_not_asked_for_what_is_left_of_t
     }
 }
 
+/// Its words are gone, but nobody has answered it: it is answered as it was asked.
 #[tokio::test]
-async fn an_answer_in_doubt_has_arrived_if_its_question_has_lost_its_words() {
-    let scene = Scene::tuned("calls: { task_after: 0s }").await;
-    let go = Signal::new();
-    let quiz = Quiz::working(&scene.agent, Some(go.clone()), [put("Which?", "2026-11-22T10:00:00Z")]);
-    let client = with_tasks(&scene.gateway);
-    let task = called(&client, &first("paint")).await["taskId"].as_str().unwrap().to_owned();
-    go.fire();
-    let asked = client.task_until(&task, "input_required").await;
+async fn an_agent_that_never_repeats_its_words_gets_its_answer() {
+    let (scene, quiz, session, call, asked) = asked().await;
     let (whole, left) = (quiz.task(), taken(quiz.task()));
-    let got = quiz.clone();
-    scene.agent.on_send(move |_| {
-        got.go_on();
-        Reply::hang_up()
+    scene.agent.on_get(move |_| {
+        let task = quiz.task();
+        Reply::result(if task == whole { left.clone() } else { task })
     });
-    // It has taken the answer in, and begins to work on it when the test says so.
-    let begins = Arc::new(AtomicBool::new(false));
-    let begun = begins.clone();
-    scene.agent.on_get(move |_| match quiz.task() {
-        open if open == whole => Reply::result(open),
-        done => Reply::result(if begun.load(Ordering::Relaxed) { done } else { left.clone() }),
-    });
-    let blue = json!({ "taskId": task, "inputResponses": keyed(&asked, reply("blue")) });
-    client.modern("tasks/update", blue).await.result().await;
-    scene
-        .agent
-        .wait_for("the lost answer", |log| {
-            log.calls("SendMessage").len() + log.calls("SendStreamingMessage").len() == 2
-        })
-        .await;
-    let looked = scene.agent.calls("GetTask").len();
-    scene.agent.wait_for("two looks", |log| log.calls("GetTask").len() == looked + 2).await;
-    let stands = client.task("tasks/get", &task).await.result().await;
-    assert_eq!(stands["status"], "working", "{stands}");
-    begins.store(true, Ordering::Relaxed);
-    client.task_until(&task, "completed").await;
+    session.respond(&asked["id"], reply("blue")).await;
+    let done = in_time("the result", call.finish()).await;
+    assert_eq!(words(&done.response["result"]), "thank you");
+    assert!(done.notifications.is_empty(), "{:?}", done.notifications);
     assert_eq!(answers(&scene.agent).len(), 1);
+}
+
+/// The agent has taken the answer in and refused it: what is left of its question is open.
+#[tokio::test]
+async fn an_answer_can_be_given_again_that_was_refused_after_it_was_taken_in() {
+    let (scene, quiz) = scene("", [put("Which?", "2026-11-22T10:00:00Z")]).await;
+    let client = asked_by_form(&scene.gateway);
+    let call = first("paint");
+    let asked = called(&client, &call).await;
+    let (left, done) = (taken(quiz.task()), quiz.clone());
+    let (refused, is_refused) = shared();
+    scene.agent.on_send(move |_| {
+        refused.store(true, Ordering::Relaxed);
+        Reply::error(-32603, "not now")
+    });
+    scene.agent.on_get(move |_| {
+        let task = done.task();
+        let is_left = is_refused.load(Ordering::Relaxed) && task["artifacts"].is_null();
+        Reply::result(if is_left { left.clone() } else { task })
+    });
+    let params = again(&call, &asked, keyed(&asked, reply("blue")));
+    assert_eq!(called(&client, &params).await["isError"], true);
+    scene.agent.on_send(move |request| quiz.take(request));
+    assert_eq!(words(&in_time("the result", called(&client, &params)).await), "thank you");
+    assert_eq!(answers(&scene.agent).len(), 2);
+}
+
+/// The agent has done with the answer and still waits: whoever answered is asked once more.
+#[tokio::test]
+async fn what_is_left_of_a_question_is_one_when_the_agent_has_done_with_the_answer() {
+    for whole_answer in [true, false] {
+        let (scene, quiz, session, mut call, asked) = asked().await;
+        let (left, shown) = (taken(quiz.task()), taken(quiz.task()));
+        let (said, was_said) = shared();
+        let (done, first) = (quiz.clone(), quiz.task());
+        scene.agent.on_get(move |_| match done.task() {
+            task if task == first && was_said.load(Ordering::Relaxed) => Reply::result(shown.clone()),
+            task => Reply::result(task),
+        });
+        scene.agent.on_send(move |request| {
+            if said.swap(true, Ordering::Relaxed) {
+                return quiz.take(request);
+            }
+            let task = json!({ "task": left });
+            if whole_answer { Reply::result(task) } else { Reply::events([task]) }
+        });
+        session.respond(&asked["id"], reply("blue")).await;
+        let again = in_time("another question", call.next_message()).await;
+        assert_eq!(again["params"]["message"], "The agent asks for input.", "{again}");
+        session.respond(&again["id"], reply("red")).await;
+        assert_eq!(words(&in_time("the result", call.result()).await), "thank you");
+        assert_eq!(answers(&scene.agent).len(), 2, "{whole_answer}");
+    }
 }

@@ -12,8 +12,7 @@ use serde::Deserialize;
 pub use metadata::{MOST_BYTES, Metadata};
 
 use crate::a2a::{
-    Artifact, Artifacts, Change, Event, Fingerprint, History, Message, Part, PartBody, State, Status, Task,
-    TooMuch,
+    Artifact, Artifacts, Change, Event, History, Message, Part, PartBody, State, Status, Task, TooMuch,
 };
 
 /// The work so far.
@@ -35,8 +34,6 @@ pub struct Work {
     pub metadata: Metadata,
     /// Whether artifacts were dropped here that the agent may still have.
     pub artifacts_shed: bool,
-    /// How the last question looks without its words, where that tells it from the next one.
-    wordless: Option<Fingerprint>,
     /// The history of the task: the last one that has a word of the agent in it, if any has.
     history: History,
     artifacts: Artifacts,
@@ -76,7 +73,6 @@ impl Work {
             timestamp: None,
             metadata: Metadata::default(),
             artifacts_shed: false,
-            wordless: None,
             history: History::default(),
             artifacts: Artifacts::new(most),
         }
@@ -179,9 +175,6 @@ impl Work {
     }
 
     fn status(&mut self, status: Status, reported: Reported) -> Option<Note> {
-        if self.is_question_of_before(&status) {
-            return None;
-        }
         let again = self.state == Some(status.state) && same(self.status.as_ref(), status.message.as_ref());
         self.state = Some(status.state);
         let text = status.message.as_ref().map(words).filter(|text| !text.is_empty());
