@@ -1,14 +1,19 @@
-//! Whatever a client sends is taken apart without a panic, and an id that is taken comes back byte for byte.
+//! Whatever a client sends is taken apart without a panic, an id that is taken comes back byte for byte, and no name of a member is
+//! overlooked that a parser finds.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
+use std::collections::HashSet;
+
 use http::{HeaderMap, HeaderValue};
 use mcp_a2a_gateway::jsonrpc::{
-    Id, Kind, elements, is_batch, parse, parse_envelope, salvage_id, well_formed, write_error, write_result,
+    Id, Kind, Look, each_name, elements, is_batch, parse, parse_envelope, salvage_id, well_formed,
+    write_error, write_result,
 };
 use mcp_a2a_gateway::mcp::classify::{place, stateless_version};
 use mcp_a2a_gateway::mcp::headers::Headers;
 use mcp_a2a_gateway::mcp::{Method, Params};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 fuzz::program!(intake);
@@ -22,12 +27,35 @@ fn intake(bytes: &[u8]) {
     let (Some(head), Some(body)) = (halves.next(), halves.next()) else { return };
     let headers = headers(head);
     let Ok(text) = well_formed(body, DEPTH) else { return };
+    named(text);
     if is_batch(text) {
         for one in elements(text, BATCH).unwrap_or_default() {
             message(one.get(), &headers);
         }
     } else {
         message(text, &headers);
+    }
+}
+
+fn named(text: &str) {
+    let mut told = HashSet::new();
+    each_name(text, |name| {
+        told.insert(name.as_str().to_owned());
+        Look::Within
+    });
+    if let Ok(value) = serde_json::from_str(text) {
+        overlooked(&value, &told);
+    }
+}
+
+fn overlooked(value: &Value, told: &HashSet<String>) {
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, value)| {
+            assert!(told.contains(name), "overlooked: {name:?}");
+            overlooked(value, told);
+        }),
+        Value::Array(items) => items.iter().for_each(|item| overlooked(item, told)),
+        _ => {}
     }
 }
 
