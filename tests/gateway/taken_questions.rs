@@ -43,6 +43,15 @@ async fn asked() -> (Scene, Quiz, LegacySession, Answer, Value) {
     (scene, quiz, session, call, asked)
 }
 
+/// The user answers, is asked nothing more, and the agent hears it once.
+async fn answered_once(scene: &Scene, session: &LegacySession, call: Answer, asked: &Value) {
+    session.respond(&asked["id"], reply("blue")).await;
+    let done = in_time("the result", call.finish()).await;
+    assert_eq!(words(&done.response["result"]), "thank you");
+    assert!(done.notifications.is_empty(), "{:?}", done.notifications);
+    assert_eq!(answers(&scene.agent).len(), 1);
+}
+
 #[tokio::test]
 async fn the_stream_of_the_answer_may_begin_with_what_is_left_of_its_question() {
     let (scene, quiz, session, call, asked) = asked().await;
@@ -51,11 +60,7 @@ async fn the_stream_of_the_answer_may_begin_with_what_is_left_of_its_question() 
         quiz.go_on();
         Reply::events([left.clone(), v1::completed(RAW_TASK, RAW_CONTEXT, "thank you")])
     });
-    session.respond(&asked["id"], reply("blue")).await;
-    let done = in_time("the result", call.finish()).await;
-    assert_eq!(words(&done.response["result"]), "thank you");
-    assert!(done.notifications.is_empty(), "{:?}", done.notifications);
-    assert_eq!(answers(&scene.agent).len(), 1);
+    answered_once(&scene, &session, call, &asked).await;
 }
 
 #[tokio::test]
@@ -92,11 +97,7 @@ async fn an_agent_that_never_repeats_its_words_gets_its_answer() {
         let task = quiz.task();
         Reply::result(if task == whole { left.clone() } else { task })
     });
-    session.respond(&asked["id"], reply("blue")).await;
-    let done = in_time("the result", call.finish()).await;
-    assert_eq!(words(&done.response["result"]), "thank you");
-    assert!(done.notifications.is_empty(), "{:?}", done.notifications);
-    assert_eq!(answers(&scene.agent).len(), 1);
+    answered_once(&scene, &session, call, &asked).await;
 }
 
 /// The agent has taken the answer in and refused it: what is left of its question is open.
