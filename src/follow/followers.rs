@@ -16,7 +16,7 @@ use super::job::{Job, Leaving, Said, Task};
 use super::listener::{Listener, can_be_stopped};
 use super::push::Pushes;
 use super::rota::Rota;
-use crate::a2a::{Fingerprint, Message};
+use crate::a2a::{Fingerprint, Message, State};
 use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
@@ -160,8 +160,11 @@ impl Followers {
             let open = match inside.phase() {
                 Phase::Finished | Phase::Failed(_) => return None,
                 Phase::Asking(turn, _) => Some(turn),
-                // Whoever brings the answer says what the agent said to it.
-                Phase::Running => inside.answer_under_way(),
+                // Whoever brings the answer says what the agent said to it. To an authorization nobody brings one.
+                Phase::Running if inside.work.state == Some(State::InputRequired) => {
+                    inside.answer_under_way()
+                }
+                Phase::Running => None,
             };
             let answered = if open.is_none() { inside.last_answered() } else { None };
             let asked = Asked {
