@@ -20,6 +20,7 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     /// How long each way is loaded in each round.
     pub(crate) period: Duration,
+    /// In the first round (see [`Self::connections_of`]).
     pub(crate) connections: usize,
     /// Worker threads of pass-through and gateway.
     pub(crate) threads: usize,
@@ -51,6 +52,12 @@ impl Options {
     /// Whether this way is to be measured.
     pub(crate) fn wants(&self, way: &str) -> bool {
         self.only.is_empty() || self.only.split(',').any(|wanted| wanted == way)
+    }
+
+    /// The connections of a round: eight numbers in turn. What connections hold fills pages of the allocator, and one call more than
+    /// just fills them costs a page each time; so no single number says what a call costs.
+    pub(crate) fn connections_of(&self, round: usize) -> usize {
+        self.connections + round % 8
     }
 
     fn read(words: &[String]) -> Self {

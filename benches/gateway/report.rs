@@ -65,7 +65,7 @@ fn median(mut figures: Vec<f64>) -> Option<f64> {
 
 fn print_table(options: &Options, all: &[Figures]) {
     println!(
-        "{} rounds of {:?}, {} connections, {} thread(s); medians",
+        "{} rounds of {:?}, {} connections and up to 7 more, {} thread(s); medians",
         options.rounds, options.period, options.connections, options.threads
     );
     println!(

@@ -147,13 +147,13 @@ impl Field {
         for place in 0..self.ways.len() {
             let place = if number.is_multiple_of(2) { place } else { self.ways.len() - 1 - place };
             let (way, question) = &self.ways[place];
-            samples.push(self.sample(*way, question, options).await);
+            samples.push(self.sample(*way, question, (number, options)).await);
         }
         samples
     }
 
-    async fn sample(&self, way: Way, question: &Question, options: &Options) -> Sample {
-        let mut load = Load::open(question, options.connections).await;
+    async fn sample(&self, way: Way, question: &Question, (round, options): (usize, &Options)) -> Sample {
+        let mut load = Load::open(question, options.connections_of(round)).await;
         let process = self.process(way);
         let before = process.map(Process::cpu);
         let begun = Instant::now();

@@ -35,7 +35,7 @@ pub(super) async fn post(client: &Client, known: &Known, ask: &Ask) -> Result<(F
     if known.interface.binding == Binding::HttpJson && !reply.status().is_success() {
         return Err(refused(reply, known, ask).await);
     }
-    in_form(reply)
+    in_form(form(&reply), reply)
 }
 
 /// The same for whoever reads what a failure says.
@@ -49,7 +49,7 @@ pub(super) async fn post_for_all(
         Some(Form::Json) if !reply.status().is_success() => Ok((Form::Json, reply)),
         // What has been done and says nothing.
         None if reply.status() == StatusCode::NO_CONTENT => Ok((Form::Json, reply)),
-        _ => in_form(reply),
+        form => in_form(form, reply),
     }
 }
 
@@ -63,9 +63,9 @@ async fn sent(client: &Client, known: &Known, ask: &Ask) -> Result<Reply, Troubl
     }
 }
 
-fn in_form(reply: Reply) -> Result<(Form, Reply), Trouble> {
+fn in_form(form: Option<Form>, reply: Reply) -> Result<(Form, Reply), Trouble> {
     let status = reply.status();
-    match form(&reply) {
+    match form {
         Some(form) if status.is_success() => Ok((form, reply)),
         // Some agents answer errors of JSON-RPC with 4xx.
         Some(Form::Json) if status.is_client_error() => Ok((Form::Json, reply)),

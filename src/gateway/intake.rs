@@ -37,6 +37,15 @@ pub(super) async fn any_body(http: &mut Session, limit: usize, within: Duration)
 }
 
 async fn in_time(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
+    // Pingora's own limit, one for each piece, is for what is left unread here.
+    let of_each = http.downstream_session.get_read_timeout();
+    http.downstream_session.set_read_timeout(None);
+    let whole = whole(http, limit, within).await;
+    http.downstream_session.set_read_timeout(of_each);
+    whole
+}
+
+async fn whole(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
     let mut reading = pin!(read(http, limit));
     // Nearly every body is there already: then no timer is set.
     match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -79,13 +79,26 @@ const MOST_PUSHES: usize = 32;
 /// How much is in use. What is at zero is not there.
 #[derive(Default)]
 struct InUse {
-    shards: [Mutex<HashMap<(Whose, Use), usize>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
 }
 
+type Shard = HashMap<Key, usize, BuildHasherDefault<Hashed>>;
+
+/// What is used, and the hash of that: it is needed four times a call, and reckoned once.
+#[derive(Clone, PartialEq, Eq)]
+struct Key {
+    hash: u64,
+    of: (Whose, Use),
+}
+
+/// Takes the hash that a [`Key`] has for its hash.
+#[derive(Default)]
+struct Hashed(u64);
+
 /// A part of a share, until it is dropped.
 pub(super) struct Part {
-    key: (Whose, Use),
+    key: Key,
     in_use: Arc<InUse>,
 }
 
@@ -266,7 +279,8 @@ fn seconds(wait: std::time::Duration) -> u64 {
 }
 
 impl InUse {
-    fn take(self: &Arc<Self>, key: (Whose, Use), most: usize) -> Option<Part> {
+    fn take(self: &Arc<Self>, of: (Whose, Use), most: usize) -> Option<Part> {
+        let key = Key { hash: self.hasher.hash_one(&of), of };
         {
             let mut shard = self.shard(&key)?;
             let used = shard.entry(key.clone()).or_insert(0);
@@ -278,9 +292,30 @@ impl InUse {
         Some(Part { key, in_use: self.clone() })
     }
 
-    fn shard(&self, key: &(Whose, Use)) -> Option<MutexGuard<'_, HashMap<(Whose, Use), usize>>> {
-        let at = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).ok()?;
+    fn shard(&self, key: &Key) -> Option<MutexGuard<'_, Shard>> {
+        // Not the lowest bits nor the highest: the maps go by those.
+        let at = usize::try_from((key.hash >> 32) % SHARDS as u64).ok()?;
         Some(self.shards.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Hasher for Hashed {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

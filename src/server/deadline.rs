@@ -1,5 +1,6 @@
 //! A deadline for the header of each request, which Pingora lacks: it has one per read, so that a client that sends a byte now
-//! and then holds its connection for ever.
+//! and then holds its connection for ever. It is what ends a connection that rests, too: one timer for all requests of a connection
+//! costs less than one of Pingora's for each.
 //!
 //! Not here: deadlines for bodies (see `gateway::intake`) and for writes.
 
@@ -49,7 +50,7 @@ pub(super) struct Timely<A> {
     pub(super) app: Arc<A>,
     /// For the header of a first request, from the moment of the connection.
     pub(super) within: Duration,
-    /// How long a connection may rest before another one.
+    /// For the header of another one, from the end of the one before: how long a connection may rest.
     pub(super) rest: Duration,
 }
 
@@ -71,18 +72,19 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
         Self: 'async_trait,
     {
         // A connection that is used again carries the mark.
-        let used = session.take_connection_user_context().and_then(|mark| mark.downcast::<Mark>().ok());
-        let within = if used.is_some() { self.rest.saturating_add(self.within) } else { self.within };
-        let mark = used.map(|mark| *mark).unwrap_or_default();
+        let carried = session.take_connection_user_context().and_then(|mark| mark.downcast::<Mark>().ok());
+        let within = if carried.is_some() { self.rest } else { self.within };
+        let carried = carried.unwrap_or_default();
+        let mark = Mark::clone(&carried);
         // HTTP/2 has read the header before.
         mark.0.is_read.store(session.is_http2(), Ordering::Relaxed);
-        session.set_connection_user_context(Some(Box::new(mark.clone())));
+        session.set_connection_user_context(Some(carried));
         let deadline = after(Instant::now(), within);
         let mut request = self.app.process_new_http(session, shutdown);
         Box::pin(std::future::poll_fn(move |context| {
             let served = request.as_mut().poll(context);
             if served.is_pending() && mark.is_too_late(context, deadline) {
-                tracing::debug!("the header of a request took too long");
+                tracing::debug!("no header of a request has come in time");
                 return Poll::Ready(None);
             }
             served

@@ -198,9 +198,9 @@ struct Gateway {
 #[async_trait]
 impl ProxyHttp for Gateway {
     /// What goes with the connection, if that is one of HTTP/1.1.
-    type CTX = Option<Mark>;
+    type CTX = Option<Box<Mark>>;
 
-    fn new_ctx(&self) -> Option<Mark> {
+    fn new_ctx(&self) -> Option<Box<Mark>> {
         None
     }
 
@@ -208,10 +208,10 @@ impl ProxyHttp for Gateway {
     fn on_connection_reuse(
         &self,
         _: &mut Session,
-        mark: &mut Option<Mark>,
+        mark: &mut Option<Box<Mark>>,
         carried: Box<dyn Any + Send + Sync>,
     ) {
-        *mark = carried.downcast().ok().map(|mark| *mark);
+        *mark = carried.downcast().ok();
         if let Some(mark) = mark {
             mark.header_read();
         }
@@ -221,16 +221,24 @@ impl ProxyHttp for Gateway {
         // None: compression would hold event streams back.
     }
 
-    async fn request_filter(&self, http: &mut Session, _: &mut Option<Mark>) -> pingora::Result<bool> {
+    async fn request_filter(&self, http: &mut Session, _: &mut Option<Box<Mark>>) -> pingora::Result<bool> {
         let served = is_served(http.req_header().uri.path(), self.listener.faces);
         if !served || self.bridge.handle_with(http, &self.listener.require).await == Handled::NotOurs {
             // Boxed: what is rare must not make every request larger.
             Box::pin(self.bridge.not_found(http)).await;
         }
+        if http.get_keepalive().is_some() {
+            // For ever: `Timely` ends it.
+            http.set_keepalive(Some(0));
+        }
         Ok(true)
     }
 
-    async fn upstream_peer(&self, _: &mut Session, _: &mut Option<Mark>) -> pingora::Result<Box<HttpPeer>> {
+    async fn upstream_peer(
+        &self,
+        _: &mut Session,
+        _: &mut Option<Box<Mark>>,
+    ) -> pingora::Result<Box<HttpPeer>> {
         // Every request is answered above; there is nowhere to pass one on to.
         Err(pingora::Error::new(pingora::ErrorType::HTTPStatus(404)))
     }
@@ -238,12 +246,12 @@ impl ProxyHttp for Gateway {
     fn persist_connection_context(
         &self,
         _: &Session,
-        mark: &Option<Mark>,
+        mark: &Option<Box<Mark>>,
     ) -> Option<Box<dyn Any + Send + Sync>> {
-        mark.clone().map(|mark| -> Box<dyn Any + Send + Sync> { Box::new(mark) })
+        mark.clone().map(|mark| -> Box<dyn Any + Send + Sync> { mark })
     }
 
-    fn suppress_error_log(&self, _: &Session, _: &Option<Mark>, _: &pingora::Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Option<Box<Mark>>, _: &pingora::Error) -> bool {
         true
     }
 }

@@ -122,18 +122,18 @@ impl Client {
         let give_up = after(begun, target.timeouts.total);
         self.know(&target.place);
         let mut request = Box::new(target.place.prepare(request)?);
-        let mut fresh = false;
+        let (mut fresh, mut now) = (false, begun);
         loop {
-            let way = self.way(target, fresh, give_up).await;
-            let way = way.inspect_err(|error| self.count(error))?;
-            match self.exchange(target, way, request, give_up).await {
+            let way = self.way(target, (fresh, now), give_up).await;
+            let (way, there) = way.inspect_err(|error| self.count(error))?;
+            match self.exchange(target, way, request, (there, give_up)).await {
                 Ok(reply) => return Ok(reply),
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Unsent(_, error)) if fresh => return Err(TransportError::Unsent(error)),
                 Err(Failure::Unsent(back, _)) => request = back,
             }
             // Twice at most: on a resting connection, then on a new one.
-            fresh = true;
+            (fresh, now) = (true, Instant::now());
         }
     }
 
@@ -165,9 +165,9 @@ impl Client {
         target: &Target,
         mut way: Way,
         mut request: Box<Request<Body>>,
-        give_up: Instant,
+        (there, give_up): (Instant, Instant),
     ) -> Result<Reply, Failure> {
-        let first_byte = after(Instant::now(), target.timeouts.first_byte);
+        let first_byte = after(there, target.timeouts.first_byte);
         let deadline = first_byte.min(give_up);
         let waited = match &mut way {
             Way::Line(line) => {
@@ -201,19 +201,26 @@ impl Client {
         }
     }
 
-    /// Finds or opens what carries the next request.
-    async fn way(&self, target: &Target, fresh: bool, give_up: Instant) -> Result<Way, TransportError> {
+    /// Finds or opens what carries the next request, and says since when it is there.
+    async fn way(
+        &self,
+        target: &Target,
+        (fresh, now): (bool, Instant),
+        give_up: Instant,
+    ) -> Result<(Way, Instant), TransportError> {
         let place = &target.place;
+        // The clock is read again only where there was something to wait for.
         if let Some(stream) = place.pool.join() {
-            return Ok(Way::Stream(stream));
+            return Ok((Way::Stream(stream), now));
         }
-        if !fresh && let Some(line) = rested(&place.pool).await {
-            return Ok(Way::Line(line));
+        if !fresh && let Some(line) = rested(&place.pool, now).await {
+            return Ok((Way::Line(line), now));
         }
         let deadline = after(Instant::now(), target.timeouts.connect).min(give_up);
         // Boxed: opening is rare, and every request would carry its size.
         let opening = Box::pin(tokio::time::timeout_at(deadline, self.open(place)));
-        opening.await.map_err(|_| TransportError::ConnectTimeout)?
+        let way = opening.await.map_err(|_| TransportError::ConnectTimeout)??;
+        Ok((way, Instant::now()))
     }
 
     async fn open(&self, place: &Arc<Place>) -> Result<Way, TransportError> {
@@ -278,9 +285,9 @@ impl<T> Drop for Abandoned<T> {
 }
 
 /// The line that was used last here and still lives.
-async fn rested(pool: &Pool) -> Option<Box<Line>> {
+async fn rested(pool: &Pool, now: Instant) -> Option<Box<Line>> {
     let home = Handle::current().id();
-    while let Some(Rested { mut line, rested }) = pool.take(home) {
+    while let Some(Rested { mut line, rested }) = pool.take(home, now.into_std()) {
         if rested >= pool.idle_for() {
             continue;
         }

@@ -63,14 +63,14 @@ impl Pool {
         }
     }
 
-    /// Takes the line that was used last on this runtime, whether it still lives or not.
-    pub(super) fn take(&self, home: runtime::Id) -> Option<Rested> {
+    /// Takes the line that was used last on this runtime, whether it still lives or not. It has rested until `now`.
+    pub(super) fn take(&self, home: runtime::Id, now: Instant) -> Option<Rested> {
         let resting = {
             let mut inside = self.lock();
             let at = inside.lines.iter().rposition(|resting| resting.line.home() == home)?;
             inside.lines.remove(at)
         };
-        Some(Rested { line: resting.line, rested: resting.since.elapsed() })
+        Some(Rested { line: resting.line, rested: now.saturating_duration_since(resting.since) })
     }
 
     /// How long a connection may rest.

@@ -29,7 +29,8 @@ struct Inside {
     body: Incoming,
     way: Way,
     target: Target,
-    last_byte: Instant,
+    /// Since when there has been nothing to read. The clock is not asked about what is there already.
+    silent_since: Option<Instant>,
     give_up: Instant,
     /// Only kept, while the body is read.
     held: Option<Box<dyn Send + Sync>>,
@@ -58,7 +59,7 @@ impl Reply {
     ) -> Result<Self, TransportError> {
         let (head, body) = response.into_parts();
         check(&head, header_lines)?;
-        let inside = Inside { head, body, way, target, last_byte: Instant::now(), give_up, held: None };
+        let inside = Inside { head, body, way, target, silent_since: None, give_up, held: None };
         let mut reply = Self { inside: Box::new(inside) };
         if reply.inside.body.is_end_stream() {
             reply.finish();
@@ -101,7 +102,8 @@ impl Reply {
 
     /// Waits for the next piece of the body; `None` after the last.
     ///
-    /// Cancel-safe: a dropped wait loses no byte, and the silence is measured from the last byte, not from the call.
+    /// Cancel-safe: a dropped wait loses no byte, and the silence is measured from when all that had come was read, not from the
+    /// call.
     /// An end that the agent did not announce is an error, never `None` (except for a plain-text HTTP/1.0 style body
     /// without any length, which cannot be told apart).
     ///
@@ -115,27 +117,21 @@ impl Reply {
             Way::Failed => return Err(TransportError::Truncated),
             Way::Line(_) | Way::Stream(_) => {}
         }
-        let silent_until = after(self.inside.last_byte, self.inside.target.timeouts.idle);
-        let deadline = silent_until.min(self.inside.give_up);
-        let polled = std::future::poll_fn(|cx| {
-            let data = self.poll_data(cx);
-            match &mut self.inside.way {
-                Way::Line(line) => line.alarm.limit(cx, deadline, data),
-                Way::Stream(stream) => stream.alarm.limit(cx, deadline, data),
-                Way::Ended | Way::Failed => Poll::Ready(None),
-            }
+        let polled = std::future::poll_fn(|cx| match self.poll_data(cx) {
+            Poll::Ready(data) => Poll::Ready(Some(data)),
+            Poll::Pending => self.poll_deadline(cx).map(|()| None),
         });
         let outcome = match polled.await {
             Some(Some(Ok(data))) => Ok(Some(data)),
             Some(None) if self.is_cut() => Err(TransportError::Truncated),
             Some(None) => Ok(None),
             Some(Some(Err(error))) => Err(TransportError::after_sending(error)),
-            None if deadline == self.inside.give_up => Err(TransportError::TotalTimeout),
+            None if self.deadline() == self.inside.give_up => Err(TransportError::TotalTimeout),
             None => Err(TransportError::IdleTimeout),
         };
         match &outcome {
             Ok(Some(_)) if self.inside.body.is_end_stream() => self.finish(),
-            Ok(Some(_)) => self.inside.last_byte = Instant::now(),
+            Ok(Some(_)) => self.inside.silent_since = None,
             Ok(None) => self.finish(),
             Err(_) => self.fail(),
         }
@@ -201,6 +197,23 @@ impl Reply {
             Way::Line(line) => line.poll(cx, |cx| body.as_mut().poll_frame(cx)),
             Way::Stream(_) | Way::Ended | Way::Failed => body.poll_frame(cx),
         }
+    }
+
+    /// Ready once the next piece is too late.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inside.silent_since.get_or_insert_with(Instant::now);
+        let deadline = self.deadline();
+        match &mut self.inside.way {
+            Way::Line(line) => line.alarm.poll(cx, deadline),
+            Way::Stream(stream) => stream.alarm.poll(cx, deadline),
+            Way::Ended | Way::Failed => Poll::Ready(()),
+        }
+    }
+
+    /// Until when the next piece is waited for.
+    fn deadline(&self) -> Instant {
+        let Inside { silent_since, target, give_up, .. } = &*self.inside;
+        silent_since.map_or(*give_up, |since| after(since, target.timeouts.idle).min(*give_up))
     }
 
     /// Whether a body that says it is over was in fact cut: an HTTP/2 stream can be reset "without error".

@@ -1,5 +1,7 @@
 //! What HTTP clients do on one connection: reuse it, chunk, expect, dawdle, and stop reading.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -176,11 +178,17 @@ async fn a_header_that_dawdles_after_others_is_not_waited_for_either() {
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_in_time() {
-    let scene = Scene::tuned("limits: { keep_alive: 1s }").await;
+    let scene = Scene::tuned("limits: { keep_alive: 1s, header_read: 60s }").await;
     let mut wire = Wire::to(&scene).await;
-    wire.post("", &ping("a")).await;
-    wire.response().await;
+    for id in ["a", "b"] {
+        wire.post("", &ping(id)).await;
+        wire.response().await;
+    }
+    let rests = Instant::now();
     assert_eq!(wire.rest().await, "", "closed without a word");
+    let rested = rests.elapsed();
+    assert!(rested < Duration::from_secs(10), "it may rest for a second, and rested for {rested:?}");
+    assert!(rested > Duration::from_millis(500), "it may rest for a second, and was closed after {rested:?}");
 }
 
 /// The client stops reading for longer than it may: the gateway lets it go, and stops the work as for any that left.

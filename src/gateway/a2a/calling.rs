@@ -256,6 +256,10 @@ fn places(call: &Call<'_>) -> Result<Vec<String>, Refusal> {
 
 /// The agent, told of the extensions that its client names besides those that the operator does.
 fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
+    // As nearly always.
+    if !headers.keys().any(|name| EXTENSIONS.contains(name)) {
+        return call.known.clone();
+    }
     let named = EXTENSIONS.iter().flat_map(|name| headers.get_all(name));
     let named = named.filter_map(|value| value.to_str().ok()).flat_map(|list| list.split(','));
     let own = &call.visit.agent.settings.extensions;
