@@ -12,10 +12,15 @@ pub fn uuid(random: [u8; 16]) -> String {
         if matches!(place, 4 | 6 | 8 | 10) {
             out.push('-');
         }
-        let digits = [byte >> 4, byte & 0xF].map(|digit| char::from_digit(digit.into(), 16));
-        out.extend(digits.into_iter().flatten());
+        out.push(digit(byte >> 4));
+        out.push(digit(byte & 0xF));
     }
     out
+}
+
+/// The hexadecimal digit of a number below 16.
+fn digit(number: u8) -> char {
+    char::from(if number < 10 { b'0' + number } else { b'a' + (number - 10) })
 }
 
 #[cfg(test)]

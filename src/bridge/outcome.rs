@@ -92,7 +92,7 @@ fn finished(work: &Work, audience: &Audience<'_>) -> CallResult {
     let structured_content = if is_error { None } else { structured(work, audience.version) };
     if let Some(context) = audience.context(work).filter(|_| !is_error) {
         content.push(Block::for_the_model(format!(
-            "To continue this conversation, pass contextId {context:?}."
+            "To continue this conversation, pass contextId \"{context}\"."
         )));
     }
     let extensions = extension::told(work, audience.extensions);

@@ -22,6 +22,7 @@ mod gate;
 mod guesses;
 mod health;
 mod hold;
+mod in_use;
 mod intake;
 mod key;
 mod listen;

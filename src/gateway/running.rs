@@ -2,7 +2,7 @@
 //!
 //! Instance-local: a cancellation that reaches another replica does nothing. Not here: what cancelling does (see `pump`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
@@ -53,8 +53,10 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        if calls.get(&self.key).is_some_and(|call| Arc::ptr_eq(call, &self.cancelled)) {
-            calls.remove(&self.key);
+        if let hash_map::Entry::Occupied(there) = calls.entry(std::mem::take(&mut self.key))
+            && Arc::ptr_eq(there.get(), &self.cancelled)
+        {
+            there.remove();
         }
     }
 }

@@ -4,8 +4,6 @@
 //! `queue`). Not here: limits of the whole (see `listen`, `tasks`), of connections (see `server`).
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,6 +13,8 @@ use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use pingora::proxy::Session;
 
 use super::answer::Gone;
+use super::in_use::InUse;
+pub(super) use super::in_use::{Part, Use};
 use super::queue::{Place, Queue};
 use crate::auth::Caller;
 use crate::config::{Agent, Limits};
@@ -29,17 +29,6 @@ pub(super) enum Whose {
     Caller(Arc<str>),
     /// Whoever calls from an address and proved nothing.
     Address(IpAddr),
-}
-
-/// What is used of a share while it lasts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Use {
-    /// A call of a tool.
-    Call,
-    /// An open stream.
-    Stream,
-    /// A push of an agent's on its way to it.
-    Push,
 }
 
 /// Live tasks by caller, and by their number here.
@@ -72,35 +61,8 @@ struct OfAgent {
     calls: Option<Queue>,
 }
 
-const SHARDS: usize = 16;
 /// Most pushes that are on their way to one caller at once: a webhook that is slow does not take the room of others.
 const MOST_PUSHES: usize = 32;
-
-/// How much is in use. What is at zero is not there.
-#[derive(Default)]
-struct InUse {
-    shards: [Mutex<Shard>; SHARDS],
-    hasher: RandomState,
-}
-
-type Shard = HashMap<Key, usize, BuildHasherDefault<Hashed>>;
-
-/// What is used, and the hash of that: it is needed four times a call, and reckoned once.
-#[derive(Clone, PartialEq, Eq)]
-struct Key {
-    hash: u64,
-    of: (Whose, Use),
-}
-
-/// Takes the hash that a [`Key`] has for its hash.
-#[derive(Default)]
-struct Hashed(u64);
-
-/// A part of a share, until it is dropped.
-pub(super) struct Part {
-    key: Key,
-    in_use: Arc<InUse>,
-}
 
 /// A place for a task that is promised until the task is held or this is dropped.
 pub(super) struct Promise {
@@ -278,59 +240,6 @@ fn seconds(wait: std::time::Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
-impl InUse {
-    fn take(self: &Arc<Self>, of: (Whose, Use), most: usize) -> Option<Part> {
-        let key = Key { hash: self.hasher.hash_one(&of), of };
-        {
-            let mut shard = self.shard(&key)?;
-            let used = shard.entry(key.clone()).or_insert(0);
-            if *used >= most {
-                return None;
-            }
-            *used += 1;
-        }
-        Some(Part { key, in_use: self.clone() })
-    }
-
-    fn shard(&self, key: &Key) -> Option<MutexGuard<'_, Shard>> {
-        // Not the lowest bits nor the highest: the maps go by those.
-        let at = usize::try_from((key.hash >> 32) % SHARDS as u64).ok()?;
-        Some(self.shards.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
-}
-
-impl Hasher for Hashed {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let Some(mut shard) = self.in_use.shard(&self.key) else { return };
-        if let Some(used) = shard.get_mut(&self.key) {
-            *used = used.saturating_sub(1);
-            if *used == 0 {
-                shard.remove(&self.key);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,7 +260,7 @@ mod tests {
         assert!(shares.take(&ann, Use::Stream).is_ok() && shares.take(&ben, Use::Call).is_ok());
         drop(parts);
         assert!(shares.take(&ann, Use::Call).is_ok());
-        assert!(shares.in_use.shards.iter().all(|shard| shard.lock().unwrap().is_empty()), "nothing is left");
+        assert!(shares.in_use.is_empty(), "nothing is left");
     }
 
     #[test]

@@ -36,11 +36,14 @@ impl Mark {
         self.0.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the header should have been read before now. Polls no more once it has.
+    /// Whether the header has been read.
+    fn is_read(&self) -> bool {
+        self.0.is_read.load(Ordering::Relaxed)
+    }
+
+    /// Whether the header should have been read before now.
     fn is_too_late(&self, context: &mut Context<'_>, deadline: Instant) -> bool {
-        let Header { is_read, alarm } = &*self.0;
-        !is_read.load(Ordering::Relaxed)
-            && alarm.lock().unwrap_or_else(PoisonError::into_inner).poll(context, deadline).is_ready()
+        self.0.alarm.lock().unwrap_or_else(PoisonError::into_inner).poll(context, deadline).is_ready()
     }
 }
 
@@ -81,9 +84,12 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
         session.set_connection_user_context(Some(carried));
         let deadline = after(Instant::now(), within);
         let mut request = self.app.process_new_http(session, shutdown);
+        let mut waits = true;
         Box::pin(std::future::poll_fn(move |context| {
             let served = request.as_mut().poll(context);
-            if served.is_pending() && mark.is_too_late(context, deadline) {
+            // The mark lies elsewhere, and is not looked at for each event of a long answer.
+            waits = waits && served.is_pending() && !mark.is_read();
+            if waits && mark.is_too_late(context, deadline) {
                 tracing::debug!("no header of a request has come in time");
                 return Poll::Ready(None);
             }
