@@ -145,14 +145,14 @@ impl<'s> Pump<'s> {
     ) -> Ending {
         let mut heard = 0_u32;
         // One timer serves both deadlines: what comes first. It is looked at before the agent, which may always have
-        // something to say.
+        // something to say. Set anew only for what is due sooner: what is due later is looked at when it goes off.
         let mut due = self.due();
         let mut wake = pin!(fast_sleep(due.saturating_duration_since(Instant::now())));
         loop {
             if wait_for == WaitFor::Name && source.is_named() {
                 return Ending::OutOfPatience;
             }
-            if due != self.due() {
+            if self.due() < due {
                 due = self.due();
                 wake.set(fast_sleep(due.saturating_duration_since(Instant::now())));
             }
@@ -164,15 +164,15 @@ impl<'s> Pump<'s> {
                     if self.until.is_some_and(|until| now >= until) {
                         return Ending::OutOfPatience;
                     }
-                    if now < self.next_sign {
-                        // Coarse timers may be early.
-                        wake.set(fast_sleep(due.saturating_duration_since(now)));
-                        continue;
+                    // Coarse timers may be early.
+                    if now >= self.next_sign {
+                        self.next_sign = now + self.patience.keep_alive;
+                        if self.sign_of_life().await.is_err() {
+                            return Ending::Gone;
+                        }
                     }
-                    self.next_sign = now + self.patience.keep_alive;
-                    if self.sign_of_life().await.is_err() {
-                        return Ending::Gone;
-                    }
+                    due = self.due();
+                    wake.set(fast_sleep(due.saturating_duration_since(Instant::now())));
                     continue;
                 }
                 step = source.next() => step,

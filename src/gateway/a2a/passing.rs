@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
@@ -160,21 +160,22 @@ pub(super) async fn stream(
     begin_stream(http, passed, through).await?;
     let _open = metrics.stream();
     let mut boundary = Boundary::new(bounds.event);
-    let mut next_sign = Instant::now() + bounds.keep_alive;
-    let mut wake = pin!(fast_sleep(bounds.keep_alive));
+    // A client is told something between one beat and two after the last event: no clock is read for an event.
+    let beat = bounds.keep_alive / 2;
+    let mut is_quiet = false;
+    let mut wake = pin!(fast_sleep(beat));
     loop {
         let came = tokio::select! {
             biased;
             came = passed.chunk() => came,
             () = wake.as_mut() => {
-                let now = Instant::now();
-                if now >= next_sign {
-                    next_sign = now + bounds.keep_alive;
+                if is_quiet {
                     let mut comment = Vec::new();
                     encoder::comment(&mut comment, "");
                     piece(http, comment.into(), false).await?;
                 }
-                wake.set(fast_sleep(next_sign.saturating_duration_since(now)));
+                is_quiet = !is_quiet;
+                wake.set(fast_sleep(beat));
                 continue;
             }
             () = gone(http) => return Err(Gone),
@@ -191,7 +192,7 @@ pub(super) async fn stream(
                 if let ControlFlow::Break(how) = tell(http, through, whole).await? {
                     return Ok(how);
                 }
-                next_sign = Instant::now() + bounds.keep_alive;
+                is_quiet = false;
             }
             Ok(None) => {
                 piece(http, through.rest(boundary.rest()), true).await?;
