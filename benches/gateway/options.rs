@@ -54,8 +54,8 @@ impl Options {
         self.only.is_empty() || self.only.split(',').any(|wanted| wanted == way)
     }
 
-    /// The connections of a round: eight numbers in turn. What connections hold fills pages of the allocator, and one call more than
-    /// just fills them costs a page each time; so no single number says what a call costs.
+    /// The connections of a round: eight numbers in turn. Their buffers fill pages of the allocator, and where they just fill them,
+    /// whoever needs one buffer more for a call takes and gives back a page each time; so no single number says what a call costs.
     pub(crate) fn connections_of(&self, round: usize) -> usize {
         self.connections + round % 8
     }

@@ -1,5 +1,7 @@
 //! The A2A face where nobody has to prove who it is: what is said goes through as it is, both ways, and nothing else does.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::a2a_scene::{Stage, call, saying};
@@ -25,6 +27,25 @@ async fn a_request_goes_through_byte_for_byte_and_so_does_the_answer() {
     let asked = stage.agent.wait_for_call("SendMessage").await;
     assert_eq!(String::from_utf8(asked.body.clone()).unwrap(), body);
     assert_eq!(asked.header("a2a-version"), Some("1.0"));
+}
+
+#[tokio::test]
+async fn all_extensions_that_an_agent_names_are_told_to_clients_of_every_version() {
+    let stage = Stage::new().await;
+    stage.agent.on("SendMessage", |_| {
+        let said = Reply::result(v1::completed("t-1", "c-1", "la")).header("X-A2A-Extensions", "urn:old");
+        said.header("A2A-Extensions", "urn:x").header("A2A-Extensions", "urn:y")
+    });
+    let passed = call(&stage.client(), "SendMessage", saying("x")).await;
+    assert_eq!(passed.header_values("a2a-extensions"), ["urn:x", "urn:y"]);
+    assert_eq!(passed.header_values("x-a2a-extensions"), ["urn:old"]);
+    let parts = json!([{ "kind": "text", "text": "x" }]);
+    let message = json!({ "kind": "message", "messageId": "m", "role": "user", "parts": parts });
+    let request =
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "message/send", "params": { "message": message } });
+    let translated = stage.client().post(&request, &[]).await;
+    assert_eq!(translated.header_values("x-a2a-extensions"), ["urn:x", "urn:y"]);
+    assert_eq!(translated.header("a2a-extensions"), None);
 }
 
 #[tokio::test]
@@ -87,9 +108,10 @@ async fn a_silent_agent_s_stream_shows_signs_of_life() {
     });
     let mut answer = call(&stage.client(), "SendStreamingMessage", saying("x")).await;
     assert_eq!(answer.next_message().await["result"]["task"]["id"], "t");
-    for _ in 0..2 {
-        assert_eq!(answer.next_piece().await.unwrap().comment.as_deref(), Some(""));
-    }
+    assert_eq!(answer.next_piece().await.unwrap().comment.as_deref(), Some(""));
+    let told = Instant::now();
+    assert_eq!(answer.next_piece().await.unwrap().comment.as_deref(), Some(""));
+    assert!(told.elapsed() > Duration::from_millis(700), "one a second, and not one a beat");
     goes_on.fire();
     assert_eq!(answer.next_message().await["half"], 1, "no sign of life stands within an event");
 }

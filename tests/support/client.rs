@@ -251,6 +251,10 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().expect("a text header"))
     }
 
+    pub fn header_values(&self, name: &str) -> Vec<&str> {
+        self.headers.get_all(name).iter().map(|value| value.to_str().expect("a text header")).collect()
+    }
+
     pub fn is_stream(&self) -> bool {
         self.header("content-type").is_some_and(|value| value.starts_with("text/event-stream"))
     }

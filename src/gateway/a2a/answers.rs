@@ -19,7 +19,7 @@ use super::passing::{self, Translate};
 use super::pushing::Pushing;
 use super::refusal::{Refusal, rest_failure};
 use super::translation::Translation;
-use super::{JSON, VERSION};
+use super::{EXTENSIONS, JSON};
 use crate::a2a::relay::{self, Operation, as_rpc};
 use crate::a2a::{AgentError, Dialect, Task};
 use crate::fault::Trouble;
@@ -289,10 +289,12 @@ impl Translate for Answers<'_> {
     fn headers(&self, of: &HeaderMap) -> Headers {
         let mut passed = passing::headers(of);
         if self.translation.is_some() {
+            // What is said under both names is said twice.
+            let [new, old] = &EXTENSIONS;
+            let said = if passed.iter().any(|(name, _)| name == new) { new } else { old };
+            passed.retain(|(name, _)| name == said);
             let name = self.client.extensions_header();
-            passed.retain(|(name, _)| *name != VERSION);
             passed.iter_mut().for_each(|(known, _)| *known = name.clone());
-            passed.truncate(1);
         }
         passed
     }
