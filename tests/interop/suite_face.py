@@ -23,7 +23,7 @@ CLIENTS = {
     "js1": ([NODE, SCRATCH / "js" / "face_js1.mjs"], "js1"),
     "js1_rest": ([NODE, SCRATCH / "js" / "face_js1.mjs", "--rest"], "py1_rest"),
 }
-HERE_TOO = {"allow": ["127.0.0.0/8"]}  # the clients' webhooks are on this machine
+HERE_TOO = {"webhooks": {"allow": ["127.0.0.0/8"], "http": True}}  # the clients' webhooks are on this machine
 KEYS = ["interop-key-of-the-first-caller", "interop-key-of-the-other-caller"]
 LIMIT = 150  # seconds for one cell
 AT_ONCE = 4

@@ -4,6 +4,7 @@ Not here: the A2A clients, `suite_face.py`.
 """
 
 import concurrent.futures
+import hashlib
 import os
 
 import cells
@@ -48,6 +49,12 @@ OAUTH = {
     "ts2_auto": [NODE, SCRATCH / "js" / "ts2_auto_oauth.mjs"],
     "ts2_one": [NODE, SCRATCH / "js" / "ts2_oauth.mjs"],
 }
+def pages(mode):
+    """The official TypeScript clients in headless Chromium, on pages of another origin."""
+    return {name: [NODE, SCRATCH / "js" / "drive.mjs", name, mode] for name in ("ts1", "ts2", "ts2_auto")}
+
+
+BROWSER_KEY = "interop-key-0123456789"  # as in browser/page.mjs
 # Legs of a second, a plain call within three: what takes minutes outside takes seconds here.
 HASTY = {"stream_after": "500ms", "task_after": "500ms", "leg": "1s", "legs": 7, "budget": "3s"}
 # The tool `data` needs a scope more than the others.
@@ -67,6 +74,11 @@ def hasty(_):
     return {"calls": HASTY, "tasks": {"poll_interval": "500ms"}}
 
 
+def keyed(_):
+    digest = hashlib.sha256(BROWSER_KEY.encode()).hexdigest()
+    return {"auth": {"api_keys": {"keys": {"browser": f"sha256:{digest}"}}}}
+
+
 def guarded(processes):
     """Who calls must have a token of an authorization server, which is started for it."""
     issuer = processes.agent("issuer", [python("clients"), HERE / "oauth" / "issuer.py"])
@@ -80,9 +92,12 @@ SUITES = {
     "tasks": (TASKS, hasty, 300),
     "minute": (TASKS, nothing, 330),
     "oauth": (OAUTH, guarded, 60),
+    "browser": (pages("open"), nothing, 120),
+    "browser_key": (pages("key"), keyed, 120),
+    "browser_oauth": (pages("oauth"), guarded, 120),
 }
 OWN_PATH = {"py_one", "ts2_one"}  # these use /mcp/{agent}, the others /mcp
-AT_ONCE = {"calls": 4, "tasks": 3, "minute": 21, "oauth": 3}  # they wait most of the time
+AT_ONCE = {"calls": 4, "tasks": 3, "minute": 21, "oauth": 3, "browser": 2, "browser_key": 2, "browser_oauth": 2}  # they wait most of the time
 # Agents that a suite asks of some clients only, of both eras of MCP.
 SOME = {
     "tasks": {
@@ -94,11 +109,19 @@ SOME = {
     },
     "minute": dict.fromkeys(["py01", "py02", "js03", "py1_both", "py1_rest"], set()),
     "oauth": dict.fromkeys(["py01", "py02", "js03", "py1_both", "py1_rest"], set()),
+    **dict.fromkeys(
+        ["browser", "browser_key", "browser_oauth"],
+        dict.fromkeys(["py01", "py02", "py03", "js03", "py1_both", "py1_rest", "js1"], set()),
+    ),
 }
 WHY = {
     "tasks": "one client of each era tells what this agent's version and binding do to tasks",
     "minute": "patience is the gateway's own, whatever the agent's version",
     "oauth": "who calls is proved before an agent is asked",
+    **dict.fromkeys(
+        ["browser", "browser_key", "browser_oauth"],
+        "a browser differs from Node in CORS and redirects, which no agent sees",
+    ),
 }
 
 
@@ -116,7 +139,7 @@ def run(suite, wanted, agents, verbose):
     clients = {name: argv for name, argv in all_clients.items() if not wanted or name in wanted}
     if not clients:
         return []
-    harness.place_scripts("agents", "clients", "oauth")
+    harness.place_scripts("agents", "clients", "oauth", "browser")
     os.environ["INTEROP_MINUTE"] = "1" if suite == "minute" else "0"
     with harness.Processes(suite) as processes:
         cards = {name: {"card": processes.agent(name, AGENTS[name])} for name in agents}

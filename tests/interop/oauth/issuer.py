@@ -175,6 +175,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.reply(404, {"error": "not_found"})
 
+    def do_OPTIONS(self):
+        """Web pages of any origin may ask: nothing here is told by cookies."""
+        self.send_response(204)
+        self.cors()
+        self.send_header("Access-Control-Allow-Methods", "GET, POST")
+        self.send_header("Access-Control-Allow-Headers", self.headers.get("Access-Control-Request-Headers", ""))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def cors(self):
+        if origin := self.headers.get("Origin"):
+            self.send_header("Access-Control-Allow-Origin", origin)
+
     def do_POST(self):
         length = int(self.headers.get("Content-Length", "0"))
         if length > MOST_BODY:
@@ -204,6 +217,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Location", answer)
         self.send_header("Content-Type", "application/json")
         self.send_header("Cache-Control", "no-store")
+        self.cors()
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
