@@ -1,62 +1,98 @@
 //! The admin listener: health, readiness, metrics, and what is known of the agents. For operators; loopback by default.
 //!
-//! Not here: what is counted (see `telemetry`).
+//! One request per connection, over within a deadline, so that none rests.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::{Method, Response, StatusCode};
 use pingora::apps::http_app::ServeHttp;
+use pingora::apps::{HttpServerApp, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
-use pingora::services::listening::Service;
+use pingora::server::ShutdownWatch;
 use tokio::net::TcpStream;
 
-use crate::gateway::Bridge;
+use crate::gateway::{Bridge, check_host};
+use crate::telemetry::label::Refusal;
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain";
 
 /// The application behind the admin listener.
 pub struct Admin {
+    pages: Arc<Pages>,
+    within: Duration,
+}
+
+/// The pages of the admin listener.
+struct Pages {
     bridge: Bridge,
+    hosts: Vec<String>,
     listeners: Vec<SocketAddr>,
     accepts: AtomicBool,
 }
 
-/// The service of the admin listener of a bridge that is served at `listeners`.
-pub fn admin_service(bridge: &Bridge, address: SocketAddr, listeners: Vec<SocketAddr>) -> Service<Admin> {
-    let admin = Admin { bridge: bridge.clone(), listeners, accepts: AtomicBool::new(false) };
-    let mut service = Service::new("admin".to_owned(), admin);
-    service.threads = Some(1);
-    service.add_tcp(&address.to_string());
-    service
+impl Admin {
+    /// The application for a bridge that is served at `listeners`. Answers requests for one of
+    /// these `hosts` that are over `within` this time.
+    pub fn new(bridge: &Bridge, hosts: Vec<String>, listeners: Vec<SocketAddr>, within: Duration) -> Self {
+        let pages = Pages { bridge: bridge.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
+        Self { pages: Arc::new(pages), within }
+    }
 }
 
 #[async_trait]
-impl ServeHttp for Admin {
+impl HttpServerApp for Admin {
+    async fn process_new_http(
+        self: &Arc<Self>,
+        session: ServerSession,
+        shutdown: &ShutdownWatch,
+    ) -> Option<ReusedHttpStream> {
+        let served = self.pages.process_new_http(session, shutdown);
+        tokio::time::timeout(self.within, served).await.unwrap_or_else(|_| {
+            tracing::debug!("a request to the admin listener takes too long");
+            None
+        })
+    }
+}
+
+#[async_trait]
+impl ServeHttp for Pages {
     async fn response(&self, http: &mut ServerSession) -> Response<Vec<u8>> {
+        http.set_keepalive(None);
         let request = http.req_header();
-        if request.method != Method::GET {
-            return answer(StatusCode::METHOD_NOT_ALLOWED, "text/plain", b"only GET\n".to_vec());
+        let path = request.uri.path();
+        // Free on every listener: balancers ask by whichever name.
+        if path != "/healthz" && check_host(request, &self.hosts).is_err() {
+            self.bridge.metrics().refused(Refusal::Host);
+            let remedy =
+                b"this Host is not served here; the operator can list it under admin.allowed_hosts\n";
+            return answer(StatusCode::FORBIDDEN, TEXT, remedy.to_vec());
         }
-        let json = "application/json";
-        match request.uri.path() {
-            "/healthz" => answer(StatusCode::OK, json, self.bridge.health().into_bytes()),
-            "/agents" => answer(StatusCode::OK, json, self.bridge.agents().into_bytes()),
+        if request.method != Method::GET {
+            return answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, b"only GET\n".to_vec());
+        }
+        match path {
+            "/healthz" => answer(StatusCode::OK, JSON, self.bridge.health().into_bytes()),
+            "/agents" => answer(StatusCode::OK, JSON, self.bridge.agents().into_bytes()),
             "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4", self.bridge.metrics().render()),
             "/readyz" if self.bridge.is_ready() && self.accepts().await => {
-                answer(StatusCode::OK, json, br#"{"ready":true}"#.to_vec())
+                answer(StatusCode::OK, JSON, br#"{"ready":true}"#.to_vec())
             }
-            "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, json, br#"{"ready":false}"#.to_vec()),
+            "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, JSON, br#"{"ready":false}"#.to_vec()),
             _ => answer(
                 StatusCode::NOT_FOUND,
-                "text/plain",
+                TEXT,
                 b"served here: /healthz /readyz /metrics /agents\n".to_vec(),
             ),
         }
     }
 }
 
-impl Admin {
+impl Pages {
     /// Whether every listener takes connections. Services start in no order; once they run, they run.
     async fn accepts(&self) -> bool {
         const SHORTLY: Duration = Duration::from_millis(500);

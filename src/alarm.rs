@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A timer for one wait after another.
@@ -20,6 +21,9 @@ pub(crate) struct Alarm {
 
 impl Alarm {
     /// Ready once `deadline` has passed. Until then the task is woken at that time at the latest, perhaps before for nothing.
+    ///
+    /// Outside of the task's budget of tokio (`task::coop`): a peer that always has more to read spends that in every poll, and a
+    /// timer that is polled without any is never ready.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let here = Handle::current().id();
         let kept = self.set.take().filter(|(home, _)| *home == here);
@@ -27,7 +31,7 @@ impl Alarm {
         if sleep.deadline() > deadline {
             sleep.as_mut().reset(deadline);
         }
-        while sleep.as_mut().poll(cx).is_ready() {
+        while Pin::new(&mut unconstrained(sleep.as_mut())).poll(cx).is_ready() {
             if sleep.deadline() >= deadline {
                 return Poll::Ready(());
             }
@@ -59,6 +63,9 @@ pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::pin::pin;
+
+    use tokio::task::coop::consume_budget;
 
     use super::*;
 
@@ -91,6 +98,17 @@ mod tests {
         let deadline = begun + Duration::from_millis(20);
         runtime().block_on(poll_fn(|cx| alarm.poll(cx, deadline)));
         assert!(begun.elapsed() >= Duration::from_millis(20));
+    }
+
+    #[tokio::test]
+    async fn a_deadline_acts_in_a_task_without_budget() {
+        let (mut alarm, deadline) = (Alarm::default(), Instant::now() + Duration::from_millis(20));
+        poll_fn(|cx| {
+            let spent = (0..10_000).any(|_| pin!(consume_budget()).poll(cx).is_pending());
+            assert!(spent && deadline.elapsed() < Duration::from_secs(10));
+            alarm.poll(cx, deadline)
+        })
+        .await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -49,6 +49,8 @@ pub mod follow;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 #[cfg(feature = "gateway")]
+pub mod quota;
+#[cfg(feature = "gateway")]
 pub mod server;
 #[cfg(feature = "gateway")]
 pub mod tasks;

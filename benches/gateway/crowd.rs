@@ -61,7 +61,7 @@ impl Crowd {
     async fn set_up(options: &Options) -> Self {
         let agent = Process::role("agent", &[]);
         let port = free_port();
-        let room = "tasks: { max: 10000000, max_bytes: 16GiB }\n";
+        let room = "tasks: { max: 10000000, max_bytes: 16GiB }\nlimits: { caller_tasks: 1000000 }\n";
         let config = write_config(port, agent.port, options, (room, &["many"]));
         let gateway = Process::gateway(config.path(), port);
         let session = mcp::session_with(port, "many_say").await.into();

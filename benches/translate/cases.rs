@@ -8,7 +8,7 @@ use mcp_a2a_gateway::bridge::arguments;
 use mcp_a2a_gateway::bridge::catalogue::{Catalogue, Plan};
 use mcp_a2a_gateway::bridge::extension::Offered;
 use mcp_a2a_gateway::bridge::order::{Order, Sender, Trace, order};
-use mcp_a2a_gateway::bridge::outcome::{Audience, result};
+use mcp_a2a_gateway::bridge::outcome::{Audience, TaskTools, result};
 use mcp_a2a_gateway::bridge::progress::Teller;
 use mcp_a2a_gateway::bridge::work::Work;
 use mcp_a2a_gateway::jsonrpc::{Id, parse, well_formed};
@@ -103,7 +103,7 @@ impl Desk {
             caller: "anonymous",
             sealer: &self.sealer,
             agent: "weather",
-            helper_tools: false,
+            task_tools: TaskTools::default(),
             extensions: &[],
         };
         let server = ServerInfo { name: "bench", version: "1.0.0" };

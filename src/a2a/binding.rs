@@ -13,6 +13,20 @@ use super::model::{Event, Message, Task};
 use super::push::Webhook;
 use super::{read, v1};
 
+/// An id that cannot be one segment of a path.
+///
+/// Percent-encoding does not protect it: a proxy before the agent may decode `%2F` and `%2E%2E`
+/// before it routes (nginx with a URI in `proxy_pass`), so that the id would name something else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}", PathSegmentError::TEXT)]
+pub struct PathSegmentError;
+
+impl PathSegmentError {
+    /// The refusal in words.
+    pub const TEXT: &'static str = "an agent that is called by paths (HTTP+JSON) has no ids with / \\ ? # % : or control characters, \
+                                    and none that are empty or consist of dots";
+}
+
 /// How requests travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binding {
@@ -63,10 +77,19 @@ impl Binding {
 impl Interface {
     /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`. See
     /// [`Dialect::send`](super::Dialect::send).
-    pub fn send(&self, message: &Message, accepted_output_modes: &[String], streaming: bool) -> Outgoing {
+    ///
+    /// # Errors
+    ///
+    /// [`PathSegmentError`], here and below: an id, or the tenant, cannot go into the path.
+    pub fn send(
+        &self,
+        message: &Message,
+        accepted_output_modes: &[String],
+        streaming: bool,
+    ) -> Result<Outgoing, PathSegmentError> {
         let ask = Send { message, accepted_output_modes, tenant: self.tenant.as_deref() };
         match self.binding {
-            Binding::JsonRpc => self.dialect.send(&ask, streaming).into(),
+            Binding::JsonRpc => Ok(self.dialect.send(&ask, streaming).into()),
             Binding::HttpJson => {
                 let body = written(&v1::SendParams(&Send { tenant: None, ..ask }));
                 self.post(if streaming { "/message:stream" } else { "/message:send" }, body)
@@ -75,43 +98,60 @@ impl Interface {
     }
 
     /// The request for a task as it stands.
-    pub fn get_task(&self, task_id: &str) -> Outgoing {
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::send`].
+    pub fn get_task(&self, task_id: &str) -> Result<Outgoing, PathSegmentError> {
         match self.binding {
-            Binding::JsonRpc => self.dialect.get_task(task_id, self.tenant.as_deref()).into(),
+            Binding::JsonRpc => Ok(self.dialect.get_task(task_id, self.tenant.as_deref()).into()),
             Binding::HttpJson => self.about(Method::GET, task_id, ""),
         }
     }
 
     /// The request to cancel a task.
-    pub fn cancel_task(&self, task_id: &str) -> Outgoing {
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::send`].
+    pub fn cancel_task(&self, task_id: &str) -> Result<Outgoing, PathSegmentError> {
         match self.binding {
-            Binding::JsonRpc => self.dialect.cancel_task(task_id, self.tenant.as_deref()).into(),
+            Binding::JsonRpc => Ok(self.dialect.cancel_task(task_id, self.tenant.as_deref()).into()),
             Binding::HttpJson => self.about(Method::POST, task_id, ":cancel"),
         }
     }
 
     /// The requests to attach to a task's stream again, of which the first that the agent has a route for counts; none where that
     /// is not safe.
-    pub fn subscribe(&self, task_id: &str) -> Vec<Outgoing> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::send`].
+    pub fn subscribe(&self, task_id: &str) -> Result<Vec<Outgoing>, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => {
                 let body = self.dialect.subscribe(task_id, self.tenant.as_deref());
-                body.into_iter().map(Outgoing::from).collect()
+                Ok(body.into_iter().map(Outgoing::from).collect())
             }
             // The text of the specification has the one, its protobuf the other.
             Binding::HttpJson => {
-                [Method::POST, Method::GET].map(|verb| self.about(verb, task_id, ":subscribe")).into()
+                let verbs = [Method::POST, Method::GET].into_iter();
+                verbs.map(|verb| self.about(verb, task_id, ":subscribe")).collect()
             }
         }
     }
 
     /// The request to send push notifications about a task to this webhook.
-    pub fn set_push(&self, task_id: &str, webhook: &Webhook<'_>) -> Outgoing {
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::send`].
+    pub fn set_push(&self, task_id: &str, webhook: &Webhook<'_>) -> Result<Outgoing, PathSegmentError> {
         match self.binding {
-            Binding::JsonRpc => self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into(),
+            Binding::JsonRpc => Ok(self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into()),
             Binding::HttpJson => {
                 let body = written(&v1::SetPushParams::new(task_id, webhook, None));
-                Outgoing { body: body.into(), ..self.about(Method::POST, task_id, HOOKS) }
+                Ok(Outgoing { body: body.into(), ..self.about(Method::POST, task_id, HOOKS)? })
             }
         }
     }
@@ -160,16 +200,22 @@ impl Interface {
     }
 
     /// A request about a task; `what` comes after its path.
-    pub(super) fn about(&self, verb: Method, task_id: &str, what: &str) -> Outgoing {
+    pub(super) fn about(
+        &self,
+        verb: Method,
+        task_id: &str,
+        what: &str,
+    ) -> Result<Outgoing, PathSegmentError> {
         let body = if verb == Method::GET { Vec::new() } else { b"{}".to_vec() };
-        Outgoing { verb, ..self.post(&format!("/tasks/{}{what}", encoded(task_id)), body) }
+        Ok(Outgoing { verb, ..self.post(&format!("/tasks/{}{what}", segment(task_id)?), body)? })
     }
 
     /// A request with a body, below the place of the tenant.
-    pub(super) fn post(&self, route: &str, body: Vec<u8>) -> Outgoing {
+    pub(super) fn post(&self, route: &str, body: Vec<u8>) -> Result<Outgoing, PathSegmentError> {
         let tenant = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
-        let tenant = tenant.map(|tenant| format!("/{}", encoded(tenant))).unwrap_or_default();
-        Outgoing { verb: Method::POST, route: format!("{tenant}{route}"), body: body.into() }
+        let tenant = tenant.map(segment).transpose()?;
+        let tenant = tenant.map(|tenant| format!("/{tenant}")).unwrap_or_default();
+        Ok(Outgoing { verb: Method::POST, route: format!("{tenant}{route}"), body: body.into() })
     }
 }
 
@@ -178,11 +224,26 @@ fn written<P: serde::Serialize>(params: &P) -> Vec<u8> {
     serde_json::to_vec(params).unwrap_or_default()
 }
 
-/// One segment of a path: what an agent calls a task never becomes a path of its own.
+/// One segment of a path. The only way for an id into a path.
+///
+/// # Errors
+///
+/// [`PathSegmentError`], if any server or proxy could read more than one segment in it, or none.
+pub(super) fn segment(id: &str) -> Result<String, PathSegmentError> {
+    // Some servers cut parameters (`;`) off a segment before they look for dots.
+    let name = id.split(';').next().unwrap_or_default();
+    let is_unsafe = |letter: char| letter.is_control() || "/\\?#%:".contains(letter);
+    match matches!(name, "" | "." | "..") || id.contains(is_unsafe) {
+        true => Err(PathSegmentError),
+        false => Ok(encoded(id)),
+    }
+}
+
+/// Text of a query, percent-encoded.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) || (byte == b'.' && !is_dots(text)) {
+        if byte.is_ascii_alphanumeric() || b"-_~.".contains(&byte) {
             out.push(char::from(byte));
         } else {
             out.push('%');
@@ -191,10 +252,6 @@ pub(super) fn encoded(text: &str) -> String {
         }
     }
     out
-}
-
-fn is_dots(text: &str) -> bool {
-    matches!(text, "." | "..")
 }
 
 #[cfg(test)]
@@ -222,32 +279,45 @@ mod tests {
         let own = interface(None);
         let hook = Webhook { id: "w", url: "https://gw/x", token: "s" };
         for (outgoing, expected) in [
-            (own.get_task("t-1"), "GET /tasks/t-1"),
-            (own.cancel_task("t-1"), "POST /tasks/t-1:cancel {}"),
+            (own.get_task("t-1").unwrap(), "GET /tasks/t-1"),
+            (own.cancel_task("t-1").unwrap(), "POST /tasks/t-1:cancel {}"),
             (
-                own.set_push("t", &hook),
+                own.set_push("t", &hook).unwrap(),
                 r#"POST /tasks/t/pushNotificationConfigs {"taskId":"t","id":"w","url":"https://gw/x","token":"s","authentication":{"scheme":"Bearer","credentials":"s"}}"#,
             ),
-            (interface(Some("a/b")).get_task("t"), "GET /a%2Fb/tasks/t"),
-            (interface(Some("")).get_task("t"), "GET /tasks/t"),
+            (interface(Some("a b")).get_task("t").unwrap(), "GET /a%20b/tasks/t"),
+            (interface(Some("")).get_task("t").unwrap(), "GET /tasks/t"),
         ] {
             assert_eq!(told(&outgoing), expected);
         }
-        let subscribe: Vec<_> = own.subscribe("t").iter().map(told).collect();
+        let subscribe: Vec<_> = own.subscribe("t").unwrap().iter().map(told).collect();
         assert_eq!(subscribe, ["POST /tasks/t:subscribe {}", "GET /tasks/t:subscribe"]);
     }
 
     #[test]
-    fn no_id_leaves_its_place_in_the_path() {
+    fn path_ids_are_one_segment_or_refused() {
         for (id, segment) in [
-            ("a/../b", "a%2F..%2Fb"),
-            ("..", "%2E%2E"),
-            ("t:cancel", "t%3Acancel"),
-            ("a?b#c", "a%3Fb%23c"),
-            ("é %", "%C3%A9%20%25"),
-            ("a\r\nb", "a%0D%0Ab"),
+            ("é ü", "%C3%A9%20%C3%BC"),
+            ("a..b", "a..b"),
+            ("...", "..."),
+            ("a;b", "a%3Bb"),
+            ("a&b=c+d@e", "a%26b%3Dc%2Bd%40e"),
         ] {
-            assert_eq!(interface(None).get_task(id).route, format!("/tasks/{segment}"), "{id:?}");
+            let route = interface(None).get_task(id).unwrap().route;
+            assert_eq!(route, format!("/tasks/{segment}"), "{id:?}");
+        }
+        for id in
+            ["", ".", "..", "..;x", ";", "a/b", "a\\b", "a?b", "a#b", "%2e", "a:b", "a\r\nb", "\0", "\u{9f}"]
+        {
+            let own = interface(None);
+            let hook = Webhook { id: "w", url: "https://gw/x", token: "s" };
+            let refused = Err(PathSegmentError);
+            assert_eq!(own.get_task(id), refused, "{id:?}");
+            assert_eq!(own.cancel_task(id), refused, "{id:?}");
+            assert_eq!(own.set_push(id, &hook), refused, "{id:?}");
+            assert_eq!(own.subscribe(id), Err(PathSegmentError), "{id:?}");
+            let of_tenant = interface(Some(id)).get_task("t");
+            assert_eq!(of_tenant.is_err(), !id.is_empty(), "{id:?}");
         }
     }
 

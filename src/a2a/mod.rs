@@ -29,7 +29,7 @@ mod v1;
 mod write;
 
 pub use artifacts::{Artifacts, Change, TooMuch};
-pub use binding::{Binding, Outgoing};
+pub use binding::{Binding, Outgoing, PathSegmentError};
 pub use card::{
     Card, CardError, Covered, Extension, Form, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Proof,
     Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill, skill_id,

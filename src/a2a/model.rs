@@ -125,6 +125,66 @@ impl Part {
     pub fn new(body: PartBody) -> Self {
         Self { body, filename: None, media_type: None, metadata: None }
     }
+
+    /// Returns true for reasoning of the agent's model, which is progress and not output: `thought`,
+    /// and `adk_thought` of Google's ADK, in the metadata of the part.
+    pub fn is_thought(&self) -> bool {
+        let marked = |json: &RawValue| {
+            let marks: Thought = serde_json::from_str(json.get()).unwrap_or_default();
+            marks.adk_thought == Some(true) || marks.thought == Some(true)
+        };
+        self.metadata.as_deref().is_some_and(|json| json.get().contains("thought") && marked(json))
+    }
+}
+
+impl Part {
+    /// Returns how many bytes its content and its metadata have.
+    pub fn bytes(&self) -> usize {
+        let beside = self.metadata.as_ref().map_or(0, |json| json.get().len());
+        beside
+            + match &self.body {
+                PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
+                PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
+            }
+    }
+
+    /// Appends a part to `parts`. Plain text that follows plain text continues it, on a line of its
+    /// own where both are complete: agents send one text in many messages.
+    pub fn append_to(self, parts: &mut Vec<Self>) {
+        if let PartBody::Text(more) = &self.body
+            && self.metadata.is_none()
+            && let Some(Self { body: PartBody::Text(text), metadata: None, .. }) = parts.last_mut()
+        {
+            if !continues(text, more) {
+                text.push('\n');
+            }
+            text.push_str(more);
+        } else {
+            parts.push(self);
+        }
+    }
+}
+
+/// Returns true if `more` is a piece of the same text, and not a text of its own. Models stream
+/// pieces of words; a text of its own begins with a capital after a full stop, without a space.
+fn continues(text: &str, more: &str) -> bool {
+    let (Some(last), Some(first)) = (text.chars().last(), more.chars().next()) else { return true };
+    !(matches!(last, '.' | '!' | '?' | '…' | ':' | '。') && first.is_uppercase())
+}
+
+/// The marks of [`Part::is_thought`].
+#[derive(Default, serde::Deserialize)]
+struct Thought {
+    #[serde(default, deserialize_with = "flag")]
+    adk_thought: Option<bool>,
+    #[serde(default, deserialize_with = "flag")]
+    thought: Option<bool>,
+}
+
+/// Reads a flag that may be of any type; only `true` counts.
+fn flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    let raw: &RawValue = serde::Deserialize::deserialize(deserializer)?;
+    Ok(Some(raw.get() == "true"))
 }
 
 /// One turn of a conversation (A2A 1.0 `Message`).

@@ -14,6 +14,7 @@ use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, Fingerprint, Message, Task, fingerprint, uuid, wordless};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
+use crate::quota::AnswerRoom;
 use crate::transport::{Client, Reply};
 use tracing::warn;
 
@@ -79,8 +80,6 @@ pub struct Continue {
 /// What an agent may send, in bytes, and how long the gateway has patience with it.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
-    /// Bytes of one answer.
-    pub response: usize,
     /// Bytes of one event of a stream.
     pub event: usize,
     /// How long a stream may be silent before the agent is asked how the task stands.
@@ -100,51 +99,54 @@ pub(super) struct Call {
     pub(super) terms: Terms,
 }
 
-/// Begins a call. Nothing happens until the drive is polled.
-pub fn start(client: Client, known: Arc<Known>, terms: Terms, errand: Errand) -> Drive {
+/// Begins a call; its answers are held in this room. Nothing happens until the drive is polled.
+pub fn start(client: Client, known: Arc<Known>, (terms, room): (Terms, AnswerRoom), errand: Errand) -> Drive {
     let call = Call { client, known: in_effect(known), terms };
-    Drive::new(move |outlet| async move { call.run(errand, outlet).await })
+    Drive::new(move |outlet| async move { call.run(errand, (outlet, room)).await })
 }
 
 impl Call {
-    async fn run(self, errand: Errand, outlet: Outlet) -> Result<(), Trouble> {
+    async fn run(self, errand: Errand, out: (Outlet, AnswerRoom)) -> Result<(), Trouble> {
         match errand {
-            Errand::Say(message) => self.say(message, Track::new(outlet, None)).await,
+            Errand::Say(message) => self.say(message, Track::new(out, None)).await,
             // Boxed, here and below: what a plain call does not need must not make it larger.
-            Errand::Continue(what) => Box::pin(self.go_on(what, outlet)).await,
+            Errand::Continue(what) => Box::pin(self.go_on(what, out)).await,
             Errand::Await(task, asked) => {
-                let mut track = Track::new(outlet, Some(task)).knowing(asked);
+                let mut track = Track::new(out, Some(task)).knowing(asked);
                 Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
             }
             Errand::Look(task) => {
-                let asked = get_task(&self.client, &self.known, &task, self.terms.response);
+                let mut track = Track::new(out, Some(task.clone()));
+                let asked = get_task(&self.client, &self.known, &task, &mut track.room);
                 let found = Box::pin(asked).await?;
-                Track::new(outlet, Some(task)).take(Event::Task(found)).await;
+                track.take(Event::Task(found)).await;
                 Ok(())
             }
             Errand::Cancel(task) => {
-                let stopped = Box::pin(self.cancel(&task)).await?;
-                Track::new(outlet, Some(task)).take(Event::Task(stopped)).await;
+                let mut track = Track::new(out, Some(task.clone()));
+                let stopped = Box::pin(self.cancel(&task, &mut track.room)).await?;
+                track.take(Event::Task(stopped)).await;
                 Ok(())
             }
             Errand::Webhook(task, hook) => {
-                set_webhook(&self.client, &self.known, (&task, &hook), self.terms.response).await
+                let (_, mut room) = out;
+                set_webhook(&self.client, &self.known, (&task, &hook), &mut room).await
             }
         }
     }
 
     /// A task is looked at before anything is said in it: its question may have been answered, and a finished one takes no more
     /// messages.
-    async fn go_on(&self, what: Continue, outlet: Outlet) -> Result<(), Trouble> {
+    async fn go_on(&self, what: Continue, mut out: (Outlet, AnswerRoom)) -> Result<(), Trouble> {
         let Continue { task, mut message, turn, wordless: left, beside } = what;
-        let found = get_task(&self.client, &self.known, &task, self.terms.response).await?;
+        let found = get_task(&self.client, &self.known, &task, &mut out.1).await?;
         let open = fingerprint(&task, &found.status);
         let is_left = left.is_some() && open == left;
         let knowing =
             |answered| Asked { open: None, answered, wordless: wordless(&task, &found.status).or(left) };
         if turn.is_some() && turn != open && !is_left {
             // Somebody has answered it, here or elsewhere: it is not answered twice.
-            let mut track = Track::new(outlet, Some(task.clone())).knowing(knowing(turn));
+            let mut track = Track::new(out, Some(task.clone())).knowing(knowing(turn));
             if track.take(Event::Task(found)).await {
                 return Ok(());
             }
@@ -154,18 +156,21 @@ impl Call {
             return Err(Trouble::Refused("the task ended before this was said".into()));
         }
         let asked = knowing(if is_left { turn } else { open });
-        message.context_id = found.context_id.or(message.context_id);
+        message.context_id = found.context_id.clone().or(message.context_id);
+        // The task as it stood is not held while the agent works.
+        drop(found);
+        out.1.permit.shrink_to(0);
         message.task_id = Some(task);
-        let track = Track::new(outlet, message.task_id.clone()).knowing(asked);
+        let track = Track::new(out, message.task_id.clone()).knowing(asked);
         self.say(message, if beside { track.beside() } else { track }).await
     }
 
     /// Stops a task. One that the gateway named may not have begun at the agent: the message that begins it is under way.
-    async fn cancel(&self, task: &str) -> Result<Task, Trouble> {
+    async fn cancel(&self, task: &str, room: &mut AnswerRoom) -> Result<Task, Trouble> {
         let mut tries = if self.known.interface.dialect.asker_names_tasks() { CANCEL_TRIES } else { 1 };
         loop {
             tries -= 1;
-            match cancel_task(&self.client, &self.known, task, self.terms.response).await {
+            match cancel_task(&self.client, &self.known, task, room).await {
                 Err(Trouble::TaskLost) if tries > 0 => self.pause(FIRST_PAUSE).await,
                 answer => return answer,
             }
@@ -202,7 +207,7 @@ impl Call {
             track = track.naming(task, message.context_id.as_deref());
         }
         let streams = self.known.streaming && !track.is_beside();
-        let written = interface.send(message, &self.known.output_modes, streams);
+        let written = interface.send(message, &self.known.output_modes, streams)?;
         let method = if streams { Method::Stream } else { Method::Send };
         let endpoints = &self.known.endpoints;
         let mut ask = Ask::new(method, about.as_deref(), written);
@@ -231,8 +236,10 @@ impl Call {
         match form {
             Form::Stream => self.listen(reply, track).await,
             Form::Json => {
-                let body = whole(&mut reply, &self.known, self.terms.response).await?;
+                let body = whole(&mut reply, &self.known, &mut track.room).await?;
                 let event = self.known.interface.event(&body).map_err(first_refusal)?;
+                // From here on the event alone is held.
+                drop(body);
                 // The agent has done with what was said.
                 track.answer_has_come();
                 if track.take(event).await || track.is_beside() {

@@ -20,7 +20,7 @@ use super::known::{Instead, Known, Way, Ways};
 use super::signers::Signers;
 use crate::a2a::{Binding, Card, Dialect, Interface};
 use crate::auth::{Credentials, Subject, Tokens};
-use crate::config::{self, CardSource, Outbound, Protocol, Settings};
+use crate::config::{self, AllowList, CardSource, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::outbound::OutboundMetrics;
 use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts};
@@ -29,7 +29,7 @@ use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts};
 pub struct Agent {
     /// What the configuration says of it.
     pub settings: config::Agent,
-    outbound: Arc<Outbound>,
+    outbound: Arc<AllowList>,
     /// Who signs its card.
     pub(super) signers: Option<Arc<Signers>>,
     pub(super) card_target: ArcSwapOption<Target>,
@@ -49,7 +49,7 @@ pub struct Agent {
 impl Agent {
     fn new(
         settings: config::Agent,
-        (client, outbound): (Client, Arc<Outbound>),
+        (client, outbound): (Client, Arc<AllowList>),
         metrics: Arc<AgentMetrics>,
     ) -> Result<Self, CardProblem> {
         let credentials =
@@ -322,7 +322,7 @@ impl Directory {
     /// [`CardProblem::Setting`] with the agent's name, when its settings cannot be used.
     pub fn new(settings: &Settings, client: Client, metrics: &Arc<Metrics>) -> Result<Self, CardProblem> {
         client.count_refusals(metrics.outbound.clone());
-        let outbound = Arc::new(settings.outbound.clone());
+        let outbound = Arc::new(settings.outbound.allow.clone());
         let mut agents = Vec::with_capacity(settings.agents.len());
         for agent in &settings.agents {
             let name = agent.name.clone();

@@ -12,9 +12,12 @@ use std::task::{Context, Poll};
 
 use crate::a2a::Event;
 use crate::fault::Trouble;
+use crate::quota::BytePermit;
 
 /// Events that may wait for a slow reader; then the agent's stream is not read on.
 const WAITING: usize = 64;
+/// Bytes of events that may wait, beyond those of the last one.
+const WAITING_BYTES: usize = 32 * 1024;
 
 /// What comes next in a call.
 #[derive(Debug)]
@@ -34,10 +37,56 @@ pub(super) struct Outlet(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    waiting: Mutex<VecDeque<Event>>,
+    waiting: Mutex<Queue>,
     may_rest: AtomicBool,
+    is_detached: AtomicBool,
     /// The id that the gateway gave the task.
     name: Mutex<Name>,
+}
+
+/// Events that are not read yet.
+#[derive(Default)]
+struct Queue {
+    events: VecDeque<Waiting>,
+    bytes: usize,
+}
+
+/// An event, and how many bytes it came in.
+struct Waiting {
+    event: Event,
+    size: EventSize,
+}
+
+/// The bytes of an event as it came.
+#[derive(Debug, Default)]
+pub(super) struct EventSize {
+    /// How many; 0 if that is not known.
+    pub(super) bytes: usize,
+    /// Those that are counted.
+    pub(super) permit: Option<BytePermit>,
+}
+
+impl EventSize {
+    fn bytes(&self) -> usize {
+        self.bytes.max(self.permit.as_ref().map_or(0, BytePermit::counted))
+    }
+}
+
+impl Queue {
+    fn push(&mut self, event: Event, size: EventSize) {
+        self.bytes += size.bytes();
+        self.events.push_back(Waiting { event, size });
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.events.pop_front()?;
+        self.bytes -= waiting.size.bytes();
+        Some(waiting)
+    }
+
+    fn is_full(&self) -> bool {
+        self.events.len() >= WAITING || self.bytes > WAITING_BYTES
+    }
 }
 
 /// An id that the agent has not confirmed.
@@ -51,7 +100,7 @@ enum Name {
 }
 
 impl Outlet {
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Event>> {
+    fn waiting(&self) -> MutexGuard<'_, Queue> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,13 +128,18 @@ impl Outlet {
         is_free
     }
 
-    /// Puts an event; waits while too many are not read yet.
-    pub(super) async fn send(&self, event: Event) {
-        self.waiting().push_back(event);
+    /// Whether the call goes on without a client that waits for it.
+    pub(super) fn is_detached(&self) -> bool {
+        self.0.is_detached.load(Ordering::Relaxed)
+    }
+
+    /// Puts an event; waits while too much is not read yet.
+    pub(super) async fn send(&self, event: Event, size: EventSize) {
+        self.waiting().push(event, size);
         // The reader polls again once it has read all.
-        std::future::poll_fn(|_| match self.waiting().len() < WAITING {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
+        std::future::poll_fn(|_| match self.waiting().is_full() {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
         })
         .await;
     }
@@ -96,6 +150,8 @@ pub struct Drive {
     exchange: Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send>>,
     said: Outlet,
     over: Option<Result<(), Trouble>>,
+    /// That of the last event that was read.
+    size: EventSize,
 }
 
 impl Drive {
@@ -105,7 +161,7 @@ impl Drive {
         F: Future<Output = Result<(), Trouble>> + Send + 'static,
     {
         let said = Outlet::default();
-        Self { exchange: Box::pin(exchange(said.clone())), said, over: None }
+        Self { exchange: Box::pin(exchange(said.clone())), said, over: None, size: EventSize::default() }
     }
 
     /// What comes next. May be dropped and called again: nothing is lost.
@@ -113,9 +169,21 @@ impl Drive {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
+    /// The bytes of the last event as it came, and the permit of those that are counted. Without this call the permit is dropped
+    /// with the next event.
+    pub fn take_size(&mut self) -> (usize, Option<BytePermit>) {
+        let EventSize { bytes, permit } = std::mem::take(&mut self.size);
+        (bytes, permit)
+    }
+
+    /// Marks a call that goes on without a waiting client: an event that there is no room for is asked for again.
+    pub fn detach(&self) {
+        self.said.0.is_detached.store(true, Ordering::Relaxed);
+    }
+
     /// Whether [`Drive::next`] has an event without waiting.
     pub fn has_more(&self) -> bool {
-        !self.said.waiting().is_empty()
+        !self.said.waiting().events.is_empty()
     }
 
     /// From now on the call may end while its task goes on, once there is no stream to listen to: somebody else will hear of news.
@@ -133,7 +201,8 @@ impl Drive {
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
-        if let Some(event) = self.said.waiting().pop_front() {
+        self.size = EventSize::default();
+        if let Some(event) = self.pop() {
             return Poll::Ready(Turn::Said(event));
         }
         if self.over.is_none()
@@ -142,11 +211,17 @@ impl Drive {
             self.over = Some(result);
         }
         // What was said during that poll comes before the end.
-        match (self.said.waiting().pop_front(), &self.over) {
+        match (self.pop(), &self.over) {
             (Some(event), _) => Poll::Ready(Turn::Said(event)),
             (None, Some(result)) => Poll::Ready(Turn::Over(result.clone())),
             (None, None) => Poll::Pending,
         }
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        let Waiting { event, size } = self.said.waiting().pop()?;
+        self.size = size;
+        Some(event)
     }
 }
 
@@ -161,7 +236,7 @@ mod tests {
                 if number % 7 == 0 {
                     tokio::task::yield_now().await;
                 }
-                outlet.send(Event::Unknown).await;
+                outlet.send(Event::Unknown, EventSize::default()).await;
             }
             Ok(())
         });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::Uri;
 
-use crate::config::{Host, Outbound};
+use crate::config::{AllowList, Host};
 use crate::transport::{AddressClass, Policy};
 
 /// Why an interface of a card is not used.
@@ -56,7 +56,7 @@ pub(super) struct Leave<'a> {
     /// Hosts that this agent's card may name.
     pub(super) hosts: &'a [String],
     /// What any card may name.
-    pub(super) outbound: &'a Arc<Outbound>,
+    pub(super) outbound: &'a Arc<AllowList>,
 }
 
 /// Checks the interface URL of a card against the place that the card came from (`None` for a card from a file, which is the
@@ -156,7 +156,7 @@ mod tests {
 
     /// How an interface is judged by an agent at `a.example`, where any card may lead to these.
     fn listed(interface: &str, allow: &[Allowed]) -> Result<Policy, Distrust> {
-        let outbound = Arc::new(Outbound { allow: allow.to_vec() });
+        let outbound = Arc::new(AllowList(allow.to_vec()));
         let card = "http://a.example/c.json".parse().unwrap();
         trusted(interface, Some(&card), Leave { hosts: &[], outbound: &outbound }).map(|(_, policy)| policy)
     }

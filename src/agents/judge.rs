@@ -13,6 +13,8 @@ use crate::fault::Trouble;
 
 /// The longest pause between two questions to an agent that answers them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How often a task is looked at after its stream ended with an error.
+const LOOKS_AFTER_ERROR: u32 = 3;
 /// So often in a row an agent may refuse to say how a task stands; then it does not mean to.
 const MOST_REFUSALS: u32 = 4;
 
@@ -25,15 +27,25 @@ impl Call {
         track.judging();
         let mut pace = Pace::new(self);
         let mut subscribes = self.known.streaming;
+        // An error on the stream ends the task, unless the agent says something better soon.
+        let mut looks = matches!(stopped, Trouble::Refused(_)).then_some(LOOKS_AFTER_ERROR);
         loop {
             // Looked at first: what happens after the answer is told by whoever lets the call rest.
             let may_rest = track.may_rest();
-            match get_task(&self.client, &self.known, &task, self.terms.response).await {
+            match get_task(&self.client, &self.known, &task, &mut track.room).await {
                 Ok(found) => {
                     pace.answered();
                     let open = found.status.state;
                     if track.take(Event::Task(found)).await {
                         return Ok(());
+                    }
+                    if let Some(left) = looks.as_mut().filter(|_| open != State::AuthRequired) {
+                        *left = left.saturating_sub(1);
+                        if *left == 0 {
+                            return Err(stopped);
+                        }
+                        self.pause(FIRST_PAUSE).await;
+                        continue;
                     }
                     let mut listens = subscribes && open != State::AuthRequired;
                     if listens {
@@ -58,6 +70,8 @@ impl Call {
                 Err(Trouble::TaskLost) => return Err(lost(stopped)),
                 Err(trouble) => return Err(trouble),
             }
+            // Nothing of the answer is held until the next one.
+            track.room.permit.shrink_to(0);
             self.pause(pace.next()).await;
         }
     }
@@ -66,7 +80,7 @@ impl Call {
     /// Says whether that was the last word.
     pub(super) async fn look_aside(&self, track: &mut Track) -> Result<bool, Trouble> {
         let Some(task) = track.task_id.clone() else { return Ok(false) };
-        match get_task(&self.client, &self.known, &task, self.terms.response).await {
+        match get_task(&self.client, &self.known, &task, &mut track.room).await {
             Ok(found) => Ok(track.take(Event::Task(found)).await),
             Err(Trouble::TaskLost) => Err(Trouble::TaskLost),
             Err(trouble) => {
@@ -84,8 +98,10 @@ impl Call {
             Some(Err(trouble)) => return Ok(is_passing(&trouble)),
         };
         if form == Form::Json {
-            let body = whole(&mut reply, &self.known, self.terms.response).await?;
-            return match self.known.interface.event(&body) {
+            let body = whole(&mut reply, &self.known, &mut track.room).await?;
+            let event = self.known.interface.event(&body);
+            drop(body);
+            return match event {
                 Ok(event) => Ok(!track.take(event).await),
                 Err(error) => {
                     tracing::debug!(trouble = %refusal(error), "agent does not let the gateway subscribe");
@@ -176,6 +192,8 @@ pub(super) fn is_passing(trouble: &Trouble) -> bool {
             | Trouble::Slow(_)
             | Trouble::Broken(_)
             | Trouble::Status(408 | 429 | 500..)
+            | Trouble::CallerBytes
+            | Trouble::Bytes
     )
 }
 

@@ -16,6 +16,7 @@ use super::seek::find_home;
 use crate::a2a::{Outgoing, context_of};
 use crate::config::AgentMethod;
 use crate::fault::Trouble;
+use crate::quota::AnswerRoom;
 use crate::transport::{Client, Reply};
 
 /// What is passed on.
@@ -26,8 +27,6 @@ pub struct Asking {
     pub task: Option<String>,
     /// The request in the agent's version and binding: several, if the first that the agent has a route for counts.
     pub written: Vec<Outgoing>,
-    /// Most bytes of a task that is looked at to learn which endpoint knows it.
-    pub limit: usize,
     /// The number of the endpoint that is asked, in their order; `None`: the one that this is for.
     pub at: Option<usize>,
 }
@@ -41,13 +40,19 @@ pub struct Passed {
     ear: Option<Ear>,
 }
 
-/// Passes a request on and waits for the head of the answer.
+/// Passes a request on and waits for the head of the answer. A task that is looked at, to learn which endpoint knows it, takes of
+/// the room.
 ///
 /// # Errors
 ///
 /// [`Trouble`], if no answer came that a client of A2A could read.
-pub async fn pass(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
-    let Asking { method, task, written, limit, at } = asking;
+pub async fn pass(
+    client: &Client,
+    known: Arc<Known>,
+    asking: Asking,
+    room: &mut AnswerRoom,
+) -> Result<Passed, Trouble> {
+    let Asking { method, task, written, at } = asking;
     if !known.endpoints.are_several() || at.is_some() {
         let asks = written.into_iter().map(|written| {
             let ask = Ask::new(method, task.as_deref(), written);
@@ -57,19 +62,24 @@ pub async fn pass(client: &Client, known: Arc<Known>, asking: Asking) -> Result<
         return answer.map(|(form, reply)| Passed { form, reply, known, ear: None });
     }
     // Boxed: what agents with one endpoint do not need must not make their requests larger.
-    Box::pin(pass_home(client, known, Asking { method, task, written, limit, at })).await
+    Box::pin(pass_home(client, known, Asking { method, task, written, at }, room)).await
 }
 
 /// The same, to the endpoint where its task or its conversation lives.
-async fn pass_home(client: &Client, known: Arc<Known>, asking: Asking) -> Result<Passed, Trouble> {
-    let Asking { method, task, written, limit, .. } = asking;
+async fn pass_home(
+    client: &Client,
+    known: Arc<Known>,
+    asking: Asking,
+    room: &mut AnswerRoom,
+) -> Result<Passed, Trouble> {
+    let Asking { method, task, written, .. } = asking;
     let says = matches!(method, AgentMethod::Send | AgentMethod::Stream);
     let said = written.first().filter(|_| says);
     let context = said.and_then(|written| context_of(&written.body));
     // A task that its client names may not be there yet.
     let may_begin = known.interface.dialect.asker_names_tasks() && says;
     if let Some(task) = &task {
-        match find_home(client, &known, task, limit).await {
+        match find_home(client, &known, task, room).await {
             // Whoever is asked then says so in its own words.
             Ok(()) | Err(Trouble::TaskLost) => {}
             Err(_) if may_begin => {}
@@ -190,9 +200,9 @@ impl Passed {
     ///
     /// # Errors
     ///
-    /// [`Trouble`], also if it is larger than `limit` bytes.
-    pub async fn whole(&mut self, limit: usize) -> Result<Bytes, Trouble> {
-        let body = whole(&mut self.reply, &self.known, limit).await?;
+    /// [`Trouble`], also if there is no room for it.
+    pub async fn whole(&mut self, room: &mut AnswerRoom) -> Result<Bytes, Trouble> {
+        let body = whole(&mut self.reply, &self.known, room).await?;
         if let Some(ear) = &mut self.ear {
             ear.hear(&body);
             ear.end();

@@ -9,9 +9,10 @@ use http::header::CONTENT_TYPE;
 use super::call::Hook;
 use super::known::{Ask, Known};
 use super::seek::{find_home, seek};
-use crate::a2a::{AgentError, Binding, ErrorKind, Task, Webhook};
+use crate::a2a::{AgentError, Binding, ErrorKind, PathSegmentError, Task, Webhook};
 use crate::config::AgentMethod as Call;
 use crate::fault::Trouble;
+use crate::quota::AnswerRoom;
 use crate::transport::{Client, Reply, Sent, TransportError};
 
 /// The name of the gateway's registration for pushes; one per task, so that asking again replaces it.
@@ -106,9 +107,9 @@ fn form(reply: &Reply) -> Option<Form> {
 }
 
 /// The body of an answer as one JSON value.
-pub(super) async fn whole(reply: &mut Reply, known: &Known, limit: usize) -> Result<Bytes, Trouble> {
+pub(super) async fn whole(reply: &mut Reply, known: &Known, room: &mut AnswerRoom) -> Result<Bytes, Trouble> {
     let status = reply.status();
-    let body = reply.collect(limit).await.map_err(|error| trouble(&error, known))?;
+    let body = reply.collect_in(room).await.map_err(|error| trouble(&error, known))?;
     if body.is_empty() && !status.is_success() { Err(Trouble::Status(status.as_u16())) } else { Ok(body) }
 }
 
@@ -116,13 +117,18 @@ pub(super) async fn whole(reply: &mut Reply, known: &Known, limit: usize) -> Res
 ///
 /// # Errors
 ///
-/// [`Trouble`], if it does not say, says it of another task, or in more than `limit` bytes.
-pub async fn get_task(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
+/// [`Trouble`], if it does not say, says it of another task, or in more bytes than there is room for.
+pub async fn get_task(
+    client: &Client,
+    known: &Known,
+    task: &str,
+    room: &mut AnswerRoom,
+) -> Result<Task, Trouble> {
     if known.endpoints.are_several() && known.endpoints.of(Call::Get).is_none() {
-        return Box::pin(seek(client, known, task, limit)).await;
+        return Box::pin(seek(client, known, task, room)).await;
     }
-    let written = known.interface.get_task(task);
-    task_of(client, known, &Ask::new(Call::Get, Some(task), written), limit)
+    let written = known.interface.get_task(task)?;
+    task_of(client, known, &Ask::new(Call::Get, Some(task), written), room)
         .await
         .and_then(|found| the_one_asked_for(found, task))
 }
@@ -132,11 +138,11 @@ pub(super) async fn cancel_task(
     client: &Client,
     known: &Known,
     task: &str,
-    limit: usize,
+    room: &mut AnswerRoom,
 ) -> Result<Task, Trouble> {
-    Box::pin(find_home(client, known, task, limit)).await?;
-    let written = known.interface.cancel_task(task);
-    task_of(client, known, &Ask::new(Call::Cancel, Some(task), written), limit)
+    Box::pin(find_home(client, known, task, room)).await?;
+    let written = known.interface.cancel_task(task)?;
+    task_of(client, known, &Ask::new(Call::Cancel, Some(task), written), room)
         .await
         .and_then(|found| the_one_asked_for(found, task))
 }
@@ -155,12 +161,12 @@ pub(super) async fn set_webhook(
     client: &Client,
     known: &Known,
     (task, hook): (&str, &Hook),
-    limit: usize,
+    room: &mut AnswerRoom,
 ) -> Result<(), Trouble> {
-    Box::pin(find_home(client, known, task, limit)).await?;
+    Box::pin(find_home(client, known, task, room)).await?;
     let webhook = Webhook { id: WEBHOOK, url: &hook.url, token: &hook.token };
-    let written = known.interface.set_push(task, &webhook);
-    let answer = plain(client, known, &Ask::new(Call::Other, Some(task), written), limit).await?;
+    let written = known.interface.set_push(task, &webhook)?;
+    let answer = plain(client, known, &Ask::new(Call::Other, Some(task), written), room).await?;
     known.interface.webhook_is_set(&answer).map_err(refusal)
 }
 
@@ -170,14 +176,24 @@ pub(super) async fn subscribe(
     known: &Known,
     task: &str,
 ) -> Option<Result<(Form, Reply), Trouble>> {
+    let requests = match known.interface.subscribe(task) {
+        Ok(requests) => requests,
+        Err(error) => return Some(Err(error.into())),
+    };
     let mut answer = None;
-    for written in known.interface.subscribe(task) {
+    for written in requests {
         let found = answer.insert(post(client, known, &Ask::new(Call::Other, Some(task), written)).await);
         if !is_no_route(found) {
             break;
         }
     }
     answer
+}
+
+impl From<PathSegmentError> for Trouble {
+    fn from(_: PathSegmentError) -> Self {
+        Self::UnsafeId
+    }
 }
 
 /// Whether the agent has nothing at this route for this verb.
@@ -192,19 +208,19 @@ pub(super) async fn task_of(
     client: &Client,
     known: &Known,
     ask: &Ask,
-    limit: usize,
+    room: &mut AnswerRoom,
 ) -> Result<Task, Trouble> {
-    let answer = plain(client, known, ask, limit).await?;
+    let answer = plain(client, known, ask, room).await?;
     known.interface.task(&answer).map_err(refusal)
 }
 
 /// The body of an answer that must not be a stream.
-async fn plain(client: &Client, known: &Known, ask: &Ask, limit: usize) -> Result<Bytes, Trouble> {
+async fn plain(client: &Client, known: &Known, ask: &Ask, room: &mut AnswerRoom) -> Result<Bytes, Trouble> {
     let (form, mut reply) = post(client, known, ask).await?;
     if form == Form::Stream {
         return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
     }
-    whole(&mut reply, known, limit).await
+    whole(&mut reply, known, room).await
 }
 
 /// What an agent's own error means.
@@ -237,6 +253,7 @@ pub(super) fn trouble(error: &TransportError, known: &Known) -> Trouble {
         return Trouble::Unreachable(match error {
             TransportError::Resolve(_) => "its name does not resolve",
             TransportError::Refused { .. } => "it is at an address that may not be called",
+            TransportError::OpenFiles => "the gateway has no room for another connection",
             TransportError::ConnectTimeout => "no connection in time",
             TransportError::Tls(_) => "TLS handshake failed",
             TransportError::BadUri(_) => "its address cannot be used",
@@ -250,7 +267,11 @@ pub(super) fn trouble(error: &TransportError, known: &Known) -> Trouble {
         TransportError::TooLarge { limit } => Trouble::TooMuch(*limit, "one answer"),
         TransportError::HeaderTooLarge => Trouble::Misbehaved("its response header is too large".into()),
         TransportError::Encoded => Trouble::Misbehaved("it sent an encoding that nobody asked for".into()),
+        TransportError::NoRoom(error) => Trouble::from(*error),
         TransportError::Unasked(what) => Trouble::Misbehaved((*what).to_owned()),
+        TransportError::TooManyPieces => {
+            Trouble::Misbehaved("its answer comes in too many small pieces".into())
+        }
         _ => Trouble::Broken("the answer was cut off"),
     }
 }

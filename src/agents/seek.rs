@@ -10,16 +10,22 @@ use super::rpc::{task_of, the_one_asked_for};
 use crate::a2a::Task;
 use crate::config::AgentMethod as Call;
 use crate::fault::Trouble;
+use crate::quota::AnswerRoom;
 use crate::transport::Client;
 
 /// Asks for a task where it lives; elsewhere while that is not known, or once in each outage of its home, in case the endpoints
 /// share their tasks.
-pub(super) async fn seek(client: &Client, known: &Known, task: &str, limit: usize) -> Result<Task, Trouble> {
+pub(super) async fn seek(
+    client: &Client,
+    known: &Known,
+    task: &str,
+    room: &mut AnswerRoom,
+) -> Result<Task, Trouble> {
     let endpoints = &known.endpoints;
     let home = endpoints.home(task);
     let mut trouble = None;
     if let Some(home) = home {
-        match ask_at(home, client, known, task, limit).await {
+        match ask_at(home, client, known, task, room).await {
             Err(passing) if is_passing(&passing) && endpoints.is_to_be_sought(task, home) => {
                 trouble = Some(passing);
             }
@@ -27,7 +33,7 @@ pub(super) async fn seek(client: &Client, known: &Known, task: &str, limit: usiz
         }
     }
     for at in endpoints.numbers(1).filter(|at| Some(*at) != home) {
-        match ask_at(at, client, known, task, limit).await {
+        match ask_at(at, client, known, task, room).await {
             Ok(found) => return Ok(found),
             Err(Trouble::TaskLost) => {}
             // It may be the one that knows the task.
@@ -42,10 +48,10 @@ async fn ask_at(
     client: &Client,
     known: &Known,
     task: &str,
-    limit: usize,
+    room: &mut AnswerRoom,
 ) -> Result<Task, Trouble> {
-    let ask = Ask::new(Call::Get, Some(task), known.interface.get_task(task)).to(at);
-    let found = task_of(client, known, &ask, limit).await.and_then(|found| the_one_asked_for(found, task))?;
+    let ask = Ask::new(Call::Get, Some(task), known.interface.get_task(task)?).to(at);
+    let found = task_of(client, known, &ask, room).await.and_then(|found| the_one_asked_for(found, task))?;
     known.endpoints.remember(at, Some(&found.id), found.context_id.as_deref());
     Ok(found)
 }
@@ -55,8 +61,8 @@ pub(super) async fn find_home(
     client: &Client,
     known: &Known,
     task: &str,
-    limit: usize,
+    room: &mut AnswerRoom,
 ) -> Result<(), Trouble> {
     let is_known = known.endpoints.home(task).is_some() || known.endpoints.of(Call::Get).is_some();
-    if is_known { Ok(()) } else { seek(client, known, task, limit).await.map(drop) }
+    if is_known { Ok(()) } else { seek(client, known, task, room).await.map(drop) }
 }

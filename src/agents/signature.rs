@@ -5,7 +5,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use super::fetch::CardProblem;
 use crate::a2a::{Card, Covered, Form, Proof, Signature, SignedCard, clean};
@@ -40,8 +41,15 @@ struct Header {
     alg: String,
     #[serde(default)]
     kid: String,
-    /// What must be understood; nothing is.
-    crit: Option<serde::de::IgnoredAny>,
+    /// Whether extensions must be understood; none is, and a `crit` without any is wrong too (RFC
+    /// 7515 §4.1.11).
+    #[serde(default, rename = "crit", deserialize_with = "present")]
+    has_crit: bool,
+}
+
+/// Whether a member is there, whatever its value: `null` is a value.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| true)
 }
 
 /// The card that a good signature covers.
@@ -77,7 +85,7 @@ fn judge<'a>(
     let header = header.map_err(|_| Unsigned::Unreadable("its header is not base64url"))?;
     let header: Header = serde_json::from_slice(&header)
         .map_err(|_| Unsigned::Unreadable("its header is no JSON with an algorithm"))?;
-    if header.crit.is_some() {
+    if header.has_crit {
         return Err(Unsigned::Unreadable("its header demands extensions (crit)"));
     }
     for (form, covered) in forms {
@@ -182,6 +190,7 @@ mod tests {
             (r#"{"alg":"RS256"}"#, "not in signature.keys"),
             (r#"{"alg":"RS256","kid":"\u001b[31mother"}"#, "other"),
             (r#"{"alg":"RS256","kid":"key-RS256","crit":["b64"],"b64":false}"#, "crit"),
+            (r#"{"alg":"RS256","kid":"key-RS256","crit":null}"#, "crit"),
             (r#"{"alg":"RS256","kid":"key-RS256"}"#, "does not fit"),
             (r#"{"kid":"key-RS256"}"#, "no JSON with an algorithm"),
             ("{", "no JSON with an algorithm"),

@@ -68,16 +68,16 @@ impl Signers {
                 if *seen.set.as_ref().unwrap_or(&self.signature.keys) != set {
                     self.current.store(Arc::new(keys));
                     self.sets.send_modify(|count| *count += 1);
-                    metrics.reload(Reload::Used);
                     tracing::info!(agent, "keys that sign the agent's card were read again");
+                    metrics.reload(Reload::Used);
                 }
                 Seen { stamps, set: Some(set), problem: None }
             }
             Err(problem) => {
                 // Said once, though it is tried again and again.
                 if has_changed || seen.problem.as_ref() != Some(&problem) {
-                    metrics.reload(Reload::Refused);
                     tracing::warn!(agent, problem, "keys that sign the agent's card stay as they were");
+                    metrics.reload(Reload::Refused);
                 }
                 Seen { stamps, set: seen.set, problem: Some(problem) }
             }

@@ -9,16 +9,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::call::{Asked, Terms};
-use super::drive::Outlet;
+use super::drive::{EventSize, Outlet};
 use super::endpoints::Endpoints;
 use super::known::Known;
 use super::rpc::{first_refusal, refusal, trouble};
-use crate::a2a::{Event, Message, State, Task, fingerprint};
+use crate::a2a::{Event, Message, Part, State, Status, Task, fingerprint};
 use crate::fault::Trouble;
+use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
-use crate::transport::Reply;
+use crate::transport::{Pieces, Reply};
 
-/// Most events of one stream; a peer must not keep the gateway busy for ever.
+/// Most events of one stream, and pieces that end none; a peer must not keep the gateway busy for ever.
 const MOST_EVENTS: usize = 1_000_000;
 
 /// How reading a stream came to a stop.
@@ -36,6 +37,10 @@ pub(super) enum Ending {
 #[derive(Clone)]
 pub(super) struct Track {
     outlet: Outlet,
+    /// The room of the answer that is read now.
+    pub(super) room: AnswerRoom,
+    /// Bytes of the event that is passed on next.
+    bytes: usize,
     /// The task that this call is about, once the agent has named it.
     pub(super) task_id: Option<String>,
     /// The conversation, where the gateway named it: events of 0.1 do not repeat it.
@@ -52,10 +57,24 @@ pub(super) struct Track {
 }
 
 impl Track {
-    pub(super) fn new(outlet: Outlet, task_id: Option<String>) -> Self {
+    pub(super) fn new((outlet, room): (Outlet, AnswerRoom), task_id: Option<String>) -> Self {
         let (context_id, state, asked, home) = (None, None, Asked::default(), None);
         let (heard, over, opens, is_beside, is_judged) = (0, false, false, false, false);
-        Self { outlet, task_id, context_id, state, heard, over, asked, opens, is_beside, is_judged, home }
+        Self {
+            outlet,
+            room,
+            bytes: 0,
+            task_id,
+            context_id,
+            state,
+            heard,
+            over,
+            asked,
+            opens,
+            is_beside,
+            is_judged,
+            home,
+        }
     }
 
     /// The same, for a task of which these questions are known.
@@ -125,8 +144,15 @@ impl Track {
         self.state == Some(State::AuthRequired)
     }
 
+    /// Returns true unless an event names another task.
+    fn is_ours(&self, task_id: Option<&str>) -> bool {
+        task_id.zip(self.task_id.as_deref()).is_none_or(|(theirs, ours)| theirs == ours)
+    }
+
     /// Passes an event on if it is ours; says whether it is the last one.
     pub(super) async fn take(&mut self, mut event: Event) -> bool {
+        // The permit goes with the event, or is dropped with it.
+        let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
         if self.repeats(&mut event) {
             return false;
         }
@@ -150,7 +176,7 @@ impl Track {
             // Before anybody hears of the task, and asks for it.
             endpoints.hear(*at, &event);
         }
-        self.outlet.send(event).await;
+        self.outlet.send(event, size).await;
         ends
     }
 
@@ -217,12 +243,30 @@ pub(super) struct Listening {
     reply: Reply,
     decoder: Decoder,
     count: usize,
+    /// Those of the event that is not whole yet.
+    pieces: Pieces,
     silence: Duration,
+    /// The messages of the stream so far, as one: some agents send their answer in many.
+    message: Option<Message>,
+    /// How many messages that were, and their bytes.
+    messages: (usize, usize),
 }
+
+/// How long a stream that brought a message may be silent before the message counts as the whole
+/// answer. Agents end such a stream at once (A2A 1.0 §3.1.2), or send the next piece.
+const MESSAGE_GAP: Duration = Duration::from_secs(5);
 
 impl Listening {
     pub(super) fn new(reply: Reply, terms: Terms) -> Self {
-        Self { reply, decoder: Decoder::new(terms.event), count: 0, silence: terms.silence }
+        Self {
+            reply,
+            decoder: Decoder::new(terms.event),
+            count: 0,
+            pieces: Pieces::default(),
+            silence: terms.silence,
+            message: None,
+            messages: (0, 0),
+        }
     }
 
     /// Reads to the end of the stream, or until it falls silent; then it can be read on.
@@ -239,23 +283,98 @@ impl Listening {
                 biased;
                 bytes = self.reply.chunk() => bytes,
                 () = alarm.as_mut() => {
-                    if last_byte.elapsed() >= self.silence {
-                        return Ok(Ending::Silent);
+                    let silence = self.allowed_silence();
+                    if last_byte.elapsed() < silence {
+                        alarm.as_mut().reset(last_byte + silence);
+                        continue;
                     }
-                    alarm.as_mut().reset(last_byte + self.silence);
-                    continue;
+                    match self.end_message(track).await {
+                        true => return Ok(Ending::Said),
+                        false => return Ok(Ending::Silent),
+                    }
                 }
             };
             last_byte = Instant::now();
-            let bytes = match bytes {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => return Ok(Ending::Early(Trouble::Broken("its stream ended too early"))),
-                Err(error) => return Ok(Ending::Early(trouble(&error, known))),
+            let ended = match bytes {
+                Ok(Some(bytes)) => {
+                    let had_message = self.message.is_some();
+                    if let Some(ending) = self.take(&bytes, known, track).await? {
+                        return Ok(ending);
+                    }
+                    if !had_message && self.message.is_some() {
+                        alarm.as_mut().reset(last_byte + self.allowed_silence());
+                    }
+                    continue;
+                }
+                Ok(None) => Trouble::Broken("its stream ended too early"),
+                // One message is a whole answer; of several, more may have been lost.
+                Err(error) if self.messages.0 > 1 => return Ok(Ending::Early(trouble(&error, known))),
+                Err(error) => trouble(&error, known),
             };
-            if let Some(ending) = self.take(&bytes, known, track).await? {
-                return Ok(ending);
-            }
+            return match self.end_message(track).await {
+                true => Ok(Ending::Said),
+                false => Ok(Ending::Early(ended)),
+            };
         }
+    }
+
+    fn allowed_silence(&self) -> Duration {
+        if self.message.is_some() { self.silence.min(MESSAGE_GAP) } else { self.silence }
+    }
+
+    /// Adds a message event to those before it.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble::TooMuch`] once they are larger than one response may be.
+    fn add_message(&mut self, message: Message, max_bytes: usize) -> Result<(), Trouble> {
+        let (count, before) = self.messages;
+        let bytes = before.saturating_add(message.parts.iter().map(Part::bytes).sum());
+        self.messages = (count.saturating_add(1), bytes);
+        match &mut self.message {
+            Some(whole) => message.parts.into_iter().for_each(|part| part.append_to(&mut whole.parts)),
+            None => self.message = Some(message),
+        }
+        match bytes > max_bytes {
+            true => Err(Trouble::TooMuch(max_bytes, "the messages of one stream")),
+            false => Ok(()),
+        }
+    }
+
+    /// Passes the messages on as the answer. Returns false if there are none.
+    async fn end_message(&mut self, track: &mut Track) -> bool {
+        match self.message.take() {
+            Some(message) => {
+                track.bytes = self.messages.1;
+                track.take(Event::Message(message)).await
+            }
+            None => false,
+        }
+    }
+
+    /// Passes an event on that is no message. Messages before it are the answer if it ends a task
+    /// that has no other output, and progress otherwise.
+    async fn pass(&mut self, event: Event, track: &mut Track) -> bool {
+        let Some(message) = self.message.take() else { return track.take(event).await };
+        let said = |status: &Status| status.message.as_ref().is_some_and(|said| !said.parts.is_empty());
+        let is_silent_end = match &event {
+            Event::Status { status, .. } => status.state == State::Completed && !said(status),
+            Event::Task(task) => {
+                task.status.state == State::Completed && task.artifacts.is_empty() && !said(&task.status)
+            }
+            Event::Message(_) | Event::Artifact { .. } => false,
+            Event::Unknown => {
+                self.message = Some(message);
+                return false;
+            }
+        };
+        if is_silent_end {
+            return track.take(Event::Message(message)).await;
+        }
+        let (task_id, context_id) = (message.task_id.clone(), message.context_id.clone());
+        let status = Status { state: State::Working, message: Some(message), timestamp: None };
+        let progress = Event::Status { task_id, context_id, status, last: false, metadata: None };
+        track.take(progress).await || track.take(event).await
     }
 
     async fn take(
@@ -264,21 +383,44 @@ impl Listening {
         known: &Known,
         track: &mut Track,
     ) -> Result<Option<Ending>, Trouble> {
+        // Counted before it is held. The events of one read go on one after the other: the first takes what is counted along.
+        if let Err(no_room) = track.room.permit.set(self.decoder.held() + bytes.len() + self.messages.1) {
+            return no_room_for(no_room.into(), track);
+        }
         let events =
             self.decoder.push(bytes).map_err(|too_large| Trouble::TooMuch(too_large.limit, "one event"))?;
+        if events.is_empty() {
+            track.room.permit.shrink_to(self.decoder.held());
+        }
+        self.count += events.len().max(1);
+        if self.count > MOST_EVENTS {
+            return Err(Trouble::Misbehaved("its stream has too many events".into()));
+        }
+        if self.decoder.held() == 0 || !events.is_empty() {
+            self.pieces = Pieces::default();
+        } else if !self.pieces.add(bytes.len()) {
+            return Err(Trouble::Misbehaved("an event of its stream comes in too many small pieces".into()));
+        }
         for event in events {
-            self.count += 1;
-            if self.count > MOST_EVENTS {
-                return Err(Trouble::Misbehaved("its stream has too many events".into()));
-            }
-            let event = match known.interface.event(&event.data) {
+            let data = event.data;
+            track.bytes = data.len();
+            let event = match known.interface.event(&data) {
                 Ok(event) => event,
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
                 Err(error) => return said_no(refusal(error), track).map(Some),
             };
-            if track.take(event).await {
-                self.finish().await;
-                return Ok(Some(Ending::Said));
+            // From here on the event alone is held.
+            drop(data);
+            match event {
+                Event::Message(message) if track.is_ours(message.task_id.as_deref()) => {
+                    self.add_message(message, track.room.limit)?;
+                }
+                event => {
+                    if self.pass(event, track).await {
+                        self.finish().await;
+                        return Ok(Some(Ending::Said));
+                    }
+                }
             }
         }
         Ok(None)
@@ -292,6 +434,12 @@ impl Listening {
             tracing::trace!("agent keeps its stream open after the last event");
         }
     }
+}
+
+/// The end of a stream with an event that there is no room for: an error while a client waits; a task without a waiting client is
+/// asked for later.
+fn no_room_for(trouble: Trouble, track: &Track) -> Result<Option<Ending>, Trouble> {
+    if track.outlet.is_detached() { Ok(Some(Ending::Early(trouble))) } else { Err(trouble) }
 }
 
 /// An error in the middle: the task itself may say more about it.

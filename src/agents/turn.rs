@@ -94,9 +94,11 @@ impl Turn<'_> {
             TransportError::Unasked(_)
             | TransportError::Encoded
             | TransportError::HeaderTooLarge
-            | TransportError::TooLarge { .. } => self.site.note(self.site.breaker.answered(self.pass)),
+            | TransportError::TooLarge { .. }
+            | TransportError::TooManyPieces
+            | TransportError::NoRoom(_) => self.site.note(self.site.breaker.answered(self.pass)),
             // Nobody was asked.
-            TransportError::BadUri(_) => return,
+            TransportError::BadUri(_) | TransportError::OpenFiles => return,
         }
         self.pass = Pass::Plain;
     }

@@ -23,8 +23,17 @@ pub(super) struct Identity {
     /// The scopes of its token, with those that they include.
     pub(super) scopes: Vec<String>,
     pub(super) groups: Vec<String>,
+    /// Whether its token may have more scopes, or name more groups, than could be read.
+    pub(super) unclear: Unclear,
     /// Whether it showed a token, so that it could get one with more scopes.
     pub(super) has_token: bool,
+}
+
+/// Which claims of a token could not be read: no rule allows anything by them, and each refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Unclear {
+    pub(super) scopes: bool,
+    pub(super) groups: bool,
 }
 
 const ANONYMOUS: &str = "anonymous";
@@ -47,9 +56,11 @@ impl Caller {
         let kinds = parts.iter().filter_map(kind);
         let sans = kinds.filter(|(kind, _)| matches!(kind.as_str(), "uri" | "dns"));
         let certificate = sans.map(|(_, san)| san).collect();
-        let has_token = parts.iter().any(|part| part.starts_with("token:"));
+        let is_of_token = |part: &String| part.starts_with("token:") || part.starts_with("client:");
+        let has_token = parts.iter().any(is_of_token);
         let parts = if parts.len() > 1 { parts } else { Vec::new() };
-        Self::from(Identity { name: name.to_owned(), parts, certificate, scopes, groups, has_token })
+        let unclear = Unclear::default();
+        Self::from(Identity { name: name.to_owned(), parts, certificate, scopes, groups, unclear, has_token })
     }
 
     /// Whether the client proved nothing.
@@ -57,8 +68,9 @@ impl Caller {
         self.0.name == ANONYMOUS
     }
 
-    /// The stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `uri:…`, `dns:…`, `cn:…` or `anonymous`; several with ` & ` between
-    /// them, so that whoever proves more than one thing shares nothing with who proves only one of them.
+    /// The stable name: `key:NAME`, `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID`, `uri:…`,
+    /// `dns:…`, `cn:…` or `anonymous`; several with ` & ` between them, so that a caller that
+    /// proves more than one thing shares nothing with one that proves only one of them.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -76,6 +88,11 @@ impl Caller {
     /// The groups that its token names.
     pub fn groups(&self) -> &[String] {
         &self.0.groups
+    }
+
+    /// Which claims of its token could not be read.
+    pub(super) fn unclear(&self) -> Unclear {
+        self.0.unclear
     }
 
     /// The SANs of its certificate.
@@ -100,6 +117,8 @@ impl Caller {
         all.certificate.extend_from_slice(&other.0.certificate);
         all.scopes.extend_from_slice(&other.0.scopes);
         all.groups.extend_from_slice(&other.0.groups);
+        all.unclear.scopes |= other.0.unclear.scopes;
+        all.unclear.groups |= other.0.unclear.groups;
         all.has_token |= other.0.has_token;
         Self::from(all)
     }
@@ -145,6 +164,8 @@ mod tests {
         assert_eq!(both.name(), "cn:app & token:i#ann");
         assert_eq!(both.names().collect::<Vec<_>>(), ["cn:app & token:i#ann", "cn:app", "token:i#ann"]);
         assert_eq!(both, Caller::supposed(both.name(), Vec::new(), Vec::new()));
+        let has_token = |name| Caller::supposed(name, Vec::new(), Vec::new()).has_token();
+        assert!(has_token("client:i#job") && has_token(both.name()) && !has_token("cn:client:i"));
         assert_eq!(both.clone().and(&who("key:k")).name(), "cn:app & token:i#ann & key:k");
         for one in ["cn:app", "token:i#ann", "cn:app & token:i#bob"] {
             assert_ne!(both, who(one));

@@ -11,11 +11,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::danger::ClientCertVerifier;
+use rustls::server::danger::ClientCertVerifier as _;
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use x509_parser::oid_registry::OID_X509_COMMON_NAME;
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Name};
+use x509_parser::prelude::{GeneralName, X509Certificate, X509Name};
 
+use super::chain::{ChainVerifier, UnreadableCertificate, parse};
 use super::subject;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -23,8 +25,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Whom a listener trusts at a time: its authorities and revocation lists, none of which ever changes.
 pub struct Trusted {
     number: u64,
-    /// `None`: nobody is trusted.
-    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    /// `None`: no authority is trusted.
+    verifier: Option<Arc<ChainVerifier>>,
     /// When authorities and lists end, as far as that matters.
     ends: Vec<SystemTime>,
 }
@@ -37,13 +39,13 @@ pub struct Trust {
 
 impl Trust {
     /// Trust in whomever `verifier` accepts, to be looked at anew whenever one of `ends` has passed.
-    pub fn new(verifier: Arc<dyn ClientCertVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
+    pub fn new(verifier: Arc<ChainVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
         let current = ArcSwap::from_pointee(Trusted { number: 0, verifier: Some(verifier), ends });
         Arc::new(Self { current, changes: watch::Sender::new(0) })
     }
 
     /// Trust in somebody else from now on, by connections that are open too; in nobody if there is no verifier.
-    pub fn replace(&self, verifier: Option<Arc<dyn ClientCertVerifier>>, ends: Vec<SystemTime>) {
+    pub fn replace(&self, verifier: Option<Arc<ChainVerifier>>, ends: Vec<SystemTime>) {
         let number = self.current.load().number + 1;
         self.current.store(Arc::new(Trusted { number, verifier, ends }));
         self.changes.send_replace(number);
@@ -62,6 +64,10 @@ impl Trusted {
         let verifier = self.verifier.as_ref();
         verifier.is_some_and(|verifier| verifier.verify_client_cert(certificate, others, now).is_ok())
     }
+
+    fn permits_common_name(&self, chain: &[X509Certificate<'_>], name: &str) -> bool {
+        self.verifier.as_ref().is_some_and(|verifier| verifier.permits_common_name(chain, name))
+    }
 }
 
 /// What a verified client certificate says about its owner.
@@ -70,6 +76,7 @@ pub struct ClientCertificate {
     dns_names: Vec<String>,
     common_name: Option<String>,
     subject: String,
+    thumbprint: [u8; 32],
     chain: Vec<CertificateDer<'static>>,
     /// When the certificates of the chain end.
     ends: Vec<SystemTime>,
@@ -85,11 +92,6 @@ struct Verdict {
     is_good: bool,
 }
 
-/// The certificate of a client cannot be read.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client certificate cannot be read")]
-pub struct UnreadableCertificate;
-
 impl ClientCertificate {
     /// Reads what a handshake has shown, which `verified` verified at that time or when the session that is resumed began.
     ///
@@ -102,15 +104,17 @@ impl ClientCertificate {
         verified: &Trusted,
         now: SystemTime,
     ) -> Result<Self, UnreadableCertificate> {
-        let first = chain.first().ok_or(UnreadableCertificate)?;
-        let certificate = parsed(first)?;
+        let all = parse_all(chain)?;
+        let certificate = all.first().ok_or(UnreadableCertificate)?;
         let mut read = Self {
             uris: Vec::new(),
             dns_names: Vec::new(),
-            common_name: common_name(certificate.subject()),
+            common_name: common_name(certificate.subject())
+                .filter(|name| verified.permits_common_name(&all, name)),
             subject: subject::text(certificate.subject()),
+            thumbprint: Sha256::digest(chain.first().ok_or(UnreadableCertificate)?).into(),
             chain: chain.to_vec(),
-            ends: chain.iter().map(|certificate| Ok(end(&parsed(certificate)?))).collect::<Result<_, _>>()?,
+            ends: all.iter().map(end).collect(),
             trust: Arc::clone(trust),
             verdict: Mutex::new(None),
         };
@@ -123,9 +127,9 @@ impl ClientCertificate {
             }
         }
         // What is over by now was perhaps not when the session began.
-        let all = || read.ends.iter().chain(&verified.ends);
-        if all().all(|end| *end > now) {
-            let until = all().min().copied().unwrap_or(now);
+        let ends = || read.ends.iter().chain(&verified.ends);
+        if ends().all(|end| *end > now) {
+            let until = ends().min().copied().unwrap_or(now);
             *read.verdict() = Some(Verdict { number: verified.number, until, is_good: true });
         }
         Ok(read)
@@ -141,7 +145,7 @@ impl ClientCertificate {
         &self.dns_names
     }
 
-    /// The common name of its subject, if there is exactly one.
+    /// The common name of its subject, if there is exactly one and its authorities may give it.
     pub fn common_name(&self) -> Option<&str> {
         self.common_name.as_deref()
     }
@@ -149,6 +153,11 @@ impl ClientCertificate {
     /// Its subject as RFC 4514 writes it, such as `CN=orders,O=Example`. No two subjects have the same text.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// Its SHA-256, to which tokens are bound (RFC 8705 §3.1).
+    pub fn thumbprint(&self) -> [u8; 32] {
+        self.thumbprint
     }
 
     /// Whether it may still be used at `now`: not expired, not revoked, and issued by an authority that is still trusted.
@@ -160,7 +169,11 @@ impl ClientCertificate {
         {
             return last.is_good;
         }
-        let is_good = trusted.admits(&self.chain, now);
+        // A name that only the former authorities could give names another caller now.
+        let is_permitted = |name: &String| {
+            parse_all(&self.chain).is_ok_and(|chain| trusted.permits_common_name(&chain, name))
+        };
+        let is_good = trusted.admits(&self.chain, now) && self.common_name.as_ref().is_none_or(is_permitted);
         let next = self.ends.iter().chain(&trusted.ends).filter(|end| **end > now).min();
         let until = next.copied().unwrap_or_else(|| now + Duration::from_secs(60));
         *self.verdict() = Some(Verdict { number: trusted.number, until, is_good });
@@ -201,8 +214,8 @@ pub struct Handshake {
     pub is_for: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
-fn parsed<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, UnreadableCertificate> {
-    X509Certificate::from_der(certificate).map(|(_, parsed)| parsed).map_err(|_| UnreadableCertificate)
+fn parse_all<'a>(chain: &'a [CertificateDer<'_>]) -> Result<Vec<X509Certificate<'a>>, UnreadableCertificate> {
+    chain.iter().map(|certificate| parse(certificate)).collect()
 }
 
 fn end(certificate: &X509Certificate<'_>) -> SystemTime {
@@ -231,11 +244,12 @@ mod tests {
         trust: Arc<Trust>,
     }
 
-    fn verifier(der: &CertificateDer<'static>) -> Arc<dyn ClientCertVerifier> {
+    fn verifier(der: &CertificateDer<'static>) -> Arc<ChainVerifier> {
         let mut roots = RootCertStore::empty();
         roots.add(der.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build().unwrap()
+        let inner = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build().unwrap();
+        Arc::new(ChainVerifier::new(inner, std::slice::from_ref(der)).unwrap())
     }
 
     fn authority() -> Authority {

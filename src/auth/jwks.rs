@@ -1,12 +1,21 @@
 //! Public keys of a JWKS, and whether a signature is by one of them: of cards, whose keys the operator configured, and of tokens.
 //!
-//! Each key verifies by its own algorithms only, so that no header can choose another one for it; `none` and shared secrets are no
-//! algorithms here. Not here: where a set comes from (see `config`, `inbound::jwks`), what was signed.
+//! Each key verifies by its own algorithms only, so that no header can choose another one for it;
+//! `none` and shared secrets are no algorithms here. By ring, which rustls uses as well. Out of
+//! scope: where a set comes from (see `config`, `inbound::jwks`), what was signed.
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{Jwk, JwkSet};
-use jsonwebtoken::{Algorithm, DecodingKey};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512, RSA_PSS_2048_8192_SHA256,
+    RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents,
+    UnparsedPublicKey, VerificationAlgorithm,
+};
 use serde_json::{Map, Value};
 
 use crate::config::key_algorithms;
@@ -64,12 +73,20 @@ impl Keys {
         self.0.len()
     }
 
-    /// The keys that may have made a signature of this algorithm: those of this id, or all if none is named.
-    pub(super) fn fitting(
+    /// Whether one of the keys that fit made this signature: those of this id, or all if none is
+    /// named. `None`: no key fits.
+    pub(super) fn have_signed(
         &self,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> impl Iterator<Item = &DecodingKey> {
+        (message, signature): (&[u8], &[u8]),
+    ) -> Option<bool> {
+        let mut fitting = self.fitting(id, algorithm).peekable();
+        fitting.peek()?;
+        Some(fitting.any(|key| has_signed(key, algorithm, (message, signature))))
+    }
+
+    fn fitting(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
         let named = self.0.iter().filter(move |key| id.is_none_or(|id| key.id.as_deref() == Some(id)));
         named.filter(move |key| key.algorithms.contains(&algorithm)).map(|key| &key.key)
     }
@@ -84,12 +101,13 @@ impl Keys {
         if !self.0.iter().any(|key| key.id.as_deref() == Some(id)) {
             return Err(Unproven::UnknownKey);
         }
-        let mut fitting = self.fitting(Some(id), algorithm).peekable();
-        if fitting.peek().is_none() {
-            return Err(Unproven::OtherAlgorithm);
+        // A signature that cannot be read is that of no key.
+        let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
+        match self.have_signed(Some(id), algorithm, (signed, &signature)) {
+            None => Err(Unproven::OtherAlgorithm),
+            Some(false) => Err(Unproven::Wrong),
+            Some(true) => Ok(()),
         }
-        let is_by = |key: &DecodingKey| jsonwebtoken::crypto::verify(signature, signed, key, algorithm);
-        if fitting.any(|key| is_by(key).unwrap_or(false)) { Ok(()) } else { Err(Unproven::Wrong) }
     }
 }
 
@@ -104,6 +122,37 @@ impl Key {
         let algorithms = key_algorithms(jwk)?;
         let key = DecodingKey::from_jwk(jwk).map_err(|_| "is no key (its numbers cannot be read)")?;
         Ok(Self { id: jwk.common.key_id.clone(), algorithms, key })
+    }
+}
+
+/// Whether this key made this signature, by this algorithm, which is one of its own.
+fn has_signed(key: &DecodingKey, algorithm: Algorithm, (message, signature): (&[u8], &[u8])) -> bool {
+    match key.kind() {
+        DecodingKeyKind::RsaModulusExponent { n, e } => rsa(algorithm)
+            .is_some_and(|how| RsaPublicKeyComponents { n, e }.verify(how, message, signature).is_ok()),
+        DecodingKeyKind::SecretOrDer(point) => curve(algorithm)
+            .is_some_and(|how| UnparsedPublicKey::new(how, point).verify(message, signature).is_ok()),
+    }
+}
+
+fn curve(algorithm: Algorithm) -> Option<&'static dyn VerificationAlgorithm> {
+    match algorithm {
+        Algorithm::ES256 => Some(&ECDSA_P256_SHA256_FIXED),
+        Algorithm::ES384 => Some(&ECDSA_P384_SHA384_FIXED),
+        Algorithm::EdDSA => Some(&ED25519),
+        _ => None,
+    }
+}
+
+fn rsa(algorithm: Algorithm) -> Option<&'static RsaParameters> {
+    match algorithm {
+        Algorithm::RS256 => Some(&RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::RS384 => Some(&RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::RS512 => Some(&RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::PS256 => Some(&RSA_PSS_2048_8192_SHA256),
+        Algorithm::PS384 => Some(&RSA_PSS_2048_8192_SHA384),
+        Algorithm::PS512 => Some(&RSA_PSS_2048_8192_SHA512),
+        _ => None,
     }
 }
 

@@ -5,7 +5,9 @@
 
 mod caller;
 mod certificate;
+mod chain;
 mod encoded;
+mod failures;
 mod inbound;
 mod jwks;
 mod outbound;
@@ -14,7 +16,9 @@ mod rules;
 mod subject;
 
 pub use caller::Caller;
-pub use certificate::{ClientCertificate, Handshake, Trust, Trusted, UnreadableCertificate};
+pub use certificate::{ClientCertificate, Handshake, Trust, Trusted};
+pub use chain::{ChainVerifier, UnreadableCertificate};
+pub use failures::{FailureLimiter, network};
 pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, Face, Proofs};
 pub use jwks::{ALGORITHMS, Keys, Unproven};
 pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Stamps, Subject, Tokens};

@@ -63,13 +63,36 @@ impl Rules {
         self.decide(caller, |rule| is_about(rule, wanted))
     }
 
+    /// The same for the one tool of an agent with these skills. It names none of them, so that the agent picks one: a rule that refuses
+    /// any of them refuses the tool.
+    pub fn judge_any<'s>(
+        &self,
+        caller: &Caller,
+        wanted: &Wanted<'_>,
+        skills: impl Iterator<Item = &'s str> + Clone,
+    ) -> Verdict<'_> {
+        let is_of = |rule: &Rule, skill| is_about(rule, &Wanted { tool: Some((skill, skill)), ..*wanted });
+        self.decide(caller, |rule| {
+            is_about(rule, wanted) || (rule.deny && skills.clone().any(|skill| is_of(rule, skill)))
+        })
+    }
+
     /// What the rules say of a caller that wants to use a method on an agent as a whole, whichever skill that will use: a rule that
     /// allows some of its tools does not allow that, and one that refuses any of them does refuse it.
     pub fn judge_whole(&self, caller: &Caller, wanted: (&str, &str)) -> Verdict<'_> {
         self.decide(caller, |rule| is_whole(rule, wanted))
     }
 
-    /// The same for a method that nobody here knows: only a rule that names it, or the beginning of its name, allows it.
+    /// What the rules say of a caller that wants to use a tool that any skill of an agent may serve: they must allow the tool, and the
+    /// method on the agent as a whole.
+    pub fn judge_skilless(&self, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'_> {
+        match (self.judge(caller, wanted), wanted.agent) {
+            (Verdict::Allowed(_), Some(agent)) => self.judge_whole(caller, (wanted.method, agent)),
+            (verdict, _) => verdict,
+        }
+    }
+
+    /// What the rules say of a method on an agent as a whole that nobody here knows: only a rule that names it, or the beginning of its name, allows it.
     pub fn judge_named(&self, caller: &Caller, wanted: (&str, &str)) -> Verdict<'_> {
         if self.0.is_empty() {
             return Verdict::Refused(None);
@@ -136,11 +159,15 @@ fn refused<'a>(needed: Option<&'a Rule>, caller: &Caller, by: Option<&'a str>) -
     }
 }
 
+/// Whether a caller has the scopes that a rule asks for. Where they cannot be told, a rule that
+/// refuses by them refuses.
 fn has_scopes(rule: &Rule, caller: &Caller) -> bool {
-    rule.scopes.iter().all(|scope| caller.scopes().contains(scope))
+    let unclear = rule.deny && caller.unclear().scopes;
+    unclear || rule.scopes.iter().all(|scope| caller.scopes().contains(scope))
 }
 
-/// Whether a rule speaks of this caller, its scopes apart.
+/// Whether a rule speaks of this caller, its scopes apart. Where its groups cannot be told, a rule
+/// that refuses by them does.
 fn is_for(rule: &Rule, caller: &Caller) -> bool {
     let has = |patterns: &Option<Vec<String>>, values: &[String]| match patterns {
         None => true,
@@ -148,7 +175,8 @@ fn is_for(rule: &Rule, caller: &Caller) -> bool {
     };
     // Who proved more is neither out of reach of a rule by one of its names nor without what that allows.
     let is_named = caller.names().any(|name| any_fits(rule.callers.as_deref(), name));
-    is_named && has(&rule.certificates, caller.certificate()) && has(&rule.groups, caller.groups())
+    let is_in_group = (rule.deny && caller.unclear().groups) || has(&rule.groups, caller.groups());
+    is_named && has(&rule.certificates, caller.certificate()) && is_in_group
 }
 
 /// Whether a rule speaks of what is wanted. A rule that names tools speaks of no resource, and the other way round. What names
@@ -192,6 +220,7 @@ fn is_whole(rule: &Rule, (method, agent): (&str, &str)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::caller::{Identity, Unclear};
 
     fn list(all: &[&str]) -> Option<Vec<String>> {
         Some(all.iter().map(|one| (*one).to_owned()).collect())
@@ -324,6 +353,20 @@ mod tests {
     }
 
     #[test]
+    fn one_tool_is_denied_with_any_skill() {
+        let rules = Rules::new(vec![
+            Rule { deny: true, agents: list(&["money"]), tools: list(&["steal"]), ..rule("no stealing") },
+            Rule { callers: list(&["key:a"]), tools: list(&["money"]), ..rule("a") },
+        ]);
+        let judged = |agent, skills: &[&str]| {
+            let wanted = Wanted { tool: Some(("", "money")), ..call(agent, "") };
+            rules.judge_any(&who("key:a"), &wanted, skills.iter().copied()).is_allowed()
+        };
+        assert!(judged("money", &[]) && judged("money", &["pay"]) && judged("bank", &["steal"]));
+        assert!(!judged("money", &["pay", "steal"]));
+    }
+
+    #[test]
     fn a_method_that_nobody_knows_is_for_those_whom_a_rule_names_it_for() {
         let rules = Rules::new(vec![
             Rule { deny: true, agents: list(&["money"]), ..rule("no money") },
@@ -338,6 +381,38 @@ mod tests {
         assert!(!judged("key:b", "acme/x", "weather"), "the rule that names it is for somebody else");
         assert!(!judged("key:c", "acme/x", "weather"));
         assert!(!Rules::default().judge_named(&who("key:a"), ("acme/x", "weather")).is_allowed());
+    }
+
+    #[test]
+    fn unclear_groups_and_scopes_are_refused_and_allow_nothing() {
+        let scopes = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        let of = |scopes_unclear, groups_unclear| {
+            let unclear = Unclear { scopes: scopes_unclear, groups: groups_unclear };
+            Caller::from(Identity { name: "token:i#s".to_owned(), unclear, ..Identity::default() })
+        };
+        let rules = Rules::new(vec![
+            Rule { groups: list(&["*"]), ..rule("by group") },
+            Rule { scopes: scopes(&["x"]), ..rule("by scope") },
+            Rule { deny: true, groups: list(&["banned"]), agents: list(&["money"]), ..rule("banned") },
+            Rule { deny: true, scopes: scopes(&["old"]), agents: list(&["weather"]), ..rule("old") },
+            rule("all"),
+        ]);
+        for (caller, money, weather) in [
+            (of(false, false), "all", "all"),
+            (of(false, true), "banned", "all"),
+            (of(true, false), "all", "old"),
+            (of(true, true), "banned", "old"),
+            (who("key:k").and(&of(true, true)), "banned", "old"),
+        ] {
+            for (agent, expected) in [("money", money), ("weather", weather)] {
+                let verdict = match expected {
+                    "all" => Verdict::Allowed(Some("all")),
+                    by => Verdict::Refused(Some(by)),
+                };
+                assert_eq!(rules.judge(&caller, &call(agent, "s")), verdict, "{caller:?} {agent}");
+                assert_eq!(rules.sees(&caller, agent), expected == "all", "{caller:?} {agent}");
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::arguments::{FLAT_SCHEMA, Input, OwnSchema};
 use super::entry::Forms;
 pub use super::entry::{Entry, OwnTool, ToolEntry};
 use super::finding::Index;
-use super::names::{Wish, assign};
+use super::names::{Wish, assign, readable_name};
 use crate::a2a::{Card, Skill};
 use crate::mcp::tools::{Annotations, TaskSupport, Tool};
 
@@ -93,6 +93,8 @@ impl View {
 pub struct Catalogue {
     all: View,
     single: HashMap<String, View>,
+    /// The gateway's own beside the tools of one agent, for agents whose cards are not known.
+    own: View,
     index: Index,
 }
 
@@ -106,9 +108,11 @@ impl Catalogue {
             (plan.agent.clone(), view(&its, Draft::alone, own))
         });
         let single = single.collect();
+        let alone = own.iter().filter(|tool| tool.is_with_one_agent());
+        let of_none = view(&[], Draft::alone, alone);
         let all = view(&drafts.iter().collect::<Vec<_>>(), Draft::among_others, own.iter());
         let index = Index::build(agents, &all);
-        Self { all, single, index }
+        Self { all, single, own: of_none, index }
     }
 
     /// The tools of all agents.
@@ -116,9 +120,9 @@ impl Catalogue {
         &self.all
     }
 
-    /// The tools of one agent; `None` if its card is not known.
-    pub fn of(&self, agent: &str) -> Option<&View> {
-        self.single.get(agent)
+    /// The tools of one agent; the gateway's own alone while its card is not known.
+    pub fn of(&self, agent: &str) -> &View {
+        self.single.get(agent).unwrap_or(&self.own)
     }
 
     /// What agents are found by.
@@ -145,12 +149,15 @@ impl Draft<'_> {
     }
 
     fn alone(&self) -> Wish<'_> {
-        self.wish(self.skill.map_or_else(|| self.agent.to_string(), |skill| skill.id.clone()))
+        self.wish(self.skill.map_or_else(
+            || self.agent.to_string(),
+            |skill| readable_name(&skill.id, &skill.name).into_owned(),
+        ))
     }
 
     fn among_others(&self) -> Wish<'_> {
         self.wish(match self.skill {
-            Some(skill) => format!("{}_{}", self.agent, skill.id),
+            Some(skill) => format!("{}_{}", self.agent, readable_name(&skill.id, &skill.name)),
             None => self.agent.to_string(),
         })
     }
@@ -334,7 +341,8 @@ mod tests {
         assert!(matches!(all.find("w_a"), Some(Entry::Agent(tool)) if tool.name == "w_a"));
         assert_eq!(listed(all, "subagent_wait", Version::V2025_03_26)["output"], Value::Null);
         assert_eq!(listed(all, "subagent_wait", Version::V2025_06_18)["output"], "structured");
-        assert_eq!(names(catalogue.of("w").unwrap().tools()), ["a", "subagent_wait", "z"]);
+        assert_eq!(names(catalogue.of("w").tools()), ["a", "subagent_wait", "z"]);
+        assert_eq!(names(catalogue.of("other").tools()), ["subagent_wait"]);
     }
 
     #[test]

@@ -16,16 +16,16 @@ use crate::a2a::{Part, PartBody};
 use crate::mcp::Version;
 use crate::mcp::content::{Block, Body, Embedded};
 
-/// Turns the parts of one message into blocks, one each.
+/// Turns the parts of one message into blocks, one each. Thoughts are no output.
 pub fn blocks<'a>(parts: impl IntoIterator<Item = &'a Part>, version: Version, out: &mut Vec<Block>) {
-    out.extend(parts.into_iter().map(|part| block(part, version)));
+    out.extend(parts.into_iter().filter(|part| !part.is_thought()).map(|part| block(part, version)));
 }
 
 /// Turns the parts of one artifact into blocks. Texts that follow each other are pieces of one text: a stream brings them in
 /// chunks, and agents keep the chunks apart.
 pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Part>, version: Version, out: &mut Vec<Block>) {
     let mut open = false;
-    for part in parts {
+    for part in parts.into_iter().filter(|part| !part.is_thought()) {
         let plain = matches!(&part.body, PartBody::Text(_)) && part.metadata.is_none();
         match (&part.body, out.last_mut()) {
             (PartBody::Text(more), Some(Block::Text { text, .. })) if open && plain => text.push_str(more),

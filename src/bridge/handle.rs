@@ -19,6 +19,15 @@ use crate::seal::{ContextRef, LocalRef, Sealer, TaskHandle, TaskRef};
 /// Most artifacts that a result names; the resource of the task names all.
 const MOST_ARTIFACTS: usize = 100;
 
+/// Which of the gateway's own tools for tasks a text may name: those that the caller may use.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TaskTools {
+    /// `subagent_wait`.
+    pub wait: bool,
+    /// `subagent_send`.
+    pub send: bool,
+}
+
 /// For whom a result is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Audience<'a> {
@@ -30,8 +39,8 @@ pub struct Audience<'a> {
     pub sealer: &'a Sealer,
     /// The agent that did the work.
     pub agent: &'a str,
-    /// Whether the client has the gateway's own tools for tasks; else the agent's tool takes a `taskId`.
-    pub helper_tools: bool,
+    /// The gateway's own tools for tasks that the client has; else the agent's tool takes a `taskId`.
+    pub task_tools: TaskTools,
     /// URIs of the extensions of A2A of which it gets data; no others pass.
     pub extensions: &'a [String],
 }
@@ -40,8 +49,10 @@ impl Audience<'_> {
     /// The caller's handle of the task; `local` names the call while its task has no name.
     pub fn task(&self, work: &Work, local: [u8; 16]) -> TaskHandle {
         let agent = self.agent.to_owned();
-        let known = work.task_id.as_deref().map(|task| TaskRef { agent: agent.clone(), task: task.into() });
-        match known.filter(TaskRef::fits) {
+        let skill = || work.skill.as_deref().map(str::to_owned);
+        let known = work.task_id.as_deref();
+        let known = known.map(|task| TaskRef { agent: agent.clone(), task: task.into(), skill: skill() });
+        match known.and_then(TaskRef::fitting) {
             Some(known) => known.seal(self.sealer, self.caller),
             None => LocalRef { agent, number: local }.seal(self.sealer, self.caller),
         }
@@ -138,24 +149,24 @@ pub(super) fn handle(
 
 /// The words of an agent within a sentence of the gateway's: bounded, and without characters that a reader does not see.
 pub(super) fn quoted(message: &Message) -> String {
-    const LONGEST: usize = 8 * 1024;
-    clean(&words(message), LONGEST)
+    quotable(&words(message))
 }
 
-/// What the model can do next about work that is not finished.
-pub(super) fn advice(work: &Work, audience: &Audience<'_>, task: &str) -> String {
+/// Returns text of an agent as it may stand within a sentence of the gateway's.
+pub(super) fn quotable(text: &str) -> String {
+    const LONGEST: usize = 8 * 1024;
+    clean(text, LONGEST)
+}
+
+/// What the model can do next about work that is not finished; `tool` takes a `taskId` where the gateway's own tools may not be used.
+pub(super) fn advice(work: &Work, audience: &Audience<'_>, (tool, task): (&str, &str)) -> String {
     let state = state_of(work);
     let said = work.status.as_ref().map(quoted).filter(|text| !text.is_empty());
     let said = said.as_deref();
-    let (answer, wait) = match audience.helper_tools {
-        true => {
-            (format!("subagent_send with taskId={task:?}"), format!("subagent_wait with taskId={task:?}"))
-        }
-        false => {
-            let again = format!("this tool again with taskId={task:?}");
-            (again.clone(), format!("{again} alone"))
-        }
-    };
+    let again = format!("{tool} with taskId={task:?}");
+    let TaskTools { wait, send } = audience.task_tools;
+    let answer = if send { format!("subagent_send with taskId={task:?}") } else { again.clone() };
+    let wait = if wait { format!("subagent_wait with taskId={task:?}") } else { format!("{again} alone") };
     match state {
         State::InputRequired => format!(
             "The agent asks: {}\nTo answer, call {answer} and the answer as text.",

@@ -4,6 +4,7 @@
 //! have at most 50 of these. A name that is bad, too long, reserved or wanted twice gets a suffix made from the agent and the
 //! skill, so that no card can take the name of another agent's tool. Not here: which tools there are.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
@@ -55,6 +56,42 @@ fn first_choice(wish: &Wish<'_>) -> String {
         None if is_plain(&wish.natural) && !is_reserved(&wish.natural) => wish.natural.clone(),
         None => suffixed(wish),
     }
+}
+
+/// Longest name that is made of a skill's title.
+const MAX_TITLE: usize = 32;
+
+/// Returns the id of a skill, or a name made of its title where the id was generated (a UUID, a
+/// hash): such an id says nothing to a model.
+pub fn readable_name<'a>(id: &'a str, title: &str) -> Cow<'a, str> {
+    if !is_generated(id) {
+        return Cow::Borrowed(id);
+    }
+    let mut name = String::with_capacity(MAX_TITLE);
+    for letter in title.chars() {
+        if letter.is_ascii_alphanumeric() {
+            name.push(letter.to_ascii_lowercase());
+        } else if !name.is_empty() && !name.ends_with('_') {
+            name.push('_');
+        }
+        if name.len() >= MAX_TITLE {
+            break;
+        }
+    }
+    let name = name.trim_end_matches('_');
+    if name.is_empty() { Cow::Borrowed(id) } else { Cow::Owned(name.to_owned()) }
+}
+
+/// Returns true for a UUID, a hexadecimal number of 16 digits or more, and a ULID.
+fn is_generated(id: &str) -> bool {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_uuid = id.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && id.split('-').all(is_hex);
+    let has_digit = id.bytes().any(|byte| byte.is_ascii_digit());
+    let is_number = id.len() >= 16 && is_hex(id) && has_digit;
+    let is_ulid = id.len() == 26
+        && has_digit
+        && id.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+    is_uuid || is_number || is_ulid
 }
 
 /// Whether a name can be used as it is.
@@ -111,6 +148,21 @@ mod tests {
         for reserved in ["subagent_start", "find_agent"] {
             let name = assign(&[Wish { natural: reserved.into(), ..wish("w", reserved) }]).remove(0);
             assert!(is_plain(&name) && !is_reserved(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn generated_ids_give_way_to_titles() {
+        for (id, title, expected) in [
+            ("123e4567-e89b-12d3-a456-426614174000", "Weather (daily)", "weather_daily"),
+            ("d41d8cd98f00b204e9800998ecf8427e", "Wetter für heute", "wetter_f_r_heute"),
+            ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "x", "x"),
+            ("123e4567-e89b-12d3-a456-426614174000", "天気", "123e4567-e89b-12d3-a456-426614174000"),
+            ("forecast", "Weather", "forecast"),
+            ("deadbeef", "Weather", "deadbeef"),
+            ("daily-forecast-2026-for-all", "Weather", "daily-forecast-2026-for-all"),
+        ] {
+            assert_eq!(readable_name(id, title), expected, "{id}");
         }
     }
 

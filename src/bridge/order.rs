@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::arguments::{Asked, FileArgument};
 use super::extension::{Offered, Passing};
 use crate::a2a::{Message, Part, PartBody, Role, uuid};
-use crate::seal::{AgentTaskId, ContextRef, LocalRef, Sealer, TaskRef};
+use crate::seal::{ContextRef, Named, Sealer};
 
 /// What is to be done at the agent.
 #[derive(Debug)]
@@ -19,13 +19,9 @@ pub enum Order {
     /// Say this.
     Say(Message),
     /// Say this in the task, or after it if it is finished.
-    Continue(AgentTaskId, Message),
+    Continue(Named, Message),
     /// Wait for the task.
-    Await(AgentTaskId),
-    /// Wait for a call whose agent had not named its task when the client was told.
-    AwaitLocal([u8; 16]),
-    /// Say this in the task of such a call.
-    ContinueLocal([u8; 16], Message),
+    Await(Named),
 }
 
 /// The caller's trace (W3C), handed on to the agent.
@@ -81,20 +77,13 @@ pub fn order(asked: Asked, sender: &Sender<'_>) -> Result<Order, String> {
     };
     let Some(handle) = &asked.task else { return message(asked, context, sender).map(Order::Say) };
     let speaks = asked.text.is_some() || asked.data.is_some() || !asked.files.is_empty();
-    let local =
-        LocalRef::open(sender.sealer, sender.caller, handle).filter(|local| local.agent == sender.agent);
-    if let Some(local) = local {
-        return Ok(match speaks {
-            true => Order::ContinueLocal(local.number, message(asked, context, sender)?),
-            false => Order::AwaitLocal(local.number),
-        });
-    }
-    let known =
-        TaskRef::open(sender.sealer, sender.caller, handle).filter(|known| known.agent == sender.agent);
-    let Some(known) = known else { return Err(unknown_task()) };
+    let named = Named::open(sender.sealer, sender.caller, handle);
+    let Some((_, named)) = named.filter(|(agent, _)| agent == sender.agent) else {
+        return Err(unknown_task());
+    };
     Ok(match speaks {
-        true => Order::Continue(known.task, message(asked, context, sender)?),
-        false => Order::Await(known.task),
+        true => Order::Continue(named, message(asked, context, sender)?),
+        false => Order::Await(named),
     })
 }
 
@@ -158,6 +147,7 @@ fn file(file: FileArgument) -> Part {
 mod tests {
     use super::*;
     use crate::bridge::arguments::{Input, read};
+    use crate::seal::TaskRef;
 
     fn sealer() -> Sealer {
         Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap()
@@ -188,11 +178,11 @@ mod tests {
     #[test]
     fn handles_of_one_caller_are_useless_to_another() {
         let sealer = sealer();
-        let known = TaskRef { agent: "bard".into(), task: "t1".into() };
+        let known = TaskRef { agent: "bard".into(), task: "t1".into(), skill: None };
         let handle = known.seal(&sealer, "me");
         let asked = || ask(&format!(r#"{{"taskId":"{handle}"}}"#));
         assert!(
-            matches!(order(asked(), &sender(&sealer, "me", "bard")), Ok(Order::Await(task)) if task.as_str() == "t1")
+            matches!(order(asked(), &sender(&sealer, "me", "bard")), Ok(Order::Await(Named::Task(task, None))) if task.as_str() == "t1")
         );
         let foreign = order(asked(), &sender(&sealer, "you", "bard")).unwrap_err();
         let other_agent = order(asked(), &sender(&sealer, "me", "scribe")).unwrap_err();
@@ -204,13 +194,15 @@ mod tests {
     #[test]
     fn text_with_a_task_continues_it() {
         let sealer = sealer();
-        let handle = TaskRef { agent: "bard".into(), task: "t1".into() }.seal(&sealer, "me");
+        let skill = Some("sing".to_owned());
+        let handle = TaskRef { agent: "bard".into(), task: "t1".into(), skill: skill.clone() };
+        let handle = handle.seal(&sealer, "me");
         let context = ContextRef { agent: "bard".into(), context: "c1".into() }.seal(&sealer, "me");
         let asked = ask(&format!(r#"{{"text":"on","taskId":"{handle}","contextId":"{context}"}}"#));
         let Order::Continue(task, message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else {
             panic!()
         };
-        assert_eq!(task.as_str(), "t1");
+        assert_eq!(task, Named::Task("t1".into(), skill));
         assert_eq!(message.context_id.as_deref(), Some("c1"));
         assert!(order(ask(r#"{"text":"a","contextId":"c1"}"#), &sender(&sealer, "me", "bard")).is_err());
     }

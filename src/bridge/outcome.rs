@@ -7,11 +7,11 @@ use serde_json::value::RawValue;
 
 use super::content::{blocks, joined};
 use super::extension;
-pub use super::handle::Audience;
-use super::handle::{Extras, advice, handle, quoted};
+pub use super::handle::{Audience, TaskTools};
+use super::handle::{Extras, advice, handle, quotable};
 use super::status::state_of;
 use super::work::{Standing, Work};
-use crate::a2a::{Message, Part, PartBody, State};
+use crate::a2a::{Part, PartBody, State};
 use crate::mcp::Version;
 use crate::mcp::content::Block;
 use crate::mcp::tools::CallResult;
@@ -20,12 +20,16 @@ use crate::mcp::tools::CallResult;
 const NOT_TO_BE_HAD: &str =
     "The task has ended, but what the agent made cannot be had from it now. Ask for the task again later.";
 
+/// What takes a `taskId` besides the gateway's own tools, in a result of the agent's tool, and in one of the gateway's own.
+const AGAIN: &str = "this tool again";
+const ELSEWHERE: &str = "the agent's own tool";
+
 /// The result of a call whose work stands as `work` says; `local` names the call while its task has no name.
 pub fn result(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
     match work.standing() {
         Standing::Finished => finished(work, audience),
         Standing::Asking | Standing::Running => {
-            let advice = advice(work, audience, audience.task(work, local).as_str());
+            let advice = advice(work, audience, (AGAIN, audience.task(work, local).as_str()));
             handle(work, audience, local, advice, Extras::default())
         }
     }
@@ -36,7 +40,7 @@ pub fn declined(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallRe
     let task = audience.task(work, local);
     let said = format!(
         "The user declined to answer. The task stays open.\n{}",
-        advice(work, audience, task.as_str())
+        advice(work, audience, (AGAIN, task.as_str()))
     );
     handle(work, audience, local, said, Extras::default())
 }
@@ -71,7 +75,7 @@ pub fn cancelled(work: &Work, audience: &Audience<'_>, local: [u8; 16], canceled
 /// The result of a subagent tool: what the agent made, if it is done; else what to do next.
 fn told(work: &Work, audience: &Audience<'_>, local: [u8; 16], first: &str, extras: Extras) -> CallResult {
     if work.standing() != Standing::Finished {
-        let advice = advice(work, audience, audience.task(work, local).as_str());
+        let advice = advice(work, audience, (ELSEWHERE, audience.task(work, local).as_str()));
         return handle(work, audience, local, format!("{first} {advice}").trim_start().to_owned(), extras);
     }
     let extras = Extras { output: only_data(work).map(ToOwned::to_owned), ..extras };
@@ -107,7 +111,7 @@ fn finished_content(work: &Work, version: Version) -> Vec<Block> {
         content.push(Block::text(NOT_TO_BE_HAD));
     }
     if is_error {
-        content.push(Block::text(verdict(state, work.status.as_ref())));
+        content.push(Block::text(verdict(state, work)));
     }
     output(work, is_error, version, &mut content);
     if content.is_empty() {
@@ -129,15 +133,16 @@ fn output(work: &Work, is_error: bool, version: Version, content: &mut Vec<Block
     }
     if let Some(status) = &work.status {
         blocks(&status.parts, version, content);
-    } else if content.is_empty()
-        && let Some(said) = work.last_message()
+    }
+    if content.is_empty()
+        && let Some(said) = work.closing_message()
     {
         blocks(&said.parts, version, content);
     }
 }
 
-fn verdict(state: State, said: Option<&Message>) -> String {
-    let said = said.map(quoted).filter(|text| !text.is_empty());
+fn verdict(state: State, work: &Work) -> String {
+    let said = work.reason().map(|reason| quotable(&reason)).filter(|text| !text.is_empty());
     let what = match state {
         State::Rejected => "The agent rejected the task",
         State::Canceled => "The agent canceled the task",
@@ -170,7 +175,7 @@ fn structured(work: &Work, version: Version) -> Option<Box<RawValue>> {
 fn only_data(work: &Work) -> Option<&RawValue> {
     let made = work.artifacts().flat_map(|artifact| &artifact.parts);
     let replied = work.reply.iter().flat_map(|reply| &reply.parts);
-    let mut all = made.chain(replied).filter_map(data);
+    let mut all = made.chain(replied).filter(|part| !part.is_thought()).filter_map(data);
     let (first, second) = (all.next(), all.next());
     first.filter(|only| second.is_none() && only.get() != "null")
 }
@@ -185,7 +190,7 @@ fn data(part: &Part) -> Option<&RawValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Artifact, Event, Role, Status};
+    use crate::a2a::{Artifact, Event, Message, Role, Status};
     use crate::seal::Sealer;
 
     fn sealer() -> Sealer {
@@ -238,8 +243,9 @@ mod tests {
         work
     }
 
-    fn audience(version: Version, sealer: &Sealer, helper_tools: bool) -> Audience<'_> {
-        Audience { version, caller: "me", sealer, agent: "bard", helper_tools, extensions: &[] }
+    fn audience(version: Version, sealer: &Sealer, helps: bool) -> Audience<'_> {
+        let task_tools = TaskTools { wait: helps, send: helps };
+        Audience { version, caller: "me", sealer, agent: "bard", task_tools, extensions: &[] }
     }
 
     fn told(work: &Work, version: Version) -> serde_json::Value {

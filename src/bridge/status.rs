@@ -63,7 +63,16 @@ pub(super) fn state_of(work: &Work) -> State {
 /// How the work stands in words: the agent's, and the state where they do not tell it. Clients show this alone when a task
 /// failed. `cancelled`: whether the status beside it says so, which for the extension is the agent's word only.
 pub fn message(work: &Work, cancelled: bool) -> Option<String> {
-    let said = work.status.as_ref().map(|said| clean(&words(said), LONGEST)).filter(|text| !text.is_empty());
+    let said = match state_of(work) {
+        State::Failed | State::Rejected | State::Canceled => work.reason(),
+        State::Submitted
+        | State::Working
+        | State::InputRequired
+        | State::AuthRequired
+        | State::Completed
+        | State::Unknown => work.status.as_ref().map(words),
+    };
+    let said = said.map(|said| clean(&said, LONGEST)).filter(|text| !text.is_empty());
     let with = |what: &str| match &said {
         Some(said) => format!("{what}: {said}"),
         None => what.to_owned(),

@@ -12,6 +12,7 @@ use crate::a2a::Card;
 use crate::agents::{Agent, Declared, Directory};
 use crate::gateway::tools_of;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::visible::{Escape, visible};
 use crate::tls::install_provider;
 use crate::transport::{Client, ClientLimits};
 
@@ -59,9 +60,9 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
         (_, Err(problem)) => return failed(&format!("{}: {problem}", path.display())),
     };
     if json {
-        say(&serde_json::to_string_pretty(&rows).unwrap_or_default());
+        say(&visible(&serde_json::to_string_pretty(&rows).unwrap_or_default(), Escape::Json));
     } else {
-        table(&rows).iter().for_each(|line| say(line));
+        table(&rows).iter().for_each(|line| say(&visible(line, Escape::Text)));
     }
     match rows.iter().all(|row| row.problems.is_empty()) {
         true => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{complain, say, start_log};
@@ -18,10 +19,33 @@ const PORT: u16 = 8080;
 /// How long the demo may take to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-pub(super) fn run(port: Option<u16>) -> ExitCode {
-    let card = match start_agent() {
-        Ok(card) => card,
-        Err(error) => return failed(&format!("the demo agent cannot start: {error}")),
+/// The port of the agent alone: where `examples/weather.yaml` looks for one.
+const AGENT_PORT: u16 = 9999;
+
+/// Runs the agent alone until the process ends.
+pub(super) fn run_agent(port: Option<u16>) -> ExitCode {
+    let agent = match start_agent(port.unwrap_or(AGENT_PORT)) {
+        Ok(agent) => agent,
+        Err(error) => return failed(&agent_problem(&error)),
+    };
+    say(&format!("A2A agent      {}", agent.card));
+    say("\nIn another terminal, a gateway in front of it:\n");
+    say("mcp-a2a-gateway serve --config examples/weather.yaml");
+    say("\nCtrl-C ends the agent.");
+    if agent.thread.join().is_err() {
+        return failed("the demo agent ended");
+    }
+    ExitCode::SUCCESS
+}
+
+fn agent_problem(error: &std::io::Error) -> String {
+    format!("the demo agent cannot start: {error}; choose another --agent-port")
+}
+
+pub(super) fn run(port: Option<u16>, agent_port: Option<u16>) -> ExitCode {
+    let card = match start_agent(agent_port.unwrap_or(0)) {
+        Ok(agent) => agent.card,
+        Err(error) => return failed(&agent_problem(&error)),
     };
     let mut agent = Agent::new("demo", card.clone());
     agent.timeouts.idle = Duration::from_secs(60);
@@ -31,9 +55,9 @@ pub(super) fn run(port: Option<u16>) -> ExitCode {
         Err(error) => return failed(&format!("cannot listen: {error}; choose another --port")),
     };
     settings.listeners = vec![Listener::new(address)];
-    settings.admin = free(Some(0)).ok().map(|address| Admin { address });
+    settings.admin = free(Some(0)).ok().map(Admin::new);
     settings.log.level = "warn".to_owned();
-    let admin = settings.admin;
+    let admin = settings.admin.clone();
     start_log(&settings);
     match prepare(settings, false) {
         Ok(ready) => {
@@ -50,14 +74,21 @@ fn failed(line: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// An agent that runs on a thread of its own.
+struct RunningAgent {
+    /// The URL of its card.
+    card: String,
+    thread: JoinHandle<()>,
+}
+
 /// Starts the agent on a thread of its own: it is a peer, not a part of the gateway.
-fn start_agent() -> std::io::Result<String> {
+fn start_agent(port: u16) -> std::io::Result<RunningAgent> {
     let (told, hears) = mpsc::channel();
-    std::thread::Builder::new().name("demo-agent".into()).spawn(move || {
+    let thread = std::thread::Builder::new().name("demo-agent".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let serve = |runtime: tokio::runtime::Runtime| {
             runtime.block_on(async {
-                let agent = DemoAgent::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await?;
+                let agent = DemoAgent::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
                 let url = agent.card_url();
                 if told.send(Ok(url)).is_ok() {
                     agent.run().await;
@@ -71,7 +102,8 @@ fn start_agent() -> std::io::Result<String> {
             tracing::trace!("nobody waits for the demo agent");
         }
     })?;
-    hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))
+    let card = hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))?;
+    Ok(RunningAgent { card, thread })
 }
 
 /// The address asked for; or the usual one, or any if that is taken.

@@ -8,13 +8,16 @@ use clap::Args;
 use serde_json::json;
 
 use super::{complain, say};
+use crate::a2a::relay::Operation;
 use crate::auth::{Caller, Rules, Verdict, Wanted};
-use crate::config::Settings;
+use crate::bridge::subagent::Tool;
+use crate::config::{Settings, check_spiffe_id, is_spiffe_uri};
 
 /// Whom to ask for, and what it wants.
 #[derive(Debug, Args)]
 pub(super) struct Question {
-    /// Ask what this caller may do, by its name in the rules: key:NAME, token:ISSUER#SUBJECT, uri:URI, dns:NAME, cn:NAME, anonymous.
+    /// Ask what this caller may do, by its name in the rules: key:NAME, token:ISSUER#SUBJECT,
+    /// client:ISSUER#CLIENT_ID, uri:URI, dns:NAME, cn:NAME, anonymous.
     #[arg(long = "as", value_name = "CALLER")]
     caller: Option<String>,
     /// A scope of its token; can be given several times.
@@ -46,6 +49,10 @@ impl Question {
     /// The answer. Fails if the caller may not do what it wants.
     pub(super) fn answer(&self, settings: &Settings, as_json: bool) -> ExitCode {
         let name = self.caller.as_deref().unwrap_or("anonymous");
+        if let Some(problem) = unnameable(name) {
+            complain(&format!("--as: {problem}"));
+            return ExitCode::FAILURE;
+        }
         let caller = Caller::supposed(name, self.scope.clone(), self.group.clone());
         let rules = Rules::new(settings.rules.clone());
         let Some(method) = self.may.as_deref() else {
@@ -60,7 +67,7 @@ impl Question {
         let tool = self.tool.as_deref().map(|tool| (tool, tool));
         let wanted =
             Wanted { method, agent: self.agent.as_deref(), tool, resource: self.resource.as_deref() };
-        let verdict = rules.judge(&caller, &wanted);
+        let verdict = judged(&rules, &caller, &wanted);
         if as_json {
             say(&written(&verdict).to_string());
         } else {
@@ -68,6 +75,25 @@ impl Question {
         }
         if verdict.is_allowed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
+}
+
+/// As the gateway judges it: a message that names no skill is one to the agent as a whole.
+fn judged<'r>(rules: &'r Rules, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'r> {
+    let is_message = [Operation::Send, Operation::Stream].map(Operation::word).contains(&wanted.method);
+    match (wanted.agent, wanted.tool) {
+        (Some(agent), None) if is_message => rules.judge_whole(caller, (wanted.method, agent)),
+        (_, Some((tool, _))) if tool == Tool::Start.name() => rules.judge_skilless(caller, wanted),
+        _ => rules.judge(caller, wanted),
+    }
+}
+
+/// Returns why no client can have this name.
+fn unnameable(name: &str) -> Option<String> {
+    let uris = name.split(" & ").filter_map(|part| part.strip_prefix("uri:"));
+    uris.filter(|uri| is_spiffe_uri(uri)).find_map(|uri| {
+        let error = check_spiffe_id(uri).err()?;
+        Some(format!("{uri:?} is not a SPIFFE id: {error}"))
+    })
 }
 
 fn list(name: &str, (caller, rules): (&Caller, &Rules), settings: &Settings, as_json: bool) -> ExitCode {

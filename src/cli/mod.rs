@@ -3,6 +3,7 @@
 //! Not here: what the commands start (see `server`, `config`).
 
 mod agents;
+mod check;
 mod demo;
 mod key;
 mod may;
@@ -10,12 +11,14 @@ mod may;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::{Parser, Subcommand};
 
 use crate::config::{self, LogFormat, Settings};
 use crate::server::prepare;
 use crate::telemetry::log;
+use crate::telemetry::visible::{Escape, visible};
 
 /// Any MCP client calls any A2A agent.
 #[derive(Debug, Parser)]
@@ -32,6 +35,12 @@ enum Command {
         /// Port of the gateway on 127.0.0.1; without it 8080, or any free one if that is taken.
         #[arg(long)]
         port: Option<u16>,
+        /// Start the agent alone, for a gateway with a configuration of its own.
+        #[arg(long, conflicts_with = "port")]
+        agent_only: bool,
+        /// Port of the agent on 127.0.0.1; without it any free one, with --agent-only 9999.
+        #[arg(long)]
+        agent_port: Option<u16>,
     },
     /// Run the gateway.
     Serve {
@@ -80,9 +89,10 @@ enum Command {
 pub fn run() -> ExitCode {
     let Cli { command } = Cli::parse();
     match command {
-        Command::Demo { port } => demo::run(port),
+        Command::Demo { agent_only: true, agent_port, .. } => demo::run_agent(agent_port),
+        Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),
         Command::Serve { config, upgrade } => serve(&config, upgrade),
-        Command::Check { config, json, question } => check(&config, json, &question),
+        Command::Check { config, json, question } => check::run(&config, json, &question),
         Command::Key { json } => key::run(json),
         Command::Agents { config, json } => agents::run(&config, json),
         Command::Schema { manifest } => {
@@ -101,7 +111,8 @@ fn say(line: &str) {
 }
 
 fn complain(line: &str) {
-    if writeln!(std::io::stderr(), "{line}").is_err() {
+    // Problems quote files of others: manifests, cards.
+    if writeln!(std::io::stderr(), "{}", visible(line, Escape::Text)).is_err() {
         tracing::trace!("nobody reads the complaints");
     }
 }
@@ -112,26 +123,6 @@ fn load(path: &std::path::Path) -> Result<Settings, ExitCode> {
         complain(&problems.to_string());
         ExitCode::FAILURE
     })
-}
-
-fn check(path: &std::path::Path, json: bool, question: &may::Question) -> ExitCode {
-    let problems = match config::load(path) {
-        Ok(settings) if question.is_there() => return question.answer(&settings, json),
-        Ok(_) if json => return done("{\"ok\":true,\"problems\":[]}"),
-        Ok(settings) => {
-            return done(&format!("{}: no problems, {} agents", path.display(), settings.agents.len()));
-        }
-        Err(problems) => problems,
-    };
-    if json {
-        let all = problems.list().iter().map(|problem| {
-            serde_json::json!({ "line": problem.line, "at": problem.at, "problem": problem.problem })
-        });
-        say(&serde_json::json!({ "ok": false, "problems": all.collect::<Vec<_>>() }).to_string());
-    } else {
-        complain(&problems.to_string());
-    }
-    ExitCode::FAILURE
 }
 
 fn done(line: &str) -> ExitCode {
@@ -145,6 +136,14 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
         Err(code) => return code,
     };
     start_log(&settings);
+    let check::Findings { problems, warnings } = check::dates(&settings, SystemTime::now());
+    for warning in problems.iter().chain(&warnings).filter(|one| one.at.starts_with("agents.")) {
+        tracing::warn!(
+            at = warning.at,
+            problem = warning.problem,
+            "agent client certificate has to be renewed"
+        );
+    }
     let lines: Vec<String> = settings
         .listeners
         .iter()

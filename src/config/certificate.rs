@@ -164,6 +164,19 @@ pub(crate) fn chain(written: &ListenerCertificate, now: SystemTime) -> Result<Ch
     Ok(Chain { certified: Arc::new(certified), names, expires })
 }
 
+/// When the first certificate of a chain to expire does.
+///
+/// # Errors
+///
+/// [`CertificateProblem`] names what is wrong at `now`.
+pub(crate) fn end(chain: &Pem, now: SystemTime) -> Result<SystemTime, CertificateProblem> {
+    let mut ends = Vec::new();
+    for (at, certificate) in certificates(chain)?.iter().enumerate() {
+        ends.push(valid(&parsed(certificate, at + 1)?, at + 1, now)?);
+    }
+    Ok(ends.into_iter().min().unwrap_or(UNIX_EPOCH))
+}
+
 /// Reads and checks the authorities in a PEM text.
 ///
 /// # Errors
@@ -175,7 +188,9 @@ pub(crate) fn authorities(pem: &Pem, now: SystemTime) -> Result<Vec<Authority>, 
         let parsed = parsed(&certificate, at + 1)?;
         let expires = valid(&parsed, at + 1, now)?;
         // Roots of version 1 have no extensions to say so.
-        if !parsed.extensions().is_empty() && !parsed.is_ca() {
+        let is_authority = parsed.extensions().is_empty() || parsed.is_ca();
+        let usage = parsed.key_usage().map_err(|_| CertificateProblem::Unreadable(at + 1))?;
+        if !is_authority || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
             return Err(CertificateProblem::NoAuthority(at + 1));
         }
         let name = parsed.subject().to_string();
@@ -301,7 +316,7 @@ fn time(time: ASN1Time) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, KeyUsagePurpose, date_time_ymd};
 
     fn pair(from: i32, to: i32) -> (String, String) {
         let mut params = CertificateParams::new(vec!["Gateway.example".to_owned()]).unwrap();
@@ -362,5 +377,18 @@ mod tests {
         let (leaf, _) = pair(2020, 2090);
         let refused = authorities(&Pem::inline(leaf), SystemTime::now()).unwrap_err();
         assert_eq!(refused, CertificateProblem::NoAuthority(1));
+        for (usages, may) in [
+            (vec![], true),
+            (vec![KeyUsagePurpose::KeyCertSign], true),
+            (vec![KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature], false),
+        ] {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.key_usages = usages.clone();
+            let root = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+            let read = authorities(&Pem::inline(root), SystemTime::now());
+            let expected = if may { None } else { Some(CertificateProblem::NoAuthority(1)) };
+            assert_eq!(read.err(), expected, "{usages:?}");
+        }
     }
 }

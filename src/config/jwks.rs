@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use jsonwebtoken::Algorithm;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse};
 
 use super::reading;
 
@@ -52,9 +52,13 @@ pub fn key_algorithms(jwk: &Jwk) -> Result<Vec<Algorithm>, &'static str> {
     if jwk.common.public_key_use.as_ref().is_some_and(|used| *used != PublicKeyUse::Signature) {
         return Err("is not for signatures (its use is another)");
     }
+    // RFC 7517 §4.3: it is for nothing that is not listed.
+    if jwk.common.key_operations.as_ref().is_some_and(|all| !all.contains(&KeyOperations::Verify)) {
+        return Err("is not for verifying (its key_ops are others)");
+    }
     let all = of_kind(jwk)?;
     let Some(named) = jwk.common.key_algorithm else { return Ok(all.to_vec()) };
-    match named.to_string().parse() {
+    match named.try_into() {
         Ok(only) if all.contains(&only) => Ok(vec![only]),
         _ => Err("is not for a signature of its kind (its alg is another)"),
     }
@@ -66,13 +70,12 @@ fn of_kind(jwk: &Jwk) -> Result<&'static [Algorithm], &'static str> {
         AlgorithmParameters::EllipticCurve(key) => match key.curve {
             EllipticCurve::P256 => Ok(&[ES256]),
             EllipticCurve::P384 => Ok(&[ES384]),
-            EllipticCurve::P521 | EllipticCurve::Ed25519 => {
-                Err("is on a curve that is not used (P-256 and P-384 are)")
-            }
+            _ => Err("is on a curve that is not used (P-256 and P-384 are)"),
         },
         AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => Ok(&[EdDSA]),
         AlgorithmParameters::OctetKeyPair(_) => Err("is on a curve that is not used (Ed25519 is)"),
         AlgorithmParameters::RSA(_) => Ok(&[RS256, RS384, RS512, PS256, PS384, PS512]),
         AlgorithmParameters::OctetKey(_) => Err("is a shared secret, not a public key"),
+        _ => Err("is of a kind that is not used (EC, OKP and RSA are)"),
     }
 }

@@ -25,6 +25,7 @@ mod reference;
 mod secret;
 mod settings;
 mod signing;
+mod spiffe;
 mod stand_in;
 mod suggest;
 mod tree;
@@ -50,15 +51,16 @@ pub use own_headers::{FRAMING, is_out_of_reach};
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, Allowed, ApiKey, ApiKeyPlace, ApiKeys,
-    Auth, Authorization, Breaker, Calls, CardSignature, CardSource, Cards, CertificateName, ClientAuth,
-    ClientProof, Faces, Followers, Grant, Health, Hold, KeyHolder, KeySource, Limits, Listener,
+    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, AllowList, Allowed, ApiKey, ApiKeyPlace,
+    ApiKeys, Auth, Authorization, Breaker, Calls, CardSignature, CardSource, Cards, CertificateName,
+    ClientAuth, ClientProof, Faces, Followers, Grant, Health, Hold, KeyHolder, KeySource, Limits, Listener,
     ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings, Network,
     OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require, RequireRule, Rule, Sessions,
     Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile, TokenCheck, TokenIssuer,
-    ToolsPer,
+    ToolsPer, Upgrade, Webhooks,
 };
 pub(crate) use signing::signing_key;
+pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};
 
 /// The most that a configuration file may hold, in bytes.
 const FILE: usize = 1 << 20;

@@ -84,8 +84,11 @@ pub enum Fault {
     /// The query of a URL cannot be used.
     #[error("bad query: {0}")]
     BadQuery(String),
-    /// No such path.
-    #[error("no such path: MCP is served at /mcp and /mcp/AGENT, A2A at /a2a/AGENT")]
+    /// No such path, or an agent in it that is not there for this caller: the two read the same.
+    #[error(
+        "no such path, or no such agent: MCP is served at /mcp and /mcp/AGENT, A2A at /a2a/AGENT, where the listener has these \
+         faces; the resource a2a://agents/registry and GET /a2a say which agents there are"
+    )]
     NoSuchPath,
     /// The path exists, the method does not.
     #[error("method not allowed here; allowed: {0}")]
@@ -141,6 +144,15 @@ pub enum Fault {
     /// More at once than this caller may have.
     #[error("{0}: wait for one of them to end")]
     TooMuch(&'static str),
+    /// The requests and the unread answers of this caller hold as many bytes as they may.
+    #[error("your requests and unread answers hold as many bytes as they may: wait for one of them to end")]
+    CallerBytes,
+    /// The requests and the unread answers of all callers hold as many bytes as they may.
+    #[error("the gateway is busy: requests and unread answers hold as many bytes as they may")]
+    Bytes,
+    /// The body comes in so many small pieces that reading it costs more than it is worth.
+    #[error("the body comes in too many small pieces")]
+    BodyInPieces,
     /// Too much is going on.
     #[error("the gateway is busy: {0}")]
     Busy(&'static str),
@@ -191,16 +203,18 @@ impl Fault {
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, -32600),
             Self::HeaderTooLarge(_) => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, -32600),
             Self::BodyTooSlow => (StatusCode::REQUEST_TIMEOUT, -32600),
-            Self::BodyCut => (StatusCode::BAD_REQUEST, -32600),
+            Self::BodyCut | Self::BodyInPieces => (StatusCode::BAD_REQUEST, -32600),
             Self::HostRefused(_) | Self::OriginRefused(_) | Self::CertificateOver => {
                 (StatusCode::FORBIDDEN, -32600)
             }
             Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, -32600),
-            Self::TooOften(_) | Self::TooMuch(_) => (StatusCode::TOO_MANY_REQUESTS, -32603),
+            Self::TooOften(_) | Self::TooMuch(_) | Self::CallerBytes => {
+                (StatusCode::TOO_MANY_REQUESTS, -32603)
+            }
             Self::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, -32600),
             Self::CredentialsTwice(_) => (StatusCode::BAD_REQUEST, -32600),
             Self::ScopesNeeded(_) | Self::Forbidden => (StatusCode::FORBIDDEN, -32600),
-            Self::Busy(_) | Self::AuthUnavailable => (StatusCode::SERVICE_UNAVAILABLE, -32603),
+            Self::Busy(_) | Self::Bytes | Self::AuthUnavailable => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::AgentSilent | Self::Internal => (StatusCode::OK, -32603),
         };
         OnWire { status, code }
@@ -232,7 +246,9 @@ impl Fault {
     /// Who can do something about it.
     pub fn culprit(&self) -> Culprit {
         match self {
-            Self::Internal | Self::Busy(_) | Self::TasksFull | Self::AuthUnavailable => Culprit::Gateway,
+            Self::Internal | Self::Busy(_) | Self::Bytes | Self::TasksFull | Self::AuthUnavailable => {
+                Culprit::Gateway
+            }
             Self::AgentSilent => Culprit::Agent,
             _ => Culprit::Client,
         }
@@ -279,6 +295,9 @@ impl Fault {
             Self::Misdirected => "misdirected",
             Self::TooOften(_) => "too_often",
             Self::TooMuch(_) => "too_much",
+            Self::CallerBytes => "caller_bytes",
+            Self::Bytes => "bytes",
+            Self::BodyInPieces => "body_in_pieces",
             Self::Busy(_) => "busy",
             Self::AgentSilent => "agent_silent",
             Self::Internal => "internal",

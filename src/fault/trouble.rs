@@ -52,12 +52,28 @@ pub enum Trouble {
     /// It does not know the task.
     #[error("it does not know this task any more; the task has expired or was lost")]
     TaskLost,
+    /// Its id of the task cannot go into a path, and it is called by paths; nothing was sent.
+    #[error(
+        "it is called by paths (HTTP+JSON), and the id that it gave the task is no segment of a path; nothing was sent"
+    )]
+    UnsafeId,
     /// It broke the protocol.
     #[error("it broke the A2A protocol: {0}")]
     Misbehaved(String),
     /// It sent more than the limit.
     #[error("it sent more than {0} bytes in {1}")]
     TooMuch(usize, &'static str),
+    /// The requests and the unread answers of the caller hold as many bytes as they may.
+    #[error(
+        "the gateway has no room for its answer: requests and unread answers of yours hold as many bytes as they may; read those, then \
+         ask again"
+    )]
+    CallerBytes,
+    /// The requests and the unread answers of all callers hold as many bytes as they may.
+    #[error(
+        "the gateway has no room for its answer: requests and unread answers hold as many bytes as they may; ask again later"
+    )]
+    Bytes,
     /// The gateway shuts down or has no room.
     #[error("the gateway could not follow the work: {0}")]
     Gateway(&'static str),
@@ -85,8 +101,11 @@ impl Trouble {
             Self::Refused(_) => "refused",
             Self::WrongVersion(_) => "wrong_version",
             Self::TaskLost => "task_lost",
+            Self::UnsafeId => "unsafe_id",
             Self::Misbehaved(_) => "misbehaved",
             Self::TooMuch(..) => "too_much",
+            Self::CallerBytes => "caller_bytes",
+            Self::Bytes => "bytes",
             Self::Gateway(_) => "gateway",
         }
     }

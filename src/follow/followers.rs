@@ -16,10 +16,12 @@ use super::job::{Job, Leaving, Said, Task};
 use super::listener::{Listener, can_be_stopped};
 use super::push::Pushes;
 use super::rota::Rota;
+use super::successors::Successors;
 use crate::a2a::{Fingerprint, Message, State};
 use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
+use crate::quota::AnswerRoom;
 use crate::tasks::{Entry, Full, Inside, Key, Ledger, Phase, Tasks, Times};
 use crate::telemetry::metrics::Metrics;
 use crate::transport::Client;
@@ -50,9 +52,12 @@ pub struct Followers {
     beside: Arc<Semaphore>,
     rota: Rota,
     pub(super) pushes: Pushes,
+    pub(super) successors: Successors,
     pub(super) bounds: Bounds,
     client: Client,
     terms: Terms,
+    /// For answers that no client waits for: they are of no caller.
+    room: AnswerRoom,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -69,7 +74,7 @@ impl Followers {
         bounds: Bounds,
         (tasks, ledger): (Tasks, Arc<Ledger>),
         client: Client,
-        terms: Terms,
+        (terms, room): (Terms, AnswerRoom),
         metrics: Arc<Metrics>,
     ) -> Self {
         let bounds = Bounds { most: bounds.most.clamp(1, Semaphore::MAX_PERMITS), ..bounds };
@@ -83,9 +88,11 @@ impl Followers {
             beside: Arc::new(Semaphore::new(bounds.most.max(LEAST_BESIDE))),
             rota: Rota::new(terms.retry_max),
             pushes: Pushes::new(None),
+            successors: Successors::default(),
             bounds,
             client,
             terms,
+            room,
             metrics,
         }
     }
@@ -108,6 +115,7 @@ impl Followers {
     pub fn keep(&self, job: Job) -> Result<Arc<Entry>, Full> {
         let now = Times::now();
         let Job { drive, mut work, agent, known, local } = job;
+        drive.detach();
         work.task_id = work.task_id.or_else(|| drive.given_name());
         let named = work.task_id.as_deref().map(|id| Key::Task { agent: agent.clone(), id: id.into() });
         let mut work = Some(work);
@@ -146,6 +154,7 @@ impl Followers {
 
     /// Lets a call go on that nobody will ask for.
     pub fn leave(&self, job: Job, leaving: Leaving) {
+        job.drive.detach();
         match self.places.clone().try_acquire_owned() {
             Ok(place) => self.hand(Task::Leave(Box::new(job), leaving), Some(place)),
             Err(_) => {
@@ -154,41 +163,32 @@ impl Followers {
         }
     }
 
-    /// Sees to it that somebody follows a live task. An open question is waited past.
+    /// Starts to follow a live task, past an open question. If the task has a follower, `known` is
+    /// what that follower continues with when its own credentials are refused.
     pub fn attend(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        let Some((task, asked)) = entry.look(|inside| {
-            let open = match inside.phase() {
-                Phase::Finished | Phase::Failed(_) => return None,
-                Phase::Asking(turn, _) => Some(turn),
-                // Whoever brings the answer says what the agent said to it. To an authorization nobody brings one.
-                Phase::Running if inside.work.state == Some(State::InputRequired) => {
-                    inside.answer_under_way()
-                }
-                Phase::Running => None,
-            };
-            let answered = if open.is_none() { inside.last_answered() } else { None };
-            let asked = Asked {
-                open: open.map(Fingerprint::from_bytes),
-                answered: answered.map(Fingerprint::from_bytes),
-                wordless: open.and_then(|_| inside.work.wordless()),
-            };
-            Some((inside.work.task_id.clone()?, asked))
-        }) else {
+        let Some(errand) = awaiting(entry) else { return };
+        // There is nothing to listen to, and news are pushed.
+        let is_polled = entry.is_pushed() && !known.can_subscribe();
+        let place = if is_polled { None } else { self.places.clone().try_acquire_owned().ok() };
+        let following = match &place {
+            Some(_) => entry.begin_following(),
+            None if entry.look(|inside| inside.is_followed()) => None,
+            None => return self.poll(entry, known.clone()),
+        };
+        let Some(following) = following else {
+            drop(place);
+            self.successors.insert(entry, known);
+            // The follower may have ended before the insertion: then it did not take the successor.
+            if !entry.look(|inside| inside.is_followed())
+                && let Some(known) = self.successors.take(entry)
+            {
+                self.poll(entry, known);
+            }
             return;
         };
-        entry.want_follower();
-        // There is nothing to listen to, and news are pushed.
-        if entry.is_pushed() && !known.can_subscribe() {
-            return self.poll(entry, known.clone());
-        }
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            return self.poll(entry, known.clone());
-        };
-        let Some(following) = entry.begin_following() else { return };
-        entry.take_wanted();
-        let drive = self.start(known, Errand::Await(task, asked));
+        let drive = self.start(known, errand);
         let (entry, known) = (entry.clone(), known.clone());
-        self.hand(Task::Follow { entry, drive, known, following, said: None }, Some(place));
+        self.hand(Task::Follow { entry, drive, known, following, said: None }, place);
     }
 
     /// Says something in a live task, as the answer to a question or just so. What is returned tells when the agent has taken
@@ -245,7 +245,9 @@ impl Followers {
     }
 
     pub(super) fn start(&self, known: &Arc<Known>, errand: Errand) -> crate::agents::Drive {
-        start(self.client.clone(), known.clone(), self.terms, errand)
+        let drive = start(self.client.clone(), known.clone(), (self.terms, self.room.clone()), errand);
+        drive.detach();
+        drive
     }
 
     /// Notes what is new of a task where tasks are kept.
@@ -329,4 +331,27 @@ impl Followers {
         }
         drop(place);
     }
+}
+
+/// Returns the exchange that waits for the next event of a task, or `None` if its last event is
+/// known.
+pub(super) fn awaiting(entry: &Entry) -> Option<Errand> {
+    let (task, asked) = entry.look(|inside| {
+        let open = match inside.phase() {
+            Phase::Finished | Phase::Failed(_) => return None,
+            Phase::Asking(turn, _) => Some(turn),
+            // The exchange that brings the answer reports what the agent said to it. An
+            // authorization is given elsewhere and has no such exchange.
+            Phase::Running if inside.work.state == Some(State::InputRequired) => inside.answer_under_way(),
+            Phase::Running => None,
+        };
+        let answered = if open.is_none() { inside.last_answered() } else { None };
+        let asked = Asked {
+            open: open.map(Fingerprint::from_bytes),
+            answered: answered.map(Fingerprint::from_bytes),
+            wordless: open.and_then(|_| inside.work.wordless()),
+        };
+        Some((inside.work.task_id.clone()?, asked))
+    })?;
+    Some(Errand::Await(task, asked))
 }

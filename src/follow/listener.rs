@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tracing::debug;
 
-use super::followers::Followers;
+use super::followers::{Followers, awaiting};
 use super::job::{Job, Said};
 use crate::a2a::{Event, fingerprint};
 use crate::agents::{Drive, Errand, Known, Turn};
@@ -94,17 +94,25 @@ impl Listener<'_> {
 }
 
 impl Followers {
-    /// Follows a task until the agent has said its last word, or until nobody wants it any more.
+    /// Follows a task until its last event, or until no watcher needs it any more. When the token of
+    /// the caller is refused, that of the newest watcher is tried.
     pub(super) async fn follow(
         &self,
         entry: &Arc<Entry>,
-        (mut drive, known): (Drive, Arc<Known>),
+        (mut drive, mut known): (Drive, Arc<Known>),
         following: Following,
         said: Option<Said>,
     ) {
         let mut listener = Listener { entry, followers: self, said };
-        match self.listen_while_wanted(&mut listener, &mut drive, &known).await {
-            // What failed is the message, not the task.
+        let ended = loop {
+            let ended = self.listen_while_wanted(&mut listener, &mut drive, &known).await;
+            match self.succeed(&listener, ended.as_ref()) {
+                Some((next, credentials)) => (drive, known) = (next, credentials),
+                None => break ended,
+            }
+        };
+        match ended {
+            // The message failed, not the task.
             Some(Err(trouble)) if listener.said.is_some() => {
                 entry.end(Ok(()), Times::now());
                 drop(following);
@@ -112,28 +120,47 @@ impl Followers {
                 self.attend(entry, &known);
             }
             Some(result) => {
-                debug!(agent = %entry.agent(), ok = result.is_ok(), "followed task has nothing more to say");
                 let is_ok = result.is_ok();
+                let can_succeed = matches!(result, Ok(()) | Err(Trouble::CallerToken(_)));
+                debug!(agent = %entry.agent(), ok = is_ok, "followed task has nothing more to say");
                 entry.end(result, Times::now());
                 drop(following);
                 self.note(entry);
-                // The first word may have been the last one for now: a question.
+                // The first event may have been the last one for now: a question.
                 self.stop_if_wanted(entry, &known);
-                if is_ok && entry.take_wanted() {
-                    self.attend(entry, &known);
-                // It rests: from now on it is pushed.
+                if let Some(successor) = self.successors.take(entry).filter(|_| can_succeed) {
+                    self.attend(entry, &successor);
                 } else if is_ok && entry.look(|inside| inside.phase()) == Phase::Running {
+                    // The agent pushes from now on.
                     self.poll(entry, known);
                 }
             }
             None => {
                 entry.end(Ok(()), Times::now());
                 drop(following);
+                let successor = self.successors.take(entry);
                 if !entry.is_gone() {
-                    self.poll(entry, known);
+                    self.poll(entry, successor.unwrap_or(known));
                 }
             }
         }
+    }
+
+    /// Starts the next exchange of a task after one that failed for its credentials, if a watcher left
+    /// others. Any other failure would be the same with them.
+    fn succeed(
+        &self,
+        listener: &Listener<'_>,
+        ended: Option<&Result<(), Trouble>>,
+    ) -> Option<(Drive, Arc<Known>)> {
+        let Some(Err(trouble @ Trouble::CallerToken(_))) = ended else { return None };
+        if listener.said.is_some() {
+            return None;
+        }
+        let errand = awaiting(listener.entry)?;
+        let known = self.successors.take(listener.entry)?;
+        debug!(agent = %listener.entry.agent(), %trouble, "follower continues with credentials of another watcher");
+        Some((self.start(&known, errand), known))
     }
 
     /// Listens to the agent's last word; `None` if that is not wanted any more. Once the agent has promised to push, an exchange

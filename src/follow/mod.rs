@@ -9,6 +9,7 @@ mod listener;
 mod push;
 mod rota;
 mod shed;
+mod successors;
 
 pub use followers::{Bounds, Followers};
 pub use job::{Job, Leaving};

@@ -31,7 +31,7 @@ impl Inner {
         door: Door<'_>,
     ) -> Result<Caller, Fault> {
         let address = address(http);
-        let left_alone = self.guesses.check(address, Instant::now());
+        let may_cost = self.failures.check(address, Instant::now());
         let headers = &http.req_header().headers;
         let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);
         let api_key = match self.authenticator.key_header() {
@@ -46,17 +46,18 @@ impl Inner {
             uris: certificate.uris(),
             dns_names: certificate.dns_names(),
             common_name: certificate.common_name(),
+            thumbprint: certificate.thumbprint(),
         });
-        let shown = Proofs { certificate, api_key, bearer, endpoint, may_cost: left_alone.is_ok() };
+        let shown = Proofs { certificate, api_key, bearer, endpoint, may_cost: may_cost.is_ok() };
         self.authenticator.admit(require, &shown).await.map_err(|denied| {
             audit::not_admitted(http.client_addr(), word(denied));
             let at = Asked { settings: &self.settings, endpoint };
             if denied == Denied::Bad {
-                // Who is good goes on being let in, whoever else is at that address.
-                if let Err(fault) = left_alone {
-                    return fault;
+                // Credentials that are known to be good are accepted from any address.
+                if let Err(wait) = may_cost {
+                    return Fault::TooOften(wait.as_secs() + 1);
                 }
-                self.guesses.failed(address, Instant::now());
+                self.failures.record(address, Instant::now());
             }
             match denied {
                 Denied::Missing => Fault::Unauthenticated(challenge(&at, None, &[])),

@@ -20,7 +20,7 @@ use crate::fault::Fault;
 use crate::jsonrpc::Id;
 use crate::mcp::elicitation::{Action, Answer};
 use crate::seal::ElicitationTicket;
-use crate::tasks::{Entry, Phase, Refusal, Turn};
+use crate::tasks::{Entry, Parts, Phase, Refusal, Turn};
 
 impl Inner {
     /// Takes what came for an open question, and what is offered for the agent's extensions along with it. Says whether anything of it was answered, or refused.
@@ -74,21 +74,22 @@ impl Inner {
             return Ok(whose != Turn::Other);
         }
         let mut accepted = given.accepted;
-        if question.inputs.len() > 1 {
-            for (key, value) in std::mem::take(&mut accepted) {
-                accepted = entry
-                    .add_partial(turn, key, value)
-                    .map_err(|too_large| Fault::BadParams(too_large.to_string()))?;
-            }
-            if question.inputs.iter().any(|input| !accepted.contains_key(&input.key)) {
-                return Ok(true);
-            }
-        }
+        let taken = if question.inputs.len() > 1 {
+            let is_whole = |parts: &Parts| question.inputs.iter().all(|input| parts.contains_key(&input.key));
+            let digest = |parts: &Parts| is_whole(parts).then(|| given::digest(parts));
+            let answered = entry.answer_in_parts(turn, accepted, digest);
+            let (parts, taken) = answered.map_err(|too_large| Fault::BadParams(too_large.to_string()))?;
+            accepted = parts;
+            taken
+        } else {
+            Some(entry.take_turn(turn, given::digest(&accepted)))
+        };
         let digest = given::digest(&accepted);
-        match entry.take_turn(turn, digest) {
-            Turn::Same => Ok(true),
-            Turn::Other => Err(answered_already()),
-            Turn::Ours => {
+        match taken {
+            None => Ok(true),
+            Some(Turn::Same) => Ok(true),
+            Some(Turn::Other) => Err(answered_already()),
+            Some(Turn::Ours) => {
                 let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
                 self.metrics.tasks.answered();
                 self.ledger.acknowledge(entry).await;

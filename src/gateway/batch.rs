@@ -7,17 +7,17 @@ use std::time::Instant;
 use http::StatusCode;
 use pingora::proxy::Session;
 
-use super::Inner;
 use super::answer::{Gone, empty, json, refused};
 use super::exchange::Exchange;
 use super::face::{Placed, Refused};
 use super::pump::To;
 use super::route::Door;
+use super::{Asker, Inner};
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, elements, write_error};
 use crate::mcp::classify::era_of_headers;
 use crate::mcp::headers::Headers;
-use crate::mcp::{Era, Method, Version};
+use crate::mcp::{Era, Method, Params, Version};
 
 impl Inner {
     /// Answers a batch.
@@ -36,7 +36,7 @@ impl Inner {
                 return self.refuse(http, exchange, Refused { fault, era, id: None }).await;
             }
         };
-        let mut answers: Vec<Vec<u8>> = Vec::new();
+        let mut answers = Answers::default();
         let mut lacks: Vec<Fault> = Vec::new();
         // One budget for all of them: the client waits for the whole.
         let until = Instant::now() + self.settings.calls.budget;
@@ -49,44 +49,54 @@ impl Inner {
                     continue;
                 }
                 Err((fault, id)) => {
-                    answers.push(refusal(&fault, &id));
+                    answers.push(&refusal(&fault, &id));
                     continue;
                 }
             };
-            let params = params.unwrap_or_default();
-            let permitted = self.permit(&asker, door, method);
-            let answered = match method {
-                _ if permitted.is_err() => permitted.map(|()| None).map_err(Ok),
-                Method::ToolsCall => {
-                    let to = (To::Batch(http), until.saturating_duration_since(Instant::now()));
-                    Box::pin(self.call(to, door, (&asker, exchange), (&id, &params))).await
+            let request = (method, &id, &params.unwrap_or_default());
+            match self.one_of_batch((http, until), door, (&asker, exchange), request).await {
+                Ok(Some(body)) => {
+                    exchange.keep(body.len());
+                    answers.push(&body);
                 }
-                _ => {
-                    let answered = self.answer(door, &asker, method, &id, &params).await;
-                    answered.map(|reply| Some(reply.body)).map_err(Ok)
-                }
-            };
-            match answered {
-                Ok(body) => answers.extend(body),
+                Ok(None) => {}
                 Err(Ok(fault)) => {
-                    answers.push(refusal(&fault, &id));
+                    answers.push(&refusal(&fault, &id));
                     lacks.extend(Some(fault).filter(|fault| matches!(fault, Fault::ScopesNeeded(_))));
                 }
                 Err(Err(gone)) => return Err(gone),
             }
         }
-        if answers.is_empty() {
+        if answers.count == 0 {
             return empty(http, StatusCode::ACCEPTED, Vec::new()).await;
         }
-        let body = [&b"["[..], &answers.join(&b','), b"]"].concat();
+        let Answers { count, mut body } = answers;
+        body.push(b']');
         match lacks.first() {
             // Nothing of it is served: then HTTP can say what is missing, where alone clients look for it.
-            Some(lack) if lacks.len() == answers.len() => {
+            Some(lack) if lacks.len() == count => {
                 exchange.refused(lack, &self.metrics);
                 refused(http, lack, Era::Legacy, body).await
             }
             _ => json(http, StatusCode::OK, body, None).await,
         }
+    }
+
+    /// Answers one request of a batch, with what is left of the budget.
+    async fn one_of_batch(
+        &self,
+        (http, until): (&mut Session, Instant),
+        door: Door<'_>,
+        (asker, exchange): (&Asker, &mut Exchange),
+        (method, id, params): (Method, &Id, &Params<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        self.permit(asker, door, method).map_err(Ok)?;
+        if method == Method::ToolsCall {
+            let to = (To::Batch(http), until.saturating_duration_since(Instant::now()));
+            return Box::pin(self.call(to, door, (asker, exchange), (id, params))).await;
+        }
+        let body = self.answer(door, asker, method, id, params).await.map_err(Ok)?.body;
+        self.answer_with(To::Batch(http), (asker, exchange), body).await
     }
 
     fn place_all<'a>(
@@ -120,6 +130,21 @@ impl Inner {
             placed.push(one);
         }
         Ok(placed)
+    }
+}
+
+/// The answers so far, as they are written.
+#[derive(Default)]
+struct Answers {
+    count: usize,
+    body: Vec<u8>,
+}
+
+impl Answers {
+    fn push(&mut self, answer: &[u8]) {
+        self.body.push(if self.count == 0 { b'[' } else { b',' });
+        self.body.extend_from_slice(answer);
+        self.count += 1;
     }
 }
 

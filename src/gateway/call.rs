@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answer::{Gone, reply};
+use super::answer::Gone;
 use super::answers::{answered_already, last_question};
 use super::early::Early;
 use super::exchange::Exchange;
@@ -31,7 +31,7 @@ use crate::bridge::work::Work;
 use crate::config::Hold;
 use crate::fault::{Fault, Trouble};
 use crate::jsonrpc::Id;
-use crate::mcp::{Capabilities, Params};
+use crate::mcp::{Capabilities, Method, Params};
 use crate::seal::{Named, RequestState};
 use crate::tasks::{Entry, Inside, Phase, Turn};
 
@@ -87,9 +87,7 @@ impl Inner {
             Err(Early::Told(result, outcome)) => {
                 exchange.outcome = outcome;
                 let body = self.writer(asker.version.era()).spoken(id, &result);
-                let To::Client(http) = to else { return Ok(Some(body)) };
-                reply(http, asker.takes, body, None).await.map_err(Err)?;
-                return Ok(None);
+                return self.answer_with(to, (asker, exchange), body).await;
             }
         };
         let Begun { source, serving, place: _place } = begun;
@@ -170,13 +168,31 @@ impl Inner {
         }
         let order = self.order(asker, params, tool).map_err(Early::told)?;
         let began_here = matches!(order, Order::Say(_));
-        let source = self.source(asker, order, &agent).await.map_err(|refusal| match refusal {
+        if let Order::Continue(named, _) = &order {
+            self.permit_continuing((asker, door), (tool, &agent), named)?;
+        }
+        let ordered = (order, tool.skill.clone());
+        let source = self.source(asker, ordered, &agent).await.map_err(|refusal| match refusal {
             NotFound::Unknown => Early::told(unknown_task()),
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
         })?;
         let is_task = rung.then == Then::CoreTask;
         let _promise = if is_task { self.place_for(asker, &source).map_err(Early::Fault)? } else { None };
         Ok(Begun { source, serving: Serving { began_here, _promise, ..serving }, place })
+    }
+
+    /// Lets a caller say something in a task by this tool, or not: the task may be of another skill.
+    fn permit_continuing(
+        &self,
+        asking: (&Asker, Door<'_>),
+        (tool, agent): (&ToolEntry, &Agent),
+        named: &Named,
+    ) -> Result<(), Early> {
+        let skill = self.skill_of(&agent.settings.name, named);
+        if skill == tool.skill {
+            return Ok(());
+        }
+        self.permit_words(asking, agent, (Method::ToolsCall, skill.as_deref())).map_err(Early::of_task)
     }
 
     fn rung(&self, client: &Client, tool: &ToolEntry) -> Result<Rung, Early> {
@@ -276,21 +292,17 @@ impl Inner {
         Offered { given: Some(&params.meta().extensions), active: self.active(agent) }
     }
 
-    /// Where the events of what is ordered come from.
+    /// Where the events of what is ordered come from; a task that begins is of this skill.
     pub(super) async fn source(
         &self,
         asker: &Asker,
-        order: Order,
+        (order, skill): (Order, Option<Arc<str>>),
         agent: &Arc<Agent>,
     ) -> Result<Source, NotFound> {
         match order {
-            Order::Say(message) => self.begin_anew(asker, agent, message),
-            Order::Await(id) => self.wait_for(asker, agent, &Named::Task(id)).await,
-            Order::AwaitLocal(number) => self.wait_for(asker, agent, &Named::Local(number)).await,
-            Order::Continue(id, message) => self.go_on(asker, agent, &Named::Task(id), message).await,
-            Order::ContinueLocal(number, message) => {
-                self.go_on(asker, agent, &Named::Local(number), message).await
-            }
+            Order::Say(message) => self.begin_anew(asker, agent, (message, skill)),
+            Order::Await(named) => self.wait_for(asker, agent, &named).await,
+            Order::Continue(named, message) => self.go_on(asker, agent, &named, (message, skill)).await,
         }
     }
 
@@ -311,7 +323,7 @@ impl Inner {
         asker: &Asker,
         agent: &Arc<Agent>,
         named: &Named,
-        message: Message,
+        (message, skill): (Message, Option<Arc<str>>),
     ) -> Result<Source, NotFound> {
         let (entry, known) = self.entry(asker, agent, named).await?;
         entry.begin_turn();
@@ -324,7 +336,7 @@ impl Inner {
         }
         if phase == Phase::Finished {
             message.reference_task_ids.extend(task);
-            return self.begin_anew(asker, agent, message);
+            return self.begin_anew(asker, agent, (message, skill));
         }
         let Some(task) = task else {
             return Err(NotFound::Trouble(Trouble::Refused(
@@ -345,11 +357,19 @@ impl Inner {
         Ok(Source::Watched(Box::new(watched)))
     }
 
-    fn begin_anew(&self, asker: &Asker, agent: &Arc<Agent>, message: Message) -> Result<Source, NotFound> {
+    fn begin_anew(
+        &self,
+        asker: &Asker,
+        agent: &Arc<Agent>,
+        (message, skill): (Message, Option<Arc<str>>),
+    ) -> Result<Source, NotFound> {
         let known = self.known(asker, agent).map_err(NotFound::Trouble)?;
-        let drive = start(self.client.clone(), known.clone(), self.terms(), Errand::Say(message));
-        let work = Work::new(self.settings.limits.artifacts);
-        Ok(Source::Own(Box::new(Own::new(drive, work, known, rand::random()))))
+        let room = self.shares.answer_room(asker.whose.as_ref());
+        let permit = room.permit.clone();
+        let drive = start(self.client.clone(), known.clone(), (self.terms(), room), Errand::Say(message));
+        let mut work = Work::new(self.settings.limits.artifacts);
+        work.skill = skill;
+        Ok(Source::Own(Box::new(Own::new((drive, permit), work, known))))
     }
 
     /// What a message is in its task. One that answers the open question is the same however often it is made.

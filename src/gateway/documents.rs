@@ -65,6 +65,7 @@ impl Inner {
             let asked = Asked::read(request).map_err(Ok)?;
             ("application/json", self.agent_list(&exchange.caller, &base, &asked).map_err(Ok)?)
         };
+        exchange.hold(&self.shares, None, body.len()).map_err(|no_room| Ok(no_room.into()))?;
         let media_type = HeaderValue::from_static(media_type);
         document(http, media_type, body.into_bytes(), headers).await.map_err(Err)
     }

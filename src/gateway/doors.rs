@@ -12,6 +12,7 @@ use super::admit::subject;
 use super::answer::{Gone, Headers, empty};
 use super::exchange::Exchange;
 use super::face::Refused;
+use super::intake::Intake;
 use super::route::Door;
 use super::shares::whose;
 use super::{Inner, gate, intake, now};
@@ -122,6 +123,13 @@ impl Inner {
         }
     }
 
+    /// How the body of a request is taken in.
+    pub(super) fn intake<'a>(&'a self, exchange: &'a Exchange) -> Intake<'a> {
+        let limits = &self.settings.limits;
+        let whose = exchange.whose.as_ref();
+        Intake { limit: limits.body, within: limits.body_read, shares: &self.shares, whose }
+    }
+
     /// Refuses a request whose body was not read whole: it must not be taken for the next request, and a client that is still
     /// sending must get to read why.
     pub(super) async fn refuse_unread(
@@ -147,7 +155,7 @@ impl Inner {
         let Some(id) = headers.session.value() else { return Err(Ok(Fault::MethodNotAllowed("POST"))) };
         let found = self.sessions.find(&self.sealer, exchange.caller.name(), id, now());
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
-        self.sessions.end(&session);
+        self.sessions.end(&session).map_err(Ok)?;
         self.ledger.revoke(session.key, session.expires()).await;
         empty(http, StatusCode::NO_CONTENT, Vec::new()).await.map_err(Err)
     }

@@ -4,6 +4,7 @@
 
 use super::answer::Gone;
 use super::exchange::blamed;
+use crate::bridge::order::unknown_task;
 use crate::fault::{Fault, Trouble};
 use crate::mcp::tools::CallResult;
 use crate::telemetry::label::Outcome;
@@ -21,6 +22,14 @@ pub(super) enum Early {
 impl Early {
     pub(super) fn told(text: String) -> Self {
         Self::Told(CallResult::failure(text), Outcome::ClientFault)
+    }
+
+    /// The refusal of what was to be done with a task: one that may not be used reads like one that is not there.
+    pub(super) fn of_task(fault: Fault) -> Self {
+        match fault {
+            Fault::UnknownTask | Fault::NoSuchTool(_) => Self::told(unknown_task()),
+            fault => Self::Fault(fault),
+        }
     }
 
     pub(super) fn trouble(trouble: &Trouble, agent: &str) -> Self {

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use pingora::proxy::Session;
 
 use super::route::shown;
-use super::shares::Whose;
+use super::shares::{Shares, Whose};
 use crate::agents::{Agent, Along};
 use crate::auth::Caller;
 use crate::fault::{Culprit, Fault, Trouble};
 use crate::mcp::Era;
+use crate::quota::{BytePermit, FREE_BYTES, NoRoomError};
 use crate::telemetry::access::AccessLine;
 use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
@@ -21,7 +22,8 @@ use crate::telemetry::metrics::{AgentMetrics, Metrics};
 pub(super) fn blamed(trouble: &Trouble) -> Outcome {
     match trouble {
         Trouble::NoToken(_) => Outcome::GatewayFault,
-        Trouble::CallerToken(_) => Outcome::ClientFault,
+        Trouble::CallerToken(_) | Trouble::CallerBytes => Outcome::ClientFault,
+        Trouble::Bytes => Outcome::GatewayFault,
         _ => Outcome::AgentFault,
     }
 }
@@ -47,6 +49,10 @@ pub(super) struct Exchange {
     pub(super) session: bool,
     /// Time spent waiting for the agent.
     pub(super) agent_took: Option<Duration>,
+    /// The bytes of its answer, while its client reads that. There once they are counted.
+    held: Option<BytePermit>,
+    /// Bytes of answers that are kept for a batch.
+    kept: usize,
     /// How it ends.
     pub(super) outcome: Outcome,
     /// Why it ends badly.
@@ -66,9 +72,39 @@ impl Exchange {
             era: None,
             session: false,
             agent_took: None,
+            held: None,
+            kept: 0,
             outcome: Outcome::Ok,
             fault: None,
         }
+    }
+
+    /// Counts the bytes of an answer until the request is over, in place of those of `source`, which is held no more.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoomError`], if there is no room for it.
+    pub(super) fn hold(
+        &mut self,
+        shares: &Shares,
+        source: Option<BytePermit>,
+        bytes: usize,
+    ) -> Result<(), NoRoomError> {
+        let bytes = self.kept.saturating_add(bytes);
+        if bytes <= FREE_BYTES && self.held.is_none() {
+            return Ok(());
+        }
+        let whose = self.whose.as_ref();
+        let held = self.held.get_or_insert_with(|| shares.permit(whose));
+        if let Some(source) = source {
+            held.absorb(source);
+        }
+        held.set(bytes).inspect_err(|_| held.shrink_to(self.kept))
+    }
+
+    /// Keeps the last answer beside those of the same batch that come after it.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        self.kept = self.kept.saturating_add(bytes);
     }
 
     /// Notes that the request is refused.
@@ -85,6 +121,8 @@ impl Exchange {
             Fault::OriginRefused(_) => Refusal::Origin,
             Fault::Unauthenticated(_) | Fault::CredentialsTwice(_) => Refusal::Unauthenticated,
             Fault::ScopesNeeded(_) | Fault::Forbidden => Refusal::Forbidden,
+            // Counted where there was no room.
+            Fault::CallerBytes | Fault::Bytes => return,
             Fault::TooOften(_) | Fault::TooMuch(_) => Refusal::RateLimited,
             Fault::Busy(_) | Fault::AuthUnavailable => Refusal::Overloaded,
             Fault::TasksFull => Refusal::TasksFull,

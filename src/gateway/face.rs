@@ -10,6 +10,7 @@ use super::answer::{Gone, Takes, empty, fault, reply};
 use super::exchange::Exchange;
 use super::pump::To;
 use super::route::Door;
+use super::shares::whose;
 use super::{Asker, Inner, intake, methods::Reply};
 use crate::fault::Fault;
 use crate::jsonrpc::{
@@ -49,7 +50,7 @@ impl Inner {
         door: Door<'_>,
     ) -> Result<(), Gone> {
         let limits = &self.settings.limits;
-        let body = match intake::body(http, limits.body, limits.body_read).await {
+        let body = match intake::body(http, &self.intake(exchange)).await {
             Ok(body) => body,
             Err(fault) => return self.refuse_unread(http, exchange, fault).await,
         };
@@ -106,12 +107,21 @@ impl Inner {
                     .map(|_| ())
             }
             Method::Listen => Box::pin(self.listen(http, door, asker, id, params)).await,
-            _ => match self.answer(door, asker, method, id, params).await {
-                Ok(Reply { body, session }) => {
-                    reply(http, asker.takes, body, session.as_deref()).await.map_err(Err)
+            _ => {
+                let answered = match method {
+                    Method::Initialize => {
+                        self.initialize(door, (asker, &whose(&asker.caller, http)), id, params)
+                    }
+                    _ => self.answer(door, asker, method, id, params).await,
+                };
+                match answered {
+                    Ok(Reply { body, session }) => match exchange.hold(&self.shares, None, body.len()) {
+                        Ok(()) => reply(http, asker.takes, body, session.as_deref()).await.map_err(Err),
+                        Err(no_room) => Err(Ok(no_room.into())),
+                    },
+                    Err(fault) => Err(Ok(fault)),
                 }
-                Err(fault) => Err(Ok(fault)),
-            },
+            }
         };
         match answered {
             Ok(()) => Ok(()),
@@ -121,6 +131,19 @@ impl Inner {
                 self.refuse(http, exchange, refused).await
             }
         }
+    }
+
+    /// Answers a request with this body, or gives it back for the batch. Its bytes are counted while the client reads them.
+    pub(super) async fn answer_with(
+        &self,
+        to: To<'_>,
+        (asker, exchange): (&Asker, &mut Exchange),
+        body: Vec<u8>,
+    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        exchange.hold(&self.shares, None, body.len()).map_err(|no_room| Ok(no_room.into()))?;
+        let To::Client(http) = to else { return Ok(Some(body)) };
+        reply(http, asker.takes, body, None).await.map_err(Err)?;
+        Ok(None)
     }
 
     /// Refuses a request, in the form of its era.
@@ -158,8 +181,8 @@ impl Inner {
             Place::Modern(version, capabilities) => {
                 let level = message.params.as_ref().and_then(|params| params.meta().level);
                 let caller = exchange.caller.clone();
-                let (takes, along) = (takes(headers), exchange.along.clone());
-                Asker { caller, version, capabilities, session: None, level, takes, along }
+                let (takes, along, whose) = (takes(headers), exchange.along.clone(), exchange.whose.clone());
+                Asker { caller, version, capabilities, session: None, level, takes, along, whose }
             }
             Place::Legacy => {
                 self.legacy(headers, &message, exchange).map_err(|fault| refused(fault, Era::Legacy))?
@@ -204,7 +227,7 @@ impl Inner {
         exchange: &Exchange,
     ) -> Result<Asker, Fault> {
         let caller = exchange.caller.clone();
-        let (takes, along) = (takes(headers), exchange.along.clone());
+        let (takes, along, whose) = (takes(headers), exchange.along.clone(), exchange.whose.clone());
         let begins = message.kind == Kind::Request && message.method.as_str() == Method::Initialize.as_str();
         let stateless = |version| Asker {
             caller: caller.clone(),
@@ -214,6 +237,7 @@ impl Inner {
             level: None,
             takes,
             along: along.clone(),
+            whose: whose.clone(),
         };
         match headers.session {
             // A client that begins anew may still send the session that it lost.
@@ -222,10 +246,10 @@ impl Inner {
             Header::Unusable => Err(Fault::SessionNotFound),
             Header::Is(id) => {
                 let found = self.sessions.find(&self.sealer, caller.name(), id, super::now());
-                let (session, changes) = found.ok_or(Fault::SessionNotFound)?;
+                let (session, level) = found.ok_or(Fault::SessionNotFound)?;
                 let (version, capabilities) = (session.version, session.capabilities);
-                let level = changes.level;
-                Ok(Asker { caller, version, capabilities, session: Some(session), level, takes, along })
+                let session = Some(session);
+                Ok(Asker { caller, version, capabilities, session, level, takes, along, whose })
             }
         }
     }

@@ -2,21 +2,21 @@
 //!
 //! Nobody finds what it may not use. Not here: the search and the words (see `bridge::finding`), the documents (see `documents`).
 
-use super::answer::{Gone, reply};
+use super::answer::Gone;
 use super::exchange::Exchange;
 use super::pump::To;
 use super::reading::reach;
 use super::route::Door;
 use super::{Asker, Inner};
-use crate::auth::{Caller, Wanted};
+use crate::auth::Caller;
 use crate::bridge::catalogue::Catalogue;
 use crate::bridge::finding::{Found, Query, tool};
 use crate::bridge::registry::Reach;
 use crate::bridge::subagent::Tool;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
+use crate::mcp::Params;
 use crate::mcp::tools::CallResult;
-use crate::mcp::{Method, Params};
 use crate::telemetry::label::Outcome;
 
 /// What rules call saying something to an agent through the A2A face, whichever skill it is of.
@@ -32,20 +32,13 @@ impl Inner {
     ) -> Vec<Found<'i>> {
         let behind = self.directory.agents().iter().filter(|agent| self.sees(caller, door, agent));
         let names = behind.map(|agent| agent.settings.name.as_str());
-        let call = Method::ToolsCall.as_str();
         catalogue.index().search(query, names, |agent, tool| match tool {
-            Some(tool) => self.may_do(caller, (call, agent), tool),
+            Some(tool) => self.may_call(caller, agent, tool),
             None => {
-                let start = Tool::Start.name();
-                self.may_do(caller, (call, agent), (start, start))
-                    || self.may_do(caller, (SEND_MESSAGE, agent), ("", ""))
+                self.may_use(caller, agent, Tool::Start)
+                    || self.rules.judge_whole(caller, (SEND_MESSAGE, agent)).is_allowed()
             }
         })
-    }
-
-    fn may_do(&self, caller: &Caller, (method, agent): (&str, &str), tool: (&str, &str)) -> bool {
-        let wanted = Wanted { method, agent: Some(agent), tool: Some(tool), resource: None };
-        self.rules.allow(caller, &wanted)
     }
 
     /// Carries out a call of `find_agent`.
@@ -69,9 +62,7 @@ impl Inner {
             }
         };
         let body = self.writer(asker.version.era()).spoken(id, &result);
-        let To::Client(http) = to else { return Ok(Some(body)) };
-        reply(http, asker.takes, body, None).await.map_err(Err)?;
-        Ok(None)
+        self.answer_with(to, (asker, exchange), body).await
     }
 
     /// An agent that was found, and whether it can be called.

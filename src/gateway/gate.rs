@@ -4,7 +4,8 @@
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HOST, HeaderName, ORIGIN, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, HOST, HeaderName,
+    ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Uri};
 use pingora::http::RequestHeader;
@@ -53,16 +54,7 @@ impl Gate {
     ///
     /// [`Fault::HostRefused`].
     pub(super) fn check_host(&self, request: &RequestHeader) -> Result<(), Fault> {
-        let written = host(request).map_err(|odd| Fault::HostRefused(odd.to_owned()))?;
-        let host = without_port(written).ok_or_else(|| Fault::HostRefused(capped(written)))?;
-        // An entry with a port means that port only.
-        let is_listed = |known: &String| {
-            known == "*" || known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(written)
-        };
-        if !is_local(host) && !self.hosts.iter().any(is_listed) {
-            return Err(Fault::HostRefused(capped(host)));
-        }
-        Ok(())
+        check_host(request, &self.hosts)
     }
 
     fn admits(&self, origin: &str) -> bool {
@@ -76,6 +68,25 @@ impl Gate {
     }
 }
 
+/// Lets a request in if it is for a loopback name, an IP address or one of these hosts (`name`,
+/// `name:port`, `*`).
+///
+/// # Errors
+///
+/// [`Fault::HostRefused`].
+pub(crate) fn check_host(request: &RequestHeader, hosts: &[String]) -> Result<(), Fault> {
+    let written = host(request).map_err(|odd| Fault::HostRefused(odd.to_owned()))?;
+    let host = without_port(written).ok_or_else(|| Fault::HostRefused(capped(written)))?;
+    // An entry with a port means that port only.
+    let is_listed = |known: &String| {
+        known == "*" || known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(written)
+    };
+    if !is_local(host) && !hosts.iter().any(is_listed) {
+        return Err(Fault::HostRefused(capped(host)));
+    }
+    Ok(())
+}
+
 /// The CORS headers of an answer to a request that [`Gate::check`] let in.
 pub(super) fn cors(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
     let Some(origin) = request.headers.get(ORIGIN) else { return Vec::new() };
@@ -84,23 +95,45 @@ pub(super) fn cors(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
         (
             ACCESS_CONTROL_EXPOSE_HEADERS,
             HeaderValue::from_static(
-                "mcp-session-id, www-authenticate, a2a-version, a2a-extensions, x-a2a-extensions",
+                "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, a2a-version, a2a-extensions, x-a2a-extensions",
             ),
         ),
         (VARY, HeaderValue::from_static("origin")),
     ]
 }
 
-/// What a browser is told before it asks.
+/// Returns the headers that a preflight gets besides those of [`cors`].
+///
+/// Allows the header names that the browser asks for, so that the API key and trace headers of any
+/// client pass: the origin was checked before, and a header name says nothing about rights.
 pub(super) fn preflight(request: &RequestHeader) -> Vec<(HeaderName, HeaderValue)> {
     const METHODS: &str = "POST, GET, DELETE, OPTIONS";
-    const HEADERS: &str = "content-type, authorization, accept, mcp-protocol-version, mcp-session-id, mcp-method, \
-                           mcp-name, last-event-id, a2a-version, a2a-extensions, x-a2a-extensions";
-    let mut headers = cors(request);
-    headers.push((ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS)));
-    headers.push((ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(HEADERS)));
-    headers.push((ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600")));
-    headers
+    let allowed = requested_headers(request).unwrap_or(HeaderValue::from_static(USUAL_HEADERS));
+    vec![
+        (ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS)),
+        (ACCESS_CONTROL_ALLOW_HEADERS, allowed),
+        (ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600")),
+        (VARY, HeaderValue::from_static("access-control-request-headers")),
+    ]
+}
+
+/// Header names that a preflight allows if the browser asks for none, or for too many.
+const USUAL_HEADERS: &str = "content-type, authorization, accept, mcp-protocol-version, \
+                             mcp-session-id, mcp-method, mcp-name, last-event-id, a2a-version, \
+                             a2a-extensions, x-a2a-extensions, x-api-key, traceparent, tracestate";
+/// Most bytes of header names that a preflight repeats.
+const MAX_REQUESTED_BYTES: usize = 4096;
+/// Most header names that a preflight repeats.
+const MAX_REQUESTED_NAMES: usize = 64;
+
+/// Returns the header names that a preflight asks for, if they are few and well formed.
+fn requested_headers(request: &RequestHeader) -> Option<HeaderValue> {
+    let mut values = request.headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let written = value.to_str().ok().filter(|written| written.len() <= MAX_REQUESTED_BYTES)?;
+    let is_name = |name: &str| name.trim().parse::<HeaderName>().is_ok();
+    let fits = written.split(',').count() <= MAX_REQUESTED_NAMES && written.split(',').all(is_name);
+    fits.then(|| value.clone())
 }
 
 /// The host that a request is for, without its port, if it is written as it should be.

@@ -4,13 +4,13 @@
 //! `seal`).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::route::Door;
 use super::shares::Promise;
 use super::source::Source;
 use super::{Asker, Inner};
-use crate::a2a::State;
+use crate::a2a::{PathSegmentError, State};
 use crate::agents::{Agent, Along, Known};
 use crate::bridge::status::{self, Standpoint};
 use crate::bridge::work::Work;
@@ -57,6 +57,20 @@ pub(super) enum NotFound {
     Trouble(Trouble),
 }
 
+impl NotFound {
+    /// The fault of a request about such a task.
+    pub(super) fn fault(self) -> Fault {
+        match self {
+            Self::Unknown => Fault::UnknownTask,
+            Self::Trouble(Trouble::UnsafeId) => Fault::BadParams(PathSegmentError::TEXT.to_owned()),
+            Self::Trouble(trouble) => {
+                tracing::debug!(%trouble, "agent cannot be asked for a task");
+                Fault::AgentSilent
+            }
+        }
+    }
+}
+
 impl Inner {
     /// The agent and the task that a handle of this caller's stands for, if the agent is behind this door.
     pub(super) fn opened(&self, asker: &Asker, door: Door<'_>, handle: &str) -> Option<(Arc<Agent>, Named)> {
@@ -80,11 +94,13 @@ impl Inner {
                 let entry = self.tasks.find(&Key::Local(*number), now.instant);
                 return entry.map(|entry| (entry, known)).ok_or(NotFound::Unknown);
             }
-            Named::Task(id) => (Key::Task { agent: name.clone(), id: id.clone() }, id.as_str()),
+            Named::Task(id, _) => (Key::Task { agent: name.clone(), id: id.clone() }, id.as_str()),
         };
+        let skill = || named.skill().map(Arc::from);
         let make = || {
             let mut work = Work::new(self.settings.limits.artifacts);
             work.task_id = Some(task.to_owned());
+            work.skill = skill();
             Entry::new(name.clone(), rand::random(), work, now)
         };
         // Where there is no room to remember it, it is known for this request.
@@ -99,7 +115,20 @@ impl Inner {
                 }
             })?;
         }
+        if named.skill().is_some() && entry.look(|inside| inside.work.skill.is_none()) {
+            entry.rework(|work| work.skill = skill());
+        }
         Ok((entry, known))
+    }
+
+    /// The skill whose tool began a task of an agent, if that is known.
+    pub(super) fn skill_of(&self, agent: &str, named: &Named) -> Option<Arc<str>> {
+        let key = match named {
+            Named::Task(_, Some(skill)) => return Some(skill.as_str().into()),
+            Named::Task(id, None) => Key::Task { agent: agent.into(), id: id.clone() },
+            Named::Local(number) => Key::Local(*number),
+        };
+        self.tasks.peek(&key, Instant::now())?.look(|inside| inside.work.skill.clone())
     }
 
     /// How an agent is called for this request.
@@ -122,6 +151,10 @@ impl Inner {
                 refilled.unwrap_or(Err(Trouble::Slow("it does not give its artifacts again")))
             {
                 tracing::warn!(agent = %entry.agent(), %trouble, "artifacts that were left to the agent are not to be had");
+            }
+            // The follower continues with these credentials when its own are refused.
+            if is_followed {
+                self.followers.attend(entry, known);
             }
             return;
         }
@@ -148,7 +181,7 @@ impl Inner {
     /// [`Fault::TooMuch`] if the caller has as many as may be.
     pub(super) fn place_for(&self, asker: &Asker, source: &Source) -> Result<Option<Promise>, Fault> {
         match source {
-            Source::Own(own) => self.shares.promise(&asker.caller, own.local),
+            Source::Own(own) => self.shares.promise(&asker.caller, own.local).map(Some),
             Source::Watched(_) => Ok(None),
         }
     }
@@ -168,8 +201,12 @@ impl Inner {
     /// How a task is named in what is sealed: by the agent's id where that fits.
     pub(super) fn named(&self, entry: &Entry) -> Named {
         let agent = entry.agent().to_string();
-        let known = entry.task_id().map(|task| TaskRef { agent, task: task.into() });
-        known.filter(TaskRef::fits).map_or(Named::Local(entry.local()), |known| Named::Task(known.task))
+        let known = entry.look(|inside| {
+            let skill = inside.work.skill.as_deref().map(str::to_owned);
+            inside.work.task_id.as_deref().map(|task| TaskRef { agent, task: task.into(), skill })
+        });
+        let known = known.and_then(TaskRef::fitting);
+        known.map_or(Named::Local(entry.local()), |known| Named::Task(known.task, known.skill))
     }
 
     /// How a task stands for this client.

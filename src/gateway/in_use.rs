@@ -14,6 +14,8 @@ use super::shares::Whose;
 pub(super) enum Use {
     /// A call of a tool.
     Call,
+    /// A request with a body that is waited for.
+    Body,
     /// An open stream.
     Stream,
     /// A push of an agent's on its way to it.

@@ -1,8 +1,10 @@
 //! Reading a body: under a limit, within a time, and whole.
 //!
-//! Not here: what is in it (see `jsonrpc`).
+//! Its bytes are counted before they are read, and for as long as it is held; bodies that are waited for have a share too. The
+//! content is read by `jsonrpc`.
 
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,17 +15,53 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANS
 use pingora::proxy::Session;
 use tokio::time::timeout;
 
+use super::shares::{Shares, Use, Whose};
 use crate::fault::Fault;
+use crate::quota::{BytePermit, FREE_BYTES};
+use crate::transport::Pieces;
+
+/// A body, and the bytes that are counted for it while it is held.
+pub(super) struct Body {
+    bytes: Bytes,
+    permit: Option<BytePermit>,
+}
+
+impl Body {
+    /// The permit of the body, for values that were made of it.
+    pub(super) fn into_permit(self) -> Option<BytePermit> {
+        self.permit
+    }
+}
+
+impl Deref for Body {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+/// How much of a body is taken in, and of which share.
+pub(super) struct Intake<'a> {
+    /// Most bytes of the body.
+    pub(super) limit: usize,
+    /// How long it may take.
+    pub(super) within: Duration,
+    /// The shares that it takes of.
+    pub(super) shares: &'a Shares,
+    /// The owner of the share; `None`: none.
+    pub(super) whose: Option<&'a Whose>,
+}
 
 /// Reads the body of a request that must be JSON.
 ///
 /// # Errors
 ///
 /// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
-pub(super) async fn body(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
-    check_length(http, limit)?;
+pub(super) async fn body(http: &mut Session, intake: &Intake<'_>) -> Result<Body, Fault> {
+    let length = check_length(http, intake.limit)?;
     check(http)?;
-    in_time(http, limit, within).await
+    in_time(http, intake, length).await
 }
 
 /// Reads the body of a request, whatever it says that it is.
@@ -31,26 +69,29 @@ pub(super) async fn body(http: &mut Session, limit: usize, within: Duration) -> 
 /// # Errors
 ///
 /// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
-pub(super) async fn any_body(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
-    check_length(http, limit)?;
-    in_time(http, limit, within).await
+pub(super) async fn any_body(http: &mut Session, intake: &Intake<'_>) -> Result<Body, Fault> {
+    let length = check_length(http, intake.limit)?;
+    in_time(http, intake, length).await
 }
 
-async fn in_time(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
+async fn in_time(http: &mut Session, intake: &Intake<'_>, length: Option<usize>) -> Result<Body, Fault> {
     // Pingora's own limit, one for each piece, is for what is left unread here.
     let of_each = http.downstream_session.get_read_timeout();
     http.downstream_session.set_read_timeout(None);
-    let whole = whole(http, limit, within).await;
+    let whole = whole(http, intake, length).await;
     http.downstream_session.set_read_timeout(of_each);
     whole
 }
 
-async fn whole(http: &mut Session, limit: usize, within: Duration) -> Result<Bytes, Fault> {
-    let mut reading = pin!(read(http, limit));
-    // Nearly every body is there already: then no timer is set.
+async fn whole(http: &mut Session, intake: &Intake<'_>, length: Option<usize>) -> Result<Body, Fault> {
+    let mut reading = pin!(read(http, intake, length));
+    // Nearly every body is there already: then no timer is set, and no share is taken.
     match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
         Poll::Ready(read) => read,
-        Poll::Pending => timeout(within, reading).await.unwrap_or(Err(Fault::BodyTooSlow)),
+        Poll::Pending => {
+            let _part = intake.whose.map(|whose| intake.shares.take(whose, Use::Body)).transpose()?;
+            timeout(intake.within, reading).await.unwrap_or(Err(Fault::BodyTooSlow))
+        }
     }
 }
 
@@ -98,14 +139,15 @@ pub(super) fn has_one_end(http: &Session) -> bool {
     is_plain && codings.next().is_none() && is_alone
 }
 
-fn check_length(http: &Session, limit: usize) -> Result<(), Fault> {
+/// The length of the body, as far as it is announced.
+fn check_length(http: &Session, limit: usize) -> Result<Option<usize>, Fault> {
     let header = http.req_header();
     let length =
         header.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > limit) {
         return Err(Fault::BodyTooLarge(limit));
     }
-    Ok(())
+    Ok(length)
 }
 
 fn check(http: &Session) -> Result<(), Fault> {
@@ -143,26 +185,61 @@ fn is_json(value: &str) -> bool {
         })
 }
 
-async fn read(http: &mut Session, limit: usize) -> Result<Bytes, Fault> {
+async fn read(http: &mut Session, intake: &Intake<'_>, length: Option<usize>) -> Result<Body, Fault> {
+    let mut room = Room { intake, permit: None, pieces: Pieces::default() };
+    // A body that says how long it is takes its room before any of it is read.
+    room.reserve(length.unwrap_or(0))?;
     if http.req_header().headers.get(EXPECT).is_some() {
         http.write_continue_response().await.map_err(|_| Fault::BodyCut)?;
     }
-    let Some(first) = next(http).await? else { return Ok(Bytes::new()) };
-    if first.len() > limit {
-        return Err(Fault::BodyTooLarge(limit));
-    }
-    let Some(second) = next(http).await? else { return Ok(first) };
-    let mut whole = BytesMut::with_capacity((first.len() + second.len()).max(16 * 1024).min(limit.max(1)));
+    let Some(first) = next(http).await? else { return Ok(room.hold(Bytes::new())) };
+    room.add(first.len())?;
+    let Some(second) = next(http).await? else { return Ok(room.hold(first)) };
+    let expected = length.unwrap_or((first.len() + second.len()).max(16 * 1024));
+    let mut whole = BytesMut::with_capacity(expected.min(intake.limit.max(1)));
     whole.extend_from_slice(&first);
+    drop(first);
     let mut piece = Some(second);
     while let Some(bytes) = piece {
-        if whole.len() + bytes.len() > limit {
-            return Err(Fault::BodyTooLarge(limit));
-        }
+        room.add(bytes.len())?;
         whole.extend_from_slice(&bytes);
         piece = next(http).await?;
     }
-    Ok(whole.freeze())
+    Ok(room.hold(whole.freeze()))
+}
+
+/// The room of a body that is being read.
+struct Room<'a> {
+    intake: &'a Intake<'a>,
+    /// There once the body is one that is counted.
+    permit: Option<BytePermit>,
+    pieces: Pieces,
+}
+
+impl Room<'_> {
+    /// Takes room for so many bytes altogether, unless it has been taken.
+    fn reserve(&mut self, bytes: usize) -> Result<(), Fault> {
+        if bytes <= FREE_BYTES.max(self.permit.as_ref().map_or(0, BytePermit::counted)) {
+            return Ok(());
+        }
+        let Intake { shares, whose, .. } = self.intake;
+        let permit = self.permit.get_or_insert_with(|| shares.permit(*whose));
+        Ok(permit.set(bytes)?)
+    }
+
+    /// Takes room for the next piece.
+    fn add(&mut self, bytes: usize) -> Result<(), Fault> {
+        let is_whole = self.pieces.add(bytes);
+        if self.pieces.bytes() > self.intake.limit {
+            return Err(Fault::BodyTooLarge(self.intake.limit));
+        }
+        self.reserve(self.pieces.bytes())?;
+        if is_whole { Ok(()) } else { Err(Fault::BodyInPieces) }
+    }
+
+    fn hold(self, bytes: Bytes) -> Body {
+        Body { bytes, permit: self.permit }
+    }
 }
 
 async fn next(http: &mut Session) -> Result<Option<Bytes>, Fault> {

@@ -80,6 +80,7 @@ impl Inner {
             takes: face::takes(&headers),
             session: Some(session),
             along,
+            whose: None,
         };
         let mut stream = self.stream(&asker, door, None);
         stream.watching.hear(Signal::Session, self.sessions.changes());

@@ -4,12 +4,15 @@
 //! `listen`).
 
 use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::route::Door;
+use super::shares::Whose;
 use super::{Asker, Inner};
 use crate::bridge::catalogue::{Catalogue, Entry, View};
 use crate::bridge::finding;
 use crate::bridge::resources::TEMPLATES;
+use crate::bridge::subagent::Tool;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, write_result};
 use crate::mcp::lifecycle::{Discovered, Initialized, Nothing, ServerCapabilities, ServerInfo};
@@ -25,6 +28,45 @@ pub(super) struct Reply {
     pub(super) session: Option<String>,
 }
 
+/// Which of the gateway's own tools are told of.
+struct Told {
+    wait: bool,
+    send: bool,
+    start: bool,
+    find: bool,
+}
+
+impl Told {
+    /// How to use the tools, for the model.
+    fn instructions(&self) -> String {
+        const BEGIN: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
+                             contextId: pass it to continue that conversation. If a result says that the agent still works or \
+                             asks something, ";
+        let next = match (self.wait, self.send) {
+            (true, true) => "pass its taskId to subagent_wait to wait, or to subagent_send with the answer.",
+            (true, false) => {
+                "pass its taskId to subagent_wait to wait, or call the same tool again with it and the answer in `text`."
+            }
+            (false, true) => {
+                "call the same tool again with its taskId alone to wait, or pass that to subagent_send with the answer."
+            }
+            (false, false) => {
+                "call the same tool again with the taskId it gives: alone to wait, or with text to answer."
+            }
+        };
+        let mut text = format!("{BEGIN}{next}");
+        if self.start {
+            text.push_str(" subagent_start begins work without waiting for it.");
+        }
+        if self.find {
+            text.push_str(
+                " If you do not know which tool to call, find_agent finds agents by what they can do.",
+            );
+        }
+        text
+    }
+}
+
 impl From<Vec<u8>> for Reply {
     fn from(body: Vec<u8>) -> Self {
         Self { body, session: None }
@@ -37,36 +79,34 @@ impl Inner {
         Writer { era, server: self.server(), ttl_ms }
     }
 
-    /// How to use what is behind a door, for the model: the operator's words, or the gateway's own.
+    /// How to use what is behind a door, for the model: the operator's words, or the gateway's own. They name the tools that this
+    /// caller may use.
     fn instructions(&self, door: Door<'_>, asker: &Asker) -> Option<Cow<'_, str>> {
-        const ALONE: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
-                             contextId: pass it to continue that conversation. If a result says that the agent still works or \
-                             asks something, call the same tool again with the taskId it gives: alone to wait, or with text to \
-                             answer.";
-        const WITH_TOOLS: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can \
-                                  carry a contextId: pass it to continue that conversation. If a result says that the agent \
-                                  still works or asks something, pass its taskId to subagent_wait to wait, or to \
-                                  subagent_send with the answer. subagent_start begins work without waiting for it.";
-        const FINDING: &str =
-            "If you do not know whose tool to call, find_agent finds agents by what they can do.";
         if let Some(written) = &self.settings.mcp.instructions {
             return Some(Cow::Borrowed(written.as_str())).filter(|text| !text.is_empty());
         }
-        let own = if self.settings.mcp.subagent_tools { WITH_TOOLS } else { ALONE };
         let catalogue = self.catalogue.load();
-        let finding =
-            self.view(&catalogue, door).find(finding::tool::NAME).filter(|tool| tool.own().is_some());
-        let finds = self.directory.agents().len() > 1 && finding.is_some_and(|tool| self.shows(asker, tool));
-        Some(if finds { Cow::Owned(format!("{own} {FINDING}")) } else { Cow::Borrowed(own) })
+        let view = self.view(&catalogue, door);
+        let has = |name: &str| {
+            let tool = view.find(name).filter(|tool| tool.own().is_some());
+            tool.is_some_and(|tool| self.shows(asker, tool))
+        };
+        let tools = Told {
+            wait: has(Tool::Wait.name()),
+            send: has(Tool::Send.name()),
+            start: has(Tool::Start.name()),
+            find: self.directory.agents().len() > 1 && has(finding::tool::NAME),
+        };
+        Some(Cow::Owned(tools.instructions()))
     }
 
     fn server(&self) -> ServerInfo<'_> {
         ServerInfo { name: &self.settings.mcp.server_name, version: env!("CARGO_PKG_VERSION") }
     }
 
-    pub(super) fn view<'c>(&'c self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
+    pub(super) fn view<'c>(&self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
         match door {
-            Door::OneAgent(agent) | Door::A2a(agent, _) => catalogue.of(agent).unwrap_or(&self.nothing),
+            Door::OneAgent(agent) | Door::A2a(agent, _) => catalogue.of(agent),
             Door::AllAgents
             | Door::Agents
             | Door::ApiCatalog
@@ -88,7 +128,6 @@ impl Inner {
         let writer = self.writer(asker.version.era());
         let nothing = || write_result(id, &Nothing {});
         let body = match method {
-            Method::Initialize => return self.initialize(door, asker, id, params),
             Method::Ping => nothing(),
             Method::Discover => {
                 writer.listed(id, &Discovered::new(self.instructions(door, asker).as_deref()))
@@ -117,15 +156,16 @@ impl Inner {
             | Method::TasksUpdate
             | Method::TasksResult
             | Method::TasksList => return Err(Fault::UnknownMethod(method.as_str().to_owned())),
-            Method::ToolsCall | Method::Listen => return Err(Fault::Internal),
+            Method::Initialize | Method::ToolsCall | Method::Listen => return Err(Fault::Internal),
         };
         Ok(body.into())
     }
 
-    fn initialize(
+    /// Answers the first request of a session.
+    pub(super) fn initialize(
         &self,
         door: Door<'_>,
-        asker: &Asker,
+        (asker, whose): (&Asker, &Whose),
         id: &Id,
         params: &Params<'_>,
     ) -> Result<Reply, Fault> {
@@ -140,8 +180,9 @@ impl Inner {
             instructions: instructions.as_deref(),
         };
         let agreed = (version, params.capabilities.unwrap_or_default());
-        let owner = (&self.sealer, asker.caller.name());
-        let session = self.sessions.begin(owner, agreed, super::now(), rand::random());
+        let owner = (&self.sealer, asker.caller.name(), whose);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let session = self.sessions.begin(owner, agreed, (now, rand::random()));
         Ok(Reply { body: write_result(id, &result), session: Some(session) })
     }
 

@@ -19,13 +19,13 @@ mod exchange;
 mod face;
 mod finding;
 mod gate;
-mod guesses;
 mod health;
 mod hold;
 mod in_use;
 mod intake;
 mod key;
 mod listen;
+mod members;
 mod metadata;
 mod methods;
 mod permit;
@@ -39,6 +39,7 @@ mod serve;
 mod service;
 mod sessions;
 mod shares;
+mod skills;
 mod source;
 mod subagents;
 mod tasks;
@@ -54,8 +55,8 @@ use pingora::proxy::Session;
 use tokio::sync::{Semaphore, watch};
 
 use crate::agents::{Along, CardProblem, Directory, Terms};
-use crate::auth::{AuthProblem, Authenticator, Caller, Rules};
-use crate::bridge::catalogue::{Catalogue, View};
+use crate::auth::{AuthProblem, Authenticator, Caller, FailureLimiter, Rules};
+use crate::bridge::catalogue::Catalogue;
 use crate::config::{self, Require, RequireRule, Settings};
 use crate::fault::Fault;
 use crate::follow::{Bounds, Followers};
@@ -66,12 +67,13 @@ use crate::tasks::store::{Store, StoreProblem};
 use crate::tasks::{Entry, Ledger, Tasks, Times};
 use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
-use crate::transport::{Client, ClientLimits};
+use crate::transport::{Client, ClientLimits, Descriptors};
 
 use answer::{Gone, Takes};
 use exchange::Exchange;
 use route::door;
 
+pub(crate) use gate::check_host;
 pub(crate) use route::is_served;
 
 pub use service::{BridgeService, tools_of};
@@ -127,7 +129,6 @@ struct Inner {
     directory: Directory,
     catalogue: ArcSwap<Catalogue>,
     built: AtomicU64,
-    nothing: View,
     changes: watch::Sender<u64>,
     closing: watch::Sender<bool>,
     open: AtomicUsize,
@@ -141,7 +142,7 @@ struct Inner {
     streams: Arc<Semaphore>,
     calls: Arc<Semaphore>,
     shares: shares::Shares,
-    guesses: guesses::Guesses,
+    failures: FailureLimiter,
     handed: a2a::Handed,
     names: a2a::Names,
     forwarding: a2a::Forwarding,
@@ -158,6 +159,8 @@ struct Asker {
     level: Option<Level>,
     takes: Takes,
     along: Option<Arc<Along>>,
+    /// The owner of the share that answers of agents take.
+    whose: Option<shares::Whose>,
 }
 
 impl Bridge {
@@ -183,18 +186,20 @@ impl Bridge {
 
     fn with(settings: Settings, store: Option<Store>) -> Result<(Self, BridgeService), BridgeProblem> {
         let metrics = Metrics::new()?;
-        let client = Client::new(ClientLimits::default());
+        let descriptors = Descriptors::of_process().for_agents();
+        let client = Client::new(ClientLimits { descriptors, ..ClientLimits::default() });
         let sealer = key::sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
         let terms = terms(&settings);
         let tasks = Tasks::new(bounds(&settings));
         let ledger = Arc::new(Ledger::new(settings.tasks.keep_artifacts));
+        let shares = shares::Shares::new(&settings.limits, &settings.agents, &metrics);
         let config::Followers { max, lifetime } = settings.followers;
         let followers = Followers::new(
             Bounds { most: max, lifetime },
             (tasks.clone(), ledger.clone()),
             client.clone(),
-            terms,
+            (terms, shares.answer_room(None)),
             metrics.clone(),
         );
         let followers = push::wanted(followers, &settings, &sealer);
@@ -206,15 +211,14 @@ impl Bridge {
             authenticator: Authenticator::new(
                 &settings.auth,
                 settings.public_url.as_deref(),
-                (client.clone(), &Arc::new(settings.outbound.clone())),
+                (client.clone(), &Arc::new(settings.outbound.allow.clone())),
             )?,
             rules: Rules::new(settings.rules.clone()),
             require: required(&settings),
             client,
+            catalogue: ArcSwap::from_pointee(service::all_tools(&directory, &settings.mcp)),
             directory,
-            catalogue: ArcSwap::default(),
             built: AtomicU64::new(0),
-            nothing: View::default(),
             changes: watch::Sender::new(0),
             closing: watch::Sender::new(false),
             open: AtomicUsize::new(0),
@@ -226,8 +230,8 @@ impl Bridge {
             followers: Arc::new(followers),
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
-            shares: shares::Shares::new(&settings.limits, &settings.agents, &metrics),
-            guesses: guesses::Guesses::new(settings.limits.failures),
+            shares,
+            failures: FailureLimiter::new(settings.limits.failures),
             handed: a2a::Handed::new(shown(&settings)),
             names: a2a::Names::new(shown(&settings)),
             forwarding: a2a::Forwarding::new(),
@@ -292,6 +296,7 @@ impl Bridge {
     /// What is counted, with the tasks as they are now.
     pub fn metrics(&self) -> &Arc<Metrics> {
         self.inner.count_tasks();
+        self.inner.metrics.holds(self.inner.shares.bytes().used());
         &self.inner.metrics
     }
 
@@ -387,7 +392,6 @@ fn now() -> u64 {
 fn terms(settings: &Settings) -> Terms {
     let streams = &settings.streams;
     Terms {
-        response: settings.limits.response,
         event: settings.limits.event,
         silence: streams.idle_timeout,
         retry_base: streams.retry_base,

@@ -12,6 +12,7 @@ use super::{Asker, Inner};
 use crate::agents::Agent;
 use crate::auth::{Caller, Verdict, Wanted};
 use crate::bridge::catalogue::Entry;
+use crate::bridge::subagent::Tool;
 use crate::fault::Fault;
 use crate::mcp::{Era, Method};
 use crate::telemetry::audit;
@@ -75,8 +76,78 @@ impl Inner {
         (tool, arguments): ((&str, &str), Option<&RawValue>),
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
-        let wanted = Wanted { method: Method::ToolsCall.as_str(), agent, tool: Some(tool), resource: None };
-        self.judged(asking, &wanted, arguments, || Fault::NoSuchTool(tool.1.to_owned()))
+        let wanted = Wanted { agent, tool: Some(tool), ..CALL };
+        let verdict = self.judge_tool(&asking.0.caller, &wanted);
+        let unseen = || Fault::NoSuchTool(tool.1.to_owned());
+        self.decided((&asking.0.caller, asking.1), (&wanted, arguments), verdict, unseen)
+    }
+
+    /// Lets a caller have an agent begin a task without naming a skill, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it; the tool might not be there.
+    pub(super) fn permit_start(&self, (asker, door): (&Asker, Door<'_>), agent: &Agent) -> Result<(), Fault> {
+        let wanted = start_of(&agent.settings.name);
+        let verdict = self.judge_start(&asker.caller, &agent.settings.name);
+        let unseen = || Fault::NoSuchTool(Tool::Start.name().to_owned());
+        self.decided((&asker.caller, door), (&wanted, None), verdict, unseen)
+    }
+
+    /// Lets a caller say something in a task, or not: as the tool of the skill that began it, or as a message to the agent as a whole
+    /// where no such tool is there.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it; the task might not be there.
+    pub(super) fn permit_words(
+        &self,
+        (asker, door): (&Asker, Door<'_>),
+        agent: &Agent,
+        (method, skill): (Method, Option<&str>),
+    ) -> Result<(), Fault> {
+        let (name, method) = (agent.settings.name.as_str(), method.as_str());
+        let catalogue = self.catalogue.load();
+        let mut tools = self.view(&catalogue, door).of_agents();
+        let tool = tools.find(|tool| *tool.agent == *name && tool.skill.as_deref() == skill);
+        let tool = tool.map(|tool| (skill.unwrap_or_default(), tool.name.as_str()));
+        let wanted = Wanted { method, agent: Some(name), tool, resource: None };
+        let verdict = match tool {
+            Some(_) => self.judge_tool(&asker.caller, &wanted),
+            None => self.rules.judge_whole(&asker.caller, (method, name)),
+        };
+        self.decided((&asker.caller, door), (&wanted, None), verdict, || Fault::UnknownTask)
+    }
+
+    /// Whether a caller may use one of the gateway's own tools on an agent.
+    pub(super) fn may_use(&self, caller: &Caller, agent: &str, tool: Tool) -> bool {
+        match tool {
+            Tool::Start => self.judge_start(caller, agent).is_allowed(),
+            tool => {
+                let wanted = Wanted { agent: Some(agent), tool: Some((tool.name(), tool.name())), ..CALL };
+                self.rules.allow(caller, &wanted)
+            }
+        }
+    }
+
+    /// Whether a caller may call a tool of an agent, by the id of its skill and its name.
+    pub(super) fn may_call(&self, caller: &Caller, agent: &str, tool: (&str, &str)) -> bool {
+        self.judge_tool(caller, &Wanted { agent: Some(agent), tool: Some(tool), ..CALL }).is_allowed()
+    }
+
+    /// The one tool of an agent has no skill.
+    fn judge_tool(&self, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'_> {
+        let has_skill = wanted.tool.is_none_or(|(skill, _)| !skill.is_empty());
+        if has_skill || self.rules.is_empty() {
+            return self.rules.judge(caller, wanted);
+        }
+        let known = wanted.agent.and_then(|agent| self.directory.find(agent)?.known());
+        let skills = known.iter().flat_map(|known| &known.card.skills).map(|skill| skill.id.as_str());
+        self.rules.judge_any(caller, wanted, skills)
+    }
+
+    fn judge_start(&self, caller: &Caller, agent: &str) -> Verdict<'_> {
+        self.rules.judge_skilless(caller, &start_of(agent))
     }
 
     /// Lets a caller read a resource, or not.
@@ -106,12 +177,20 @@ impl Inner {
 
     /// Whether a tool is on a caller's list.
     pub(super) fn shows(&self, asker: &Asker, entry: &Entry) -> bool {
-        let (agent, tool) = match entry.of_agent() {
-            Some(tool) => (Some(&*tool.agent), (tool.skill.as_deref().unwrap_or_default(), &*tool.name)),
-            None => (None, (entry.name(), entry.name())),
-        };
-        let wanted = Wanted { method: Method::ToolsCall.as_str(), agent, tool: Some(tool), resource: None };
-        self.rules.allow(&asker.caller, &wanted)
+        let caller = &asker.caller;
+        match entry.of_agent() {
+            Some(tool) => {
+                self.may_call(caller, &tool.agent, (tool.skill.as_deref().unwrap_or_default(), &tool.name))
+            }
+            None if entry.name() == Tool::Start.name() && !self.rules.is_empty() => {
+                let mut agents = self.directory.agents().iter();
+                agents.any(|agent| self.may_use(caller, &agent.settings.name, Tool::Start))
+            }
+            None => {
+                let tool = Some((entry.name(), entry.name()));
+                self.rules.allow(caller, &Wanted { tool, ..CALL })
+            }
+        }
     }
 
     /// Lets a caller use an A2A method on an agent as a whole, or not.
@@ -215,6 +294,15 @@ impl Inner {
             }
         }
     }
+}
+
+/// A call of a tool.
+const CALL: Wanted<'static> =
+    Wanted { method: Method::ToolsCall.as_str(), agent: None, tool: None, resource: None };
+
+/// A call of `subagent_start`.
+fn start_of(agent: &str) -> Wanted<'_> {
+    Wanted { agent: Some(agent), tool: Some((Tool::Start.name(), Tool::Start.name())), ..CALL }
 }
 
 /// Most bytes of arguments in one line of the audit log.

@@ -22,6 +22,8 @@ use crate::telemetry::metrics::{AgentMetrics, Open};
 const LOOK_UP: u32 = 32;
 /// Bytes of notifications that are sent even if more are to come at once.
 const ENOUGH: usize = 16 * 1024;
+/// Bytes of an event beyond its data.
+const EVENT_ROOM: usize = 16;
 
 /// How long a client waits for what.
 #[derive(Debug, Clone, Copy)]
@@ -200,13 +202,18 @@ impl<'s> Pump<'s> {
     }
 
     /// Sends the answer, or ends without one.
-    pub(super) async fn finish(mut self, body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, Gone> {
+    pub(super) async fn finish(mut self, mut body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, Gone> {
+        if matches!(self.line, Line::Nobody | Line::Watched(_)) {
+            return Ok(body);
+        }
         let in_stream = !self.unsent.is_empty() || matches!(self.line, Line::Open(_));
-        if let Some(body) = body.as_ref().filter(|_| in_stream) {
-            encoder::event(&mut self.unsent, body);
+        // Taken: it is held once while the client reads it.
+        if let Some(body) = body.take_if(|_| in_stream) {
+            self.unsent.reserve(body.len() + EVENT_ROOM);
+            encoder::event(&mut self.unsent, &body);
         }
         match (self.line, body) {
-            (Line::Nobody | Line::Watched(_), body) => return Ok(body),
+            (Line::Nobody | Line::Watched(_), _) => {}
             (Line::Open(mut stream), _) => stream.write(self.unsent, true).await?,
             (Line::Quiet(http), Some(body)) if !in_stream => reply(http, self.takes, body, None).await?,
             // A request that its client took back gets no answer: an empty stream says so.

@@ -15,7 +15,9 @@ use pingora::proxy::Session;
 
 use super::answer::{Gone, empty, text};
 use super::exchange::Exchange;
+use super::intake::Intake;
 use super::route::PUSH;
+use super::shares::Whose;
 use super::{Inner, intake};
 use crate::a2a::{MAX_PUSH_BYTES, accepts, push_task_id, validation_echo};
 use crate::agents::{Agent, Hook};
@@ -119,8 +121,9 @@ impl Inner {
             self.metrics.pushed(Push::Unproven);
             return self.refuse_push(http, exchange).await;
         }
-        let within = self.settings.limits.body_read;
-        let body = match intake::any_body(http, MAX_PUSH_BYTES, within).await {
+        let whose = Whose::Agent(ticket.agent.as_str().into());
+        let intake = Intake { limit: MAX_PUSH_BYTES, whose: Some(&whose), ..self.intake(exchange) };
+        let body = match intake::any_body(http, &intake).await {
             Ok(body) => body,
             Err(fault) => {
                 self.metrics.pushed(Push::Unread);

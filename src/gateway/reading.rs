@@ -3,6 +3,7 @@
 //! Reads mcp.md §2.5, §3.4. Who may read a task is who holds its handle; what is not there and what is somebody else's read the
 //! same. Not here: the URIs and what is in them (see `bridge`), being told of changes (see `watching`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -190,19 +191,20 @@ impl Inner {
                 Ok(Some((entry, known)))
             }
             Err(NotFound::Unknown) => Ok(None),
-            Err(NotFound::Trouble(trouble)) => {
-                tracing::debug!(%trouble, "agent cannot be asked for a task");
-                Err(Fault::AgentSilent)
-            }
+            Err(not_found) => Err(not_found.fault()),
         }
     }
 
-    /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card.
+    /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card. Neither tells of
+    /// skills that the caller does not see.
     fn described(&self, asker: &Asker, door: Door<'_>, name: &str) -> Option<String> {
-        let seen = self.seen(asker, door);
-        let (agent, known) = seen.into_iter().find(|(agent, _)| agent.settings.name == name)?;
-        let manifest = agent.settings.manifest.as_ref().map(|manifest| manifest.text.clone());
-        Some(manifest.unwrap_or_else(|| known.card.raw.get().to_owned()))
+        let agents = self.seen(asker, door);
+        let (agent, known) = agents.into_iter().find(|(agent, _)| agent.settings.name == name)?;
+        let skills = self.seen_skills(&asker.caller, &agent);
+        match &agent.settings.manifest {
+            Some(manifest) => skills.manifest(&manifest.text).map(Cow::into_owned),
+            None => skills.card(&known.card.raw).map(|card| card.get().to_owned()),
+        }
     }
 
     fn shown(&self, handle: &str, entry: &Entry, asker: &Asker) -> String {
@@ -252,10 +254,13 @@ impl Inner {
         let told: Vec<_> = behind
             .map(|agent| {
                 let at = (address(agent), agent.last_seen().map(iso8601));
-                (agent, agent.known(), at, agent.obstacle())
+                let known = agent.known();
+                let skills = self.seen_skills(&asker.caller, agent);
+                let card = known.as_ref().and_then(|known| skills.card(&known.card.raw).map(Cow::into_owned));
+                (agent, known, card, (at, agent.obstacle()))
             })
             .collect();
-        let entries = told.iter().map(|(agent, known, (url, last_seen), obstacle)| AgentEntry {
+        let entries = told.iter().map(|(agent, known, card, ((url, last_seen), obstacle))| AgentEntry {
             name: &agent.settings.name,
             url: url.as_deref(),
             status: reach(agent),
@@ -267,7 +272,7 @@ impl Inner {
             }),
             endpoints: endpoints(agent),
             extensions: known.iter().flat_map(|known| agent.declared(&known.card)).map(extension).collect(),
-            card: known.as_ref().map(|known| known.card.raw.as_ref()),
+            card: card.as_deref(),
         });
         registry(&entries.collect::<Vec<_>>())
     }

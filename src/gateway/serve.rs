@@ -15,7 +15,8 @@ use super::tasks::was_cancelled;
 use super::{Asker, Inner};
 use crate::agents::Agent;
 use crate::bridge::ladder::{Rung, Then};
-use crate::bridge::outcome::{self, Audience};
+use crate::bridge::outcome::{self, Audience, TaskTools};
+use crate::bridge::subagent::Tool;
 use crate::bridge::work::Standing;
 use crate::fault::Trouble;
 use crate::follow::Leaving;
@@ -24,6 +25,7 @@ use crate::mcp::Era;
 use crate::mcp::content::Block;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus};
 use crate::mcp::tools::CallResult;
+use crate::quota::BytePermit;
 use crate::telemetry::label::Outcome;
 use serde_json::value::RawValue;
 
@@ -106,14 +108,32 @@ impl Inner {
             }
             match next {
                 Next::Go(next) => source = next,
-                Next::Say(body) => return pump.finish(body).await,
-                Next::Finish(source, body) => {
-                    let answered = pump.finish(Some(body)).await;
-                    source.wind_down().await;
+                Next::Say(body) => {
+                    let body = body.map(|body| self.counted(exchange, None, (&serving, body)));
+                    return pump.finish(body).await;
+                }
+                Next::Finish(mut source, body) => {
+                    let body = self.counted(exchange, source.take_permit(), (&serving, body));
+                    // The work is dropped while a slow client reads the result.
+                    let (answered, ()) = tokio::join!(pump.finish(Some(body)), source.wind_down());
                     return answered;
                 }
             }
         }
+    }
+
+    /// Counts the bytes of an answer while its client reads it, in place of those of the work. Without room for it the answer
+    /// becomes an error.
+    fn counted(
+        &self,
+        exchange: &mut Exchange,
+        work: Option<BytePermit>,
+        (serving, body): (&Serving<'_>, Vec<u8>),
+    ) -> Vec<u8> {
+        let Err(no_room) = exchange.hold(&self.shares, work, body.len()) else { return body };
+        let trouble = Trouble::from(no_room);
+        (exchange.outcome, exchange.fault) = (blamed(&trouble), Some(trouble.word()));
+        self.written(serving, &CallResult::failure(trouble.told(&serving.agent.settings.name)))
     }
 
     /// What happens after a wait.
@@ -183,12 +203,13 @@ impl Inner {
     }
 
     pub(super) fn audience<'a>(&'a self, asker: &'a Asker, agent: &'a str) -> Audience<'a> {
+        let has = |tool| self.settings.mcp.subagent_tools && self.may_use(&asker.caller, agent, tool);
         Audience {
             version: asker.version,
             caller: asker.caller.name(),
             sealer: &self.sealer,
             agent,
-            helper_tools: self.settings.mcp.subagent_tools,
+            task_tools: TaskTools { wait: has(Tool::Wait), send: has(Tool::Send) },
             extensions: self.active(agent),
         }
     }

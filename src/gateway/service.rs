@@ -83,7 +83,7 @@ impl Inner {
             let all = self.directory.versions();
             if versions != all {
                 versions = all;
-                self.catalogue.store(Arc::new(catalogue(&self.directory, &own_tools(&self.settings.mcp))));
+                self.catalogue.store(Arc::new(all_tools(&self.directory, &self.settings.mcp)));
                 self.built.store(all, Ordering::Release);
                 self.changes.send_modify(|count| *count += 1);
             }
@@ -165,14 +165,18 @@ impl Inner {
             self.client.sweep(Instant::now());
             self.sessions.sweep(now());
             self.shares.sweep();
-            self.guesses.sweep(Instant::now());
+            self.failures.sweep(Instant::now());
             self.handed.sweep(Instant::now());
             self.names.sweep(Instant::now());
         }
     }
 }
 
-/// The tools of all agents whose cards are known.
+/// The gateway's own tools, and those of all agents whose cards are known.
+pub(super) fn all_tools(directory: &Directory, settings: &Mcp) -> Catalogue {
+    catalogue(directory, &own_tools(settings))
+}
+
 fn catalogue(directory: &Directory, own: &[OwnTool]) -> Catalogue {
     let seen = directory.agents().iter().filter_map(|agent| {
         let known = agent.known()?;

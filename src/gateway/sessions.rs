@@ -1,12 +1,18 @@
 //! Legacy sessions: what `initialize` settled travels sealed in the session id; what changes later is kept here.
 //!
-//! Losing what is kept here only resets defaults, so it is bounded and may forget: revocations last. Not here: the seal itself.
+//! Losing what is kept of a live session only resets defaults, so it is bounded and may be forgotten: of the owner that has most.
+//! That a session was ended is never forgotten. When there is no room for one more, the oldest of an owner become a point in time:
+//! all sessions of that owner which began by then are over, live ones too. Not here: the seal itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use super::shares::Whose;
+use crate::fault::Fault;
 use crate::mcp::notifications::Level;
 use crate::mcp::{Capabilities, Version};
 use crate::seal::{Sealer, SessionTicket};
@@ -16,11 +22,58 @@ const MOST_SUBSCRIPTIONS: usize = 64;
 /// Longest URI that can be subscribed to, in bytes.
 const LONGEST_URI: usize = 1024;
 
+/// What a session is remembered by: its stamp, then its owner.
+type Key = [u8; 16];
+
+/// When a session began, in microseconds since 1970, and some random bits: later ones of an owner are larger, and no two the same.
+type Stamp = u64;
+
+/// How many bits of a stamp are random.
+const RANDOM_BITS: u32 = 12;
+
+fn stamp(now: Duration, random: u16) -> Stamp {
+    let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+    let random = u64::from(random) & ((1 << RANDOM_BITS) - 1);
+    (micros << RANDOM_BITS) | random
+}
+
+fn stamp_of(key: &Key) -> Stamp {
+    key.first_chunk().copied().map_or(0, u64::from_be_bytes)
+}
+
+/// Who began a session, in short. It is part of the session's id, so that every replica and the next process know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Owner([u8; 8]);
+
+impl Owner {
+    fn of(whose: &Whose) -> Self {
+        let text = match whose {
+            Whose::Caller(name) => format!("caller\0{name}"),
+            Whose::Address(address) => format!("address\0{address}"),
+            Whose::Agent(name) => format!("agent\0{name}"),
+        };
+        let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+        Self(digest.first_chunk().copied().unwrap_or_default())
+    }
+
+    fn of_key(key: &Key) -> Self {
+        Self(key.last_chunk().copied().unwrap_or_default())
+    }
+
+    /// The key of a session of its.
+    fn key(self, stamp: Stamp) -> Key {
+        let mut key = Key::default();
+        let bytes = stamp.to_be_bytes().into_iter().chain(self.0);
+        key.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
+        key
+    }
+}
+
 /// A session that stands.
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     /// What it is remembered by.
-    pub(super) key: [u8; 16],
+    pub(super) key: Key,
     /// The revision that was agreed on.
     pub(super) version: Version,
     /// What the client can do.
@@ -41,25 +94,157 @@ impl Session {
 }
 
 /// What changed in a session since it began.
-#[derive(Debug, Default, Clone)]
-pub(super) struct Changes {
-    revoked: bool,
+#[derive(Debug, Default)]
+struct Changes {
     /// Least level of log messages wanted.
-    pub(super) level: Option<Level>,
+    level: Option<Level>,
     /// Resources that the client wants to hear of.
-    pub(super) subscriptions: BTreeSet<String>,
+    subscriptions: BTreeSet<String>,
     /// Handles of the core tasks that the session began, oldest first.
     tasks: VecDeque<String>,
     expires: u64,
     order: u64,
 }
 
+/// What is remembered of the sessions of one owner.
+#[derive(Default)]
+struct Owned {
+    /// Those that changed, by the order of their last changes.
+    changed: BTreeMap<u64, Key>,
+    /// Those that were ended, and when they would expire (Unix seconds).
+    ended: BTreeMap<Stamp, u64>,
+    /// All that began by then are over, and when the last of them would expire.
+    over: Option<(Stamp, u64)>,
+}
+
+impl Owned {
+    /// How much room its ended sessions take.
+    fn weight(&self) -> usize {
+        self.ended.len() + usize::from(self.over.is_some())
+    }
+
+    fn has_ended(&self, stamp: Stamp) -> bool {
+        self.over.is_some_and(|(over, _)| stamp <= over) || self.ended.contains_key(&stamp)
+    }
+
+    /// The stamp after which no session of it has ended.
+    fn last_ended(&self) -> Stamp {
+        let over = self.over.map_or(0, |(over, _)| over);
+        self.ended.last_key_value().map_or(over, |(last, _)| over.max(*last))
+    }
+
+    /// Makes the oldest of its ended sessions a point in time, until they take less room.
+    fn merge(&mut self) {
+        let before = self.weight();
+        while self.weight() >= before
+            && let Some((stamp, expires)) = self.ended.pop_first()
+        {
+            let (over, last) = self.over.unwrap_or_default();
+            self.over = Some((over.max(stamp), last.max(expires)));
+        }
+    }
+
+    fn forget(&mut self, now: u64) {
+        self.ended.retain(|_, expires| *expires > now);
+        self.over = self.over.filter(|(_, last)| *last > now);
+    }
+}
+
+/// Owners by how much they have, so that the one with most is found.
+type Ranks = BTreeSet<(usize, Owner)>;
+
 #[derive(Default)]
 struct Table {
-    changes: HashMap<[u8; 16], Changes>,
-    /// Oldest first: revocations are forgotten last.
-    queue: BTreeMap<(bool, u64), [u8; 16]>,
+    changes: HashMap<Key, Changes>,
+    owners: HashMap<Owner, Owned>,
+    by_changes: Ranks,
+    by_ended: Ranks,
+    /// The room that all ended sessions take.
+    ended: usize,
     counter: u64,
+}
+
+impl Table {
+    fn update(&mut self, owner: Owner, change: impl FnOnce(&mut Owned)) {
+        let owned = self.owners.entry(owner).or_default();
+        let before = (owned.changed.len(), owned.weight());
+        change(owned);
+        let after = (owned.changed.len(), owned.weight());
+        if after == (0, 0) {
+            self.owners.remove(&owner);
+        }
+        rank(&mut self.by_changes, owner, (before.0, after.0));
+        rank(&mut self.by_ended, owner, (before.1, after.1));
+        self.ended = self.ended.saturating_sub(before.1).saturating_add(after.1);
+    }
+
+    fn owned<R>(&self, owner: Owner, read: impl FnOnce(&Owned) -> R) -> Option<R> {
+        self.owners.get(&owner).map(read)
+    }
+
+    fn has_ended(&self, key: &Key) -> bool {
+        self.owned(Owner::of_key(key), |owned| owned.has_ended(stamp_of(key))).unwrap_or_default()
+    }
+
+    /// Forgets what changed in a session.
+    fn drop_changes(&mut self, key: &Key) {
+        if let Some(changes) = self.changes.remove(key) {
+            self.update(Owner::of_key(key), |owned| {
+                owned.changed.remove(&changes.order);
+            });
+        }
+    }
+
+    /// Makes room for the changes of one more session of this owner. Says whether there is any.
+    fn make_room(&mut self, owner: Owner, most: usize) -> bool {
+        if self.changes.len() < most {
+            return true;
+        }
+        let own = self.owned(owner, |owned| owned.changed.len()).unwrap_or_default();
+        let oldest = yields(&self.by_changes, owner, own).and_then(|owner| {
+            self.owned(owner, |owned| owned.changed.first_key_value().map(|(_, key)| *key))
+        });
+        let Some(oldest) = oldest.flatten() else { return false };
+        self.drop_changes(&oldest);
+        true
+    }
+
+    /// Notes that a session was ended, in as much room as `most` such notes take. Says whether there is room.
+    fn end(&mut self, key: Key, expires: u64, most: usize) -> bool {
+        let owner = Owner::of_key(&key);
+        let is_full = self.ended >= most;
+        let own = self.owned(owner, Owned::weight).unwrap_or_default();
+        let merged = yields(&self.by_ended, owner, own).filter(|_| is_full);
+        if is_full && merged.is_none() {
+            return false;
+        }
+        self.drop_changes(&key);
+        self.update(owner, |owned| {
+            owned.ended.insert(stamp_of(&key), expires);
+        });
+        if let Some(merged) = merged {
+            self.update(merged, Owned::merge);
+        }
+        true
+    }
+}
+
+fn rank(ranks: &mut Ranks, owner: Owner, (before, after): (usize, usize)) {
+    if before != after {
+        ranks.remove(&(before, owner));
+        if after > 0 {
+            ranks.insert((after, owner));
+        }
+    }
+}
+
+/// Whose oldest gives way to something new of this owner, which has `own` already: that of the owner with most, unless the two are
+/// about even; `None`: it has nothing, and all others have one each.
+fn yields(ranks: &Ranks, owner: Owner, own: usize) -> Option<Owner> {
+    match ranks.last() {
+        Some((most, largest)) if *most > own + 1 => Some(*largest),
+        _ => (own > 0).then_some(owner),
+    }
 }
 
 /// The sessions of one bridge.
@@ -71,7 +256,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Sessions live for `ttl` seconds; at most `most` of them are remembered to have changed.
+    /// Sessions live for `ttl` seconds; at most `most` of them are remembered to have changed, and as many to have ended.
     pub(super) fn new(ttl: u64, most: usize) -> Self {
         Self { table: Mutex::default(), changed: watch::Sender::new(0), most: most.max(1), ttl }
     }
@@ -83,53 +268,67 @@ impl Sessions {
     /// Begins a session; returns its id.
     pub(super) fn begin(
         &self,
-        (sealer, caller): (&Sealer, &str),
+        (sealer, caller, whose): (&Sealer, &str, &Whose),
         (version, capabilities): (Version, Capabilities),
-        now: u64,
-        nonce: [u8; 16],
+        (now, random): (Duration, u16),
     ) -> String {
+        let owner = Owner::of(whose);
+        // A clock that was set back must not begin sessions that are over.
+        let last = self.table().owned(owner, Owned::last_ended).unwrap_or_default();
+        let stamp = stamp(now, random).max(last.saturating_add(1));
         let ticket = SessionTicket {
             version: version.number(),
             capabilities: capabilities.bits(),
-            issued: now,
-            expires: now.saturating_add(self.ttl),
-            nonce,
+            issued: now.as_secs(),
+            expires: now.as_secs().saturating_add(self.ttl),
+            nonce: owner.key(stamp),
         };
         ticket.seal(sealer, caller)
     }
 
-    /// The session of an id, and what changed in it; `None` if it is unknown, expired, ended or somebody else's.
+    /// The session of an id, and the least level of log messages that it wants; `None` if it is unknown, expired, ended or of another
+    /// caller.
     pub(super) fn find(
         &self,
         sealer: &Sealer,
         caller: &str,
         id: &str,
         now: u64,
-    ) -> Option<(Session, Changes)> {
+    ) -> Option<(Session, Option<Level>)> {
         let ticket = SessionTicket::open(sealer, caller, id).filter(|ticket| ticket.is_live(now))?;
-        let changes = self.table().changes.get(&ticket.nonce).cloned().unwrap_or_default();
+        let level = {
+            let table = self.table();
+            if table.has_ended(&ticket.nonce) {
+                return None;
+            }
+            table.changes.get(&ticket.nonce).and_then(|changes| changes.level)
+        };
         let session = Session {
             key: ticket.nonce,
             version: Version::numbered(ticket.version)?,
             capabilities: Capabilities::from_bits(ticket.capabilities),
             expires: ticket.expires,
         };
-        (!changes.revoked).then_some((session, changes))
+        Some((session, level))
     }
 
     /// Ends a session.
-    pub(super) fn end(&self, session: &Session) {
-        self.change(session, |changes| {
-            *changes = Changes { revoked: true, ..Changes::default() };
-            true
-        });
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Busy`], if it could not be remembered: then it goes on.
+    pub(super) fn end(&self, session: &Session) -> Result<(), Fault> {
+        let is_noted = self.table().end(session.key, session.expires, self.most);
+        if !is_noted {
+            return Err(Fault::Busy("too many sessions have been ended lately"));
+        }
+        self.tell();
+        Ok(())
     }
 
-    /// Ends a session that was ended before the process began.
-    pub(super) fn revoke(&self, key: [u8; 16], expires: u64) {
-        let session =
-            Session { key, version: Version::V2025_11_25, capabilities: Capabilities::default(), expires };
-        self.end(&session);
+    /// Ends a session that was ended before the process began. There is room for as many as were kept.
+    pub(super) fn revoke(&self, key: Key, expires: u64) {
+        self.table().end(key, expires, usize::MAX);
     }
 
     /// Remembers that the session began a core task, so that its stream tells of it. The oldest are forgotten.
@@ -196,33 +395,46 @@ impl Sessions {
 
     /// Whether the session has been ended.
     pub(super) fn is_ended(&self, session: &Session) -> bool {
-        self.table().changes.get(&session.key).is_some_and(|changes| changes.revoked)
+        self.table().has_ended(&session.key)
     }
 
+    /// Says what `change` says; `false` where there is no room for it.
     fn change(&self, session: &Session, change: impl FnOnce(&mut Changes) -> bool) -> bool {
-        let mut table = self.table();
-        let Table { changes, queue, counter } = &mut *table;
-        *counter += 1;
-        let entry = changes.entry(session.key).or_default();
-        queue.remove(&(entry.revoked, entry.order));
-        let done = change(entry);
-        (entry.order, entry.expires) = (*counter, session.expires);
-        queue.insert((entry.revoked, entry.order), session.key);
-        while changes.len() > self.most {
-            let Some((_, oldest)) = queue.pop_first() else { break };
-            changes.remove(&oldest);
-        }
-        drop(table);
-        self.changed.send_modify(|count| *count += 1);
+        let owner = Owner::of_key(&session.key);
+        let done = {
+            let mut table = self.table();
+            let is_known = table.changes.contains_key(&session.key);
+            if table.has_ended(&session.key) || !(is_known || table.make_room(owner, self.most)) {
+                return false;
+            }
+            table.counter += 1;
+            let order = table.counter;
+            let changes = table.changes.entry(session.key).or_default();
+            let done = change(changes);
+            let before = std::mem::replace(&mut changes.order, order);
+            changes.expires = session.expires;
+            table.update(owner, |owned| {
+                owned.changed.remove(&before);
+                owned.changed.insert(order, session.key);
+            });
+            done
+        };
+        self.tell();
         done
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|count| *count += 1);
     }
 
     /// Forgets what belongs to sessions that are over at `now`.
     pub(super) fn sweep(&self, now: u64) {
         let mut table = self.table();
-        let Table { changes, queue, .. } = &mut *table;
-        changes.retain(|_, changes| changes.expires > now);
-        queue.retain(|_, key| changes.contains_key(key));
+        let over = table.changes.iter().filter(|(_, changes)| changes.expires <= now);
+        let over: Vec<Key> = over.map(|(key, _)| *key).collect();
+        over.iter().for_each(|key| table.drop_changes(key));
+        let ended: Vec<Owner> = table.by_ended.iter().map(|(_, owner)| *owner).collect();
+        ended.into_iter().for_each(|owner| table.update(owner, |owned| owned.forget(now)));
     }
 }
 
@@ -234,21 +446,40 @@ mod tests {
         Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap()
     }
 
+    fn whose(name: &str) -> Whose {
+        Whose::Caller(name.into())
+    }
+
     fn begin(sessions: &Sessions, number: u8) -> String {
+        begin_at(sessions, ("me", number), 1000)
+    }
+
+    fn begin_at(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> String {
         let client = (Version::V2025_06_18, Capabilities::FORM);
-        sessions.begin((&sealer(), "me"), client, 1000, [number; 16])
+        let now = (Duration::from_secs(now), u16::from(number));
+        sessions.begin((&sealer(), name, &whose(name)), client, now)
+    }
+
+    /// A session of this caller, and its id.
+    fn session(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> (Session, String) {
+        let id = begin_at(sessions, (name, number), now);
+        (sessions.find(&sealer(), name, &id, now).unwrap().0, id)
+    }
+
+    fn lives(sessions: &Sessions, name: &str, id: &str) -> bool {
+        sessions.find(&sealer(), name, id, 1100).is_some()
     }
 
     #[test]
     fn a_session_carries_what_was_agreed_on() {
         let sessions = Sessions::new(60, 10);
         let id = begin(&sessions, 1);
-        let (session, changes) = sessions.find(&sealer(), "me", &id, 1059).unwrap();
+        let (session, level) = sessions.find(&sealer(), "me", &id, 1059).unwrap();
         assert_eq!(session.version, Version::V2025_06_18);
         assert!(session.capabilities.has(Capabilities::FORM));
-        assert!(changes.level.is_none());
+        assert!(level.is_none());
         assert!(sessions.find(&sealer(), "me", &id, 1060).is_none(), "expired");
-        assert!(sessions.find(&sealer(), "you", &id, 1001).is_none(), "somebody else's");
+        assert!(sessions.find(&sealer(), "you", &id, 1001).is_none(), "of another caller");
     }
 
     #[test]
@@ -256,7 +487,7 @@ mod tests {
         let sessions = Sessions::new(60, 3);
         let id = begin(&sessions, 0);
         let (ended, _) = sessions.find(&sealer(), "me", &id, 1001).unwrap();
-        sessions.end(&ended);
+        sessions.end(&ended).unwrap();
         for number in 1..20 {
             let id = begin(&sessions, number);
             let (session, _) = sessions.find(&sealer(), "me", &id, 1001).unwrap();
@@ -264,6 +495,82 @@ mod tests {
         }
         assert!(sessions.find(&sealer(), "me", &id, 1001).is_none());
         assert!(sessions.table().changes.len() <= 3);
+    }
+
+    #[test]
+    fn the_caller_with_most_changes_gives_way() {
+        let sessions = Sessions::new(1000, 8);
+        let (first, _) = session(&sessions, ("ben", 0), 1000);
+        assert!(sessions.subscribe(&first, "a:0"));
+        let flood = |from: u8| {
+            for number in from..from + 30 {
+                let (session, _) = session(&sessions, ("ann", number), 1000);
+                assert!(sessions.subscribe(&session, "a:0"));
+            }
+        };
+        flood(0);
+        let more: Vec<Session> = (1..4).map(|number| session(&sessions, ("ben", number), 1000).0).collect();
+        assert!(more.iter().all(|session| sessions.subscribe(session, "a:0")));
+        flood(30);
+        for session in more.iter().chain([&first]) {
+            assert_eq!(sessions.subscriptions(session).len(), 1);
+        }
+        assert_eq!(sessions.table().changes.len(), 8);
+        // Where all have one each there is no room for one more.
+        let sessions = Sessions::new(1000, 2);
+        for (name, fits) in [("ann", true), ("ben", true), ("eve", false), ("ben", true)] {
+            let (session, _) = session(&sessions, (name, 7), 1000);
+            assert_eq!(sessions.subscribe(&session, "a:0"), fits, "{name}");
+        }
+    }
+
+    #[test]
+    fn ended_sessions_stay_ended_beyond_the_room_for_them() {
+        let sessions = Sessions::new(1000, 8);
+        let mut ended = Vec::new();
+        let (live, live_id) = session(&sessions, ("ben", 99), 1000);
+        let (_, old) = session(&sessions, ("ann", 200), 1000);
+        let mut end = |who, now| {
+            let (session, id) = session(&sessions, who, now);
+            sessions.end(&session).unwrap();
+            ended.push((who.0, id));
+        };
+        end(("ben", 0), 1000);
+        for number in 0..40 {
+            end(("ann", number), 1001);
+        }
+        for number in 1..3 {
+            end(("ben", number), 1001);
+        }
+        let (_, new) = session(&sessions, ("ann", 201), 1040);
+        for (name, id) in &ended {
+            assert!(!lives(&sessions, name, id), "{name}");
+        }
+        assert!(sessions.table().ended <= 8);
+        assert!(lives(&sessions, "ben", &live_id) && !sessions.is_ended(&live));
+        assert!(lives(&sessions, "ann", &new) && !lives(&sessions, "ann", &old), "one's own older ones end");
+        // Also while the clock is behind.
+        let id = begin_at(&sessions, ("ann", 202), 900);
+        assert!(sessions.find(&sealer(), "ann", &id, 900).is_some());
+        // Nothing is lost by a sweep before its time, and nothing stays after it.
+        sessions.sweep(1100);
+        assert!(ended.iter().all(|(name, id)| !lives(&sessions, name, id)));
+        sessions.sweep(2100);
+        let table = sessions.table();
+        assert!(table.owners.is_empty() && table.by_ended.is_empty() && table.ended == 0);
+    }
+
+    #[test]
+    fn a_session_that_cannot_be_noted_goes_on() {
+        let sessions = Sessions::new(1000, 2);
+        for (name, ends) in [("ann", true), ("ben", true), ("eve", false)] {
+            let (session, id) = session(&sessions, (name, 0), 1000);
+            assert_eq!(sessions.end(&session).is_ok(), ends, "{name}");
+            assert_eq!(lives(&sessions, name, &id), !ends, "{name}");
+        }
+        let (session, id) = session(&sessions, ("eve", 1), 1000);
+        sessions.revoke(session.key, session.expires());
+        assert!(!lives(&sessions, "eve", &id), "what was kept is always noted");
     }
 
     #[test]
@@ -285,6 +592,7 @@ mod tests {
         assert!(tasks.len() == MOST_SUBSCRIPTIONS && tasks.contains("t-000"), "the oldest went");
         assert!(!sessions.subscribe(&session, &"x".repeat(5000)));
         sessions.sweep(1060);
-        assert!(sessions.table().changes.is_empty() && sessions.table().queue.is_empty());
+        let table = sessions.table();
+        assert!(table.changes.is_empty() && table.owners.is_empty() && table.by_changes.is_empty());
     }
 }

@@ -4,7 +4,7 @@
 //! `queue`). Not here: limits of the whole (see `listen`, `tasks`), of connections (see `server`).
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -16,20 +16,13 @@ use super::answer::Gone;
 use super::in_use::InUse;
 pub(super) use super::in_use::{Part, Use};
 use super::queue::{Place, Queue};
-use crate::auth::Caller;
+use crate::auth::{Caller, network};
 use crate::config::{Agent, Limits};
 use crate::fault::Fault;
+pub(super) use crate::quota::Whose;
+use crate::quota::{AnswerRoom, BytePermit, ByteQuota};
 use crate::tasks::Entry;
 use crate::telemetry::metrics::Metrics;
-
-/// Whose share it is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Whose {
-    /// A caller, by its name.
-    Caller(Arc<str>),
-    /// Whoever calls from an address and proved nothing.
-    Address(IpAddr),
-}
 
 /// Live tasks by caller, and by their number here.
 type Held = HashMap<Arc<str>, HashMap<[u8; 16], Task>>;
@@ -48,9 +41,12 @@ pub(super) struct Shares {
     calls: usize,
     streams: usize,
     tasks: usize,
+    bytes: Arc<ByteQuota>,
+    /// Most bytes of one answer of an agent.
+    answer: usize,
     agents: HashMap<String, OfAgent>,
     in_use: Arc<InUse>,
-    /// The tasks that callers with names hold. What has ended is forgotten when it is counted.
+    /// The tasks that callers hold, those without a name together. Ended ones are forgotten when they are counted.
     held: Arc<Mutex<Held>>,
     clock: DefaultClock,
 }
@@ -84,14 +80,8 @@ pub(super) fn address(http: &Session) -> Option<IpAddr> {
     http.client_addr().and_then(|address| address.as_inet()).map(|address| network(address.ip()))
 }
 
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-    }
-}
-
 impl Shares {
+    /// Shares by these limits. Those of the whole are never one caller's alone.
     pub(super) fn new(limits: &Limits, agents: &[Agent], metrics: &Arc<Metrics>) -> Self {
         let agents = agents.iter().map(|agent| {
             let rate = quota(agent.rate, agent.rate).map(RateLimiter::direct);
@@ -101,8 +91,14 @@ impl Shares {
         Self {
             rate: quota(limits.caller_rate, limits.caller_burst).map(RateLimiter::keyed),
             calls: limits.caller_calls,
-            streams: limits.caller_streams,
+            streams: part_of(limits.caller_streams, limits.streams),
             tasks: limits.caller_tasks,
+            bytes: Arc::new(ByteQuota::new(
+                limits.bytes,
+                part_of(limits.caller_bytes, limits.bytes),
+                metrics.clone(),
+            )),
+            answer: limits.response,
             agents: agents.collect(),
             in_use: Arc::default(),
             held: Arc::default(),
@@ -129,10 +125,26 @@ impl Shares {
     pub(super) fn take(&self, whose: &Whose, what: Use) -> Result<Part, Fault> {
         let (most, words) = match what {
             Use::Call => (self.calls, "too many calls of yours are under way"),
+            Use::Body => (self.calls, "too many requests of yours are being read"),
             Use::Stream => (self.streams, "too many streams of yours are open"),
             Use::Push => (MOST_PUSHES, "too many pushes are on their way to you"),
         };
         self.in_use.take((whose.clone(), what), most).ok_or(Fault::TooMuch(words))
+    }
+
+    /// A permit for the bytes of a buffer. It counts nothing yet.
+    pub(super) fn permit(&self, whose: Option<&Whose>) -> BytePermit {
+        self.bytes.permit(whose)
+    }
+
+    /// The room for an answer of an agent to this caller.
+    pub(super) fn answer_room(&self, whose: Option<&Whose>) -> AnswerRoom {
+        AnswerRoom { limit: self.answer, permit: self.permit(whose) }
+    }
+
+    /// The bytes of all requests and answers.
+    pub(super) fn bytes(&self) -> &Arc<ByteQuota> {
+        &self.bytes
     }
 
     /// Takes a call of an agent's share, perhaps after a wait; `None`: it has no limits.
@@ -155,11 +167,8 @@ impl Shares {
         }
     }
 
-    /// Notes that a caller holds a task. Those who are nobody are one caller, which nobody counts.
+    /// Notes that a caller holds a task. Callers without a name are one caller.
     pub(super) fn hold(&self, caller: &Caller, entry: &Arc<Entry>) {
-        if caller.is_anonymous() {
-            return;
-        }
         let mut held = lock(&self.held);
         let tasks = held.entry(caller.name().into()).or_default();
         // More than that need not be counted: it is too many already.
@@ -168,15 +177,12 @@ impl Shares {
         }
     }
 
-    /// Takes a place for a task that a caller is about to begin under this number; `None`: it is nobody, whom nobody counts.
+    /// Reserves a place for a task that a caller is about to begin under this number. Callers without a name share their places.
     ///
     /// # Errors
     ///
     /// [`Fault::TooMuch`] if as many of its tasks are live, or about to be, as may be.
-    pub(super) fn promise(&self, caller: &Caller, number: [u8; 16]) -> Result<Option<Promise>, Fault> {
-        if caller.is_anonymous() {
-            return Ok(None);
-        }
+    pub(super) fn promise(&self, caller: &Caller, number: [u8; 16]) -> Result<Promise, Fault> {
         let caller: Arc<str> = caller.name().into();
         let mut held = lock(&self.held);
         let tasks = held.entry(caller.clone()).or_default();
@@ -184,7 +190,7 @@ impl Shares {
             return Err(Fault::TooMuch("too many tasks of yours are live"));
         }
         tasks.insert(number, Task::Promised);
-        Ok(Some(Promise { caller, number, held: self.held.clone() }))
+        Ok(Promise { caller, number, held: self.held.clone() })
     }
 
     /// Forgets who has not asked for a while.
@@ -220,6 +226,13 @@ fn has_room(tasks: &mut HashMap<[u8; 16], Task>, most: usize) -> bool {
         tasks.retain(|_, task| is_live(task));
     }
     tasks.len() < most
+}
+
+/// The share of one caller of what all have: three quarters of it at most, so that no caller takes all. Of fewer than four nothing
+/// can be left.
+fn part_of(of_one: usize, of_all: usize) -> usize {
+    let left = of_all / 4;
+    if left == 0 { of_one } else { of_one.min(of_all - left) }
 }
 
 fn is_live(task: &Task) -> bool {
@@ -273,13 +286,11 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_of_a_network_are_one() {
-        for (address, expected) in [
-            ("192.0.2.1", "192.0.2.1"),
-            ("::ffff:192.0.2.1", "192.0.2.1"),
-            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-        ] {
-            assert_eq!(network(address.parse().unwrap()), expected.parse::<IpAddr>().unwrap(), "{address}");
+    fn no_caller_takes_what_is_for_all() {
+        for (of_one, of_all, share) in
+            [(256, 1024, 256), (256, 100, 75), (9, 4, 3), (9, 3, 9), (9, 1, 9), (1, 1024, 1)]
+        {
+            assert_eq!(part_of(of_one, of_all), share, "{of_one} of {of_all}");
         }
     }
 
@@ -288,7 +299,7 @@ mod tests {
         let shares = shares(Limits { caller_tasks: 1, ..Limits::default() });
         let ann = Caller::supposed("key:ann", Vec::new(), Vec::new());
         let place = shares.promise(&ann, [1; 16]).unwrap();
-        assert!(place.is_some() && shares.promise(&ann, [2; 16]).is_err(), "nothing of it is in the map yet");
+        assert!(shares.promise(&ann, [2; 16]).is_err(), "nothing of it is in the map yet");
         drop(place);
         let place = shares.promise(&ann, [2; 16]).unwrap();
         let entry =
@@ -297,8 +308,10 @@ mod tests {
         drop(place);
         assert!(shares.promise(&ann, [3; 16]).is_err(), "it is held now");
         drop(entry);
-        assert!(shares.promise(&ann, [3; 16]).unwrap().is_some());
-        assert!(shares.promise(&Caller::anonymous(), [4; 16]).unwrap().is_none());
+        assert!(shares.promise(&ann, [3; 16]).is_ok());
+        let place = shares.promise(&Caller::anonymous(), [4; 16]);
+        assert!(place.is_ok() && shares.promise(&Caller::anonymous(), [5; 16]).is_err());
+        drop(place);
         shares.sweep();
         assert!(lock(&shares.held).is_empty());
     }

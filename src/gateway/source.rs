@@ -12,6 +12,7 @@ use crate::agents::{Drive, Known, Turn};
 use crate::bridge::work::{Note, Standing, Work};
 use crate::fault::Trouble;
 use crate::follow::{Followers, Job, Leaving};
+use crate::quota::{BytePermit, FREE_BYTES};
 use crate::tasks::{Entry, Inside, Phase, Verdict, Watcher};
 
 /// A call of ours.
@@ -20,14 +21,20 @@ pub(super) struct Own {
     pub(super) work: Work,
     pub(super) known: Arc<Known>,
     pub(super) local: [u8; 16],
+    /// The bytes of the work.
+    permit: BytePermit,
+    /// Bytes of events since those of the work were counted.
+    uncounted: usize,
     agent_time: Duration,
     /// Events that the agent sent.
     heard: u64,
 }
 
 impl Own {
-    pub(super) fn new(drive: Drive, work: Work, known: Arc<Known>, local: [u8; 16]) -> Self {
-        Self { drive, work, known, local, agent_time: Duration::ZERO, heard: 0 }
+    /// A call of this exchange, which puts together what it brings, and counts that with `permit`.
+    pub(super) fn new((drive, permit): (Drive, BytePermit), work: Work, known: Arc<Known>) -> Self {
+        let (local, agent_time) = (rand::random(), Duration::ZERO);
+        Self { drive, work, known, local, permit, uncounted: 0, agent_time, heard: 0 }
     }
 }
 
@@ -171,11 +178,20 @@ impl Source {
         }
     }
 
-    /// Lets a finished exchange come to its end, so that its connection can be used again.
+    /// Takes the bytes that are counted for the work, when nothing more is made of it.
+    pub(super) fn take_permit(&mut self) -> Option<BytePermit> {
+        match self {
+            Self::Own(own) => own.permit.split(),
+            Self::Watched(_) => None,
+        }
+    }
+
+    /// Lets a finished exchange come to its end, so that its connection can be used again. The work is dropped at once.
     pub(super) async fn wind_down(self) {
         const SHORTLY: Duration = Duration::from_millis(100);
-        let Self::Own(mut own) = self else { return };
-        let end = async { while let Turn::Said(_) = own.drive.next().await {} };
+        let Self::Own(own) = self else { return };
+        let Own { mut drive, .. } = *own;
+        let end = async { while let Turn::Said(_) = drive.next().await {} };
         if tokio::time::timeout(SHORTLY, end).await.is_err() {
             tracing::trace!("agent goes on after its last word");
         }
@@ -216,15 +232,30 @@ impl Own {
         match turn {
             Turn::Said(event) => {
                 self.heard += 1;
-                self.take(event)
+                let size = self.drive.take_size();
+                self.take(event, size)
             }
             Turn::Over(Ok(())) => self.ended(),
             Turn::Over(Err(trouble)) => Step::Failed(trouble),
         }
     }
 
-    fn take(&mut self, event: Event) -> Step {
-        match self.work.apply(event) {
+    fn take(&mut self, event: Event, (bytes, permit): (usize, Option<BytePermit>)) -> Step {
+        let applied = self.work.apply(event);
+        self.uncounted += bytes;
+        let is_counted = permit.is_some();
+        if let Some(permit) = permit {
+            self.permit.absorb(permit);
+        }
+        // Not for each event: those of an ordinary call are never counted.
+        if is_counted || self.uncounted > FREE_BYTES {
+            self.uncounted = 0;
+            if let Err(no_room) = self.permit.set(self.work.bytes()) {
+                self.permit.shrink_to(0);
+                return Step::Failed(no_room.into());
+            }
+        }
+        match applied {
             Ok(_) if self.work.standing() != Standing::Running => Step::Settled,
             Ok(note) => Step::News(note),
             Err(too_much) => Step::Failed(Trouble::TooMuch(too_much.max_bytes, "its artifacts")),

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Gone, reply};
+use super::answer::Gone;
 use super::call::Words;
 use super::early::Early;
 use super::exchange::Exchange;
@@ -26,8 +26,8 @@ use crate::bridge::outcome;
 use crate::bridge::subagent::{self, Asked, Tool};
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
-use crate::mcp::Params;
 use crate::mcp::tools::CallResult;
+use crate::mcp::{Method, Params};
 use crate::tasks::{Entry, Phase};
 
 /// How long `subagent_start` and `subagent_send` wait for the agent's first word; the task goes on beyond.
@@ -76,9 +76,7 @@ impl Inner {
             }
         };
         let body = self.writer(asker.version.era()).spoken(id, &result);
-        let To::Client(http) = to else { return Ok(Some(body)) };
-        reply(http, asker.takes, body, None).await.map_err(Err)?;
-        Ok(None)
+        self.answer_with(to, (asker, exchange), body).await
     }
 
     async fn start(
@@ -90,25 +88,32 @@ impl Inner {
     ) -> Result<Done, Early> {
         let agent = self.directory.find(&name).filter(|agent| self.sees(&asker.caller, door, agent));
         let agent = agent.ok_or_else(|| Early::told(self.no_such_agent(asker, door, &name)))?.clone();
-        let own = Tool::Start.name();
-        self.permit_tool((asker, door), Some(&agent), ((own, own), None)).map_err(|fault| match fault {
-            Fault::NoSuchTool(_) => Early::told(self.no_such_agent(asker, door, &name)),
+        self.permit_start((asker, door), &agent).map_err(|fault| match fault {
+            // It is no secret that it is there.
+            Fault::NoSuchTool(_) => Early::told(format!(
+                "You may not begin a task of agent {name:?} without naming a skill: call the tool of a skill instead."
+            )),
             fault => Early::Fault(fault),
         })?;
         let place = self.shares.call_of(&name, to.left()).await?;
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
         let said = order(asked, &self.sender(asker, params, &name, None)).map_err(Early::told)?;
-        let source = self.source(asker, said, &agent).await.map_err(|not_found| early(not_found, &name))?;
+        let source =
+            self.source(asker, (said, None), &agent).await.map_err(|not_found| early(not_found, &name))?;
         let promise = self.place_for(asker, &source).map_err(Early::Fault)?;
         Ok(Done::Goes(source, agent, (Form::Start, promise, place), FIRST_WORD))
     }
 
     fn no_such_agent(&self, asker: &Asker, door: Door<'_>, name: &str) -> String {
         let shown: String = name.chars().take(64).collect();
-        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
+        let behind = self.directory.agents().iter().filter(|agent| {
+            let name = &agent.settings.name;
+            self.sees(&asker.caller, door, agent) && self.may_use(&asker.caller, name, Tool::Start)
+        });
         let uris: Vec<String> =
             behind.take(20).map(|agent| crate::bridge::resources::agent_uri(&agent.settings.name)).collect();
-        format!("Unknown subagentUri: there is no agent {shown:?} here. There are: {}.", uris.join(", "))
+        let others = if uris.is_empty() { "none".to_owned() } else { uris.join(", ") };
+        format!("Unknown subagentUri: there is no agent {shown:?} here. There are: {others}.")
     }
 
     async fn wait(
@@ -143,13 +148,12 @@ impl Inner {
     ) -> Result<CallResult, Early> {
         let (entry, known, agent) = self.own_task(Tool::Send, (door, asker), handle).await?;
         let name = &agent.settings.name;
+        let skill = entry.look(|inside| inside.work.skill.clone());
+        self.permit_words((asker, door), &agent, (Method::ToolsCall, skill.as_deref()))
+            .map_err(Early::of_task)?;
         self.freshen(&entry, &known).await;
         if let Phase::Finished | Phase::Failed(_) = entry.look(|inside| inside.phase()) {
-            return Err(Early::told(
-                "The task has ended and takes no more messages. Begin a new one with subagent_start, or call the agent's \
-                 own tool with the contextId to go on with the conversation."
-                    .into(),
-            ));
+            return Err(Early::told(self.has_ended((door, asker), name)));
         }
         let sender = self.sender(asker, params, name, None);
         let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
@@ -179,6 +183,16 @@ impl Inner {
         Ok(entry.look(|inside| outcome::sent(&inside.work, &audience, entry.local())))
     }
 
+    /// What a model is told that says something in a task which is over.
+    fn has_ended(&self, (door, asker): (Door<'_>, &Asker), agent: &str) -> String {
+        let starts = door == Door::AllAgents && self.may_use(&asker.caller, agent, Tool::Start);
+        let begin = if starts { "Begin a new one with subagent_start, or call" } else { "Call" };
+        format!(
+            "The task has ended and takes no more messages. {begin} the agent's own tool with the contextId to go on with the \
+             conversation."
+        )
+    }
+
     async fn cancel_one(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
         let (entry, known, agent) = self.own_task(Tool::Cancel, (door, asker), handle).await?;
         self.freshen(&entry, &known).await;
@@ -206,10 +220,7 @@ impl Inner {
         let (agent, named) = self.opened(asker, door, handle).ok_or_else(|| Early::told(unknown_task()))?;
         // By the agent whose task it is; which agent that is was not known when the tool was.
         let own = ((tool.name(), tool.name()), None);
-        self.permit_tool((asker, door), Some(&agent), own).map_err(|fault| match fault {
-            Fault::NoSuchTool(_) => Early::told(unknown_task()),
-            fault => Early::Fault(fault),
-        })?;
+        self.permit_tool((asker, door), Some(&agent), own).map_err(Early::of_task)?;
         let found = self.entry(asker, &agent, &named).await;
         let (entry, known) = found.map_err(|not_found| early(not_found, &agent.settings.name))?;
         Ok((entry, known, agent))

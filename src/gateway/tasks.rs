@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Gone, reply};
+use super::answer::Gone;
 use super::answers::last_question;
 use super::ask::question_of;
 use super::exchange::Exchange;
@@ -51,7 +51,7 @@ impl Inner {
         self.may_use_tasks(asker, method).map_err(Ok)?;
         if method == Method::TasksList {
             let body = self.list_tasks(door, asker, id, params).map_err(Ok)?;
-            return answered(to, asker, body).await;
+            return self.answer_with(to, (asker, exchange), body).await;
         }
         let held = self.held((door, asker), method, params).await.map_err(Ok)?;
         exchange.agent = Some(held.agent.clone());
@@ -59,11 +59,11 @@ impl Inner {
             return self.task_result(to, held, (asker, exchange), (id, params)).await;
         }
         let body = match method {
-            Method::TasksUpdate => self.update(&held, asker, id, params).await,
+            Method::TasksUpdate => self.update(&held, (door, asker), id, params).await,
             Method::TasksCancel => self.cancel(&held, asker, id).await,
             _ => Ok(self.task(&held, asker, id).await),
         };
-        answered(to, asker, body.map_err(Ok)?).await
+        self.answer_with(to, (asker, exchange), body.map_err(Ok)?).await
     }
 
     fn may_use_tasks(&self, asker: &Asker, method: Method) -> Result<(), Fault> {
@@ -91,14 +91,7 @@ impl Inner {
         let handle = params.task_id.as_ref().ok_or_else(|| Fault::BadParams("taskId is missing".into()))?;
         let (agent, named) = self.opened(asker, door, handle.as_str()).ok_or(Fault::UnknownTask)?;
         self.permit_task((asker, door), method, &agent, || Fault::UnknownTask)?;
-        let (entry, known) =
-            self.entry(asker, &agent, &named).await.map_err(|not_found| match not_found {
-                NotFound::Unknown => Fault::UnknownTask,
-                NotFound::Trouble(trouble) => {
-                    tracing::debug!(%trouble, "agent cannot be asked for a task");
-                    Fault::AgentSilent
-                }
-            })?;
+        let (entry, known) = self.entry(asker, &agent, &named).await.map_err(NotFound::fault)?;
         Ok(Held { handle: handle.as_str().to_owned(), agent, entry, known })
     }
 
@@ -176,10 +169,12 @@ impl Inner {
     async fn update(
         &self,
         held: &Held,
-        asker: &Asker,
+        (door, asker): (Door<'_>, &Asker),
         id: &Id,
         params: &Params<'_>,
     ) -> Result<Vec<u8>, Fault> {
+        let skill = held.entry.look(|inside| inside.work.skill.clone());
+        self.permit_words((asker, door), &held.agent, (Method::TasksUpdate, skill.as_deref()))?;
         let responses =
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
         self.freshen(&held.entry, &held.known).await;
@@ -231,7 +226,9 @@ impl Inner {
                 TaskStatus::Cancelled => was_cancelled(),
                 _ => self.last_word(&entry, asker),
             };
-            return answered(to, asker, writer.core_task_result(id, &result, &handle)).await;
+            let body = writer.core_task_result(id, &result, &handle);
+            drop(result);
+            return self.answer_with(to, (asker, exchange), body).await;
         }
         let meta = params.meta();
         let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
@@ -277,14 +274,4 @@ impl Inner {
 /// The result of a core task that its client cancelled.
 pub(super) fn was_cancelled() -> CallResult {
     CallResult::failure("The task was cancelled.")
-}
-
-async fn answered(to: To<'_>, asker: &Asker, body: Vec<u8>) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
-    match to {
-        To::Batch(_) => Ok(Some(body)),
-        To::Client(http) => {
-            reply(http, asker.takes, body, None).await.map_err(Err)?;
-            Ok(None)
-        }
-    }
 }

@@ -95,8 +95,8 @@ fn is_modern(text: &str) -> bool {
     Version::named(text).is_some_and(|version| version.era() == Era::Modern)
 }
 
-/// What a legacy request without a session is served as, by its header: an unknown older revision reads as the stateless
-/// one, an unknown newer one is refused.
+/// Returns the revision in which a legacy request without a session is served: the one of its header, if the gateway knows
+/// it. Without a header, and for an unknown older revision, it is the stateless one; an unknown newer one is refused.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ fn is_modern(text: &str) -> bool {
 pub fn stateless_version(headers: &Headers<'_>) -> Result<Version, Misfit> {
     let Header::Is(text) = headers.version else { return Ok(Version::STATELESS) };
     match Version::named(text) {
-        Some(_) => Ok(Version::STATELESS),
+        Some(version) => Ok(version),
         None if text > Version::V2025_11_25.as_str() => Err(Misfit::Unsupported(capped(text))),
         None => Ok(Version::STATELESS),
     }

@@ -72,7 +72,7 @@ impl Method {
     ];
 
     /// The method as it is written on the wire.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
             Self::Ping => "ping",

@@ -14,6 +14,8 @@ use super::sealer::{Purpose, Sealer};
 pub const MAX_HANDLE: usize = 512;
 
 const VERSION: u8 = 1;
+/// The version of a task's handle that names a skill.
+const OF_SKILL: u8 = 2;
 /// What fits into a handle besides the lengths of agent and id: key id, tag, form, version, length of the agent's name.
 const OVERHEAD: usize = 3 + 16 + 1 + 1 + 2;
 
@@ -81,23 +83,48 @@ pub struct TaskRef {
     pub agent: String,
     /// The agent's id of the task.
     pub task: AgentTaskId,
+    /// The id of the skill whose tool began it; `None`: no skill was named, or none is known.
+    pub skill: Option<String>,
 }
 
 impl TaskRef {
     /// Whether the handle keeps within [`MAX_HANDLE`]. If not, give the task a [`LocalRef`] instead.
     pub fn fits(&self) -> bool {
-        fits(&self.agent, self.task.as_str())
+        // The skill, and its length.
+        let skill = self.skill.as_ref().map_or(0, |skill| skill.len().saturating_add(2));
+        fits(&self.agent, self.task.as_str(), skill)
+    }
+
+    /// The same, without its skill where there is no room for that; `None` if it does not fit even so.
+    #[must_use]
+    pub fn fitting(self) -> Option<Self> {
+        if self.fits() {
+            return Some(self);
+        }
+        Some(Self { skill: None, ..self }).filter(Self::fits)
     }
 
     /// The handle that this caller gets.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> TaskHandle {
-        TaskHandle(sealer.seal(Purpose::Task, caller, &named(&self.agent, self.task.as_str())))
+        let payload = match &self.skill {
+            None => named(&self.agent, self.task.as_str()),
+            Some(skill) => {
+                let out = Writer::new(OF_SKILL).text(&self.agent).text(skill);
+                out.bytes(self.task.as_str().as_bytes()).finish()
+            }
+        };
+        TaskHandle(sealer.seal(Purpose::Task, caller, &payload))
     }
 
     /// What a handle of this caller's stands for; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
-        let (agent, task) = read_named(&sealer.open(Purpose::Task, caller, handle)?)?;
-        Some(Self { agent, task: AgentTaskId(task) })
+        let payload = sealer.open(Purpose::Task, caller, handle)?;
+        let Some(mut fields) = Reader::new(&payload, OF_SKILL) else {
+            let (agent, task) = read_named(&payload)?;
+            return Some(Self { agent, task: AgentTaskId(task), skill: None });
+        };
+        let (agent, skill) = (fields.text()?, Some(fields.text()?));
+        Some(Self { agent, task: AgentTaskId(fields.rest()?), skill })
     }
 }
 
@@ -113,7 +140,7 @@ pub struct ContextRef {
 impl ContextRef {
     /// Whether the handle keeps within [`MAX_HANDLE`]. If not, the conversation cannot be named to the client.
     pub fn fits(&self) -> bool {
-        fits(&self.agent, &self.context)
+        fits(&self.agent, &self.context, 0)
     }
 
     /// The handle that this caller gets.
@@ -153,8 +180,8 @@ impl LocalRef {
     }
 }
 
-fn fits(agent: &str, id: &str) -> bool {
-    let bytes = agent.len().saturating_add(id.len()).saturating_add(OVERHEAD);
+fn fits(agent: &str, id: &str, more: usize) -> bool {
+    let bytes = agent.len().saturating_add(id.len()).saturating_add(more).saturating_add(OVERHEAD);
     base64::encoded_len(bytes, false).is_some_and(|characters| characters <= MAX_HANDLE)
 }
 
@@ -177,7 +204,22 @@ mod tests {
     }
 
     fn task(agent: &str, task: &str) -> TaskRef {
-        TaskRef { agent: agent.into(), task: task.into() }
+        TaskRef { agent: agent.into(), task: task.into(), skill: None }
+    }
+
+    #[test]
+    fn task_handle_names_its_skill() {
+        let of = |skill: Option<&str>| TaskRef { skill: skill.map(str::to_owned), ..task("weather", "t") };
+        let mut seen = Vec::new();
+        for skill in [None, Some(""), Some("rain"), Some("\0")] {
+            let handle = of(skill).seal(&sealer(), "alice");
+            assert_eq!(TaskRef::open(&sealer(), "alice", handle.as_str()), Some(of(skill)), "{skill:?}");
+            assert!(!seen.contains(&handle));
+            seen.push(handle);
+        }
+        let long = TaskRef { skill: Some("s".repeat(128)), ..task("weather", &"x".repeat(290)) };
+        assert!(!long.fits() && long.fitting().is_some_and(|fitting| fitting.skill.is_none()));
+        assert_eq!(task("weather", &"x".repeat(400)).fitting(), None);
     }
 
     #[test]
@@ -231,8 +273,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fits_tells_the_truth(agent in "[a-z]{0,90}", id in "\\PC{0,200}") {
-            let task = task(&agent, &id);
+        fn fits_tells_the_truth(agent in "[a-z]{0,90}", id in "\\PC{0,200}", skill in prop::option::of("[a-z]{0,128}")) {
+            let task = TaskRef { skill, ..task(&agent, &id) };
             let length = task.seal(&sealer(), "alice").as_str().len();
             prop_assert_eq!(task.fits(), length <= MAX_HANDLE, "{}", length);
         }

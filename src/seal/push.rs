@@ -25,7 +25,7 @@ pub struct PushTicket {
 impl PushTicket {
     /// Whether the address keeps within what agents can be expected to store. If not, the task cannot be pushed.
     pub fn fits(&self) -> bool {
-        TaskRef { agent: self.agent.clone(), task: self.task.clone() }.fits()
+        TaskRef { agent: self.agent.clone(), task: self.task.clone(), skill: None }.fits()
     }
 
     /// The last segment of the address: nobody can guess it.
@@ -71,7 +71,7 @@ mod tests {
     fn nothing_else_is_an_address() {
         let sealer = sealer("secret");
         let ticket = ticket("t-1");
-        let task = TaskRef { agent: ticket.agent.clone(), task: ticket.task.clone() };
+        let task = TaskRef { agent: ticket.agent.clone(), task: ticket.task.clone(), skill: None };
         let sealed = sealer.seal(Purpose::Push, PROOF, &named("weather", "t-1"));
         for token in ["", "x", &ticket.proof(&sealer), &sealed, task.seal(&sealer, ADDRESS).as_str()] {
             assert_eq!(PushTicket::open(&sealer, token), None, "{token}");

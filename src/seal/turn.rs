@@ -12,29 +12,41 @@ use super::sealer::{Purpose, Sealer};
 const VERSION: u8 = 1;
 const TASK: u8 = 1;
 const LOCAL: u8 = 2;
+const TASK_OF_SKILL: u8 = 3;
 
 /// A task, by its agent's id or by the number of a call that only its own replica knows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Named {
-    /// The agent's id.
-    Task(AgentTaskId),
+    /// The agent's id, and the skill whose tool began the task, where that is known.
+    Task(AgentTaskId, Option<String>),
     /// See [`LocalRef`].
     Local([u8; 16]),
 }
 
 impl Named {
+    /// The skill whose tool began the task, where that is known.
+    pub fn skill(&self) -> Option<&str> {
+        match self {
+            Self::Task(_, skill) => skill.as_deref(),
+            Self::Local(_) => None,
+        }
+    }
+
     /// The handle that this caller gets for this task of an agent.
     pub fn seal(&self, sealer: &Sealer, caller: &str, agent: &str) -> TaskHandle {
         let agent = agent.to_owned();
         match self {
-            Self::Task(task) => TaskRef { agent, task: task.clone() }.seal(sealer, caller),
+            Self::Task(task, skill) => {
+                TaskRef { agent, task: task.clone(), skill: skill.clone() }.seal(sealer, caller)
+            }
             Self::Local(number) => LocalRef { agent, number: *number }.seal(sealer, caller),
         }
     }
 
     /// The agent and the task that a task handle of this caller's stands for; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<(String, Self)> {
-        let task = TaskRef::open(sealer, caller, handle).map(|task| (task.agent, Self::Task(task.task)));
+        let task = TaskRef::open(sealer, caller, handle);
+        let task = task.map(|task| (task.agent, Self::Task(task.task, task.skill)));
         task.or_else(|| {
             let local = LocalRef::open(sealer, caller, handle)?;
             Some((local.agent, Self::Local(local.number)))
@@ -43,7 +55,10 @@ impl Named {
 
     fn write(&self, out: Writer) -> Vec<u8> {
         match self {
-            Self::Task(task) => out.bytes(&[TASK]).bytes(task.as_str().as_bytes()),
+            Self::Task(task, None) => out.bytes(&[TASK]).bytes(task.as_str().as_bytes()),
+            Self::Task(task, Some(skill)) => {
+                out.bytes(&[TASK_OF_SKILL]).text(skill).bytes(task.as_str().as_bytes())
+            }
             Self::Local(number) => out.bytes(&[LOCAL]).bytes(number),
         }
         .finish()
@@ -52,7 +67,11 @@ impl Named {
     /// Reads the last field of a payload.
     fn read(mut fields: Reader<'_>) -> Option<Self> {
         match fields.array()? {
-            [TASK] => Some(Self::Task(fields.rest()?.into())),
+            [TASK] => Some(Self::Task(fields.rest()?.into(), None)),
+            [TASK_OF_SKILL] => {
+                let skill = fields.text()?;
+                Some(Self::Task(fields.rest()?.into(), Some(skill)))
+            }
             [LOCAL] => {
                 let number = fields.array()?;
                 fields.end().map(|()| Self::Local(number))
@@ -157,7 +176,8 @@ mod tests {
 
     fn named() -> impl Strategy<Value = Named> {
         prop_oneof![
-            "\\PC{0,60}".prop_map(|id| Named::Task(id.into())),
+            ("\\PC{0,60}", prop::option::of("\\PC{0,20}"))
+                .prop_map(|(id, skill)| Named::Task(id.into(), skill)),
             any::<[u8; 16]>().prop_map(Named::Local)
         ]
     }
@@ -197,11 +217,12 @@ mod tests {
     #[test]
     fn an_id_of_any_task_that_has_a_handle_is_short_enough_for_a_request() {
         let (agent, id) = ("a".repeat(64), "x".repeat(297));
-        let task = TaskRef { agent: agent.clone(), task: id.as_str().into() };
+        let task = TaskRef { agent: agent.clone(), task: id.as_str().into(), skill: None };
         assert!(task.fits());
-        assert!(!TaskRef { agent: agent.clone(), task: format!("{id}x").as_str().into() }.fits());
-        let ticket =
-            ElicitationTicket { session: [1; 16], agent, task: Named::Task(task.task), turn: [2; 16] };
+        let longer = format!("{id}x").as_str().into();
+        assert!(!TaskRef { agent: agent.clone(), task: longer, skill: None }.fits());
+        let task = Named::Task(task.task, None);
+        let ticket = ElicitationTicket { session: [1; 16], agent, task, turn: [2; 16] };
         let quoted = format!("\"{}\"", ticket.seal(&sealer(), "alice"));
         assert!(quoted.len() < 1024, "{}", quoted.len());
     }

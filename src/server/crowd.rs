@@ -1,34 +1,156 @@
-//! A cap on the connections of a listener: those beyond it are closed at once, before a handshake costs anything.
+//! Bounds the connections of a listener: those beyond are closed at once, before a handshake costs
+//! anything.
 //!
-//! Not here: what one caller may have (see `gateway::shares`).
+//! Shares of callers, which are known later, are in `gateway::shares`.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use pingora::apps::ServerApp;
 use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::auth::network;
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
 
-/// An application with room for so many connections.
+/// Least time between two warnings of one kind: clients must not fill the log.
+const WARNING_PAUSE: Duration = Duration::from_secs(60);
+
+/// Limits of the connections of one listener.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConnectionLimits {
+    /// All of them.
+    pub(super) all: usize,
+    /// Those of one address; 0: any number.
+    pub(super) of_address: usize,
+    /// The number of a descriptor from which on none is for them.
+    pub(super) descriptors: RawFd,
+}
+
+/// An application whose connections are bounded.
 pub(super) struct Crowd<A> {
     app: Arc<A>,
     room: Semaphore,
+    addresses: Addresses,
+    descriptors: RawFd,
     metrics: Arc<Metrics>,
-    /// Whether it was full at the last connection: said once each time.
-    was_full: AtomicBool,
+    warned: Mutex<[Option<Instant>; 3]>,
+}
+
+/// Open connections by address. Holds addresses with open connections alone, so that the bound on
+/// all bounds it too.
+struct Addresses {
+    most: usize,
+    open: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// The place of an open connection.
+struct ConnectionPermit<'a> {
+    _place: SemaphorePermit<'a>,
+    _address: Option<AddressPermit<'a>>,
+}
+
+/// One open connection of an address.
+struct AddressPermit<'a> {
+    addresses: &'a Addresses,
+    address: IpAddr,
+}
+
+/// Why a connection is closed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Full {
+    Listener,
+    Address,
+    Descriptors,
 }
 
 impl<A> Crowd<A> {
-    /// Room for `most` connections.
-    pub(super) fn new(app: A, most: usize, metrics: Arc<Metrics>) -> Self {
-        let room = Semaphore::new(most.clamp(1, Semaphore::MAX_PERMITS));
-        Self { app: Arc::new(app), room, metrics, was_full: AtomicBool::new(false) }
+    pub(super) fn new(app: A, limits: ConnectionLimits, metrics: Arc<Metrics>) -> Self {
+        Self {
+            app: Arc::new(app),
+            room: Semaphore::new(limits.all.clamp(1, Semaphore::MAX_PERMITS)),
+            addresses: Addresses { most: limits.of_address, open: Mutex::default() },
+            descriptors: limits.descriptors,
+            metrics,
+            warned: Mutex::default(),
+        }
+    }
+
+    fn admit(&self, stream: &Stream) -> Result<ConnectionPermit<'_>, Full> {
+        if stream.id() >= self.descriptors {
+            return Err(Full::Descriptors);
+        }
+        let place = self.room.try_acquire().map_err(|_| Full::Listener)?;
+        let digest = stream.get_socket_digest();
+        let address = digest.as_ref().and_then(|digest| digest.peer_addr()?.as_inet());
+        let address = match address.filter(|_| self.addresses.most > 0) {
+            Some(address) => Some(self.addresses.take(network(address.ip())).ok_or(Full::Address)?),
+            None => None,
+        };
+        Ok(ConnectionPermit { _place: place, _address: address })
+    }
+
+    fn refuse(&self, full: Full) {
+        self.metrics.refused(if full == Full::Address {
+            Refusal::AddressConnections
+        } else {
+            Refusal::Overloaded
+        });
+        let now = Instant::now();
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(last) = warned.get_mut(full as usize) else { return };
+        if last.is_some_and(|last| now.duration_since(last) < WARNING_PAUSE) {
+            return;
+        }
+        *last = Some(now);
+        drop(warned);
+        match full {
+            Full::Listener => tracing::warn!(
+                "a listener has as many connections as limits.connections allows; more are closed"
+            ),
+            Full::Address => tracing::warn!(
+                "an address has as many connections as limits.address_connections allows; more are closed (0 is right behind a proxy)"
+            ),
+            Full::Descriptors => tracing::warn!(
+                "almost as many files are open as the limit of open files allows; more connections are closed (raise the limit)"
+            ),
+        }
+    }
+}
+
+impl Addresses {
+    /// Counts one more connection of an address, if it may have one.
+    fn take(&self, address: IpAddr) -> Option<AddressPermit<'_>> {
+        let mut open = self.open();
+        let count = open.entry(address).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(AddressPermit { addresses: self, address })
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for AddressPermit<'_> {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = self.addresses.open().entry(self.address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 
@@ -45,25 +167,39 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for Crowd<A> {
         'life1: 'async_trait,
         Self: 'async_trait,
     {
-        let Ok(place) = self.room.try_acquire() else {
-            self.metrics.refused(Refusal::Overloaded);
-            if !self.was_full.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
-                    "a listener has as many connections as limits.connections allows; more are closed"
-                );
+        let permit = match self.admit(&stream) {
+            Ok(permit) => permit,
+            Err(full) => {
+                self.refuse(full);
+                return Box::pin(std::future::ready(None));
             }
-            return Box::pin(std::future::ready(None));
         };
-        self.was_full.store(false, Ordering::Relaxed);
         let served = self.app.process_new(stream, shutdown);
         Box::pin(async move {
             let left = served.await;
-            drop(place);
+            drop(permit);
             left
         })
     }
 
     async fn cleanup(&self) {
         self.app.cleanup().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_without_connections_are_forgotten() {
+        let addresses = Addresses { most: 2, open: Mutex::default() };
+        let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
+        let held = [addresses.take(one), addresses.take(one)];
+        assert!(held.iter().all(Option::is_some) && addresses.take(one).is_none());
+        let of_other = addresses.take(other);
+        assert!(of_other.is_some());
+        drop((held, of_other));
+        assert!(addresses.open().is_empty() && addresses.take(one).is_some());
     }
 }

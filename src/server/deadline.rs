@@ -5,7 +5,7 @@
 //! Not here: deadlines for bodies (see `gateway::intake`) and for writes.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,7 +17,11 @@ use pingora::protocols::http::v2::server::H2Options;
 use pingora::server::ShutdownWatch;
 use tokio::time::Instant;
 
+use super::header::{HeaderLimit, Limited};
 use crate::alarm::{Alarm, after};
+
+/// How long connections may still send a request after their listener has closed.
+const LAST_REQUESTS: Duration = Duration::from_secs(1);
 
 /// What goes with an HTTP/1.1 connection from request to request: to its proxy, once the header of a request has been read, and back.
 #[derive(Clone, Default)]
@@ -27,6 +31,8 @@ pub(super) struct Mark(Arc<Header>);
 #[derive(Default)]
 struct Header {
     is_read: AtomicBool,
+    /// Bytes that were read while it was not whole.
+    bytes: AtomicUsize,
     alarm: Mutex<Alarm>,
 }
 
@@ -37,8 +43,27 @@ impl Mark {
     }
 
     /// Whether the header has been read.
-    fn is_read(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         self.0.is_read.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were read of a header that is not whole yet.
+    pub(super) fn header_bytes(&self) -> usize {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that so many bytes more were read, if the header is not whole yet.
+    pub(super) fn add_header_bytes(&self, bytes: usize) {
+        if !self.is_read() {
+            // Read and written by the task of the connection alone.
+            self.0.bytes.store(self.header_bytes().saturating_add(bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Expects the header of another request, unless it has been read already.
+    fn expect(&self, is_read: bool) {
+        self.0.is_read.store(is_read, Ordering::Relaxed);
+        self.0.bytes.store(0, Ordering::Relaxed);
     }
 
     /// Whether the header should have been read before now.
@@ -55,6 +80,24 @@ pub(super) struct Timely<A> {
     pub(super) within: Duration,
     /// For the header of another one, from the end of the one before: how long a connection may rest.
     pub(super) rest: Duration,
+    /// How long a header may be.
+    pub(super) limit: Arc<HeaderLimit>,
+}
+
+impl<A> Timely<A> {
+    /// The first request of a connection, with headers that are counted from now on.
+    fn counted(&self, session: ServerSession, mark: &Mark) -> ServerSession {
+        let keepalive = session.get_keepalive();
+        match session {
+            ServerSession::H1(session) => {
+                let stream = Limited::new(session.into_inner(), mark.clone(), self.limit.clone());
+                let mut session = ServerSession::new_http1(Box::new(stream));
+                session.set_keepalive(keepalive);
+                session
+            }
+            other => other,
+        }
+    }
 }
 
 /// What a request is served by, as the traits of Pingora have it.
@@ -77,10 +120,14 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
         // A connection that is used again carries the mark.
         let carried = session.take_connection_user_context().and_then(|mark| mark.downcast::<Mark>().ok());
         let within = if carried.is_some() { self.rest } else { self.within };
+        let is_first = carried.is_none();
         let carried = carried.unwrap_or_default();
         let mark = Mark::clone(&carried);
         // HTTP/2 has read the header before.
-        mark.0.is_read.store(session.is_http2(), Ordering::Relaxed);
+        mark.expect(session.is_http2());
+        if is_first {
+            session = self.counted(session, &mark);
+        }
         session.set_connection_user_context(Some(carried));
         let deadline = after(Instant::now(), within);
         let mut request = self.app.process_new_http(session, shutdown);
@@ -106,6 +153,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
     }
 
     async fn http_cleanup(&self) {
+        // Pingora drops each connection that has not sent a header by now, also one that was
+        // accepted this moment.
+        tokio::time::sleep(LAST_REQUESTS).await;
         self.app.http_cleanup().await;
     }
 }

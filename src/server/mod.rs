@@ -4,11 +4,14 @@
 
 mod crowd;
 mod deadline;
+mod header;
 mod shutdown;
+mod upgrade;
 
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,24 +24,31 @@ use pingora::protocols::l4::stream::L4BufferSettings;
 use pingora::proxy::{HttpProxy, ProxyHttp, Session, http_proxy};
 use pingora::server::configuration::{Opt, ServerConf};
 use pingora::server::{RunArgs, Server};
+use pingora::services::ServiceHandle;
 use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
 
-use crate::admin::admin_service;
-use crate::config::{Listener, RequireRule, Settings};
+use crate::admin::Admin;
+use crate::config::{self, Listener, RequireRule, Settings};
 use crate::gateway::{Bridge, BridgeProblem, Handled, is_served};
 use crate::telemetry::metrics::Metrics;
-use crate::tls::{self, Endpoint, Terminating, Watch};
+use crate::tls::{self, Endpoint, HandshakeThreads, Terminating, Watch};
+use crate::transport::Descriptors;
 
-use crowd::Crowd;
+use crowd::{ConnectionLimits, Crowd};
 use deadline::{Mark, Timely};
+use header::HeaderLimit;
 use shutdown::Patient;
+use upgrade::{Takeover, Upgrade, UpgradeProblem};
 
 /// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
 const READ_BUFFER: usize = 4 * 1024;
 /// Write buffer of a client connection; Pingora's own.
 const WRITE_BUFFER: usize = 1460;
+
+/// Most connections of the admin listener, for which descriptors are kept (see [`Descriptors`]).
+const ADMIN_CONNECTIONS: usize = 32;
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +62,12 @@ pub enum StartProblem {
     /// A certificate cannot be used.
     #[error("listener {0}: {1}")]
     Tls(SocketAddr, tls::TlsProblem),
+    /// The threads of TLS handshakes cannot be started.
+    #[error("cannot start threads for TLS handshakes: {0}")]
+    Threads(io::Error),
+    /// The sockets cannot be taken over.
+    #[error("{0}")]
+    Upgrade(#[from] UpgradeProblem),
     /// Pingora refuses the whole.
     #[error("{0}")]
     Pingora(String),
@@ -63,60 +79,127 @@ pub struct Ready {
     /// The bridge that answers.
     pub bridge: Bridge,
     grace: Duration,
+    upgrade: Upgrade,
 }
 
-/// Makes a server.
+/// Makes a server, which takes the sockets of another process over if it `takes_over`.
 ///
 /// # Errors
 ///
 /// [`StartProblem`] says what cannot be used.
-pub fn prepare(settings: Settings, upgrade: bool) -> Result<Ready, StartProblem> {
+pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProblem> {
     tls::install_provider();
-    let conf = conf(&settings);
-    let mut server = Server::new_with_opt_and_conf(Opt { upgrade, ..Opt::default() }, conf);
-    server.bootstrap();
-    let (listeners, admin) = (settings.listeners.clone(), settings.admin);
-    if !upgrade {
-        let admin = admin.iter().map(|admin| admin.address);
-        for address in listeners.iter().map(|listener| listener.address).chain(admin) {
-            probe(address)?;
-        }
+    let hangups = tls::hangups();
+    // Before the bridge, which asks for it too.
+    let descriptors = Descriptors::raised();
+    warn_if_few(descriptors, &settings);
+    let addresses: Vec<SocketAddr> = settings.listeners.iter().map(|listener| listener.address).collect();
+    let own = addresses.iter().copied().chain(settings.admin.iter().map(|admin| admin.address));
+    let mut sockets = Upgrade::new(settings.upgrade.directory.clone(), own.collect());
+    if takes_over || settings.upgrade.directory.is_some() {
+        sockets.prepare()?;
+    }
+    let opt = Opt { upgrade: takes_over, ..Opt::default() };
+    let mut server = Server::new_with_opt_and_conf(opt, conf(&settings, &sockets));
+    if !takes_over {
+        sockets.addresses().iter().try_for_each(|address| probe(*address))?;
     }
     // The process that is taken over from still has the data directory.
-    let make = if upgrade { Bridge::taking_over } else { Bridge::new };
+    let make = if takes_over { Bridge::taking_over } else { Bridge::new };
     let (bridge, background) = make(settings.clone())?;
-    let addresses = listeners.iter().map(|listener| listener.address).collect();
-    for listener in &listeners {
-        warn_if_open(listener);
+    settings.listeners.iter().for_each(warn_if_open);
+    let (mut services, terminated) = add_listeners(&mut server, &settings, &bridge, descriptors)?;
+    server.add_service(background_service("bridge", background));
+    let mut watch = background_service("certificates", Watch::new(terminated, hangups));
+    watch.threads = Some(1);
+    server.add_service(watch);
+    if let Some(admin) = settings.admin {
+        let service = admin_service(admin, (&bridge, addresses), settings.limits.header_read);
+        services.push(server.add_service(service));
     }
-    let mut terminated = Vec::new();
-    for listener in listeners {
+    if takes_over {
+        let takeover = Takeover { bridge: bridge.clone(), upgrade: sockets.clone() };
+        let takeover = server.add_service(background_service("takeover", takeover));
+        let bootstrap = server.bootstrap_as_a_service();
+        bootstrap.add_dependency(takeover);
+        services.iter().for_each(|service| service.add_dependency(&bootstrap));
+    } else {
+        server.bootstrap();
+    }
+    Ok(Ready { server, bridge, grace: settings.shutdown.grace, upgrade: sockets })
+}
+
+/// The services of listeners, and the TLS of those that have it.
+type Listening = (Vec<ServiceHandle>, Vec<Arc<Endpoint>>);
+
+/// Adds the service of each listener.
+fn add_listeners(
+    server: &mut Server,
+    settings: &Settings,
+    bridge: &Bridge,
+    descriptors: Descriptors,
+) -> Result<Listening, StartProblem> {
+    let limits = ConnectionLimits {
+        all: settings.limits.connections,
+        of_address: settings.limits.address_connections,
+        descriptors: descriptors.for_clients(),
+    };
+    let (mut services, mut terminated) = (Vec::new(), Vec::new());
+    let mut threads = None;
+    for listener in settings.listeners.clone() {
         let (address, socket, tls) = (listener.address, socket(&listener), listener.tls.clone());
-        let app = service(&server, &settings, Gateway { bridge: bridge.clone(), listener });
-        let crowd = (settings.limits.connections, bridge.metrics().clone());
+        let app = service(server, settings, Gateway { bridge: bridge.clone(), listener });
+        let crowd = (limits, bridge.metrics().clone());
         let Some(tls) = tls else {
-            server.add_service(listening(app, crowd, socket));
+            services.push(server.add_service(listening(app, crowd, socket)));
             continue;
         };
-        let endpoint = Endpoint::new(address, tls, &bridge.metrics().tls)
+        let endpoint = Endpoint::new(address, tls, &bridge.metrics().tls, settings.limits.failures)
             .map_err(|problem| StartProblem::Tls(address, problem))?;
         terminated.push(endpoint.clone());
         let within = settings.limits.header_read;
-        server.add_service(listening(Terminating { app: Arc::new(app), endpoint, within }, crowd, socket));
+        let (app, threads) = (Arc::new(app), handshake_threads(&mut threads, server)?);
+        let app = Terminating { app, endpoint, threads, within };
+        services.push(server.add_service(listening(app, crowd, socket)));
     }
-    server.add_service(background_service("bridge", background));
-    let mut watch = background_service("certificates", Watch::new(terminated));
-    watch.threads = Some(1);
-    server.add_service(watch);
-    if let Some(admin) = admin {
-        server.add_service(admin_service(&bridge, admin.address, addresses));
-    }
-    Ok(Ready { server, bridge, grace: settings.shutdown.grace })
+    Ok((services, terminated))
 }
 
-fn listening<A>(app: A, (most, metrics): (usize, Arc<Metrics>), socket: ListenerConfig) -> Service<Crowd<A>> {
-    let mut service = Service::new("gateway".to_owned(), Crowd::new(app, most, metrics));
+/// Returns the threads of handshakes, and starts them for the first listener with TLS: as many as
+/// those that serve requests, so that a gateway under nothing but handshakes uses every core.
+fn handshake_threads(
+    started: &mut Option<Arc<HandshakeThreads>>,
+    server: &Server,
+) -> Result<Arc<HandshakeThreads>, StartProblem> {
+    if let Some(threads) = started {
+        return Ok(Arc::clone(threads));
+    }
+    let threads = HandshakeThreads::start(server.configuration.threads).map_err(StartProblem::Threads)?;
+    Ok(Arc::clone(started.insert(Arc::new(threads))))
+}
+
+fn listening<A>(
+    app: A,
+    (limits, metrics): (ConnectionLimits, Arc<Metrics>),
+    socket: ListenerConfig,
+) -> Service<Crowd<A>> {
+    let mut service = Service::new("gateway".to_owned(), Crowd::new(app, limits, metrics));
     service.add_listener(socket);
+    service
+}
+
+/// The service of the admin listener, which has descriptors when clients and agents have taken all
+/// others.
+fn admin_service(
+    admin: config::Admin,
+    (bridge, listeners): (&Bridge, Vec<SocketAddr>),
+    within: Duration,
+) -> Service<Crowd<Admin>> {
+    let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
+    let app = Admin::new(bridge, admin.allowed_hosts, listeners, within);
+    let mut service = Service::new("admin".to_owned(), Crowd::new(app, limits, bridge.metrics().clone()));
+    service.threads = Some(1);
+    service.add_tcp(&admin.address.to_string());
     service
 }
 
@@ -124,24 +207,26 @@ fn listening<A>(app: A, (most, metrics): (usize, Arc<Metrics>), socket: Listener
 fn service(server: &Server, settings: &Settings, gateway: Gateway) -> Timely<HttpProxy<Gateway>> {
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(settings.limits.keep_alive);
+    let limits = &settings.limits;
     let mut h2 = default_h2_options();
-    h2.max_concurrent_streams(100).max_header_list_size(32 * 1024);
+    h2.max_concurrent_streams(100).max_header_list_size(u32::try_from(limits.header).unwrap_or(u32::MAX));
+    let limit = Arc::new(HeaderLimit::new(limits.header, gateway.bridge.metrics().clone()));
     let mut proxy = http_proxy(&server.configuration, gateway);
     proxy.server_options = Some(options);
     proxy.h2_options = Some(h2);
-    Timely { app: Arc::new(proxy), within: settings.limits.header_read, rest: settings.limits.keep_alive }
+    Timely { app: Arc::new(proxy), within: limits.header_read, rest: limits.keep_alive, limit }
 }
 
 impl Ready {
     /// Runs until the process is told to end, and then until what is under way is done.
     pub fn run(self) -> ! {
-        let Self { server, bridge, grace } = self;
-        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, grace }) });
+        let Self { server, bridge, grace, upgrade } = self;
+        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, grace, upgrade }) });
         std::process::exit(0)
     }
 }
 
-fn conf(settings: &Settings) -> ServerConf {
+fn conf(settings: &Settings, upgrade: &Upgrade) -> ServerConf {
     let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
@@ -149,9 +234,26 @@ fn conf(settings: &Settings) -> ServerConf {
     // Pingora's grace is the longest wait, and it waits it out; `shutdown` ends the process as soon as nothing runs.
     ServerConf {
         threads,
+        upgrade_sock: upgrade.sockets().to_string_lossy().into_owned(),
         grace_period_seconds: Some(settings.shutdown.drain.as_secs()),
         graceful_shutdown_timeout_seconds: Some(1),
         ..ServerConf::default()
+    }
+}
+
+/// Connections that the limit of open files does not allow are closed although `limits.connections`
+/// allows them.
+fn warn_if_few(descriptors: Descriptors, settings: &Settings) {
+    let wanted = settings.limits.connections.saturating_mul(settings.listeners.len());
+    let room = usize::try_from(descriptors.for_clients()).unwrap_or_default();
+    if wanted > room {
+        tracing::warn!(
+            open_files = descriptors.limit,
+            connections = wanted,
+            room,
+            "the limit of open files leaves less room than limits.connections allows on all listeners (a part is kept for agents and the \
+             admin listener); raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections"
+        );
     }
 }
 

@@ -1,14 +1,16 @@
 //! When the process ends: not before the calls under way are answered, and not later than it was told.
 //!
-//! Pingora's own wait is a fixed time, whether anything runs or not. Not here: handing sockets over, which is Pingora's.
+//! Pingora's own wait is a fixed time, whether anything runs or not. The process that takes the
+//! sockets over is found in `upgrade`.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::info;
+use tracing::{error, info};
 
+use super::upgrade::Upgrade;
 use crate::gateway::Bridge;
 
 /// How often it is looked whether all calls are answered.
@@ -20,6 +22,8 @@ pub(super) struct Patient {
     pub(super) bridge: Bridge,
     /// The least time between being told and ending: load balancers have to notice.
     pub(super) grace: Duration,
+    /// How another process takes the sockets over.
+    pub(super) upgrade: Upgrade,
 }
 
 #[async_trait]
@@ -30,14 +34,22 @@ impl ShutdownSignalWatch for Patient {
             // Without signals the process can only be killed.
             return std::future::pending().await;
         };
-        tokio::select! {
-            _ = interrupt.recv() => ShutdownSignal::FastShutdown,
-            _ = quit.recv() => {
-                self.bridge.close();
-                ShutdownSignal::GracefulUpgrade
-            }
-            _ = terminate.recv() => {
-                self.end(terminate, interrupt).await
+        loop {
+            let offer = async {
+                quit.recv().await;
+                self.upgrade.accept_successor().await
+            };
+            tokio::select! {
+                _ = interrupt.recv() => return ShutdownSignal::FastShutdown,
+                _ = terminate.recv() => return self.end(terminate, interrupt).await,
+                offered = offer => match offered {
+                    Ok(()) => {
+                        info!(running = self.bridge.running(), "hands sockets over; calls under way are finished first");
+                        self.bridge.close();
+                        return ShutdownSignal::GracefulUpgrade;
+                    }
+                    Err(problem) => error!(%problem, "sockets are not handed over; this process goes on"),
+                },
             }
         }
     }

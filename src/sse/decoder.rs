@@ -10,6 +10,8 @@ use memchr::{memchr, memchr2};
 
 /// What a line may have beyond the data in it: the name of the field, a byte order mark.
 const FIELD_ROOM: usize = 64;
+/// The largest buffer that is kept from one line to the next: a large event must not take its memory for the whole stream.
+const KEPT_LINE_BYTES: usize = 16 * 1024;
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +79,12 @@ impl Decoder {
         Ok(events)
     }
 
+    /// Bytes that are held of an event that is not whole yet.
+    pub fn held(&self) -> usize {
+        let name = self.name.as_ref().map_or(0, String::len);
+        self.line.len() + name + self.data.as_ref().map_or(0, Vec::len)
+    }
+
     /// Returns nothing once the limit is passed.
     fn take(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Option<()> {
         let mut rest = bytes;
@@ -114,8 +122,10 @@ impl Decoder {
         let mut line = mem::take(&mut self.line);
         line.extend_from_slice(end);
         self.read_line(&line, events)?;
-        line.clear();
-        self.line = line;
+        if line.capacity() <= KEPT_LINE_BYTES {
+            line.clear();
+            self.line = line;
+        }
         Some(())
     }
 
@@ -129,6 +139,12 @@ impl Decoder {
             true => line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line),
             false => line,
         };
+        // Some agents write record separators (RFC 7464) into the stream.
+        let whole = line.len();
+        let line = without_controls(line);
+        if line.is_empty() && whole > 0 {
+            return Some(());
+        }
         if line.is_empty() {
             let name = self.name.take();
             events.extend(self.data.take().map(|data| Event { name, data }));
@@ -162,14 +178,30 @@ impl Decoder {
                 data.push(b'\n');
                 data.extend_from_slice(value);
             }
-            None => self.data = Some(value.to_vec()),
+            None => self.data = Some(without_controls(value).to_vec()),
         }
         Some(())
     }
 }
 
+/// Returns `bytes` without control characters at the beginning, tabs excepted.
+fn without_controls(mut bytes: &[u8]) -> &[u8] {
+    while let Some((0..=8 | 11..=31, rest)) = bytes.split_first() {
+        bytes = rest;
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn record_separators_are_skipped() {
+        let stream = b"\x1edata: {\"a\":1}\n\n\x1e\n\x1e\r\ndata: \x1e{\"b\":2}\n\x1e\n\n";
+        let events = Decoder::new(100).push(stream).unwrap();
+        let data: Vec<_> = events.iter().map(|event| event.data.as_slice()).collect();
+        assert_eq!(data, [b"{\"a\":1}", b"{\"b\":2}"]);
+    }
+
     use super::*;
 
     fn events(stream: &[u8]) -> Vec<(Option<String>, String)> {
@@ -198,6 +230,21 @@ mod tests {
                 expected.iter().map(|(name, data)| (name.map(str::to_owned), (*data).to_owned())).collect();
             assert_eq!(events(stream.as_bytes()), expected, "{stream:?}");
         }
+    }
+
+    #[test]
+    fn what_is_held_is_of_an_event_that_is_not_whole() {
+        let mut decoder = Decoder::new(1 << 20);
+        for (piece, held) in
+            [("event: e\n", 1), ("data: ab\n", 3), ("data: c", 10), ("\n", 5), ("\n", 0), (": x\n", 0)]
+        {
+            decoder.push(piece.as_bytes()).unwrap();
+            assert_eq!(decoder.held(), held, "{piece:?}");
+        }
+        decoder.push(format!("data: {}", "x".repeat(1 << 19)).as_bytes()).unwrap();
+        assert!(decoder.line.capacity() > KEPT_LINE_BYTES);
+        decoder.push(b"\n\n").unwrap();
+        assert!(decoder.line.capacity() <= KEPT_LINE_BYTES, "it is given back");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::guards::{Following, Stopping, Watcher};
 use super::inside::{Inside, Stand, Verdict};
 use super::map::Home;
 use super::phase::Refusal;
-use super::turns::{AnswersTooLarge, Turn};
+use super::turns::{AnswersTooLarge, Parts, Turn};
 use super::{Times, lock};
 use crate::a2a::{Event, Fingerprint};
 use crate::bridge::work::Work;
@@ -148,16 +148,6 @@ impl Entry {
         begun.then(|| Following::new(self.clone()))
     }
 
-    /// Wants the task followed on when whoever follows it comes to an end, which may be now.
-    pub fn want_follower(&self) {
-        self.change(|inside| inside.is_wanted = true);
-    }
-
-    /// Whether the task is to be followed on; whoever gets this sees to it.
-    pub fn take_wanted(&self) -> bool {
-        self.change(|inside| std::mem::take(&mut inside.is_wanted))
-    }
-
     /// Says why following ended.
     pub fn end(&self, result: Result<(), Trouble>, now: Times) {
         self.change(|inside| {
@@ -249,9 +239,10 @@ impl Entry {
     }
 
     /// Takes over what another call has learnt of the task, if nothing is known of it here.
-    pub fn take_over(&self, work: Work, now: Times) {
+    pub fn take_over(&self, mut work: Work, now: Times) {
         self.change(|inside| {
             if inside.is_blank() {
+                work.skill = inside.work.skill.take().or(work.skill);
                 inside.work = work;
                 inside.changed = now;
             }
@@ -308,20 +299,30 @@ impl Entry {
         self.wake();
     }
 
-    /// Keeps a part of the answer of the open turn; gives all parts so far.
+    /// Keeps parts of the answer of the open turn and takes the turn once `digest` says that all
+    /// are there. Returns all parts so far, and the outcome if the turn was tried.
+    ///
+    /// It is one change: a watcher that saw the last part without the answer would ask once more.
     ///
     /// # Errors
     ///
-    /// [`AnswersTooLarge`] if it does not fit; what was kept before stays.
-    pub fn add_partial(
+    /// [`AnswersTooLarge`] if a part does not fit; the parts before it stay.
+    pub fn answer_in_parts(
         &self,
         turn: [u8; 16],
-        key: String,
-        value: Box<RawValue>,
-    ) -> Result<BTreeMap<String, Box<RawValue>>, AnswersTooLarge> {
-        let added = self.change(|inside| inside.turns.add(turn, key, value));
+        parts: Parts,
+        digest: impl FnOnce(&Parts) -> Option<[u8; 16]>,
+    ) -> Result<(Parts, Option<Turn>), AnswersTooLarge> {
+        let answered = self.change(|inside| {
+            let mut all = Parts::new();
+            for (key, value) in parts {
+                all = inside.turns.add(turn, key, value)?;
+            }
+            let taken = digest(&all).map(|digest| inside.turns.take(turn, digest));
+            Ok((all, taken))
+        });
         self.wake();
-        added
+        answered
     }
 
     /// About how many bytes it takes.

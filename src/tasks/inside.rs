@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use super::Times;
-use super::phase::is_final;
+use super::phase::ends_task;
 use super::turns::Turns;
 use crate::a2a::State;
 use crate::bridge::work::{Note, Standing, Work};
@@ -47,8 +47,6 @@ pub struct Inside {
     pub(super) watchers: usize,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
-    /// Whether it is to be followed on when whoever follows it comes to an end.
-    pub(super) is_wanted: bool,
     /// Whether it is kept where tasks are kept.
     pub(super) is_acknowledged: bool,
     /// Whether the agent has lost its artifacts, so that they must stay here.
@@ -69,7 +67,7 @@ impl Inside {
     pub fn is_finished(&self) -> bool {
         match &self.over {
             _ if self.work.standing() == Standing::Finished => true,
-            Some(Err(trouble)) => is_final(trouble) || self.work.task_id.is_none(),
+            Some(Err(trouble)) => ends_task(trouble) || self.work.task_id.is_none(),
             Some(Ok(())) | None => false,
         }
     }
@@ -108,7 +106,6 @@ impl Inside {
             watchers: 0,
             expected: None,
             is_followed: false,
-            is_wanted: false,
             is_acknowledged: false,
             keeps_artifacts: false,
         }

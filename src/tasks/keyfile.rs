@@ -69,6 +69,20 @@ pub fn seal_key(dir: &Path) -> Result<Secret, KeyProblem> {
     read(File::open(&file).map_err(unusable)?, &file)
 }
 
+/// Checks the key in this directory, if there is one.
+///
+/// # Errors
+///
+/// As [`seal_key`].
+pub fn probe(dir: &Path) -> Result<(), KeyProblem> {
+    let file = dir.join(NAME);
+    match File::open(&file) {
+        Ok(open) => read(open, &file).map(drop),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+        Err(error) => Err(KeyProblem::Unusable { file, error }),
+    }
+}
+
 fn read(open: File, file: &Path) -> Result<Secret, KeyProblem> {
     let unusable = |error| KeyProblem::Unusable { file: file.to_owned(), error };
     let no_key = |what| KeyProblem::NoKey { file: file.to_owned(), what };

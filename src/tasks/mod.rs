@@ -7,7 +7,7 @@
 //! Not here: asking agents (see `follow`), whose task it is (the handle says so).
 
 mod change;
-mod data_dir;
+pub mod data_dir;
 mod entry;
 mod guards;
 mod inside;
@@ -35,7 +35,7 @@ pub use inside::{Inside, Verdict};
 pub use ledger::Ledger;
 pub use map::Tasks;
 pub use phase::{Phase, Refusal};
-pub use turns::{AnswersTooLarge, Turn};
+pub use turns::{AnswersTooLarge, Parts, Turn};
 
 use crate::seal::AgentTaskId;
 

@@ -36,7 +36,7 @@ impl Inside {
     pub fn phase(&self) -> Phase {
         match (&self.over, self.work.standing()) {
             (_, Standing::Finished) => Phase::Finished,
-            (Some(Err(trouble)), _) if is_final(trouble) || self.work.task_id.is_none() => {
+            (Some(Err(trouble)), _) if ends_task(trouble) || self.work.task_id.is_none() => {
                 Phase::Failed(trouble.clone())
             }
             (_, Standing::Running) => Phase::Running,
@@ -112,12 +112,13 @@ impl Inside {
     }
 }
 
-/// Whether a failure is the end of a task, and not of a connection.
-pub(super) fn is_final(trouble: &Trouble) -> bool {
+/// Returns true if a failure ends the task, and not only one connection or credential.
+pub(super) fn ends_task(trouble: &Trouble) -> bool {
     match trouble {
         Trouble::Refused(_)
         | Trouble::WrongVersion(_)
         | Trouble::TaskLost
+        | Trouble::UnsafeId
         | Trouble::Misbehaved(_)
         | Trouble::TooMuch(..) => true,
         Trouble::Unreachable(_)
@@ -130,6 +131,8 @@ pub(super) fn is_final(trouble: &Trouble) -> bool {
         | Trouble::NoToken(_)
         | Trouble::CallerToken(_)
         | Trouble::Status(_)
+        | Trouble::CallerBytes
+        | Trouble::Bytes
         | Trouble::Gateway(_) => false,
     }
 }

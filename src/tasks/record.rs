@@ -23,6 +23,9 @@ struct Record {
     local: [u8; 16],
     /// A2A 1.0; absent while the agent has not named the task.
     task: Option<Box<RawValue>>,
+    /// The skill whose tool began it.
+    #[serde(default)]
+    skill: Option<String>,
     owners: Vec<String>,
     created: u64,
     changed: u64,
@@ -60,6 +63,7 @@ impl Entry {
             agent: self.agent().to_string(),
             local: self.local(),
             task,
+            skill: inside.work.skill.as_deref().map(str::to_owned),
             owners: inside.owners().map(str::to_owned).collect(),
             created: inside.created.unix_ms,
             changed: inside.changed.unix_ms,
@@ -86,6 +90,7 @@ impl Entry {
         entry.restore(|inside| {
             inside.created = ago(record.created, now);
             inside.work.artifacts_shed = record.shed;
+            inside.work.skill = record.skill.map(Into::into);
             record.omitted.into_iter().for_each(|name| inside.work.metadata.omit(name));
             inside.verdict = record.cancelled.then_some(Verdict::Cancelled);
             inside.over = match () {
@@ -186,6 +191,7 @@ mod tests {
     fn what_is_kept_comes_back_under_its_keys() {
         let written = std::sync::Arc::new(entry("a song"));
         written.own("alice");
+        written.rework(|work| work.skill = Some("sing".into()));
         written.set_verdict(Verdict::Cancelled);
         assert_eq!(written.take_turn([1; 16], [2; 16]), Turn::Ours);
         written.turn_sent([1; 16]);

@@ -201,19 +201,35 @@ fn turns_are_bounded_and_the_latest_stay() {
 fn partial_answers_gather_for_one_turn_and_are_bounded() {
     let entry = entry();
     let (first, second) = ([1; 16], [2; 16]);
-    assert_eq!(entry.add_partial(first, "a".into(), json("1")).unwrap().len(), 1);
-    let both = entry.add_partial(first, "b".into(), json("2")).unwrap();
+    let add = |turn, key: &str, value: &str| {
+        entry.answer_in_parts(turn, [(key.to_owned(), json(value))].into(), |_| None).map(|(parts, _)| parts)
+    };
+    assert_eq!(add(first, "a", "1").unwrap().len(), 1);
+    let both = add(first, "b", "2").unwrap();
     assert_eq!(both.keys().collect::<Vec<_>>(), ["a", "b"]);
-    let again = entry.add_partial(first, "b".into(), json("3")).unwrap();
+    let again = add(first, "b", "3").unwrap();
     assert_eq!(again.get("b").map(|value| value.get()), Some("3"));
-    assert_eq!(entry.add_partial(second, "c".into(), json("4")).unwrap().len(), 1);
+    assert_eq!(add(second, "c", "4").unwrap().len(), 1);
     let large = format!("\"{}\"", "x".repeat(300_000));
-    assert_eq!(entry.add_partial(second, "d".into(), json(&large)).err(), Some(AnswersTooLarge));
-    let too_many = (0..100).find(|key| entry.add_partial(second, key.to_string(), json("0")).is_err());
+    assert_eq!(add(second, "d", &large).err(), Some(AnswersTooLarge));
+    let too_many = (0..100).find(|key: &i32| add(second, &key.to_string(), "0").is_err());
     assert_eq!(too_many, Some(63));
     let before = entry.bytes();
     entry.turn_sent(second);
     assert!(entry.bytes() < before);
+}
+
+#[test]
+fn last_part_takes_the_turn_in_the_same_change() {
+    let entry = entry();
+    let turn = [1; 16];
+    let two = |parts: &Parts| (parts.len() == 2).then_some([7; 16]);
+    let first = entry.answer_in_parts(turn, [("a".to_owned(), json("1"))].into(), two).unwrap();
+    assert_eq!((first.0.len(), first.1), (1, None));
+    assert!(!entry.look(|inside| inside.is_taken(turn)));
+    let last = entry.answer_in_parts(turn, [("b".to_owned(), json("2"))].into(), two).unwrap();
+    assert_eq!((last.0.len(), last.1), (2, Some(Turn::Ours)));
+    assert!(entry.look(|inside| inside.is_taken(turn)));
 }
 
 #[test]

@@ -17,6 +17,9 @@ const MAX_PARTS: usize = 64;
 /// What they may take together, in bytes.
 const MAX_PART_BYTES: usize = 256 * 1024;
 
+/// Partial answers of one turn, by the key of the input that each answers.
+pub type Parts = BTreeMap<String, Box<RawValue>>;
+
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
@@ -58,7 +61,7 @@ struct Taken {
 #[derive(Debug)]
 struct Open {
     turn: [u8; 16],
-    parts: BTreeMap<String, Box<RawValue>>,
+    parts: Parts,
     bytes: usize,
 }
 
@@ -202,8 +205,8 @@ impl Turns {
         turn: [u8; 16],
         key: String,
         value: Box<RawValue>,
-    ) -> Result<BTreeMap<String, Box<RawValue>>, AnswersTooLarge> {
-        let fresh = || Open { turn, parts: BTreeMap::new(), bytes: 0 };
+    ) -> Result<Parts, AnswersTooLarge> {
+        let fresh = || Open { turn, parts: Parts::new(), bytes: 0 };
         let mut open = self.open.take().filter(|open| open.turn == turn).unwrap_or_else(fresh);
         let freed = open.parts.get(&key).map_or(0, |old| key.len() + old.get().len());
         let bytes = (open.bytes - freed).saturating_add(key.len()).saturating_add(value.get().len());

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tracing::field;
 
+use super::visible::is_hidden;
+
 /// Characters of a peer's text that are logged.
 const LONGEST: usize = 200;
 
@@ -80,7 +82,7 @@ impl Display for Tame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut characters = self.0.chars();
         for character in characters.by_ref().take(LONGEST) {
-            if is_wild(character) {
+            if is_hidden(character) {
                 write!(f, "{}", character.escape_unicode())?;
             } else {
                 f.write_char(character)?;
@@ -88,14 +90,6 @@ impl Display for Tame<'_> {
         }
         if characters.next().is_some() { f.write_str("…") } else { Ok(()) }
     }
-}
-
-/// Control characters, line separators, and the invisible ones that reorder or hide text.
-fn is_wild(character: char) -> bool {
-    character.is_control()
-        || matches!(character,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn path_only(path: &str) -> &str {

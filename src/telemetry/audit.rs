@@ -3,7 +3,7 @@
 //! Who wanted what, whether it was allowed, and by which rule. Has no room for secrets: no credentials, no handles, no bodies. Not here:
 //! how requests end (see `access`).
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::Display;
 
 use tracing::field;
 
@@ -41,7 +41,7 @@ impl Decision<'_> {
             agent = self.agent.map(|text| field::display(Tame(text))),
             tool = self.tool.map(|text| field::display(Tame(text))),
             resource = self.resource.map(|text| field::display(Tame(text))),
-            arguments = self.arguments.map(|text| field::display(Whole(text))),
+            arguments = self.arguments.map(field::display),
             rule = self.rule.map(|text| field::display(Tame(text))),
         );
     }
@@ -51,15 +51,6 @@ impl Decision<'_> {
 fn beginning(method: &str) -> &str {
     const LONGEST: usize = 200;
     method.char_indices().nth(LONGEST).and_then(|(end, _)| method.get(..end)).unwrap_or(method)
-}
-
-/// Text that is cut already and only has to be made fit for a line.
-struct Whole<'a>(&'a str);
-
-impl Display for Whole<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().filter(|c| !c.is_control()).try_for_each(|c| f.write_char(c))
-    }
 }
 
 /// Somebody did not prove who it is. `why` is one of a few words.

@@ -257,6 +257,8 @@ labels! {
         RevocationUnknown = "revocation_unknown",
         /// The certificate is not for clients.
         WrongUsage = "wrong_usage",
+        /// The client shows too many certificates, too many of one name, or too many bytes of them.
+        ChainTooLarge = "chain_too_large",
         /// Something else is wrong with the certificate.
         BadCertificate = "bad_certificate",
         /// Both sides have no version, cipher or certificate in common.
@@ -269,6 +271,8 @@ labels! {
         Timeout = "timeout",
         /// The client left.
         ClientGone = "client_gone",
+        /// It was not begun: too many handshakes of this address failed before.
+        RateLimited = "rate_limited",
     }
 }
 
@@ -297,6 +301,12 @@ labels! {
         RateLimited = "rate_limited",
         /// Too many requests altogether, or the gateway is stopping.
         Overloaded = "overloaded",
+        /// As many connections from one address as there may be.
+        AddressConnections = "address_connections",
+        /// The caller holds as many bytes as it may; answers of agents count too.
+        CallerBytes = "caller_bytes",
+        /// All together hold as many bytes as they may; answers of agents count too.
+        Bytes = "bytes",
         /// As many live tasks as there may be.
         TasksFull = "tasks_full",
         /// The body or a header is too large.

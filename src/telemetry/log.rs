@@ -13,6 +13,8 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
+use super::visible::{Escape, VisibleLines};
+
 /// What Pingora logs as errors although any client can cause them at will.
 const NOISE: [&str; 7] = [
     "Downstream handshake error",
@@ -87,7 +89,11 @@ where
         .map_err(|error| LogProblem::Filter { filter: filter.clone(), problem: error.to_string() })?;
     let quiet = Quiet { on: !filter.contains("pingora") };
     let base = Registry::default().with(levels).with(quiet);
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let escape = match settings.format {
+        LogFormat::Text => Escape::Text,
+        LogFormat::Json => Escape::Json,
+    };
+    let lines = tracing_subscriber::fmt::layer().with_writer(VisibleLines { make: writer, escape });
     Ok(match settings.format {
         LogFormat::Text => Box::new(base.with(lines.with_ansi(ansi))),
         LogFormat::Json => Box::new(

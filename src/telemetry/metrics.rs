@@ -87,6 +87,7 @@ pub struct Metrics {
     card_refreshes: IntCounterVec,
     transport_errors: IntCounterVec,
     refused: [IntCounter; Refusal::ALL.len()],
+    held_bytes: IntGauge,
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
     pub(super) balance: BalanceMetrics,
@@ -134,6 +135,10 @@ impl Metrics {
                 &registry,
                 IntCounterVec::new(Name::TransportErrors.opts(), &["agent", "kind"])?,
             )?,
+            held_bytes: register(
+                &registry,
+                IntGauge::with_opts(opts("held_bytes", "Bytes that requests and answers hold."))?,
+            )?,
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
             panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
@@ -177,6 +182,11 @@ impl Metrics {
         if let Some(counter) = self.refused.get(reason as usize) {
             counter.inc();
         }
+    }
+
+    /// Shows how many bytes requests and answers hold now.
+    pub fn holds(&self, bytes: usize) {
+        self.held_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Counts a push notification.

@@ -12,3 +12,4 @@ pub mod metrics;
 pub mod outbound;
 pub mod tasks;
 pub mod tls;
+pub mod visible;

@@ -1,14 +1,13 @@
 //! Why a handshake failed, as one of a closed set of causes.
 //!
 //! Pingora gives the error of rustls as text only; the tests hold these words against the errors themselves.
-//! Not here: what is done about it.
 
 use crate::telemetry::label::Handshake;
 
 /// The cause in the text of a handshake's error.
 pub(super) fn cause(text: &str) -> Handshake {
     // In the order of looking: what is said of certificates before what is said of anything.
-    const WORDS: [(&str, Handshake); 20] = [
+    const WORDS: [(&str, Handshake); 21] = [
         ("peer sent no certificates", Handshake::NoCertificate),
         ("revocation list expired", Handshake::RevocationUnknown),
         ("ExpiredRevocationList", Handshake::RevocationUnknown),
@@ -22,6 +21,7 @@ pub(super) fn cause(text: &str) -> Handshake {
         ("certificate: Revoked", Handshake::Revoked),
         ("certificate: InvalidPurpose", Handshake::WrongUsage),
         ("does not allow extended key usage", Handshake::WrongUsage),
+        ("ChainTooLarge", Handshake::ChainTooLarge),
         ("invalid peer certificate", Handshake::BadCertificate),
         ("invalid certificate revocation list", Handshake::RevocationUnknown),
         ("peer is incompatible", Handshake::NothingInCommon),
@@ -46,15 +46,20 @@ mod tests {
     use super::*;
     use rustls::pki_types::UnixTime;
     use rustls::{
-        AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible, PeerMisbehaved,
+        AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible,
+        PeerMisbehaved,
     };
+    use std::sync::Arc;
     use std::time::Duration;
+
+    use crate::transport::ChainTooLarge;
 
     #[test]
     fn the_words_are_those_of_the_errors() {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(9));
         let (not_after, not_before, next_update) = (time, time, time);
         let of = Error::InvalidCertificate;
+        let too_large = OtherError(Arc::new(ChainTooLarge));
         for (error, expected) in [
             (Error::NoCertificatesPresented, Handshake::NoCertificate),
             (of(CertificateError::UnknownIssuer), Handshake::UnknownIssuer),
@@ -72,6 +77,7 @@ mod tests {
             ),
             (of(CertificateError::InvalidPurpose), Handshake::WrongUsage),
             (of(CertificateError::BadEncoding), Handshake::BadCertificate),
+            (of(CertificateError::Other(too_large)), Handshake::ChainTooLarge),
             (Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon), Handshake::NothingInCommon),
             (Error::NoApplicationProtocol, Handshake::NothingInCommon),
             (Error::AlertReceived(AlertDescription::UnknownCA), Handshake::RefusedByClient),

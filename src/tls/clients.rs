@@ -1,14 +1,12 @@
-//! Whom a listener trusts: authorities and revocation lists, made into what verifies certificates.
-//!
-//! Not here: when a certificate is verified again (see `auth`).
+//! The authorities and revocation lists that a listener trusts, and the verifier made from them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
 
+use crate::auth::ChainVerifier;
 use crate::config::certificate::{
     Authority, CertificateProblem, RevocationList, all_covered, authorities, revocation_lists,
 };
@@ -45,11 +43,14 @@ impl Clients {
         Ok(clients)
     }
 
-    /// What verifies certificates at `now`: an authority that has expired meanwhile is no longer one.
-    pub(super) fn verifier(&self, now: SystemTime) -> Result<Arc<dyn ClientCertVerifier>, TlsProblem> {
+    /// Returns the verifier of client certificates at `now`, which trusts no authority that has
+    /// expired.
+    pub(super) fn verifier(&self, now: SystemTime) -> Result<Arc<ChainVerifier>, TlsProblem> {
         let mut roots = RootCertStore::empty();
-        for authority in self.authorities.iter().filter(|authority| authority.expires > now) {
-            roots.add(authority.certificate.clone()).map_err(TlsProblem::unusable)?;
+        let valid = self.authorities.iter().filter(|authority| authority.expires > now);
+        let valid: Vec<_> = valid.map(|authority| authority.certificate.clone()).collect();
+        for certificate in &valid {
+            roots.add(certificate.clone()).map_err(TlsProblem::unusable)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
@@ -60,7 +61,8 @@ impl Clients {
         if !self.required {
             builder = builder.allow_unauthenticated();
         }
-        builder.build().map_err(TlsProblem::unusable)
+        let inner = builder.build().map_err(TlsProblem::unusable)?;
+        ChainVerifier::new(inner, &valid).map(Arc::new).map_err(TlsProblem::unusable)
     }
 
     /// When something ends, so that what was verified before must be verified again.

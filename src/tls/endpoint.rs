@@ -17,7 +17,7 @@ use rustls::version::{TLS12, TLS13};
 
 use super::clients::{Clients, named};
 use super::resolver::Resolver;
-use crate::auth::{ClientCertificate, Handshake, Trust, Trusted};
+use crate::auth::{ClientCertificate, FailureLimiter, Handshake, Trust, Trusted};
 use crate::config::certificate::{CertificateProblem, Chain, chain};
 use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, TlsProfile};
 use crate::telemetry::label::Reload;
@@ -54,6 +54,8 @@ pub struct Endpoint {
     written: ListenerTls,
     current: ArcSwap<Setup>,
     pub(super) metrics: Arc<ListenerMetrics>,
+    /// The failed handshakes of each address.
+    pub(super) failures: FailureLimiter,
 }
 
 /// All that a handshake needs. Never changes.
@@ -65,7 +67,8 @@ pub(super) struct Setup {
 }
 
 impl Endpoint {
-    /// Makes a listener's TLS of its settings.
+    /// Makes a listener's TLS of its settings, with `failures` failed handshakes of an address in a
+    /// second.
     ///
     /// # Errors
     ///
@@ -74,12 +77,14 @@ impl Endpoint {
         address: SocketAddr,
         written: ListenerTls,
         metrics: &TlsMetrics,
+        failures: usize,
     ) -> Result<Arc<Self>, TlsProblem> {
         super::install_provider();
         let setup = Setup::make(&written, None, SystemTime::now())?;
         let metrics = metrics.listener(&address.to_string());
         metrics.show(setup.ends());
-        Ok(Arc::new(Self { address, written, current: ArcSwap::from_pointee(setup), metrics }))
+        let (current, failures) = (ArcSwap::from_pointee(setup), FailureLimiter::new(failures));
+        Ok(Arc::new(Self { address, written, current, metrics, failures }))
     }
 
     pub(super) fn address(&self) -> SocketAddr {
@@ -140,7 +145,7 @@ impl Setup {
             .map_err(TlsProblem::unusable)?;
         let verifier = clients.as_ref().map(|clients| clients.verifier(now)).transpose()?;
         let builder = match &verifier {
-            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
+            Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier) as _),
             None => builder.with_no_client_auth(),
         };
         let resolver = Arc::new(Resolver::new(&chains));

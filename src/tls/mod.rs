@@ -1,9 +1,11 @@
-//! TLS towards clients: what a listener shows, whom it trusts, and how both change while it runs.
+//! TLS towards clients: the certificates of a listener, the authorities it trusts, and how both
+//! change while it runs.
 //!
-//! The handshake is ours and not that of Pingora's listener, whose settings fix the versions, keep sessions over a change of
-//! authorities, and tell nobody why a handshake failed. The socket stays Pingora's, so that it is handed over in an upgrade
-//! like any other. Not here: what PEM texts must hold (`config`), who a client is by its certificate (`auth`), the gateway as
-//! a TLS client (`transport`).
+//! The handshake is not that of Pingora's listener, whose settings fix the versions, keep sessions
+//! over a change of authorities, and do not tell why a handshake failed. The socket stays
+//! Pingora's, so that it is handed over in an upgrade like any other. The contents of PEM texts are
+//! checked in `config`, the name of a client is read from its certificate in `auth`, and the
+//! gateway as a TLS client is in `transport`.
 
 mod cause;
 mod clients;
@@ -11,11 +13,13 @@ mod endpoint;
 mod lease;
 mod resolver;
 mod terminate;
+mod threads;
 mod watch;
 
 pub use endpoint::{Endpoint, TlsProblem};
 pub use terminate::Terminating;
-pub use watch::Watch;
+pub use threads::HandshakeThreads;
+pub use watch::{SOON, Watch, hangups};
 
 use rustls::crypto::CryptoProvider;
 

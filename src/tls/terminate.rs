@@ -1,15 +1,14 @@
 //! The handshake before a listener's application: in time, counted, and with a reason when it fails.
-//!
-//! Not here: what the handshake is made with (see `endpoint`).
 
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::tls::server::handshake_with_callback;
-use pingora::protocols::{GetSocketDigest as _, Stream};
+use pingora::protocols::{GetSocketDigest as _, Peek as _, Stream};
 use pingora::server::ShutdownWatch;
 use pingora::time::timeout;
 use tracing::{debug, info};
@@ -17,7 +16,8 @@ use tracing::{debug, info};
 use super::cause::cause;
 use super::endpoint::Endpoint;
 use super::lease::Leased;
-use crate::auth;
+use super::threads::HandshakeThreads;
+use crate::auth::{self, network};
 use crate::telemetry::label::Handshake;
 
 /// An application behind TLS. Belongs on a listener that Pingora takes for plain TCP.
@@ -26,6 +26,8 @@ pub struct Terminating<A> {
     pub app: Arc<A>,
     /// The TLS before it.
     pub endpoint: Arc<Endpoint>,
+    /// The threads on which handshakes run.
+    pub threads: Arc<HandshakeThreads>,
     /// How long a handshake may take.
     pub within: Duration,
 }
@@ -44,35 +46,56 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Terminating<A> {
     }
 }
 
+/// Why a handshake failed.
+struct HandshakeError {
+    cause: Handshake,
+    detail: String,
+}
+
+impl HandshakeError {
+    fn new(cause: Handshake, detail: impl ToString) -> Self {
+        Self { cause, detail: detail.to_string() }
+    }
+}
+
 impl<A> Terminating<A> {
-    async fn terminate(&self, socket: Socket) -> Option<Stream> {
-        let peer = socket.get_socket_digest().and_then(|digest| digest.peer_addr().map(ToString::to_string));
-        let peer = peer.unwrap_or_default();
-        let setup = self.endpoint.current();
-        let handshake = handshake_with_callback(&setup.acceptor, socket, &setup.witness);
-        let stream = match timeout(self.within, handshake).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                let text = error.to_string();
-                return self.failed(cause(&text), &peer, &text);
+    async fn terminate(&self, mut socket: Socket) -> Option<Stream> {
+        let peer = socket.get_socket_digest().and_then(|digest| digest.peer_addr().cloned());
+        let address = peer.as_ref().and_then(|peer| peer.as_inet()).map(|peer| network(peer.ip()));
+        let peer = peer.as_ref().map(ToString::to_string).unwrap_or_default();
+        let mut has_spoken = false;
+        let handshake = async {
+            check(&self.endpoint, address)?;
+            // A client that sends nothing, such as a load balancer's check of the port, takes no
+            // turn.
+            let first = socket.try_peek(&mut [0; 1]).await;
+            first.map_err(|error| HandshakeError::new(Handshake::ClientGone, error))?;
+            has_spoken = true;
+            let handshake = self.threads.run(handshake(Arc::clone(&self.endpoint), address, socket));
+            let panicked = || HandshakeError::new(Handshake::BadCertificate, "the handshake panicked");
+            handshake.await.ok_or_else(panicked)?
+        };
+        let ended = timeout(self.within, handshake).await;
+        let too_long = |_| Err(HandshakeError::new(Handshake::Timeout, "it took too long"));
+        match ended.unwrap_or_else(too_long) {
+            Ok(stream) => {
+                self.endpoint.metrics.handshake(Handshake::Ok);
+                Some(stream)
             }
-            Err(_) => return self.failed(Handshake::Timeout, &peer, "it took too long"),
-        };
-        let digest = stream.ssl_digest();
-        let Some(witnessed) = digest.as_ref().and_then(|tls| tls.extension.get::<auth::Handshake>()) else {
-            return self.failed(Handshake::BadCertificate, &peer, "the certificate cannot be read");
-        };
-        self.endpoint.metrics.handshake(Handshake::Ok);
-        Some(match &witnessed.certificate {
-            Some(certificate) => Box::new(Leased::new(stream, Arc::clone(certificate))),
-            None => Box::new(stream),
-        })
+            Err(error) => {
+                if has_spoken && error.cause != Handshake::RateLimited {
+                    self.endpoint.failures.record(address, Instant::now());
+                }
+                self.failed(&error, &peer)
+            }
+        }
     }
 
-    /// Any client can cause this at will, so it is never an error. What says something about a certificate may concern the
-    /// operator; the rest is what every open port gets.
-    fn failed(&self, cause: Handshake, peer: &str, detail: &str) -> Option<Stream> {
-        self.endpoint.metrics.handshake(cause);
+    /// Counts and logs a failed handshake. Any client can cause one at will, so it is never an
+    /// error. A cause that lies in a certificate may concern the operator; the others happen on
+    /// every open port.
+    fn failed(&self, HandshakeError { cause, detail }: &HandshakeError, peer: &str) -> Option<Stream> {
+        self.endpoint.metrics.handshake(*cause);
         let (listener, cause_word) = (self.endpoint.address(), cause.label());
         match cause {
             Handshake::NoCertificate
@@ -82,6 +105,7 @@ impl<A> Terminating<A> {
             | Handshake::Revoked
             | Handshake::RevocationUnknown
             | Handshake::WrongUsage
+            | Handshake::ChainTooLarge
             | Handshake::BadCertificate => {
                 info!(%listener, peer, cause = cause_word, "TLS handshake refused");
             }
@@ -89,4 +113,35 @@ impl<A> Terminating<A> {
         }
         None
     }
+}
+
+/// Refuses the handshakes of an address of which too many failed.
+fn check(endpoint: &Endpoint, address: Option<IpAddr>) -> Result<(), HandshakeError> {
+    let refused =
+        |_| HandshakeError::new(Handshake::RateLimited, "too many handshakes of its address failed");
+    endpoint.failures.check(address, Instant::now()).map_err(refused)
+}
+
+/// Makes the handshake, and takes down the certificate that the client has shown.
+async fn handshake(
+    endpoint: Arc<Endpoint>,
+    address: Option<IpAddr>,
+    socket: Socket,
+) -> Result<Stream, HandshakeError> {
+    // Others of the address may have failed while this one waited for its turn.
+    check(&endpoint, address)?;
+    let setup = endpoint.current();
+    let stream = handshake_with_callback(&setup.acceptor, socket, &setup.witness).await;
+    let stream = stream.map_err(|error| {
+        let detail = error.to_string();
+        HandshakeError { cause: cause(&detail), detail }
+    })?;
+    let digest = stream.ssl_digest();
+    let Some(witnessed) = digest.as_ref().and_then(|tls| tls.extension.get::<auth::Handshake>()) else {
+        return Err(HandshakeError::new(Handshake::BadCertificate, "the certificate cannot be read"));
+    };
+    Ok(match &witnessed.certificate {
+        Some(certificate) => Box::new(Leased::new(stream, Arc::clone(certificate))),
+        None => Box::new(stream),
+    })
 }

@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
 use pingora::services::background::BackgroundService;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use super::endpoint::Endpoint;
@@ -21,28 +22,45 @@ use crate::config::Pem;
 const LOOK: Duration = Duration::from_secs(2);
 /// How often the operator is told again.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
-/// How long before its end something is warned of.
-const SOON: i64 = 30 * 86_400;
+/// How long before its end something is warned of, in seconds.
+pub const SOON: i64 = 30 * 86_400;
 
 /// The service that watches over the files of all listeners. Needed even where there is none: without it SIGHUP ends the
 /// process.
 pub struct Watch {
     endpoints: Vec<Arc<Endpoint>>,
+    /// Taken when the service starts.
+    hangups: Mutex<Option<Signal>>,
 }
 
 impl Watch {
-    /// Watches over these listeners.
-    pub fn new(endpoints: Vec<Arc<Endpoint>>) -> Self {
-        Self { endpoints }
+    /// Watches over these listeners, and obeys `hangups`: those too that came before the service
+    /// started.
+    pub fn new(endpoints: Vec<Arc<Endpoint>>, hangups: Option<Signal>) -> Self {
+        Self { endpoints, hangups: Mutex::new(hangups) }
     }
+}
+
+/// Returns a receiver of SIGHUP, which ends the process until there is one. `None`: it cannot be
+/// received.
+pub fn hangups() -> Option<Signal> {
+    let runtime = Builder::new_current_thread().enable_io().build();
+    let hangups = runtime.and_then(|runtime| {
+        // The receiver outlives this runtime: any other of the process delivers to it.
+        let _entered = runtime.enter();
+        signal(SignalKind::hangup())
+    });
+    if let Err(error) = &hangups {
+        warn!(%error, "failed to receive SIGHUP: certificates are not read again");
+    }
+    hangups.ok()
 }
 
 #[async_trait]
 impl BackgroundService for Watch {
     async fn start(&self, mut shutdown: ShutdownWatch) {
-        let Ok(mut hangup) = signal(SignalKind::hangup()) else {
-            return warn!("SIGHUP cannot be watched: certificates are not read again");
-        };
+        let hangups = self.hangups.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut hangups) = hangups else { return };
         let mut watched: Vec<_> = self.endpoints.iter().map(|endpoint| Watched::new(endpoint)).collect();
         let mut reminded = Instant::now();
         watched.iter().for_each(Watched::remind);
@@ -50,13 +68,14 @@ impl BackgroundService for Watch {
             let told = tokio::select! {
                 // Until then SIGHUP is obeyed, while connections are drained too.
                 _ = shutdown.wait_for(|ends| *ends) => return,
-                _ = hangup.recv() => true,
+                _ = hangups.recv() => true,
                 () = tokio::time::sleep(LOOK) => false,
             };
             if told {
                 info!(listeners = watched.len(), "told to read certificates again");
             }
             watched.iter_mut().for_each(|one| one.look(told, SystemTime::now()));
+            self.endpoints.iter().for_each(|endpoint| endpoint.failures.sweep(Instant::now()));
             if reminded.elapsed() >= REMIND {
                 reminded = Instant::now();
                 watched.iter().for_each(Watched::remind);

@@ -2,9 +2,12 @@
 //!
 //! Not here: what a client is told about it (`fault`), retries (nothing in the gateway resends a message).
 
+use std::error::Error as _;
 use std::io;
 
 use super::guard::AddressClass;
+use super::wire::BudgetSpentError;
+use crate::quota::NoRoomError;
 
 /// Whether any byte of the request was handed to the network.
 ///
@@ -39,6 +42,9 @@ pub enum TransportError {
     /// No address of the agent accepted a connection.
     #[error("connection refused or unreachable: {0}")]
     Connect(#[source] io::Error),
+    /// The process may not open another connection: it has as many open files as it may.
+    #[error("no room for another connection (limit of open files)")]
+    OpenFiles,
     /// Resolving, connecting and the TLS handshake together took too long.
     #[error("no connection in time")]
     ConnectTimeout,
@@ -78,6 +84,12 @@ pub enum TransportError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The body comes in so many small pieces that reading it costs more than it is worth.
+    #[error("response body in too many pieces")]
+    TooManyPieces,
+    /// There is no room to hold the body.
+    #[error("no room for the response body: {0}")]
+    NoRoom(#[source] NoRoomError),
 }
 
 impl TransportError {
@@ -89,6 +101,7 @@ impl TransportError {
             | Self::Resolve(_)
             | Self::Refused { .. }
             | Self::Connect(_)
+            | Self::OpenFiles
             | Self::ConnectTimeout
             | Self::Tls(_)
             | Self::Unsent(_) => Sent::No,
@@ -100,7 +113,9 @@ impl TransportError {
             | Self::Unasked(_)
             | Self::Encoded
             | Self::HeaderTooLarge
-            | Self::TooLarge { .. } => Sent::Maybe,
+            | Self::TooLarge { .. }
+            | Self::TooManyPieces
+            | Self::NoRoom(_) => Sent::Maybe,
         }
     }
 
@@ -112,6 +127,7 @@ impl TransportError {
             Self::Resolve(_) => "resolve",
             Self::Refused { .. } => "refused",
             Self::Connect(_) => "connect",
+            Self::OpenFiles => "open_files",
             Self::ConnectTimeout => "connect_timeout",
             Self::Tls(_) => "tls",
             Self::FirstByteTimeout => "first_byte_timeout",
@@ -124,11 +140,17 @@ impl TransportError {
             Self::Encoded => "encoded",
             Self::HeaderTooLarge => "header_too_large",
             Self::TooLarge { .. } => "too_large",
+            Self::TooManyPieces => "too_many_pieces",
+            Self::NoRoom(_) => "no_room",
         }
     }
 
     /// What an error of the HTTP machine means once the request may have been written.
     pub(super) fn after_sending(error: hyper::Error) -> Self {
+        let of_stream = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        if of_stream.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<BudgetSpentError>()) {
+            return Self::Unasked("informational responses without end");
+        }
         if error.is_parse_too_large() { Self::HeaderTooLarge } else { Self::Broken(error) }
     }
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use super::error::TransportError;
-use crate::config::{Host, Outbound};
+use crate::config::{AllowList, Host};
 
 /// Who named a target, and so where it may lead.
 #[derive(Debug, Clone)]
@@ -17,9 +17,12 @@ pub enum Policy {
     /// The operator: any address, inside or outside, but for those of metadata services, which a name never leads to rightly.
     Trusted,
     /// Somebody else, and credentials go there: only networks that the operator listed.
-    Listed(Arc<Outbound>),
+    Listed(Arc<AllowList>),
     /// Somebody else: public addresses, and networks that the operator listed.
-    Guarded(Arc<Outbound>),
+    Guarded(Arc<AllowList>),
+    /// A client, as its webhook: public addresses, and networks that the operator listed for
+    /// webhooks.
+    Webhook(Arc<AllowList>),
 }
 
 /// What kind of place an address is. One within another (`::ffff:10.0.0.1`, NAT64, 6to4) is judged as the inner one.
@@ -76,20 +79,21 @@ impl Policy {
         match self {
             Self::Trusted => "write the address instead of the name",
             Self::Listed(_) | Self::Guarded(_) => "list the address or its network under outbound.allow",
+            Self::Webhook(_) => "list the address or its network under outbound.webhooks.allow",
         }
     }
 
     fn admits(&self, host: &Host, address: IpAddr) -> bool {
         let class = AddressClass::of(address);
-        let listed = |outbound: &Outbound| {
-            let network = outbound.network_of(address);
+        let listed = |list: &AllowList| {
+            let network = list.network_of(address);
             // A whole network is listed for what works in it, and nothing that hands out credentials is meant.
             network.is_some_and(|network| class != AddressClass::Metadata || network.is_single())
         };
         match self {
             Self::Trusted => class != AddressClass::Metadata || matches!(host, Host::Address(_)),
-            Self::Listed(outbound) => listed(outbound),
-            Self::Guarded(outbound) => class == AddressClass::Public || listed(outbound),
+            Self::Listed(list) => listed(list),
+            Self::Guarded(list) | Self::Webhook(list) => class == AddressClass::Public || listed(list),
         }
     }
 }
@@ -227,9 +231,9 @@ mod tests {
         Ok(good.iter().map(|address| address.ip().to_string()).collect())
     }
 
-    fn listing(entries: &[&str]) -> Arc<Outbound> {
-        let allow = entries.iter().map(|entry| Allowed::Network(entry.parse().unwrap())).collect();
-        Arc::new(Outbound { allow })
+    fn listing(entries: &[&str]) -> Arc<AllowList> {
+        let list = entries.iter().map(|entry| Allowed::Network(entry.parse().unwrap()));
+        Arc::new(AllowList(list.collect()))
     }
 
     #[test]

@@ -5,26 +5,34 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
 use tokio::runtime;
 use tokio::time::Instant;
 
 use super::ClientLimits;
 use super::bell::Bell;
 use super::target::Body;
-use super::wire::Wire;
+use super::wire::{ReadBudget, Wire};
 use crate::alarm::Alarm;
+
+/// Bytes of informational responses (1xx) that may come before a response.
+const INFORMATIONAL_BYTES: usize = 64 * 1024;
 
 /// An open HTTP/1.1 connection.
 pub(super) struct Line {
     sender: SendRequest<Body>,
     /// Gone once the connection has ended.
-    connection: Option<Connection<Wire, Body>>,
+    connection: Option<Connection<TokioIo<Wire>, Body>>,
+    budget: Arc<ReadBudget>,
+    /// Bytes that may be read before a response is known: all of its header, and what follows that in the same reads.
+    head_bytes: usize,
     /// The runtime whose I/O driver wakes this socket: elsewhere it would be slow, and dead when that runtime ends.
     home: runtime::Id,
     /// For whoever waits for something from this connection.
@@ -35,13 +43,17 @@ pub(super) struct Line {
 impl Line {
     /// Starts HTTP/1.1 on a connected stream. Writes nothing yet.
     pub(super) async fn start(wire: Wire, limits: ClientLimits) -> Result<Box<Self>, hyper::Error> {
+        let read_buffer = limits.read_buffer.max(8 * 1024);
+        let head_bytes = limits.header_bytes.saturating_add(read_buffer).saturating_add(INFORMATIONAL_BYTES);
+        let budget = wire.budget();
         let (sender, connection) = http1::Builder::new()
-            .max_buf_size(limits.read_buffer.max(8 * 1024))
+            .max_buf_size(read_buffer)
             .max_header_size(limits.header_bytes)
-            .handshake(wire)
+            .handshake(TokioIo::new(wire))
             .await?;
         let (connection, home) = (Some(connection), runtime::Handle::current().id());
-        Ok(Box::new(Self { sender, connection, home, alarm: Alarm::default(), bell: Bell::new() }))
+        let (alarm, bell) = (Alarm::default(), Bell::new());
+        Ok(Box::new(Self { sender, connection, budget, head_bytes, home, alarm, bell }))
     }
 
     /// The runtime that this line belongs to.
@@ -88,20 +100,23 @@ impl Line {
         request: Request<Body>,
         deadline: Instant,
     ) -> Option<Result<Response<Incoming>, TrySendError<Request<Body>>>> {
+        self.budget.set(self.head_bytes);
         let mut response = pin!(self.sender.try_send_request(request));
-        std::future::poll_fn(|cx| {
+        let answered = std::future::poll_fn(|cx| {
             let answered = self.bell.attend(cx, |cx| {
                 drive(&mut self.connection, cx);
                 response.as_mut().poll(cx)
             });
             self.alarm.limit(cx, deadline, answered)
         })
-        .await
+        .await;
+        self.budget.lift();
+        answered
     }
 }
 
 /// Moves bytes both ways as far as they go.
-fn drive(connection: &mut Option<Connection<Wire, Body>>, cx: &mut Context<'_>) {
+fn drive(connection: &mut Option<Connection<TokioIo<Wire>, Body>>, cx: &mut Context<'_>) {
     if let Some(there) = connection
         && Pin::new(there).poll(cx).is_ready()
     {

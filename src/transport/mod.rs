@@ -7,10 +7,13 @@
 //! Not here: what is sent (`agents`, `auth`), retries, breakers.
 
 mod bell;
+mod chain;
+mod descriptors;
 mod error;
 mod guard;
 mod line;
 mod open;
+mod pieces;
 mod pool;
 mod reply;
 mod target;
@@ -18,6 +21,7 @@ mod trunk;
 mod trust;
 mod wire;
 
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -26,9 +30,12 @@ use http::Request;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+pub use chain::{ChainTooLarge, verify_bounded};
+pub use descriptors::Descriptors;
 pub use error::{Sent, TransportError};
 pub use guard::{AddressClass, Policy};
 pub use open::{host_of, judge};
+pub use pieces::Pieces;
 pub use reply::Reply;
 pub use target::{Target, TargetSettings, Timeouts};
 pub use trust::{TrustProblem, client_config};
@@ -55,11 +62,13 @@ pub struct ClientLimits {
     pub header_lines: usize,
     /// Bytes that an HTTP/1.1 connection buffers; it starts at 8 KiB and grows with the traffic.
     pub read_buffer: usize,
+    /// The number of a descriptor at which connections end: those from here on are kept for others.
+    pub descriptors: RawFd,
 }
 
 impl Default for ClientLimits {
     fn default() -> Self {
-        Self { header_bytes: 64 * 1024, header_lines: 100, read_buffer: 64 * 1024 }
+        Self { header_bytes: 64 * 1024, header_lines: 100, read_buffer: 64 * 1024, descriptors: RawFd::MAX }
     }
 }
 
@@ -196,8 +205,17 @@ impl Client {
                     None => Failure::Final(TransportError::after_sending(error)),
                 })
             }
-            None if deadline == give_up => Err(Failure::Final(TransportError::TotalTimeout)),
-            None => Err(Failure::Final(TransportError::FirstByteTimeout)),
+            None => {
+                if let Way::Stream(stream) = &way {
+                    target.place.pool.forget(stream.trunk());
+                }
+                let error = if deadline == give_up {
+                    TransportError::TotalTimeout
+                } else {
+                    TransportError::FirstByteTimeout
+                };
+                Err(Failure::Final(error))
+            }
         }
     }
 

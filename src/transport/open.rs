@@ -5,12 +5,12 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use http::Uri;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio_rustls::TlsConnector;
@@ -39,12 +39,12 @@ pub(super) enum Opened {
 
 /// Opens an HTTP/1.1 connection on the current runtime.
 pub(super) async fn line(place: &Place, limits: ClientLimits) -> Result<Box<Line>, TransportError> {
-    let tcp = connect(place).await?;
+    let tcp = connect(place, limits.descriptors).await?;
     let wire = match &place.tls {
-        None => Wire::Plain(TokioIo::new(tcp)),
+        None => Wire::plain(tcp),
         Some(tls) => {
             let stream = TlsConnector::from(tls.http1.clone()).connect(tls.name.clone(), tcp).await;
-            Wire::Tls(Box::new(TokioIo::new(stream.map_err(TransportError::Tls)?)))
+            Wire::tls(stream.map_err(TransportError::Tls)?)
         }
     };
     Line::start(wire, limits).await.map_err(TransportError::Unsent)
@@ -57,19 +57,16 @@ pub(super) async fn either(
     limits: ClientLimits,
     background: &Handle,
 ) -> Result<Opened, TransportError> {
-    let tcp = connect(place).await?;
+    let tcp = connect(place, limits.descriptors).await?;
     let Some(tls) = &place.tls else {
-        return Line::start(Wire::Plain(TokioIo::new(tcp)), limits)
-            .await
-            .map(Opened::Line)
-            .map_err(TransportError::Unsent);
+        return Line::start(Wire::plain(tcp), limits).await.map(Opened::Line).map_err(TransportError::Unsent);
     };
     let stream = TlsConnector::from(tls.either.clone())
         .connect(tls.name.clone(), tcp)
         .await
         .map_err(TransportError::Tls)?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let wire = Wire::Tls(Box::new(TokioIo::new(stream)));
+    let wire = Wire::tls(stream);
     if http2 {
         Trunk::start(wire, limits, background).await.map(Opened::Trunk).map_err(TransportError::Unsent)
     } else {
@@ -77,13 +74,25 @@ pub(super) async fn either(
     }
 }
 
-async fn connect(place: &Place) -> Result<TcpStream, TransportError> {
+async fn connect(place: &Place, descriptors: RawFd) -> Result<TcpStream, TransportError> {
     // These and no others: another look at the name could lead elsewhere.
     let addresses = addresses((&place.host, place.port), &place.policy).await?;
-    let stream = race(addresses).await.map_err(TransportError::Connect)?;
+    let stream = race(addresses).await.map_err(not_connected)?;
+    if stream.as_raw_fd() >= descriptors {
+        return Err(TransportError::OpenFiles);
+    }
     // Requests are written whole; waiting for more to send would only delay them.
     stream.set_nodelay(true).map_err(TransportError::Connect)?;
     Ok(stream)
+}
+
+fn not_connected(error: io::Error) -> TransportError {
+    /// `EMFILE` and `ENFILE`, on every Unix.
+    const FULL: [i32; 2] = [24, 23];
+    match error.raw_os_error() {
+        Some(code) if FULL.contains(&code) => TransportError::OpenFiles,
+        _ => TransportError::Connect(error),
+    }
 }
 
 /// Says whether a place of somebody else's choice may be called under a policy, by all that its name resolves to now. Connects to

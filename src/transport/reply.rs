@@ -15,9 +15,11 @@ use tokio::time::Instant;
 
 use super::error::TransportError;
 use super::line::Line;
+use super::pieces::Pieces;
 use super::target::Target;
 use super::trunk::Stream;
 use crate::alarm::after;
+use crate::quota::{AnswerRoom, NoRoomError};
 
 /// A response of an agent. Small: it is handed on from layer to layer.
 pub struct Reply {
@@ -32,9 +34,14 @@ struct Inside {
     /// Since when there has been nothing to read. The clock is not asked about what is there already.
     silent_since: Option<Instant>,
     give_up: Instant,
+    /// Polls so far, for the deadline: a peer that always has more to read ends there too.
+    polls: u32,
     /// Only kept, while the body is read.
     held: Option<Box<dyn Send + Sync>>,
 }
+
+/// After so many polls the clock is read although there is something to read.
+const POLLS_PER_LOOK: u32 = 64;
 
 /// What carries the body.
 pub(super) enum Way {
@@ -59,7 +66,8 @@ impl Reply {
     ) -> Result<Self, TransportError> {
         let (head, body) = response.into_parts();
         check(&head, header_lines)?;
-        let inside = Inside { head, body, way, target, silent_since: None, give_up, held: None };
+        let (silent_since, polls, held) = (None, 0, None);
+        let inside = Inside { head, body, way, target, silent_since, give_up, polls, held };
         let mut reply = Self { inside: Box::new(inside) };
         if reply.inside.body.is_end_stream() {
             reply.finish();
@@ -117,9 +125,14 @@ impl Reply {
             Way::Failed => return Err(TransportError::Truncated),
             Way::Line(_) | Way::Stream(_) => {}
         }
-        let polled = std::future::poll_fn(|cx| match self.poll_data(cx) {
-            Poll::Ready(data) => Poll::Ready(Some(data)),
-            Poll::Pending => self.poll_deadline(cx).map(|()| None),
+        let polled = std::future::poll_fn(|cx| {
+            if self.is_overdue() {
+                return Poll::Ready(None);
+            }
+            match self.poll_data(cx) {
+                Poll::Ready(data) => Poll::Ready(Some(data)),
+                Poll::Pending => self.poll_deadline(cx).map(|()| None),
+            }
         });
         let outcome = match polled.await {
             Some(Some(Ok(data))) => Ok(Some(data)),
@@ -131,9 +144,14 @@ impl Reply {
         };
         match &outcome {
             Ok(Some(_)) if self.inside.body.is_end_stream() => self.finish(),
-            Ok(Some(_)) => self.inside.silent_since = None,
+            Ok(Some(_)) => self.heard(),
             Ok(None) => self.finish(),
-            Err(_) => self.fail(),
+            Err(error) => {
+                if matches!(error, TransportError::IdleTimeout | TransportError::TotalTimeout) {
+                    self.retire();
+                }
+                self.fail();
+            }
         }
         outcome
     }
@@ -142,52 +160,106 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// [`TransportError::TooLarge`] as soon as the body is, or says that it will be, over `limit` bytes; otherwise as
-    /// [`Reply::chunk`]. The connection is closed then.
+    /// [`TransportError::TooLarge`] as soon as the body is, or says that it will be, over `limit` bytes;
+    /// [`TransportError::TooManyPieces`]; otherwise as [`Reply::chunk`]. The connection is closed then.
     pub async fn collect(&mut self, limit: usize) -> Result<Bytes, TransportError> {
-        if self.inside.body.size_hint().lower() > limit as u64 {
+        self.gather(limit, |_| Ok(())).await
+    }
+
+    /// The same for the room of an answer: its bytes are counted before they are held, those that are announced at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reply::collect`], and [`TransportError::NoRoom`].
+    pub async fn collect_in(&mut self, room: &mut AnswerRoom) -> Result<Bytes, TransportError> {
+        self.gather(room.limit, |bytes| room.permit.set(bytes)).await
+    }
+
+    async fn gather(
+        &mut self,
+        limit: usize,
+        mut count: impl FnMut(usize) -> Result<(), NoRoomError>,
+    ) -> Result<Bytes, TransportError> {
+        let announced = self.inside.body.size_hint().lower();
+        if announced > limit as u64 {
             self.fail();
             return Err(TransportError::TooLarge { limit });
         }
+        let announced = usize::try_from(announced).unwrap_or(limit);
+        self.counted(count(announced))?;
         // Nearly every body comes in one piece, which is handed on without a copy.
-        let Some(first) = self.piece(limit).await? else { return Ok(Bytes::new()) };
-        let Some(second) =
-            self.piece(limit.saturating_sub(first.len())).await.map_err(|e| e.with_limit(limit))?
-        else {
-            return Ok(first);
-        };
-        let mut whole = BytesMut::with_capacity(first.len() + second.len());
+        let mut pieces = Pieces::default();
+        let Some(first) = self.piece(&mut pieces, limit).await? else { return Ok(Bytes::new()) };
+        let Some(second) = self.piece(&mut pieces, limit).await? else { return Ok(first) };
+        let mut whole = BytesMut::with_capacity(announced.max(first.len() + second.len()));
         whole.extend_from_slice(&first);
-        whole.extend_from_slice(&second);
-        while let Some(piece) =
-            self.piece(limit.saturating_sub(whole.len())).await.map_err(|e| e.with_limit(limit))?
-        {
+        drop(first);
+        let mut next = Some(second);
+        while let Some(piece) = next {
+            self.counted(count(announced.max(whole.len() + piece.len())))?;
             whole.extend_from_slice(&piece);
+            next = self.piece(&mut pieces, limit).await?;
         }
         Ok(whole.freeze())
     }
 
-    async fn piece(&mut self, limit: usize) -> Result<Option<Bytes>, TransportError> {
-        match self.chunk().await? {
-            Some(data) if data.len() > limit => {
+    /// Closes the connection if there is no room for what it brings.
+    fn counted(&mut self, counted: Result<(), NoRoomError>) -> Result<(), TransportError> {
+        counted.map_err(|error| {
+            self.fail();
+            TransportError::NoRoom(error)
+        })
+    }
+
+    /// The next piece of a body of at most `limit` bytes.
+    async fn piece(&mut self, pieces: &mut Pieces, limit: usize) -> Result<Option<Bytes>, TransportError> {
+        let Some(data) = self.chunk().await? else { return Ok(None) };
+        let fits = pieces.add(data.len());
+        let refused = if pieces.bytes() > limit { Some(TransportError::TooLarge { limit }) } else { None };
+        match refused.or_else(|| (!fits).then_some(TransportError::TooManyPieces)) {
+            None => Ok(Some(data)),
+            Some(error) => {
                 self.fail();
-                Err(TransportError::TooLarge { limit })
+                Err(error)
             }
-            other => Ok(other),
         }
     }
 
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, hyper::Error>>> {
-        loop {
-            match ready!(self.poll_frame(cx)) {
-                // Trailers carry nothing that A2A knows.
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
-                    Ok(_) | Err(_) => {}
-                },
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                None => return Poll::Ready(None),
+        let frame = match ready!(self.poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            None => return Poll::Ready(None),
+        };
+        match frame.into_data() {
+            Ok(data) if !data.is_empty() => Poll::Ready(Some(Ok(data))),
+            // Trailers carry nothing that A2A knows. The deadlines are looked at before the next frame.
+            Ok(_) | Err(_) => {
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
+        }
+    }
+
+    /// Whether the exchange has taken too long, looked at now and then.
+    fn is_overdue(&mut self) -> bool {
+        let Inside { polls, give_up, .. } = &mut *self.inside;
+        *polls = polls.wrapping_add(1);
+        polls.is_multiple_of(POLLS_PER_LOOK) && Instant::now() >= *give_up
+    }
+
+    /// Notes that a piece has been read.
+    fn heard(&mut self) {
+        self.inside.silent_since = None;
+        if let Way::Stream(stream) = &self.inside.way {
+            stream.heard();
+        }
+    }
+
+    /// No longer offers a shared connection on which an answer did not come in time.
+    fn retire(&self) {
+        if let Way::Stream(stream) = &self.inside.way {
+            self.inside.target.place.pool.forget(stream.trunk());
         }
     }
 
@@ -234,12 +306,6 @@ impl Reply {
         {
             self.inside.target.place.pool.rest(line);
         }
-    }
-}
-
-impl TransportError {
-    fn with_limit(self, limit: usize) -> Self {
-        if matches!(self, Self::TooLarge { .. }) { Self::TooLarge { limit } } else { self }
     }
 }
 

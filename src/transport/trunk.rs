@@ -13,13 +13,13 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper::rt::Executor;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::ClientLimits;
 use super::target::Body;
-use super::wire::Wire;
+use super::wire::{ReadBudget, Wire};
 use crate::alarm::Alarm;
 
 const STREAM_WINDOW: u32 = 256 * 1024;
@@ -28,12 +28,16 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 const PONG_WITHIN: Duration = Duration::from_secs(10);
 /// Above this many streams another connection is opened, whatever the agent allows.
 const STREAMS: usize = 200;
+/// Bytes that are read while no request hears anything; several times the window of the connection, which bounds the
+/// data among them. The rest are informational responses and frames that no request asked for.
+const UNHEARD_BYTES: usize = 4 * 1024 * 1024;
 
 /// An open HTTP/2 connection. Clones share it.
 #[derive(Clone)]
 pub(super) struct Trunk {
     sender: SendRequest<Body>,
     count: Arc<Count>,
+    budget: Arc<ReadBudget>,
 }
 
 struct Count {
@@ -57,6 +61,8 @@ impl Trunk {
         limits: ClientLimits,
         background: &Handle,
     ) -> Result<Self, hyper::Error> {
+        let budget = wire.budget();
+        budget.set(UNHEARD_BYTES);
         let (sender, connection) = http2::Builder::new(Background(background.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
@@ -65,12 +71,12 @@ impl Trunk {
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PONG_WITHIN)
             .keep_alive_while_idle(true)
-            .handshake(wire)
+            .handshake(TokioIo::new(wire))
             .await?;
         let most = AtomicUsize::new(connection.current_max_send_streams());
         let count = Arc::new(Count { open: AtomicUsize::new(0), most });
         drop(background.spawn(drive(connection, Arc::clone(&count))));
-        Ok(Self { sender, count })
+        Ok(Self { sender, count, budget })
     }
 
     /// Takes a place, unless the connection has ended or is full.
@@ -108,6 +114,11 @@ impl Stream {
         &self.trunk
     }
 
+    /// Notes that something of the answer has reached the request.
+    pub(super) fn heard(&self) {
+        self.trunk.budget.set(UNHEARD_BYTES);
+    }
+
     /// Sends the request and waits for the response header; `None` if that has not come at the deadline. Dropped midway or too late,
     /// the stream is reset.
     ///
@@ -120,11 +131,15 @@ impl Stream {
         deadline: Instant,
     ) -> Option<Result<Response<Incoming>, TrySendError<Request<Body>>>> {
         let mut response = pin!(self.trunk.sender.try_send_request(request));
-        std::future::poll_fn(|cx| {
+        let answered = std::future::poll_fn(|cx| {
             let answered = response.as_mut().poll(cx);
             self.alarm.limit(cx, deadline, answered)
         })
-        .await
+        .await;
+        if let Some(Ok(_)) = &answered {
+            self.trunk.budget.set(UNHEARD_BYTES);
+        }
+        answered
     }
 }
 
@@ -135,7 +150,7 @@ impl Drop for Stream {
 }
 
 /// Runs the connection to its end and keeps the number of streams up to date, which the agent may change.
-async fn drive(mut connection: http2::Connection<Wire, Body, Background>, count: Arc<Count>) {
+async fn drive(mut connection: http2::Connection<TokioIo<Wire>, Body, Background>, count: Arc<Count>) {
     std::future::poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
         count.most.store(connection.current_max_send_streams(), Ordering::Relaxed);

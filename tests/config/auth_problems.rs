@@ -73,6 +73,25 @@ fn every_mistake_in_auth_has_its_words() {
     assert!(last(&twice).contains("is there twice: a key names one caller"), "{}", last(&twice));
 }
 
+/// A rule that no certificate fits is a mistake, and mostly a wrong spelling.
+#[test]
+fn pattern_that_fits_no_spiffe_id_is_a_problem() {
+    let auth = "auth: { certificate: { name: spiffe } }\n";
+    for (rule, expected) in [
+        (
+            "callers: ['uri:spiffe://corp/a/../b & key:ci']",
+            "rules[0].callers: \"uri:spiffe://corp/a/../b & key:ci\" fits no SPIFFE id: its path has an empty",
+        ),
+        (
+            "certificates: 'spiffe://Corp/*'",
+            "rules[0].certificates: \"spiffe://Corp/*\" fits no SPIFFE id: its trust domain is not",
+        ),
+    ] {
+        let problem = last(&format!("{auth}rules: [{{ {rule} }}]\n"));
+        assert!(problem.starts_with(expected), "{problem}");
+    }
+}
+
 #[test]
 fn a_listener_requires_only_what_is_configured() {
     let keys = format!(
@@ -98,6 +117,16 @@ fn a_listener_requires_only_what_is_configured() {
     ] {
         let found = format!("{:?}", settings(&listener(require)).listeners[0].require);
         assert_eq!(found, expected);
+    }
+}
+
+/// The name of a caller is that of its issuer, `#` and its own.
+#[test]
+fn issuer_ends_where_the_name_of_a_caller_begins() {
+    for issuer in ["https://a#b", "https://a & key:b", "a\\nb"] {
+        let tokens = format!("{{ issuer: \"{issuer}\", audience: x, jwks: 'https://a/keys' }}");
+        let found = last(&format!("auth: {{ tokens: [{tokens}] }}\n"));
+        assert_eq!(found, "auth.tokens[0].issuer: is not an issuer (it has a # or a space in it)");
     }
 }
 

@@ -64,7 +64,7 @@ gateway.yaml:28: calls.stream_after: has no unit; expected a duration: a whole n
 gateway.yaml:30: limits.body: expected a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB
 gateway.yaml:31: limits.depth: expected a whole number, found a number
 gateway.yaml:32: mcp: expected a section (keys, each with a value), found a list
-gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)";
+gateway.yaml:33: zebra: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, upgrade, auth, rules)";
     pretty(&report(text), expected);
 }
 
@@ -110,6 +110,18 @@ fn each_of_these_is_one_problem() {
         (
             "mcp: { allowed_origins: [app.example] }",
             "3: mcp.allowed_origins[0]: is not an origin (write scheme://host or scheme://host:port, without a slash at the end)",
+        ),
+        (
+            "admin: { allowed_hosts: ['https://a'] }",
+            "3: admin.allowed_hosts[0]: is a URL, not a host (write host or host:port, such as agents.example.com)",
+        ),
+        (
+            "limits: { address_connections: 1000001 }",
+            "3: limits.address_connections: 1000001 is out of bounds (from 0 to 1000000)",
+        ),
+        (
+            "outbound: { webhooks: { allow: [10.0.0.1/8] } }",
+            "3: outbound.webhooks.allow[0]: is an address within a network (write the network's first address)",
         ),
         (
             "mcp: { allowed_hosts: ['https://a'] }",
@@ -165,7 +177,7 @@ fn each_of_these_is_one_problem() {
         ),
         (
             "\"a\\nb\": 1",
-            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, auth, rules)",
+            "3: a\u{fffd}b: unknown key (known: public_url, listeners, admin, seal_key, agents, manifests, outbound, mcp, calls, cards, sessions, limits, tasks, streams, followers, push, threads, log, shutdown, upgrade, auth, rules)",
         ),
     ] {
         assert_eq!(report(&format!("{BASE}{added}\n")), format!("gateway.yaml:{expected}"), "{added}");

@@ -146,20 +146,21 @@ mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', '
 calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: forever, on_decline: cancel }
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, remembered: 52 }
-limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, failures: 79, header: 33KiB, connections: 77 }
+limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 80MiB, caller_bytes: 81MiB, failures: 79, header: 33KiB, connections: 77, address_connections: 80 }
 tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, poll_interval: 106s, data_dir: kept }
 streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }
 followers: { max: 81, lifetime: 84s }
-outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1] }
+outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1], webhooks: { allow: [c.example], http: true } }
 push: { enabled: true }
 threads: 3
 log: { format: json, level: 'info,pingora=warn', audit_arguments: true, redact: [/a/0] }
 shutdown: { grace: 0s, drain: 91s }
+upgrade: { directory: handover }
 public_url: https://gateway.example.com/below/
 ";
     let desk =
         super::desk::Desk::new().file("card.json", "{}").file("schema.json", r#"{ "type": "object" }"#);
-    let (card, kept) = (desk.path("card.json"), desk.path("kept"));
+    let (card, kept, upgrade) = (desk.path("card.json"), desk.path("kept"), desk.path("handover"));
     let settings = desk.settings(text);
     let shown = format!("{settings:?}");
     for part in [
@@ -171,10 +172,10 @@ public_url: https://gateway.example.com/below/
         "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: Forever, on_decline: Cancel }",
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
         "Sessions { ttl: 3060s, remembered: 52 }",
-        "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, failures: 79, header: 33792, connections: 77 }",
+        "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 83886080, caller_bytes: 84934656, failures: 79, header: 33792, connections: 77, address_connections: 80 }",
         "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
         "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }",
-        r#"Outbound { allow: [Host("a.example"), Host("b.example:8443"), Network(Network { address: 10.0.0.0, prefix: 8 }), Network(Network { address: 127.0.0.1, prefix: 32 })] }"#,
+        r#"Outbound { allow: AllowList([Host("a.example"), Host("b.example:8443"), Network(Network { address: 10.0.0.0, prefix: 8 }), Network(Network { address: 127.0.0.1, prefix: 32 })]), webhooks: Webhooks { allow: AllowList([Host("c.example")]), http: true } }"#,
         "Followers { max: 81, lifetime: 84s }",
         "Push { enabled: true }",
         "threads: 3",
@@ -185,6 +186,7 @@ public_url: https://gateway.example.com/below/
     }
     assert_eq!(settings.agents[0].card, CardSource::File(card));
     assert_eq!(settings.tasks.data_dir, Some(kept));
+    assert_eq!(settings.upgrade.directory, Some(upgrade));
     let task_of = |skill| settings.agents[0].task_of(skill);
     assert_eq!((task_of("s"), task_of("another")), (TaskUse::Never, TaskUse::Required));
     assert_eq!(settings.agents[0].skills["s"].input_schema, Some(serde_json::json!({ "type": "object" })));

@@ -180,7 +180,7 @@ async fn pushes_are_promised_and_taken_where_they_can_be_passed_on() {
 async fn a_host_that_the_operator_lists_need_not_be_known_to_the_gateway() {
     let stage = Stage::with(
         Card::v1().skill("sing"),
-        "outbound: { allow: [hook.invalid, 'other.invalid:8443'] }\n",
+        "outbound: { webhooks: { allow: [hook.invalid, 'other.invalid:8443'], http: true } }\n",
         "",
     );
     let stage = stage.await;

@@ -14,7 +14,7 @@ pub(crate) const CONTEXT: &str = "agent-context-1";
 pub(crate) const TOKEN: &str = "token-of-the-client";
 pub(crate) const SECRET: &str = "secret-of-the-client";
 /// Where the webhook may be in a test.
-pub(crate) const LOCAL: &str = "outbound: { allow: [127.0.0.1] }\n";
+pub(crate) const LOCAL: &str = "outbound: { webhooks: { allow: [127.0.0.1], http: true } }\n";
 
 /// A version, and what it calls things.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -126,7 +126,7 @@ async fn where_a_webhook_leads_is_judged_again_with_each_push() {
     assert_eq!(hook.push(&stricter, &body).await, 502);
     counted(&stricter, "client_unreachable", 1).await;
     assert!(stage.pushes().is_empty());
-    let listed = format!("outbound: {{ allow: ['{}'] }}\n", stage.hook.address());
+    let listed = format!("outbound: {{ webhooks: {{ allow: ['{}'], http: true }} }}\n", stage.hook.address());
     let restarted = gateway(&stage.agent, &listed).await;
     assert_eq!(hook.push(&restarted, &body).await, 204);
     assert_eq!(stage.pushes().len(), 1);

@@ -132,9 +132,7 @@ fn farewell(mut bytes: &[u8]) -> Option<u32> {
 }
 
 fn resident(gateway: &TestGateway) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process_id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.split_whitespace().next().unwrap().parse().unwrap()
+    gateway.resident_kib()
 }
 
 /// The frames of one attack, without end or nearly.

@@ -155,6 +155,80 @@ async fn the_gateways_own_tools_are_listed_unless_they_are_switched_off() {
     assert_eq!(scene.gateway.client().modern("tools/call", params).await.error_code().await, -32602);
 }
 
+/// Tasks of before can be asked for, and agents that come up later can be found.
+#[tokio::test]
+async fn own_tools_are_listed_while_no_agent_is_up() {
+    let gateway = TestGateway::start(|ports| {
+        let nowhere = crate::support::free_port();
+        let card = format!("http://127.0.0.1:{nowhere}/.well-known/agent-card.json");
+        format!("{}agents:\n  bard: {{ card: '{card}' }}\n  bank: {{ card: '{card}' }}\n", ports.listeners())
+    })
+    .await;
+    let own = async |client: McpClient| {
+        let list = modern(&client, "tools/list", json!({})).await;
+        let tools = list["tools"].as_array().unwrap().iter();
+        tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let of_tasks = ["subagent_cancel", "subagent_get", "subagent_send", "subagent_start", "subagent_wait"];
+    let all = own(gateway.client()).await;
+    assert_eq!((all[0].as_str(), &all[1..]), ("find_agent", of_tasks.map(str::to_owned).as_slice()));
+    let one = own(gateway.client_of("bard")).await;
+    assert_eq!(one, ["subagent_cancel", "subagent_get", "subagent_send", "subagent_wait"]);
+    let params = json!({ "name": "subagent_get", "arguments": { "taskId": "made-up" } });
+    for client in [gateway.client(), gateway.client_of("bard")] {
+        let told = modern(&client, "tools/call", params.clone()).await;
+        assert!(told["content"][0]["text"].as_str().unwrap().contains("Unknown taskId"), "{told}");
+    }
+}
+
+/// An answer that says what is served, and where agents are found, whatever is wrong with the path.
+#[tokio::test]
+async fn unknown_paths_say_what_is_served() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = TestGateway::start(|ports| {
+        let faces = format!(
+            "    faces: [mcp, a2a, push]\n  - address: 127.0.0.1:{}\n    faces: [health]\nadmin:",
+            ports.other
+        );
+        let listeners = ports.listeners().replacen("admin:", &faces, 1);
+        format!("{listeners}agents:\n  bard:\n    card: {}\n", agent.card_url())
+    })
+    .await;
+    let other = McpClient::new(&format!("http://127.0.0.1:{}/", gateway.ports().other));
+    let paths = [
+        "/",
+        "/elsewhere",
+        "/healthz",
+        "/mcp/nobody",
+        "/mcp/bard/x",
+        "/a2a/nobody",
+        "/a2a/bard/x",
+        "/a2a/bard/tasks/t/x",
+        "/a2a/nobody/.well-known/agent-card.json",
+        "/push/made-up",
+        "/.well-known/other",
+        "/.well-known/oauth-protected-resource",
+    ];
+    let asked = paths.map(|path| gateway.client().at(path)).into_iter();
+    for client in asked.chain(["/mcp", "/mcp/bard", "/a2a/bard", "/push/x"].map(|path| other.at(path))) {
+        for method in ["GET", "POST"] {
+            let json = ("Content-Type", "application/json");
+            let answer = client.send(method, &[json], b"{}".to_vec()).await;
+            let (status, kind) = (answer.status, answer.header("content-type").map(str::to_owned));
+            let text = answer.text().await;
+            if (method, status) == ("POST", 405) {
+                continue;
+            }
+            assert_eq!((status, kind.as_deref()), (404, Some("application/json")), "{method}: {text}");
+            let told: Value = serde_json::from_str(&text).unwrap();
+            let message = told["error"]["message"].as_str().unwrap_or_else(|| panic!("{text}"));
+            for part in ["/mcp/AGENT", "/a2a/AGENT", "a2a://agents/registry"] {
+                assert!(message.contains(part), "{message}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn pages_cover_everything_once() {
     let card = ["a", "b", "c", "d", "e"].iter().fold(Card::v1(), |card, skill| card.skill(skill));

@@ -1,5 +1,7 @@
-//! Callers by their client certificates. Not here: which certificates get through the handshake (see `tls_clients`).
+//! Callers by their client certificates. Which certificates get through the handshake is in
+//! `tls_clients`.
 
+use rcgen::{CertificateParams, GeneralSubtree, NameConstraints, SanType};
 use serde_json::json;
 
 use crate::callers::{EVE, NEW as KEY, OLD, keys};
@@ -18,7 +20,11 @@ struct Guarded {
 impl Guarded {
     /// A gateway whose other port wants certificates; `auth` as these lines, `require` of that listener as written.
     async fn new(mode: &str, auth: &str, require: &str) -> Self {
-        let authority = Authority::new("clients");
+        Self::of(Authority::new("clients"), mode, auth, require).await
+    }
+
+    /// The same with an authority of the test's own.
+    async fn of(authority: Authority, mode: &str, auth: &str, require: &str) -> Self {
         let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
         let gateway = TestGateway::start(|ports| {
             authority.server().write(&ports.directory, "server");
@@ -163,5 +169,97 @@ async fn two_users_behind_one_certificate_are_two_callers() {
             let alone = seen(place.by(Some(&proxy))).await;
             assert_eq!(alone["error"]["code"], -32602, "the proxy itself is none of them");
         }
+    }
+}
+
+/// Confines an authority to some DNS names, or keeps it from them.
+fn confined(permitted: &[&str], excluded: &[&str]) -> impl FnOnce(&mut CertificateParams) {
+    let subtrees = |names: &[&str]| {
+        names.iter().map(|name| GeneralSubtree::DnsName((*name).to_owned())).collect::<Vec<_>>()
+    };
+    let (permitted_subtrees, excluded_subtrees) = (subtrees(permitted), subtrees(excluded));
+    move |params| params.name_constraints = Some(NameConstraints { permitted_subtrees, excluded_subtrees })
+}
+
+/// Verification holds only SANs to the constraints of an authority: without a check of its own, a
+/// department's authority could name the callers of another department.
+#[tokio::test]
+async fn common_name_beyond_constraints_names_no_caller() {
+    let auth = "auth: { certificate: { name: common_name } }\n";
+    let place = Guarded::new("required", auth, "").await;
+    let named = |authority: &Authority, name: &str| authority.client_with(name, |_| ());
+    let status = async |place: &Guarded, identity: &Identity| place.status(&place.by(Some(identity))).await;
+    let sales =
+        place.authority.intermediate_with("sales", confined(&["sales.example"], &["boss.sales.example"]));
+    let below_sales = sales.intermediate("below sales");
+    let most = place.authority.intermediate_with("most", confined(&[], &["secret.example"]));
+    for (authority, name, expected) in [
+        (&place.authority, "admin", 200),
+        (&sales, "a.sales.example", 200),
+        (&sales, "SALES.example", 200),
+        (&sales, "admin", 401),
+        (&sales, "a.build.example", 401),
+        (&sales, "asales.example", 401),
+        (&sales, "boss.sales.example", 401),
+        (&sales, "admin/.sales.example", 401),
+        (&below_sales, "a.sales.example", 200),
+        (&below_sales, "admin", 401),
+        (&most, "Any name", 200),
+        (&most, "a.Secret.example.", 401),
+    ] {
+        assert_eq!(status(&place, &named(authority, name)).await, expected, "{name}");
+    }
+    let root = Authority::with("root", confined(&["sales.example", "localhost"], &[]));
+    let place = Guarded::of(root, "required", auth, "").await;
+    for (name, expected) in [("a.sales.example", 200), ("admin", 401)] {
+        assert_eq!(status(&place, &named(&place.authority, name)).await, expected, "{name}");
+        let below = place.authority.intermediate("below");
+        assert_eq!(status(&place, &named(&below, name)).await, expected, "{name} below");
+    }
+}
+
+#[tokio::test]
+async fn malformed_spiffe_id_names_no_caller() {
+    let long = format!("spiffe://corp/{}", "a".repeat(2048));
+    for field in ["spiffe", "uri"] {
+        let auth = format!("auth: {{ certificate: {{ name: {field} }} }}\n");
+        let place = Guarded::new("required", &auth, "").await;
+        for (uri, expected) in [
+            ("spiffe://corp.example/ns/a_b/sa/C.d-e", 200),
+            ("spiffe://corp/a/../b", 401),
+            ("spiffe://corp/a/./b", 401),
+            ("spiffe://corp/a//b", 401),
+            ("spiffe://corp/a/", 401),
+            ("spiffe://corp/a%2Fb", 401),
+            ("spiffe://corp/a;b", 401),
+            ("spiffe://Corp/a", 401),
+            ("spiffe://corp:443/a", 401),
+            ("SPIFFE://corp/a", 401),
+            ("spiffe://corp", 401),
+            (&long, 401),
+        ] {
+            let identity = place.authority.client_uri("a", uri);
+            assert_eq!(place.status(&place.by(Some(&identity))).await, expected, "{field}: {uri}");
+        }
+    }
+}
+
+/// A rule for certificates looks at their SANs, even where another field names the caller.
+#[tokio::test]
+async fn rule_for_spiffe_ids_fits_no_malformed_one() {
+    let auth = "auth: { certificate: { name: dns } }\nrules: [{ certificates: 'spiffe://corp/team/*' }]\n";
+    let place = Guarded::new("required", auth, "").await;
+    for (uris, expected) in [
+        (&["spiffe://corp/team/a"][..], 200),
+        (&["spiffe://corp/team/../a"], 403),
+        (&["spiffe://corp/team/a", "urn:x"], 403),
+        (&["spiffe://corp/team/a", "spiffe://corp/team/b"], 403),
+    ] {
+        let identity = place.authority.client_with("a", |params| {
+            let uris = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap()));
+            let dns = SanType::DnsName("a.example".try_into().unwrap());
+            params.subject_alt_names = uris.chain([dns]).collect();
+        });
+        assert_eq!(place.status(&place.by(Some(&identity))).await, expected, "{uris:?}");
     }
 }

@@ -2,9 +2,13 @@
 //!
 //! Not here: HTTP Basic, which is the default (see `tokens`).
 
-use serde_json::json;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rcgen::PublicKeyData as _;
+use serde_json::{Value, json};
 
 use crate::agent_tokens::{SECRET, before, endpoint, granted, guarded, member, oauth2, sing};
+use crate::issuer::at;
 use crate::scene::words;
 use crate::support::certs::server_config;
 use crate::support::{Authority, Card, ScriptedAgent, TestGateway, in_time};
@@ -22,12 +26,20 @@ async fn the_secret_can_go_into_the_form() {
 
 #[tokio::test]
 async fn an_assertion_is_signed_with_the_private_key() {
-    use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
-    for (curve, algorithm) in
-        [(&rcgen::PKCS_ECDSA_P256_SHA256, Algorithm::ES256), (&rcgen::PKCS_ED25519, Algorithm::EdDSA)]
-    {
+    use ring::signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
+        UnparsedPublicKey, VerificationAlgorithm,
+    };
+    let new = |curve| rcgen::KeyPair::generate_for(curve).unwrap();
+    let rsa = rcgen::KeyPair::from_pem(include_str!("../support/rsa.key.pem")).unwrap();
+    let kinds: [(_, &'static dyn VerificationAlgorithm, _); 4] = [
+        (new(&rcgen::PKCS_ECDSA_P256_SHA256), &ECDSA_P256_SHA256_FIXED, "ES256"),
+        (new(&rcgen::PKCS_ECDSA_P384_SHA384), &ECDSA_P384_SHA384_FIXED, "ES384"),
+        (new(&rcgen::PKCS_ED25519), &ED25519, "EdDSA"),
+        (rsa, &RSA_PKCS1_2048_8192_SHA256, "RS256"),
+    ];
+    for (key, verification, algorithm) in kinds {
         let (endpoint, agent) = (endpoint(1).await, guarded(|_| true).await);
-        let key = rcgen::KeyPair::generate_for(curve).unwrap();
         let url = format!("{}token", endpoint.url());
         let gateway = TestGateway::start(|ports| {
             std::fs::write(ports.directory.join("client.key"), key.serialize_pem()).unwrap();
@@ -41,24 +53,24 @@ async fn an_assertion_is_signed_with_the_private_key() {
         })
         .await;
         in_time("two tokens", async { while words(&sing(&gateway).await) != "Bearer token-2" {} }).await;
-        let public = key.public_key_pem();
-        let public = match algorithm {
-            Algorithm::EdDSA => DecodingKey::from_ed_pem(public.as_bytes()),
-            _ => DecodingKey::from_ec_pem(public.as_bytes()),
-        };
-        let mut validation = Validation::new(algorithm);
-        validation.set_audience(&[&url]);
-        validation.set_issuer(&["gateway"]);
-        validation.set_required_spec_claims(&["exp", "aud", "iss", "sub"]);
+        let public = UnparsedPublicKey::new(verification, key.der_bytes());
         let mut ids = Vec::new();
         for request in &endpoint.requests()[..2] {
             let assertion = member(request, "client_assertion").unwrap();
-            let read =
-                decode::<serde_json::Value>(&assertion, public.as_ref().unwrap(), &validation).unwrap();
-            assert_eq!((read.header.kid.as_deref(), &read.claims["sub"]), (Some("k1"), &json!("gateway")));
+            let (message, signature) = assertion.rsplit_once('.').unwrap();
+            let signature = URL_SAFE_NO_PAD.decode(signature).unwrap();
+            assert!(public.verify(message.as_bytes(), &signature).is_ok(), "{algorithm}");
+            let (header, claims) = message.split_once('.').unwrap();
+            let [header, claims] = [header, claims].map(|part| -> Value {
+                serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+            });
+            assert_eq!(header, json!({ "typ": "JWT", "alg": algorithm, "kid": "k1" }));
+            assert_eq!((&claims["iss"], &claims["sub"]), (&json!("gateway"), &json!("gateway")));
+            assert_eq!(claims["aud"], json!(url));
+            assert!((at(0)..at(61)).contains(&claims["exp"].as_i64().unwrap()), "{claims}");
             let kind = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
             assert_eq!(member(request, "client_assertion_type").as_deref(), Some(kind));
-            ids.push(read.claims["jti"].as_str().unwrap().to_owned());
+            ids.push(claims["jti"].as_str().unwrap().to_owned());
         }
         assert_ne!(ids[0], ids[1], "each assertion is good for one use");
     }

@@ -152,6 +152,29 @@ async fn a_chunked_body_without_end_is_refused_at_the_limit() {
     assert!(head.starts_with("HTTP/1.1 413"), "{head}");
 }
 
+/// The header of a second request is counted from its own beginning.
+#[tokio::test]
+async fn a_header_without_end_is_cut_at_the_limit() {
+    let scene = Scene::tuned("limits: { header: 8KiB }").await;
+    for earlier in [0, 3] {
+        let mut wire = Wire::to(&scene).await;
+        for _ in 0..earlier {
+            wire.post(&format!("X-Long: {}\r\n", "x".repeat(7000)), &ping("a")).await;
+            assert!(wire.response().await.0.contains("200"));
+        }
+        let line = format!("X-Long: {}\r\n", "x".repeat(1000));
+        wire.write("POST /mcp HTTP/1.1\r\nHost: localhost\r\n").await;
+        // The last of these are thrown away.
+        for _ in 0..100 {
+            wire.write(&line).await;
+        }
+        let (head, answer) = wire.response().await;
+        assert!(head.starts_with("http/1.1 431 ") && head.contains("connection: close"), "{head}");
+        assert!(answer.contains("longer than 8192 bytes"), "{answer}");
+        assert_eq!(wire.rest().await, "");
+    }
+}
+
 #[tokio::test]
 async fn a_header_that_dawdles_is_not_waited_for() {
     let scene = Scene::tuned("limits: { header_read: 1s }").await;

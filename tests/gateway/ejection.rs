@@ -85,6 +85,7 @@ async fn an_answer_of_a_proxy_that_nobody_is_behind_counts_and_is_not_retried() 
     ] {
         assert!(metrics.lines().any(|shown| shown == line), "{line}\n{metrics}");
     }
+    gateway.wait_for_output("it is left alone").await;
     assert_eq!(told(&gateway.output(), "it is left alone"), 1);
 }
 
@@ -155,6 +156,7 @@ async fn one_of_a_crowd_finds_out_whether_an_agent_is_back() {
     go.open();
     let refused: Vec<usize> = in_time("the crowd", crowd.join_all()).await;
     assert!(refused.iter().filter(|refused| **refused > 0).count() >= CROWD - 1, "{refused:?}");
+    scene.gateway.wait_for_output("endpoint is back").await;
     let output = scene.gateway.output();
     assert_eq!((told(&output, "it is left alone"), told(&output, "endpoint is back")), (1, 1));
     assert!(

@@ -67,7 +67,8 @@ async fn a_task_whose_callers_token_has_ended_waits_for_the_caller() {
     assert!(refused() <= 2, "{} times for one token", refused());
 
     agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "la")));
-    assert_eq!(status(&fresh).await, "completed", "the agent is asked again");
+    // The follower may be about to learn that its token is refused: then it continues with this one.
+    in_time("the agent to be asked again", async { while status(&fresh).await != "completed" {} }).await;
     let asked =
         agent.calls("GetTask").last().and_then(|call| call.header("authorization").map(str::to_owned));
     assert_eq!(asked.as_deref(), Some("Bearer for-fresh"));
@@ -112,4 +113,45 @@ async fn a_task_that_its_caller_came_back_for_is_followed_again() {
         }
     };
     in_time("the end of the task", told).await;
+}
+
+/// A watcher joins while the follower's token is being refused: the follower continues with the
+/// watcher's token.
+#[tokio::test]
+async fn refused_follower_uses_watchers_token() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    let token = |number: u8| key.sign(&issuer.claims("me", |claims| claims["jti"] = json!(number)));
+    let (old, fresh) = (token(1), token(2));
+    let endpoint = ScriptedAgent::start(Card::v1()).await;
+    let (joined, is_used) = (Signal::new(), Arc::new(AtomicBool::new(false)));
+    let (ended, used, refuse) = (old.clone(), is_used.clone(), joined.clone());
+    endpoint.on_path("/token", move |request| {
+        let is_old = member(request, "subject_token").as_deref() == Some(&ended);
+        if is_old && used.swap(true, Ordering::SeqCst) {
+            return Reply::json(&json!({ "error": "invalid_grant" })).with_status(400).after(&refuse);
+        }
+        let (token, expires) = if is_old { ("for-old", 1) } else { ("for-fresh", 600) };
+        Reply::json(&json!({ "access_token": token, "token_type": "Bearer", "expires_in": expires }))
+    });
+    let agent = ScriptedAgent::start(Card::v1().skill("sing").streaming(false)).await;
+    agent.on_send(|_| Reply::result(v1::task(RAW_TASK, RAW_CONTEXT, "working")));
+    agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
+    let gateway = exchanging(&issuer, &endpoint, &agent).await;
+    let by = |token: &str| gateway.client().bearer(token).with_tasks();
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    let made = by(&old).modern("tools/call", call).await.result().await;
+    let task = made["taskId"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+    endpoint.wait_for("the old token's second use", |log| log.hits("/token").len() == 2).await;
+    let filter = json!({ "notifications": { "taskIds": [task] } });
+    let mut stream = by(&fresh).modern("subscriptions/listen", filter).await;
+    in_time("the acknowledgement", stream.next_message()).await;
+
+    agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "la")));
+    joined.open();
+    let told = async { while stream.next_message().await["params"]["status"] != "completed" {} };
+    in_time("the end of the task", told).await;
+    let asked =
+        agent.calls("GetTask").last().and_then(|call| call.header("authorization").map(str::to_owned));
+    assert_eq!(asked.as_deref(), Some("Bearer for-fresh"));
 }

@@ -1,6 +1,9 @@
 //! Tokens on behalf of callers (RFC 8693): each caller's own token is exchanged, and never sent to an agent.
 //!
-//! Through the library, at real endpoints: the directory, a call and what goes along with it.
+//! Most of it through the library, at real endpoints: the directory, a call and what goes along
+//! with it.
+
+use std::sync::Arc;
 
 use http::HeaderMap;
 use mcp_a2a_gateway::a2a::{Event, Message, Part, PartBody, Role};
@@ -10,13 +13,18 @@ use mcp_a2a_gateway::config::{
     Agent, Authorization, ClientProof, Grant, LiveSecret, OAuth2, Secret, Settings,
 };
 use mcp_a2a_gateway::fault::Trouble;
+use mcp_a2a_gateway::quota::{AnswerRoom, ByteQuota};
 use mcp_a2a_gateway::telemetry::metrics::Metrics;
 use mcp_a2a_gateway::transport::{Client, ClientLimits};
 use serde_json::json;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::agent_tokens::member;
+use crate::issuer::{Issuer, Key};
+use crate::scene::{TOOL, complaint, words};
 use crate::support::payload::v1;
-use crate::support::{Card, Reply, Request, ScriptedAgent, in_time};
+use crate::support::{Card, Reply, Request, ScriptedAgent, TestGateway, in_time};
 
 struct Stage {
     agent: ScriptedAgent,
@@ -67,7 +75,6 @@ impl Stage {
         let along = self.directory.along(&HeaderMap::new(), shown);
         let known = self.directory.find("bard").unwrap().known().unwrap().along(along.as_ref());
         let terms = Terms {
-            response: 1 << 20,
             event: 1 << 20,
             silence: crate::support::PATIENCE,
             retry_base: crate::support::PATIENCE,
@@ -84,7 +91,9 @@ impl Stage {
             extensions: Vec::new(),
             metadata: None,
         };
-        let mut drive = start(self.client.clone(), known, terms, Errand::Say(message));
+        let quota = Arc::new(ByteQuota::new(1 << 20, 1 << 20, Metrics::new().unwrap()));
+        let room = AnswerRoom { limit: 1 << 20, permit: quota.permit(None) };
+        let mut drive = start(self.client.clone(), known, (terms, room), Errand::Say(message));
         let mut said = String::new();
         loop {
             match drive.next().await {
@@ -163,4 +172,94 @@ async fn the_tokens_of_callers_are_remembered_within_a_bound() {
     assert_eq!(stage.subjects().len(), before, "the newest is remembered");
     stage.call(Some("first")).await.unwrap();
     assert_eq!(stage.subjects().len(), before + 1, "the oldest has made room");
+}
+
+/// A gateway that exchanges the tokens of its callers at this URL for an agent that answers with
+/// what it was shown.
+async fn exchanging(issuer: &Issuer, token_url: &str, agent: &ScriptedAgent) -> TestGateway {
+    agent
+        .on_send(|request| Reply::events([v1::message(request.header("authorization").unwrap_or_default())]));
+    TestGateway::start(|ports| {
+        let (listeners, issuer, card) = (ports.listeners(), issuer.name(), agent.card_url());
+        let oauth2 =
+            format!("token_url: '{token_url}', client_id: g, client_secret: s, grant: token_exchange");
+        format!(
+            "{listeners}auth: {{ tokens: [{{ issuer: '{issuer}', audience: me }}] }}\nagents:\n  bard:\n    card: {card}\n    \
+             auth: {{ oauth2: {{ {oauth2} }} }}\n"
+        )
+    })
+    .await
+}
+
+async fn sung(gateway: &TestGateway, token: &str) -> serde_json::Value {
+    let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    gateway.client().bearer(token).modern("tools/call", call).await.result().await
+}
+
+/// An endpoint that answers, however badly, may do so because of the one token.
+#[tokio::test]
+async fn exchange_that_fails_for_one_caller_stops_no_other() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    let token = |sub: &str| key.sign(&issuer.claims("me", |claims| claims["sub"] = json!(sub)));
+    let (mallory, alice) = (token("mallory"), token("alice"));
+    for (reply, told) in [
+        (Reply::status(500, "crash"), "its token endpoint does not work"),
+        (Reply::status(502, "crash"), "its token endpoint does not work"),
+        (Reply::status(503, "busy").header("Retry-After", "60"), "its token endpoint does not work"),
+        (Reply::status(302, "").header("Location", "/"), "its token endpoint does not work"),
+        (Reply::status(429, "slow down"), "its token endpoint is asked too often"),
+        (Reply::json(&json!({ "error": "invalid_client" })).with_status(401), "invalid_client"),
+        (Reply::json(&json!({ "access_token": "" })), "is no bearer token"),
+        (Reply::json(&json!({ "access_token": "t", "token_type": "N_A" })), "is no bearer token"),
+        (Reply::stream().cut(), "broke off its answer"),
+        (Reply::hang_up(), "its token endpoint cannot be reached"),
+    ] {
+        let endpoint = ScriptedAgent::start(Card::v1()).await;
+        let bad = mallory.clone();
+        endpoint.on_path("/token", move |request| match subject(request) == bad {
+            true => reply.clone(),
+            false => Reply::json(&json!({ "access_token": "t", "token_type": "Bearer", "expires_in": 1 })),
+        });
+        let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+        let gateway = exchanging(&issuer, &format!("{}token", endpoint.url()), &agent).await;
+        for _ in 0..5 {
+            let complaint = complaint(&sung(&gateway, &mallory).await).to_owned();
+            assert!(complaint.contains(told), "{told}: {complaint}");
+            assert_eq!(words(&sung(&gateway, &alice).await), "Bearer t", "{told}");
+        }
+        let tried =
+            endpoint.log().hits("/token").into_iter().filter(|asked| subject(asked) == mallory).count();
+        // Ten calls take far less than the pauses of one, two and four seconds.
+        assert!((1..=4).contains(&tried), "{told}: {tried} tries");
+    }
+}
+
+/// An endpoint to which there is no connection fails for each caller alike.
+#[tokio::test]
+async fn exchange_endpoint_out_of_reach_rests_for_all() {
+    let key = Key::es256("k1");
+    let issuer = Issuer::new(&[&key]).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/token", listener.local_addr().unwrap());
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    // No TLS.
+    let server = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            drop(stream);
+        }
+    });
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = exchanging(&issuer, &url, &agent).await;
+    for number in 0..20 {
+        let token = key.sign(&issuer.claims("me", |claims| claims["sub"] = json!(number.to_string())));
+        let result = sung(&gateway, &token).await;
+        assert!(complaint(&result).contains("its token endpoint cannot be reached"), "{result}");
+    }
+    // Twenty calls take far less than the pauses of one, two and four seconds.
+    let tried = connections.load(Ordering::SeqCst);
+    assert!((1..=4).contains(&tried), "{tried} tries");
+    server.abort();
 }

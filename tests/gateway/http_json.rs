@@ -69,18 +69,18 @@ async fn a_call_streams_and_its_body_is_what_json_rpc_has_as_params() {
 #[tokio::test]
 async fn a_task_is_asked_for_by_its_path() {
     let scene = plain().await;
-    scene.agent.on_path(SEND, |_| Reply::json(&v1::task("raw task/7", RAW_CONTEXT, "working")));
+    scene.agent.on_path(SEND, |_| Reply::json(&v1::task("raw task 7", RAW_CONTEXT, "working")));
     scene.agent.on_path(
-        "/tasks/raw%20task%2F7",
+        "/tasks/raw%20task%207",
         in_order([
-            Reply::json(&v1::bare_task("raw task/7", RAW_CONTEXT, "working")),
-            Reply::json(&v1::bare_completed("raw task/7", RAW_CONTEXT, "the song"))
+            Reply::json(&v1::bare_task("raw task 7", RAW_CONTEXT, "working")),
+            Reply::json(&v1::bare_completed("raw task 7", RAW_CONTEXT, "the song"))
                 .content_type("application/a2a+json"),
         ]),
     );
     assert_eq!(words(&scene.said("x").await), "the song");
     let log = scene.agent.log();
-    let gets = asked(&log, "GET", "/tasks/raw%20task%2F7");
+    let gets = asked(&log, "GET", "/tasks/raw%20task%207");
     assert_eq!(gets.len(), 2);
     assert_eq!((gets[0].header("content-type"), gets[0].body.len()), (None, 0));
 }

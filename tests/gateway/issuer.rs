@@ -5,8 +5,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use serde_json::{Value, json};
 
 use crate::support::{Card, Reply, ScriptedAgent};
@@ -19,46 +20,67 @@ pub(crate) struct Issuer {
 /// A key that signs, under an id.
 pub(crate) struct Key {
     id: String,
-    algorithm: Algorithm,
+    algorithm: &'static str,
     pair: KeyPair,
+    /// Members of its JWK, besides those that every key has.
+    more: Value,
 }
 
 impl Key {
     pub(crate) fn es256(id: &str) -> Self {
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
-        Self { id: id.to_owned(), algorithm: Algorithm::ES256, pair }
+        Self { id: id.to_owned(), algorithm: "ES256", pair, more: json!({ "use": "sig" }) }
     }
 
     pub(crate) fn ed25519(id: &str) -> Self {
         let pair = KeyPair::generate_for(&PKCS_ED25519).unwrap();
-        Self { id: id.to_owned(), algorithm: Algorithm::EdDSA, pair }
+        Self { id: id.to_owned(), algorithm: "EdDSA", pair, more: json!({ "use": "sig" }) }
+    }
+
+    /// The same key with these members in place of `use`.
+    pub(crate) fn with(self, more: Value) -> Self {
+        Self { more, ..self }
     }
 
     pub(crate) fn public(&self) -> Value {
         let raw = self.pair.public_key_raw();
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         let mut key = match self.algorithm {
-            Algorithm::ES256 => {
+            "ES256" => {
                 let (x, y) = raw[1..].split_at(32);
                 json!({ "kty": "EC", "crv": "P-256", "x": text(x), "y": text(y) })
             }
             _ => json!({ "kty": "OKP", "crv": "Ed25519", "x": text(raw) }),
         };
         key["kid"] = json!(self.id);
-        key["use"] = json!("sig");
+        key.as_object_mut().unwrap().extend(self.more.as_object().unwrap().clone());
         key
     }
 
     /// A token with these claims.
     pub(crate) fn sign(&self, claims: &Value) -> String {
-        let header = Header { kid: Some(self.id.clone()), ..Header::new(self.algorithm) };
-        let pem = self.pair.serialize_pem();
-        let key = match self.algorithm {
-            Algorithm::ES256 => EncodingKey::from_ec_pem(pem.as_bytes()),
-            _ => EncodingKey::from_ed_pem(pem.as_bytes()),
-        };
-        encode(&header, claims, &key.unwrap()).unwrap()
+        self.sign_as(json!({ "typ": "JWT" }), claims)
     }
+
+    /// A token with these claims and, besides `alg` and `kid`, these members of the header.
+    pub(crate) fn sign_as(&self, mut header: Value, claims: &Value) -> String {
+        header["alg"] = json!(self.algorithm);
+        header["kid"] = json!(self.id);
+        let [header, claims] = [&header, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        let message = format!("{header}.{claims}");
+        let signature = signature(&self.pair, message.as_bytes());
+        format!("{message}.{signature}")
+    }
+}
+
+/// The signature of a JWS over these bytes, by a key on P-256 (ES256) or by Ed25519.
+pub(crate) fn signature(pair: &KeyPair, message: &[u8]) -> String {
+    let (der, random) = (pair.serialize_der(), SystemRandom::new());
+    let signature = match EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &random) {
+        Ok(key) => key.sign(&random, message).unwrap(),
+        Err(_) => Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).unwrap().sign(message),
+    };
+    URL_SAFE_NO_PAD.encode(signature)
 }
 
 /// Seconds since 1970, and so many more.

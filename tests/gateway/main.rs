@@ -31,7 +31,11 @@ mod a2a_streams;
 #[cfg(test)]
 mod a2a_versions;
 #[cfg(test)]
+mod a2a_webhooks;
+#[cfg(test)]
 mod a2a_words;
+#[cfg(test)]
+mod admin;
 #[cfg(test)]
 mod advisories;
 #[cfg(test)]
@@ -42,6 +46,8 @@ mod advisories_http2;
 mod advisories_versions;
 #[cfg(test)]
 mod advisories_wire;
+#[cfg(test)]
+mod agent_floods;
 #[cfg(test)]
 mod agent_misbehaves;
 #[cfg(test)]
@@ -61,6 +67,8 @@ mod bad_input;
 #[cfg(test)]
 mod bounds;
 #[cfg(test)]
+mod byte_shares;
+#[cfg(test)]
 mod call;
 #[cfg(test)]
 mod callers;
@@ -68,6 +76,10 @@ mod callers;
 mod cancelling;
 #[cfg(test)]
 mod certificates;
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod client_floods;
 #[cfg(test)]
 mod client_leaves;
 #[cfg(test)]
@@ -84,6 +96,8 @@ mod counted;
 mod credentials;
 #[cfg(test)]
 mod cross_delivery;
+#[cfg(test)]
+mod denied_skills;
 #[cfg(test)]
 mod deviations;
 #[cfg(test)]
@@ -127,15 +141,25 @@ mod large_body;
 #[cfg(test)]
 mod listen;
 #[cfg(test)]
+mod log_text;
+#[cfg(test)]
 mod loose_ends;
+#[cfg(test)]
+mod manifest_secrets;
 #[cfg(test)]
 mod manifests;
 #[cfg(test)]
 mod manual;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod origin;
 #[cfg(test)]
 mod outbound;
+#[cfg(test)]
+mod outputs;
+#[cfg(test)]
+mod path_ids;
 #[cfg(test)]
 mod push;
 #[cfg(test)]
@@ -192,6 +216,8 @@ mod tls_certificates;
 #[cfg(test)]
 mod tls_clients;
 #[cfg(test)]
+mod tls_cost;
+#[cfg(test)]
 mod tls_readme;
 #[cfg(test)]
 mod tls_reload;
@@ -200,9 +226,15 @@ mod tls_scene;
 #[cfg(test)]
 mod tls_weak;
 #[cfg(test)]
+mod token_bound;
+#[cfg(test)]
+mod token_claims;
+#[cfg(test)]
 mod tokens;
 #[cfg(test)]
 mod transport;
+#[cfg(test)]
+mod upgrade;
 #[cfg(test)]
 mod v0_1;
 #[cfg(test)]

@@ -169,6 +169,8 @@ async fn check_answers_what_a_caller_may_do() {
     );
     let (code, told) = asked(&["--as", "key:ci", "--may", "tools/call", "--agent", "wether"]).await;
     assert!(code == Some(1) && told.contains("there is no agent \"wether\""), "{told}");
+    let (code, told) = asked(&["--as", "uri:spiffe://corp/a/../b"]).await;
+    assert!(code == Some(1) && told.contains("is not a SPIFFE id: its path"), "{told}");
 }
 
 #[tokio::test]
@@ -198,6 +200,8 @@ async fn serve_warns_of_a_listener_that_anybody_can_use() {
             format!("{listeners}{keys}agents: {{ bard: {{ card: '{}' }} }}\n", agent.card_url())
         })
         .await;
+        // Written after the warning, to the same stream.
+        gateway.wait_for_output("agent card read").await;
         gateway.output().contains("anybody who reaches this listener")
     };
     assert!(warned("0.0.0.0", "none").await);

@@ -2,8 +2,11 @@
 
 use serde_json::json;
 
-use crate::scene::Scene;
-use crate::support::McpClient;
+use crate::rules::{auth, key_of};
+use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene};
+use crate::support::Answer;
+use crate::support::payload::v1;
+use crate::support::{Card, McpClient, Reply, ScriptedAgent, TestGateway};
 
 /// The status of a ping with this header; `Host` replaces the client's own.
 async fn status(scene: &Scene, name: &str, value: &str) -> u16 {
@@ -120,15 +123,7 @@ async fn browsers_are_answered_before_they_ask() {
     assert!(matches!(answer.status, 200 | 204), "{}", answer.status);
     assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.com"));
     let allowed = answer.header("access-control-allow-headers").unwrap().to_lowercase();
-    for name in [
-        "content-type",
-        "authorization",
-        "accept",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "mcp-method",
-        "mcp-name",
-    ] {
+    for name in ["content-type", "mcp-protocol-version", "mcp-name"] {
         assert!(allowed.contains(name), "{name} is not in {allowed}");
     }
     let methods = answer.header("access-control-allow-methods").unwrap();
@@ -138,4 +133,91 @@ async fn browsers_are_answered_before_they_ask() {
     let exposed = called.header("access-control-expose-headers").unwrap().to_lowercase();
     assert!(exposed.contains("mcp-session-id"), "{exposed}");
     assert!(called.header("vary").unwrap().to_lowercase().contains("origin"));
+}
+
+/// The CORS response headers of an answer, by how often each stands there.
+fn cors_headers(answer: &Answer) -> Vec<(String, usize)> {
+    let names = answer.headers.keys().filter(|name| name.as_str().starts_with("access-control-"));
+    names.map(|name| (name.to_string(), answer.headers.get_all(name).iter().count())).collect()
+}
+
+/// A browser refuses an answer with a CORS header twice.
+#[tokio::test]
+async fn cors_headers_stand_once_in_each_answer() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    agent.on_send(|_| {
+        Reply::events([
+            v1::task(RAW_TASK, RAW_CONTEXT, "working"),
+            v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", Some("la")),
+        ])
+    });
+    let gateway = TestGateway::start(|ports| {
+        format!(
+            "{}mcp: {{ allowed_origins: [\"https://app.example.com\"] }}\n\
+             limits: {{ caller_rate: 1, caller_burst: 20 }}\n{}\
+             agents:\n  bard:\n    card: {}\n",
+            ports.listeners().replace("\nadmin:", "\n    faces: [mcp, a2a]\nadmin:"),
+            auth(&["ann"]),
+            agent.card_url()
+        )
+    })
+    .await;
+    let open = gateway.client().header("Origin", "https://app.example.com");
+    let ann = open.header("X-Api-Key", &key_of("ann"));
+    let asked = [("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", "x-api-key")];
+    let call = json!({ "name": "bard_sing", "arguments": { "text": "x" }, "_meta": { "progressToken": 1 } });
+    let mut answers = vec![
+        ("preflight", 204, open.send("OPTIONS", &asked, Vec::new()).await),
+        ("unauthenticated", 401, open.modern("tools/list", json!({})).await),
+        ("unknown path", 404, open.at("/nowhere").get(&[]).await),
+        ("unknown agent", 404, ann.at("/mcp/none").modern("tools/list", json!({})).await),
+        ("result", 200, ann.modern("tools/list", json!({})).await),
+        ("stream", 200, ann.modern("tools/call", call).await),
+        ("agents", 200, ann.at("/a2a").get(&[]).await),
+        ("card", 200, ann.at("/a2a/bard/.well-known/agent-card.json").get(&[]).await),
+    ];
+    while answers.last().is_none_or(|(_, _, answer)| answer.status != 429) {
+        answers.push(("burst", 0, ann.modern("tools/list", json!({})).await));
+    }
+    for (name, status, answer) in answers {
+        assert!(status == 0 || answer.status == status, "{name}: {}", answer.status);
+        let allowed = answer.header("access-control-allow-origin");
+        assert_eq!(allowed, Some("https://app.example.com"), "{name}");
+        let twice: Vec<_> = cors_headers(&answer).into_iter().filter(|(_, count)| *count != 1).collect();
+        assert!(twice.is_empty(), "{name}: {twice:?}");
+    }
+}
+
+/// Each client brings headers of its own; a name says nothing about rights.
+#[tokio::test]
+async fn preflight_allows_requested_headers() {
+    let scene = Scene::new().await;
+    let preflight = async |names: &str| {
+        let asked = [
+            ("Origin", "http://localhost:3000"),
+            ("Access-Control-Request-Method", "POST"),
+            ("Access-Control-Request-Headers", names),
+        ];
+        let answer = scene.gateway.client().send("OPTIONS", &asked, Vec::new()).await;
+        answer.header("access-control-allow-headers").unwrap().to_owned()
+    };
+    assert_eq!(preflight("traceparent,x-api-key,x-own").await, "traceparent,x-api-key,x-own");
+    // More than a client needs, or no names at all: the usual ones.
+    let many = (0..65).map(|number| format!("x-{number}")).collect::<Vec<_>>().join(",");
+    for odd in [many.as_str(), "a b", "", &format!("x-{}", "y".repeat(5000))] {
+        let allowed = preflight(odd).await;
+        assert!(allowed.contains("mcp-session-id") && !allowed.contains("x-0"), "{allowed}");
+    }
+}
+
+/// Each unknown path is answered with a JSON-RPC error, never with an empty body.
+#[tokio::test]
+async fn unknown_path_has_a_body() {
+    let scene = Scene::new().await;
+    for path in ["/", "/nowhere", "/mcp/none", "/mcp/bard/more", "/a2a", "/a2a/none", "/push/x"] {
+        let answer = scene.gateway.client().at(path).get(&[]).await;
+        assert_eq!(answer.status, 404, "{path}");
+        let error = answer.json().await;
+        assert!(error["error"]["message"].as_str().is_some_and(|text| !text.is_empty()), "{path}: {error}");
+    }
 }

@@ -66,6 +66,8 @@ async fn a_card_leads_nowhere_else_unless_the_operator_says_so() {
         (String::new(), false),
         ("outbound: { allow: [10.0.0.0/8, 127.0.0.3, 127.0.0.1] }".to_owned(), false),
         (format!("outbound: {{ allow: ['127.0.0.2:{}'] }}", listed.port() - 1), false),
+        // The list for webhooks of clients is another one.
+        ("outbound: { webhooks: { allow: [127.0.0.2], http: true } }".to_owned(), false),
         (format!("outbound: {{ allow: ['{listed}'] }}"), true),
         ("outbound: { allow: [127.0.0.2] }".to_owned(), true),
         ("outbound: { allow: [10.0.0.0/8, 127.0.0.0/8] }".to_owned(), true),
@@ -139,8 +141,7 @@ async fn no_spelling_of_an_address_slips_through() {
     }
     assert_eq!(place.other.log().connections, 0);
     assert_eq!(call(&gateway).await["error"]["code"], -32602);
-    let client = gateway.output();
-    assert!(client.contains("agent card not to be had"), "the operator is told in the log: {client}");
+    gateway.wait_for_output("agent card not to be had").await;
 }
 
 #[tokio::test]

@@ -394,3 +394,16 @@ async fn an_agent_that_cannot_push_is_not_asked_to() {
     agent.wait_for("polls", |_| looks(&agent) >= 2).await;
     assert!(agent.calls(SET[0]).is_empty());
 }
+
+/// Pushes take the share of the agent, not that of the caller of the task.
+#[tokio::test]
+async fn pushes_of_an_agent_take_a_share() {
+    let agent = ScriptedAgent::start(pushing(Card::v1())).await;
+    let gateway = gateway(&agent, &format!("{NO_ROOM}limits: {{ caller_bytes: 1MiB }}\n")).await;
+    let (.., hook) = quiet(&agent, &gateway).await;
+    let mut body = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", None);
+    body["more"] = "x".repeat(2 << 20).into();
+    assert_eq!(hook.push(&gateway, &body).await, 429);
+    body["more"] = "x".repeat(1 << 19).into();
+    assert!((200..300).contains(&hook.push(&gateway, &body).await));
+}

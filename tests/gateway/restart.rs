@@ -266,7 +266,7 @@ async fn with_neither_a_handle_is_as_unknown_as_one_that_was_made_up() {
     assert_eq!(words(&lost), words(&made_up));
     assert!(agent.calls("GetTask").is_empty());
     assert_eq!(ping(&session, &gateway).await, 404);
-    assert!(gateway.output().contains("no seal_key"), "the operator is told");
+    gateway.wait_for_output("no seal_key").await;
 }
 
 #[tokio::test]

@@ -141,8 +141,11 @@ async fn the_subagent_tools_are_tools_like_others() {
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let list = town.by("ben").modern("tools/list", json!({})).await.text().await;
     assert!(!list.contains("subagent_"), "{list}");
-    let allowed = town.by("ann").modern("tools/call", params).await.json().await;
-    assert_eq!(allowed["result"]["isError"], false, "{allowed}");
+    // The tool is there for other agents perhaps; this one has a skill that is denied.
+    let refused = town.by("ann").modern("tools/call", params).await.json().await;
+    let told = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(told.contains("without naming a skill"), "{refused}");
+    assert!(town.bard.calls("SendStreamingMessage").is_empty());
 }
 
 /// Which agent a task is of is known only when its handle is opened: the rules are asked again then.

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::rules::{auth, key_of};
 use crate::scene::{Scene, words};
 use crate::support::payload::v1;
-use crate::support::{LegacySession, Reply, TestGateway};
+use crate::support::{Card, LegacySession, McpClient, Reply, ScriptedAgent, Signal, TestGateway, in_time};
 
 const KEY: &str = "seal_key: 0123456789abcdef0123456789abcdef";
 
@@ -171,4 +172,80 @@ async fn batches_that_are_none_are_refused() {
         assert_eq!((answer.status, answer.error_code().await), (400, -32600), "{version}");
     }
     assert_eq!(session.post(&json!(vec![ping(); 32])).await.json().await.as_array().map(Vec::len), Some(32));
+}
+
+/// The gateway before `bard`, for callers with keys, with little room for what it remembers of sessions.
+async fn cramped(agent: &ScriptedAgent) -> TestGateway {
+    TestGateway::start(|ports| {
+        let (listeners, keys, card) = (ports.listeners(), auth(&["ann", "ben"]), agent.card_url());
+        format!("{listeners}{KEY}\n{keys}sessions: {{ remembered: 8 }}\nagents:\n  bard:\n    card: {card}\n")
+    })
+    .await
+}
+
+fn by(gateway: &TestGateway, name: &str) -> McpClient {
+    gateway.client().header("X-Api-Key", &key_of(name))
+}
+
+#[tokio::test]
+async fn one_caller_pushes_out_no_subscription_of_another() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = cramped(&agent).await;
+    let (ann, ben) = (by(&gateway, "ann"), by(&gateway, "ben"));
+    let (first, second) = (Signal::new(), Signal::new());
+    let verse = |text: &str| v1::status_update("raw-t", "raw-c", "working", Some(text));
+    let song = Reply::stream().event(v1::task("raw-t", "raw-c", "working"));
+    let song = song.wait(&first).event(verse("one")).wait(&second).event(verse("two")).stall();
+    agent.on_send(move |_| song.clone());
+    agent.on_get(|_| Reply::result(v1::bare_task("raw-t", "raw-c", "working")));
+    let task = ben.legacy().await.begin_task("bard_sing", json!({ "text": "x" })).await;
+    let of_ben = format!("a2a://task/{}", task["taskId"].as_str().unwrap());
+    let subscribe = async |session: &LegacySession, uri: &str| {
+        let answer = session.call("resources/subscribe", json!({ "uri": uri })).await;
+        answer.json().await["result"].is_object()
+    };
+    // Who was there first, and who comes when there is no room left.
+    let early = ben.legacy().await;
+    assert!(subscribe(&early, &of_ben).await);
+    for _ in 0..20 {
+        let own = ann.legacy().await;
+        assert!(subscribe(&own, "a2a://streams").await, "of one's own sessions the oldest gives way");
+    }
+    let late = ben.legacy().await;
+    assert!(subscribe(&late, &of_ben).await);
+    for _ in 0..20 {
+        let own = ann.legacy().await;
+        assert!(subscribe(&own, "a2a://streams").await);
+        assert_eq!(own.call("logging/setLevel", json!({ "level": "debug" })).await.status, 200);
+    }
+    for (session, go) in [(&early, first), (&late, second)] {
+        let mut stream = session.listen(None).await;
+        go.fire();
+        let is_told = async { while stream.next_message().await["params"]["uri"] != of_ben.as_str() {} };
+        in_time("what was subscribed to", is_told).await;
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_session_never_comes_back() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = cramped(&agent).await;
+    let (ann, ben) = (by(&gateway, "ann"), by(&gateway, "ben"));
+    let live = ben.legacy().await;
+    let mut ended = Vec::new();
+    for client in [&ann, &ben] {
+        let first = client.legacy().await;
+        assert_eq!(first.delete().await.status, 204);
+        ended.push(first);
+    }
+    for _ in 0..30 {
+        let next = ann.legacy().await;
+        next.call("logging/setLevel", json!({ "level": "debug" })).await;
+        assert_eq!(next.delete().await.status, 204);
+        ended.push(next);
+    }
+    for session in &ended {
+        assert_eq!(ping(session).await, (404, -32001));
+    }
+    assert_eq!(ping(&live).await, (200, 0));
 }

@@ -141,6 +141,50 @@ async fn a_caller_has_so_many_streams_and_no_more() {
     in_time("the place to be free again", again).await;
 }
 
+/// One caller may have as many as there are in all, by what is written; a place is left for others.
+#[tokio::test]
+async fn a_caller_never_has_all_streams() {
+    let scene = Scene::tuned(&keys("limits: { streams: 4, caller_streams: 4 }\n")).await;
+    let listen = json!({ "notifications": { "toolsListChanged": true } });
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await);
+    }
+    assert!(open.iter().all(|stream| stream.status == 200));
+    is_refused(by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await, 429).await;
+    open.push(by(&scene, EVE).modern("subscriptions/listen", listen.clone()).await);
+    assert_eq!(open[3].status, 200);
+    is_refused(by(&scene, EVE).modern("subscriptions/listen", listen).await, 503).await;
+}
+
+#[tokio::test]
+async fn tasks_of_anonymous_callers_count_together() {
+    let scene = Scene::tuned("limits: { caller_tasks: 2 }").await;
+    let begin = async || {
+        let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
+        // Another session each time: they share the name of all callers without one.
+        scene.session().await.call("tools/call", params).await
+    };
+    let start =
+        json!({ "name": "subagent_start", "arguments": { "subagentUri": "a2a-agent://bard", "text": "x" } });
+    let go = Signal::new();
+    for number in 0..2 {
+        let (raw, wait) = (format!("{RAW_TASK}-{number}"), go.clone());
+        scene.agent.on_stream(move |_| {
+            let end = v1::status_update(&raw, RAW_CONTEXT, "completed", Some("la"));
+            Reply::stream().event(v1::task(&raw, RAW_CONTEXT, "working")).wait(&wait).event(end)
+        });
+        assert!(begin().await.result().await["task"]["taskId"].is_string());
+    }
+    let asked = scene.agent.calls("SendStreamingMessage").len();
+    is_refused(begin().await, 429).await;
+    is_refused(scene.gateway.client().modern("tools/call", start).await, 429).await;
+    assert_eq!(scene.agent.calls("SendStreamingMessage").len(), asked, "nothing was said to the agent");
+    go.open();
+    let again = async { while begin().await.status == 429 {} };
+    in_time("room again", again).await;
+}
+
 #[tokio::test]
 async fn a_caller_has_so_many_live_tasks_and_no_more() {
     let scene = Scene::tuned(&keys("limits: { caller_tasks: 2 }\n")).await;
@@ -228,6 +272,84 @@ async fn a_header_that_is_too_long_is_refused() {
     assert_eq!(many.modern("tools/list", json!({})).await.status, 431);
 }
 
+/// Connects from one of the addresses of loopback.
+async fn connected(scene: &Scene, from: [u8; 4]) -> tokio::net::TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    in_time("a connection", socket.connect(scene.gateway.address())).await.unwrap()
+}
+
+/// Whether the gateway closes a connection on which nothing was sent.
+async fn is_closed(mut connection: tokio::net::TcpStream) -> bool {
+    use tokio::io::AsyncReadExt as _;
+    let read = tokio::time::timeout(Duration::from_millis(500), connection.read_u8());
+    matches!(read.await, Ok(Err(_)))
+}
+
+/// The status of a health check from an address.
+async fn health_from(scene: &Scene, from: [u8; 4]) -> Option<u16> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut connection = connected(scene, from).await;
+    connection
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .await
+        .ok()?;
+    let mut answer = String::new();
+    in_time("an answer", connection.read_to_string(&mut answer)).await.ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+/// One address takes its share of the connections, and the others have the rest.
+#[tokio::test]
+async fn connections_of_one_address_are_bounded() {
+    const ONE: [u8; 4] = [127, 0, 0, 1];
+    const OTHER: [u8; 4] = [127, 0, 0, 2];
+    for (limits, share) in [
+        ("connections: 40, address_connections: 4", 4),
+        // A tenth, but not too few for a browser.
+        ("connections: 200", 20),
+        ("connections: 40", 16),
+    ] {
+        let scene = Scene::tuned(&format!("limits: {{ {limits}, header_read: 60s }}")).await;
+        let mut held = Vec::new();
+        for _ in 0..share + 5 {
+            held.push(connected(&scene, OTHER).await);
+        }
+        // Which of them come first is not said.
+        let is_open = |held: &tokio::net::TcpStream| {
+            held.try_read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        };
+        let full = async {
+            while held.iter().filter(|held| is_open(held)).count() > share {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        in_time("those beyond to be closed", full).await;
+        assert!(is_closed(connected(&scene, OTHER).await).await, "{limits}");
+        assert_eq!(held.iter().filter(|held| is_open(held)).count(), share, "the others stay: {limits}");
+        assert_eq!(health_from(&scene, ONE).await, Some(200), "{limits}");
+        let page = scene.gateway.metrics().await;
+        let refused = page.lines().find_map(|line| {
+            line.strip_prefix("mcp_a2a_gateway_refused_total{reason=\"address_connections\"} ")
+        });
+        assert!(refused.is_some_and(|count| count != "0"), "{page}");
+        scene.gateway.wait_for_output("limits.address_connections").await;
+        drop(held);
+        let room = async { while health_from(&scene, OTHER).await != Some(200) {} };
+        in_time("room again", room).await;
+    }
+}
+
+#[tokio::test]
+async fn connections_of_one_address_are_not_counted() {
+    let scene = Scene::tuned("limits: { connections: 40, address_connections: 0, header_read: 60s }").await;
+    let mut held = Vec::new();
+    for _ in 0..30 {
+        held.push(connected(&scene, [127, 0, 0, 2]).await);
+    }
+    assert_eq!(health_from(&scene, [127, 0, 0, 2]).await, Some(200));
+}
+
 /// What is beyond is closed before it costs anything, and there is room again when others leave.
 #[tokio::test]
 async fn a_listener_has_so_many_connections_and_no_more() {
@@ -246,6 +368,8 @@ async fn a_listener_has_so_many_connections_and_no_more() {
             if let Ok(Ok(0) | Err(_)) = tokio::time::timeout(Duration::from_millis(500), read).await {
                 return;
             }
+            // One of those before was closed in its place: which come first is not said.
+            held.push(more);
         }
     };
     in_time("a connection to be closed", refused).await;

@@ -4,10 +4,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Value, json};
 
+use crate::issuer::signature;
 use crate::rotation::replace;
 use crate::scene::{TOOL, words};
 use crate::support::payload::v1;
@@ -42,8 +42,7 @@ impl Signer {
         let header = json!({ "alg": "ES256", "kid": self.id, "typ": "JOSE", "jku": "http://127.0.0.1:1/" });
         let protected = URL_SAFE_NO_PAD.encode(header.to_string());
         let message = format!("{protected}.{}", URL_SAFE_NO_PAD.encode(payload));
-        let key = EncodingKey::from_ec_der(&self.key.serialize_der());
-        let signature = crypto::sign(message.as_bytes(), &key, Algorithm::ES256).unwrap();
+        let signature = signature(&self.key, message.as_bytes());
         json["signatures"] = json!([{ "protected": protected, "signature": signature }]);
         Card { json, ..card }
     }
@@ -122,7 +121,7 @@ async fn any_other_card_gives_no_tool_and_a_reason() {
         assert!(!tools(&gateway).await.contains("bard_"), "{reason}");
         let told = agents(&gateway).await;
         assert!(told.contains(reason) && told.contains("signature.required"), "{reason}: {told}");
-        assert!(gateway.output().contains("agent card not to be had"), "{reason}");
+        gateway.wait_for_output("agent card not to be had").await;
         let registry = json!({ "uri": "a2a://agents/registry" });
         let registry = gateway.client().modern("resources/read", registry).await.result().await.to_string();
         assert!(registry.contains("unreachable"), "{registry}");
@@ -180,7 +179,7 @@ async fn where_no_signature_is_required_the_operator_is_told_and_the_card_is_use
     ] {
         let gateway = gateway(&agent, &signer, top, own).await;
         assert_eq!(tools(&gateway).await.contains(TOOL), is_used, "{top} {own}");
-        assert!(gateway.output().contains("the card is not signed"), "{top} {own}");
+        gateway.wait_for_output("the card is not signed").await;
     }
 }
 
@@ -201,7 +200,7 @@ async fn keys_that_sign_cards_are_exchanged_without_a_restart() {
     for (broken, count) in [("{", 1), (r#"{"keys":[]}"#, 2)] {
         replace(&keys, broken);
         reloads("refused", count).await;
-        assert!(gateway.output().contains("keys that sign the agent's card stay as they were"));
+        gateway.wait_for_output("keys that sign the agent's card stay as they were").await;
         assert!(tools(&gateway).await.contains(TOOL));
     }
     replace(&keys, &json!({ "keys": [old.public(), new.public()] }).to_string());

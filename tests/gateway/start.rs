@@ -34,8 +34,13 @@ impl Drop for Demo {
 }
 
 async fn demo() -> Demo {
+    demo_with(&["--port", &free_port().to_string()]).await
+}
+
+async fn demo_with(arguments: &[&str]) -> Demo {
     let mut child = Command::new(BINARY)
-        .args(["demo", "--port", &free_port().to_string()])
+        .arg("demo")
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -94,6 +99,28 @@ async fn the_demo_prints_a_url_and_lines_that_work_when_pasted() {
     let watched = &answers[1];
     assert!(watched.matches("notifications/progress").count() >= 3, "{watched}");
     assert!(watched.contains("liftoff"), "{watched}");
+}
+
+/// The second step of the README: the shipped example in front of the demo agent.
+#[tokio::test]
+async fn weather_example_reaches_demo_agent() {
+    let agent_port = free_port().to_string();
+    let agent = demo_with(&["--agent-only", "--agent-port", &agent_port]).await;
+    assert!(agent.printed.contains("examples/weather.yaml"), "{}", agent.printed);
+    let example = include_str!("../../examples/weather.yaml");
+    let gateway = TestGateway::start(|ports| {
+        let (main, admin) = (ports.main.to_string(), ports.admin.to_string());
+        let replaced = [(":8080", &main), (":9090", &admin), (":9999", &agent_port)];
+        replaced.iter().fold(example.to_owned(), |text, (usual, port)| {
+            assert!(text.contains(usual), "{usual}");
+            text.replace(usual, &format!(":{port}"))
+        })
+    })
+    .await;
+    let call = json!({ "name": "weather_echo", "arguments": { "text": "Hello" } });
+    assert_eq!(words(&gateway.client().modern("tools/call", call).await.result().await), "Hello");
+    let other = Command::new(BINARY).args(["demo", "--agent-only", "--agent-port", &agent_port]).output();
+    assert!(complaints(&other.unwrap()).contains("choose another --agent-port"));
 }
 
 #[tokio::test]

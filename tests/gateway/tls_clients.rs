@@ -1,10 +1,11 @@
 //! Client certificates: who gets through a handshake, and who does not.
 
+use rcgen::{CertificateParams, KeyUsagePurpose, SanType};
 use rustls::version::{TLS12, TLS13};
 
 use crate::support::certs::{client_config, client_config_of};
 use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway};
-use crate::tls_scene::{health, listen, refused, served, start, tls_outcome as count};
+use crate::tls_scene::{attempt, health, listen, refused, served, start, tls_outcome as count};
 
 /// RUSTSEC-2026-0049: a list of revoked certificates was there and not consulted.
 #[tokio::test]
@@ -45,14 +46,14 @@ async fn only_a_good_client_certificate_gets_in_where_one_is_required() {
         counted(&gateway, cause, before + 1).await;
     }
     counted(&gateway, "ok", 3).await;
+    gateway
+        .wait_for_output(&format!("TLS handshake refused listener=127.0.0.1:{}", gateway.ports().other))
+        .await;
+    for cause in ["no_certificate", "revoked"] {
+        gateway.wait_for_output(&format!("cause=\"{cause}\"")).await;
+    }
     let printed = gateway.output();
     assert!(!printed.contains("ERROR"), "{printed}");
-    for cause in ["no_certificate", "revoked"] {
-        assert!(
-            printed.contains(&format!("TLS handshake refused listener=127.0.0.1:{}", gateway.ports().other))
-        );
-        assert!(printed.contains(&format!("cause=\"{cause}\"")), "{printed}");
-    }
 }
 
 /// Waits until so many were counted: the client may learn of it first.
@@ -118,4 +119,65 @@ async fn a_handshake_that_never_ends_is_ended() {
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     counted(&gateway, "timeout", 1).await;
     assert_eq!(health(&gateway, client_config(&ours, None, &["h2"])).await, 200);
+}
+
+/// A gateway that requires certificates of `ours`, and a function that shows it one.
+async fn required(ours: &Authority) -> TestGateway {
+    start(ours, &[("ca.pem", ours.pem())], "client_auth: { mode: required, ca: ca.pem }").await
+}
+
+#[tokio::test]
+async fn key_usage_of_each_certificate_is_obeyed() {
+    let ours = Authority::new("ours");
+    let gateway = required(&ours).await;
+    let use_for = |usages: &'static [KeyUsagePurpose]| {
+        move |params: &mut CertificateParams| params.key_usages = usages.to_vec()
+    };
+    let agreement = ours.client_with("agreement", use_for(&[KeyUsagePurpose::KeyAgreement]));
+    let any = ours.client_with("any", use_for(&[]));
+    let lists_only = ours.intermediate_with("lists only", use_for(&[KeyUsagePurpose::CrlSign]));
+    let signs = ours.intermediate_with("signs", use_for(&[KeyUsagePurpose::KeyCertSign]));
+    let below_lists_only = lists_only.intermediate("below");
+    for (identity, is_served) in [
+        (&any, true),
+        (&signs.client("good"), true),
+        (&agreement, false),
+        (&lists_only.client("below"), false),
+        (&below_lists_only.client("further below"), false),
+    ] {
+        for version in [&TLS12, &TLS13] {
+            let config = client_config_of(&[version], &ours, Some(identity), &["http/1.1"]);
+            assert_eq!(attempt(&gateway, config).await, is_served.then_some(200));
+        }
+    }
+    counted(&gateway, "wrong_usage", 6).await;
+}
+
+/// Each bound on a chain, and a chain that just keeps to it.
+#[tokio::test]
+async fn chain_beyond_a_bound_is_refused() {
+    let ours = Authority::new("ours");
+    let gateway = required(&ours).await;
+    let below = |names: &[&str]| {
+        let first = ours.intermediate(names[0]);
+        names[1..].iter().fold(first, |above, name| above.intermediate(name))
+    };
+    let with_uri = |bytes: usize| {
+        ours.client_with("large", |params| {
+            let uri = format!("urn:{}", "a".repeat(bytes));
+            params.subject_alt_names = vec![SanType::URI(uri.try_into().unwrap())];
+        })
+    };
+    for (what, identity, is_served) in [
+        ("four intermediates", below(&["a", "b", "c", "d"]).client("x"), true),
+        ("five intermediates", below(&["a", "b", "c", "d", "e"]).client("x"), false),
+        ("two of one name", below(&["a", "b", "a"]).client("x"), true),
+        ("three of one name", below(&["a", "a", "a"]).client("x"), false),
+        ("15 KB", with_uri(15_000), true),
+        ("17 KB", with_uri(17_000), false),
+    ] {
+        let config = client_config(&ours, Some(&identity), &["http/1.1"]);
+        assert_eq!(attempt(&gateway, config).await, is_served.then_some(200), "{what}");
+    }
+    counted(&gateway, "chain_too_large", 3).await;
 }

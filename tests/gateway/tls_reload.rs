@@ -381,6 +381,36 @@ async fn what_ends_soon_is_shown_and_warned_of() {
     assert!(metrics.contains("kind=\"ca\""), "{metrics}");
 }
 
+/// The service that obeys it starts later than the listeners are announced.
+#[tokio::test]
+async fn hangup_at_start_is_obeyed() {
+    use std::io::BufRead as _;
+    let directory = tempfile::tempdir().unwrap();
+    let (port, file) = (crate::support::free_port(), directory.path().join("gateway.yaml"));
+    let agents = "agents: { a: { card: http://127.0.0.1:1/ } }";
+    std::fs::write(&file, format!("listeners: [{{ address: 127.0.0.1:{port} }}]\n{agents}\n")).unwrap();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"))
+        .args(["serve", "--config"])
+        .arg(&file)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let sent = std::process::Command::new("kill").args(["-HUP", &child.id().to_string()]).status();
+    let log = std::io::BufReader::new(child.stderr.take().unwrap());
+    // To the end of the log, if the gateway ends.
+    let obeyed = tokio::task::spawn_blocking(move || {
+        log.lines().any(|line| line.unwrap().contains("told to read certificates again"))
+    });
+    let obeyed = tokio::time::timeout(PATIENCE, obeyed).await;
+    child.kill().unwrap_or_default();
+    child.wait().unwrap();
+    assert!(first.starts_with("listening on") && sent.unwrap().success(), "{first}");
+    assert!(obeyed.is_ok_and(Result::unwrap), "it ended, or did not obey");
+}
+
 #[tokio::test]
 async fn a_gateway_without_tls_survives_being_told() {
     let gateway = TestGateway::start(|ports| {

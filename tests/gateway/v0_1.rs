@@ -109,13 +109,17 @@ async fn a_whole_artifact_that_comes_again_takes_the_place_of_the_first() {
 #[tokio::test]
 async fn a_question_is_answered_in_its_task_and_session() {
     let scene = scene("").await;
-    scene.agent.on(STREAM, |request| {
+    scene.agent.on_send(|request| {
         let id = id(request);
-        if request.text() == "blue" {
-            let end = v0_1::status_update(&id, "completed", true);
-            return Reply::events([v0_1::artifact_update(&id, "a blue one", false, true), end]);
+        match (request.text() == "blue", request.wants_stream()) {
+            (true, true) => {
+                let end = v0_1::status_update(&id, "completed", true);
+                Reply::events([v0_1::artifact_update(&id, "a blue one", false, true), end])
+            }
+            // While the stream of the question is still read, the answer goes beside it.
+            (true, false) => Reply::result(v0_1::completed(&id, "a blue one")),
+            (false, _) => Reply::events([v0_1::status_saying(&id, "input-required", "Which colour?", true)]),
         }
-        Reply::events([v0_1::status_saying(&id, "input-required", "Which colour?", true)])
     });
     scene.agent.on_get(|request| Reply::result(v0_1::asking(&id(request), "Which colour?")));
     let client = asked_by_form(&scene.gateway);
@@ -123,7 +127,7 @@ async fn a_question_is_answered_in_its_task_and_session() {
     let asked = called(&client, &call).await;
     let done = called(&client, &again(&call, &asked, keyed(&asked, reply("blue")))).await;
     assert_eq!(words(&done), "a blue one");
-    let calls = scene.agent.calls(STREAM);
+    let calls = [scene.agent.calls(STREAM), scene.agent.calls("tasks/send")].concat();
     let [begun, answered] = calls.as_slice() else { panic!("{calls:#?}") };
     assert_eq!(begun.params()["id"], answered.params()["id"]);
     // What the agent says on a question is its word; here it names another session than it was given.

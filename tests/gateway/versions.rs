@@ -79,7 +79,7 @@ async fn an_agent_without_a_binding_that_the_gateway_speaks_is_a_problem_that_is
     for card in [grpc, future] {
         let scene = Scene::of(card.skill("sing"), "", "").await;
         let list = scene.gateway.client().modern("tools/list", json!({})).await.result().await;
-        assert_eq!(list["tools"], json!([]));
+        assert!(!list.to_string().contains("bard_"), "{list}");
         let agents = scene.gateway.admin().at("/agents").get(&[]).await.json().await;
         assert!(agents[0]["problem"].is_string(), "{agents}");
     }

@@ -46,6 +46,13 @@ impl Authority {
         Self::of(params)
     }
 
+    /// One with parameters of the test's own.
+    pub fn with(name: &str, adapt: impl FnOnce(&mut CertificateParams)) -> Self {
+        let mut params = params(name);
+        adapt(&mut params);
+        Self::of(params)
+    }
+
     fn of(mut params: CertificateParams) -> Self {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
@@ -57,9 +64,15 @@ impl Authority {
 
     /// An authority below this one.
     pub fn intermediate(&self, name: &str) -> Self {
+        self.intermediate_with(name, |_| ())
+    }
+
+    /// An authority below this one, with parameters of the test's own.
+    pub fn intermediate_with(&self, name: &str, adapt: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut params = params(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        adapt(&mut params);
         let serial = SERIALS.fetch_add(1, Ordering::Relaxed);
         params.serial_number = Some(SerialNumber::from(serial));
         params.use_authority_key_identifier_extension = true;
@@ -101,6 +114,13 @@ impl Authority {
     pub fn client_uri(&self, name: &str, uri: &str) -> Identity {
         let mut params = with_names(name, &[], ExtendedKeyUsagePurpose::ClientAuth);
         params.subject_alt_names = vec![SanType::URI(uri.try_into().unwrap())];
+        self.issue(params)
+    }
+
+    /// A client with parameters of the test's own.
+    pub fn client_with(&self, name: &str, adapt: impl FnOnce(&mut CertificateParams)) -> Identity {
+        let mut params = with_names(name, &[], ExtendedKeyUsagePurpose::ClientAuth);
+        adapt(&mut params);
         self.issue(params)
     }
 
@@ -260,8 +280,7 @@ pub fn server_config(identity: &Identity, clients: Option<&Authority>) -> Arc<Se
         }
         None => builder.with_no_client_auth(),
     };
-    let chain = vec![identity.certificate.der().clone()];
-    let mut config = builder.with_single_cert(chain, identity.key_der()).unwrap();
+    let mut config = builder.with_single_cert(identity.chain(), identity.key_der()).unwrap();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(config)
 }

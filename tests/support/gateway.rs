@@ -103,15 +103,54 @@ impl TestGateway {
         }
     }
 
+    /// The gateway with this configuration, in a process with these options of `ulimit`.
+    pub async fn start_with_open_files(options: &str, config: impl Fn(&Ports) -> String) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit {options}; exec \"$0\" \"$@\""), BINARY]);
+        let mut gateway = Self::launch_by(shell, config);
+        gateway.wait_until_ready().await.unwrap_or_else(|problem| panic!("{problem}: {}", gateway.output()));
+        gateway
+    }
+
     fn launch(environment: &[(&str, &str)], config: impl Fn(&Ports) -> String) -> Self {
+        let mut command = Command::new(BINARY);
+        command.envs(environment.iter().copied());
+        Self::launch_by(command, config)
+    }
+
+    /// A second process on the ports of this one, which is to take its sockets over. It is not
+    /// ready before it has them.
+    pub fn successor(&self, config: impl Fn(&Ports) -> String) -> Self {
+        self.successor_with(&[], config)
+    }
+
+    /// The same with environment variables.
+    pub fn successor_with(&self, environment: &[(&str, &str)], config: impl Fn(&Ports) -> String) -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        let ports = Ports { directory: directory.path().to_owned(), ..self.ports.clone() };
+        let mut command = Command::new(BINARY);
+        command.envs(environment.iter().copied());
+        Self::launch_at((directory, ports), command, &["--upgrade"], config)
+    }
+
+    fn launch_by(command: Command, config: impl Fn(&Ports) -> String) -> Self {
         let directory = TempDir::new().expect("a temporary directory");
         let ports = Ports::pick(directory.path());
+        Self::launch_at((directory, ports), command, &[], config)
+    }
+
+    fn launch_at(
+        (directory, ports): (TempDir, Ports),
+        mut command: Command,
+        more: &[&str],
+        config: impl Fn(&Ports) -> String,
+    ) -> Self {
         let file = directory.path().join("gateway.yaml");
         std::fs::write(&file, config(&ports)).expect("a configuration file");
-        let mut child = Command::new(BINARY)
+        let mut child = command
             .args(["serve", "--config"])
             .arg(&file)
-            .envs(environment.iter().copied())
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -194,6 +233,22 @@ impl TestGateway {
         self.child.id()
     }
 
+    /// Memory that the process holds now, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        self.memory_kib("VmRSS:")
+    }
+
+    /// The most memory that the process has held so far, in KiB.
+    pub fn peak_kib(&self) -> u64 {
+        self.memory_kib("VmHWM:")
+    }
+
+    fn memory_kib(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process_id())).expect("Linux");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the line");
+        line.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
+    }
+
     /// The text of the metrics page.
     pub async fn metrics(&self) -> String {
         self.admin().at("/metrics").get(&[]).await.text().await
@@ -207,6 +262,11 @@ impl TestGateway {
     /// Asks it to end (SIGTERM) and waits until it did; the code, if it ended by itself.
     pub async fn terminate(&mut self) -> Option<i32> {
         self.signal("TERM");
+        self.ended().await
+    }
+
+    /// Waits until it has ended; the code, if it ended by itself.
+    pub async fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().expect("the child's status") {

@@ -26,23 +26,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Player<'_, S> {
             self.send(head.as_bytes()).await?;
         }
         for step in &reply.steps {
-            match step {
-                Step::Wait(signal) => self.wait(signal).await?,
-                Step::Stall => self.wait(&Signal::new()).await?,
-                Step::Cut => return Ok(false),
-                Step::Bytes(_) | Step::Envelope(..) | Step::Event { .. } => {
-                    let piece = if let Step::Event { piece, .. } = step { *piece } else { 0 };
-                    let bytes = self.bytes(reply, step);
-                    for part in bytes.chunks(if piece == 0 { bytes.len().max(1) } else { piece }) {
-                        self.body(reply.framing, part).await?;
-                    }
-                }
+            if !self.step(reply, step).await? {
+                return Ok(false);
             }
         }
         if reply.framing == Framing::Chunked {
             self.send(b"0\r\n\r\n").await?;
         }
         Ok(!reply.close)
+    }
+
+    /// Whether the reply goes on.
+    async fn step(&mut self, reply: &Reply, step: &Step) -> io::Result<bool> {
+        match step {
+            Step::Wait(signal) => self.wait(signal).await?,
+            Step::Flood(bytes) => self.flood(reply.framing, bytes).await?,
+            Step::Stall => self.wait(&Signal::new()).await?,
+            Step::Cut => return Ok(false),
+            Step::Bytes(_) | Step::Envelope(..) | Step::Event { .. } => {
+                let piece = if let Step::Event { piece, .. } = step { *piece } else { 0 };
+                let bytes = self.bytes(reply, step);
+                for part in bytes.chunks(if piece == 0 { bytes.len().max(1) } else { piece }) {
+                    self.body(reply.framing, part).await?;
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn head(&self, reply: &Reply) -> String {
@@ -80,7 +89,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Player<'_, S> {
                 let name = name.map(|name| format!("event: {name}{line_end}")).unwrap_or_default();
                 format!("{name}data: {}{line_end}{line_end}", envelope(member, value)).into_bytes()
             }
-            Step::Wait(_) | Step::Stall | Step::Cut => Vec::new(),
+            Step::Flood(_) | Step::Wait(_) | Step::Stall | Step::Cut => Vec::new(),
         }
     }
 
@@ -95,6 +104,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Player<'_, S> {
         chunk.extend_from_slice(bytes);
         chunk.extend_from_slice(b"\r\n");
         self.send(&chunk).await
+    }
+
+    /// Ends when the client has left.
+    async fn flood(&mut self, framing: Framing, bytes: &[u8]) -> io::Result<()> {
+        loop {
+            self.body(framing, bytes).await?;
+        }
     }
 
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -44,6 +44,8 @@ pub(super) enum Step {
         piece: usize,
     },
     Wait(Signal),
+    /// These bytes again and again, until the client leaves.
+    Flood(Vec<u8>),
     /// Nothing more until the client leaves.
     Stall,
     /// The connection ends here, without the end of the body.
@@ -104,6 +106,11 @@ impl Reply {
     /// Bytes instead of an HTTP response; the connection closes after them.
     pub fn raw(bytes: &[u8]) -> Self {
         Self::of(0, "", Framing::Raw, vec![Step::Bytes(bytes.to_vec())]).close()
+    }
+
+    /// Bytes instead of an HTTP response, again and again until the client leaves.
+    pub fn flood(bytes: &[u8]) -> Self {
+        Self::of(0, "", Framing::Raw, vec![Step::Flood(bytes.to_vec())])
     }
 
     /// Closes the connection without an answer.
@@ -202,6 +209,11 @@ impl Reply {
     /// Bytes of the body, as they are, in one write.
     pub fn bytes(self, bytes: &[u8]) -> Self {
         self.step(Step::Bytes(bytes.to_vec()))
+    }
+
+    /// Bytes of the body, again and again until the client leaves.
+    pub fn flooding(self, bytes: &[u8]) -> Self {
+        self.step(Step::Flood(bytes.to_vec()))
     }
 
     /// Goes on when the signal is given; everything before has been sent.

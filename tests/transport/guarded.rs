@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use mcp_a2a_gateway::config::{Allowed, Outbound};
+use mcp_a2a_gateway::config::{AllowList, Allowed};
 use mcp_a2a_gateway::transport::{AddressClass, Policy, Sent, Target, TargetSettings, TransportError};
 
 use crate::support::*;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-fn listing(networks: &[&str]) -> Arc<Outbound> {
-    let allow = networks.iter().map(|network| Allowed::Network(network.parse().unwrap())).collect();
-    Arc::new(Outbound { allow })
+fn listing(networks: &[&str]) -> Arc<AllowList> {
+    let list = networks.iter().map(|network| Allowed::Network(network.parse().unwrap())).collect();
+    Arc::new(AllowList(list))
 }
 
 #[tokio::test]

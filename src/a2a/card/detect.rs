@@ -5,7 +5,7 @@
 
 use http::Uri;
 
-use super::super::binding::Binding;
+use super::super::binding::{Binding, segment};
 use super::super::dialect::Dialect;
 use super::super::text::clean_line;
 use super::CardError;
@@ -87,6 +87,11 @@ impl Offer {
             Dialect::V1 => self.tenant.clone(),
         };
         let binding = if self.is_json_rpc() { Binding::JsonRpc } else { Binding::HttpJson };
+        if let Some(tenant) = tenant.as_deref().filter(|_| binding == Binding::HttpJson)
+            && segment(tenant).is_err()
+        {
+            return Err(CardError::BadTenant { tenant: clean_line(tenant, 200) });
+        }
         Ok(Interface { url: self.url.clone(), dialect, binding, tenant, version: self.version.clone() })
     }
 }

@@ -18,6 +18,7 @@ pub use self::security::{KeyPlace, Requirement, SchemeKind, SecurityScheme};
 pub use self::signed::{Covered, Form, Proof, Signature, SignedCard};
 use self::wire::CardIn;
 pub use self::wire::skill_id;
+use super::binding::PathSegmentError;
 use super::depth::{MAX_DEPTH, depth_within};
 use super::loose::Object;
 use super::text::visible_json;
@@ -139,6 +140,12 @@ pub enum CardError {
     BadUrl {
         /// The address.
         url: String,
+    },
+    /// The tenant cannot go into a path, which is where HTTP+JSON has it.
+    #[error("card gives the tenant {tenant:?}: {}; fix the card", PathSegmentError::TEXT)]
+    BadTenant {
+        /// The tenant.
+        tenant: String,
     },
     /// The card shows no version: ask the agent (see [`Question`](super::Question)), then pin the outcome.
     #[error("card shows no A2A version; probe {url} or set the agent's protocol")]

@@ -74,6 +74,11 @@ impl Body {
         self.error.0.take().filter(|_| !is_named && !is_known)
     }
 
+    /// Returns true for a task without a wrapper: it has an id and a status.
+    fn is_bare_task(&self) -> bool {
+        self.wrapped.is_none() && self.id.is_filled() && self.status.0.is_some()
+    }
+
     fn recognise(&self) -> Kind {
         match self.kind.0.as_deref() {
             Some("task") => return Kind::Task,
@@ -219,9 +224,16 @@ impl<'de> Visitor<'de> for Fill<'_> {
         if self.wrapped.is_some() {
             *self.body = Body { wrapped: self.wrapped, ..Body::default() };
         }
+        // Some agents of 0.1 put the user's message into a task as the member `message`.
+        let mut message: Option<Box<Body>> = None;
         while let Some(name) = object.next_key::<Name>()? {
             match name.wraps() {
-                Some(kind) if self.body.wrapped.is_none() => {
+                Some(Kind::Message) if self.body.wrapped.is_none() && message.is_none() => {
+                    let mut inner = Box::<Body>::default();
+                    object.next_value_seed(Fill { body: &mut inner, wrapped: Some(Kind::Message) })?;
+                    message = inner.wrapped.is_some().then_some(inner);
+                }
+                Some(kind) if self.body.wrapped.is_none() && message.is_none() => {
                     object.next_value_seed(Fill { body: self.body, wrapped: Some(kind) })?;
                 }
                 // A wrapper tells all: what lies beside it, or in it as another, does not count.
@@ -230,6 +242,9 @@ impl<'de> Visitor<'de> for Fill<'_> {
                 }
                 _ => object.next_value::<IgnoredAny>().map(drop)?,
             }
+        }
+        if let Some(message) = message.filter(|_| !self.body.is_bare_task()) {
+            *self.body = *message;
         }
         Ok(true)
     }
@@ -262,5 +277,33 @@ impl Body {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Dialect, Message};
+
+    fn read(result: &str) -> Event {
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+        Dialect::V0_1.event(answer.as_bytes()).unwrap()
+    }
+
+    /// python-a2a puts the user's message into a task.
+    #[test]
+    fn task_with_message_member_is_a_task() {
+        let message = r#""message":{"role":"user","parts":[{"type":"text","text":"x"}]}"#;
+        let task = r#""id":"t","sessionId":"s","status":{"state":"completed"}"#;
+        let sorted = r#"{"artifacts":[{"index":0,"name":"answer","parts":[{"text":"21","type":"text"}]}],"id":"t","message":{"parts":[{"text":"x","type":"text"}],"role":"user"},"sessionId":"s","status":{"state":"completed"}}"#;
+        for json in [format!("{{{task},{message}}}"), format!("{{{message},{task}}}"), sorted.to_owned()] {
+            assert!(matches!(read(&json), Event::Task(task) if task.id == "t"), "{json}");
+        }
+        for json in [format!("{{{message}}}"), format!(r#"{{{message},"id":"t"}}"#)] {
+            assert!(
+                matches!(read(&json), Event::Message(Message { parts, .. }) if parts.len() == 1),
+                "{json}"
+            );
+        }
     }
 }

@@ -7,7 +7,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::binding::{HOOKS, Outgoing, encoded};
+use super::super::binding::{HOOKS, Outgoing, PathSegmentError, encoded, segment};
 use super::super::card::Interface;
 use super::super::dialect::Dialect;
 use super::super::error::{AgentError, ErrorKind};
@@ -71,7 +71,7 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`BadParams`], if the id of what it is about is missing.
+    /// [`BadParams`], if the id of what it is about is missing, or cannot go into a path.
     pub fn routed(&self, operation: Operation, params: &str) -> Result<Vec<Outgoing>, BadParams> {
         let given: Params<'_> = serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
         let named = |given: &'_ Option<Text<'_>>, missing| {
@@ -80,40 +80,48 @@ impl Interface {
         };
         let task = || named(&given.id, "the task's id is missing");
         let of_hooks = |verb, what: &str| {
-            Ok::<_, BadParams>(self.about(
-                verb,
-                &named(&given.task_id, "the task's id is missing")?,
-                &format!("{HOOKS}{what}"),
-            ))
+            let task = named(&given.task_id, "the task's id is missing")?;
+            Ok::<_, BadParams>(self.about(verb, &task, &format!("{HOOKS}{what}"))?)
         };
         let hook = || {
             let id = named(&given.id, "the id of the push configuration is missing")?;
-            Ok::<_, BadParams>(format!("/{}", encoded(&id)))
+            Ok::<_, BadParams>(format!("/{}", segment(&id)?))
         };
         let whole = || params.as_bytes().to_vec();
         let get = |route: &str| self.without_body(Method::GET, &format!("{route}{}", given.query()));
         let with = |body: Vec<u8>, outgoing: Outgoing| Outgoing { body: body.into(), ..outgoing };
         Ok(vec![match operation {
-            Operation::Send => self.post("/message:send", whole()),
-            Operation::Stream => self.post("/message:stream", whole()),
-            Operation::Get => self.about(Method::GET, &task()?, &given.query()),
-            Operation::List => get("/tasks"),
+            Operation::Send => self.post("/message:send", whole())?,
+            Operation::Stream => self.post("/message:stream", whole())?,
+            Operation::Get => self.about(Method::GET, &task()?, &given.query())?,
+            Operation::List => get("/tasks")?,
             Operation::Cancel => {
                 let metadata = given.metadata.map(|metadata| format!("{{\"metadata\":{}}}", metadata.get()));
                 let body = metadata.unwrap_or_else(|| "{}".to_owned());
-                with(body.into_bytes(), self.cancel_task(&task()?))
+                with(body.into_bytes(), self.cancel_task(&task()?)?)
             }
-            Operation::Subscribe => return Ok(self.subscribe(&task()?)),
-            Operation::SetPush => with(whole(), of_hooks(Method::POST, "")?),
+            Operation::Subscribe => return Ok(self.subscribe(&task()?)?),
+            Operation::SetPush => {
+                // It stands in the body here, and in the path of all that is asked of it later.
+                let hook = given.id.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
+                hook.map(segment).transpose()?;
+                with(whole(), of_hooks(Method::POST, "")?)
+            }
             Operation::ListPush => of_hooks(Method::GET, &given.query())?,
             Operation::GetPush => of_hooks(Method::GET, &hook()?)?,
             Operation::DeletePush => with(Vec::new(), of_hooks(Method::DELETE, &hook()?)?),
-            Operation::ExtendedCard => get("/extendedAgentCard"),
+            Operation::ExtendedCard => get("/extendedAgentCard")?,
         }])
     }
 
-    fn without_body(&self, verb: Method, route: &str) -> Outgoing {
-        Outgoing { verb, ..self.post(route, Vec::new()) }
+    fn without_body(&self, verb: Method, route: &str) -> Result<Outgoing, PathSegmentError> {
+        Ok(Outgoing { verb, ..self.post(route, Vec::new())? })
+    }
+}
+
+impl From<PathSegmentError> for BadParams {
+    fn from(_: PathSegmentError) -> Self {
+        Self(PathSegmentError::TEXT)
     }
 }
 
@@ -215,11 +223,11 @@ mod tests {
         for (operation, params, expected) in [
             (Operation::Send, r#"{"message": {}}"#, r#"POST /message:send {"message": {}}"#),
             (Operation::Stream, "{}", "POST /message:stream {}"),
-            (Operation::Get, r#"{"id":"a/b","historyLength":2}"#, "GET /tasks/a%2Fb?historyLength=2"),
+            (Operation::Get, r#"{"id":"a b","historyLength":2}"#, "GET /tasks/a%20b?historyLength=2"),
             (
                 Operation::List,
-                r#"{"contextId":"c d","status":"TASK_STATE_WORKING","pageSize":5,"includeArtifacts":true,"x":1}"#,
-                "GET /tasks?contextId=c%20d&status=TASK_STATE_WORKING&pageSize=5&includeArtifacts=true",
+                r#"{"contextId":"c/d","status":"TASK_STATE_WORKING","pageSize":5,"includeArtifacts":true,"x":1}"#,
+                "GET /tasks?contextId=c%2Fd&status=TASK_STATE_WORKING&pageSize=5&includeArtifacts=true",
             ),
             (Operation::Cancel, r#"{"id":"t"}"#, "POST /tasks/t:cancel {}"),
             (
@@ -240,8 +248,8 @@ mod tests {
             (Operation::GetPush, r#"{"taskId":"t","id":"p"}"#, "GET /tasks/t/pushNotificationConfigs/p"),
             (
                 Operation::DeletePush,
-                r#"{"taskId":"t","id":"../p"}"#,
-                "DELETE /tasks/t/pushNotificationConfigs/..%2Fp",
+                r#"{"taskId":"t","id":"p q"}"#,
+                "DELETE /tasks/t/pushNotificationConfigs/p%20q",
             ),
             (Operation::ExtendedCard, "{}", "GET /extendedAgentCard"),
         ] {
@@ -263,6 +271,11 @@ mod tests {
             (Operation::Get, r#"{"id":7}"#),
             (Operation::GetPush, r#"{"taskId":"t"}"#),
             (Operation::ListPush, r#"{"id":"t"}"#),
+            (Operation::Get, r#"{"id":"a/b"}"#),
+            (Operation::Subscribe, r#"{"id":".."}"#),
+            (Operation::DeletePush, r#"{"taskId":"t","id":"../p"}"#),
+            (Operation::DeletePush, r#"{"taskId":"../t","id":"p"}"#),
+            (Operation::SetPush, r#"{"taskId":"t","id":"a:b","url":"u"}"#),
         ] {
             assert!(interface(None).routed(operation, params).is_err(), "{operation:?} {params}");
         }

@@ -1,20 +1,50 @@
-//! What the claims of a token, or the answer of an issuer, say about the caller.
+//! The claims of a token, or of an issuer's answer about one (RFC 7519 §4.1, RFC 7662 §2.2):
+//! whether they hold now, and the caller that they name.
 //!
-//! Pure. Not here: whether they are to be believed.
+//! Pure. Out of scope: the signature (see `tokens`), the audience, which depends on what is called.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use crate::auth::Caller;
-use crate::auth::caller::{AND, Identity};
-use crate::config::TokenIssuer;
+use crate::auth::caller::{AND, Identity, Unclear};
+use crate::config::{TokenCheck, TokenIssuer};
 
 /// Most scopes or groups that are read from one token, and the longest of them, in bytes.
 const MOST: usize = 256;
 const LONGEST: usize = 256;
 /// Longest subject, in bytes: it becomes part of names.
 const LONGEST_SUBJECT: usize = 256;
+
+/// Claims that tell that a user took part, so that the token is not the client's own. Members of
+/// OpenID Connect Core §5.1 and RFC 7662 §2.2, actors of RFC 8693 §4, and names that large issuers
+/// use.
+const OF_USERS: [&str; 21] = [
+    "sub",
+    "username",
+    "user_name",
+    "preferred_username",
+    "user_id",
+    "user",
+    "oid",
+    "uid",
+    "upn",
+    "unique_name",
+    "login",
+    "email",
+    "phone_number",
+    "name",
+    "nickname",
+    "given_name",
+    "family_name",
+    "auth_time",
+    "sid",
+    "amr",
+    "act",
+];
 
 /// A caller, and for whom its token was issued.
 pub(super) struct Proven {
@@ -24,11 +54,20 @@ pub(super) struct Proven {
     audience: Vec<String>,
     /// Seconds since 1970.
     pub(super) expires: Option<u64>,
+    /// The SHA-256 of the only client certificate with which the token may be used.
+    certificate: Option<[u8; 32]>,
 }
 
-/// What is read from the claims of one issuer.
+/// How the claims of one issuer are read.
 pub(super) struct Reader {
     issuer: String,
+    /// Whether `iss` and `exp` must be there: in a JWT they must, in an answer of the issuer's they
+    /// are judged if they are.
+    is_jwt: bool,
+    /// How far the issuer's clock may be off, in seconds.
+    leeway: u64,
+    /// Whether a token without a subject names its client.
+    takes_clients: bool,
     scope_claim: String,
     groups_claim: String,
     hierarchy: BTreeMap<String, Vec<String>>,
@@ -38,37 +77,78 @@ impl Reader {
     pub(super) fn new(issuer: &TokenIssuer, hierarchy: &BTreeMap<String, Vec<String>>) -> Self {
         Self {
             issuer: issuer.issuer.clone(),
+            is_jwt: matches!(issuer.check, TokenCheck::Signature { .. }),
+            leeway: issuer.leeway.as_secs(),
+            takes_clients: issuer.client_tokens,
             scope_claim: issuer.scope_claim.clone(),
             groups_claim: issuer.groups_claim.clone(),
             hierarchy: hierarchy.clone(),
         }
     }
 
-    /// Whom the claims name; `None` if they name nobody. A client that acts for itself has no subject but an id.
-    pub(super) fn read(&self, claims: &Map<String, Value>) -> Option<Proven> {
-        let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let subject = text("sub").or_else(|| text("client_id"))?;
-        // One that reads as two names could be taken for who proved both.
-        if subject.len() > LONGEST_SUBJECT || subject.chars().any(char::is_control) || subject.contains(AND) {
-            return None;
-        }
-        // What is not read whole is not read: a rule might refuse by what was left out.
-        let scopes = words(claims.get(&self.scope_claim), true)?;
-        let groups = words(claims.get(&self.groups_claim), false)?;
+    /// The caller that the claims name at `now`, in seconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] if they name none, do not hold then, or cannot be read.
+    pub(super) fn read(&self, claims: &Map<String, Value>, now: u64) -> Result<Proven, Unfit> {
+        self.check_issuer(claims)?;
+        let expires = self.end(claims, now)?;
+        let certificate = certificate(claims)?;
+        let audience = claims.get("aud").map_or(Ok(Some(Vec::new())), |aud| words(aud, false))?;
+        let scopes = listed(claims, &self.scope_claim, true)?;
+        let groups = listed(claims, &self.groups_claim, false)?;
         let identity = Identity {
-            name: format!("token:{}#{subject}", self.issuer),
+            name: self.name(claims).ok_or(Unfit)?,
             parts: Vec::new(),
             certificate: Vec::new(),
-            scopes: self.with_included(scopes),
-            groups,
+            unclear: Unclear { scopes: scopes.is_none(), groups: groups.is_none() },
+            scopes: self.with_included(scopes.unwrap_or_default()),
+            groups: groups.unwrap_or_default(),
             has_token: true,
         };
-        Some(Proven {
+        Ok(Proven {
             caller: Caller::from(identity),
             issuer: self.issuer.clone(),
-            audience: words(claims.get("aud"), false)?,
-            expires: claims.get("exp").and_then(seconds),
+            audience: audience.ok_or(Unfit)?,
+            expires,
+            certificate,
         })
+    }
+
+    /// The name of the caller: of the subject, or of the client where no user took part. The two
+    /// have nothing in common, so that no client is taken for a user with the same name.
+    fn name(&self, claims: &Map<String, Value>) -> Option<String> {
+        // `null` names no user.
+        let is_there = |name: &&str| claims.get(*name).is_some_and(|value| !value.is_null());
+        let (kind, claim) = match OF_USERS.iter().any(is_there) {
+            true => ("token", "sub"),
+            false if self.takes_clients => ("client", "client_id"),
+            false => return None,
+        };
+        let name = claims.get(claim).and_then(Value::as_str)?;
+        // One that reads as two names could be taken for a caller that proved both.
+        let fits = !name.is_empty()
+            && name.len() <= LONGEST_SUBJECT
+            && !name.chars().any(char::is_control)
+            && !name.contains(AND);
+        fits.then(|| format!("{kind}:{}#{name}", self.issuer))
+    }
+
+    fn check_issuer(&self, claims: &Map<String, Value>) -> Result<(), Unfit> {
+        match claims.get("iss") {
+            None if !self.is_jwt => Ok(()),
+            Some(Value::String(issuer)) if *issuer == self.issuer => Ok(()),
+            _ => Err(Unfit),
+        }
+    }
+
+    /// The end of a token that is good at `now`, if it has one.
+    fn end(&self, claims: &Map<String, Value>, now: u64) -> Result<Option<u64>, Unfit> {
+        let (expires, begins) = (time(claims, "exp")?, time(claims, "nbf")?);
+        let is_over = expires.map_or(self.is_jwt, |at| at.saturating_add(self.leeway) <= now);
+        let is_early = begins.is_some_and(|at| at > now.saturating_add(self.leeway));
+        if is_over || is_early { Err(Unfit) } else { Ok(expires) }
     }
 
     /// The scopes with all that they include, however deep.
@@ -92,32 +172,76 @@ impl Proven {
     pub(super) fn is_for(&self, is_ours: impl Fn(&str) -> bool) -> bool {
         self.audience.iter().any(|audience| is_ours(audience))
     }
+
+    /// Whether the token may be used by a client with a certificate of this thumbprint, or without
+    /// one.
+    pub(super) fn is_usable_with(&self, thumbprint: Option<[u8; 32]>) -> bool {
+        self.certificate.is_none() || self.certificate == thumbprint
+    }
 }
 
-/// A list of texts, or a text: with spaces between words, or as it is. `None` if there is more than is read.
-fn words(claim: Option<&Value>, is_spaced: bool) -> Option<Vec<String>> {
-    let words: Vec<&str> = match claim {
-        Some(Value::String(text)) if is_spaced => text.split(' ').filter(|word| !word.is_empty()).collect(),
-        Some(Value::String(text)) => vec![text],
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
+/// The texts that a claim lists, none if it is not there; `Ok(None)` if it cannot be told which: it
+/// has another shape, or stands elsewhere (OpenID Connect Core §5.6.2), as where a user is in too
+/// many groups.
+///
+/// # Errors
+///
+/// [`Unfit`] if there is more than is read: a rule might refuse by what was left out.
+fn listed(claims: &Map<String, Value>, name: &str, is_spaced: bool) -> Result<Option<Vec<String>>, Unfit> {
+    let is_elsewhere = claims
+        .get("_claim_names")
+        .is_some_and(|names| names.as_object().is_none_or(|names| names.contains_key(name)));
+    let Some(claim) = claims.get(name) else { return Ok((!is_elsewhere).then(Vec::new)) };
+    Ok(words(claim, is_spaced)?.filter(|_| !is_elsewhere))
+}
+
+/// A list of texts, or a text: with spaces between words, or as it is. `None`: it is neither.
+fn words(claim: &Value, is_spaced: bool) -> Result<Option<Vec<String>>, Unfit> {
+    let words: Option<Vec<&str>> = match claim {
+        Value::String(text) if is_spaced => Some(text.split(' ').filter(|word| !word.is_empty()).collect()),
+        Value::String(text) => Some(vec![text]),
+        Value::Array(list) => list.iter().map(Value::as_str).collect(),
+        _ => None,
     };
+    let Some(words) = words else { return Ok(None) };
     let fits = words.len() <= MOST && words.iter().all(|word| word.len() <= LONGEST);
-    fits.then(|| words.into_iter().map(str::to_owned).collect())
+    if fits { Ok(Some(words.into_iter().map(str::to_owned).collect())) } else { Err(Unfit) }
 }
 
-/// A time as in a token: seconds since 1970, with a fraction perhaps.
+/// Claims that name no caller, do not hold, or cannot be read.
+#[derive(Debug)]
+pub(super) struct Unfit;
+
+/// A time in a claim: seconds since 1970, perhaps with a fraction. One that cannot be read is not
+/// as if it were not there.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to fit")]
-fn seconds(value: &Value) -> Option<u64> {
-    value
-        .as_u64()
-        .or_else(|| value.as_f64().filter(|time| (0.0..1e15).contains(time)).map(|time| time as u64))
+fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, Unfit> {
+    let Some(value) = claims.get(name) else { return Ok(None) };
+    let fits = |time: &f64| (0.0..1e15).contains(time);
+    value.as_f64().filter(fits).map(|time| Some(time as u64)).ok_or(Unfit)
+}
+
+/// The certificate that a token is bound to (RFC 8705 §3.1). A confirmation by anything else, such
+/// as the key of a DPoP proof (`jkt`), is not checked here, so that such a token is no bearer token
+/// (RFC 7800 §3.1).
+fn certificate(claims: &Map<String, Value>) -> Result<Option<[u8; 32]>, Unfit> {
+    let Some(confirmation) = claims.get("cnf") else { return Ok(None) };
+    let members = confirmation.as_object().filter(|members| members.len() == 1).ok_or(Unfit)?;
+    let thumbprint = members.get("x5t#S256").and_then(Value::as_str).ok_or(Unfit)?;
+    let thumbprint = URL_SAFE_NO_PAD.decode(thumbprint).map_err(|_| Unfit)?;
+    thumbprint.try_into().map(Some).map_err(|_| Unfit)
 }
 
 #[cfg(test)]
 impl Default for Proven {
     fn default() -> Self {
-        Self { caller: Caller::anonymous(), issuer: String::new(), audience: Vec::new(), expires: None }
+        Self {
+            caller: Caller::anonymous(),
+            issuer: String::new(),
+            audience: Vec::new(),
+            expires: None,
+            certificate: None,
+        }
     }
 }
 
@@ -130,6 +254,9 @@ mod tests {
         let below = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
         Reader {
             issuer: "https://idp".to_owned(),
+            is_jwt: false,
+            leeway: 5,
+            takes_clients: false,
             scope_claim: "scope".to_owned(),
             groups_claim: "groups".to_owned(),
             hierarchy: BTreeMap::from([
@@ -140,18 +267,98 @@ mod tests {
     }
 
     fn read(claims: Value) -> Option<Proven> {
-        reader().read(claims.as_object().unwrap())
+        reader().read(claims.as_object().unwrap(), 10).ok()
+    }
+
+    #[test]
+    fn claims_hold_from_nbf_to_exp_for_their_issuer() {
+        let now = 1000;
+        for (claims, in_jwt, in_answer) in [
+            (json!({ "iss": "https://idp", "exp": 1001 }), true, true),
+            (json!({ "iss": "https://idp", "exp": 995.9 }), false, false),
+            (json!({ "iss": "https://idp", "exp": 996 }), true, true),
+            (json!({ "iss": "https://idp", "exp": 1001, "nbf": 1005 }), true, true),
+            (json!({ "iss": "https://idp", "exp": 1001, "nbf": 1006 }), false, false),
+            (json!({ "iss": "https://idp", "exp": 1e15 }), false, false),
+            (json!({ "iss": "https://idp", "exp": -1 }), false, false),
+            (json!({ "iss": "https://idp", "exp": "1001" }), false, false),
+            (json!({ "iss": "https://idp", "exp": null }), false, false),
+            (json!({ "iss": "https://idp", "exp": 1001, "nbf": "1" }), false, false),
+            (json!({ "iss": "https://idp", "exp": 1001, "nbf": u64::MAX }), false, false),
+            (json!({ "iss": "https://idp", "exp": 1001, "nbf": null }), false, false),
+            (json!({ "iss": "https://other", "exp": 1001 }), false, false),
+            (json!({ "iss": ["https://idp"], "exp": 1001 }), false, false),
+            (json!({ "iss": null, "exp": 1001 }), false, false),
+            (json!({ "exp": 1001 }), false, true),
+            (json!({ "iss": "https://idp" }), false, true),
+        ] {
+            for (is_jwt, expected) in [(true, in_jwt), (false, in_answer)] {
+                let mut claims = claims.clone();
+                claims["sub"] = json!("a");
+                let reader = Reader { is_jwt, ..reader() };
+                let read = reader.read(claims.as_object().unwrap(), now);
+                assert_eq!(read.is_ok(), expected, "{is_jwt} {claims}");
+            }
+        }
+    }
+
+    #[test]
+    fn bound_token_is_usable_with_its_certificate() {
+        let bound = |cnf: Value| read(json!({ "sub": "a", "cnf": cnf }));
+        let (own, other) = ([7; 32], [8; 32]);
+        let proven = bound(json!({ "x5t#S256": URL_SAFE_NO_PAD.encode(own) })).unwrap();
+        assert!(proven.is_usable_with(Some(own)));
+        assert!(!proven.is_usable_with(Some(other)) && !proven.is_usable_with(None));
+        let free = read(json!({ "sub": "a" })).unwrap();
+        assert!(free.is_usable_with(Some(own)) && free.is_usable_with(None));
+        for cnf in [
+            json!({ "jkt": "x" }),
+            json!({ "x5t#S256": URL_SAFE_NO_PAD.encode(own), "jkt": "x" }),
+            json!({ "x5t#S256": URL_SAFE_NO_PAD.encode([7; 31]) }),
+            json!({ "x5t#S256": "" }),
+            json!({ "x5t#S256": 7 }),
+            json!({}),
+            json!("x"),
+            json!(null),
+        ] {
+            assert!(bound(cnf.clone()).is_none(), "{cnf}");
+        }
     }
 
     #[test]
     fn a_caller_is_issuer_and_subject_with_scopes_and_groups() {
-        let claims = json!({ "sub": "alice", "scope": "admin x", "groups": ["ops", 7], "aud": ["a", "b"], "exp": 10.5 });
+        let claims =
+            json!({ "sub": "alice", "scope": "admin x", "groups": ["ops"], "aud": ["a", "b"], "exp": 10.5 });
         let proven = read(claims).unwrap();
         assert_eq!(proven.caller.name(), "token:https://idp#alice");
         assert_eq!(proven.caller.scopes(), ["admin", "read", "write", "x"]);
         assert_eq!(proven.caller.groups(), ["ops"]);
         assert!(proven.is_for(|audience| audience == "b") && !proven.is_for(|audience| audience == "c"));
         assert_eq!(proven.expires, Some(10));
+    }
+
+    #[test]
+    fn groups_and_scopes_of_other_shapes_are_unclear() {
+        let unclear = |claims: Value| read(claims).unwrap().caller.unclear();
+        let both = |scopes, groups| Unclear { scopes, groups };
+        for clear in [
+            json!({ "sub": "a" }),
+            json!({ "sub": "a", "groups": "x", "scope": "x y" }),
+            json!({ "sub": "a", "groups": [], "scope": ["x"], "_claim_names": { "address": "s" } }),
+        ] {
+            assert_eq!(unclear(clear.clone()), both(false, false), "{clear}");
+        }
+        for value in
+            [json!(7), json!(null), json!(true), json!({ "x": "y" }), json!(["x", 7]), json!([["x"]])]
+        {
+            assert_eq!(unclear(json!({ "sub": "a", "groups": value })), both(false, true), "{value}");
+            assert_eq!(unclear(json!({ "sub": "a", "scope": value })), both(true, false), "{value}");
+            assert!(read(json!({ "sub": "a", "aud": value })).is_none(), "{value}");
+        }
+        let elsewhere = |names: Value| unclear(json!({ "sub": "a", "groups": "x", "_claim_names": names }));
+        assert_eq!(elsewhere(json!({ "groups": "s" })), both(false, true));
+        assert_eq!(elsewhere(json!({ "scope": "s" })), both(true, false));
+        assert_eq!(elsewhere(json!(["groups"])), both(true, true));
     }
 
     #[test]
@@ -168,16 +375,41 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_subject_is_its_client_and_who_has_neither_is_nobody() {
-        assert_eq!(read(json!({ "client_id": "job" })).unwrap().caller.name(), "token:https://idp#job");
-        for nobody in [
-            json!({}),
-            json!({ "sub": "" }),
-            json!({ "sub": 7 }),
-            json!({ "sub": "a\nb" }),
-            json!({ "sub": "a & key:b" }),
+    fn token_without_subject_names_client_if_allowed() {
+        let name = |takes_clients, claims: &Value| {
+            let reader = Reader { takes_clients, ..reader() };
+            let proven = reader.read(claims.as_object().unwrap(), 10).ok();
+            proven.map(|proven| proven.caller.name().to_owned())
+        };
+        for (claims, expected) in [
+            (json!({ "client_id": "job" }), Some("client:https://idp#job")),
+            (json!({ "client_id": "job", "sub": null, "email": null }), Some("client:https://idp#job")),
+            (json!({ "client_id": "job", "acr": "1", "azp": "x" }), Some("client:https://idp#job")),
+            (json!({ "client_id": "" }), None),
+            (json!({ "client_id": 7 }), None),
+            (json!({ "client_id": "a\nb" }), None),
+            (json!({ "client_id": "a & key:b" }), None),
+            (json!({}), None),
         ] {
-            assert!(read(nobody.clone()).is_none(), "{nobody}");
+            assert_eq!(name(true, &claims).as_deref(), expected, "{claims}");
+            assert_eq!(name(false, &claims), None, "{claims}");
+        }
+        for member in OF_USERS.iter().filter(|name| **name != "sub") {
+            for value in [json!("alice"), json!(""), json!(false), json!({})] {
+                assert_eq!(name(true, &json!({ "client_id": "job", *member: value })), None, "{member}");
+            }
+        }
+        for (claims, expected) in [
+            (json!({ "sub": "job", "client_id": "x" }), Some("token:https://idp#job")),
+            (json!({ "sub": "client:https://idp#job" }), Some("token:https://idp#client:https://idp#job")),
+            (json!({ "sub": "", "client_id": "job" }), None),
+            (json!({ "sub": 7, "client_id": "job" }), None),
+            (json!({ "sub": "a\nb" }), None),
+            (json!({ "sub": "a & key:b" }), None),
+            (json!({ "sub": "x".repeat(LONGEST_SUBJECT + 1) }), None),
+        ] {
+            assert_eq!(name(true, &claims).as_deref(), expected, "{claims}");
+            assert_eq!(name(false, &claims).as_deref(), expected, "{claims}");
         }
     }
 }

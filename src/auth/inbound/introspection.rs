@@ -15,7 +15,8 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::Denied;
-use super::claims::{Proven, Reader};
+use super::claims::{Proven, Reader, Unfit};
+use super::tokens::unix_now;
 use super::web::{PATIENCE, Page, Web};
 use crate::auth::encoded::encoded;
 use crate::config::Secret;
@@ -64,10 +65,14 @@ impl Introspection {
         if answer.get("active") != Some(&Value::Bool(true)) {
             return Err(Denied::Bad);
         }
-        // It may answer for several issuers; this one is ours.
-        if answer.get("iss").is_some_and(|iss| iss.as_str() != Some(&self.issuer)) {
+        // A token of another type, such as DPoP, needs a proof that is not asked for here.
+        if answer.get("token_type").is_some_and(|kind| !kind.as_str().is_some_and(is_bearer)) {
             return Err(Denied::Bad);
         }
-        self.reader.read(&answer).ok_or(Denied::Bad)
+        self.reader.read(&answer, unix_now()).map_err(|Unfit| Denied::Bad)
     }
+}
+
+fn is_bearer(kind: &str) -> bool {
+    kind.eq_ignore_ascii_case("bearer")
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use http::Uri;
-use jsonwebtoken::{Algorithm, DecodingKey};
+use jsonwebtoken::Algorithm;
 use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -68,16 +68,14 @@ impl Signers {
         Self { issuer: issuer.to_owned(), source, web, current: ArcSwap::default(), looked: Mutex::default() }
     }
 
-    /// Runs this with the keys that may have signed a token with this key id and algorithm, if there are any.
-    pub(super) fn with<T>(
+    /// Whether one of the keys that fit made this signature (see [`Keys::have_signed`]). `None`: no
+    /// key fits.
+    pub(super) fn have_signed(
         &self,
         (id, algorithm): (Option<&str>, Algorithm),
-        check: impl FnMut(&DecodingKey) -> Option<T>,
-    ) -> Option<Result<T, NotSigned>> {
-        let keys = self.current.load();
-        let mut fitting = keys.fitting(id, algorithm).peekable();
-        fitting.peek()?;
-        Some(fitting.find_map(check).ok_or(NotSigned))
+        signed: (&[u8], &[u8]),
+    ) -> Option<bool> {
+        self.current.load().have_signed(id, algorithm, signed)
     }
 
     /// Looks at the keys, unless somebody did so a moment ago; then it is as good as that look. Waits no longer than
@@ -169,9 +167,6 @@ impl Signers {
         Ok(url.to_owned())
     }
 }
-
-/// A key fits, but no key made this signature.
-pub(super) struct NotSigned;
 
 fn metadata_urls(issuer: &str) -> Vec<String> {
     let base = issuer.trim_end_matches('/');

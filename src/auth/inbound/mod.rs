@@ -7,6 +7,7 @@ mod cache;
 mod claims;
 mod introspection;
 mod jwks;
+mod jwt;
 mod keys;
 mod names;
 mod tokens;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use http::HeaderName;
 
 use super::Caller;
-use crate::config::{Auth, Mechanism, Outbound, Require, RequireRule};
+use crate::config::{AllowList, Auth, Mechanism, Require, RequireRule};
 use crate::transport::{Client, TrustProblem};
 
 use keys::Keys;
@@ -123,7 +124,7 @@ impl Authenticator {
     pub fn new(
         auth: &Auth,
         public_url: Option<&str>,
-        (client, outbound): (Client, &Arc<Outbound>),
+        (client, outbound): (Client, &Arc<AllowList>),
     ) -> Result<Self, AuthProblem> {
         let inner = Inner {
             names: Names::new(&auth.certificate),
@@ -200,7 +201,7 @@ impl Authenticator {
         if inner.keys.as_ref().is_some_and(is_key) {
             return Ok(Proof::None);
         }
-        let caller = inner.tokens.caller(token, shown.endpoint, shown.may_cost).await?;
+        let caller = inner.tokens.caller(token, shown).await?;
         if inner.scopes.iter().all(|scope| caller.scopes().contains(scope)) {
             Ok(Proof::Of(caller))
         } else {
@@ -222,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn where_something_is_required_and_nothing_can_be_shown_nobody_is_let_in() {
         let client = Client::new(ClientLimits::default());
-        let outbound = Arc::new(Outbound::default());
+        let outbound = Arc::new(AllowList::default());
         let nobody = Authenticator::new(&Auth::default(), None, (client, &outbound)).unwrap();
         for (rule, expected) in [
             (RequireRule::Any, Err(Denied::Missing)),

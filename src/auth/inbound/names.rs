@@ -1,11 +1,12 @@
 //! The name that a client certificate gives its owner.
 //!
-//! One field names, as the configuration says; a certificate with two values for it names nobody. Not here: whether the certificate is
-//! good (see `tls`).
+//! One field names, as the configuration says; a certificate with two values for it names no
+//! caller. Nor does a URI with the scheme of SPIFFE ids that is not one, in any field:
+//! `spiffe://corp/a/../b` fits the patterns of a rule for `spiffe://corp/a/*`.
 
 use crate::auth::Caller;
 use crate::auth::caller::{AND, Identity};
-use crate::config::CertificateName;
+use crate::config::{CertificateName, check_spiffe_id, is_spiffe_uri};
 
 /// What a verified certificate says about its owner.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,6 +17,8 @@ pub struct CertificateFacts<'a> {
     pub dns_names: &'a [String],
     /// The common name of the subject.
     pub common_name: Option<&'a str>,
+    /// Its SHA-256.
+    pub thumbprint: [u8; 32],
 }
 
 /// Which field names the caller.
@@ -30,9 +33,12 @@ impl Names {
     pub(super) fn caller(&self, facts: &CertificateFacts<'_>) -> Option<Caller> {
         let name = self.0.iter().find_map(|field| match field {
             CertificateName::Spiffe => {
-                Some(only(facts.uris)?.filter(|uri| is_spiffe(uri)).map(|uri| format!("uri:{uri}")))
+                let id = only(facts.uris)?.filter(|uri| check_spiffe_id(uri).is_ok());
+                Some(id.map(|id| format!("uri:{id}")))
             }
-            CertificateName::Uri => Some(only(facts.uris)?.map(|uri| format!("uri:{uri}"))),
+            CertificateName::Uri => {
+                Some(only(facts.uris)?.filter(|uri| may_name(uri)).map(|uri| format!("uri:{uri}")))
+            }
             CertificateName::Dns => Some(only(facts.dns_names)?.map(|name| format!("dns:{name}"))),
             CertificateName::CommonName => {
                 facts.common_name.filter(|name| !name.is_empty()).map(|name| Some(format!("cn:{name}")))
@@ -42,7 +48,9 @@ impl Names {
         if name.contains(AND) {
             return None;
         }
-        let certificate = facts.uris.iter().chain(facts.dns_names).cloned().collect();
+        // An X.509-SVID has exactly one URI (X509-SVID §2): of several, no rule sees a SPIFFE id.
+        let is_seen = |uri: &&String| !is_spiffe_uri(uri) || (facts.uris.len() == 1 && may_name(uri));
+        let certificate = facts.uris.iter().filter(is_seen).chain(facts.dns_names).cloned().collect();
         Some(Caller::from(Identity { name, certificate, ..Identity::default() }))
     }
 }
@@ -56,12 +64,9 @@ fn only(values: &[String]) -> Option<Option<&str>> {
     }
 }
 
-/// Whether a URI is a SPIFFE id: a trust domain and a path, and nothing else.
-fn is_spiffe(uri: &str) -> bool {
-    uri.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/')).is_some_and(|(domain, path)| {
-        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);
-        !domain.is_empty() && domain.bytes().all(fits) && !path.is_empty() && !path.contains(['?', '#'])
-    })
+/// Returns whether a URI may name a caller: one with the scheme of SPIFFE ids must be one.
+fn may_name(uri: &str) -> bool {
+    !is_spiffe_uri(uri) || check_spiffe_id(uri).is_ok()
 }
 
 #[cfg(test)]
@@ -69,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_field_names_and_two_values_of_it_name_nobody() {
+    fn two_values_of_the_naming_field_name_no_caller() {
         use CertificateName::{CommonName, Dns, Spiffe, Uri};
         let strings = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         for (fields, uris, dns, common, expected) in [
@@ -83,13 +88,41 @@ mod tests {
             (vec![Dns], &[], &["a", "b"], Some("x"), None),
             (vec![Dns, CommonName], &[], &[], Some("x"), Some("cn:x")),
             (vec![Uri], &["urn:x"], &[], None, Some("uri:urn:x")),
+            (vec![Uri], &["spiffe://corp/a"], &[], None, Some("uri:spiffe://corp/a")),
+            (vec![Uri], &["spiffe://corp/a/../b"], &[], None, None),
+            (vec![Uri, CommonName], &["Spiffe://corp/a"], &[], Some("x"), None),
+            (vec![Spiffe], &["spiffe://corp/a/"], &[], None, None),
             (vec![CommonName], &["urn:x"], &[], Some(""), None),
             (vec![Dns], &["urn:x"], &[], Some("d.example"), None),
         ] {
             let (uris, dns_names) = (strings(uris), strings(dns));
-            let facts = CertificateFacts { uris: &uris, dns_names: &dns_names, common_name: common };
+            let facts = CertificateFacts {
+                uris: &uris,
+                dns_names: &dns_names,
+                common_name: common,
+                thumbprint: [0; 32],
+            };
             let caller = Names::new(&fields).caller(&facts);
             assert_eq!(caller.as_ref().map(Caller::name), expected, "{fields:?} {uris:?} {dns_names:?}");
+        }
+    }
+    /// Rules see the SANs of a certificate beside the one that names its owner.
+    #[test]
+    fn rules_see_no_malformed_spiffe_id() {
+        for (uris, seen) in [
+            (&["spiffe://corp/a"][..], &["spiffe://corp/a", "d"][..]),
+            (&["spiffe://corp/a/../b"], &["d"]),
+            (&["spiffe://corp/a", "urn:x"], &["urn:x", "d"]),
+        ] {
+            let uris: Vec<String> = uris.iter().map(|uri| (*uri).to_owned()).collect();
+            let facts = CertificateFacts {
+                uris: &uris,
+                dns_names: &["d".to_owned()],
+                common_name: None,
+                thumbprint: [0; 32],
+            };
+            let caller = Names::new(&[CertificateName::Dns]).caller(&facts).unwrap();
+            assert_eq!(caller.certificate(), seen, "{uris:?}");
         }
     }
 }

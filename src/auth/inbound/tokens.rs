@@ -6,20 +6,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use jsonwebtoken::Algorithm;
+use serde_json::Value;
 
 use super::cache::{Cache, Known, LONGEST};
-use super::claims::{Proven, Reader};
+use super::claims::{Proven, Reader, Unfit};
 use super::introspection::Introspection;
 use super::jwks::{Look, Signers};
+use super::jwt::Jwt;
 use super::web::Web;
-use super::{AuthProblem, Denied, Endpoint};
+use super::{AuthProblem, Denied, Endpoint, Proofs};
 use crate::auth::Caller;
-use crate::config::{Auth, Outbound, TokenCheck, TokenIssuer};
+use crate::config::{AllowList, Auth, TokenCheck, TokenIssuer};
 use crate::transport::Client;
 
 /// Longest token that is looked at, in bytes.
@@ -39,13 +37,7 @@ struct Issuer {
 }
 
 enum Check {
-    Signature {
-        keys: Signers,
-        algorithms: Vec<Algorithm>,
-        leeway: Duration,
-        refresh: Duration,
-        reader: Reader,
-    },
+    Signature { keys: Signers, algorithms: Vec<Algorithm>, refresh: Duration, reader: Reader },
     Introspection(Introspection),
 }
 
@@ -53,7 +45,7 @@ impl Tokens {
     pub(super) fn new(
         auth: &Auth,
         public_url: Option<&str>,
-        (client, outbound): (Client, &Arc<Outbound>),
+        (client, outbound): (Client, &Arc<AllowList>),
     ) -> Result<Self, AuthProblem> {
         let through = |issuer| Web::new(issuer, client.clone(), outbound);
         let issuers = auth.tokens.iter().map(|issuer| Issuer::new(issuer, auth, through(issuer)?));
@@ -64,39 +56,36 @@ impl Tokens {
         })
     }
 
-    /// Whom a token names. One that was not checked a moment ago is checked only if it may cost that.
-    pub(super) async fn caller(
-        &self,
-        token: &str,
-        endpoint: Endpoint<'_>,
-        may_cost: bool,
-    ) -> Result<Caller, Denied> {
+    /// The caller that a token names. One that was not checked a moment ago is checked only if it
+    /// may cost that.
+    pub(super) async fn caller(&self, token: &str, shown: &Proofs<'_>) -> Result<Caller, Denied> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Err(Denied::Bad);
         }
         let known = Known::of(token);
         let proven = match self.cache.find(known, Instant::now()) {
             Some(proven) => proven,
-            None if !may_cost => return Err(Denied::Bad),
+            None if !shown.may_cost => return Err(Denied::Bad),
             // Boxed: few tokens are new, and every request would carry its size.
             None => Box::pin(self.prove(token, known)).await?,
         };
         let issuer = self.issuers.iter().find(|issuer| issuer.name == proven.issuer).ok_or(Denied::Bad)?;
-        if proven.is_for(|audience| self.is_ours(issuer, audience, endpoint)) {
-            Ok(proven.caller.clone())
-        } else {
-            Err(Denied::Bad)
-        }
+        // Both differ from one request with the token to another.
+        let thumbprint = shown.certificate.map(|certificate| certificate.thumbprint);
+        let is_for = proven.is_for(|audience| self.is_ours(issuer, audience, shown.endpoint));
+        if is_for && proven.is_usable_with(thumbprint) { Ok(proven.caller.clone()) } else { Err(Denied::Bad) }
     }
 
     async fn prove(&self, token: &str, known: Known) -> Result<Arc<Proven>, Denied> {
         let state = self.cache.state();
-        let (proven, longest) = match self.signer(token) {
-            Some(issuer) => (self.check_signature(issuer, token).await?, LONGEST),
+        let jwt = Jwt::read(token);
+        let signed = jwt.as_ref().and_then(|jwt| Some((jwt, self.signer(jwt)?)));
+        let (proven, longest) = match signed {
+            Some((jwt, issuer)) => (self.check_signature(issuer, jwt).await?, LONGEST),
             None => self.introspect(token).await?,
         };
         let proven = Arc::new(proven);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = unix_now();
         let left = proven.expires.map_or(longest, |at| Duration::from_secs(at.saturating_sub(now)));
         let until = Instant::now() + left.min(longest);
         self.cache.keep(known, proven.clone(), until, state);
@@ -104,50 +93,36 @@ impl Tokens {
     }
 
     /// The issuer with keys that a token claims to be from.
-    fn signer(&self, token: &str) -> Option<&Issuer> {
-        #[derive(Deserialize)]
-        struct Claimed {
-            iss: String,
-        }
-        let payload = token.split('.').nth(1)?;
-        let Claimed { iss } = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+    fn signer(&self, jwt: &Jwt<'_>) -> Option<&Issuer> {
+        let iss = jwt.claims.get("iss").and_then(Value::as_str)?;
         let has_keys = |issuer: &&Issuer| matches!(issuer.check, Check::Signature { .. });
         self.issuers.iter().filter(has_keys).find(|issuer| issuer.name == iss)
     }
 
-    async fn check_signature(&self, issuer: &Issuer, token: &str) -> Result<Proven, Denied> {
-        let Check::Signature { keys, algorithms, leeway, reader, .. } = &issuer.check else {
+    async fn check_signature(&self, issuer: &Issuer, jwt: &Jwt<'_>) -> Result<Proven, Denied> {
+        let Check::Signature { keys, algorithms, reader, .. } = &issuer.check else {
             return Err(Denied::Bad);
         };
-        let header = decode_header(token).map_err(|_| Denied::Bad)?;
-        if !algorithms.contains(&header.alg) {
-            return Err(Denied::Bad);
-        }
-        let mut validation = Validation::new(header.alg);
-        validation.leeway = leeway.as_secs();
-        validation.validate_nbf = true;
-        // Each endpoint has its own audience: it is checked when it is known which is called.
-        validation.validate_aud = false;
-        validation.set_issuer(&[&issuer.name]);
-        validation.set_required_spec_claims(&["exp", "iss"]);
-        let claims = |key: &DecodingKey| {
-            decode::<Map<String, Value>>(token, key, &validation).ok().map(|data| data.claims)
-        };
-        let wanted = (header.kid.as_deref(), header.alg);
-        let mut found = keys.with(wanted, claims);
-        if found.is_none() {
+        let header = jwt.header().filter(|header| algorithms.contains(&header.algorithm));
+        let (header, signature) = header.zip(jwt.signature()).ok_or(Denied::Bad)?;
+        let wanted = (header.key_id.as_deref(), header.algorithm);
+        let signed = (jwt.message.as_bytes(), &*signature);
+        let mut is_signed = keys.have_signed(wanted, signed);
+        if is_signed.is_none() {
             let look = keys.look().await;
             if look == Look::Changed {
                 self.cache.forget();
             }
-            found = keys.with(wanted, claims);
+            is_signed = keys.have_signed(wanted, signed);
             // Its key may be among those that cannot be had.
-            if found.is_none() && look == Look::Failed {
+            if is_signed.is_none() && look == Look::Failed {
                 return Err(Denied::Unavailable);
             }
         }
-        let claims = found.and_then(Result::ok).ok_or(Denied::Bad)?;
-        reader.read(&claims).ok_or(Denied::Bad)
+        if is_signed != Some(true) {
+            return Err(Denied::Bad);
+        }
+        reader.read(&jwt.claims, unix_now()).map_err(|Unfit| Denied::Bad)
     }
 
     /// Asks the issuers that answer questions, one after the other.
@@ -207,14 +182,13 @@ impl Issuer {
         let reader = Reader::new(settings, &auth.scope_hierarchy);
         let name = settings.issuer.clone();
         let check = match &settings.check {
-            TokenCheck::Signature { keys, algorithms, leeway, refresh } => Check::Signature {
+            TokenCheck::Signature { keys, algorithms, refresh } => Check::Signature {
                 keys: Signers::new(&name, keys.clone(), web),
                 algorithms: algorithms
                     .iter()
                     .filter_map(|name| name.parse().ok())
                     .filter(is_asymmetric)
                     .collect(),
-                leeway: *leeway,
                 refresh: *refresh,
                 reader,
             },
@@ -229,6 +203,11 @@ impl Issuer {
         };
         Ok(Self { name, audience: settings.audience.clone(), check })
     }
+}
+
+/// Seconds since 1970.
+pub(super) fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn is_asymmetric(algorithm: &Algorithm) -> bool {

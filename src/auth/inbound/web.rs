@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Map, Value};
 
 use super::AuthProblem;
-use crate::config::{Outbound, TokenIssuer};
+use crate::config::{AllowList, TokenIssuer};
 use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts, client_config};
 
 /// Longest answer that is read, in bytes.
@@ -39,7 +39,7 @@ pub(super) enum Unanswered {
 pub(super) struct Web {
     client: Client,
     tls: Arc<ClientConfig>,
-    outbound: Arc<Outbound>,
+    outbound: Arc<AllowList>,
 }
 
 /// One place, with its connections.
@@ -59,7 +59,7 @@ impl Web {
     pub(super) fn new(
         issuer: &TokenIssuer,
         client: Client,
-        outbound: &Arc<Outbound>,
+        outbound: &Arc<AllowList>,
     ) -> Result<Self, AuthProblem> {
         let authorities: Option<Vec<CertificateDer<'_>>> = issuer.ca.as_ref().map(|pem| {
             CertificateDer::pem_slice_iter(pem.expose().as_bytes()).filter_map(Result::ok).collect()

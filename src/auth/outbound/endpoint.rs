@@ -16,7 +16,7 @@ use super::identity::{certificates, pair};
 use super::proof::form;
 use super::shown::value;
 use crate::config::{AgentTls, ClientProof, OAuth2, Secret};
-use crate::transport::{Client, Policy, Reply, Target, TargetSettings, Timeouts, client_config};
+use crate::transport::{Client, Policy, Reply, Sent, Target, TargetSettings, Timeouts, client_config};
 
 /// Longest answer that is read, in bytes.
 const ANSWER: usize = 64 * 1024;
@@ -53,9 +53,12 @@ pub(super) struct Fetched {
 /// Why there is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// The endpoint does not work: asking for another one would not either.
-    Dead(&'static str),
-    /// It refuses this one.
+    /// There is no connection to it, or nothing that could be sent: another request would fare no
+    /// better.
+    Unreachable(&'static str),
+    /// It gave no token, which may be due to this request alone.
+    Unfulfilled(&'static str),
+    /// It refuses this request.
     Refused(&'static str),
 }
 
@@ -111,7 +114,7 @@ impl Endpoint {
         subject: Option<&Secret>,
     ) -> Result<Fetched, Failed> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let form = form(oauth2, subject, (unix, rand::random())).map_err(Failed::Dead)?;
+        let form = form(oauth2, subject, (unix, rand::random())).map_err(Failed::Unreachable)?;
         let mut request = Request::new(Bytes::from(form.body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone().into();
@@ -123,7 +126,12 @@ impl Endpoint {
         }
         let reply = client.send(&self.target, request).await.map_err(|error| {
             tracing::debug!(kind = error.kind(), "token endpoint cannot be asked");
-            Failed::Dead("its token endpoint cannot be reached")
+            let why = "its token endpoint cannot be reached";
+            // Once it has the request, that may be why it fails.
+            match error.sent() {
+                Sent::No => Failed::Unreachable(why),
+                Sent::Maybe => Failed::Unfulfilled(why),
+            }
         })?;
         read(reply).await
     }
@@ -131,22 +139,24 @@ impl Endpoint {
 
 async fn read(mut reply: Reply) -> Result<Fetched, Failed> {
     let status = reply.status();
-    let body =
-        reply.collect(ANSWER).await.map_err(|_| Failed::Dead("its token endpoint broke off its answer"))?;
+    let body = reply
+        .collect(ANSWER)
+        .await
+        .map_err(|_| Failed::Unfulfilled("its token endpoint broke off its answer"))?;
     match status {
         StatusCode::OK => granted(&body),
-        StatusCode::TOO_MANY_REQUESTS => Err(Failed::Dead("its token endpoint is asked too often")),
+        StatusCode::TOO_MANY_REQUESTS => Err(Failed::Unfulfilled("its token endpoint is asked too often")),
         _ if status.is_client_error() => {
             let said = serde_json::from_slice::<Denied>(&body).ok();
             let known = said.and_then(|said| CODES.into_iter().find(|(code, _)| *code == said.error));
             Err(Failed::Refused(known.map_or("its token endpoint refused", |(_, words)| words)))
         }
-        _ => Err(Failed::Dead("its token endpoint does not work")),
+        _ => Err(Failed::Unfulfilled("its token endpoint does not work")),
     }
 }
 
 fn granted(body: &[u8]) -> Result<Fetched, Failed> {
-    let no_token = Failed::Dead("what its token endpoint answered is no bearer token");
+    let no_token = Failed::Unfulfilled("what its token endpoint answered is no bearer token");
     let granted: Granted = serde_json::from_slice(body).map_err(|_| no_token)?;
     let is_bearer = granted.token_type.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("bearer"));
     // RFC 6750 §2.1; so nothing that ends a header line can be in it.

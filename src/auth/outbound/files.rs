@@ -133,14 +133,14 @@ impl Credentials {
         // Said once, though it is tried again and again: who may read a file does not show in its stamp.
         let is_news = has_changed || problems != written.problems;
         for problem in problems.iter().filter(|_| is_news) {
-            self.metrics.reload(Reload::Refused);
             tracing::warn!(agent = self.agent, problem, "credentials stay as they were");
+            self.metrics.reload(Reload::Refused);
         }
         written.problems = problems;
         self.take_in(written, secrets);
         if secrets || identity || proof {
-            self.metrics.reload(Reload::Used);
             tracing::info!(agent = self.agent, "credentials of the agent were read again");
+            self.metrics.reload(Reload::Used);
         }
         if identity { Looked::NewIdentity } else { Looked::Same }
     }

@@ -5,7 +5,6 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
-use jsonwebtoken::Header;
 use serde::Serialize;
 
 use super::shown::value;
@@ -73,7 +72,6 @@ pub(super) fn form(
         }
         ClientProof::PrivateKeyJwt { key, key_id } => {
             let signing = signing_key(key).ok_or("its private key cannot sign")?;
-            let header = Header { kid: key_id.clone(), ..Header::new(signing.algorithm) };
             let claims = Assertion {
                 iss: id,
                 sub: id,
@@ -82,8 +80,7 @@ pub(super) fn form(
                 iat: unix,
                 exp: unix.saturating_add(ASSERTION),
             };
-            let assertion = jsonwebtoken::encode(&header, &claims, &signing.key)
-                .map_err(|_| "its private key cannot sign")?;
+            let assertion = signing.jwt(key_id.as_deref(), &claims).ok_or("its private key cannot sign")?;
             members.extend([
                 ("client_id", id.to_owned()),
                 ("client_assertion_type", JWT_BEARER.to_owned()),

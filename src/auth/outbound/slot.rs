@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 
 use super::endpoint::Fetched;
+use super::tokens::NoToken;
 
 /// A token is renewed when so much of its life is left, but not earlier than [`EARLY`] before its end.
 const LEFT: u32 = 4;
@@ -64,17 +65,17 @@ struct Held {
 #[derive(Default)]
 pub(super) struct Pauses {
     failures: u32,
-    over: Option<(Instant, &'static str)>,
+    over: Option<(Instant, NoToken)>,
 }
 
 impl Pauses {
     /// Why nothing is to be tried at `now`, if so.
-    pub(super) fn rests(&self, now: Instant) -> Option<&'static str> {
+    pub(super) fn rests(&self, now: Instant) -> Option<NoToken> {
         self.over.filter(|(until, _)| now < *until).map(|(_, why)| why)
     }
 
     /// Notes a failure; says whether it is the first in a row. `spread` (0 to 1) keeps replicas apart.
-    pub(super) fn failed(&mut self, now: Instant, why: &'static str, spread: f64) -> bool {
+    pub(super) fn failed(&mut self, now: Instant, why: NoToken, spread: f64) -> bool {
         let pause = PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         self.over = Some((now + pause.mul_f64(0.8 + spread * 0.4), why));
@@ -110,11 +111,11 @@ impl Slot {
     }
 
     /// Why nothing is to be fetched at `now`, if so.
-    pub(super) fn rests(&self, now: Instant) -> Option<&'static str> {
+    pub(super) fn rests(&self, now: Instant) -> Option<NoToken> {
         self.inside().pauses.rests(now)
     }
 
-    pub(super) fn failed(&self, now: Instant, why: &'static str, spread: f64) -> bool {
+    pub(super) fn failed(&self, now: Instant, why: NoToken, spread: f64) -> bool {
         self.inside().pauses.failed(now, why, spread)
     }
 
@@ -188,14 +189,14 @@ mod tests {
 
     #[test]
     fn what_fails_is_left_alone_for_longer_and_longer() {
-        let (slot, now) = (Slot::default(), Instant::now());
-        assert!(slot.failed(now, "dead", 0.5));
-        assert_eq!(slot.rests(now + Duration::from_millis(999)), Some("dead"));
+        let (slot, now, dead) = (Slot::default(), Instant::now(), NoToken::Now("dead"));
+        assert!(slot.failed(now, dead, 0.5));
+        assert_eq!(slot.rests(now + Duration::from_millis(999)), Some(dead));
         assert_eq!(slot.rests(now + Duration::from_millis(1001)), None);
-        assert!(!slot.failed(now, "dead", 0.5));
+        assert!(!slot.failed(now, dead, 0.5));
         assert!(slot.rests(now + Duration::from_millis(1999)).is_some());
         for _ in 0..99 {
-            slot.failed(now, "dead", 1.0);
+            slot.failed(now, dead, 1.0);
         }
         assert!(slot.rests(now + LONGEST_PAUSE.mul_f64(1.2)).is_none());
         let (_, recovered) = slot.keep(&token(1), now);

@@ -72,7 +72,7 @@ pub struct Tokens {
     own: Slot,
     /// By the digest of the caller's token: another token of the same caller gets another.
     callers: Mutex<HashMap<[u8; 32], Arc<Slot>>>,
-    /// Of the endpoint as a whole.
+    /// Of the endpoint as a whole; a failure that one caller's token may have caused is its slot's.
     pauses: Mutex<Pauses>,
     metrics: Arc<AgentMetrics>,
 }
@@ -156,7 +156,7 @@ impl Tokens {
             return;
         }
         let Ok(_flight) = self.own.flight.try_lock() else { return };
-        if self.own.is_due(Instant::now()) && self.rests(&self.own, None).is_none() {
+        if self.own.is_due(Instant::now()) && self.rests(&self.own).is_none() {
             drop(self.fetch(&self.own, None).await);
         }
     }
@@ -166,7 +166,7 @@ impl Tokens {
         if let Some(pass) = slot.take(Instant::now()) {
             return Ok(pass);
         }
-        if let Some(no_token) = self.rests(slot, subject) {
+        if let Some(no_token) = self.rests(slot) {
             return Err(no_token);
         }
         let pass = self.fetch(slot, subject).await?;
@@ -174,10 +174,10 @@ impl Tokens {
         Ok(slot.take(Instant::now()).unwrap_or(pass))
     }
 
-    fn rests(&self, slot: &Slot, subject: Option<&Subject>) -> Option<NoToken> {
+    fn rests(&self, slot: &Slot) -> Option<NoToken> {
         let now = Instant::now();
         let all = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).rests(now);
-        all.map(NoToken::Now).or_else(|| slot.rests(now).map(|why| self.refused(subject, why)))
+        all.or_else(|| slot.rests(now))
     }
 
     /// Nothing for what was asked with: that is the caller's token, where such are exchanged.
@@ -209,12 +209,16 @@ impl Tokens {
     fn failed(&self, slot: &Slot, subject: Option<&Subject>, failed: Failed) -> NoToken {
         self.metrics.token(Token::Failed);
         let (now, spread) = (Instant::now(), rand::random());
-        let (no_token, is_first) = match failed {
-            Failed::Dead(why) => {
+        let no_token = match failed {
+            Failed::Unreachable(why) | Failed::Unfulfilled(why) => NoToken::Now(why),
+            Failed::Refused(why) => self.refused(subject, why),
+        };
+        let is_first = match failed {
+            Failed::Unreachable(_) => {
                 let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
-                (NoToken::Now(why), pauses.failed(now, why, spread))
+                pauses.failed(now, no_token, spread)
             }
-            Failed::Refused(why) => (self.refused(subject, why), slot.failed(now, why, spread)),
+            Failed::Unfulfilled(_) | Failed::Refused(_) => slot.failed(now, no_token, spread),
         };
         if is_first {
             tracing::warn!(agent = self.agent, why = no_token.why(), "no token for the agent");

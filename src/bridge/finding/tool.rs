@@ -79,7 +79,7 @@ fn output() -> Value {
         "type": "object",
         "properties": {
             "name": {"type": "string"},
-            "uri": text("The agent as a resource, and what subagent_start takes."),
+            "uri": text("The agent as a resource, and as a subagentUri."),
             "title": text("What the agent calls itself."),
             "description": {"type": "string"},
             "status": {"type": "string", "enum": ["ready", "unreachable", "unknown"]},

@@ -42,8 +42,8 @@ impl Tool {
                 "See how a task stands, at once: its state, what the agent said last and what it made so far."
             }
             Self::Send => {
-                "Say something to the agent within a task: the answer to its question, or more to do. Then wait with \
-                 subagent_wait if the task goes on."
+                "Say something to the agent within a task: the answer to its question, or more to do. If the task goes on \
+                 then, wait for it."
             }
             Self::Start => {
                 "Have an agent begin a task, and get its taskId without waiting for the result. The resource \

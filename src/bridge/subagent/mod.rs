@@ -152,7 +152,7 @@ fn seconds(value: &Value) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::a2a::read_task;
-    use crate::bridge::outcome::{Audience, cancelled, declined, result, sent, snapshot, started};
+    use crate::bridge::outcome::{Audience, TaskTools, cancelled, declined, result, sent, snapshot, started};
     use crate::bridge::work::Work;
     use crate::mcp::Version;
     use crate::mcp::tools::CallResult;
@@ -239,7 +239,7 @@ mod tests {
                     caller: "me",
                     sealer: &sealer,
                     agent: "bard",
-                    helper_tools: true,
+                    task_tools: TaskTools { wait: true, send: true },
                     extensions: &[],
                 };
                 let all: [(Tool, CallResult); 7] = [
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn the_advice_names_the_tools_that_there_are() {
         let sealer = Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap();
-        let told = |state: &str, helper_tools: bool| {
+        let told = |state: &str, helps: bool| {
             let json = json!({"id": "t", "status": {"state": state}}).to_string();
             let work = Work::from_task(read_task(json.as_bytes()).unwrap(), 100).unwrap();
             let version = Version::V2025_03_26;
@@ -278,7 +278,7 @@ mod tests {
                 caller: "me",
                 sealer: &sealer,
                 agent: "bard",
-                helper_tools,
+                task_tools: TaskTools { wait: helps, send: helps },
                 extensions: &[],
             };
             serde_json::to_value(result(&work, &audience, [1; 16])).unwrap()["content"][0]["text"].to_string()

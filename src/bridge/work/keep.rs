@@ -63,6 +63,10 @@ impl Work {
     pub(super) fn remember(&mut self, history: History) {
         let says = |history: &History| history.last_agent_message().is_some();
         if self.history.bytes() == 0 || says(&history) || !says(&self.history) {
+            // It has the messages that came as status messages before.
+            if says(&history) {
+                self.closing.clear();
+            }
             self.history = history;
         }
     }

@@ -4,15 +4,19 @@
 //! that), how it is told to a client (see `progress`, `outcome`).
 
 mod asking;
+mod closing;
 mod keep;
 mod metadata;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
+use closing::Closing;
 pub use metadata::{MOST_BYTES, Metadata};
 
 use crate::a2a::{
-    Artifact, Artifacts, Change, Event, History, Message, Part, PartBody, State, Status, Task, TooMuch,
+    Artifact, Artifacts, Change, Event, History, Message, Part, PartBody, Role, State, Status, Task, TooMuch,
 };
 
 /// The work so far.
@@ -22,6 +26,8 @@ pub struct Work {
     pub task_id: Option<String>,
     /// The agent's id of the conversation, once it has named one.
     pub context_id: Option<String>,
+    /// The id of the skill whose tool began it; `None`: no skill was named, or none is known.
+    pub skill: Option<Arc<str>>,
     /// Where the task stands; `None` until the agent says.
     pub state: Option<State>,
     /// What the agent says about where it stands.
@@ -37,6 +43,8 @@ pub struct Work {
     /// The history of the task: the last one that has a word of the agent in it, if any has.
     history: History,
     artifacts: Artifacts,
+    /// What the agent has said in this turn while it worked, until it makes an artifact.
+    closing: Closing,
 }
 
 /// Something to tell a watching client.
@@ -67,6 +75,7 @@ impl Work {
         Self {
             task_id: None,
             context_id: None,
+            skill: None,
             state: None,
             status: None,
             reply: None,
@@ -75,6 +84,7 @@ impl Work {
             artifacts_shed: false,
             history: History::default(),
             artifacts: Artifacts::new(most),
+            closing: Closing::default(),
         }
     }
 
@@ -93,9 +103,28 @@ impl Work {
         self.artifacts.iter()
     }
 
-    /// The agent's last message in the history of the task, for agents that put their answer there. Read anew each time.
-    pub fn last_message(&self) -> Option<Message> {
-        self.history.last_agent_message()
+    /// Returns the messages of the agent since the last one of the user, in the history of the task,
+    /// as one; the agent's last message if there is none since. For agents that put their output
+    /// there. Read anew each time.
+    pub fn closing_message(&self) -> Option<Message> {
+        let messages = self.history.messages();
+        let mut closing = Closing::default();
+        let begins = messages.iter().rposition(|message| message.role != Role::Agent).map_or(0, |at| at + 1);
+        messages.iter().skip(begins).for_each(|message| closing.add(message));
+        closing.message().or_else(|| messages.into_iter().rfind(|message| message.role == Role::Agent))
+    }
+
+    /// Returns why the agent ended the task without success, in its own words: from its status, else
+    /// from the history, else from the artifacts.
+    pub fn reason(&self) -> Option<String> {
+        let said = |message: &Message| Some(words(message)).filter(|text| !text.is_empty());
+        let made = || {
+            let parts = self.artifacts().flat_map(|artifact| &artifact.parts);
+            let texts: Vec<&str> = parts.filter(|part| !part.is_thought()).filter_map(text).collect();
+            Some(texts.join("\n")).filter(|text| !text.is_empty())
+        };
+        let status = self.status.as_ref().and_then(said);
+        status.or_else(|| self.closing_message().as_ref().and_then(said)).or_else(made)
     }
 
     /// The messages of the task so far, as far as the agent gave them. Read anew each time.
@@ -120,6 +149,7 @@ impl Work {
             + self.metadata.bytes()
             + self.history.bytes()
             + self.artifacts.bytes()
+            + self.closing.bytes()
             + parts.sum::<usize>()
             + beside.sum::<usize>()
     }
@@ -157,6 +187,8 @@ impl Work {
                 self.name(task_id, context_id);
                 let name = artifact.name.clone();
                 let change = self.artifacts.apply(artifact, append)?;
+                // The output is there: the messages were progress.
+                self.closing.clear();
                 Ok(made(change, name))
             }
             Event::Unknown => Ok(None),
@@ -177,14 +209,42 @@ impl Work {
     fn status(&mut self, status: Status, reported: Reported) -> Option<Note> {
         let again = self.state == Some(status.state) && same(self.status.as_ref(), status.message.as_ref());
         self.state = Some(status.state);
-        let text = status.message.as_ref().map(words).filter(|text| !text.is_empty());
+        let text = status.message.as_ref().map(all_words).filter(|text| !text.is_empty());
         self.status = status.message;
         self.timestamp = status.timestamp;
+        if !again {
+            self.close(status.state);
+        }
         if again && reported.progress.is_none() {
             return None;
         }
         let text = text.or_else(|| Some(status.state.word().to_owned()));
         Some(Note { text, progress: reported.progress, total: reported.total })
+    }
+
+    /// Keeps the message of a status for the end, or gives a task that ends without any output the
+    /// messages of before.
+    fn close(&mut self, state: State) {
+        match state {
+            State::Submitted | State::Working | State::Unknown => {
+                if let Some(message) = self.status.as_ref().filter(|_| self.artifacts.iter().next().is_none())
+                {
+                    self.closing.add(message);
+                }
+            }
+            State::Completed => {
+                let is_silent = self.status.as_ref().is_none_or(|message| message.parts.is_empty());
+                if is_silent && self.artifacts.iter().next().is_none() {
+                    self.status = self.closing.message();
+                }
+                self.closing.clear();
+            }
+            State::InputRequired
+            | State::AuthRequired
+            | State::Failed
+            | State::Canceled
+            | State::Rejected => self.closing.clear(),
+        }
     }
 
     fn name(&mut self, task_id: Option<String>, context_id: Option<String>) {
@@ -214,8 +274,14 @@ fn same(one: Option<&Message>, other: Option<&Message>) -> bool {
     }
 }
 
-/// The text of a message.
+/// Returns the text of a message, without thoughts.
 pub fn words(message: &Message) -> String {
+    let texts: Vec<&str> = message.parts.iter().filter(|part| !part.is_thought()).filter_map(text).collect();
+    texts.join("\n")
+}
+
+/// Returns the text of a message with its thoughts, for progress.
+fn all_words(message: &Message) -> String {
     let texts: Vec<&str> = message.parts.iter().filter_map(text).collect();
     texts.join("\n")
 }
@@ -242,7 +308,7 @@ fn made(change: Change, name: Option<String>) -> Option<Note> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Dialect, Role};
+    use crate::a2a::Dialect;
 
     fn message(id: &str, text: &str) -> Message {
         Message {
@@ -326,10 +392,10 @@ mod tests {
         for (end, expected) in [(late, "late"), ("[]", "early"), (r#"[{"role":"user"}]"#, "early")] {
             let mut work = Work::new(1000);
             work.apply(task("working", early)).unwrap();
-            assert_eq!(work.last_message().map(|message| words(&message)).as_deref(), Some("early"));
+            assert_eq!(work.closing_message().map(|message| words(&message)).as_deref(), Some("early"));
             work.apply(task("completed", end)).unwrap();
             assert_eq!(
-                work.last_message().map(|message| words(&message)).as_deref(),
+                work.closing_message().map(|message| words(&message)).as_deref(),
                 Some(expected),
                 "{end}"
             );
@@ -344,7 +410,7 @@ mod tests {
             said.metadata = raw(format!("{:?}", "m".repeat(size)));
             said.parts[0].metadata = raw(format!("{:?}", "p".repeat(size)));
             let mut work = Work::new(10);
-            work.apply(status(State::Working, Some(said))).unwrap();
+            work.apply(status(State::InputRequired, Some(said))).unwrap();
             work.bytes()
         };
         assert_eq!(bytes(5000) - bytes(0), 10_000);

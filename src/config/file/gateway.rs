@@ -50,10 +50,9 @@ pub(super) struct McpFile {
 impl McpFile {
     pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Mcp {
         let default = Mcp::default();
-        let any_or_host = |text: &str| if text == "*" { Ok(()) } else { url::host(text) };
         Mcp {
             allowed_origins: checked(self.allowed_origins, url::origin, reading).unwrap_or_default(),
-            allowed_hosts: checked(self.allowed_hosts, any_or_host, reading).unwrap_or_default(),
+            allowed_hosts: checked(self.allowed_hosts, url::any_or_host, reading).unwrap_or_default(),
             page_size: reading.count(self.page_size, 1..=1000, default.page_size),
             list_ttl: reading.wait(self.list_ttl, Duration::ZERO..=DAY, default.list_ttl),
             instructions: self.instructions.value(),

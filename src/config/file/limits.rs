@@ -11,7 +11,9 @@ use crate::config::reading::Reading;
 use crate::config::units::{Size, Wait};
 
 const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
+const TIB: usize = 1 << 40;
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -66,14 +68,23 @@ pub(super) struct LimitsFile {
     /// Calls of one caller under way. More are refused with 429.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
     caller_calls: Written<u64>,
-    /// Open GET and listen streams of one caller.
+    /// Open GET and listen streams of one caller; never more than three quarters of `streams`.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 256))]
     caller_streams: Written<u64>,
-    /// Live tasks of one caller with a name. More are not begun: 429.
+    /// Live tasks of one caller; those of callers without a name count together. More are not begun: 429.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
     caller_tasks: Written<u64>,
-    /// Bad credentials from one address in a second, ten times as many at once; beyond, for a while, those that are not known to be
-    /// good are refused with 429 without being looked into. 0 is any number: for a gateway behind a proxy that hides addresses.
+    /// Bytes that requests and answers hold in memory, of all callers. Up to 16 KiB of each are not counted. Beyond, requests are
+    /// refused with 503, and answers of agents with an error.
+    #[schemars(extend("default" = "256MiB"))]
+    bytes: Written<Size>,
+    /// Those of one caller; never more than three quarters of `bytes`. Beyond, requests are refused with 429.
+    #[schemars(extend("default" = "32MiB"))]
+    caller_bytes: Written<Size>,
+    /// Bad credentials from one address in a second, and failed TLS handshakes, which count by
+    /// themselves; ten times as many at once. Beyond, for a while, credentials that are not known
+    /// to be good are refused with 429 without a check, and connections are closed before a
+    /// handshake. 0 is any number: for a gateway behind a proxy that hides addresses.
     #[schemars(range(max = 1_000_000), extend("default" = 10))]
     failures: Written<u64>,
     /// A request's header: its path and all lines. Longer ones are refused with 431.
@@ -82,11 +93,18 @@ pub(super) struct LimitsFile {
     /// Connections of clients, on each listener. More are closed at once.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 10_000))]
     connections: Written<u64>,
+    /// Of these, connections from one address (of IPv6 from one /64 network). More are closed at
+    /// once. 0 is any number: behind a proxy, which is one address. Without it: a tenth of
+    /// `connections`, at least 16.
+    #[schemars(range(max = 1_000_000))]
+    address_connections: Written<u64>,
 }
 
 impl LimitsFile {
     pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Limits {
         let default = Limits::default();
+        let connections = reading.count(self.connections, 1..=1_000_000, default.connections);
+        let share = (connections / 10).max(Limits::LEAST_ADDRESS_CONNECTIONS);
         Limits {
             body: reading.size(self.body, KIB..=GIB, default.body),
             // 128 is where serde_json stops by itself.
@@ -106,9 +124,12 @@ impl LimitsFile {
             caller_calls: reading.count(self.caller_calls, 1..=1_000_000, default.caller_calls),
             caller_streams: reading.count(self.caller_streams, 1..=1_000_000, default.caller_streams),
             caller_tasks: reading.count(self.caller_tasks, 1..=1_000_000, default.caller_tasks),
+            bytes: reading.size(self.bytes, MIB..=TIB, default.bytes),
+            caller_bytes: reading.size(self.caller_bytes, MIB..=TIB, default.caller_bytes),
             failures: reading.count(self.failures, 0..=1_000_000, default.failures),
             header: reading.size(self.header, KIB..=1024 * KIB, default.header),
-            connections: reading.count(self.connections, 1..=1_000_000, default.connections),
+            connections,
+            address_connections: reading.count(self.address_connections, 0..=1_000_000, share),
         }
     }
 }

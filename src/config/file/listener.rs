@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::auth::{self, RequireFile};
+use super::gateway::checked;
 use super::tls::ListenerTlsFile;
+use super::url;
 use crate::config::place::{Place, Written};
 use crate::config::reading::Reading;
 use crate::config::{Admin, Faces, Listener, Mechanism, RequireRule};
@@ -53,6 +55,11 @@ pub(super) struct AdminFile {
     #[serde(default)]
     #[schemars(extend("default" = "127.0.0.1:9090"))]
     address: Written<String>,
+    /// Hosts (`name` or `name:port`) in `Host` that are let in besides loopback names and IP
+    /// addresses, for those who scrape by name; `*` is any.
+    #[serde(default)]
+    #[schemars(extend("default" = []))]
+    allowed_hosts: Written<Vec<Written<String>>>,
 }
 
 impl ListenerFile {
@@ -82,10 +89,12 @@ impl ListenerFile {
 impl AdminFile {
     /// The admin listener, with the place of its address.
     pub(super) fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> (Place, Admin) {
-        let Some((place, written)) = self.address.take() else { return (section.clone(), Admin::default()) };
-        let admin =
-            address(&written, &place, reading).map_or_else(Admin::default, |address| Admin { address });
-        (place, admin)
+        let allowed_hosts = checked(self.allowed_hosts, url::any_or_host, reading).unwrap_or_default();
+        let Some((place, written)) = self.address.take() else {
+            return (section.clone(), Admin { allowed_hosts, ..Admin::default() });
+        };
+        let admin = address(&written, &place, reading).map_or_else(Admin::default, Admin::new);
+        (place, Admin { allowed_hosts, ..admin })
     }
 }
 

@@ -34,7 +34,7 @@ use self::calls::CallsFile;
 use self::gateway::{CardsFile, McpFile, SessionsFile};
 use self::limits::LimitsFile;
 use self::listener::{AdminFile, ListenerFile};
-use self::operation::{LogFile, ShutdownFile};
+use self::operation::{LogFile, ShutdownFile, UpgradeFile};
 use self::outbound::OutboundFile;
 use self::rules::RuleFile;
 use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
@@ -115,6 +115,9 @@ pub(super) struct ConfigFile {
     /// How the gateway ends.
     #[serde(default)]
     shutdown: Written<ShutdownFile>,
+    /// How another process takes over (`serve --upgrade`).
+    #[serde(default)]
+    upgrade: Written<UpgradeFile>,
     /// How clients prove who they are. Without it all of them are anonymous.
     #[serde(default)]
     auth: Written<AuthFile>,
@@ -172,6 +175,7 @@ impl ConfigFile {
             threads: reading.count(self.threads, 0..=1024, 0),
             log: self.log.value().unwrap_or_default().resolve(reading),
             shutdown: self.shutdown.value().unwrap_or_default().resolve(reading),
+            upgrade: self.upgrade.value().unwrap_or_default().resolve(reading),
             ..Settings::new(agents)
         }
     }

@@ -1,4 +1,4 @@
-//! `log` and `shutdown` as written.
+//! `log`, `shutdown` and `upgrade` as written.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::gateway::checked;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 use crate::config::units::Wait;
-use crate::config::{Log, LogFormat, Shutdown};
+use crate::config::{Log, LogFormat, Shutdown, Upgrade};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -101,5 +101,22 @@ impl ShutdownFile {
             grace: reading.wait(self.grace, Duration::ZERO..=HOUR, default.grace),
             drain: reading.wait(self.drain, Duration::ZERO..=HOUR, default.drain),
         }
+    }
+}
+
+/// How another process takes over (`serve --upgrade`).
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Upgrade")]
+pub(super) struct UpgradeFile {
+    /// The directory of the sockets through which a successor takes over: of the gateway's user,
+    /// with mode 0700; made if it is not there. Each gateway of a user has its own. Without it:
+    /// `mcp-a2a-gateway-UID` in the temporary directory.
+    directory: Written<String>,
+}
+
+impl UpgradeFile {
+    pub(super) fn resolve(self, reading: &Reading<'_>) -> Upgrade {
+        Upgrade { directory: self.directory.value().map(|path| reading.path(&path)) }
     }
 }

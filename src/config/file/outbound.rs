@@ -6,9 +6,9 @@ use serde::Deserialize;
 use super::url;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
-use crate::config::{Allowed, Network, Outbound};
+use crate::config::{AllowList, Allowed, Network, Outbound, Webhooks};
 
-/// Where cards may send the gateway.
+/// Where cards and webhooks may send the gateway.
 #[derive(Deserialize, JsonSchema, Default)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "Outbound")]
@@ -17,20 +17,41 @@ pub(super) struct OutboundFile {
     /// networks (`10.0.0.0/8`, `fd00::/8`, or one address). For all agents; `allow_hosts` is for one.
     #[schemars(extend("default" = []))]
     allow: Written<Vec<Written<String>>>,
+    /// Where the webhooks of A2A clients may be.
+    webhooks: Written<WebhooksFile>,
+}
+
+/// Where the webhooks of A2A clients may be.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Webhooks")]
+pub(super) struct WebhooksFile {
+    /// Hosts and networks, written as in `outbound.allow`, besides public addresses.
+    #[schemars(extend("default" = []))]
+    allow: Written<Vec<Written<String>>>,
+    /// Whether a webhook may be plain HTTP. Tokens of clients and results of tasks travel to it.
+    #[schemars(extend("default" = false))]
+    http: Written<bool>,
 }
 
 impl OutboundFile {
     pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Outbound {
-        let written = self.allow.value().unwrap_or_default();
-        let mut allow = Vec::new();
-        for (place, text) in written.into_iter().filter_map(Written::take) {
-            match allowed(&text) {
-                Ok(entry) => allow.push(entry),
-                Err(problem) => reading.problem(&place, problem),
-            }
-        }
-        Outbound { allow }
+        let allow = list(self.allow, reading);
+        let webhooks = self.webhooks.value().unwrap_or_default();
+        let http = webhooks.http.value().unwrap_or_default();
+        Outbound { allow, webhooks: Webhooks { allow: list(webhooks.allow, reading), http } }
     }
+}
+
+fn list(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>) -> AllowList {
+    let mut list = Vec::new();
+    for (place, text) in written.value().into_iter().flatten().filter_map(Written::take) {
+        match allowed(&text) {
+            Ok(entry) => list.push(entry),
+            Err(problem) => reading.problem(&place, problem),
+        }
+    }
+    AllowList(list)
 }
 
 fn allowed(text: &str) -> Result<Allowed, String> {

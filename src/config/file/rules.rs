@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::auth::scopes;
 use crate::config::place::{OneOrMany, Place, Written};
 use crate::config::reading::Reading;
+use crate::config::spiffe::check_spiffe_pattern;
 use crate::config::{Auth, Rule};
 
 /// A rule of authorization. Of the rules the first that fits decides; once there is one, what none allows is refused. In patterns
@@ -22,8 +23,10 @@ pub(super) struct RuleFile {
     /// Refuses what fits instead of allowing it.
     #[schemars(extend("default" = false))]
     deny: Written<bool>,
-    /// Patterns for the caller's name: `key:NAME` for the holder of an API key, `token:ISSUER#SUBJECT`, `uri:URI` (SPIFFE ids too),
-    /// `dns:NAME` and `cn:NAME` for certificates, `anonymous`. Without it: anybody.
+    /// Patterns for the caller's name: `key:NAME` for the holder of an API key,
+    /// `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID` for a token without a subject, `uri:URI`
+    /// (SPIFFE ids too), `dns:NAME` and `cn:NAME` for certificates, `anonymous`. Without it:
+    /// anybody.
     callers: Written<OneOrMany<Written<String>>>,
     /// Patterns for the SANs of the caller's certificate. Without it: any certificate, or none.
     certificates: Written<OneOrMany<Written<String>>>,
@@ -68,8 +71,8 @@ impl RuleFile {
         let rule = Rule {
             name: self.name.value().unwrap_or_else(|| number.to_string()),
             deny: self.deny.value().unwrap_or(false),
-            callers: patterns(self.callers, reading),
-            certificates: patterns(self.certificates, reading),
+            callers: identities(self.callers, "uri:", reading),
+            certificates: identities(self.certificates, "", reading),
             scopes: scopes(self.scopes, reading),
             groups: patterns(self.groups, reading),
             agents: patterns(self.agents, reading),
@@ -85,6 +88,25 @@ impl RuleFile {
         }
         rule
     }
+}
+
+/// Reads patterns for names of certificates. Reports those that no SPIFFE id fits, so that their
+/// rule would never apply; an id stands after `prefix`.
+fn identities(
+    written: Written<OneOrMany<Written<String>>>,
+    prefix: &str,
+    reading: &mut Reading<'_>,
+) -> Option<Vec<String>> {
+    let place = written.place().cloned().unwrap_or_default();
+    let patterns = patterns(written, reading)?;
+    for pattern in &patterns {
+        // The name of a caller with several proofs has ` & ` between them.
+        let mut ids = pattern.split(" & ").filter_map(|part| part.strip_prefix(prefix));
+        if let Some(error) = ids.find_map(|id| check_spiffe_pattern(id).err()) {
+            reading.problem(&place, format!("{pattern:?} fits no SPIFFE id: {error}"));
+        }
+    }
+    Some(patterns)
 }
 
 fn patterns(written: Written<OneOrMany<Written<String>>>, reading: &mut Reading<'_>) -> Option<Vec<String>> {

@@ -58,6 +58,11 @@ pub(super) fn host(text: &str) -> Result<(), String> {
     Host::read(authority.host()).map(drop).map_err(str::to_owned)
 }
 
+/// A host, or `*` for any.
+pub(super) fn any_or_host(text: &str) -> Result<(), String> {
+    if text == "*" { Ok(()) } else { host(text) }
+}
+
 /// The origin of a page: `scheme://host` and perhaps a port; `null` is what browsers send for a file.
 pub(super) fn origin(text: &str) -> Result<(), String> {
     let hint = "(write scheme://host or scheme://host:port, without a slash at the end)";

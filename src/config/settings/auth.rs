@@ -85,6 +85,10 @@ pub struct TokenIssuer {
     pub audience: Vec<String>,
     /// How its tokens are checked.
     pub check: TokenCheck,
+    /// How far its clock may be off. Default: 30 s.
+    pub leeway: Duration,
+    /// Whether a token that names no user is its client's. Default: no.
+    pub client_tokens: bool,
     /// The claim with the scopes. Default: `scope`.
     pub scope_claim: String,
     /// The claim with the groups. Default: `groups`.
@@ -102,8 +106,6 @@ pub enum TokenCheck {
         keys: KeySource,
         /// The algorithms that are taken, as in the header of a token.
         algorithms: Vec<String>,
-        /// How far its clock may be off. Default: 30 s.
-        leeway: Duration,
         /// How often the keys are looked at. Default: 10 min.
         refresh: Duration,
     },

@@ -89,14 +89,23 @@ impl Default for Faces {
 }
 
 /// The operator's own listener: health, readiness, metrics, state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     /// The address. Default: `127.0.0.1:9090`.
     pub address: SocketAddr,
+    /// Values of `Host` that are let in besides loopback names and IP addresses. Default: none.
+    pub allowed_hosts: Vec<String>,
+}
+
+impl Admin {
+    /// The listener at an address, with defaults for the rest.
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, allowed_hosts: Vec::new() }
+    }
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)) }
+        Self::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)))
     }
 }

@@ -15,6 +15,7 @@ mod pem;
 mod signature;
 mod tasks;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskUse, ToolsPer};
@@ -30,7 +31,7 @@ pub use credentials::{
 };
 pub use listener::{Admin, ClientAuth, Faces, Listener, ListenerCertificate, ListenerTls, TlsProfile};
 pub use manifest::Manifest;
-pub use outbound::{Allowed, Network, Outbound};
+pub use outbound::{AllowList, Allowed, Network, Outbound, Webhooks};
 pub use pem::Pem;
 pub use signature::CardSignature;
 pub use tasks::{Followers, Push, Streams, Tasks};
@@ -81,6 +82,8 @@ pub struct Settings {
     pub log: Log,
     /// How the gateway ends.
     pub shutdown: Shutdown,
+    /// How another process takes over.
+    pub upgrade: Upgrade,
 }
 
 impl Settings {
@@ -108,6 +111,7 @@ impl Settings {
             threads: 0,
             log: Log::default(),
             shutdown: Shutdown::default(),
+            upgrade: Upgrade::default(),
         }
     }
 }
@@ -214,17 +218,24 @@ pub struct Limits {
     pub caller_burst: usize,
     /// Calls of one caller under way. Default: 1000.
     pub caller_calls: usize,
-    /// Open GET and listen streams of one caller. Default: 256.
+    /// Open GET and listen streams of one caller; at most three quarters of all. Default: 256.
     pub caller_streams: usize,
-    /// Live tasks of one caller with a name. Default: 1000.
+    /// Live tasks of one caller; those of callers without a name count together. Default: 1000.
     pub caller_tasks: usize,
-    /// Bad credentials from one address in a second, ten times as many at once; beyond, it is left alone; 0: any number.
-    /// Default: 10.
+    /// Bytes that requests and answers hold, beyond 16 KiB each. Default: 256 MiB.
+    pub bytes: usize,
+    /// Those of one caller; at most three quarters of all. Default: 32 MiB.
+    pub caller_bytes: usize,
+    /// Bad credentials from one address in a second, and failed TLS handshakes; ten times as many
+    /// at once. Beyond, further ones are refused for a while; 0: any number. Default: 10.
     pub failures: usize,
     /// A request's header. Default: 32 KiB.
     pub header: usize,
     /// Connections of clients, on each listener. Default: 10000.
     pub connections: usize,
+    /// Of these, connections from one address (of IPv6 from one /64 network); 0: any number.
+    /// Default: a tenth, at least [`Limits::LEAST_ADDRESS_CONNECTIONS`].
+    pub address_connections: usize,
 }
 
 impl Default for Limits {
@@ -247,11 +258,20 @@ impl Default for Limits {
             caller_calls: 1000,
             caller_streams: 256,
             caller_tasks: 1000,
+            bytes: 256 << 20,
+            caller_bytes: 32 << 20,
             failures: 10,
             header: 32 << 10,
             connections: 10_000,
+            address_connections: 1000,
         }
     }
+}
+
+impl Limits {
+    /// The fewest connections that one address may have by default: as many as a client with a
+    /// pool.
+    pub const LEAST_ADDRESS_CONNECTIONS: usize = 16;
 }
 
 /// The log.
@@ -289,6 +309,14 @@ pub struct Shutdown {
     pub grace: Duration,
     /// How long it then waits for those under way. Default: 30 s.
     pub drain: Duration,
+}
+
+/// How another process takes the sockets over.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Upgrade {
+    /// The directory of the sockets through which that happens; `None`: `mcp-a2a-gateway-UID` in
+    /// the temporary directory.
+    pub directory: Option<PathBuf>,
 }
 
 impl Default for Shutdown {

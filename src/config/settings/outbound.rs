@@ -1,4 +1,5 @@
-//! Where the gateway may be sent by others than the operator: the list that opens what is refused otherwise.
+//! Where the gateway may be sent by others than the operator: the lists that open what is refused
+//! otherwise.
 //!
 //! Not here: judging addresses (see `transport::guard`), and which places are others' (see `agents::interface`).
 
@@ -8,11 +9,26 @@ use std::str::FromStr;
 /// What the operator lets others send the gateway to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outbound {
-    /// Hosts and networks. Default: none.
-    pub allow: Vec<Allowed>,
+    /// Where cards of agents and metadata of token issuers may lead. Default: nowhere.
+    pub allow: AllowList,
+    /// Where webhooks of A2A clients may lead.
+    pub webhooks: Webhooks,
 }
 
-/// One entry of the list.
+/// Where webhooks of A2A clients may lead.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Webhooks {
+    /// Hosts and networks besides public addresses. Default: none.
+    pub allow: AllowList,
+    /// Whether a webhook may be plain HTTP. Default: no.
+    pub http: bool,
+}
+
+/// Hosts and networks that are opened.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AllowList(pub Vec<Allowed>);
+
+/// One entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allowed {
     /// Every address of this network, by whichever name.
@@ -28,10 +44,10 @@ pub struct Network {
     prefix: u8,
 }
 
-impl Outbound {
+impl AllowList {
     /// Whether this host is listed by name; `place` is `host:port` in small letters.
     pub fn has_host(&self, host: &str, place: &str) -> bool {
-        self.allow.iter().any(|allowed| match allowed {
+        self.0.iter().any(|allowed| match allowed {
             Allowed::Host(listed) => listed == place || listed.eq_ignore_ascii_case(host),
             Allowed::Network(_) => false,
         })
@@ -44,7 +60,7 @@ impl Outbound {
 
     /// The listed networks.
     pub fn networks(&self) -> impl Iterator<Item = &Network> {
-        self.allow.iter().filter_map(|allowed| match allowed {
+        self.0.iter().filter_map(|allowed| match allowed {
             Allowed::Network(network) => Some(network),
             Allowed::Host(_) => None,
         })

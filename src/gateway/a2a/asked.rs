@@ -8,9 +8,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::members::Members;
 use super::spelling::odd_in_envelope;
 use crate::fault::Fault;
+use crate::gateway::members::Members;
 use crate::jsonrpc::{Grammar, Id, Kind, Message, Text, is_batch, parse_raw, salvage_id, well_formed};
 
 /// One request.

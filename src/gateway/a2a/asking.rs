@@ -13,7 +13,6 @@ use super::asked;
 use super::calling::Call;
 use super::hooks::has_push;
 use super::ids::Ids;
-use super::members::Members;
 use super::operation::is_push;
 use super::pushing::Pushing;
 use super::refusal::{Refusal, Stop};
@@ -22,6 +21,7 @@ use super::translation::{Between, Own, Translation};
 use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, IdKind, Operation, Unspliced, splice_params};
 use crate::a2a::{Binding, Dialect, Outgoing};
 use crate::fault::Fault;
+use crate::gateway::members::Members;
 
 /// What a client reads in the place of what is told to its agent alone.
 const HOOK: &str = "(a webhook)";

@@ -6,37 +6,60 @@
 use bytes::{Bytes, BytesMut};
 use memchr::memmem::rfind;
 
-/// An event is longer than the limit.
+use crate::transport::Pieces;
+
+/// An event that is not passed on.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(super) enum BoundaryError {
+    /// It is longer than the limit.
+    TooLong,
+    /// It comes in too many small pieces.
+    TooManyPieces,
+}
 
 /// Holds back what is not whole yet.
 #[derive(Debug)]
 pub(super) struct Boundary {
     held: BytesMut,
+    /// Those of what is held.
+    pieces: Pieces,
     longest: usize,
 }
 
 impl Boundary {
     /// For events of at most so many bytes.
     pub(super) fn new(longest: usize) -> Self {
-        Self { held: BytesMut::new(), longest }
+        Self { held: BytesMut::new(), pieces: Pieces::default(), longest }
     }
 
     /// Takes what came, and gives all whole events of it; nothing, if there is none.
     ///
     /// # Errors
     ///
-    /// [`TooLong`], once an unfinished event is.
-    pub(super) fn push(&mut self, piece: Bytes) -> Result<Bytes, TooLong> {
+    /// [`BoundaryError`], once an unfinished event is too long or comes in too many pieces.
+    pub(super) fn push(&mut self, piece: Bytes) -> Result<Bytes, BoundaryError> {
         // Nearly always an agent writes whole events.
         if self.held.is_empty() && ends_event(&piece) {
             return Ok(piece);
         }
+        // The bytes before have been searched, but for the beginning of a pattern.
+        let from = self.held.len().saturating_sub(LONGEST_BLANK - 1);
         self.held.extend_from_slice(&piece);
-        let end = end_of_last(&self.held);
-        let whole = self.held.split_to(end).freeze();
-        if self.held.len() > self.longest { Err(TooLong) } else { Ok(whole) }
+        let end = end_of_last(self.held.get(from..).unwrap_or_default());
+        let whole = self.held.split_to(if end == 0 { 0 } else { from + end }).freeze();
+        if !whole.is_empty() {
+            self.pieces = Pieces::default();
+        }
+        match self.pieces.add(piece.len()) {
+            _ if self.held.len() > self.longest => Err(BoundaryError::TooLong),
+            true => Ok(whole),
+            false => Err(BoundaryError::TooManyPieces),
+        }
+    }
+
+    /// Bytes that are held.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
     }
 
     /// What has come of an event that never became whole.
@@ -48,6 +71,7 @@ impl Boundary {
 /// Two ends of lines, of whatever kinds, end an event: LF, CRLF and CR may be mixed. CR and LF are one end of a line, so that no pattern
 /// is in the middle of one; where a second CRLF is torn apart, the event ends with its CR, and the LF comes before the next.
 const BLANK: [&[u8]; 5] = [b"\n\n", b"\n\r", b"\r\r", b"\n\r\n", b"\r\r\n"];
+const LONGEST_BLANK: usize = 3;
 
 fn ends_event(bytes: &[u8]) -> bool {
     BLANK.iter().any(|blank| bytes.ends_with(blank))
@@ -78,7 +102,15 @@ mod tests {
     fn an_unfinished_event_has_a_limit() {
         let mut boundary = Boundary::new(8);
         assert!(boundary.push(Bytes::from_static(b"data: 12")).is_ok());
-        assert_eq!(boundary.push(Bytes::from_static(b"3")), Err(TooLong));
+        assert_eq!(boundary.push(Bytes::from_static(b"3")), Err(BoundaryError::TooLong));
+    }
+
+    /// Each piece is searched once: the bytes before it cost nothing.
+    #[test]
+    fn an_event_in_crumbs_is_refused_before_it_costs_much() {
+        let mut boundary = Boundary::new(4 << 20);
+        let pushed = (0..1_000_000).map(|_| boundary.push(Bytes::from_static(b"x")));
+        assert_eq!(pushed.filter_map(Result::err).next(), Some(BoundaryError::TooManyPieces));
     }
 
     /// Where the last whole event ends, by reading line after line.

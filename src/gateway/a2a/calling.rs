@@ -36,6 +36,7 @@ use crate::gateway::answer::gone;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::queue::Place;
 use crate::gateway::shares::{Part, Use};
+use crate::quota::AnswerRoom;
 use crate::telemetry::label::Method as Label;
 
 /// Most extensions of a request that are looked at; no more are named to an agent.
@@ -115,26 +116,28 @@ impl Inner {
             first: Vec::new(),
             front: is_card.then(|| self.front(http, exchange, visit, (&call.known, vec![call.client]))),
         };
-        let limit = self.settings.limits.response;
+        let mut room = self.shares.answer_room(exchange.whose.as_ref());
         let since = Instant::now();
         let broken = match list {
             Some(params) => {
                 let shows_all = answers.ids.is_none();
                 let ids = self.ids_of(exchange, &call);
-                let lister = Lister { client: &self.client, known, call: &call, shows_all, limit };
+                let lister = Lister { client: &self.client, known, call: &call, shows_all };
                 // Boxed: what few calls do must not make all of them larger.
-                let mut listed = Box::pin(lister.list(&params, &ids));
-                match while_there(http, listed.as_mut()).await? {
+                let mut listed = Box::pin(lister.list(&params, &ids, &mut room));
+                let whole = while_there(http, listed.as_mut()).await?;
+                drop(listed);
+                match whole {
                     Ok(whole) => {
                         answers.is_bare = false;
-                        tell(http, whole, &mut answers).await
+                        tell(http, (whole, &mut room), &mut answers).await
                     }
                     Err(stop) => Err(stop),
                 }
             }
             None => {
-                let asking = Asking { method, task, written, limit, at: None };
-                self.put_to_agent(http, &call, (known, asking), &mut answers).await
+                let asking = Asking { method, task, written, at: None };
+                self.put_to_agent(http, &call, (known, asking, &mut room), &mut answers).await
             }
         };
         exchange.agent_took = Some(since.elapsed());
@@ -160,18 +163,18 @@ impl Inner {
         &self,
         http: &mut Session,
         call: &Call<'_>,
-        (known, asking): (Arc<Known>, Asking),
+        (known, asking, room): (Arc<Known>, Asking, &mut AnswerRoom),
         answers: &mut Answers<'_>,
     ) -> Result<Option<Trouble>, Stop> {
         if let Some(task) = asking.task.as_deref().filter(|_| call.wants_task_first()) {
-            let mut looked = Box::pin(look(&self.client, &known, task, asking.limit));
+            let mut looked = Box::pin(look(&self.client, &known, task, room));
             // If it cannot be had, the agent says so in a moment.
             if let Ok(task) = while_there(http, looked.as_mut()).await? {
                 answers.begin(task, call.dialect());
             }
         }
-        let passed = while_there(http, pin!(pass(&self.client, known, asking))).await??;
-        self.hand_on(http, call.visit, passed, answers).await
+        let passed = while_there(http, pin!(pass(&self.client, known, asking, room))).await??;
+        self.hand_on(http, call.visit, (passed, room), answers).await
     }
 
     /// Passes an answer on. Says what broke it off after it had begun.
@@ -179,31 +182,33 @@ impl Inner {
         &self,
         http: &mut Session,
         visit: &Visit<'_>,
-        mut passed: Passed,
+        (mut passed, room): (Passed, &mut AnswerRoom),
         answers: &mut Answers<'_>,
     ) -> Result<Option<Trouble>, Stop> {
         let limits = &self.settings.limits;
         let keep_alive = self.settings.calls.keep_alive;
         let bounds = Bounds { response: limits.response, event: limits.event, keep_alive };
         if passed.is_stream() {
-            return Ok(passing::stream(http, &mut passed, bounds, answers, &visit.agent.metrics).await?);
+            let metrics = &visit.agent.metrics;
+            return Ok(passing::stream(http, &mut passed, (bounds, room), answers, metrics).await?);
         }
         let status = passed.status();
         if status.is_success() && status != StatusCode::NO_CONTENT && !answers.change_it() {
             return passing::value(http, &mut passed, bounds, answers.media_type(status)).await;
         }
         let headers = answers.headers(passed.headers());
-        let body = while_there(http, pin!(passed.whole(limits.response))).await??;
-        tell(http, Whole { status, headers, body }, answers).await
+        let body = while_there(http, pin!(passed.whole(room))).await??;
+        tell(http, (Whole { status, headers, body }, room), answers).await
     }
 
     /// Refuses a request that has an agent push to a place that only somebody inside can reach.
     async fn check_hooks(&self, agent: &str, all: Vec<String>) -> Result<(), Refusal> {
         for url in all {
             let uri: Uri = url.parse().map_err(|_| Refusal::BadPush("it is no URL".to_owned()))?;
-            let Err(why) = may_lead(&uri, &self.settings.outbound).await else { continue };
+            let Err(why) = may_lead(&uri, &self.settings.outbound.webhooks).await else { continue };
             tracing::info!(agent, why, "a place to push to is refused");
-            return Err(Refusal::BadPush("it is no address that agents may push to".to_owned()));
+            let https = if self.settings.outbound.webhooks.http { "" } else { "https " };
+            return Err(Refusal::BadPush(format!("it is no {https}address that agents may push to")));
         }
         Ok(())
     }
@@ -273,10 +278,17 @@ fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
 }
 
 /// Answers with the whole of what an agent said.
-async fn tell(http: &mut Session, whole: Whole, answers: &mut Answers<'_>) -> Result<Option<Trouble>, Stop> {
+async fn tell(
+    http: &mut Session,
+    (whole, room): (Whole, &mut AnswerRoom),
+    answers: &mut Answers<'_>,
+) -> Result<Option<Trouble>, Stop> {
     let Whole { status, headers, body } = whole;
     let text = str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
     let (status, text) = answers.answer(text, status)?;
+    // It is held once while the client reads it.
+    drop(body);
+    room.permit.set(text.len()).map_err(Trouble::from)?;
     write(http, status, headers, answers.body(status, text)).await?;
     Ok(None)
 }

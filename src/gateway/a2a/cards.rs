@@ -2,9 +2,6 @@
 //!
 //! Not here: what is in it (see `card`).
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use http::header::{CACHE_CONTROL, ETAG, HOST, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::proxy::Session;
@@ -15,7 +12,6 @@ use super::refusal::Refusal;
 use super::{JSON, Visit, write};
 use crate::a2a::Dialect;
 use crate::agents::Known;
-use crate::auth::Wanted;
 use crate::fault::Trouble;
 use crate::gateway::Inner;
 use crate::gateway::answer::{Gone, Headers, empty};
@@ -43,7 +39,11 @@ impl Inner {
             let front = self.front(http, exchange, visit, (&known, clients));
             front.show(known.card.raw.get()).ok_or_else(|| Trouble::Misbehaved("its card is no card".into()))
         });
-        let card = match shown {
+        let held = shown.and_then(|card| {
+            exchange.hold(&self.shares, None, card.len())?;
+            Ok(card)
+        });
+        let card = match held {
             Ok(card) => card,
             Err(trouble) => {
                 let refusal = Refusal::Trouble(trouble);
@@ -80,32 +80,15 @@ impl Inner {
         visit: &'a Visit<'_>,
         (known, clients): (&'a Known, Vec<Dialect>),
     ) -> Front<'a> {
-        let name = visit.name();
-        let catalogue = self.catalogue.load();
-        let tools = catalogue.of(name).into_iter().flat_map(|view| view.of_agents());
-        let tools: HashMap<Arc<str>, String> =
-            tools.filter_map(|tool| Some((tool.skill.clone()?, tool.name.clone()))).collect();
-        let caller = exchange.caller.clone();
-        let settings = &visit.agent.settings;
-        let shows = move |skill: &str| {
-            if settings.skills.get(skill).is_some_and(|skill| skill.hidden) {
-                return false;
-            }
-            let tool = tools.get(skill).map_or(skill, String::as_str);
-            // Whichever face it uses it at.
-            ["tools/call", "SendMessage"].into_iter().any(|method| {
-                let wanted = Wanted { method, agent: Some(name), tool: Some((skill, tool)), resource: None };
-                self.rules.allow(&caller, &wanted)
-            })
-        };
+        let seen = self.seen_skills(&exchange.caller, &visit.agent);
         Front {
-            url: format!("{}/a2a/{name}", self.base(http)),
+            url: format!("{}/a2a/{}", self.base(http), visit.name()),
             dialect: known.interface.dialect,
             version: known.interface.version.as_deref(),
             clients,
             security: Security::new(&self.settings.auth, visit.require),
             has_push: self.require.of.is_empty() || self.passes_pushes(&visit.agent),
-            shows: Box::new(shows),
+            shows: Box::new(move |skill: &str| seen.has(skill)),
         }
     }
 

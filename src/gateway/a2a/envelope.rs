@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::members::around;
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
+use crate::gateway::members::around;
 use crate::jsonrpc::Id;
 use crate::sse::encoder;
 

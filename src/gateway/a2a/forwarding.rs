@@ -25,6 +25,7 @@ use crate::auth::Caller;
 use crate::fault::{Fault, Trouble};
 use crate::gateway::answer::{Gone, empty};
 use crate::gateway::exchange::Exchange;
+use crate::gateway::intake::Intake;
 use crate::gateway::shares::{Use, Whose};
 use crate::gateway::{Inner, intake};
 use crate::seal::WebhookTicket;
@@ -72,7 +73,7 @@ impl Forwarding {
             total: ANSWERED_WITHIN,
         };
         // Judged again, by where its name leads now.
-        let policy = policy_of(&uri, &inner.settings.outbound)?;
+        let policy = policy_of(&uri, &inner.settings.outbound.webhooks)?;
         // Another connection each time: they are made with secrets of clients.
         Target::new(TargetSettings {
             tls: tls.clone(),
@@ -106,7 +107,9 @@ impl Inner {
             self.metrics.pushed(Push::Overloaded);
             return self.refuse_unread(http, exchange, Fault::Busy("too many pushes are under way")).await;
         };
-        let body = match intake::any_body(http, MAX_PUSH_BYTES, self.settings.limits.body_read).await {
+        let whose = Whose::Agent(ticket.agent.as_str().into());
+        let intake = Intake { limit: MAX_PUSH_BYTES, whose: Some(&whose), ..self.intake(exchange) };
+        let body = match intake::any_body(http, &intake).await {
             Ok(body) => body,
             Err(fault) => {
                 self.metrics.pushed(Push::Unread);
@@ -162,7 +165,8 @@ impl Inner {
         } else {
             // Clients before 1.0 are pushed tasks, and this is less than one.
             let known = known.ok_or_else(|| Trouble::NotSeen("its card has not come yet".to_owned()))?;
-            let looking = look(&self.client, &known, task, self.settings.limits.response);
+            let mut room = self.shares.answer_room(Some(&Whose::Agent(agent.settings.name.as_str().into())));
+            let looking = look(&self.client, &known, task, &mut room);
             let found = tokio::time::timeout(ASKED_WITHIN, Box::pin(looking)).await;
             let found = found.unwrap_or(Err(Trouble::Slow("it does not say how the task stands")))?;
             Answer::of_task(found, known.interface.dialect)

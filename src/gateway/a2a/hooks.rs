@@ -2,7 +2,7 @@
 //!
 //! Not here: whether the gateway lets an agent push there (see `calling`).
 
-use super::members::Members;
+use crate::gateway::members::Members;
 
 /// A registration within other params, by each of its names.
 pub(super) const NAMES: [&str; 5] = [

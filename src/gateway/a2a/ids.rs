@@ -26,6 +26,8 @@ pub(super) struct Ids<'a> {
     /// The last id that was sealed of each kind, and its handle: the events of a stream name the same ones.
     task: Option<(String, String)>,
     context: Option<(String, String)>,
+    /// The task that the request is about, and the handle that the client has of it: one of the MCP face may say more.
+    asked: Option<(String, String)>,
     /// All that were named.
     names: Names,
 }
@@ -37,7 +39,8 @@ impl<'a> Ids<'a> {
         caller: Caller,
         (agent, dialect): (&'a str, Dialect),
     ) -> Self {
-        Self { sealer, handed, caller, agent, dialect, task: None, context: None, names: Names::default() }
+        let (task, context, asked) = (None, None, None);
+        Self { sealer, handed, caller, agent, dialect, task, context, asked, names: Names::default() }
     }
 
     /// Params with the agent's ids in the place of handles, and the task that they are about. A list of the tasks of a conversation
@@ -51,17 +54,18 @@ impl<'a> Ids<'a> {
         params: &'p str,
         operation: Operation,
     ) -> Result<(Cow<'p, str>, Option<String>), Fault> {
-        let (mut task, mut named) = (None, Vec::new());
+        let (mut task, mut asked, mut named) = (None, None, Vec::new());
         let spliced = splice_params(params, self.dialect, operation, |kind, handle| {
             let own = || (self.dialect == Dialect::V0_1).then(|| self.handle(kind, handle));
             let nowhere = || (operation == Operation::List).then(|| uuid(rand::random()));
             let id = self.open(kind, handle).or_else(own).or_else(nowhere).ok_or(())?;
             named.push((id.clone(), handle.to_owned()));
             if kind == IdKind::Task {
-                task = Some(id.clone());
+                (task, asked) = (Some(id.clone()), Some((id.clone(), handle.to_owned())));
             }
             Ok(Some(id))
         });
+        self.asked = asked;
         named.iter().for_each(|(id, handle)| self.names.note(id, handle));
         match spliced {
             Ok(params) => Ok((params, task)),
@@ -149,7 +153,7 @@ impl<'a> Ids<'a> {
     pub(super) fn open(&self, kind: IdKind, handle: &str) -> Option<String> {
         let (agent, id) = match kind {
             IdKind::Task | IdKind::Reference => {
-                let TaskRef { agent, task } = TaskRef::open(self.sealer, self.caller.name(), handle)?;
+                let TaskRef { agent, task, .. } = TaskRef::open(self.sealer, self.caller.name(), handle)?;
                 (agent, task.into_string())
             }
             IdKind::Context => {
@@ -165,7 +169,7 @@ impl<'a> Ids<'a> {
         let (agent, caller) = (self.agent.to_owned(), self.caller.name());
         match kind {
             IdKind::Task | IdKind::Reference => {
-                TaskRef { agent, task: id.into() }.seal(self.sealer, caller).into_string()
+                TaskRef { agent, task: id.into(), skill: None }.seal(self.sealer, caller).into_string()
             }
             IdKind::Context => {
                 ContextRef { agent, context: id.into() }.seal(self.sealer, caller).into_string()
@@ -185,6 +189,8 @@ impl<'a> Ids<'a> {
         }
         // What the agent was given in the place of an id of the client's own is that again.
         let own = if self.dialect == Dialect::V0_1 { self.open(kind, id) } else { None };
+        let asked = self.asked.as_ref().filter(|(known, _)| kind == IdKind::Task && known == id);
+        let own = own.or_else(|| asked.map(|(_, handle)| handle.clone()));
         let handle = own.unwrap_or_else(|| self.handle(kind, id));
         self.names.note(id, &handle);
         let now = Some((id.to_owned(), handle.clone()));

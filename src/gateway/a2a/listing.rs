@@ -22,7 +22,6 @@ use serde_json::value::RawValue;
 
 use super::calling::Call;
 use super::ids::Ids;
-use super::members::{Members, around};
 use super::passing;
 use super::refusal::Stop;
 use crate::a2a::relay::as_rpc;
@@ -30,6 +29,8 @@ use crate::agents::{Asking, Known, pass};
 use crate::config::AgentMethod;
 use crate::fault::{Fault, Trouble};
 use crate::gateway::answer::Headers;
+use crate::gateway::members::{Members, around};
+use crate::quota::AnswerRoom;
 use crate::transport::Client;
 
 /// Most questions to the agent for one request.
@@ -69,8 +70,6 @@ pub(super) struct Lister<'a> {
     pub(super) call: &'a Call<'a>,
     /// Whether all tasks are shown, and not the caller's only.
     pub(super) shows_all: bool,
-    /// Most bytes of one answer.
-    pub(super) limit: usize,
 }
 
 /// A page of the agent's.
@@ -125,11 +124,16 @@ impl Lister<'_> {
     /// # Errors
     ///
     /// [`Fault::BadParams`] for a token that was not given to this caller; [`Trouble`], if no answer came, or none that can be read.
-    pub(super) async fn list(&self, params: &str, ids: &Ids<'_>) -> Result<Whole, Stop> {
+    pub(super) async fn list(
+        &self,
+        params: &str,
+        ids: &Ids<'_>,
+        room: &mut AnswerRoom,
+    ) -> Result<Whole, Stop> {
         let (params, place) = opened(params, self.known.endpoints(), ids)?;
         let wanted = params.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
         let at = place.as_ref().map_or(0, |place| place.at);
-        let first = self.ask(at, &params).await?;
+        let first = self.ask(at, &params, room).await?;
         let Some(page) = self.read(&first, at, ids)? else { return Ok(first) };
         let Page { mut members, own, next, around } = page;
         let size = members.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
@@ -138,19 +142,24 @@ impl Lister<'_> {
         let shows_all = self.shows_all;
         let mut walk = Walk { ids, shows_all, params, before, own, after: 0, next, questions: 1 };
         let mut held = first.body.len();
-        while walk.own.len() < size && held <= self.limit {
+        // The bytes of all answers that the page is made of.
+        let mut kept = room.permit.clone();
+        while walk.own.len() < size && held <= room.limit {
+            kept.absorb_all(&mut room.permit);
             let missing = size - walk.own.len();
             let Some(at) = walk.goes_on_for(missing) else { break };
-            let next = self.ask(at, &walk.params).await?;
+            let next = self.ask(at, &walk.params, room).await?;
             let Some(page) = self.read(&next, at, ids)? else { return Ok(next) };
             walk.own.extend(page.own);
             walk.next = page.next;
             held += next.body.len();
         }
+        kept.absorb_all(&mut room.permit);
         let next = walk.next.clone();
         if place.is_none() {
-            self.count(&mut walk).await;
+            self.count(&mut walk, room).await;
         }
+        room.permit = kept;
         let seen = walk.before + walk.own.len();
         let known = place.and_then(|place| place.total);
         let total = if walk.is_over() { Some(seen + walk.after) } else { known.map(|known| known.max(seen)) };
@@ -166,11 +175,11 @@ impl Lister<'_> {
     }
 
     /// Counts the tasks of the pages after this one, as far as the questions last. Without an answer there is nothing to count.
-    async fn count(&self, walk: &mut Walk<'_>) {
+    async fn count(&self, walk: &mut Walk<'_>, room: &mut AnswerRoom) {
         walk.params.put("includeArtifacts", &false);
         walk.params.put("historyLength", &0);
         while let Some(at) = walk.goes_on_for(LARGEST_SIZE) {
-            let Ok(next) = self.ask(at, &walk.params).await else { return };
+            let Ok(next) = self.ask(at, &walk.params, room).await else { return };
             let Ok(Some(page)) = self.read(&next, at, walk.ids) else { return };
             walk.after += page.own.len();
             walk.next = page.next;
@@ -183,16 +192,16 @@ impl Lister<'_> {
     }
 
     /// The answer to one question, as JSON-RPC has it.
-    async fn ask(&self, at: usize, params: &Members) -> Result<Whole, Stop> {
+    async fn ask(&self, at: usize, params: &Members, room: &mut AnswerRoom) -> Result<Whole, Stop> {
         let written = self.call.written(Some(params.written().get()))?;
         let at = Some(at).filter(|_| self.known.endpoints() > 1);
-        let asking = Asking { method: AgentMethod::Other, task: None, written, limit: self.limit, at };
-        let mut passed = pass(self.client, self.known.clone(), asking).await?;
+        let asking = Asking { method: AgentMethod::Other, task: None, written, at };
+        let mut passed = pass(self.client, self.known.clone(), asking, room).await?;
         if passed.is_stream() {
             return Err(Trouble::Misbehaved("it answers a list with a stream".into()).into());
         }
         let (status, headers) = (passed.status(), passing::headers(passed.headers()));
-        let body = passed.whole(self.limit).await?;
+        let body = passed.whole(room).await?;
         if !self.call.is_http_json() {
             return Ok(Whole { status, headers, body });
         }

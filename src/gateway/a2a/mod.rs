@@ -18,7 +18,6 @@ mod handed;
 mod hooks;
 mod ids;
 mod listing;
-mod members;
 mod names;
 mod operation;
 mod passing;
@@ -138,8 +137,7 @@ impl Inner {
         exchange: &mut Exchange,
         visit: Visit<'_>,
     ) -> Result<(), Result<Fault, Gone>> {
-        let limits = &self.settings.limits;
-        let body = match intake::body(http, limits.body, limits.body_read).await {
+        let body = match intake::body(http, &self.intake(exchange)).await {
             Ok(body) => body,
             Err(fault) => return Err(Ok(fault)),
         };

@@ -12,14 +12,16 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::proxy::Session;
 use pingora::time::fast_timeout::fast_sleep;
 
-use super::boundary::{Boundary, TooLong};
+use super::boundary::{Boundary, BoundaryError};
 use super::refusal::Stop;
 use super::{EXTENSIONS, VERSION};
 use crate::agents::Passed;
 use crate::fault::Trouble;
 use crate::gateway::answer::{Gone, Headers, begin, cut, gone, piece};
+use crate::quota::AnswerRoom;
 use crate::sse::encoder;
 use crate::telemetry::metrics::AgentMetrics;
+use crate::transport::Pieces;
 
 /// What an agent may send, and how often its client is told that it is still there.
 #[derive(Debug, Clone, Copy)]
@@ -86,7 +88,7 @@ pub(super) async fn value(
         return Err(too_much().into());
     }
     let mut next = while_there(http, pin!(passed.chunk())).await??;
-    let mut sent = 0;
+    let (mut sent, mut pieces) = (0, Pieces::default());
     let mut headers = headers(passed.headers());
     headers.push((CONTENT_TYPE, media_type));
     let whole = next.as_ref().map_or(0, Bytes::len);
@@ -97,9 +99,10 @@ pub(super) async fn value(
     begin(http, StatusCode::OK, headers, length).await?;
     while let Some(bytes) = next {
         sent += bytes.len();
-        if sent > bounds.response {
+        let fits = pieces.add(bytes.len());
+        if sent > bounds.response || !fits {
             cut(http).await;
-            return Ok(Some(too_much()));
+            return Ok(Some(if fits { too_much() } else { crumbs() }));
         }
         piece(http, bytes, passed.is_over()).await?;
         if passed.is_over() {
@@ -117,6 +120,11 @@ pub(super) async fn value(
         piece(http, Bytes::new(), true).await?;
     }
     Ok(None)
+}
+
+/// The trouble of an answer that comes in too many small pieces.
+fn crumbs() -> Trouble {
+    Trouble::Misbehaved("its answer comes in too many small pieces".into())
 }
 
 /// Begins a stream, with what comes before the events of the agent.
@@ -153,7 +161,7 @@ async fn tell(
 pub(super) async fn stream(
     http: &mut Session,
     passed: &mut Passed,
-    bounds: Bounds,
+    (bounds, room): (Bounds, &mut AnswerRoom),
     through: &mut impl Translate,
     metrics: &AgentMetrics,
 ) -> Result<Option<Trouble>, Gone> {
@@ -182,8 +190,12 @@ pub(super) async fn stream(
         };
         let came = came.and_then(|came| {
             let Some(bytes) = came else { return Ok(None) };
-            let whole =
-                boundary.push(bytes).map_err(|TooLong| Trouble::TooMuch(bounds.event, "one event"))?;
+            // Counted until the client has read what is passed on.
+            room.permit.set(boundary.held() + bytes.len())?;
+            let whole = boundary.push(bytes).map_err(|error| match error {
+                BoundaryError::TooLong => Trouble::TooMuch(bounds.event, "one event"),
+                BoundaryError::TooManyPieces => crumbs(),
+            })?;
             Ok(Some(whole))
         });
         match came {
@@ -193,6 +205,7 @@ pub(super) async fn stream(
                     return Ok(how);
                 }
                 is_quiet = false;
+                room.permit.shrink_to(boundary.held());
             }
             Ok(None) => {
                 piece(http, through.rest(boundary.rest()), true).await?;

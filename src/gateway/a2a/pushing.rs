@@ -12,13 +12,13 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::hooks::NAMES;
-use super::members::Members;
 use super::refusal::Refusal;
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
 use crate::agents::Agent;
 use crate::fault::{Fault, Trouble};
 use crate::gateway::Inner;
+use crate::gateway::members::Members;
 use crate::gateway::route::PUSH;
 use crate::jsonrpc::Id;
 use crate::seal::{MAX_WEBHOOK_URL, Sealer, TaskRef, WebhookAuthentication, WebhookTicket};
@@ -251,7 +251,7 @@ impl Pushing<'_> {
             .text("id")
             .filter(|name| ticket.task.as_ref() == Some(name) || task == Some(name.as_str()));
         if let Some(name) = name {
-            let own = TaskRef { agent: self.agent.to_owned(), task: name.into() };
+            let own = TaskRef { agent: self.agent.to_owned(), task: name.into(), skill: None };
             config.put("id", &own.seal(self.sealer, &self.caller).as_str());
         }
         Some(())
@@ -265,7 +265,7 @@ impl Pushing<'_> {
     }
 
     fn opened(&self, handle: &str) -> Option<String> {
-        let TaskRef { agent, task } = TaskRef::open(self.sealer, &self.caller, handle)?;
+        let TaskRef { agent, task, .. } = TaskRef::open(self.sealer, &self.caller, handle)?;
         (agent == self.agent).then(|| task.into_string())
     }
 

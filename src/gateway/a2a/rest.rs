@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 use super::asked::Asked;
 use super::calling::Call;
 use super::envelope::Binding;
-use super::members::Members;
 use super::refusal::{Refusal, Stop};
 use super::spelling::Spelling;
 use super::{JSON, Visit, version, write};
@@ -22,8 +21,10 @@ use crate::fault::Fault;
 use crate::gateway::answer::Gone;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::hold::known;
+use crate::gateway::members::Members;
 use crate::gateway::{Inner, intake};
 use crate::jsonrpc::{Id, Text, well_formed};
+use crate::quota::BytePermit;
 
 /// What a request asks for.
 #[derive(Debug)]
@@ -65,9 +66,10 @@ impl Inner {
         visit: &Visit<'_>,
         path: &str,
     ) -> Result<(), Gone> {
-        let (refusal, is_read) = match self.read_rest(http, path).await {
+        let (refusal, is_read) = match self.read_rest(http, exchange, path).await {
             Err(fault) => (Refusal::Fault(fault), false),
-            Ok((operation, params)) => {
+            // The bytes of the body are counted for its params.
+            Ok((operation, params, _permit)) => {
                 match self.answer_rest(http, exchange, visit, (operation, params)).await {
                     Ok(()) => return Ok(()),
                     Err(Stop::Gone) => return Err(Gone),
@@ -89,20 +91,25 @@ impl Inner {
     }
 
     /// Reads what a request asks for.
-    async fn read_rest(&self, http: &mut Session, path: &str) -> Result<(Operation, Members), Fault> {
+    async fn read_rest(
+        &self,
+        http: &mut Session,
+        exchange: &Exchange,
+        path: &str,
+    ) -> Result<(Operation, Members, Option<BytePermit>), Fault> {
         let header = http.req_header();
         let query = header.uri.query().unwrap_or_default().to_owned();
         let Route { operation, params, has_body } = route(&header.method, path, &query)?;
         if !has_body {
-            return Ok((operation, params));
+            return Ok((operation, params, None));
         }
-        let limits = &self.settings.limits;
         let body = match operation.says() || operation == Operation::SetPush {
-            true => intake::body(http, limits.body, limits.body_read).await?,
+            true => intake::body(http, &self.intake(exchange)).await?,
             // A task that is cancelled need not be told why.
-            false => intake::any_body(http, limits.body, limits.body_read).await?,
+            false => intake::any_body(http, &self.intake(exchange)).await?,
         };
-        merged(&body, params, limits.depth).map(|params| (operation, params))
+        let params = merged(&body, params, self.settings.limits.depth)?;
+        Ok((operation, params, body.into_permit()))
     }
 
     async fn answer_rest(

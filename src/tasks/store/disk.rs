@@ -21,6 +21,8 @@ const NAME: &str = "tasks.redb";
 const DRAFT: &str = "tasks.redb.new";
 /// Who holds the lock on this file owns the others.
 const LOCK: &str = "tasks.lock";
+/// All that stay there.
+pub(in crate::tasks) const FILES: [&str; 2] = [NAME, LOCK];
 /// Its own default is a GiB. Rows are read once, at the start; what is written again and again are the upper pages.
 const CACHE: usize = 16 * 1024 * 1024;
 

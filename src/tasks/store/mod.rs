@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use disk::Disk;
+pub(super) use disk::FILES;
 use queue::Queue;
 
 /// How many bytes may wait to be written, or be under way to the disk.

@@ -40,7 +40,7 @@ fn card(bytes: &[u8]) {
         let catalogue = Catalogue::build(agents, &[]);
         view(catalogue.all());
         for (plan, _) in agents {
-            view(catalogue.of(&plan.agent).expect("a view of each agent"));
+            view(catalogue.of(&plan.agent));
         }
     }
 }

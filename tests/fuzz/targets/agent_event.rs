@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use mcp_a2a_gateway::a2a::{AgentError, Dialect};
-use mcp_a2a_gateway::bridge::outcome::{Audience, result};
+use mcp_a2a_gateway::bridge::outcome::{Audience, TaskTools, result};
 use mcp_a2a_gateway::bridge::progress::Teller;
 use mcp_a2a_gateway::bridge::work::{Standing, Work};
 use mcp_a2a_gateway::jsonrpc::Id;
@@ -66,7 +66,7 @@ fn told(bytes: &[u8], dialect: Dialect) -> Vec<Vec<u8>> {
 fn outcome(work: &Work, version: Version) -> Vec<u8> {
     let extensions = &["https://example.test/ext/trace/v1".to_owned()];
     let audience =
-        Audience { version, caller: "me", sealer: &SEALER, agent: "agent", helper_tools: false, extensions };
+        Audience { version, caller: "me", sealer: &SEALER, agent: "agent", task_tools: TaskTools::default(), extensions };
     let result = result(work, &audience, [1; 16]);
     assert!(!result.content.is_empty(), "a result that says nothing");
     let era = if version >= Version::V2026_07_28 { Era::Modern } else { Era::Legacy };

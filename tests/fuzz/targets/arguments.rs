@@ -42,9 +42,7 @@ fn arguments(bytes: &[u8]) {
             message_id: [7; 16],
             extensions: Offered::default(),
         };
-        if let Ok(Order::Say(message) | Order::Continue(_, message) | Order::ContinueLocal(_, message)) =
-            order(asked, &sender)
-        {
+        if let Ok(Order::Say(message) | Order::Continue(_, message)) = order(asked, &sender) {
             sent(&message, said.as_deref());
         }
     }

@@ -47,6 +47,12 @@ pub(super) struct TokenFile {
     /// Asks the issuer about each token instead (RFC 7662): for tokens that are no JWT.
     #[serde(default)]
     introspection: Written<IntrospectionFile>,
+    /// Takes tokens without `sub`, which clients get for themselves: their caller is
+    /// `client:ISSUER#CLIENT_ID`. A token that names a user in another way (`username`, `email`,
+    /// `sid` …) is refused all the same.
+    #[serde(default)]
+    #[schemars(extend("default" = false))]
+    client_tokens: Written<bool>,
     /// The claim with the scopes: a text with spaces between them, or a list.
     #[serde(default)]
     #[schemars(extend("default" = "scope"))]
@@ -124,11 +130,6 @@ impl TokenFile {
                 Some(TokenCheck::Signature {
                     keys: key_source(self.jwks, from_issuer, reading)?,
                     algorithms: algorithms(self.algorithms, reading),
-                    leeway: reading.wait(
-                        self.leeway,
-                        Duration::ZERO..=Duration::from_secs(300),
-                        Duration::from_secs(30),
-                    ),
                     refresh: reading.wait(
                         self.refresh,
                         Duration::from_secs(1)..=Duration::from_secs(86_400),
@@ -137,6 +138,12 @@ impl TokenFile {
                 })
             }
         };
+        if let Some((place, issuer)) = &issuer
+            && issuer.contains(|letter: char| letter == '#' || letter.is_whitespace() || letter.is_control())
+        {
+            // In the names of callers `#` ends the issuer.
+            reading.problem(place, "is not an issuer (it has a # or a space in it)");
+        }
         let claim =
             |written: Written<String>, default: &str| written.value().unwrap_or_else(|| default.to_owned());
         Some(TokenIssuer {
@@ -144,6 +151,12 @@ impl TokenFile {
             issuer: issuer?.1,
             audience,
             check: check?,
+            leeway: reading.wait(
+                self.leeway,
+                Duration::ZERO..=Duration::from_secs(300),
+                Duration::from_secs(30),
+            ),
+            client_tokens: self.client_tokens.value().unwrap_or(false),
             scope_claim: claim(self.scope_claim, "scope"),
             groups_claim: claim(self.groups_claim, "groups"),
         })

@@ -1,98 +1,117 @@
 //! Secrets that are written out in a manifest. Clients can read manifests, so none is let through.
 //!
-//! Looks at JSON as it is, before it is known to fit the schema. Not here: resolving references.
+//! Looks at JSON as it is, before it is known to fit the schema: at every member and every text.
+//! The forms of secrets are in `credential`.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::credential::{
+    has_credential, has_private_key, has_user, is_credential_value, is_numeric_secret, is_secret_member,
+    is_wire_credential, is_written_out,
+};
 use super::sheet::Sheet;
-use crate::config::reference;
 
 const SECRET: &str =
     "is a secret that is written out, and clients can read manifests (write ${env:NAME} or ${file:PATH})";
 const KEY: &str = "is a private key that is written out, and clients can read manifests (write the path of its file, ${env:NAME} or \
      ${file:PATH})";
 
-/// The members that are secrets.
-const SECRETS: [&str; 3] = ["/security/auth/token", "/security/auth/value", "/security/auth/clientSecret"];
-const CARD: &str = "/a2a/agentCardUri";
-/// What the name of a header or of a parameter has in it that carries a credential.
-const CREDENTIALS: [&str; 8] =
-    ["authorization", "cookie", "token", "secret", "password", "key", "credential", "session"];
+/// A secret, although its name does not say so.
+const VALUE: &str = "/security/auth/value";
+/// The path of a key, although its name is that of a key.
+const KEY_PATH: &str = "/security/mtls/clientKey";
+/// URLs that are called.
+const CALLED: [&str; 2] = ["/a2a/agentCardUri", "/security/auth/tokenUrl"];
+/// Names of tools by ids of skills: neither says what a value is.
+const SKILLS: &str = "/a2a/skills";
+/// Members that name what the member `value` beside them is.
+const LABELS: [&str; 4] = ["name", "key", "header", "field"];
+/// Members of a private JWK (RFC 7518 §6), besides those of a public one.
+const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "k"];
 
-/// Reports every secret that is written out.
-pub(super) fn report(manifest: &Value, sheet: &mut Sheet<'_>) {
-    for pointer in SECRETS {
-        let text = manifest.pointer(pointer).and_then(Value::as_str);
-        if text.is_some_and(is_written_out) {
-            sheet.problem(pointer, SECRET);
-        }
-    }
-    let card = manifest.pointer(CARD).and_then(Value::as_str);
-    let query = card.and_then(|uri| uri.split_once('?')).map_or("", |(_, query)| query);
-    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    if pairs.any(|(name, value)| is_credential(name) && is_written_out(value)) {
-        sheet.problem(CARD, SECRET);
-    }
-    walk(manifest, String::new(), sheet);
+/// Knowledge of a value by the names of the members that it stands in.
+#[derive(Clone, Copy, PartialEq)]
+enum Inside {
+    /// Nothing.
+    Plain,
+    /// It is the value of a header.
+    Header,
+    /// It is a secret.
+    Secret,
 }
 
-fn walk(value: &Value, at: String, sheet: &mut Sheet<'_>) {
+/// Reports every secret that is written out; says whether there was none.
+pub(super) fn report(manifest: &Value, sheet: &mut Sheet<'_>) -> bool {
+    let mut found = Vec::new();
+    walk(manifest, String::new(), Inside::Plain, &mut found);
+    found.iter().for_each(|(at, problem)| sheet.problem(at, *problem));
+    found.is_empty()
+}
+
+fn walk(value: &Value, at: String, inside: Inside, found: &mut Vec<(String, &'static str)>) {
     match value {
-        Value::String(text) if text.contains("-----BEGIN") && text.contains("PRIVATE KEY") => {
-            sheet.problem(&at, KEY);
+        Value::String(text) => {
+            if let Some(problem) = problem_of(text, &at, inside) {
+                found.push((at, problem));
+            }
         }
         Value::Object(members) => {
-            let is_headers = at.starts_with("/capabilities/") && at.ends_with("/headers");
             for (name, member) in members {
-                let below = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-                let written_out = member.as_str().is_some_and(is_written_out);
-                if is_headers && is_credential(name) && written_out {
-                    sheet.problem(&below, SECRET);
+                if has_credential(name) {
+                    // A pointer to what is below would repeat it.
+                    found.push((at.clone(), SECRET));
+                    continue;
                 }
-                walk(member, below, sheet);
+                let below = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+                if member.is_number() && is_numeric_secret(name) {
+                    found.push((below.clone(), SECRET));
+                }
+                let inside = within((name, members), (&at, &below), inside);
+                walk(member, below, inside, found);
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk(item, format!("{at}/{index}"), sheet);
+                walk(item, format!("{at}/{index}"), inside, found);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
-fn is_credential(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    CREDENTIALS.iter().any(|part| name.contains(part))
-}
-
-/// Whether anything but a scheme (`Bearer `) stands outside references.
-fn is_written_out(text: &str) -> bool {
-    let Some(plain) = reference::outside(text) else { return true };
-    let scheme = plain.strip_suffix(' ').unwrap_or(&plain);
-    !scheme.bytes().all(|each| each.is_ascii_alphabetic()) || scheme.len() > 16
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_references_and_a_scheme_are_no_secret() {
-        for (text, written_out) in [
-            ("${TOKEN}", false),
-            ("${env:TOKEN}", false),
-            ("Bearer ${env:TOKEN}", false),
-            ("${A}${file:b}", false),
-            ("canary", true),
-            ("", true),
-            ("$${TOKEN}", true),
-            ("canary-${TOKEN}", true),
-            ("${TOKEN}9", true),
-            ("Bearer abcdefghijklmnopqrstuvwxyz ${TOKEN}", true),
-            ("${TOKEN", true),
-        ] {
-            assert_eq!(is_written_out(text), written_out, "{text}");
-        }
+/// Returns the knowledge of a member by its name and by the members around it.
+fn within((name, members): (&str, &Map<String, Value>), (at, below): (&str, &str), inside: Inside) -> Inside {
+    let is_labelled = || {
+        let mut labels = LABELS.iter().filter_map(|label| members.get(*label)?.as_str());
+        name.eq_ignore_ascii_case("value") && labels.any(is_wire_credential)
+    };
+    if inside == Inside::Secret || below == VALUE {
+        Inside::Secret
+    } else if below == KEY_PATH || at == SKILLS {
+        Inside::Plain
+    } else if is_secret_member(name)
+        || (inside == Inside::Header && is_wire_credential(name))
+        || (members.contains_key("kty") && PRIVATE.contains(&name))
+        || is_labelled()
+    {
+        Inside::Secret
+    } else if inside == Inside::Header || name.eq_ignore_ascii_case("headers") {
+        Inside::Header
+    } else {
+        Inside::Plain
     }
+}
+
+fn problem_of(text: &str, at: &str, inside: Inside) -> Option<&'static str> {
+    if has_private_key(text) {
+        return Some(KEY);
+    }
+    let is_secret = match inside {
+        Inside::Secret => is_written_out(text),
+        Inside::Header => is_credential_value(text),
+        Inside::Plain => false,
+    };
+    // Where a URL is read, a user name in it is refused with a remedy of its own.
+    let is_read = CALLED.contains(&at) || (at.starts_with("/capabilities/") && at.ends_with("/endpoint"));
+    (is_secret || has_credential(text) || (!is_read && has_user(text))).then_some(SECRET)
 }

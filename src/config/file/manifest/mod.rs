@@ -5,6 +5,7 @@
 
 mod auth;
 mod capabilities;
+mod credential;
 mod folder;
 mod inline;
 mod sections;
@@ -91,9 +92,9 @@ pub(super) fn load(path: PathBuf, place: &Place, reading: &mut Reading<'_>) -> O
     };
     let folder = path.parent().map(PathBuf::from).unwrap_or_default();
     let mut sheet = Sheet::new(&text, reading.inside(&folder));
-    let fits = violations::report(&value, &mut sheet);
-    inline::report(&value, &mut sheet);
-    // After a violation the sections cannot be read.
+    let conforms = violations::report(&value, &mut sheet);
+    // After a violation the sections cannot be read; after a secret their problems could repeat it.
+    let fits = inline::report(&value, &mut sheet) && conforms;
     let file: Option<ManifestFile> = if fits { serde_json::from_value(value).ok() } else { None };
     if fits && file.is_none() {
         sheet.problem("", "cannot be read");

@@ -9,7 +9,8 @@ use crate::config::{LiveSecret, Secret};
 
 /// A manifest, and what is wrong with it.
 pub(super) struct Sheet<'a> {
-    /// JSON is YAML, and that reader knows lines. Without it (it has narrower limits) problems have none.
+    /// JSON is YAML, and that reader knows lines. It has narrower limits: without it problems have
+    /// no lines, and one says so.
     tree: Option<Node>,
     /// Its folder, the environment, and its own problems.
     pub(super) reading: Reading<'a>,
@@ -21,6 +22,12 @@ impl<'a> Sheet<'a> {
         let tree = tree::parse(text, &mut twice).ok();
         for Problem { line, at, problem } in twice {
             reading.report(Problem { line, at: format!("/{}", at.replace('.', "/")), problem });
+        }
+        if tree.is_none() {
+            // The last of two members counts, and clients could read a secret in the first.
+            let problem = "cannot be checked for members that are written twice (it is nested too deeply, or has such members \
+                           or control characters in it)";
+            reading.report(Problem { line: None, at: String::new(), problem: problem.to_owned() });
         }
         Self { tree, reading }
     }

@@ -3,8 +3,8 @@
 //! What is there stays as it is; `null` counts as absent, as those readers refuse it where a member is required. Not here: addresses and
 //! security, which are the gateway's (see `card`).
 
-use super::super::members::Members;
 use crate::a2a::Dialect;
+use crate::gateway::members::Members;
 
 /// Where 1.0 and 0.3 say whether there is another card for those who prove who they are.
 const EXTENDED: &str = "extendedAgentCard";

@@ -11,8 +11,8 @@ mod security;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::members::Members;
 use crate::a2a::{Dialect, skill_id};
+use crate::gateway::members::Members;
 
 pub(super) use security::Security;
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use http::header::AUTHORIZATION;
 use serde_json::{Map, Value, json};
 
-use super::super::members::Members;
 use crate::a2a::Dialect;
 use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenCheck, TokenIssuer};
+use crate::gateway::members::Members;
 
 /// The ways to prove who one is, and which of them are enough.
 #[derive(Debug, Default)]
@@ -176,12 +176,9 @@ mod tests {
         let issuer = |name: &str, keys| TokenIssuer {
             issuer: name.to_owned(),
             audience: Vec::new(),
-            check: TokenCheck::Signature {
-                keys,
-                algorithms: Vec::new(),
-                leeway: std::time::Duration::ZERO,
-                refresh: std::time::Duration::ZERO,
-            },
+            check: TokenCheck::Signature { keys, algorithms: Vec::new(), refresh: std::time::Duration::ZERO },
+            leeway: std::time::Duration::ZERO,
+            client_tokens: false,
             scope_claim: String::new(),
             groups_claim: String::new(),
             ca: None,

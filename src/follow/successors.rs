@@ -1,0 +1,54 @@
+//! Credentials that continue to follow a task when those of its follower are refused.
+//!
+//! One follower listens to an agent for all watchers of a task, with the credentials of the caller
+//! that started it. A watcher that joins later leaves its own credentials here. When the token of the
+//! first caller is refused, the follower takes them and continues, so that no watcher waits for an
+//! event that never arrives.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::agents::Known;
+use crate::tasks::Entry;
+
+/// The newest successor of each followed task.
+///
+/// Bounded by the number of followed tasks: the follower takes the successor when it ends.
+#[derive(Default)]
+pub(super) struct Successors(Mutex<HashMap<usize, Successor>>);
+
+/// The weak reference keeps the address of the entry, which is the key, from being used again.
+struct Successor {
+    entry: Weak<Entry>,
+    known: Arc<Known>,
+}
+
+/// Number of successors above which those of entries without a follower are removed.
+const PRUNE_ABOVE: usize = 64;
+
+impl Successors {
+    /// Inserts the credentials that the follower of `entry` is to continue with. The newest win.
+    pub(super) fn insert(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
+        let successor = Successor { entry: Arc::downgrade(entry), known: known.clone() };
+        let mut successors = self.lock();
+        successors.insert(key(entry), successor);
+        // Doubling keeps the cost of pruning constant for each insertion.
+        if successors.len() > PRUNE_ABOVE && successors.len().is_power_of_two() {
+            let is_followed = |entry: Arc<Entry>| entry.look(|inside| inside.is_followed());
+            successors.retain(|_, successor| successor.entry.upgrade().is_some_and(is_followed));
+        }
+    }
+
+    /// Removes and returns the credentials to continue with.
+    pub(super) fn take(&self, entry: &Arc<Entry>) -> Option<Arc<Known>> {
+        Some(self.lock().remove(&key(entry))?.known)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Successor>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(entry: &Arc<Entry>) -> usize {
+    Arc::as_ptr(entry).addr()
+}

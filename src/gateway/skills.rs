@@ -1,0 +1,140 @@
+//! Which skills of an agent a caller sees, and the agent's card and manifest without the others.
+//!
+//! A skill that the operator hides, or that the rules let the caller use at neither face, is not told of. Cards and manifests
+//! stay byte for byte as they are where nothing is left out.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Inner;
+use super::members::Members;
+use crate::a2a::skill_id;
+use crate::agents::Agent;
+use crate::auth::{Caller, Rules, Wanted};
+use crate::config;
+use crate::jsonrpc::Text;
+use crate::mcp::Method;
+
+/// The skills of an agent that a caller sees.
+pub(super) struct SeenSkills<'a> {
+    rules: &'a Rules,
+    caller: Caller,
+    agent: &'a config::Agent,
+    /// The names of their tools, by the ids of the skills.
+    tools: HashMap<Arc<str>, String>,
+    /// Whether the caller may use the one tool of the agent, if it has one.
+    has_tool: bool,
+}
+
+/// A tool as manifests name it.
+#[derive(Deserialize)]
+struct NamedTool<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+}
+
+impl Inner {
+    /// The skills of an agent that a caller sees.
+    pub(super) fn seen_skills<'a>(&'a self, caller: &Caller, agent: &'a Agent) -> SeenSkills<'a> {
+        let name = agent.settings.name.as_str();
+        let catalogue = self.catalogue.load();
+        let all = || catalogue.of(name).of_agents();
+        let whole = all().find(|tool| tool.skill.is_none());
+        let tools = all().filter_map(|tool| Some((tool.skill.clone()?, tool.name.clone())));
+        SeenSkills {
+            rules: &self.rules,
+            caller: caller.clone(),
+            agent: &agent.settings,
+            tools: tools.collect(),
+            has_tool: whole.is_some_and(|tool| self.may_call(caller, name, ("", &tool.name))),
+        }
+    }
+}
+
+impl SeenSkills<'_> {
+    /// Whether the caller sees all of them.
+    fn are_all(&self) -> bool {
+        self.rules.is_empty() && !self.agent.skills.values().any(|skill| skill.hidden)
+    }
+
+    /// Whether the caller sees a skill.
+    pub(super) fn has(&self, skill: &str) -> bool {
+        if self.agent.skills.get(skill).is_some_and(|skill| skill.hidden) {
+            return false;
+        }
+        let tool = self.tools.get(skill).map_or(skill, String::as_str);
+        // Whichever face it uses it at.
+        self.has_tool
+            || [Method::ToolsCall.as_str(), "SendMessage"].into_iter().any(|method| {
+                let agent = Some(self.agent.name.as_str());
+                let wanted = Wanted { method, agent, tool: Some((skill, tool)), resource: None };
+                self.rules.allow(&self.caller, &wanted)
+            })
+    }
+
+    /// The agent's card without the skills that the caller does not see; `None` if it cannot be read.
+    pub(super) fn card<'c>(&self, card: &'c RawValue) -> Option<Cow<'c, RawValue>> {
+        if self.are_all() {
+            return Some(Cow::Borrowed(card));
+        }
+        let mut members = Members::read(card.get())?;
+        if let Some(skills) = members.find("skills") {
+            let skills: Vec<&RawValue> = serde_json::from_str(skills.get()).ok()?;
+            let is_seen = |skill: &&RawValue| {
+                let id = Members::read(skill.get()).and_then(|skill| skill.text("id"));
+                // By the name that the rules and the settings have for it.
+                id.is_some_and(|id| self.has(&skill_id(&id)))
+            };
+            let seen: Vec<&RawValue> = skills.into_iter().filter(is_seen).collect();
+            let seen = serde_json::value::to_raw_value(&seen).ok()?;
+            members.set("skills", seen);
+        }
+        Some(Cow::Owned(members.written()))
+    }
+
+    /// The agent's manifest without the skills that the caller does not see, and without their tools; `None` if it cannot be read.
+    pub(super) fn manifest<'m>(&self, manifest: &'m str) -> Option<Cow<'m, str>> {
+        if self.are_all() {
+            return Some(Cow::Borrowed(manifest));
+        }
+        let mut members = Members::read(manifest)?;
+        let mut untold: Vec<String> = Vec::new();
+        if let Some(mut a2a) = inner(&members, "a2a")?
+            && let Some(skills) = inner(&a2a, "skills")?
+        {
+            let mut kept = Members::default();
+            for (id, tool) in skills.into_each() {
+                match self.has(&id) {
+                    true => kept.set(&id, tool),
+                    false => untold.extend(serde_json::from_str::<String>(tool.get()).ok()),
+                }
+            }
+            a2a.set("skills", kept.written());
+            members.set("a2a", a2a.written());
+        }
+        if let Some(mut bridge) = inner(&members, "mcpBridge")?
+            && let Some(tools) = bridge.find("tools")
+        {
+            let tools: Vec<&RawValue> = serde_json::from_str(tools.get()).ok()?;
+            let is_told = |tool: &&RawValue| {
+                let named = serde_json::from_str::<NamedTool<'_>>(tool.get());
+                named.is_ok_and(|tool| !untold.iter().any(|untold| untold == tool.name.as_str()))
+            };
+            let told: Vec<&RawValue> = tools.into_iter().filter(is_told).collect();
+            let told = serde_json::value::to_raw_value(&told).ok()?;
+            bridge.set("tools", told);
+            members.set("mcpBridge", bridge.written());
+        }
+        Some(Cow::Owned(members.written().get().to_owned()))
+    }
+}
+
+/// The object that is a member; `Some(None)` if there is no such member, `None` if it is no object.
+fn inner(members: &Members, name: &str) -> Option<Option<Members>> {
+    let Some(value) = members.find(name).filter(|value| value.get() != "null") else { return Some(None) };
+    Members::read(value.get()).map(Some)
+}

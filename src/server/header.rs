@@ -1,0 +1,243 @@
+//! A limit for the header of each HTTP/1.1 request while it is read: Pingora reads up to 1 MiB.
+//!
+//! A stream wrapper counts the bytes of an unfinished header. Beyond the limit the client is answered
+//! 431, the rest of its request is thrown away, and the connection ends. Headers that are whole are
+//! judged in `gateway::intake`; the codec of HTTP/2 has a limit of its own.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::protocols::raw_connect::ProxyDigest;
+use pingora::protocols::tls::{SslDigest, TlsRef};
+use pingora::protocols::{
+    ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream,
+    TimingDigest, UniqueID, UniqueIDType,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use super::deadline::Mark;
+use crate::alarm::Alarm;
+use crate::fault::Fault;
+use crate::jsonrpc::write_error;
+use crate::mcp::Era;
+use crate::telemetry::label::Refusal;
+use crate::telemetry::metrics::Metrics;
+
+/// Bytes of a header on the wire that `limits.header` does not count: method, version, ends of lines.
+const UNCOUNTED_BYTES: usize = 64;
+/// Most bytes that are thrown away of a refused client, so that it can read the refusal.
+const MAX_DRAINED_BYTES: usize = 16 * 1024 * 1024;
+/// For how long.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The limit of one listener.
+pub(super) struct HeaderLimit {
+    max_bytes: usize,
+    refusal: Vec<u8>,
+    metrics: Arc<Metrics>,
+}
+
+impl HeaderLimit {
+    /// A limit of `limits.header` bytes.
+    pub(super) fn new(bytes: usize, metrics: Arc<Metrics>) -> Self {
+        let fault = Fault::HeaderTooLarge(bytes);
+        let wire = fault.on_wire(Era::Legacy);
+        let body = write_error(None, wire.code, &fault.to_string(), None);
+        let head = format!(
+            "HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            wire.status,
+            body.len()
+        );
+        let refusal = [head.into_bytes(), body].concat();
+        Self { max_bytes: bytes.saturating_add(UNCOUNTED_BYTES), refusal, metrics }
+    }
+}
+
+/// A connection of HTTP/1.1 with headers that are counted.
+pub(super) struct Limited {
+    stream: Stream,
+    mark: Mark,
+    limit: Arc<HeaderLimit>,
+    state: State,
+    /// Never locked, only reached through `&mut`: a timer alone cannot be shared.
+    alarm: Mutex<Alarm>,
+}
+
+/// Where a connection stands.
+enum State {
+    /// It is served.
+    Open,
+    /// The refusal is written up to here.
+    Refusing(usize),
+    /// So many bytes have been thrown away.
+    Draining(usize, Instant),
+}
+
+impl Limited {
+    pub(super) fn new(stream: Stream, mark: Mark, limit: Arc<HeaderLimit>) -> Self {
+        Self { stream, mark, limit, state: State::Open, alarm: Mutex::default() }
+    }
+
+    /// Whether the next read would be one of a header that is too long.
+    fn is_too_long(&self) -> bool {
+        !self.mark.is_read() && self.mark.header_bytes() > self.limit.max_bytes
+    }
+
+    /// Answers that the header is too long, and reads on until the client has read that.
+    fn poll_refuse(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match &mut self.state {
+                State::Open => {
+                    self.limit.metrics.refused(Refusal::TooLarge);
+                    tracing::debug!("the header of a request is too long");
+                    self.state = State::Refusing(0);
+                }
+                State::Refusing(written) => match self.limit.refusal.get(*written..) {
+                    Some(rest) if !rest.is_empty() => {
+                        *written += ready!(Pin::new(&mut self.stream).poll_write(context, rest))?;
+                    }
+                    _ => {
+                        ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+                        self.state = State::Draining(0, Instant::now() + DRAIN_TIMEOUT);
+                    }
+                },
+                State::Draining(drained, until) => {
+                    let mut room = [0; 4096];
+                    let mut thrown = ReadBuf::new(&mut room);
+                    match Pin::new(&mut self.stream).poll_read(context, &mut thrown) {
+                        Poll::Ready(read) => {
+                            read?;
+                            *drained += thrown.filled().len();
+                            if thrown.filled().is_empty() || *drained > MAX_DRAINED_BYTES {
+                                return Poll::Ready(Ok(()));
+                            }
+                        }
+                        Poll::Pending => {
+                            let alarm = self.alarm.get_mut().unwrap_or_else(PoisonError::into_inner);
+                            return alarm.poll(context, *until).map(Ok);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl AsyncRead for Limited {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !matches!(this.state, State::Open) || this.is_too_long() {
+            // To the proxy it looks as if the client had gone.
+            return this.poll_refuse(context);
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        this.mark.add_header_bytes(buffer.filled().len().saturating_sub(before));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Limited {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[async_trait]
+impl Shutdown for Limited {
+    async fn shutdown(&mut self) {
+        self.stream.shutdown().await;
+    }
+}
+
+impl UniqueID for Limited {
+    fn id(&self) -> UniqueIDType {
+        self.stream.id()
+    }
+}
+
+impl Ssl for Limited {
+    fn get_ssl(&self) -> Option<&TlsRef> {
+        self.stream.get_ssl()
+    }
+
+    fn get_ssl_digest(&self) -> Option<Arc<SslDigest>> {
+        self.stream.get_ssl_digest()
+    }
+
+    fn selected_alpn_proto(&self) -> Option<ALPN> {
+        self.stream.selected_alpn_proto()
+    }
+}
+
+impl GetTimingDigest for Limited {
+    fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
+        self.stream.get_timing_digest()
+    }
+
+    fn get_read_pending_time(&self) -> Duration {
+        self.stream.get_read_pending_time()
+    }
+
+    fn get_write_pending_time(&self) -> Duration {
+        self.stream.get_write_pending_time()
+    }
+}
+
+impl GetProxyDigest for Limited {
+    fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
+        self.stream.get_proxy_digest()
+    }
+}
+
+impl GetSocketDigest for Limited {
+    fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
+        self.stream.get_socket_digest()
+    }
+
+    fn set_socket_digest(&mut self, digest: SocketDigest) {
+        self.stream.set_socket_digest(digest);
+    }
+}
+
+impl Peek for Limited {}
+
+impl fmt::Debug for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limited").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,324 @@
+//! Lets a successor take the sockets over: in a directory of the gateway's own user, after it has
+//! reported ready.
+//!
+//! Pingora passes the sockets to any process that listens on the path that it is given. So the
+//! successor listens on a second socket beside that one, and once it could serve (its agents' cards
+//! have been looked at), it says there which addresses it takes. The process that is to end
+//! connects on SIGQUIT, checks the user and the addresses of the process at the other end, and only
+//! then leaves the rest to Pingora.
+
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use nix::unistd::geteuid;
+use pingora::server::ShutdownWatch;
+use pingora::services::ServiceReadyNotifier;
+use pingora::services::background::BackgroundService;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{debug, error, info, warn};
+
+use crate::gateway::Bridge;
+
+/// The socket on which Pingora passes descriptors.
+const SOCKETS: &str = "sockets.sock";
+/// The socket on which the successor reports.
+const READY: &str = "ready.sock";
+/// Most bytes of a path of a socket, on Linux.
+const MAX_SOCKET_PATH: usize = 107;
+/// Begins the report of a successor; its addresses follow, one line ends it.
+const REPORT: &str = "mcp-a2a-gateway ready";
+/// Answers the report.
+const ACCEPTED: &[u8] = b"accepted\n";
+/// Most bytes of a report.
+const MAX_REPORT: u64 = 4096;
+/// How long a process that is to end looks for a successor, which may have been started at the same
+/// moment.
+const SEARCH: Duration = Duration::from_secs(15);
+/// How long a successor waits for its agents' cards. An agent that is down is no reason to stay.
+const CARDS: Duration = Duration::from_secs(8);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long one side waits for a line of the other.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long a successor waits for the process that is to end.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Why sockets are not taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum UpgradeProblem {
+    /// The directory could be written by others, or they could put another in its place.
+    #[error("{}: {why} (see upgrade.directory)", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The reason, with the remedy.
+        why: String,
+    },
+    /// A socket cannot be used.
+    #[error("{}: {error}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// No process listens where a successor would.
+    #[error("no process waits for the sockets (start it with serve --upgrade)")]
+    NoSuccessor,
+    /// No process has offered its sockets.
+    #[error("no process has offered its sockets within {} s (send SIGQUIT to the one that is to end)", WAIT.as_secs())]
+    NoOffer,
+    /// The process on the other side is another user's.
+    #[error("the process at the other end runs as another user (uid {0})")]
+    OtherUser(u32),
+    /// The process that waits does not say that it is ready.
+    #[error("the process that waits for the sockets does not report ready")]
+    NotReady,
+    /// The process that connected did not accept the report.
+    #[error("the process that asked does not offer its sockets")]
+    NotOffered,
+    /// The successor would leave a socket without a process that accepts.
+    #[error("the process that waits for the sockets does not listen on {0}")]
+    OtherAddresses(SocketAddr),
+}
+
+/// Knowledge of both sides of an upgrade.
+#[derive(Debug, Clone)]
+pub(super) struct Upgrade {
+    directory: PathBuf,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Takes the sockets over. Listeners of the successor begin after it.
+pub(super) struct Takeover {
+    /// Makes itself ready meanwhile.
+    pub(super) bridge: Bridge,
+    /// Where the processes meet.
+    pub(super) upgrade: Upgrade,
+}
+
+#[async_trait]
+impl BackgroundService for Takeover {
+    async fn start_with_ready_notifier(&self, _: ShutdownWatch, notifier: ServiceReadyNotifier) {
+        let ready = async {
+            while !self.bridge.is_ready() {
+                sleep(LOOK).await;
+            }
+        };
+        if timeout(CARDS, ready).await.is_err() {
+            warn!("some agents do not answer; sockets are taken over without their cards");
+        }
+        if let Err(problem) = self.upgrade.report_ready().await {
+            // As Pingora ends, if it gets no sockets.
+            error!(%problem, "sockets cannot be taken over");
+            std::process::exit(1);
+        }
+        notifier.notify_ready();
+    }
+}
+
+impl Upgrade {
+    /// For a process with these addresses; `directory` is the operator's choice.
+    pub(super) fn new(directory: Option<PathBuf>, addresses: Vec<SocketAddr>) -> Self {
+        let own = || {
+            let temporary = std::env::temp_dir();
+            let temporary = temporary.canonicalize().unwrap_or(temporary);
+            temporary.join(format!("mcp-a2a-gateway-{}", geteuid()))
+        };
+        Self { directory: directory.unwrap_or_else(own), addresses }
+    }
+
+    /// The addresses of this process.
+    pub(super) fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The path that Pingora passes the sockets on.
+    pub(super) fn sockets(&self) -> PathBuf {
+        self.directory.join(SOCKETS)
+    }
+
+    /// Makes the directory, if it is not there, and checks it.
+    ///
+    /// # Errors
+    ///
+    /// [`UpgradeProblem::Directory`], if other users could write there.
+    pub(super) fn prepare(&mut self) -> Result<(), UpgradeProblem> {
+        match DirBuilder::new().mode(0o700).create(&self.directory) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(self.refused(format!("cannot be made: {error}"))),
+        }
+        self.directory = self.checked()?;
+        Ok(())
+    }
+
+    /// Waits until the process that is to end has accepted the report that this one is ready. It
+    /// passes its sockets at once then.
+    ///
+    /// # Errors
+    ///
+    /// [`UpgradeProblem`], if none does so in time.
+    async fn report_ready(&self) -> Result<(), UpgradeProblem> {
+        let path = self.checked()?.join(READY);
+        let failed = |error| UpgradeProblem::Socket { path: path.clone(), error };
+        // An earlier process may have left them; the directory is this user's alone.
+        [&self.sockets(), &path].into_iter().try_for_each(|path| remove(path)).map_err(failed)?;
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        info!(path = %path.display(), "waits for the sockets of the process that is to end");
+        let deadline = Instant::now() + WAIT;
+        let outcome = loop {
+            match timeout_at(deadline, listener.accept()).await {
+                Err(_) => break Err(UpgradeProblem::NoOffer),
+                Ok(Err(error)) => break Err(failed(error)),
+                Ok(Ok((stream, _))) => match self.report(stream).await {
+                    Ok(()) => break Ok(()),
+                    Err(problem) => warn!(%problem, "sockets were not offered"),
+                },
+            }
+        };
+        remove(&path).map_err(failed)?;
+        outcome
+    }
+
+    /// Reports ready to one process; whether it accepts that.
+    async fn report(&self, mut stream: UnixStream) -> Result<(), UpgradeProblem> {
+        check_peer(&stream)?;
+        let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        let report = format!("{REPORT} {}\n", addresses.join(" "));
+        let mut answer = Vec::new();
+        let exchange = async {
+            stream.write_all(report.as_bytes()).await?;
+            (&mut stream).take(MAX_REPORT).read_to_end(&mut answer).await
+        };
+        match timeout(ANSWER, exchange).await {
+            Ok(Ok(_)) if answer == ACCEPTED => Ok(()),
+            Ok(_) | Err(_) => Err(UpgradeProblem::NotOffered),
+        }
+    }
+
+    /// Finds a successor that is ready, and accepts it.
+    ///
+    /// # Errors
+    ///
+    /// [`UpgradeProblem`] says why the sockets stay here.
+    pub(super) async fn accept_successor(&self) -> Result<(), UpgradeProblem> {
+        let mut stream = self.find_successor().await?;
+        check_peer(&stream)?;
+        let report = timeout(ANSWER, line(&mut stream)).await.ok().flatten();
+        let report = report.ok_or(UpgradeProblem::NotReady)?;
+        let addresses = report.strip_prefix(REPORT).ok_or(UpgradeProblem::NotReady)?;
+        let taken: Vec<SocketAddr> =
+            addresses.split(' ').filter_map(|address| address.parse().ok()).collect();
+        if let Some(left) = self.addresses.iter().find(|address| !taken.contains(address)) {
+            return Err(UpgradeProblem::OtherAddresses(*left));
+        }
+        let accepted = timeout(ANSWER, stream.write_all(ACCEPTED)).await;
+        accepted.ok().and_then(Result::ok).ok_or(UpgradeProblem::NotReady)?;
+        drop(stream);
+        // Pingora tries again a second later, if it comes too early.
+        let until = Instant::now() + ANSWER;
+        while !self.sockets().exists() && Instant::now() < until {
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    async fn find_successor(&self) -> Result<UnixStream, UpgradeProblem> {
+        let deadline = Instant::now() + SEARCH;
+        loop {
+            if self.directory.exists() {
+                match UnixStream::connect(self.checked()?.join(READY)).await {
+                    Ok(stream) if !is_own(&stream) => return Ok(stream),
+                    Ok(_) => return Err(UpgradeProblem::NoSuccessor),
+                    Err(error) => debug!(%error, "no successor yet"),
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(UpgradeProblem::NoSuccessor);
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// The directory without symbolic links, if no other user can write there or above.
+    fn checked(&self) -> Result<PathBuf, UpgradeProblem> {
+        resolved(&self.directory, geteuid().as_raw()).map_err(|why| self.refused(why))
+    }
+
+    fn refused(&self, why: String) -> UpgradeProblem {
+        UpgradeProblem::Directory { path: self.directory.clone(), why }
+    }
+}
+
+fn resolved(directory: &Path, user: u32) -> Result<PathBuf, String> {
+    let unreadable = |error: io::Error| format!("cannot be read: {error}");
+    let found = fs::symlink_metadata(directory).map_err(unreadable)?;
+    if !found.is_dir() {
+        return Err("is no directory (a symbolic link to one is refused)".to_owned());
+    }
+    if found.uid() != user {
+        return Err(format!("belongs to another user (uid {}, not {user})", found.uid()));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(format!("is open to other users (mode {:o}; run chmod 700)", found.mode() & 0o7777));
+    }
+    let resolved = directory.canonicalize().map_err(unreadable)?;
+    for above in resolved.ancestors().skip(1) {
+        let found = fs::symlink_metadata(above).map_err(unreadable)?;
+        if is_open(&found, user) {
+            return Err(format!("lies in {}, where other users may write", above.display()));
+        }
+    }
+    let length = resolved.join(SOCKETS).as_os_str().as_bytes().len();
+    if length > MAX_SOCKET_PATH {
+        return Err(format!("has too long a path for a socket ({length} bytes of {MAX_SOCKET_PATH})"));
+    }
+    Ok(resolved)
+}
+
+/// Whether another user could put something else in the place of what lies in this directory.
+fn is_open(directory: &Metadata, user: u32) -> bool {
+    const STICKY: u32 = 0o1000;
+    let is_own = directory.uid() == user || directory.uid() == 0;
+    !is_own || (directory.mode() & 0o022 != 0 && directory.mode() & STICKY == 0)
+}
+
+/// Whether this process is at both ends: it waits for sockets itself.
+fn is_own(stream: &UnixStream) -> bool {
+    let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    peer.and_then(|peer| u32::try_from(peer).ok()) == Some(std::process::id())
+}
+
+/// Lets a process of this user, or of root, be the peer.
+fn check_peer(stream: &UnixStream) -> Result<(), UpgradeProblem> {
+    let peer = stream.peer_cred().map_err(|_| UpgradeProblem::NotReady)?.uid();
+    if peer == 0 || peer == geteuid().as_raw() { Ok(()) } else { Err(UpgradeProblem::OtherUser(peer)) }
+}
+
+/// One line of a peer, without its end.
+async fn line(stream: &mut UnixStream) -> Option<String> {
+    let mut line = Vec::new();
+    while line.len() < 4096 {
+        match stream.read_u8().await.ok()? {
+            b'\n' => return String::from_utf8(line).ok(),
+            byte => line.push(byte),
+        }
+    }
+    None
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

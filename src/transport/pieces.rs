@@ -1,0 +1,44 @@
+//! A bound on the number of pieces that a body comes in: each costs CPU, however few bytes it has.
+
+/// Pieces that any body may have.
+const FREE_PIECES: usize = 16 * 1024;
+/// Bytes that allow one piece more.
+const BYTES_PER_PIECE: usize = 64;
+
+/// The pieces of one body so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pieces {
+    count: usize,
+    bytes: usize,
+}
+
+impl Pieces {
+    /// Counts a piece of this many bytes. Returns whether there may be so many.
+    #[must_use]
+    pub fn add(&mut self, bytes: usize) -> bool {
+        self.count = self.count.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.count <= FREE_PIECES.saturating_add(self.bytes / BYTES_PER_PIECE)
+    }
+
+    /// Bytes of all pieces.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_pieces_are_bounded_and_others_are_not() {
+        for (bytes, fits) in [(0, false), (1, false), (BYTES_PER_PIECE, true), (4096, true)] {
+            let mut pieces = Pieces::default();
+            assert_eq!((0..1_000_000).all(|_| pieces.add(bytes)), fits, "{bytes}");
+        }
+        let mut few = Pieces::default();
+        assert!((0..FREE_PIECES).all(|_| few.add(1)));
+    }
+}

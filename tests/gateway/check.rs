@@ -1,0 +1,150 @@
+//! `check` reads all that a configuration names: the data directory and the dates of certificates too.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{Authority, Card, Identity, ScriptedAgent, TestGateway};
+
+const DAY: u64 = 86_400;
+const KEY: &str = "seal_key: 0123456789abcdef0123456789abcdef\n";
+
+struct Checked {
+    code: Option<i32>,
+    out: String,
+    complaints: String,
+}
+
+/// Runs the command on a file in this folder.
+async fn check(folder: &Path, settings: &str, more: &[&str]) -> Checked {
+    let file = folder.join("gateway.yaml");
+    let card = "agents:\n  bard:\n    card: https://127.0.0.1:9/card.json\n";
+    fs::write(&file, format!("listeners: [{{ address: 127.0.0.1:8080 }}]\n{card}{settings}")).unwrap();
+    let arguments: Vec<&str> =
+        ["check", "--config", file.to_str().unwrap()].iter().chain(more).copied().collect();
+    let output = TestGateway::run_command(&arguments).await;
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Checked { code: output.status.code(), out: text(output.stdout), complaints: text(output.stderr) }
+}
+
+#[tokio::test]
+async fn a_data_directory_that_is_unusable_is_a_problem() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("file"), "").unwrap();
+    fs::create_dir(folder.join("open")).unwrap();
+    fs::write(folder.join("open/seal.key"), "0123456789abcdef0123456789abcdef").unwrap();
+    fs::set_permissions(folder.join("open/seal.key"), Permissions::from_mode(0o644)).unwrap();
+    fs::create_dir_all(folder.join("odd/tasks.redb")).unwrap();
+    for (dir, told) in [
+        ("file/below", "file is not a folder"),
+        // Not even for root.
+        ("/proc/gateway", "/proc cannot be written"),
+        ("open", "open to every user"),
+        ("odd", "tasks.redb"),
+    ] {
+        let checked = check(folder, &format!("tasks: {{ data_dir: {dir} }}\n"), &[]).await;
+        assert_eq!(checked.code, Some(1), "{dir}: {}", checked.out);
+        let complaints = &checked.complaints;
+        assert!(complaints.contains("tasks.data_dir: ") && complaints.contains(told), "{dir}: {complaints}");
+    }
+    // The key in the file is the one that counts.
+    let checked = check(folder, &format!("{KEY}tasks: {{ data_dir: open }}\n"), &[]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.complaints);
+}
+
+#[tokio::test]
+async fn a_data_directory_is_left_as_it_is() {
+    let folder = TempDir::new().unwrap();
+    let checked = check(folder.path(), "tasks: { data_dir: new/data }\n", &[]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.complaints);
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["gateway.yaml"]);
+    // Nor does it matter that a gateway works with it.
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = TestGateway::start(|ports| {
+        let card = agent.card_url();
+        format!(
+            "{}tasks: {{ data_dir: data }}\nagents: {{ bard: {{ card: '{card}' }} }}\n",
+            ports.listeners()
+        )
+    })
+    .await;
+    let data = gateway.ports().directory.join("data");
+    let settings = format!("tasks: {{ data_dir: '{}' }}\n", data.display());
+    let checked = check(folder.path(), &settings, &[]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.complaints);
+}
+
+fn shown(folder: &Path, identity: &Identity) -> &'static str {
+    identity.write(folder, "client");
+    "    tls: { certificate: client.crt, key: client.key }\n"
+}
+
+#[tokio::test]
+async fn an_agents_client_certificate_is_judged_by_its_dates() {
+    let folder = TempDir::new().unwrap();
+    let folder = folder.path();
+    let authority = Authority::new("agents");
+    let at = "agents.bard.tls.certificate: certificate 1 ";
+    for (identity, told) in [
+        (authority.expired_client("gateway"), "expired"),
+        (authority.future_client("gateway"), "is valid only in"),
+    ] {
+        let checked = check(folder, shown(folder, &identity), &[]).await;
+        assert_eq!(checked.code, Some(1), "{told}: {}", checked.out);
+        assert!(checked.complaints.contains(&format!("{at}{told}")), "{}", checked.complaints);
+        let checked = check(folder, shown(folder, &identity), &["--json"]).await;
+        let found: Value = serde_json::from_str(&checked.out).unwrap();
+        assert_eq!((checked.code, &found["ok"]), (Some(1), &json!(false)), "{found}");
+        assert_eq!(found["problems"][0]["at"], "agents.bard.tls.certificate");
+    }
+    let soon = authority.client_for("gateway", 10 * DAY + 60);
+    let checked = check(folder, shown(folder, &soon), &[]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.complaints);
+    assert!(checked.complaints.contains("warning: agents.bard.tls.certificate: expires in 10 days"));
+    assert!(checked.out.contains("no problems"), "{}", checked.out);
+    let checked = check(folder, shown(folder, &soon), &["--json"]).await;
+    let found: Value = serde_json::from_str(&checked.out).unwrap();
+    assert_eq!((&found["ok"], &found["problems"]), (&json!(true), &json!([])), "{found}");
+    assert_eq!(found["warnings"][0]["at"], "agents.bard.tls.certificate", "{found}");
+    let later = authority.client_for("gateway", 60 * DAY);
+    let checked = check(folder, shown(folder, &later), &[]).await;
+    assert_eq!((checked.code, checked.complaints.as_str()), (Some(0), ""));
+}
+
+/// `serve` starts all the same, since other agents can be called, and says so.
+#[tokio::test]
+async fn serve_warns_of_an_agents_client_certificate() {
+    let authority = Authority::new("agents");
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = TestGateway::start(|ports| {
+        let own = shown(&ports.directory, &authority.expired_client("gateway"));
+        let card = agent.card_url();
+        format!("{}agents:\n  bard:\n    card: '{card}'\n{own}", ports.listeners())
+    })
+    .await;
+    gateway.wait_for_output("agents.bard.tls.certificate").await;
+}
+
+#[tokio::test]
+async fn a_listeners_certificate_that_ends_soon_is_a_warning() {
+    let folder = TempDir::new().unwrap();
+    let authority = Authority::new("servers");
+    authority.server_for(&["localhost"], 5 * DAY + 60).write(folder.path(), "server");
+    let file = folder.path().join("gateway.yaml");
+    let tls = "tls: { certificate: server.crt, key: server.key }";
+    let text = format!(
+        "listeners: [{{ address: 127.0.0.1:8443, {tls} }}]\nagents: {{ bard: {{ card: http://127.0.0.1:9/ }} }}\n"
+    );
+    fs::write(&file, text).unwrap();
+    let output = TestGateway::run_command(&["check", "--config", file.to_str().unwrap()]).await;
+    let complaints = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{complaints}");
+    let told = "warning: listeners[0].tls.certificate: expires in 5 days";
+    assert!(complaints.contains(told), "{complaints}");
+}
