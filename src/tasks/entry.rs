@@ -4,12 +4,10 @@
 //! lock may be held while an entry's is taken, never the other way round.
 //! Not here: being found and dropped (see `map`), what an event does (see `bridge::work`), asking the agent.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::change::Look;

@@ -174,7 +174,7 @@ async fn a_task_that_no_endpoint_knows_is_lost_and_nothing_is_said_in_it() {
     let result = call(&gateway, json!({ "taskId": task, "text": "go on" })).await;
     assert_eq!(result["isError"], true, "{result}");
     assert_eq!(cluster.counts().iter().sum::<usize>(), 1, "nothing was said");
-    let is_second = |request: &&crate::support::Request| request.header("X-Gateway").is_some();
+    let is_second = |request: &&&crate::support::Request| request.header("X-Gateway").is_some();
     let asked = |log: Log| log.calls("GetTask").iter().filter(is_second).count();
     let more: Vec<usize> = cluster.agents.iter().map(|agent| asked(agent.log())).collect();
     assert_eq!(more, [1, 1], "each was asked");
