@@ -13,6 +13,7 @@ use mcp_a2a_gateway::bridge::progress::Teller;
 use mcp_a2a_gateway::bridge::work::Work;
 use mcp_a2a_gateway::jsonrpc::{Id, parse, well_formed};
 use mcp_a2a_gateway::mcp::classify::place;
+use mcp_a2a_gateway::mcp::content::ResourceLinks;
 use mcp_a2a_gateway::mcp::headers::Headers;
 use mcp_a2a_gateway::mcp::lifecycle::ServerInfo;
 use mcp_a2a_gateway::mcp::reply::Writer;
@@ -105,6 +106,7 @@ impl Desk {
             agent: "weather",
             task_tools: TaskTools::default(),
             extensions: &[],
+            links: ResourceLinks::default(),
         };
         let server = ServerInfo { name: "bench", version: "1.0.0" };
         let writer = Writer { era: version.era(), server, ttl_ms: 60_000 };

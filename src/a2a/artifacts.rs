@@ -4,6 +4,8 @@
 //! task replaces everything. Says what text is new, so that a stream to a client shows nothing twice.
 //! Not here: which task an event belongs to, what a client is shown of an artifact.
 
+use std::collections::BTreeMap;
+
 use super::model::{Artifact, Part, PartBody};
 
 /// Most artifacts that one task may make.
@@ -17,6 +19,10 @@ pub struct Artifacts {
     artifacts: Vec<Artifact>,
     bytes: usize,
     max_bytes: usize,
+    /// The artifacts of earlier turns, with their sizes then: one that grew or was replaced since is of this turn.
+    earlier: BTreeMap<String, usize>,
+    /// The same of the turn that pauses with a question.
+    paused: BTreeMap<String, usize>,
 }
 
 /// What a piece changed, as far as text goes.
@@ -41,7 +47,7 @@ pub struct TooMuch {
 impl Artifacts {
     /// Starts with no artifact. At most `max_bytes` will be held, counting content and an allowance per part.
     pub fn new(max_bytes: usize) -> Self {
-        Self { artifacts: Vec::new(), bytes: 0, max_bytes }
+        Self { artifacts: Vec::new(), bytes: 0, max_bytes, earlier: BTreeMap::new(), paused: BTreeMap::new() }
     }
 
     /// Takes in an artifact or a piece of one.
@@ -77,6 +83,23 @@ impl Artifacts {
     /// The artifacts in the order in which they began.
     pub fn iter(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.iter()
+    }
+
+    /// Notes that the turn pauses: what was made so far is of earlier turns once the next one begins.
+    pub fn pause_turn(&mut self) {
+        self.paused = self.artifacts.iter().map(|known| (known.artifact_id.clone(), weight(known))).collect();
+    }
+
+    /// Begins the next turn, if the last one has paused.
+    pub fn begin_turn(&mut self) {
+        if !self.paused.is_empty() {
+            self.earlier = std::mem::take(&mut self.paused);
+        }
+    }
+
+    /// The artifacts that were made or changed in this turn.
+    pub fn of_turn(&self) -> impl Iterator<Item = &Artifact> {
+        self.artifacts.iter().filter(|known| self.earlier.get(&known.artifact_id) != Some(&weight(known)))
     }
 
     /// How much of the bound is used, in bytes.

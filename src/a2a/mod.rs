@@ -4,6 +4,7 @@
 //! the edge. Nothing outside this folder asks which version an agent speaks beyond handing a [`Dialect`] back in.
 //! Not here: MCP, what a tool call becomes (see `bridge`), fetching anything.
 
+mod answer;
 mod artifacts;
 mod binding;
 mod card;
@@ -28,6 +29,7 @@ mod v0_3;
 mod v1;
 mod write;
 
+pub use answer::AnswerForm;
 pub use artifacts::{Artifacts, Change, TooMuch};
 pub use binding::{Binding, Outgoing, PathSegmentError};
 pub use card::{
@@ -44,7 +46,7 @@ pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, T
 pub use probe::{Question, Verdict};
 pub use push::{MAX_PUSH_BYTES, PUSH_TOKEN, Webhook, accepts, proves, push_task_id, validation_echo};
 pub use question::{Fingerprint, Wanted, Wording, fingerprint, wording, wordless};
-pub(crate) use question::{canonical, fingerprint_of, wordless_of};
+pub(crate) use question::{canonical, fingerprint_of, is_wording, wordless_of};
 pub use text::clean;
 pub(crate) use text::clean_line;
 pub use write::{Parts, read_task, task_json};

@@ -12,11 +12,12 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
+use super::answer::{AnswerForm, framework_inputs};
 use super::model::{Message, Part, PartBody, State, Status};
 use super::older::members;
 
 /// Most questions that an agent may ask at once.
-const MOST_INPUTS: usize = 16;
+pub(super) const MAX_INPUTS: usize = 16;
 /// Longest key of a question, in bytes.
 const LONGEST_KEY: usize = 128;
 /// Longest schema that is taken from an agent, in bytes.
@@ -159,12 +160,14 @@ pub struct Wording {
 /// One of several questions.
 #[derive(Debug, Clone)]
 pub struct Wanted {
-    /// The key under which its answer is to come.
+    /// The key under which its answer is to come; empty if the agent names none.
     pub key: String,
     /// The question in words.
     pub message: Option<String>,
     /// JSON Schema of the answer: an object, not judged yet.
     pub schema: Option<Box<RawValue>>,
+    /// The form in which the agent takes the answer.
+    pub form: AnswerForm,
 }
 
 /// What a status message says about how to ask. The metadata goes before data parts, and earlier ones before later ones.
@@ -182,7 +185,18 @@ pub fn wording(message: &Message) -> Wording {
             }
         }
     }
+    if wording.inputs.is_empty() && wording.schema.is_none() {
+        wording.inputs = framework_inputs(message);
+    }
     wording
+}
+
+/// Returns whether data says how to ask, and is no data of the question.
+pub(crate) fn is_wording(data: &RawValue) -> bool {
+    let members = members(data);
+    let mut wording = Wording::default();
+    wording.learn(&members, true);
+    is_schema(&members) || wording.schema.is_some() || wording.key.is_some() || !wording.inputs.is_empty()
 }
 
 impl Wording {
@@ -205,13 +219,18 @@ fn inputs(json: &RawValue) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = Vec::new();
     for (key, value) in members(json) {
         let new = is_key(&key) && all.iter().all(|known| known.key != key);
-        if !new || !value.get().starts_with('{') || all.len() >= MOST_INPUTS {
+        if !new || !value.get().starts_with('{') || all.len() >= MAX_INPUTS {
             continue;
         }
         let inside = members(value);
         let member = |name: &str| inside.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
         let message = member("message").and_then(text).filter(|text| !text.is_empty());
-        all.push(Wanted { key, message, schema: member("requestedSchema").and_then(schema) });
+        all.push(Wanted {
+            key,
+            message,
+            schema: member("requestedSchema").and_then(schema),
+            form: AnswerForm::Plain,
+        });
     }
     all
 }
@@ -384,7 +403,7 @@ mod tests {
     fn what_an_agent_says_has_bounds() {
         let many: Vec<String> = (0..100).map(|n| format!(r#""k{n}":{{}}"#)).collect();
         let wording = asked(&format!(r#"{{"metadata":{{"mcp.inputRequests":{{{}}}}}}}"#, many.join(",")));
-        assert_eq!(wording.inputs.len(), MOST_INPUTS);
+        assert_eq!(wording.inputs.len(), MAX_INPUTS);
         let long = "x".repeat(LONGEST_SCHEMA);
         let wording = asked(&format!(
             r#"{{"metadata":{{"mcp.inputKey":"{long}","mcp.requestedSchema":{{"title":"{long}"}}}}}}"#

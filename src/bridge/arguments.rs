@@ -81,7 +81,7 @@ pub fn validator(schema: &Value) -> Result<Validator, String> {
 }
 
 /// A file that a model hands over.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct FileArgument {
     /// Where it is; the agent fetches it.
@@ -98,8 +98,22 @@ pub struct FileArgument {
     pub name: Option<String>,
 }
 
+impl FileArgument {
+    fn drop_blanks(&mut self) {
+        for member in [&mut self.url, &mut self.bytes, &mut self.media_type, &mut self.name] {
+            member.take_if(|text| text.is_empty());
+        }
+    }
+}
+
+/// Returns whether data stands for none: `{}` and `""` of clients in strict mode.
+fn is_blank(json: &RawValue) -> bool {
+    let dense: String = json.get().chars().filter(|c| !c.is_ascii_whitespace()).take(3).collect();
+    dense == "{}" || dense == "\"\""
+}
+
 /// What was asked, as far as it can be told without a look at the handles.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Asked {
     /// Words for the agent.
     pub text: Option<String>,
@@ -148,7 +162,10 @@ fn flat(text: &str) -> Result<Asked, String> {
     let Ok(Object(flat)) = serde_json::from_str::<Object<Flat<'_>>>(text) else {
         return Err(complaint(FLAT.as_ref(), text));
     };
-    let files = flat.files.unwrap_or_default();
+    let mut files = flat.files.unwrap_or_default();
+    // Clients in strict mode write every member, and "" or {} for those that they do not use.
+    files.iter_mut().for_each(FileArgument::drop_blanks);
+    files.retain(|file| *file != FileArgument::default());
     if files.len() > MOST_FILES {
         return Err(format!("Invalid arguments: at most {MOST_FILES} files are taken."));
     }
@@ -158,7 +175,7 @@ fn flat(text: &str) -> Result<Asked, String> {
     let given = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
     let asked = Asked {
         text: given(flat.text),
-        data: flat.data.map(ToOwned::to_owned),
+        data: flat.data.filter(|json| !is_blank(json)).map(ToOwned::to_owned),
         files,
         context: given(flat.context),
         task: given(flat.task),
@@ -234,7 +251,7 @@ mod tests {
             (r#"{"text":7}"#, "/text: 7 is not of type"),
             (r#"{"txt":"a"}"#, "'txt' was unexpected"),
             (r#"[1]"#, "is not of type \"object\""),
-            (r#"{"text":"a","files":[{}]}"#, "/files/0 needs either url or bytes"),
+            (r#"{"text":"a","files":[{"name":"n"}]}"#, "/files/0 needs either url or bytes"),
             (r#"{"text":"a","files":[{"path":"x"}]}"#, "'path' was unexpected"),
             (r#"{"text":"a","text":"b"}"#, "twice"),
         ] {
@@ -247,10 +264,25 @@ mod tests {
     #[test]
     fn what_is_read_typed_the_schema_accepts_too() {
         let validator = FLAT.as_ref().unwrap();
-        for text in [r#"{"text":"a"}"#, r#"{"taskId":"a"}"#, r#"{"text":"a","data":null,"files":[]}"#] {
+        for text in [r#"{"text":"a"}"#, r#"{"taskId":"a"}"#, r#"{"text":"a","data":{},"files":[]}"#] {
             assert!(asked(text).is_ok(), "{text}");
             assert!(validator.is_valid(&serde_json::from_str(text).unwrap()), "{text}");
         }
+    }
+
+    #[test]
+    fn strict_mode_blanks_are_absent() {
+        let blank = r#"{"url":"","bytes":"","mediaType":"","name":""}"#;
+        for data in ["{}", "\"\"", "null", " { } "] {
+            let json =
+                format!(r#"{{"text":"a","data":{data},"files":[{blank}],"contextId":"","taskId":""}}"#);
+            let asked = asked(&json).unwrap();
+            assert!(asked.data.is_none() && asked.files.is_empty(), "{json}");
+            assert!(asked.context.is_none() && asked.task.is_none(), "{json}");
+        }
+        let one = asked(r#"{"text":"a","files":[{"url":"https://x/y","bytes":"","name":null}]}"#).unwrap();
+        assert_eq!((one.files.len(), one.files[0].bytes.as_deref()), (1, None));
+        assert_eq!(asked(r#"{"taskId":"t","data":[1]}"#).unwrap().data.unwrap().get(), "[1]");
     }
 
     #[test]

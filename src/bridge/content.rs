@@ -1,7 +1,7 @@
 //! Which content blocks the parts of an agent's message or artifact become.
 //!
-//! Reads mcp.md §2.4, §3.2. Links are passed on and never followed. Not here: which parts a result is made of (see
-//! `outcome`).
+//! Reads mcp.md §2.4, §3.2. URLs are named in text and never followed; a link block stands beside it only where the operator
+//! wants links, since several clients fail at them. Not here: which parts a result is made of (see `outcome`).
 
 use std::borrow::Cow;
 
@@ -16,22 +16,54 @@ use crate::a2a::{Part, PartBody};
 use crate::mcp::Version;
 use crate::mcp::content::{Block, Body, Embedded};
 
+/// How a client is shown blocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Display {
+    /// The revision that the client speaks.
+    pub version: Version,
+    /// Whether links stand beside the URLs in the text.
+    pub links: bool,
+}
+
+impl Display {
+    /// Returns whether link blocks are shown.
+    pub(super) fn has_links(self) -> bool {
+        self.links && self.version.has_structured_output()
+    }
+}
+
 /// Turns the parts of one message into blocks, one each. Thoughts are no output.
-pub fn blocks<'a>(parts: impl IntoIterator<Item = &'a Part>, version: Version, out: &mut Vec<Block>) {
-    out.extend(parts.into_iter().filter(|part| !part.is_thought()).map(|part| block(part, version)));
+pub fn blocks<'a>(parts: impl IntoIterator<Item = &'a Part>, display: Display, out: &mut Vec<Block>) {
+    for part in parts.into_iter().filter(|part| !part.is_thought()) {
+        add(part, display, out);
+    }
 }
 
 /// Turns the parts of one artifact into blocks. Texts that follow each other are pieces of one text: a stream brings them in
 /// chunks, and agents keep the chunks apart.
-pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Part>, version: Version, out: &mut Vec<Block>) {
+pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Part>, display: Display, out: &mut Vec<Block>) {
     let mut open = false;
     for part in parts.into_iter().filter(|part| !part.is_thought()) {
         let plain = matches!(&part.body, PartBody::Text(_)) && part.metadata.is_none();
         match (&part.body, out.last_mut()) {
             (PartBody::Text(more), Some(Block::Text { text, .. })) if open && plain => text.push_str(more),
-            _ => out.push(block(part, version)),
+            _ => add(part, display, out),
         }
         open = plain;
+    }
+}
+
+/// Adds the block of one part, and the link beside it.
+fn add(part: &Part, display: Display, out: &mut Vec<Block>) {
+    out.push(block(part, display.version));
+    if let PartBody::Url(url) = &part.body
+        && display.has_links()
+    {
+        out.push(Block::ResourceLink {
+            uri: url.clone(),
+            name: part.filename.clone().unwrap_or_else(|| "file".to_owned()),
+            media_type: part.media_type.clone(),
+        });
     }
 }
 
@@ -50,7 +82,7 @@ fn block(part: &Part, version: Version) -> Block {
                 Block::text(format!("(A file, {name}, that cannot be shown: its content is not base64.)"))
             }
         },
-        PartBody::Url(url) => link(part, url, version),
+        PartBody::Url(url) => Block::text(named_url(part, url)),
         PartBody::Data(json) | PartBody::Unknown(json) => Block::text(json.get()),
     }
 }
@@ -69,17 +101,9 @@ fn raw(part: &Part, data: &str, hints: Hints, version: Version) -> Block {
     }
 }
 
-fn link(part: &Part, url: &str, version: Version) -> Block {
-    let name = part.filename.as_deref().unwrap_or("file");
-    if version.has_structured_output() {
-        Block::ResourceLink {
-            uri: url.to_owned(),
-            name: name.to_owned(),
-            media_type: part.media_type.clone(),
-        }
-    } else {
-        Block::text(format!("{name}: {url}"))
-    }
+/// Returns the line that names a file at a URL.
+pub(super) fn named_url(part: &Part, url: &str) -> String {
+    format!("{}: {url}", part.filename.as_deref().unwrap_or("file"))
 }
 
 fn embedded(uri: String, media_type: Option<String>, content: Body) -> Block {
@@ -135,7 +159,7 @@ mod tests {
 
     fn shown(part: Part, version: Version) -> String {
         let mut out = Vec::new();
-        blocks([&part], version, &mut out);
+        blocks([&part], Display { version, links: false }, &mut out);
         serde_json::to_string(&out[0]).unwrap()
     }
 
@@ -160,7 +184,7 @@ mod tests {
             (
                 part(PartBody::Url("https://x/y".into()), Some("text/html"), Some("y")),
                 newest,
-                r#"{"type":"resource_link","uri":"https://x/y","name":"y","mimeType":"text/html"}"#,
+                r#"{"type":"text","text":"y: https://x/y"}"#,
             ),
             (
                 part(PartBody::Url("https://x/y".into()), None, None),
@@ -199,9 +223,24 @@ mod tests {
         let text = |text: &str| Part::new(PartBody::Text(text.into()));
         let parts = [text("a"), text("b"), Part::new(PartBody::Url("u:v".into())), text("c")];
         let mut out = Vec::new();
-        joined(&parts, Version::V2026_07_28, &mut out);
+        joined(&parts, Display { version: Version::V2026_07_28, links: false }, &mut out);
         assert_eq!(out.len(), 3);
         assert!(matches!(&out[0], Block::Text { text, .. } if text == "ab"));
+    }
+
+    #[test]
+    fn link_stands_beside_its_url_where_links_are_on() {
+        let given = part(PartBody::Url("https://x/y".into()), Some("text/html"), Some("y"));
+        for (version, links, count) in [
+            (Version::V2026_07_28, true, 2),
+            (Version::V2026_07_28, false, 1),
+            (Version::V2025_03_26, true, 1),
+        ] {
+            let mut out = Vec::new();
+            blocks([&given], Display { version, links }, &mut out);
+            assert_eq!(out.len(), count, "{version:?} {links}");
+            assert!(matches!(&out[0], Block::Text { text, .. } if text == "y: https://x/y"));
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::arguments::validator;
 use super::judge::complaints;
 use super::members::Members;
 use super::question::{Input, Question};
-use crate::a2a::{Fingerprint, Part, PartBody, State, canonical, uuid};
+use crate::a2a::{AnswerForm, Fingerprint, Part, PartBody, State, canonical, uuid};
 use crate::mcp::Version;
 use crate::mcp::elicitation::{Action, Answer};
 use crate::mcp::form::fitted;
@@ -83,8 +83,19 @@ impl Question {
         Ok(())
     }
 
-    /// What the agent is told: the text of a lone reply, else the answers as data.
+    /// What the agent is told: the text of a lone reply, else the answers as data; in the form of its framework, where it has one.
     pub fn message(&self, accepted: &BTreeMap<String, Box<RawValue>>) -> Vec<Part> {
+        if self.has_forms() {
+            let answers = self.inputs.iter().filter_map(|input| Some((input, accepted.get(&input.key)?)));
+            let parts = answers.filter_map(|(input, content)| {
+                let text = reply(content).filter(|_| input.schema.is_none());
+                match text.and_then(|text| to_raw_value(&text).ok()) {
+                    Some(text) => input.form.part(&text),
+                    None => input.form.part(content),
+                }
+            });
+            return parts.collect();
+        }
         let told = match self.inputs.as_slice() {
             [input] => accepted.get(&input.key).map(|content| {
                 let text = reply(content).filter(|_| input.schema.is_none());
@@ -93,6 +104,66 @@ impl Question {
             _ => to_raw_value(accepted).ok().map(PartBody::Data),
         };
         told.map(Part::new).into_iter().collect()
+    }
+
+    /// Returns whether the agent takes answers only in the form of its framework.
+    pub fn has_forms(&self) -> bool {
+        self.inputs.iter().any(|input| input.form != AnswerForm::Plain)
+    }
+
+    /// Returns an answer that a model wrote freely as the agent takes it: in the form of its framework,
+    /// where it has one.
+    ///
+    /// # Errors
+    ///
+    /// How the answer must be given, for the model.
+    pub fn answer(&self, parts: Vec<Part>) -> Result<Vec<Part>, String> {
+        if !self.has_forms() {
+            return Ok(parts);
+        }
+        let how = || format!("Invalid answer. {}.", self.answer_hint());
+        let data = parts.iter().find_map(|part| match &part.body {
+            PartBody::Data(json) => Some(json.as_ref()),
+            PartBody::Text(_) | PartBody::Raw(_) | PartBody::Url(_) | PartBody::Unknown(_) => None,
+        });
+        let text = parts.iter().find_map(|part| match &part.body {
+            PartBody::Text(text) => to_raw_value(text).ok(),
+            PartBody::Data(_) | PartBody::Raw(_) | PartBody::Url(_) | PartBody::Unknown(_) => None,
+        });
+        let mut keyed = BTreeMap::new();
+        if let [only] = self.inputs.as_slice() {
+            let given = data.map(ToOwned::to_owned).or(text.filter(|_| !only.form.is_confirmation()));
+            keyed.insert(only.key.clone(), given.ok_or_else(how)?);
+        } else {
+            keyed = serde_json::from_str(data.ok_or_else(how)?.get()).map_err(|_| how())?;
+        }
+        let part = |input: &Input| {
+            let given = keyed.get(&input.key)?;
+            if input.form.is_confirmation() {
+                input.judge(given).ok()?;
+            }
+            input.form.part(given)
+        };
+        self.inputs.iter().map(part).collect::<Option<Vec<_>>>().ok_or_else(how)
+    }
+
+    /// Returns a sentence without its full stop: how an answer is given as an argument of a tool.
+    pub fn answer_hint(&self) -> String {
+        let value = |input: &Input| match (input.form.is_confirmation(), &input.schema) {
+            (true, _) => r#"{"confirmed": true} or {"confirmed": false}"#.to_owned(),
+            (false, Some(schema)) => format!("an object of this JSON Schema: {}", schema.get()),
+            (false, None) => "the answer".to_owned(),
+        };
+        match self.inputs.as_slice() {
+            [only] if only.form.is_confirmation() || only.schema.is_some() => {
+                format!("Give the answer as data: {}", value(only))
+            }
+            [_] => "Give the answer as text".to_owned(),
+            several => {
+                let all = several.iter().map(|input| format!("{:?}: {}", input.key, value(input)));
+                format!("Give the answers as data, an object with {}", all.collect::<Vec<_>>().join(", "))
+            }
+        }
     }
 
     /// Names one input where there is room for a turn only: the question itself, unless it asks for several things.

@@ -5,14 +5,16 @@
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::content::blocks;
-use super::extension::told;
+use super::content::{Display, blocks, joined};
+use super::envelope::Envelope;
+use super::extension;
+use super::question::Question;
 use super::resources::{artifact_uri, task_uri};
 use super::status::state_of;
-use super::work::{Work, words};
-use crate::a2a::{Message, PartBody, State, clean};
+use super::work::Work;
+use crate::a2a::{Part, PartBody, State, clean};
 use crate::mcp::Version;
-use crate::mcp::content::Block;
+use crate::mcp::content::{Block, ResourceLinks};
 use crate::mcp::tools::CallResult;
 use crate::seal::{ContextRef, LocalRef, Sealer, TaskHandle, TaskRef};
 
@@ -43,9 +45,21 @@ pub struct Audience<'a> {
     pub task_tools: TaskTools,
     /// URIs of the extensions of A2A of which it gets data; no others pass.
     pub extensions: &'a [String],
+    /// Which results hold links.
+    pub links: ResourceLinks,
 }
 
 impl Audience<'_> {
+    /// Returns how blocks are shown to the client.
+    pub(super) fn display(&self) -> Display {
+        Display { version: self.version, links: self.links == ResourceLinks::All }
+    }
+
+    /// Returns what takes an answer: `subagent_send`, or `tool` where the caller may not use that.
+    pub(super) fn answering_tool(&self, tool: &'static str) -> &'static str {
+        if self.task_tools.send { "subagent_send" } else { tool }
+    }
+
     /// The caller's handle of the task; `local` names the call while its task has no name.
     pub fn task(&self, work: &Work, local: [u8; 16]) -> TaskHandle {
         let agent = self.agent.to_owned();
@@ -70,6 +84,8 @@ impl Audience<'_> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Handle<'a> {
+    #[serde(flatten)]
+    envelope: Envelope<'a>,
     task_id: &'a str,
     task_uri: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,9 +119,18 @@ pub(super) struct Extras {
     /// What was to be cancelled is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) canceled: Option<bool>,
+    /// Whether a link to the task stands in the content.
+    #[serde(skip)]
+    pub(super) is_linked: bool,
 }
 
-/// A handle result that begins with `said`.
+/// The content of a handle result, as blocks and as data.
+pub(super) struct Told<'a> {
+    pub(super) content: Vec<Block>,
+    pub(super) envelope: Envelope<'a>,
+}
+
+/// A handle result that begins with `said`. A task that waits for an answer shows its question.
 pub(super) fn handle(
     work: &Work,
     audience: &Audience<'_>,
@@ -113,43 +138,68 @@ pub(super) fn handle(
     said: String,
     extras: Extras,
 ) -> CallResult {
-    let task = audience.task(work, local);
-    let (task, state) = (task.as_str(), state_of(work));
-    let uri = task_uri(task);
-    let mut content = vec![Block::text(said)];
-    if let Some(status) = work.status.as_ref().filter(|_| state.is_interrupted()) {
-        let beside_text = status.parts.iter().filter(|part| !matches!(part.body, PartBody::Text(_)));
-        blocks(beside_text, audience.version, &mut content);
+    let (mut content, mut envelope) = (vec![Block::text(said.as_str())], Envelope::new(said));
+    if state_of(work).is_interrupted() {
+        // Text and data of the question are in the words.
+        let is_said = |part: &&Part| matches!(part.body, PartBody::Text(_) | PartBody::Data(_));
+        if let Some(status) = &work.status {
+            let beside = status.parts.iter().filter(|part| !is_said(part));
+            blocks(beside, audience.display(), &mut content);
+            envelope.add_beside_text(&status.parts);
+        }
+        let is_shown = !work.status_text().is_empty();
+        for artifact in work.artifacts_of_turn() {
+            if is_shown {
+                joined(&artifact.parts, audience.display(), &mut content);
+                envelope.add(&artifact.parts, true);
+            } else {
+                blocks(artifact.parts.iter().filter(|part| !is_said(part)), audience.display(), &mut content);
+                envelope.add_beside_text(&artifact.parts);
+            }
+        }
     }
+    handle_of(work, audience, local, Told { content, envelope }, extras)
+}
+
+/// A handle result that says `told`.
+pub(super) fn handle_of(
+    work: &Work,
+    audience: &Audience<'_>,
+    local: [u8; 16],
+    told: Told<'_>,
+    extras: Extras,
+) -> CallResult {
+    let Told { mut content, envelope } = told;
+    let extensions = extension::told(work, audience.extensions);
     if !audience.version.has_structured_output() {
-        return CallResult { content, extensions: told(work, audience.extensions), ..CallResult::default() };
+        return CallResult { content, extensions, ..CallResult::default() };
     }
-    content.push(Block::ResourceLink {
-        uri: uri.clone(),
-        name: "task".into(),
-        media_type: Some("application/json".into()),
-    });
+    let task = audience.task(work, local);
+    let task = task.as_str();
+    let uri = task_uri(task);
+    if extras.is_linked || audience.links == ResourceLinks::All {
+        content.push(Block::ResourceLink {
+            uri: uri.clone(),
+            name: "task".into(),
+            media_type: Some("application/json".into()),
+        });
+    }
     let artifacts = work.artifacts().take(MOST_ARTIFACTS).map(|artifact| ArtifactLink {
         artifact_id: &artifact.artifact_id,
         name: artifact.name.as_deref(),
         uri: artifact_uri(task, &artifact.artifact_id),
     });
     let handle = Handle {
+        envelope,
         task_id: task,
         task_uri: &uri,
         context_id: audience.context(work),
-        state: state.word(),
-        status_message: work.status.as_ref().map(quoted).filter(|text| !text.is_empty()),
+        state: state_of(work).word(),
+        status_message: Some(work.status_text()).filter(|text| !text.is_empty()),
         artifacts: artifacts.collect(),
         extras,
     };
-    let (structured_content, extensions) = (to_raw_value(&handle).ok(), told(work, audience.extensions));
-    CallResult { content, structured_content, is_error: false, extensions }
-}
-
-/// The words of an agent within a sentence of the gateway's: bounded, and without characters that a reader does not see.
-pub(super) fn quoted(message: &Message) -> String {
-    quotable(&words(message))
+    CallResult { content, structured_content: to_raw_value(&handle).ok(), is_error: false, extensions }
 }
 
 /// Returns text of an agent as it may stand within a sentence of the gateway's.
@@ -161,7 +211,9 @@ pub(super) fn quotable(text: &str) -> String {
 /// What the model can do next about work that is not finished; `tool` takes a `taskId` where the gateway's own tools may not be used.
 pub(super) fn advice(work: &Work, audience: &Audience<'_>, (tool, task): (&str, &str)) -> String {
     let state = state_of(work);
-    let said = work.status.as_ref().map(quoted).filter(|text| !text.is_empty());
+    let said = Some(work.status_text()).filter(|text| !text.is_empty());
+    let said =
+        said.or_else(|| Some(work.made_text()).filter(|text| state.is_interrupted() && !text.is_empty()));
     let said = said.as_deref();
     let again = format!("{tool} with taskId={task:?}");
     let TaskTools { wait, send } = audience.task_tools;
@@ -169,8 +221,10 @@ pub(super) fn advice(work: &Work, audience: &Audience<'_>, (tool, task): (&str, 
     let wait = if wait { format!("subagent_wait with taskId={task:?}") } else { format!("{again} alone") };
     match state {
         State::InputRequired => format!(
-            "The agent asks: {}\nTo answer, call {answer} and the answer as text.",
-            said.unwrap_or("(it did not say what)")
+            "The agent asks: {}\nTo answer, call {answer}. {}.",
+            said.unwrap_or("(it did not say what)"),
+            Question::of(work)
+                .map_or_else(|| "Give the answer as text".to_owned(), |open| open.answer_hint())
         ),
         State::AuthRequired => format!(
             "The agent needs an authorization before it can go on: {}\nOnce it has been given, call {wait} to get the result. Do \

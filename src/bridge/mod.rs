@@ -8,6 +8,7 @@ pub mod arguments;
 pub mod catalogue;
 pub mod content;
 mod entry;
+mod envelope;
 pub mod extension;
 pub mod finding;
 pub mod given;

@@ -3,17 +3,22 @@
 //! Reads mcp.md §3.1, §3.2. A finished task becomes its content; one that goes on or asks becomes a *handle result* (see
 //! `handle`). The gateway's own tools tell the same in their one shape. Not here: when to answer.
 
-use serde_json::value::RawValue;
+use std::borrow::Cow;
 
-use super::content::{blocks, joined};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::content::{Display, blocks, joined};
+use super::envelope::Envelope;
 use super::extension;
 pub use super::handle::{Audience, TaskTools};
-use super::handle::{Extras, advice, handle, quotable};
+use super::handle::{Extras, Told, advice, handle, handle_of, quotable};
+use super::resources::task_uri;
 use super::status::state_of;
 use super::work::{Standing, Work};
-use crate::a2a::{Part, PartBody, State};
+use crate::a2a::{Part, State};
 use crate::mcp::Version;
-use crate::mcp::content::Block;
+use crate::mcp::content::{Block, ResourceLinks};
 use crate::mcp::tools::CallResult;
 
 /// What was made is at the agent only, and the agent does not give it: that must not read as nothing.
@@ -45,9 +50,24 @@ pub fn declined(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallRe
     handle(work, audience, local, said, Extras::default())
 }
 
+/// The result of a call whose answer the agent refused: the question is still open.
+pub fn refused(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
+    let task = audience.task(work, local);
+    let (tool, question) = (audience.answering_tool(AGAIN), work.status_text());
+    let said = format!(
+        "The agent refused this answer; its question is still open: {question}\nTo answer in another form, call {tool} \
+         with taskId={:?} and text, data or files, as the agent wants it.",
+        task.as_str()
+    );
+    handle(work, audience, local, said, Extras::default())
+}
+
 /// The result of `subagent_start`.
 pub fn started(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {
-    told(work, audience, local, "The task was started.", Extras::default())
+    let task = audience.task(work, local);
+    let first = format!("The task was started: {}.", task_uri(task.as_str()));
+    let is_linked = matches!(audience.links, ResourceLinks::SubagentStart | ResourceLinks::All);
+    told(work, audience, local, &first, Extras { is_linked, ..Extras::default() })
 }
 
 /// The result of `subagent_send`.
@@ -78,23 +98,26 @@ fn told(work: &Work, audience: &Audience<'_>, local: [u8; 16], first: &str, extr
         let advice = advice(work, audience, (ELSEWHERE, audience.task(work, local).as_str()));
         return handle(work, audience, local, format!("{first} {advice}").trim_start().to_owned(), extras);
     }
-    let extras = Extras { output: only_data(work).map(ToOwned::to_owned), ..extras };
-    let mut result = handle(work, audience, local, String::new(), extras);
-    let links = result.content.split_off(1);
-    result.content = finished_content(work, audience.version);
-    result.content.extend(links);
-    result.is_error = work.artifacts_shed || matches!(state_of(work), State::Failed | State::Rejected);
-    result
+    let is_error = work.artifacts_shed || matches!(state_of(work), State::Failed | State::Rejected);
+    let pieces = output(work, state_of(work) != State::Completed);
+    let (content, text) = finished_content(work, &pieces, audience.display());
+    let fresh = envelope(text.clone(), pieces.iter().filter(|piece| !piece.is_earlier));
+    let extras = Extras { output: fresh.single_data().map(ToOwned::to_owned), ..extras };
+    handle_of(work, audience, local, Told { content, envelope: envelope(text, &pieces) }, extras)
+        .with_error(is_error)
 }
 
 fn finished(work: &Work, audience: &Audience<'_>) -> CallResult {
     if work.artifacts_shed {
         return CallResult::failure(NOT_TO_BE_HAD);
     }
-    let (mut content, is_error) =
-        (finished_content(work, audience.version), state_of(work) != State::Completed);
-    let structured_content = if is_error { None } else { structured(work, audience.version) };
-    if let Some(context) = audience.context(work).filter(|_| !is_error) {
+    let is_error = state_of(work) != State::Completed;
+    let pieces = output(work, is_error);
+    let (mut content, _) = finished_content(work, &pieces, audience.display());
+    let context = audience.context(work).filter(|_| !is_error);
+    let structured_content =
+        if is_error { None } else { structured(work, &pieces, (audience.version, context.as_deref())) };
+    if let Some(context) = context {
         content.push(Block::for_the_model(format!(
             "To continue this conversation, pass contextId \"{context}\"."
         )));
@@ -103,42 +126,68 @@ fn finished(work: &Work, audience: &Audience<'_>) -> CallResult {
     CallResult { content, structured_content, is_error, extensions }
 }
 
-fn finished_content(work: &Work, version: Version) -> Vec<Block> {
+/// Returns the blocks of finished work, and the text of the gateway among them.
+fn finished_content(work: &Work, pieces: &[Piece<'_>], display: Display) -> (Vec<Block>, String) {
     let state = state_of(work);
-    let is_error = state != State::Completed;
-    let mut content = Vec::with_capacity(2);
+    let mut text = String::new();
     if work.artifacts_shed {
-        content.push(Block::text(NOT_TO_BE_HAD));
+        NOT_TO_BE_HAD.clone_into(&mut text);
     }
-    if is_error {
-        content.push(Block::text(verdict(state, work)));
+    if state != State::Completed {
+        text = verdict(state, work);
     }
-    output(work, is_error, version, &mut content);
+    let mut content = Vec::with_capacity(2);
+    content.extend(Some(Block::text(text.as_str())).filter(|_| !text.is_empty()));
+    for piece in pieces {
+        match piece.is_artifact {
+            true => joined(piece.parts.iter(), display, &mut content),
+            false => blocks(piece.parts.iter(), display, &mut content),
+        }
+    }
     if content.is_empty() {
-        content.push(Block::text("The agent completed the task and gave no output."));
+        "The agent completed the task and gave no output.".clone_into(&mut text);
+        content.push(Block::text(text.as_str()));
     }
-    content
+    (content, text)
+}
+
+/// One artifact or message of the output.
+struct Piece<'a> {
+    parts: Cow<'a, [Part]>,
+    is_artifact: bool,
+    /// Whether it was made before the last question: the client was told of it then.
+    is_earlier: bool,
+}
+
+impl<'a> Piece<'a> {
+    fn message(parts: impl Into<Cow<'a, [Part]>>) -> Self {
+        Self { parts: parts.into(), is_artifact: false, is_earlier: false }
+    }
 }
 
 /// What the agent made: its reply; or the artifacts and what it says at the end; or, from agents that use neither, its last word.
-fn output(work: &Work, is_error: bool, version: Version, content: &mut Vec<Block>) {
+fn output(work: &Work, is_error: bool) -> Vec<Piece<'_>> {
     if let Some(reply) = &work.reply {
-        return blocks(&reply.parts, version, content);
+        return vec![Piece::message(&reply.parts)];
     }
+    let mut of_turn = work.artifacts_of_turn().map(|artifact| artifact.artifact_id.as_str()).peekable();
+    let mut pieces: Vec<Piece<'_>> = Vec::with_capacity(2);
     for artifact in work.artifacts() {
-        joined(&artifact.parts, version, content);
+        let is_fresh = of_turn.next_if_eq(&artifact.artifact_id.as_str()).is_some();
+        let parts = Cow::Borrowed(artifact.parts.as_slice());
+        pieces.push(Piece { parts, is_artifact: true, is_earlier: !is_fresh });
     }
     if is_error {
-        return;
+        return pieces;
     }
-    if let Some(status) = &work.status {
-        blocks(&status.parts, version, content);
-    }
-    if content.is_empty()
+    pieces.extend(work.status.iter().map(|status| Piece::message(&status.parts)));
+    let is_shown = |piece: &Piece<'_>| piece.parts.iter().any(|part| !part.is_thought());
+    if !pieces.iter().any(is_shown)
         && let Some(said) = work.closing_message()
     {
-        blocks(&said.parts, version, content);
+        pieces.push(Piece::message(said.parts));
     }
+    pieces
 }
 
 fn verdict(state: State, work: &Work) -> String {
@@ -160,37 +209,52 @@ fn verdict(state: State, work: &Work) -> String {
     }
 }
 
-/// The one data part of the output, for clients that take data: any JSON for modern ones, an object for legacy ones.
-fn structured(work: &Work, version: Version) -> Option<Box<RawValue>> {
+/// A text of the gateway and pieces of output, as data.
+fn envelope<'a>(text: String, pieces: impl IntoIterator<Item = &'a Piece<'a>>) -> Envelope<'a> {
+    let mut envelope = Envelope::new(text);
+    for piece in pieces {
+        envelope.add(&piece.parts, piece.is_artifact);
+    }
+    envelope
+}
+
+/// The output of this turn as a client takes data: a lone data part as it is (any JSON for modern
+/// clients, an object for legacy ones), data beside anything else with that in one envelope. Text
+/// alone needs none.
+fn structured(
+    work: &Work,
+    pieces: &[Piece<'_>],
+    (version, context): (Version, Option<&str>),
+) -> Option<Box<RawValue>> {
     if !version.has_structured_output() {
         return None;
     }
-    let only = only_data(work)?;
-    let fits = version >= Version::V2026_07_28 || only.get().starts_with('{');
-    fits.then(|| only.to_owned())
-}
-
-/// The one data part of the output, if there is exactly one. Some clients take `null` for nothing and then miss what was
-/// promised.
-fn only_data(work: &Work) -> Option<&RawValue> {
-    let made = work.artifacts().flat_map(|artifact| &artifact.parts);
-    let replied = work.reply.iter().flat_map(|reply| &reply.parts);
-    let mut all = made.chain(replied).filter(|part| !part.is_thought()).filter_map(data);
-    let (first, second) = (all.next(), all.next());
-    first.filter(|only| second.is_none() && only.get() != "null")
-}
-
-fn data(part: &Part) -> Option<&RawValue> {
-    match &part.body {
-        PartBody::Data(json) => Some(json),
-        PartBody::Text(_) | PartBody::Raw(_) | PartBody::Url(_) | PartBody::Unknown(_) => None,
+    let envelope = envelope(String::new(), pieces.iter().filter(|piece| !piece.is_earlier));
+    if let Some(only) = envelope.only_data() {
+        let fits = version >= Version::V2026_07_28 || only.get().starts_with('{');
+        return (fits && only.get() != "null").then(|| only.to_owned());
     }
+    if !envelope.is_mixed() {
+        return None;
+    }
+    to_raw_value(&Finished { envelope, context_id: context, state: state_of(work).word() }).ok()
+}
+
+/// Output of several kinds, and the conversation that it belongs to.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finished<'a> {
+    #[serde(flatten)]
+    envelope: Envelope<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    state: &'static str,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Artifact, Event, Message, Role, Status};
+    use crate::a2a::{Artifact, Event, Message, PartBody, Role, Status};
     use crate::seal::Sealer;
 
     fn sealer() -> Sealer {
@@ -245,7 +309,15 @@ mod tests {
 
     fn audience(version: Version, sealer: &Sealer, helps: bool) -> Audience<'_> {
         let task_tools = TaskTools { wait: helps, send: helps };
-        Audience { version, caller: "me", sealer, agent: "bard", task_tools, extensions: &[] }
+        Audience {
+            version,
+            caller: "me",
+            sealer,
+            agent: "bard",
+            task_tools,
+            extensions: &[],
+            links: ResourceLinks::default(),
+        }
     }
 
     fn told(work: &Work, version: Version) -> serde_json::Value {
@@ -386,14 +458,50 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_result_links_to_its_task_where_the_revision_has_links() {
-        for (version, links) in [(Version::V2025_03_26, false), (Version::V2025_06_18, true)] {
-            let told = told(&work(State::Working, None, vec![]), version);
-            let link = &told["content"][1];
-            assert_eq!(
-                link["type"] == "resource_link" && link["uri"].as_str().unwrap().starts_with("a2a://task/"),
-                links
-            );
+    fn link_to_the_task_stands_where_it_is_wanted() {
+        let sealer = sealer();
+        for (version, links, in_handle, in_start) in [
+            (Version::V2025_03_26, ResourceLinks::All, false, false),
+            (Version::V2025_06_18, ResourceLinks::None, false, false),
+            (Version::V2025_06_18, ResourceLinks::SubagentStart, false, true),
+            (Version::V2025_06_18, ResourceLinks::All, true, true),
+        ] {
+            let work = work(State::Working, None, vec![]);
+            let audience = Audience { links, ..audience(version, &sealer, true) };
+            let has_link = |result: CallResult| {
+                let result = serde_json::to_value(result).unwrap();
+                result["content"].as_array().unwrap().iter().any(|block| block["type"] == "resource_link")
+            };
+            assert_eq!(has_link(result(&work, &audience, [1; 16])), in_handle, "{version:?} {links:?}");
+            assert_eq!(has_link(started(&work, &audience, [1; 16])), in_start, "{version:?} {links:?}");
         }
+    }
+
+    #[test]
+    fn data_beside_text_is_in_one_envelope() {
+        let text = Part::new(PartBody::Text("It is".into()));
+        let parts = vec![text, data(r#"{"n":1}"#), data("[2]")];
+        for version in [Version::V2025_06_18, Version::V2026_07_28] {
+            let told = told(&work(State::Completed, Some("done"), parts.clone()), version);
+            let structured = &told["structuredContent"];
+            assert_eq!(structured["text"], "It is\ndone", "{told}");
+            assert_eq!(structured["data"], serde_json::json!([{ "n": 1 }, [2]]));
+            assert_eq!(
+                (&structured["files"], &structured["state"]),
+                (&serde_json::json!([]), &"completed".into())
+            );
+            assert!(structured["contextId"].is_string(), "{told}");
+        }
+    }
+
+    #[test]
+    fn data_of_an_earlier_turn_is_not_the_output() {
+        let mut work = work(State::InputRequired, Some("Which?"), vec![data(r#"{"draft":1}"#)]);
+        let status = Status { state: State::Completed, message: Some(message("done")), timestamp: None };
+        let event = Event::Status { task_id: None, context_id: None, status, last: true, metadata: None };
+        work.apply(event).unwrap();
+        let told = told(&work, Version::V2026_07_28);
+        assert_eq!(told.get("structuredContent"), None, "{told}");
+        assert_eq!(told["content"][0]["text"], r#"{"draft":1}"#, "the task made it");
     }
 }

@@ -6,8 +6,8 @@
 use serde_json::value::RawValue;
 
 use super::page::page_of;
-use super::work::{Work, words};
-use crate::a2a::{Fingerprint, State, Wanted, clean, wording};
+use super::work::Work;
+use crate::a2a::{AnswerForm, Fingerprint, State, Wanted, clean, wording};
 use crate::mcp::elicitation::{Ask, input_requests};
 use crate::mcp::form::{asks_secrets, fitted, is_form};
 use crate::mcp::{Capabilities, Version};
@@ -41,6 +41,8 @@ pub struct Input {
     pub message: String,
     /// The agent's schema of the answer, which is a form; `None` for one field of text.
     pub schema: Option<Box<RawValue>>,
+    /// The form in which the agent takes the answer.
+    pub form: AnswerForm,
 }
 
 impl Input {
@@ -56,24 +58,34 @@ impl Question {
     pub fn of(work: &Work) -> Option<Self> {
         let (turn, state) = (work.question_turn()?, work.state?);
         let said = work.status.as_ref();
-        let text = said.map(|said| clean(&words(said), LONGEST)).filter(|text| !text.is_empty());
+        let texts = [work.status_text(), work.made_text()];
+        let text = texts.into_iter().filter(|text| !text.is_empty()).reduce(|all, text| all + "\n\n" + &text);
+        let text = text.map(|text| clean(&text, LONGEST));
         let how = said.map(wording).unwrap_or_default();
         let digits: String = turn.hex().chars().take(8).collect();
         let key = how.key.unwrap_or_else(|| format!("q-{digits}"));
         if state == State::AuthRequired {
             let message = text.unwrap_or_else(|| "The agent needs an authorization.".into());
-            let inputs = vec![Input { key, message, schema: None }];
+            let inputs = vec![Input { key, message, schema: None, form: AnswerForm::Plain }];
             return Some(Self { turn, state, inputs, url: said.and_then(page_of), secret: false });
         }
         let mut wanted = how.inputs;
         if wanted.is_empty() {
-            wanted.push(Wanted { key, message: None, schema: how.schema });
+            wanted.push(Wanted { key, message: None, schema: how.schema, form: AnswerForm::Plain });
+        } else {
+            // Frameworks ask without keys.
+            let is_one = wanted.len() == 1;
+            let unnamed = wanted.iter_mut().filter(|one| one.key.is_empty());
+            for (number, one) in unnamed.enumerate() {
+                one.key = if is_one { key.clone() } else { format!("{key}-{}", number + 1) };
+            }
         }
         let secret = wanted.iter().filter_map(|one| one.schema.as_deref()).any(asks_secrets);
         let inputs = wanted.into_iter().map(|one| {
             let said = one.message.map(|message| clean(&message, LONGEST)).filter(|text| !text.is_empty());
             let message = said.or_else(|| text.clone()).unwrap_or_else(|| "The agent asks for input.".into());
-            Input { key: one.key, message, schema: one.schema.filter(|schema| is_form(schema)) }
+            let schema = one.schema.filter(|schema| is_form(schema));
+            Input { key: one.key, message, schema, form: one.form }
         });
         Some(Self { turn, state, inputs: inputs.collect(), url: None, secret })
     }

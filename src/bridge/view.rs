@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::content::blocks;
+use super::content::{Display, blocks};
 use super::resources::{artifact_uri, stream_uri, task_uri};
 use super::work::{Work, words};
 use crate::a2a::{Artifact, Message, Part, PartBody, Parts, Role, State, clean};
@@ -163,7 +163,7 @@ pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<Embedded> {
 /// Bytes in the base64 that clients take; words, if they are none.
 fn blob(part: &Part, uri: &str) -> Option<Embedded> {
     let mut shown = Vec::new();
-    blocks([part], Version::V2026_07_28, &mut shown);
+    blocks([part], Display { version: Version::V2026_07_28, links: false }, &mut shown);
     match shown.pop()? {
         Block::Image { data, media_type } | Block::Audio { data, media_type } => {
             Some(embedded(uri, &media_type, Body::Blob(data)))

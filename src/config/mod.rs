@@ -43,6 +43,7 @@ use self::file::ConfigFile;
 use self::reader::Reader;
 use self::reading::Reading;
 pub use crate::a2a::KeyPlace;
+pub use crate::mcp::content::ResourceLinks;
 pub use certificate::CertificateProblem;
 pub use host::Host;
 pub use jwks::{key_algorithms, key_file};

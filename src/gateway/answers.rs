@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::ask::question_of;
 use super::{Asker, Inner};
-use crate::a2a::{Message, Role};
+use crate::a2a::{Message, Part, Role};
 use crate::agents::Known;
 use crate::bridge::extension::{Beside, Offered};
 use crate::bridge::given::{self, Given};
@@ -144,6 +144,18 @@ pub(super) fn last_question(entry: &Entry) -> Option<Question> {
         Phase::Running | Phase::Asking(..) => Question::of(&inside.work),
         Phase::Finished | Phase::Failed(_) => None,
     })
+}
+
+/// Returns what a model said in a task as its agent takes it: the answer to an open question in the form of that.
+///
+/// # Errors
+///
+/// How the answer must be given, for the model.
+pub(super) fn in_form_of_question(entry: &Entry, parts: Vec<Part>) -> Result<Vec<Part>, String> {
+    match last_question(entry) {
+        Some(question) => question.answer(parts),
+        None => Ok(parts),
+    }
 }
 
 pub(super) fn answered_already() -> Fault {

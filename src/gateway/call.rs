@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answer::Gone;
-use super::answers::{answered_already, last_question};
+use super::answers::{answered_already, in_form_of_question, last_question};
 use super::early::Early;
 use super::exchange::Exchange;
 use super::hold::NotFound;
@@ -175,6 +175,7 @@ impl Inner {
         let source = self.source(asker, ordered, &agent).await.map_err(|refusal| match refusal {
             NotFound::Unknown => Early::told(unknown_task()),
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
+            NotFound::Unfit(told) => Early::told(told),
         })?;
         let is_task = rung.then == Then::CoreTask;
         let _promise = if is_task { self.place_for(asker, &source).map_err(Early::Fault)? } else { None };
@@ -230,6 +231,7 @@ impl Inner {
         let (entry, known) = found.map_err(|not_found| match not_found {
             NotFound::Unknown => Early::Fault(Fault::BadState),
             NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
+            NotFound::Unfit(told) => Early::told(told),
         })?;
         self.freshen(&entry, &known).await;
         let mut answered = None;
@@ -343,6 +345,7 @@ impl Inner {
                 "it has not accepted the first message yet; wait for it with taskId alone".into(),
             )));
         };
+        message.parts = in_form_of_question(&entry, message.parts).map_err(NotFound::Unfit)?;
         let answers = self.turn_for(&entry, &task, &mut message);
         let mut watched = Watched::new(entry.clone(), known.clone(), false);
         match answers {

@@ -55,6 +55,8 @@ pub(super) enum NotFound {
     Unknown,
     /// The agent cannot say.
     Trouble(Trouble),
+    /// It is there, and what was said does not answer its question: how to, for the model.
+    Unfit(String),
 }
 
 impl NotFound {
@@ -62,6 +64,7 @@ impl NotFound {
     pub(super) fn fault(self) -> Fault {
         match self {
             Self::Unknown => Fault::UnknownTask,
+            Self::Unfit(told) => Fault::BadParams(told),
             Self::Trouble(Trouble::UnsafeId) => Fault::BadParams(PathSegmentError::TEXT.to_owned()),
             Self::Trouble(trouble) => {
                 tracing::debug!(%trouble, "agent cannot be asked for a task");

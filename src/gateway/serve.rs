@@ -211,6 +211,7 @@ impl Inner {
             agent,
             task_tools: TaskTools { wait: has(Tool::Wait), send: has(Tool::Send) },
             extensions: self.active(agent),
+            links: self.settings.mcp.resource_links,
         }
     }
 
@@ -297,9 +298,15 @@ impl Inner {
         let agent = &serving.agent.settings.name;
         let mut told = CallResult::failure(trouble.told(agent));
         if source.is_named() && source.standing() != Standing::Finished && *trouble != Trouble::TaskLost {
-            let handle = self.told(&source, serving);
-            told.content
-                .push(Block::text("The task may still be running at the agent; its last known state:"));
+            let is_refused = matches!(trouble, Trouble::Refused(_)) && source.standing() == Standing::Asking;
+            let handle = if is_refused {
+                let audience = self.audience(serving.asker, agent);
+                source.tell(|work, local| outcome::refused(work, &audience, local))
+            } else {
+                let text = "The task may still be running at the agent; its last known state:";
+                told.content.push(Block::text(text));
+                self.told(&source, serving)
+            };
             told.content.extend(handle.content);
             told.structured_content = handle.structured_content;
         }

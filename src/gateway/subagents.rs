@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Gone;
+use super::answers::in_form_of_question;
 use super::call::Words;
 use super::early::Early;
 use super::exchange::Exchange;
@@ -50,8 +51,8 @@ impl Inner {
             }
             Ok(Asked::Wait { task, seconds }) => self.wait(door, asker, &task, seconds, budget).await,
             Ok(Asked::Get { task }) => self.look_at(door, asker, &task).await.map(Done::Told),
-            Ok(Asked::Send { task, text }) => {
-                self.send((door, &mut to), asker, params, (&task, text)).await.map(Done::Told)
+            Ok(Asked::Send { task, said }) => {
+                self.send((door, &mut to), asker, params, (&task, *said)).await.map(Done::Told)
             }
             Ok(Asked::Cancel { task }) => self.cancel_one(door, asker, &task).await.map(Done::Told),
             Err(early) => Err(early),
@@ -144,7 +145,7 @@ impl Inner {
         (door, to): (Door<'_>, &mut To<'_>),
         asker: &Asker,
         params: &Params<'_>,
-        (handle, text): (&str, String),
+        (handle, said): (&str, arguments::Asked),
     ) -> Result<CallResult, Early> {
         let (entry, known, agent) = self.own_task(Tool::Send, (door, asker), handle).await?;
         let name = &agent.settings.name;
@@ -156,16 +157,16 @@ impl Inner {
             return Err(Early::told(self.has_ended((door, asker), name)));
         }
         let sender = self.sender(asker, params, name, None);
-        let asked = arguments::Asked { text: Some(text), ..arguments::Asked::default() };
-        let Order::Say(message) = order(asked, &sender).map_err(Early::told)? else {
+        let Order::Say(message) = order(said, &sender).map_err(Early::told)? else {
             return Err(Early::Fault(Fault::Internal));
         };
         let unnamed =
             || Early::told("The agent has not accepted the first message yet: wait for it first.".into());
         let task = entry.task_id().ok_or_else(unnamed)?;
+        let parts = in_form_of_question(&entry, message.parts).map_err(Early::told)?;
         entry.begin_turn();
-        let mut message =
-            Message { context_id: entry.look(|inside| inside.work.context_id.clone()), ..message };
+        let context_id = entry.look(|inside| inside.work.context_id.clone());
+        let mut message = Message { context_id, parts, ..message };
         let turn = match self.turn_for(&entry, &task, &mut message) {
             Words::Answer(turn) => Some(Some(turn)),
             Words::Free => Some(None),
@@ -240,5 +241,6 @@ fn early(not_found: NotFound, agent: &str) -> Early {
     match not_found {
         NotFound::Unknown => Early::told(unknown_task()),
         NotFound::Trouble(trouble) => Early::trouble(&trouble, agent),
+        NotFound::Unfit(told) => Early::told(told),
     }
 }

@@ -4,6 +4,18 @@
 
 use serde::Serialize;
 
+/// Which results of tools hold links to resources. The text names every URL all the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ResourceLinks {
+    /// None: some clients fail at any link.
+    None,
+    /// Those of `subagent_start`: a link to the task.
+    #[default]
+    SubagentStart,
+    /// All: of tasks, and of files that agents name by URL.
+    All,
+}
+
 /// One piece of a tool result.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

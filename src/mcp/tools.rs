@@ -153,6 +153,12 @@ impl CallResult {
         Self { content: vec![Block::text(text)], is_error: true, ..Self::default() }
     }
 
+    /// Returns the result as an error, or not as one.
+    #[must_use]
+    pub fn with_error(self, is_error: bool) -> Self {
+        Self { is_error, ..self }
+    }
+
     pub(super) fn beside(&self) -> Beside<'_> {
         Beside::of(self.extensions.as_deref())
     }

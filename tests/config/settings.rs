@@ -142,7 +142,7 @@ agents:
   a: { card: card.json, timeouts: { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, protocol: '1.0', push: false, a2a: { translate: false }, max_calls: 16, rate: 17, task: required,
     endpoints: ['https://one.example/rpc', 'https://two.example/rpc'], breaker: { failures: 18, base: 19s, max: 20s }, health: { path: /healthz, interval: 23s, timeout: 24s }, queue: { size: 25, wait: 26s },
     skills: { s: { input_schema: schema.json, task: never } } }
-mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'], subagent_tools: false, find_agent: false }
+mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'], subagent_tools: false, find_agent: false, resource_links: all }
 calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: forever, on_decline: cancel }
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, remembered: 52 }
@@ -168,7 +168,7 @@ public_url: https://gateway.example.com/below/
         "faces: Faces { mcp: true, a2a: true, health: false, push: true }",
         "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, translate: false, endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
         "protocol: V1",
-        r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false }"#,
+        r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false, resource_links: All }"#,
         "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: Forever, on_decline: Cancel }",
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
         "Sessions { ttl: 3060s, remembered: 52 }",

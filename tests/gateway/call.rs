@@ -153,14 +153,20 @@ async fn every_kind_of_part_becomes_its_block() {
         Reply::events([json!({ "message": { "messageId": "m", "role": "ROLE_AGENT", "parts": parts } })])
     });
     let result = scene.said("all").await;
-    assert_eq!(kinds(&result), ["text", "text", "image", "audio", "resource", "resource_link"]);
+    assert_eq!(kinds(&result), ["text", "text", "image", "audio", "resource", "text"]);
     let blocks = &result["content"];
     assert_eq!(blocks[1]["text"], r#"{"n":12345678901234567890}"#);
-    assert_eq!(result["structuredContent"], json!({ "n": 12_345_678_901_234_567_890_u64 }));
+    let structured = &result["structuredContent"];
+    assert_eq!(structured["data"], json!([{ "n": 12_345_678_901_234_567_890_u64 }]));
+    assert_eq!(structured["text"], "words\ny: https://x.example/y");
+    let file = |name: &str, media_type: &str| json!({ "name": name, "mimeType": media_type });
+    assert_eq!(structured["files"][2], file("a b.pdf", "application/pdf"));
+    assert_eq!(structured["files"][3]["url"], "https://x.example/y");
+    assert_eq!(structured["state"], "completed");
     assert_eq!(blocks[2], json!({ "type": "image", "data": "QUJD", "mimeType": "image/png" }));
     assert_eq!(blocks[4]["resource"]["blob"], "QUJD");
-    assert_eq!(blocks[5]["uri"], "https://x.example/y");
-    // An older client gets a link in words, and no data beside them.
+    assert_eq!(blocks[5]["text"], "y: https://x.example/y");
+    // An older client gets no data beside the words.
     let old = scene.gateway.client().legacy_version("2025-03-26").await;
     let result = old.call_tool(TOOL, json!({ "text": "all" })).await.result().await;
     assert_eq!(kinds(&result), ["text", "text", "image", "audio", "resource", "text"]);

@@ -55,6 +55,7 @@ mod agent_tokens;
 #[cfg(test)]
 mod agents;
 #[cfg(test)]
+mod answer_forms;
 mod answer_here;
 #[cfg(test)]
 mod answers_lost;

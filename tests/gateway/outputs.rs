@@ -26,6 +26,61 @@ async fn called(scene: &Scene) -> Value {
     scene.gateway.client().modern("tools/call", call).await.result().await
 }
 
+/// Clients that fail at links get none; those that want them get all.
+#[tokio::test]
+async fn links_stand_where_the_operator_wants_them() {
+    for (links, of_file, of_start) in
+        [("none", false, false), ("subagent_start", false, true), ("all", true, true)]
+    {
+        let scene = Scene::tuned(&format!("mcp: {{ resource_links: {links} }}")).await;
+        scene.agent.on_send(|_| {
+            let parts = json!([{ "url": "https://x.example/y", "filename": "y" }]);
+            Reply::events([json!({ "message": { "messageId": "m", "role": "ROLE_AGENT", "parts": parts } })])
+        });
+        let has_link = |result: &Value| {
+            result["content"].as_array().unwrap().iter().any(|block| block["type"] == "resource_link")
+        };
+        let result = called(&scene).await;
+        assert_eq!((words(&result), has_link(&result)), ("y: https://x.example/y", of_file), "{links}");
+        scene.agent.on_send(|_| Reply::events([begun(), working("on it")]));
+        let call = json!({ "name": "subagent_start", "arguments": { "subagentUri": "a2a-agent://bard", "text": "x" } });
+        let started = scene.gateway.client().modern("tools/call", call).await.result().await;
+        assert_eq!(has_link(&started), of_start, "{links}: {started}");
+        let uri = started["structuredContent"]["taskUri"].as_str().unwrap();
+        assert!(words(&started).contains(uri), "{started}");
+    }
+}
+
+/// Tools that convert schemas fail at a property without a type.
+#[tokio::test]
+async fn every_property_of_every_tool_has_a_type() {
+    let scene = Scene::new().await;
+    let listed = scene.gateway.client().modern("tools/list", json!({})).await.result().await;
+    let tools = listed["tools"].as_array().unwrap();
+    assert!(tools.len() > 5, "{listed}");
+    for tool in tools {
+        for schema in ["inputSchema", "outputSchema"] {
+            untyped(&tool[schema], &format!("{}/{schema}", tool["name"]));
+        }
+        assert_eq!(tool["inputSchema"].get("anyOf"), None, "{tool}");
+    }
+}
+
+fn untyped(schema: &Value, place: &str) {
+    let Some(members) = schema.as_object() else { return };
+    if let Some(properties) = members.get("properties").and_then(Value::as_object) {
+        for (name, property) in properties {
+            let is_typed = property["type"].is_string() || property["anyOf"].is_array();
+            assert!(is_typed, "{place}/{name} has no type: {property}");
+            untyped(property, &format!("{place}/{name}"));
+        }
+    }
+    untyped(&schema["items"], &format!("{place}/items"));
+    for branch in schema["anyOf"].as_array().into_iter().flatten() {
+        assert!(branch["type"].is_string(), "{place}: {branch}");
+    }
+}
+
 /// The result of a call whose agent streams these events.
 async fn streamed(card: Card, events: Vec<Value>) -> Value {
     let scene = Scene::of(card, "", "").await;

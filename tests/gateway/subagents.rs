@@ -53,11 +53,9 @@ impl Caller {
         self.call("subagent_start", json!({ "subagentUri": uri, "text": "sing" })).await
     }
 
-    /// What the link in a result leads to.
+    /// The task that a result names.
     async fn linked(&self, told: &Value) -> Value {
-        let blocks = told["content"].as_array().unwrap();
-        let link = blocks.iter().find(|block| block["type"] == "resource_link");
-        let uri = &link.unwrap_or_else(|| panic!("no link: {told}"))["uri"];
+        let uri = &told["structuredContent"]["taskUri"];
         let read = self.client.modern("resources/read", json!({ "uri": uri })).await.result().await;
         assert_eq!(&read["contents"][0]["uri"], uri);
         serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap()

@@ -5,6 +5,7 @@
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::arguments::FLAT_SCHEMA;
 use super::super::own::Sheet;
 use super::{LONGEST_WAIT, Tool};
 use crate::mcp::Version;
@@ -61,7 +62,15 @@ impl Tool {
         let text = json!({"type": "string", "minLength": 1, "description": "What to tell the agent."});
         let (properties, required) = match self {
             Self::Cancel | Self::Get => (json!({"taskId": task}), json!(["taskId"])),
-            Self::Send => (json!({"taskId": task, "text": text}), json!(["taskId", "text"])),
+            Self::Send => {
+                let flat: Value = serde_json::from_str(FLAT_SCHEMA).unwrap_or_default();
+                let flat =
+                    |name: &str| flat.pointer(&format!("/properties/{name}")).cloned().unwrap_or_default();
+                let text = json!({"type": "string", "description": "What to tell the agent, or the answer to its question."});
+                let properties =
+                    json!({"taskId": task, "text": text, "data": flat("data"), "files": flat("files")});
+                (properties, json!(["taskId"]))
+            }
             Self::Start => {
                 let uri = json!({"type": "string", "minLength": 1,
                     "description": "The agent, for example a2a-agent://weather."});
@@ -85,6 +94,11 @@ impl Tool {
             "required": ["artifactId", "uri"],
             "additionalProperties": false,
         });
+        let file = json!({
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "mimeType": {"type": "string"}, "url": {"type": "string"}},
+            "additionalProperties": false,
+        });
         let properties = json!({
             "taskUri": text("The task as a resource."),
             "taskId": text("Pass it to the other tools."),
@@ -94,14 +108,17 @@ impl Tool {
                 "rejected", "unknown"]},
             "statusMessage": text("What the agent said last, or asks."),
             "artifacts": {"type": "array", "items": artifact, "description": "What the agent made, to be read by URI."},
-            "output": {"description": "The structured output of a finished task."},
+            "output": any_json("The structured output of a finished task."),
+            "text": text("All that the result says."),
+            "data": {"type": "array", "items": any_json("A data part."), "description": "Data of the agent: its output, or what it asks."},
+            "files": {"type": "array", "items": file, "description": "Files of the agent; their bytes are in the content."},
             "ok": {"type": "boolean", "description": "Whether the text was sent."},
             "canceled": {"type": "boolean", "description": "Whether the task was canceled."},
         });
         let required = match self {
-            Self::Send => json!(["state", "ok"]),
-            Self::Cancel => json!(["state", "canceled"]),
-            Self::Get | Self::Start | Self::Wait => json!(["state"]),
+            Self::Send => json!(["state", "text", "ok"]),
+            Self::Cancel => json!(["state", "text", "canceled"]),
+            Self::Get | Self::Start | Self::Wait => json!(["state", "text"]),
         };
         json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
     }
@@ -115,6 +132,13 @@ impl Tool {
             "openWorldHint": true,
         })
     }
+}
+
+/// Returns a schema that takes any JSON and yet names types: tools that convert schemas need one.
+fn any_json(description: &str) -> Value {
+    let types = ["object", "array", "string", "number", "boolean", "null"];
+    let branches: Vec<Value> = types.iter().map(|one| json!({ "type": one })).collect();
+    json!({ "anyOf": branches, "description": description })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::arguments::validator;
+use super::arguments::{self, Input, validator};
 use super::own::given;
 use super::resources::{Named, agent_of};
 
@@ -34,7 +34,7 @@ pub enum Tool {
 }
 
 /// What a call asks for. Tasks are handles that nobody has opened yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Asked {
     /// Cancel the task.
     Cancel {
@@ -50,8 +50,8 @@ pub enum Asked {
     Send {
         /// The task.
         task: String,
-        /// What to say.
-        text: String,
+        /// What to say: text, data or files.
+        said: Box<arguments::Asked>,
     },
     /// Begin a task.
     Start {
@@ -109,16 +109,35 @@ impl Tool {
 ///
 /// What is wrong, in words that let a model correct itself.
 pub fn read(tool: Tool, arguments: Option<&RawValue>) -> Result<Asked, String> {
-    let value = given(tool.validator(), arguments)?;
+    let value = match tool {
+        // Its arguments are those of an agent's tool.
+        Tool::Send => Value::Null,
+        Tool::Cancel | Tool::Get | Tool::Start | Tool::Wait => given(tool.validator(), arguments)?,
+    };
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let task = || task_of(text("taskId"));
     Ok(match tool {
         Tool::Cancel => Asked::Cancel { task: task() },
         Tool::Get => Asked::Get { task: task() },
-        Tool::Send => Asked::Send { task: task(), text: text("text") },
+        Tool::Send => read_send(arguments)?,
         Tool::Start => Asked::Start { agent: agent(&text("subagentUri"))?, text: text("text") },
         Tool::Wait => Asked::Wait { task: task(), seconds: value.get("seconds").and_then(seconds) },
     })
+}
+
+/// Reads what `subagent_send` takes: that of an agent's tool, but within a task.
+fn read_send(arguments: Option<&RawValue>) -> Result<Asked, String> {
+    let mut said = arguments::read(&Input::Flat, arguments)?;
+    let Some(task) = said.task.take() else {
+        return Err("Invalid arguments: \"taskId\" is a required property.".into());
+    };
+    if said.context.is_some() {
+        return Err("Invalid arguments: contextId is not taken: the task has its conversation.".into());
+    }
+    if said.text.is_none() && said.data.is_none() && said.files.is_empty() {
+        return Err("Invalid arguments: give text, data or files to send.".into());
+    }
+    Ok(Asked::Send { task: task_of(task), said: Box::new(said) })
 }
 
 /// A taskId, also where a model gives the URI of the task for it.
@@ -155,6 +174,7 @@ mod tests {
     use crate::bridge::outcome::{Audience, TaskTools, cancelled, declined, result, sent, snapshot, started};
     use crate::bridge::work::Work;
     use crate::mcp::Version;
+    use crate::mcp::content::ResourceLinks;
     use crate::mcp::tools::CallResult;
     use crate::seal::Sealer;
     use serde_json::json;
@@ -167,11 +187,16 @@ mod tests {
     fn arguments_are_read() {
         let task = || "t".to_owned();
         let text = || "go".to_owned();
-        let start = || Ok(Asked::Start { agent: "weather".into(), text: text() });
+        let said = arguments::Asked { text: Some(text()), ..arguments::Asked::default() };
+        let start = || Ok::<Asked, String>(Asked::Start { agent: "weather".into(), text: text() });
         for (tool, json, expected) in [
             (Tool::Start, r#"{"subagentUri":"a2a-agent://weather","text":"go"}"#, start()),
             (Tool::Start, r#"{"subagentUri":"a2a-agent:///weather","text":"go"}"#, start()),
-            (Tool::Send, r#"{"taskId":"t","text":"go"}"#, Ok(Asked::Send { task: task(), text: text() })),
+            (
+                Tool::Send,
+                r#"{"taskId":"a2a://task/t","text":"go","data":{},"files":[]}"#,
+                Ok(Asked::Send { task: task(), said: Box::new(said) }),
+            ),
             (Tool::Cancel, r#"{"taskId":"t"}"#, Ok(Asked::Cancel { task: task() })),
             (Tool::Get, r#"{"taskId":"a2a://task/t"}"#, Ok(Asked::Get { task: task() })),
             (Tool::Wait, r#"{"taskId":"t"}"#, Ok(Asked::Wait { task: task(), seconds: None })),
@@ -183,7 +208,7 @@ mod tests {
                 Ok(Asked::Wait { task: task(), seconds: Some(5) }),
             ),
         ] {
-            assert_eq!(asked(tool, json), expected, "{json}");
+            assert_eq!(format!("{:?}", asked(tool, json)), format!("{expected:?}"), "{json}");
         }
     }
 
@@ -193,7 +218,9 @@ mod tests {
             (Tool::Start, r#"{"subagentUri":"weather","text":"go"}"#, r#"Write "a2a-agent://weather"."#),
             (Tool::Start, r#"{"subagentUri":"https://x/y","text":"go"}"#, r#"Write "a2a-agent://NAME"."#),
             (Tool::Start, r#"{"subagentUri":"a2a-agent://w"}"#, "\"text\" is a required property"),
-            (Tool::Send, r#"{"taskId":"t","text":""}"#, "/text: \"\" is shorter than 1 character"),
+            (Tool::Send, r#"{"taskId":"t","text":""}"#, "give text, data or files"),
+            (Tool::Send, r#"{"text":"go"}"#, "\"taskId\" is a required property"),
+            (Tool::Send, r#"{"taskId":"t","text":"go","contextId":"c"}"#, "contextId is not taken"),
             (Tool::Get, "{}", "\"taskId\" is a required property"),
             (Tool::Get, r#"{"taskId":7}"#, "/taskId: 7 is not of type \"string\""),
             (Tool::Get, r#"{"taskId":"t","task":"u"}"#, "'task' was unexpected"),
@@ -241,6 +268,7 @@ mod tests {
                     agent: "bard",
                     task_tools: TaskTools { wait: true, send: true },
                     extensions: &[],
+                    links: ResourceLinks::SubagentStart,
                 };
                 let all: [(Tool, CallResult); 7] = [
                     (Tool::Start, started(work, &audience, [1; 16])),
@@ -259,7 +287,8 @@ mod tests {
                         schema.iter_errors(structured).map(|error| error.to_string()).collect();
                     assert!(errors.is_empty(), "{tool:?} {state}: {errors:?} in {told}");
                     let link = json!({"type": "resource_link", "uri": structured["taskUri"], "name": "task", "mimeType": "application/json"});
-                    assert!(told["content"].as_array().unwrap().contains(&link), "{told}");
+                    let is_linked = told["content"].as_array().unwrap().contains(&link);
+                    assert_eq!(is_linked, tool == Tool::Start, "{told}");
                     assert!(!told.to_string().contains("raw-"), "{told}");
                 }
             }
@@ -280,6 +309,7 @@ mod tests {
                 agent: "bard",
                 task_tools: TaskTools { wait: helps, send: helps },
                 extensions: &[],
+                links: ResourceLinks::SubagentStart,
             };
             serde_json::to_value(result(&work, &audience, [1; 16])).unwrap()["content"][0]["text"].to_string()
         };

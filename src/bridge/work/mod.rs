@@ -103,6 +103,11 @@ impl Work {
         self.artifacts.iter()
     }
 
+    /// What the work made since its last question was answered.
+    pub fn artifacts_of_turn(&self) -> impl Iterator<Item = &Artifact> {
+        self.artifacts.of_turn()
+    }
+
     /// Returns the messages of the agent since the last one of the user, in the history of the task,
     /// as one; the agent's last message if there is none since. For agents that put their output
     /// there. Read anew each time.
@@ -213,7 +218,11 @@ impl Work {
         self.status = status.message;
         self.timestamp = status.timestamp;
         if !again {
+            self.artifacts.begin_turn();
             self.close(status.state);
+        }
+        if status.state.is_interrupted() {
+            self.artifacts.pause_turn();
         }
         if again && reported.progress.is_none() {
             return None;

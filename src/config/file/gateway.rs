@@ -10,7 +10,7 @@ use super::url;
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 use crate::config::units::Wait;
-use crate::config::{CardSignature, Cards, Mcp, Sessions};
+use crate::config::{CardSignature, Cards, Mcp, ResourceLinks, Sessions};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -45,6 +45,19 @@ pub(super) struct McpFile {
     /// Whether the tool `find_agent` is there, with which any client finds agents by what they can do.
     #[schemars(extend("default" = true))]
     find_agent: Written<bool>,
+    /// Which results of tools hold links to resources: `none`, `subagent_start` (a link to the task that was started) or `all`. The text names every URL all the same.
+    #[schemars(extend("default" = "subagent_start"))]
+    resource_links: Written<ResourceLinksFile>,
+}
+
+/// Which results of tools hold links to resources.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "ResourceLinks")]
+enum ResourceLinksFile {
+    None,
+    SubagentStart,
+    All,
 }
 
 impl McpFile {
@@ -66,6 +79,12 @@ impl McpFile {
             },
             subagent_tools: self.subagent_tools.value().unwrap_or(default.subagent_tools),
             find_agent: self.find_agent.value().unwrap_or(default.find_agent),
+            resource_links: match self.resource_links.value() {
+                Some(ResourceLinksFile::None) => ResourceLinks::None,
+                Some(ResourceLinksFile::SubagentStart) => ResourceLinks::SubagentStart,
+                Some(ResourceLinksFile::All) => ResourceLinks::All,
+                None => default.resource_links,
+            },
         }
     }
 }

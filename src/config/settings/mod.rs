@@ -135,6 +135,8 @@ pub struct Mcp {
     pub subagent_tools: bool,
     /// Whether the tool `find_agent` is there. Default: yes.
     pub find_agent: bool,
+    /// Which results of tools hold links to resources. Default: those of `subagent_start`.
+    pub resource_links: crate::mcp::content::ResourceLinks,
 }
 
 impl Default for Mcp {
@@ -148,6 +150,7 @@ impl Default for Mcp {
             server_name: "mcp-a2a-gateway".to_owned(),
             subagent_tools: true,
             find_agent: true,
+            resource_links: crate::mcp::content::ResourceLinks::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ use mcp_a2a_gateway::bridge::outcome::{Audience, TaskTools, result};
 use mcp_a2a_gateway::bridge::progress::Teller;
 use mcp_a2a_gateway::bridge::work::{Standing, Work};
 use mcp_a2a_gateway::jsonrpc::Id;
+use mcp_a2a_gateway::mcp::content::ResourceLinks;
 use mcp_a2a_gateway::mcp::lifecycle::ServerInfo;
 use mcp_a2a_gateway::mcp::notifications::Level;
 use mcp_a2a_gateway::mcp::reply::Writer;
@@ -66,7 +67,7 @@ fn told(bytes: &[u8], dialect: Dialect) -> Vec<Vec<u8>> {
 fn outcome(work: &Work, version: Version) -> Vec<u8> {
     let extensions = &["https://example.test/ext/trace/v1".to_owned()];
     let audience =
-        Audience { version, caller: "me", sealer: &SEALER, agent: "agent", task_tools: TaskTools::default(), extensions };
+        Audience { version, caller: "me", sealer: &SEALER, agent: "agent", task_tools: TaskTools::default(), extensions, links: ResourceLinks::All };
     let result = result(work, &audience, [1; 16]);
     assert!(!result.content.is_empty(), "a result that says nothing");
     let era = if version >= Version::V2026_07_28 { Era::Modern } else { Era::Legacy };
