@@ -25,7 +25,7 @@ pub enum Distrust {
     /// Another host than the card's.
     #[error(
         "the card's interface is at {found:?}{}, the card at {expected:?}; if that is right, list {found:?} under allow_hosts, or \
-         under outbound.allow for all agents", class.map(|class| format!(" ({class})")).unwrap_or_default()
+         under outbound.allow for all agents; if the card is wrong, give the right URL under endpoints", class.map(|class| format!(" ({class})")).unwrap_or_default()
     )]
     OtherHost {
         /// Where the interface is.
@@ -217,6 +217,7 @@ mod tests {
             "a metadata service".trim_start_matches("a "),
             "allow_hosts",
             "outbound.allow",
+            "under endpoints",
         ] {
             assert!(told.contains(part), "{told}");
         }

@@ -284,7 +284,7 @@ async fn an_unread_result_takes_a_share() {
 async fn a_call_that_goes_on_alone_gives_its_bytes_back() {
     let scene = Bytes::new("caller_bytes: 4MiB").await;
     let go = Signal::new();
-    let (wait, large) = (go.clone(), "x".repeat(3 * MIB));
+    let (wait, large) = (go.clone(), "x".repeat(MIB));
     scene.agent.on_send(move |_| {
         let begun = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working"));
         begun.wait(&wait).event(v1::completed(RAW_TASK, RAW_CONTEXT, &large))
@@ -296,6 +296,7 @@ async fn a_call_that_goes_on_alone_gives_its_bytes_back() {
     go.open();
     let wait = json!({ "name": "subagent_wait", "arguments": { "taskId": task } });
     let done = scene.by(NEW).modern("tools/call", wait).await.result().await;
-    assert!(done.to_string().len() > 3 * MIB, "{} bytes", done.to_string().len());
+    // The text stands in the content and in the structured content.
+    assert!(done.to_string().len() > 2 * MIB, "{} bytes", done.to_string().len());
     scene.holds(|bytes| bytes == 0).await;
 }
