@@ -1,0 +1,61 @@
+"""Which frameworks there are, where each is installed, and what a cell must show. `run` asks them.
+
+A cell that cannot be has its reason here. A framework's own fault is such a reason only where a plain A2A or MCP
+peer of it fails in the same way.
+"""
+
+import dataclasses
+
+import script
+
+# What the model must have read, all of it, when a case is over; by kind.
+EXPECTED = {
+    "text": [script.WORDS],
+    "data": [script.WORDS, str(script.DATA["metres"])],
+    "question": [script.ANSWERED],
+    "long": [script.LONG_WORDS],
+    "limit": [script.LONG_WORDS],
+    "failure": [script.FAILURE],
+    "link": [script.WORDS, script.LINK],
+}
+
+
+@dataclasses.dataclass
+class Row:
+    """One framework as an agent or as a client."""
+
+    name: str
+    venv: str  # its requirements file, `js` for Node
+    script: str  # in `agents` or `clients`
+    variant: str = "-"
+    quick: bool = False
+    cannot: dict = dataclasses.field(default_factory=dict)  # by kind: why the cell is not run
+    expected: dict = dataclasses.field(default_factory=dict)  # by kind: instead of EXPECTED
+    limit: int = 0  # seconds that its client waits by itself; 0: for ever
+    settings: dict = dataclasses.field(default_factory=dict)  # beside its card in the gateway's configuration
+
+
+TEXT_ONLY = "its server sends text alone, and no data"
+NO_QUESTION = "its server has no means to ask the user"
+NO_LIMIT = "its client sets no time limit of its own"
+
+AGENTS = []
+CLIENTS = [
+    Row("openai-agents", "mcp2", "openai_agents.py", "plain", quick=True, limit=5),
+    Row("openai-agents strict", "mcp2", "openai_agents.py", "strict", quick=True, limit=5),
+    Row("openai-agents structured", "mcp2", "openai_agents.py", "structured", quick=True, limit=5),
+    Row("pydantic-ai", "mcp2", "pydantic_ai_client.py", quick=True),
+    Row("agent-framework", "mcp2", "agent_framework_client.py"),
+    Row("autogen workbench", "mcp1", "autogen.py", "workbench", quick=True),
+    Row("autogen tools", "mcp1", "autogen.py", "tools", quick=True),
+    Row("semantic-kernel", "mcp1", "semantic_kernel_client.py", quick=True),
+    Row("langchain openai", "mcp1", "langchain_client.py", "openai", quick=True),
+    Row("langchain responses", "mcp1", "langchain_client.py", "responses"),
+    Row("langchain google", "mcp1", "langchain_client.py", "google", quick=True),
+    Row("langchain aws", "mcp1", "langchain_client.py", "aws", quick=True),
+    Row("langchain anthropic", "mcp1", "langchain_client.py", "anthropic", quick=True),
+]
+AGENT_KINDS = ("text", "data", "question", "long", "failure")
+CLIENT_KINDS = (*AGENT_KINDS, "link", "limit")
+SDK = Row("sdk", "mcp2", "sdk.py")  # the agent that all clients ask
+PLAIN = Row("plain", "mcp2", "plain.py")  # the client that asks all agents
