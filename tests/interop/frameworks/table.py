@@ -31,15 +31,30 @@ class Row:
     quick: bool = False
     cannot: dict = dataclasses.field(default_factory=dict)  # by kind: why the cell is not run
     expected: dict = dataclasses.field(default_factory=dict)  # by kind: instead of EXPECTED
+    asks: str = script.QUESTION  # the words of an agent's question
     limit: int = 0  # seconds that its client waits by itself; 0: for ever
     settings: dict = dataclasses.field(default_factory=dict)  # beside its card in the gateway's configuration
 
 
 TEXT_ONLY = "its server sends text alone, and no data"
 NO_QUESTION = "its server has no means to ask the user"
+PROGRESS_ONLY = "its server sends data of tools as progress alone, and an answer as text"
+STREAM_ENDS_WELL = "its stream ends a failed run as completed, without a word"
 NO_LIMIT = "its client sets no time limit of its own"
 
-AGENTS = []
+NEITHER = {"data": TEXT_ONLY, "question": NO_QUESTION}
+NO_WORDS = {"failure": ["The agent failed the task"]}  # its server gives no reason of a failure
+AGENTS = [
+    Row("agent-framework", "mcp2", "agent_framework_agent.py", quick=True, cannot=NEITHER),
+    Row("google-adk", "mcp2", "adk.py", quick=True, cannot={"data": PROGRESS_ONLY}, asks="Please approve or reject the tool call"),
+    Row("fasta2a", "mcp2", "fasta2a_agent.py", cannot=NEITHER, expected=NO_WORDS),
+    Row("agno", "mcp1", "agno_agent.py", quick=True, cannot={**NEITHER, "failure": STREAM_ENDS_WELL}),
+    Row("python-a2a", "mcp1", "python_a2a_agent.py", quick=True, settings={"protocol": "0.1"}),
+    Row("strands", "others", "strands_agent.py", cannot={"data": TEXT_ONLY}),
+    Row("beeai", "others", "beeai_agent.py", cannot=NEITHER),
+    Row("langgraph", "others", "langgraph_agent.py", cannot={"data": TEXT_ONLY}),
+    Row("agentstack", "agentstack", "agentstack_agent.py"),
+]
 CLIENTS = [
     Row("openai-agents", "mcp2", "openai_agents.py", "plain", quick=True, limit=5),
     Row("openai-agents strict", "mcp2", "openai_agents.py", "strict", quick=True, limit=5),
@@ -54,6 +69,12 @@ CLIENTS = [
     Row("langchain google", "mcp1", "langchain_client.py", "google", quick=True),
     Row("langchain aws", "mcp1", "langchain_client.py", "aws", quick=True),
     Row("langchain anthropic", "mcp1", "langchain_client.py", "anthropic", quick=True),
+    Row("google-adk", "mcp2", "adk_client.py"),
+    Row("smolagents text", "others", "smolagents_client.py", "text"),
+    Row("smolagents structured", "others", "smolagents_client.py", "structured"),
+    Row("beeai", "others", "beeai.py"),
+    Row("llama-index", "agentstack", "llama_index_client.py", limit=30),
+    Row("vercel ai", "js", "vercel.mjs"),
 ]
 AGENT_KINDS = ("text", "data", "question", "long", "failure")
 CLIENT_KINDS = (*AGENT_KINDS, "link", "limit")
