@@ -25,6 +25,8 @@ MOST_CALLS = 12  # of one case
 ASKED = re.compile(r"case (\S+): (\S+) (\{.*?\})\s*(?:$|\n)", re.S)
 HANDLE = re.compile(r'all (?:this tool again|(\w+)) with taskId=\\*"([^"\\]+)')
 
+DATA_ANSWER = re.compile(r"the answer as data: (\{[^{}]*\})")
+
 
 def kind_of(text):
     """The kind of story that a user's text asks an agent for."""
@@ -42,7 +44,8 @@ def next_call(prompt, shown, last_tool=None):
     handle = HANDLE.search(shown[-1])
     if not handle:
         return None
-    answer = {"text": ANSWER} if "the answer as text" in shown[-1] else {}
+    wanted = DATA_ANSWER.search(shown[-1].replace('\\"', '"'))
+    answer = {"data": json.loads(wanted[1])} if wanted else {"text": ANSWER} if "the answer as text" in shown[-1] else {}
     return handle[1] or last_tool or asked[2], {"taskId": handle[2], **answer}
 
 

@@ -40,6 +40,8 @@ TEXT_ONLY = "its server sends text alone, and no data"
 NO_QUESTION = "its server has no means to ask the user"
 PROGRESS_ONLY = "its server sends data of tools as progress alone, and an answer as text"
 STREAM_ENDS_WELL = "its stream ends a failed run as completed, without a word"
+FIRST_BLOCK = "its client shows the first block of a result alone"
+A_PATH_EACH = "its server has a path for each method: where a message can be sent, a task cannot be asked for"
 NO_LIMIT = "its client sets no time limit of its own"
 
 NEITHER = {"data": TEXT_ONLY, "question": NO_QUESTION}
@@ -49,11 +51,13 @@ AGENTS = [
     Row("google-adk", "mcp2", "adk.py", quick=True, cannot={"data": PROGRESS_ONLY}, asks="Please approve or reject the tool call"),
     Row("fasta2a", "mcp2", "fasta2a_agent.py", cannot=NEITHER, expected=NO_WORDS),
     Row("agno", "mcp1", "agno_agent.py", quick=True, cannot={**NEITHER, "failure": STREAM_ENDS_WELL}),
-    Row("python-a2a", "mcp1", "python_a2a_agent.py", quick=True, settings={"protocol": "0.1"}),
-    Row("strands", "others", "strands_agent.py", cannot={"data": TEXT_ONLY}),
-    Row("beeai", "others", "beeai_agent.py", cannot=NEITHER),
+    Row("python-a2a", "mcp1", "python_a2a_agent.py", quick=True, cannot={"question": A_PATH_EACH}, settings={"protocol": "0.1"}),
+    Row("strands", "others", "strands_agent.py", cannot={"data": TEXT_ONLY}, expected=NO_WORDS),
+    Row("beeai", "beeai", "beeai_agent.py", cannot=NEITHER, expected=NO_WORDS),
     Row("langgraph", "others", "langgraph_agent.py", cannot={"data": TEXT_ONLY}),
     Row("agentstack", "agentstack", "agentstack_agent.py"),
+    Row("mastra", "js", "mastra.mjs", cannot=NEITHER),
+    Row("voltagent", "js", "voltagent.mjs", cannot=NEITHER),
 ]
 CLIENTS = [
     Row("openai-agents", "mcp2", "openai_agents.py", "plain", quick=True, limit=5),
@@ -70,13 +74,25 @@ CLIENTS = [
     Row("langchain aws", "mcp1", "langchain_client.py", "aws", quick=True),
     Row("langchain anthropic", "mcp1", "langchain_client.py", "anthropic", quick=True),
     Row("google-adk", "mcp2", "adk_client.py"),
-    Row("smolagents text", "others", "smolagents_client.py", "text"),
+    Row("smolagents text", "others", "smolagents_client.py", "text", cannot={"data": FIRST_BLOCK, "link": FIRST_BLOCK}),
     Row("smolagents structured", "others", "smolagents_client.py", "structured"),
     Row("beeai", "others", "beeai.py"),
-    Row("llama-index", "agentstack", "llama_index_client.py", limit=30),
+    Row("llama-index", "llama_index", "llama_index_client.py", limit=30),
     Row("vercel ai", "js", "vercel.mjs"),
 ]
 AGENT_KINDS = ("text", "data", "question", "long", "failure")
 CLIENT_KINDS = (*AGENT_KINDS, "link", "limit")
+# Converters of tools; the first word of a name is that of the framework.
+SCHEMAS = [
+    Row("openai-agents strict", "mcp2", "schemas.py", "strict", quick=True),
+    Row("google-genai", "mcp2", "schemas.py", "genai", quick=True),
+    Row("autogen", "mcp1", "schemas.py", "autogen", quick=True),
+    Row("semantic-kernel", "mcp1", "schemas.py", "semantic-kernel", quick=True),
+    Row("langchain openai", "mcp1", "schemas.py", "openai", quick=True),
+    Row("langchain google", "mcp1", "schemas.py", "google", quick=True),
+    Row("langchain aws", "mcp1", "schemas.py", "aws", quick=True),
+    Row("langchain anthropic", "mcp1", "schemas.py", "anthropic", quick=True),
+    Row("inspector", "inspector", "", quick=True),
+]
 SDK = Row("sdk", "mcp2", "sdk.py")  # the agent that all clients ask
 PLAIN = Row("plain", "mcp2", "plain.py")  # the client that asks all agents

@@ -9,6 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_mcp_adapters.client import MultiServerMCPClient
+from langchain_tools import tools_of
 
 
 def openai(messages):
@@ -40,26 +41,6 @@ def anthropic(messages):
     from langchain_anthropic import ChatAnthropic
 
     return ChatAnthropic(model="claude-sonnet-4-5", api_key="none")._get_request_payload(messages)
-
-
-def tools_of(provider, tools):
-    """The tools in the provider's own form; an error or a warning ends the case."""
-    from langchain_core.utils.function_calling import convert_to_openai_tool
-
-    if provider == "google":
-        from langchain_google_genai._function_utils import convert_to_genai_function_declarations
-
-        convert_to_genai_function_declarations(tools)
-    elif provider == "aws":
-        from langchain_aws.chat_models.bedrock_converse import _format_tools
-
-        _format_tools(tools)
-    elif provider == "anthropic":
-        from langchain_anthropic.chat_models import convert_to_anthropic_tool
-
-        for tool in tools:
-            convert_to_anthropic_tool(tool)
-    return [convert_to_openai_tool(tool)["function"] for tool in tools]
 
 
 CONVERTERS = {"openai": openai, "responses": responses, "google": google, "aws": aws, "anthropic": anthropic}
