@@ -60,7 +60,7 @@ AGENTS = [
     Row("voltagent", "js", "voltagent.mjs", cannot=NEITHER),
 ]
 CLIENTS = [
-    Row("openai-agents", "mcp2", "openai_agents.py", "plain", quick=True, limit=5),
+    Row("openai-agents", "mcp2", "openai_agents.py", "plain", limit=5),
     Row("openai-agents strict", "mcp2", "openai_agents.py", "strict", quick=True, limit=5),
     Row("openai-agents structured", "mcp2", "openai_agents.py", "structured", quick=True, limit=5),
     Row("pydantic-ai", "mcp2", "pydantic_ai_client.py", quick=True),
@@ -72,7 +72,7 @@ CLIENTS = [
     Row("langchain responses", "mcp1", "langchain_client.py", "responses"),
     Row("langchain google", "mcp1", "langchain_client.py", "google", quick=True),
     Row("langchain aws", "mcp1", "langchain_client.py", "aws", quick=True),
-    Row("langchain anthropic", "mcp1", "langchain_client.py", "anthropic", quick=True),
+    Row("langchain anthropic", "mcp1", "langchain_client.py", "anthropic"),
     Row("google-adk", "mcp2", "adk_client.py"),
     Row("smolagents text", "others", "smolagents_client.py", "text", cannot={"data": FIRST_BLOCK, "link": FIRST_BLOCK}),
     Row("smolagents structured", "others", "smolagents_client.py", "structured"),
