@@ -1,6 +1,6 @@
 // Vercel's `ai` with @ai-sdk/mcp. Usage as in driver.py: VARIANT MCP_URL MODEL_URL PROMPT...
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { experimental_createMCPClient as older, createMCPClient = older } from "@ai-sdk/mcp";
+import { createMCPClient } from "@ai-sdk/mcp";
 import { generateText, stepCountIs } from "ai";
 
 const LIMIT = 60_000; // milliseconds for one case
