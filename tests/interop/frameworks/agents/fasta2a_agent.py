@@ -1,4 +1,4 @@
-"""pydantic-ai by fasta2a's `agent_to_a2a`; data is its structured output."""
+"""pydantic-ai by fasta2a's `agent_to_a2a`."""
 
 from telling import ABOUT, MODEL, NAME, listen, serve
 
