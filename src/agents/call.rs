@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::drive::{Drive, Outlet};
 use super::known::{Ask, Known, in_effect};
-use super::rpc::{Form, cancel_task, first_refusal, get_task, post, set_webhook, whole};
+use super::reach::{Found, find_task};
+use super::rpc::{Form, cancel_task, first_refusal, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, Fingerprint, Message, Task, fingerprint, uuid, wordless};
 use crate::config::AgentMethod as Method;
@@ -101,7 +102,7 @@ pub(super) struct Call {
 
 /// Begins a call; its answers are held in this room. Nothing happens until the drive is polled.
 pub fn start(client: Client, known: Arc<Known>, (terms, room): (Terms, AnswerRoom), errand: Errand) -> Drive {
-    let call = Call { client, known: in_effect(known), terms };
+    let call = Call { client, known: in_effect(known.newest()), terms };
     Drive::new(move |outlet| async move { call.run(errand, (outlet, room)).await })
 }
 
@@ -117,9 +118,9 @@ impl Call {
             }
             Errand::Look(task) => {
                 let mut track = Track::new(out, Some(task.clone()));
-                let asked = get_task(&self.client, &self.known, &task, &mut track.room);
+                let asked = find_task(&self.client, &self.known, &task, &mut track.room);
                 let found = Box::pin(asked).await?;
-                track.take(Event::Task(found)).await;
+                track.take(Event::Task(found.task)).await;
                 Ok(())
             }
             Errand::Cancel(task) => {
@@ -139,7 +140,7 @@ impl Call {
     /// messages.
     async fn go_on(&self, what: Continue, mut out: (Outlet, AnswerRoom)) -> Result<(), Trouble> {
         let Continue { task, mut message, turn, wordless: left, beside } = what;
-        let found = get_task(&self.client, &self.known, &task, &mut out.1).await?;
+        let Found { known, task: found } = find_task(&self.client, &self.known, &task, &mut out.1).await?;
         let open = fingerprint(&task, &found.status);
         let is_left = left.is_some() && open == left;
         let knowing =
@@ -162,7 +163,9 @@ impl Call {
         out.1.permit.shrink_to(0);
         message.task_id = Some(task);
         let track = Track::new(out, message.task_id.clone()).knowing(asked);
-        self.say(message, if beside { track.beside() } else { track }).await
+        let track = if beside { track.beside() } else { track };
+        // Where the task was found, and nowhere else.
+        self.at(known).say_here(message, track).await
     }
 
     /// Stops a task. One that the gateway named may not have begun at the agent: the message that begins it is under way.
@@ -172,19 +175,55 @@ impl Call {
             tries -= 1;
             match cancel_task(&self.client, &self.known, task, room).await {
                 Err(Trouble::TaskLost) if tries > 0 => self.pause(FIRST_PAUSE).await,
+                // Nothing was sent: the agent may be somewhere else by now.
+                Err(unsent @ (Trouble::Unreachable(_) | Trouble::Resting(_))) => {
+                    let found = find_task(&self.client, &self.known, task, room).await.map_err(|_| unsent)?;
+                    return cancel_task(&self.client, &found.known, task, room).await;
+                }
                 answer => return answer,
             }
         }
     }
 
+    /// The same call, to the agent as it is called by this.
+    pub(super) fn at(&self, known: Arc<Known>) -> Self {
+        Self { client: self.client.clone(), known, terms: self.terms }
+    }
+
+    /// Says a message that begins something; by another interface of the card while nothing was sent, because there is no
+    /// connection.
+    async fn say(&self, message: Message, track: Track) -> Result<(), Trouble> {
+        if self.known.standbys.is_empty() {
+            return self.say_here(message, track).await;
+        }
+        // Boxed: what most agents do not need must not make their calls larger.
+        Box::pin(self.say_anywhere(message, track)).await
+    }
+
+    async fn say_anywhere(&self, message: Message, track: Track) -> Result<(), Trouble> {
+        let mut said = self.say_here(message.clone(), track.clone()).await;
+        for standby in self.known.standbys.iter() {
+            let is_unsent = matches!(said, Err(Trouble::Unreachable(_) | Trouble::Resting(_)));
+            if !is_unsent || !track.may_begin_anew() {
+                break;
+            }
+            let call = self.at(standby.clone().along(self.known.along.as_ref()));
+            match call.say_here(message.clone(), track.clone()).await {
+                Err(Trouble::Unreachable(_) | Trouble::Resting(_)) => {}
+                other => said = other,
+            }
+        }
+        said
+    }
+
     /// Says a message; once more in another version if the agent proves that it understood nothing of the first try.
-    async fn say(&self, mut message: Message, track: Track) -> Result<(), Trouble> {
+    async fn say_here(&self, mut message: Message, track: Track) -> Result<(), Trouble> {
         let (task, context) = (message.task_id.clone(), message.context_id.clone());
         match (self.say_once(&mut message, track.clone()).await, &self.known.other) {
             (Err(Trouble::WrongVersion(why)), Some(other)) if track.may_begin_anew() => {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, why, "agent does not speak what its card promises; trying another version");
-                let call = Self { client: self.client.clone(), known: other.clone(), terms: self.terms };
+                let call = self.at(other.clone());
                 (message.task_id, message.context_id) = (task, context);
                 let said = Box::pin(call.say_once(&mut message, track)).await;
                 // Remembered, unless it understood nothing of this either.

@@ -4,19 +4,19 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tokio::sync::watch;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::along::Along;
 use super::endpoints::Endpoints;
 use super::fetch::CardProblem;
 use super::interface::{Leave, trusted};
-use super::known::{Instead, Known, Way, Ways};
+use super::known::{Instead, Known, Latest, Way, Ways};
 use super::signers::Signers;
 use crate::a2a::{Binding, Card, Dialect, Interface};
 use crate::auth::{Credentials, Subject, Tokens};
@@ -24,6 +24,9 @@ use crate::config::{self, AllowList, CardSource, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::outbound::OutboundMetrics;
 use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts};
+
+/// Most interfaces of a card that are used besides the first.
+const MOST_STANDBYS: usize = 7;
 
 /// One agent of the configuration.
 pub struct Agent {
@@ -35,13 +38,16 @@ pub struct Agent {
     pub(super) card_target: ArcSwapOption<Target>,
     pub(super) credentials: Arc<Credentials>,
     forwards: Arc<[HeaderName]>,
-    known: ArcSwapOption<Known>,
+    latest: Arc<Latest>,
     problem: Mutex<Option<String>>,
     looks: AtomicU64,
     /// When its card was last there, in milliseconds since 1970; 0 before that.
     seen_ms: AtomicU64,
     versions: AtomicU64,
-    pub(super) endpoints: Arc<Endpoints>,
+    /// Those of the configuration.
+    configured: Arc<Endpoints>,
+    /// Those of cards that are in use, by their addresses.
+    endpoints: Mutex<Vec<(Vec<Uri>, Weak<Endpoints>)>>,
     /// What is counted about it.
     pub metrics: Arc<AgentMetrics>,
 }
@@ -55,7 +61,7 @@ impl Agent {
         let credentials =
             Credentials::new(&settings, client, metrics.clone()).map_err(CardProblem::Setting)?;
         let signers = settings.signature.as_ref().map(Signers::new).transpose()?.map(Arc::new);
-        let endpoints = Arc::new(Endpoints::new(&settings, &metrics));
+        let configured = Arc::new(Endpoints::new(&settings, 0, &metrics));
         let agent = Self {
             forwards: settings.forward_headers.clone().into(),
             settings,
@@ -63,12 +69,13 @@ impl Agent {
             signers,
             card_target: ArcSwapOption::empty(),
             credentials: Arc::new(credentials),
-            known: ArcSwapOption::empty(),
+            latest: Arc::default(),
             problem: Mutex::default(),
             looks: AtomicU64::new(0),
             seen_ms: AtomicU64::new(0),
             versions: AtomicU64::new(0),
-            endpoints,
+            configured,
+            endpoints: Mutex::default(),
             metrics,
         };
         agent.reach_card()?;
@@ -105,7 +112,7 @@ impl Agent {
     pub(super) fn reconnect(&self) -> Result<(), CardProblem> {
         self.reach_card()?;
         let Some(known) = self.known() else { return Ok(()) };
-        for known in [Some(&known), known.other.as_ref()].into_iter().flatten() {
+        for known in std::iter::once(&known).chain(&known.other).chain(known.standbys.iter()) {
             let renewed = known
                 .ways
                 .load()
@@ -117,7 +124,7 @@ impl Agent {
 
     /// What is known of it now; `None` until its card has been seen.
     pub fn known(&self) -> Option<Arc<Known>> {
-        self.known.load_full()
+        self.latest.known.load_full()
     }
 
     /// How many cards it has had since the start.
@@ -164,24 +171,59 @@ impl Agent {
         pin: Option<Dialect>,
     ) -> Result<Known, CardProblem> {
         let card = Arc::new(card);
-        let known = self.call_by(&card, from, pin)?;
+        let known = self.call_by(&card, card.interface(pin)?, (from, 0))?;
+        let standbys = self.standbys(&known, from, pin);
         let other = match known.interface.dialect {
             // A card of 0.1 is told by what it lacks: it may be a careless one of 0.2.
             Dialect::V0_1 => Dialect::V0_3,
             Dialect::V0_3 => Dialect::V1,
             Dialect::V1 => Dialect::V0_3,
         };
-        let other = if pin.is_none() { self.call_by(&card, from, Some(other)).ok() } else { None };
-        Ok(Known { other: other.map(Arc::new), ..known })
+        let other = card.interface(Some(other)).ok().filter(|_| pin.is_none());
+        let other = other.and_then(|interface| self.call_by(&card, interface, (from, 0)).ok());
+        let other = other.map(|other| Arc::new(Known { standbys: standbys.clone(), ..other }));
+        Ok(Known { other, standbys, ..known })
+    }
+
+    /// The other interfaces of the card, for when the first cannot be reached. Where the operator wrote endpoints, those count.
+    fn standbys(&self, known: &Known, from: Option<&Uri>, pin: Option<Dialect>) -> Arc<[Arc<Known>]> {
+        if !self.settings.endpoints.is_empty() {
+            return Arc::default();
+        }
+        let others = known.card.other_interfaces(&known.interface, pin);
+        let standby = |(number, interface): (usize, Interface)| {
+            let made = self.call_by(&known.card, interface, (from, number + 1));
+            let agent = self.settings.name.as_str();
+            let made = made
+                .inspect_err(|problem| info!(agent, %problem, "another interface of the card is not used"));
+            made.ok().map(|made| Arc::new(Known { is_standby: true, ..made }))
+        };
+        others.into_iter().take(MOST_STANDBYS).enumerate().filter_map(standby).collect()
+    }
+
+    /// The endpoints at these addresses, with all that is known of them; `first` is the number of the first one.
+    pub(super) fn endpoints_at(&self, places: &[(Uri, Policy)], first: usize) -> Arc<Endpoints> {
+        if !self.settings.endpoints.is_empty() {
+            return self.configured.clone();
+        }
+        let addresses: Vec<Uri> = places.iter().map(|(uri, _)| uri.clone()).collect();
+        let mut all = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, endpoints)| endpoints.strong_count() > 0);
+        let found = all.iter().find(|(known, _)| *known == addresses);
+        if let Some(found) = found.and_then(|(_, endpoints)| endpoints.upgrade()) {
+            return found;
+        }
+        let endpoints = Arc::new(Endpoints::new(&self.settings, first, &self.metrics));
+        all.push((addresses, Arc::downgrade(&endpoints)));
+        endpoints
     }
 
     fn call_by(
         &self,
         card: &Arc<Card>,
-        from: Option<&Uri>,
-        pin: Option<Dialect>,
+        interface: Interface,
+        (from, number): (Option<&Uri>, usize),
     ) -> Result<Known, CardProblem> {
-        let interface = card.interface(pin)?;
         let places = self.places(&interface.url, from)?;
         let ways = Arc::new(ArcSwap::from_pointee(self.ways(&places, from)?));
         let headers = self.headers(&interface);
@@ -201,8 +243,11 @@ impl Agent {
             streaming,
             output_modes,
             metrics,
-            endpoints: self.endpoints.clone(),
+            endpoints: self.endpoints_at(&places, number),
             other: None,
+            standbys: Arc::default(),
+            is_standby: false,
+            latest: Arc::downgrade(&self.latest),
             is_wrong: Arc::default(),
         })
     }
@@ -289,13 +334,18 @@ impl Agent {
     }
 
     pub(super) fn learn(&self, known: Known) {
-        self.known.store(Some(Arc::new(known)));
+        let known = Arc::new(known);
+        if let Some(old) = self.latest.known.swap(Some(known.clone())) {
+            old.all_endpoints().for_each(|endpoints| endpoints.retire());
+        }
+        known.all_endpoints().for_each(|endpoints| endpoints.take_office());
+        self.latest.changed.send_replace(());
         self.versions.fetch_add(1, Ordering::Release);
     }
 
     /// Forgets its card: it is not to be used any more.
     pub(super) fn forget(&self) {
-        self.known.store(None);
+        self.latest.known.store(None);
         self.versions.fetch_add(1, Ordering::Release);
     }
 }

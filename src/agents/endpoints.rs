@@ -5,7 +5,7 @@
 //! Not here: addresses (see `known`), how a place is doing (see `turn`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::breaker::{Breaker, Pass};
 use super::homes::{Homes, Kept};
 use super::known::Ask;
-use super::turn::{Site, Turn};
+use super::turn::{Shared, Site, Turn};
 use crate::a2a::Event;
 use crate::config::{self, AgentMethod, PerMethod};
 use crate::fault::Trouble;
@@ -22,7 +22,8 @@ use crate::telemetry::metrics::AgentMetrics;
 /// The names of places of single methods, in the order of [`PerMethod::all`].
 const METHODS: [&str; 4] = ["send", "stream", "get", "cancel"];
 
-/// The endpoints of one agent.
+/// The endpoints of one agent, as its configuration or one interface of its card names them. What is learned of them belongs to
+/// their addresses: another address has another value of this.
 pub(super) struct Endpoints {
     /// The endpoints, then the places of single methods.
     sites: Box<[Site]>,
@@ -34,6 +35,7 @@ pub(super) struct Endpoints {
     is_checked: bool,
     /// Where tasks live; `None` where there is but one place for them.
     homes: Option<Homes>,
+    shared: Arc<Shared>,
 }
 
 /// Which endpoints a request has been to.
@@ -50,9 +52,10 @@ pub(super) struct Standing {
 }
 
 impl Endpoints {
-    pub(super) fn new(agent: &config::Agent, metrics: &AgentMetrics) -> Self {
+    /// `first` is the number of the first one, by which metrics name it.
+    pub(super) fn new(agent: &config::Agent, first: usize, metrics: &AgentMetrics) -> Self {
         let count = agent.endpoints.len().max(1);
-        let mut names: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+        let mut names: Vec<String> = (first..first + count).map(|number| number.to_string()).collect();
         let mut methods = PerMethod::default();
         for ((at, settings), name) in methods.all_mut().into_iter().zip(agent.methods.all()).zip(METHODS) {
             if settings.endpoint.is_some() {
@@ -60,13 +63,14 @@ impl Endpoints {
                 names.push(name.to_owned());
             }
         }
+        let shared = Arc::<Shared>::default();
         let site = |name: String| Site {
             agent: agent.name.clone(),
             metrics: metrics.endpoint(&name),
             name,
             breaker: Breaker::new(agent.breaker),
             busy: AtomicUsize::new(0),
-            outages: AtomicU32::new(0),
+            shared: shared.clone(),
         };
         Self {
             sites: names.into_iter().map(site).collect(),
@@ -75,7 +79,33 @@ impl Endpoints {
             next: AtomicUsize::new(0),
             is_checked: agent.health.is_some(),
             homes: (count > 1).then(|| Homes::new(Instant::now())),
+            shared,
         }
+    }
+
+    /// Leaves the gauges to the endpoints that the newest card names.
+    pub(super) fn retire(&self) {
+        self.shared.is_retired.store(true, Ordering::Release);
+    }
+
+    /// Takes the gauges over.
+    pub(super) fn take_office(&self) {
+        self.shared.is_retired.store(false, Ordering::Release);
+        self.sites.iter().for_each(|site| site.show_up(site.breaker.is_closed()));
+    }
+
+    /// Returns true while none of them may be asked.
+    pub(super) fn all_rest(&self) -> bool {
+        let is_resting = |site: &Site| {
+            !site.breaker.is_closed()
+                && site.breaker.rests(Instant::now()).is_some_and(|rests| !rests.is_zero())
+        };
+        self.sites.iter().take(self.count).all(is_resting)
+    }
+
+    /// Returns true unless the endpoint is left alone.
+    pub(super) fn is_up(&self, at: usize) -> bool {
+        self.sites.get(at).is_some_and(|site| site.breaker.is_closed())
     }
 
     /// How many there are.
@@ -186,20 +216,36 @@ impl Endpoints {
         }
     }
 
-    /// Whether a task whose home cannot be asked is to be looked for elsewhere.
-    pub(super) fn is_to_be_sought(&self, task: &str, home: usize) -> bool {
-        let (Some(homes), Some(site)) = (&self.homes, self.sites.get(home)) else { return false };
-        // From 1: what was never looked for has 0.
-        let outage = site.outages.load(Ordering::Relaxed).saturating_add(1);
-        homes.is_to_be_sought(Kept::Task(task), outage, Instant::now())
+    /// Returns true if an endpoint is to be asked for a task whose home cannot be asked: it has not said that it does not know the
+    /// task, or some endpoint has gone or come back since.
+    pub(super) fn is_to_be_asked(&self, task: &str, at: usize) -> bool {
+        let round = self.round();
+        self.homes
+            .as_ref()
+            .is_none_or(|homes| !homes.was_asked(Kept::Task(task), (at, round), Instant::now()))
     }
 
-    /// Waits until the place that answers questions about a task may be asked. Says whether there is such a place.
-    pub(super) async fn wait_for(&self, task: &str) -> bool {
-        let at = self.of(AgentMethod::Get).or_else(|| self.home(task));
-        let Some(site) = at.and_then(|at| self.sites.get(at)) else { return false };
-        site.breaker.wait().await;
-        true
+    /// Notes that an endpoint does not know a task.
+    pub(super) fn note_asked(&self, task: &str, at: usize) {
+        if let Some(homes) = &self.homes {
+            homes.note_asked(Kept::Task(task), (at, self.round()), Instant::now());
+        }
+    }
+
+    /// From 1: a task that was not looked for yet has 0.
+    fn round(&self) -> u32 {
+        self.shared.rounds.load(Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// The breakers of the places that may know a task.
+    pub(super) fn breakers_of(&self, task: &str) -> impl Iterator<Item = &Breaker> {
+        let own = self.of(AgentMethod::Get);
+        let home = self.home(task);
+        let may_know = move |at: usize| match own {
+            Some(own) => at == own,
+            None => at < self.count && (home.is_none_or(|home| home == at) || self.is_to_be_asked(task, at)),
+        };
+        self.sites.iter().enumerate().filter(move |(at, _)| may_know(*at)).map(|(_, site)| &site.breaker)
     }
 
     /// Remembers where a task and a conversation live.

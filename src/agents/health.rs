@@ -55,7 +55,7 @@ impl Directory {
         let (health, path) = asked;
         // What the gateway has to fetch before it can ask says nothing of the endpoint.
         let pass = agent.pass().await;
-        let Some(turn) = agent.endpoints.check(at) else { return };
+        let Some(turn) = known.endpoints.check(at) else { return };
         let asking = self.fetch_from(agent, (known, at), (path, pass.as_ref()));
         match tokio::time::timeout(health.timeout, asking).await {
             Ok(Ok(true)) => turn.checked(),

@@ -25,11 +25,14 @@ pub(super) enum Kept<'a> {
     Context(&'a str),
 }
 
-/// Where it lives, and in which outage of that place it was last looked for elsewhere.
+/// Where it lives, and which other places do not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Home {
     at: usize,
-    sought: u32,
+    /// The round in which the others were asked.
+    round: u32,
+    /// The places that answered in that round that they do not know it, one bit for each.
+    asked: u64,
 }
 
 /// The homes of the tasks and conversations of one agent.
@@ -65,17 +68,25 @@ impl Homes {
     pub(super) fn remember(&self, kept: Kept<'_>, at: usize, now: Instant) {
         let key = self.key(kept);
         let mut inside = self.inside();
-        let sought = inside.touch(key, now).filter(|home| home.at == at).map_or(0, |home| home.sought);
-        inside.put(key, Home { at, sought }, now);
+        let home = inside.touch(key, now).filter(|home| home.at == at);
+        inside.put(key, home.unwrap_or(Home { at, round: 0, asked: 0 }), now);
     }
 
-    /// Whether something whose home cannot be asked is to be looked for elsewhere: once in each outage of its home.
-    pub(super) fn is_to_be_sought(&self, kept: Kept<'_>, outage: u32, now: Instant) -> bool {
+    /// Returns true if this place said in this round that it does not know it. A round ends when any
+    /// place goes or comes back.
+    pub(super) fn was_asked(&self, kept: Kept<'_>, (at, round): (usize, u32), now: Instant) -> bool {
+        let key = self.key(kept);
+        let home = self.inside().touch(key, now);
+        home.is_some_and(|home| home.round == round && home.asked & bit(at) != 0)
+    }
+
+    /// Notes that this place does not know it.
+    pub(super) fn note_asked(&self, kept: Kept<'_>, (at, round): (usize, u32), now: Instant) {
         let key = self.key(kept);
         let mut inside = self.inside();
-        let Some(home) = inside.touch(key, now).filter(|home| home.sought != outage) else { return false };
-        inside.put(key, Home { sought: outage, ..home }, now);
-        true
+        let Some(home) = inside.touch(key, now) else { return };
+        let asked = if home.round == round { home.asked } else { 0 };
+        inside.put(key, Home { round, asked: asked | bit(at), ..home }, now);
     }
 
     fn key(&self, kept: Kept<'_>) -> [u64; 2] {
@@ -85,6 +96,10 @@ impl Homes {
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn bit(at: usize) -> u64 {
+    1 << (at % 64)
 }
 
 impl Inside {
@@ -159,16 +174,22 @@ mod tests {
     }
 
     #[test]
-    fn it_is_sought_once_in_each_outage() {
+    fn a_place_is_asked_once_in_each_round() {
         let now = Instant::now();
         let homes = Homes::new(now);
-        assert!(!homes.is_to_be_sought(Kept::Task("x"), 1, now), "unknown");
-        homes.remember(Kept::Task("x"), 1, now);
-        for outage in [1, 2] {
-            assert!(homes.is_to_be_sought(Kept::Task("x"), outage, now));
-            assert!(!homes.is_to_be_sought(Kept::Task("x"), outage, now));
-            homes.remember(Kept::Task("x"), 1, now);
+        let task = Kept::Task("x");
+        homes.note_asked(task, (2, 1), now);
+        assert!(!homes.was_asked(task, (2, 1), now), "it has no home");
+        homes.remember(task, 1, now);
+        for round in [1, 2] {
+            assert!(!homes.was_asked(task, (2, round), now));
+            homes.note_asked(task, (2, round), now);
+            homes.note_asked(task, (3, round), now);
+            homes.remember(task, 1, now);
+            let asked = [2, 3, 4].map(|at| homes.was_asked(task, (at, round), now));
+            assert_eq!(asked, [true, true, false], "it has not moved");
         }
-        assert!(!homes.is_to_be_sought(Kept::Task("x"), 2, now), "it has not moved");
+        homes.remember(task, 3, now);
+        assert!(!homes.was_asked(task, (2, 2), now), "it has moved");
     }
 }

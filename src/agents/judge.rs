@@ -3,9 +3,11 @@
 //! Reads a2a.md §4.3, rules 4 and 5: `GetTask` is the judge; a live task is subscribed to on 1.0 and only polled on older
 //! versions, where a resubscription corrupts the task of real agents. Not here: sending messages; none is ever sent twice.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::call::{Call, FIRST_PAUSE};
+use super::reach::{Found, find_task, wait_for};
 use super::rpc::{Form, get_task, refusal, subscribe, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, State};
@@ -26,15 +28,20 @@ impl Call {
         let Some(task) = track.task_id.clone() else { return Err(stopped) };
         track.judging();
         let mut pace = Pace::new(self);
-        let mut subscribes = self.known.streaming;
+        let mut known = self.known.clone();
+        let mut subscribes = known.streaming;
         // An error on the stream ends the task, unless the agent says something better soon.
         let mut looks = matches!(stopped, Trouble::Refused(_)).then_some(LOOKS_AFTER_ERROR);
         loop {
             // Looked at first: what happens after the answer is told by whoever lets the call rest.
             let may_rest = track.may_rest();
-            match get_task(&self.client, &self.known, &task, &mut track.room).await {
-                Ok(found) => {
+            match find_task(&self.client, &known, &task, &mut track.room).await {
+                Ok(Found { known: place, task: found }) => {
                     pace.answered();
+                    if !Arc::ptr_eq(&place.endpoints, &known.endpoints) {
+                        subscribes = place.streaming;
+                    }
+                    known = place;
                     let open = found.status.state;
                     if track.take(Event::Task(found)).await {
                         return Ok(());
@@ -49,7 +56,8 @@ impl Call {
                     }
                     let mut listens = subscribes && open != State::AuthRequired;
                     if listens {
-                        subscribes = Box::pin(self.subscribe(&task, track, &mut pace)).await?;
+                        let there = self.at(known.clone());
+                        subscribes = Box::pin(there.subscribe(&task, track, &mut pace)).await?;
                         if track.is_over() {
                             return Ok(());
                         }
@@ -60,7 +68,10 @@ impl Call {
                     }
                 }
                 // Nobody was asked: a task waits for its endpoint as long as somebody waits for the task.
-                Err(Trouble::Resting(_)) if self.known.endpoints.wait_for(&task).await => continue,
+                Err(Trouble::Resting(_)) => {
+                    wait_for(&known, &task, pace.resting()).await;
+                    continue;
+                }
                 Err(trouble) if is_passing(&trouble) => pace.failed(trouble)?,
                 // Any error of the agent's own ends up here: one of them says nothing about the task yet.
                 Err(trouble @ Trouble::Refused(_)) if pace.failures + 1 < MOST_REFUSALS => {
@@ -133,6 +144,8 @@ impl Call {
 struct Pace {
     pause: Duration,
     failures: u32,
+    /// Whether it was left alone since it answered.
+    is_resting: bool,
     base: Duration,
     most: Duration,
     max_attempts: u32,
@@ -144,6 +157,7 @@ impl Pace {
         Self {
             pause: FIRST_PAUSE,
             failures: 0,
+            is_resting: false,
             base: terms.retry_base,
             most: terms.retry_max,
             max_attempts: terms.max_attempts,
@@ -151,11 +165,11 @@ impl Pace {
     }
 
     fn begin_anew(&mut self) {
-        (self.failures, self.pause) = (0, FIRST_PAUSE);
+        (self.failures, self.pause, self.is_resting) = (0, FIRST_PAUSE, false);
     }
 
     fn answered(&mut self) {
-        if self.failures > 0 {
+        if self.failures > 0 || self.is_resting {
             self.begin_anew();
         }
     }
@@ -172,6 +186,12 @@ impl Pace {
             self.pause = self.base;
         }
         Ok(())
+    }
+
+    /// The next pause while the agent is left alone, which is no failure.
+    fn resting(&mut self) -> Duration {
+        self.is_resting = true;
+        self.next()
     }
 
     fn next(&mut self) -> Duration {

@@ -2,14 +2,15 @@
 //!
 //! Not here: how it comes to be known (see `refresh`), what an answer means (see `rpc`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
+use tokio::sync::watch;
 
 use super::along::Along;
 use super::endpoints::{Endpoints, Tried};
@@ -44,6 +45,26 @@ pub struct Known {
     pub(super) other: Option<Arc<Known>>,
     /// Whether it has turned out so.
     pub(super) is_wrong: Arc<AtomicBool>,
+    /// How it is called by the other interfaces of its card, in their order.
+    pub(super) standbys: Arc<[Arc<Known>]>,
+    /// Whether this is one of those.
+    pub(super) is_standby: bool,
+    /// How it is called by its newest card.
+    pub(super) latest: Weak<Latest>,
+}
+
+/// How an agent is called by its newest card.
+pub(super) struct Latest {
+    /// `None` while there is no card.
+    pub(super) known: ArcSwapOption<Known>,
+    /// Tells of each new card.
+    pub(super) changed: watch::Sender<()>,
+}
+
+impl Default for Latest {
+    fn default() -> Self {
+        Self { known: ArcSwapOption::empty(), changed: watch::Sender::new(()) }
+    }
 }
 
 /// One request to an agent.

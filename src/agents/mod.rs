@@ -18,6 +18,7 @@ mod interface;
 mod judge;
 mod known;
 mod pass;
+mod reach;
 mod refresh;
 mod rpc;
 mod seek;

@@ -127,10 +127,16 @@ impl Known {
         self.endpoints.count()
     }
 
-    /// The same agent as it is really called, by all that is known now.
+    /// The same agent as it is really called, by all that is known now: by another interface of its card while the first is left
+    /// alone.
     #[must_use]
     pub fn in_effect(self: Arc<Self>) -> Arc<Self> {
-        in_effect(self)
+        let known = in_effect(self);
+        if known.standbys.is_empty() || !known.endpoints.all_rest() {
+            return known;
+        }
+        let standby = known.interfaces().find(|standby| !standby.endpoints.all_rest());
+        standby.unwrap_or(known)
     }
 
     /// The same agent for one request, that names these extensions of A2A.

@@ -160,8 +160,9 @@ impl Directory {
     /// are left alone last. No more than a few: the next look begins after as many. What is wrong at the first one is told.
     async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
         let places = agent.places(url, from)?;
-        let standing = agent.endpoints.standing();
-        let mut order: Vec<usize> = agent.endpoints.numbers(MOST_PROBED).collect();
+        let endpoints = agent.endpoints_at(&places, 0);
+        let standing = endpoints.standing();
+        let mut order: Vec<usize> = endpoints.numbers(MOST_PROBED).collect();
         order.sort_by_key(|at| standing.get(*at).is_none_or(|standing| standing.rests.is_some()));
         let mut problem = None;
         for place in order.into_iter().filter_map(|at| places.get(at)).take(MOST_PROBED) {

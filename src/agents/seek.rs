@@ -13,8 +13,8 @@ use crate::fault::Trouble;
 use crate::quota::AnswerRoom;
 use crate::transport::Client;
 
-/// Asks for a task where it lives; elsewhere while that is not known, or once in each outage of its home, in case the endpoints
-/// share their tasks.
+/// Asks for a task where it lives; elsewhere while that is not known or cannot be asked, in case the endpoints share their tasks or
+/// their agent has moved to another of them. One that does not know the task is asked again when some endpoint has gone or come back.
 pub(super) async fn seek(
     client: &Client,
     known: &Known,
@@ -26,16 +26,19 @@ pub(super) async fn seek(
     let mut trouble = None;
     if let Some(home) = home {
         match ask_at(home, client, known, task, room).await {
-            Err(passing) if is_passing(&passing) && endpoints.is_to_be_sought(task, home) => {
-                trouble = Some(passing);
-            }
+            Err(passing) if is_passing(&passing) => trouble = Some(passing),
             result => return result,
         }
     }
-    for at in endpoints.numbers(1).filter(|at| Some(*at) != home) {
+    let is_to_be_asked =
+        |at: &usize| home.is_none_or(|home| home != *at && endpoints.is_to_be_asked(task, *at));
+    for at in endpoints.numbers(1) {
+        if !is_to_be_asked(&at) {
+            continue;
+        }
         match ask_at(at, client, known, task, room).await {
             Ok(found) => return Ok(found),
-            Err(Trouble::TaskLost) => {}
+            Err(Trouble::TaskLost) => endpoints.note_asked(task, at),
             // It may be the one that knows the task.
             Err(other) => trouble = trouble.or(Some(other)),
         }
@@ -56,13 +59,15 @@ async fn ask_at(
     Ok(found)
 }
 
-/// Sees to it that the home of a task is known before anything is asked of it that may change it.
+/// Sees to it that the home of a task is known, and is not left alone, before anything is asked of it that may change it.
 pub(super) async fn find_home(
     client: &Client,
     known: &Known,
     task: &str,
     room: &mut AnswerRoom,
 ) -> Result<(), Trouble> {
-    let is_known = known.endpoints.home(task).is_some() || known.endpoints.of(Call::Get).is_some();
+    let endpoints = &known.endpoints;
+    let is_known = endpoints.of(Call::Get).is_some()
+        || endpoints.home(task).is_some_and(|home| !endpoints.are_several() || endpoints.is_up(home));
     if is_known { Ok(()) } else { seek(client, known, task, room).await.map(drop) }
 }

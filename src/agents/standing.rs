@@ -22,7 +22,7 @@ impl Agent {
     pub fn endpoints(&self) -> Vec<EndpointState> {
         let Some(known) = self.known() else { return Vec::new() };
         let ways = known.ways.load();
-        let standing = self.endpoints.standing();
+        let standing = known.endpoints.standing();
         let states = ways.own.iter().zip(standing).map(|(way, standing)| EndpointState {
             url: shown(&way.uri),
             busy: standing.busy,

@@ -4,7 +4,7 @@
 //! Not here: which place is asked (see `endpoints`), when one is left alone (see `breaker`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use http::StatusCode;
 use tokio::time::Instant;
@@ -21,8 +21,17 @@ pub(super) struct Site {
     pub(super) name: String,
     pub(super) breaker: Breaker,
     pub(super) busy: AtomicUsize,
-    pub(super) outages: AtomicU32,
     pub(super) metrics: EndpointMetrics,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// State that all places of one set of endpoints have in common.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// How often any of them went or came back.
+    pub(super) rounds: AtomicU32,
+    /// Set when the newest card does not name them any more: others have their metrics then.
+    pub(super) is_retired: AtomicBool,
 }
 
 /// The right to ask one place once. Given up when it is dropped.
@@ -132,14 +141,21 @@ impl Drop for Busy {
 }
 
 impl Site {
+    /// Sets the gauge of this place, unless it is that of another place by now.
+    pub(super) fn show_up(&self, is_up: bool) {
+        if !self.shared.is_retired.load(Ordering::Acquire) {
+            self.metrics.up.set(is_up.into());
+        }
+    }
+
     /// Tells of what changed, once.
     fn note(&self, change: Change) {
         match change {
             Change::None => {}
             Change::Ejected(pause) => {
-                self.outages.fetch_add(1, Ordering::Relaxed);
+                self.shared.rounds.fetch_add(1, Ordering::Relaxed);
                 self.metrics.ejections.inc();
-                self.metrics.up.set(0);
+                self.show_up(false);
                 warn!(
                     agent = self.agent,
                     endpoint = self.name,
@@ -148,7 +164,8 @@ impl Site {
                 );
             }
             Change::Returned => {
-                self.metrics.up.set(1);
+                self.shared.rounds.fetch_add(1, Ordering::Relaxed);
+                self.show_up(true);
                 info!(agent = self.agent, endpoint = self.name, "endpoint is back");
             }
         }

@@ -154,6 +154,8 @@ mod manual;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod moving;
+#[cfg(test)]
 mod origin;
 #[cfg(test)]
 mod outbound;

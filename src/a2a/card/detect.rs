@@ -225,6 +225,32 @@ fn pinned(offers: &[Offer], signs: &Signs, dialect: Dialect) -> Result<Interface
     offer.ok_or_else(|| no_binding(offers))?.interface(dialect)
 }
 
+/// The interfaces besides the chosen one that can be called; one for each address.
+pub(super) fn others(
+    offers: &[Offer],
+    signs: &Signs,
+    first: &Interface,
+    pin: Option<Dialect>,
+) -> Vec<Interface> {
+    let mut others: Vec<Interface> = Vec::new();
+    for offer in offers {
+        let dialect = match offer.speaks() {
+            Spoken::V1 => Dialect::V1,
+            Spoken::Slash => Dialect::V0_3,
+            Spoken::V0_1 => Dialect::V0_1,
+            Spoken::NotSaid => first.dialect,
+            Spoken::Other => continue,
+        };
+        let is_callable =
+            offer.is_json_rpc() || (signs.modern && dialect == Dialect::V1 && offer.is_http_json());
+        let is_known = offer.url == first.url || others.iter().any(|other| other.url == offer.url);
+        if is_callable && !is_known && pin.is_none_or(|pin| pin == dialect) {
+            others.extend(offer.interface(dialect));
+        }
+    }
+    others
+}
+
 fn no_binding(offers: &[Offer]) -> CardError {
     let mut offered: Vec<String> = offers.iter().map(|offer| offer.binding.clone()).collect();
     offered.dedup();

@@ -189,6 +189,12 @@ impl Card {
     pub fn interface(&self, pin: Option<super::Dialect>) -> Result<Interface, CardError> {
         detect::choose(&self.interfaces, &self.signs, pin)
     }
+
+    /// Returns the other interfaces that the agent can be called by, at other addresses than `first`, in the order of the card.
+    #[must_use]
+    pub fn other_interfaces(&self, first: &Interface, pin: Option<super::Dialect>) -> Vec<Interface> {
+        detect::others(&self.interfaces, &self.signs, first, pin)
+    }
 }
 
 fn not_json(error: &serde_json::Error) -> CardError {

@@ -1,0 +1,103 @@
+//! Where an agent is reached: by its newest card, and by another interface of that card when the first cannot be reached.
+//!
+//! All interfaces of a card are of the same agent (A2A 1.0 §8.3.1); the first is preferred. Not here: several endpoints of one
+//! interface (see `endpoints`, `seek`).
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::judge::is_passing;
+use super::known::{Known, in_effect};
+use super::rpc::get_task;
+use crate::a2a::Task;
+use crate::fault::Trouble;
+use crate::quota::AnswerRoom;
+use crate::transport::Client;
+
+/// A task, and how its agent is called where it was found.
+pub(super) struct Found {
+    pub(super) known: Arc<Known>,
+    pub(super) task: Task,
+}
+
+impl Known {
+    /// Returns the agent as its newest card has it, with what goes along with this call.
+    pub(super) fn newest(self: Arc<Self>) -> Arc<Self> {
+        let Some(newest) = self.latest.upgrade().and_then(|latest| latest.known.load_full()) else {
+            return self;
+        };
+        if Arc::ptr_eq(&newest.card, &self.card) && !self.is_standby {
+            return self;
+        }
+        newest.along(self.along.as_ref())
+    }
+
+    /// Returns the interface in effect, then the others of the card.
+    pub(super) fn interfaces(self: &Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
+        let others = self.standbys.iter().map(|standby| standby.clone().along(self.along.as_ref()));
+        std::iter::once(in_effect(self.clone())).chain(others)
+    }
+
+    /// The endpoints of all interfaces.
+    pub(super) fn all_endpoints(&self) -> impl Iterator<Item = &super::endpoints::Endpoints> {
+        let others = self.other.iter().chain(self.standbys.iter()).map(|known| &*known.endpoints);
+        std::iter::once(&*self.endpoints).chain(others)
+    }
+}
+
+/// Asks for a task by each interface of the newest card, until one knows it.
+///
+/// # Errors
+///
+/// [`Trouble::TaskLost`] only if all say so; else why the first that may know the task does not say how it stands.
+pub(super) async fn find_task(
+    client: &Client,
+    known: &Arc<Known>,
+    task: &str,
+    room: &mut AnswerRoom,
+) -> Result<Found, Trouble> {
+    let newest = known.clone().newest();
+    let mut trouble: Option<Trouble> = None;
+    for known in newest.interfaces() {
+        match get_task(client, &known, task, room).await {
+            Ok(task) => return Ok(Found { known, task }),
+            Err(why) if why == Trouble::TaskLost || is_passing(&why) => {
+                let is_first = trouble.as_ref().is_none_or(|trouble| *trouble == Trouble::TaskLost);
+                trouble = if is_first { Some(why) } else { trouble };
+            }
+            Err(why) => return Err(trouble.unwrap_or(why)),
+        }
+    }
+    Err(trouble.unwrap_or(Trouble::TaskLost))
+}
+
+/// Waits until a task whose places are left alone may be asked for again: at one of them, at a place that is not left alone but
+/// did not answer (`pause`), or at the places of another card.
+pub(super) async fn wait_for(known: &Arc<Known>, task: &str, pause: Duration) {
+    let latest = known.latest.upgrade();
+    let mut changes = latest.as_ref().map(|latest| latest.changed.subscribe());
+    let interfaces: Vec<Arc<Known>> = known.clone().newest().interfaces().collect();
+    let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
+    let mut is_polled = false;
+    for breaker in interfaces.iter().flat_map(|known| known.endpoints.breakers_of(task)) {
+        if breaker.is_closed() {
+            is_polled = true;
+        } else {
+            waits.push(Box::pin(breaker.wait()));
+        }
+    }
+    if is_polled || waits.is_empty() {
+        waits.push(Box::pin(tokio::time::sleep(pause)));
+    }
+    if let Some(changes) = &mut changes {
+        waits.push(Box::pin(async { drop(changes.changed().await) }));
+    }
+    poll_fn(|context| match waits.iter_mut().any(|wait| wait.as_mut().poll(context).is_ready()) {
+        true => Poll::Ready(()),
+        false => Poll::Pending,
+    })
+    .await;
+}
