@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::drive::{Drive, Outlet};
 use super::known::{Ask, Known, in_effect};
 use super::reach::{Found, find_task};
-use super::rpc::{Form, cancel_task, first_refusal, post, set_webhook, whole};
+use super::rpc::{Form, by_status, cancel_task, first_refusal, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
 use crate::a2a::{Event, Fingerprint, Message, Task, fingerprint, uuid, wordless};
 use crate::config::AgentMethod as Method;
@@ -89,6 +89,8 @@ pub struct Terms {
     pub retry_base: Duration,
     /// The longest such pause.
     pub retry_max: Duration,
+    /// How long a task may stay as it is after the agent has ended its stream, before its client is told.
+    pub stalled: Duration,
     /// How often in a row an agent may fail to answer before it is given up; 0: as long as somebody waits.
     pub max_attempts: u32,
 }
@@ -275,8 +277,10 @@ impl Call {
         match form {
             Form::Stream => self.listen(reply, track).await,
             Form::Json => {
+                let status = reply.status();
                 let body = whole(&mut reply, &self.known, &mut track.room).await?;
-                let event = self.known.interface.event(&body).map_err(first_refusal)?;
+                let event = self.known.interface.event(&body);
+                let event = event.map_err(|error| by_status(first_refusal(error), status))?;
                 // From here on the event alone is held.
                 drop(body);
                 // The agent has done with what was said.
@@ -299,14 +303,13 @@ impl Call {
         loop {
             match listening.read(&self.known, track).await? {
                 Ending::Said => return Ok(()),
-                Ending::Early(_) if track.awaits_authorization() => {
+                Ending::Early(_) | Ending::Ended if track.awaits_authorization() => {
                     return Box::pin(self.judge(track, Trouble::TaskLost)).await;
                 }
-                Ending::Early(stopped) => {
-                    if track.task_id.is_some() {
-                        self.known.metrics.reattached();
-                    }
-                    return Box::pin(self.judge(track, stopped)).await;
+                Ending::Early(stopped) => return self.judge_stopped(track, stopped).await,
+                Ending::Ended => {
+                    track.watch_stall(self.terms.stalled);
+                    return self.judge_stopped(track, Trouble::Broken("its stream ended too early")).await;
                 }
                 Ending::Silent => {
                     if Box::pin(self.look_aside(track)).await? {
@@ -315,6 +318,15 @@ impl Call {
                 }
             }
         }
+    }
+}
+
+impl Call {
+    async fn judge_stopped(&self, track: &mut Track, stopped: Trouble) -> Result<(), Trouble> {
+        if track.task_id.is_some() {
+            self.known.metrics.reattached();
+        }
+        Box::pin(self.judge(track, stopped)).await
     }
 }
 

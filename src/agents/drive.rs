@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::a2a::Event;
-use crate::fault::Trouble;
+use crate::fault::{Delay, Trouble};
 use crate::quota::BytePermit;
 
 /// Events that may wait for a slow reader; then the agent's stream is not read on.
@@ -25,6 +25,8 @@ const WAITING_BYTES: usize = 32 * 1024;
 pub enum Turn {
     /// The agent said something.
     Said(Event),
+    /// The task does not go on at present, or goes on again. The call goes on.
+    Delayed(Option<Delay>),
     /// Nothing more will come.
     Over(Result<(), Trouble>),
 }
@@ -42,6 +44,15 @@ struct Shared {
     is_detached: AtomicBool,
     /// The id that the gateway gave the task.
     name: Mutex<Name>,
+    delay: Mutex<Option<Delay>>,
+    /// Whether the reader has yet to hear of another delay.
+    is_delay_news: AtomicBool,
+}
+
+impl Shared {
+    fn delay(&self) -> MutexGuard<'_, Option<Delay>> {
+        self.delay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Events that are not read yet.
@@ -128,6 +139,22 @@ impl Outlet {
         is_free
     }
 
+    /// Notes why the task does not go on at present, if it does not. Returns true if that is new.
+    pub(super) fn set_delay(&self, delay: Option<Delay>) -> bool {
+        let is_news = std::mem::replace(&mut *self.0.delay(), delay) != delay;
+        if is_news {
+            self.0.is_delay_news.store(true, Ordering::Release);
+        }
+        is_news
+    }
+
+    /// The agent has answered: whatever else is known of the task stays.
+    pub(super) fn reached(&self) {
+        if *self.0.delay() == Some(Delay::Unreached) {
+            self.set_delay(None);
+        }
+    }
+
     /// Whether the call goes on without a client that waits for it.
     pub(super) fn is_detached(&self) -> bool {
         self.0.is_detached.load(Ordering::Relaxed)
@@ -181,6 +208,11 @@ impl Drive {
         self.said.0.is_detached.store(true, Ordering::Relaxed);
     }
 
+    /// Why the task does not go on at present, if it does not.
+    pub fn delay(&self) -> Option<Delay> {
+        *self.said.0.delay()
+    }
+
     /// Whether [`Drive::next`] has an event without waiting.
     pub fn has_more(&self) -> bool {
         !self.said.waiting().events.is_empty()
@@ -214,6 +246,9 @@ impl Drive {
         match (self.pop(), &self.over) {
             (Some(event), _) => Poll::Ready(Turn::Said(event)),
             (None, Some(result)) => Poll::Ready(Turn::Over(result.clone())),
+            (None, None) if self.said.0.is_delay_news.swap(false, Ordering::AcqRel) => {
+                Poll::Ready(Turn::Delayed(self.delay()))
+            }
             (None, None) => Poll::Pending,
         }
     }
@@ -247,6 +282,7 @@ mod tests {
                 () = std::future::ready(()), if said % 2 == 1 => { said += 1; continue }
                 turn = drive.next() => match turn {
                     Turn::Said(_) => said += 2,
+                    Turn::Delayed(_) => {}
                     Turn::Over(result) => { assert_eq!(result, Ok(())); break }
                 }
             }

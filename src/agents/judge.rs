@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, FIRST_PAUSE};
+use super::call::{Call, FIRST_PAUSE, Terms};
 use super::reach::{Found, find_task, wait_for};
 use super::rpc::{Form, get_task, refusal, subscribe, whole};
 use super::stream::{Ending, Listening, Track};
@@ -15,6 +15,8 @@ use crate::fault::Trouble;
 
 /// The longest pause between two questions to an agent that answers them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The shortest pause, before a task that may be stalled is looked at.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// How often a task is looked at after its stream ended with an error.
 const LOOKS_AFTER_ERROR: u32 = 3;
 /// So often in a row an agent may refuse to say how a task stands; then it does not mean to.
@@ -38,12 +40,15 @@ impl Call {
             match find_task(&self.client, &known, &task, &mut track.room).await {
                 Ok(Found { known: place, task: found }) => {
                     pace.answered();
+                    track.set_reached(true);
                     if !Arc::ptr_eq(&place.endpoints, &known.endpoints) {
                         subscribes = place.streaming;
                     }
                     known = place;
                     let open = found.status.state;
-                    if track.take(Event::Task(found)).await {
+                    let is_over = track.take(Event::Task(found)).await;
+                    (0..track.take_stalls()).for_each(|_| known.metrics.stalled());
+                    if is_over {
                         return Ok(());
                     }
                     if let Some(left) = looks.as_mut().filter(|_| open != State::AuthRequired) {
@@ -69,10 +74,16 @@ impl Call {
                 }
                 // Nobody was asked: a task waits for its endpoint as long as somebody waits for the task.
                 Err(Trouble::Resting(_)) => {
+                    track.set_reached(false);
                     wait_for(&known, &task, pace.resting()).await;
                     continue;
                 }
-                Err(trouble) if is_passing(&trouble) => pace.failed(trouble)?,
+                Err(trouble) if is_passing(&trouble) => {
+                    if is_away(&trouble) {
+                        track.set_reached(false);
+                    }
+                    pace.failed(trouble)?;
+                }
                 // Any error of the agent's own ends up here: one of them says nothing about the task yet.
                 Err(trouble @ Trouble::Refused(_)) if pace.failures + 1 < MOST_REFUSALS => {
                     pace.failed(trouble)?
@@ -83,7 +94,8 @@ impl Call {
             }
             // Nothing of the answer is held until the next one.
             track.room.permit.shrink_to(0);
-            self.pause(pace.next()).await;
+            let (next, left) = (pace.next(), track.until_stalled());
+            self.pause(left.map_or(next, |left| next.min(left.max(SHORTEST_PAUSE)))).await;
         }
     }
 
@@ -121,9 +133,16 @@ impl Call {
             };
         }
         let before = track.heard();
-        match Listening::new(reply, self.terms).read(&self.known, track).await? {
+        let silence = track
+            .until_stalled()
+            .map_or(self.terms.silence, |left| self.terms.silence.min(left.max(SHORTEST_PAUSE)));
+        let terms = Terms { silence, ..self.terms };
+        match Listening::new(reply, terms).read(&self.known, track).await? {
             Ending::Said => Ok(false),
-            Ending::Early(_) | Ending::Silent => {
+            ending @ (Ending::Early(_) | Ending::Ended | Ending::Silent) => {
+                if ending == Ending::Ended {
+                    track.watch_stall(self.terms.stalled);
+                }
                 // A stream that brought something was worth it; one that closes at once must not be opened in a circle.
                 if track.heard() > before {
                     self.known.metrics.reattached();
@@ -214,6 +233,18 @@ pub(super) fn is_passing(trouble: &Trouble) -> bool {
             | Trouble::Status(408 | 429 | 500..)
             | Trouble::CallerBytes
             | Trouble::Bytes
+    )
+}
+
+/// Whether a failure says that the agent cannot be asked at present.
+pub fn is_away(trouble: &Trouble) -> bool {
+    matches!(
+        trouble,
+        Trouble::Unreachable(_)
+            | Trouble::Resting(_)
+            | Trouble::Slow(_)
+            | Trouble::Broken(_)
+            | Trouble::Status(500..)
     )
 }
 

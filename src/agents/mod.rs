@@ -35,6 +35,7 @@ pub use directory::{Agent, Directory};
 pub use drive::{Drive, Turn};
 pub use extension::Declared;
 pub use fetch::{CardProblem, Fetched};
+pub use judge::is_away;
 pub use known::Known;
 pub use pass::{Asking, Passed, pass};
 pub use rpc::get_task as look;

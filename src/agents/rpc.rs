@@ -166,8 +166,8 @@ pub(super) async fn set_webhook(
     Box::pin(find_home(client, known, task, room)).await?;
     let webhook = Webhook { id: WEBHOOK, url: &hook.url, token: &hook.token };
     let written = known.interface.set_push(task, &webhook)?;
-    let answer = plain(client, known, &Ask::new(Call::Other, Some(task), written), room).await?;
-    known.interface.webhook_is_set(&answer).map_err(refusal)
+    let (status, answer) = plain(client, known, &Ask::new(Call::Other, Some(task), written), room).await?;
+    known.interface.webhook_is_set(&answer).map_err(|error| by_status(refusal(error), status))
 }
 
 /// Asks to listen to a task again; `None` where that is not safe.
@@ -210,17 +210,30 @@ pub(super) async fn task_of(
     ask: &Ask,
     room: &mut AnswerRoom,
 ) -> Result<Task, Trouble> {
-    let answer = plain(client, known, ask, room).await?;
-    known.interface.task(&answer).map_err(refusal)
+    let (status, answer) = plain(client, known, ask, room).await?;
+    known.interface.task(&answer).map_err(|error| by_status(refusal(error), status))
 }
 
-/// The body of an answer that must not be a stream.
-async fn plain(client: &Client, known: &Known, ask: &Ask, room: &mut AnswerRoom) -> Result<Bytes, Trouble> {
+/// The status and the body of an answer that must not be a stream.
+async fn plain(
+    client: &Client,
+    known: &Known,
+    ask: &Ask,
+    room: &mut AnswerRoom,
+) -> Result<(StatusCode, Bytes), Trouble> {
     let (form, mut reply) = post(client, known, ask).await?;
     if form == Form::Stream {
         return Err(Trouble::Misbehaved("it answered a plain question with a stream".into()));
     }
-    whole(&mut reply, known, room).await
+    Ok((reply.status(), whole(&mut reply, known, room).await?))
+}
+
+/// What is neither a success nor an answer in A2A may be of something before the agent: only its status is known.
+pub(super) fn by_status(trouble: Trouble, status: StatusCode) -> Trouble {
+    match trouble {
+        Trouble::Misbehaved(_) if !status.is_success() => Trouble::Status(status.as_u16()),
+        trouble => trouble,
+    }
 }
 
 /// What an agent's own error means.

@@ -2,6 +2,7 @@
 //!
 //! Reads a2a.md §4.3, rules 1 to 8. Not here: what to do when it stops too early (see `judge`).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,8 @@ use super::drive::{EventSize, Outlet};
 use super::endpoints::Endpoints;
 use super::known::Known;
 use super::rpc::{first_refusal, refusal, trouble};
-use crate::a2a::{Event, Message, Part, State, Status, Task, fingerprint};
-use crate::fault::Trouble;
+use crate::a2a::{Event, Message, Part, PartBody, State, Status, Task, fingerprint};
+use crate::fault::{Delay, Trouble};
 use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
 use crate::transport::{Pieces, Reply};
@@ -29,6 +30,8 @@ pub(super) enum Ending {
     Said,
     /// It stopped in the middle; whether the work goes on is not known.
     Early(Trouble),
+    /// It ended the stream, and not the task.
+    Ended,
     /// It has not said anything for a while, and the stream is still open.
     Silent,
 }
@@ -54,6 +57,10 @@ pub(super) struct Track {
     is_judged: bool,
     /// Where it was said, if that is to be remembered.
     pub(super) home: Option<(Arc<Endpoints>, usize)>,
+    /// Of a task whose stream the agent has ended.
+    stall: Option<Stall>,
+    /// How often it was found to be stalled, and is not counted yet.
+    stalls: u32,
 }
 
 impl Track {
@@ -74,6 +81,8 @@ impl Track {
             is_beside,
             is_judged,
             home,
+            stall: None,
+            stalls: 0,
         }
     }
 
@@ -116,6 +125,41 @@ impl Track {
     /// Whether the task need not be asked for again and again.
     pub(super) fn may_rest(&self) -> bool {
         self.outlet.may_rest()
+    }
+
+    /// The agent has ended its stream: a task that does not change for so long from now on is stalled.
+    pub(super) fn watch_stall(&mut self, after: Duration) {
+        self.stall.get_or_insert_with(|| Stall::new(after));
+    }
+
+    /// How long the task may stay as it is yet; `None` where that is over, or does not matter.
+    pub(super) fn until_stalled(&self) -> Option<Duration> {
+        self.stall
+            .as_ref()
+            .filter(|stall| !stall.is_over)
+            .map(|stall| stall.after.saturating_sub(stall.since.elapsed()))
+    }
+
+    /// The agent has said how the task stands, or cannot be asked.
+    pub(super) fn set_reached(&self, is_reached: bool) {
+        match is_reached {
+            true => self.outlet.reached(),
+            false => drop(self.outlet.set_delay(Some(Delay::Unreached))),
+        }
+    }
+
+    /// Takes how often the task was found to be stalled since this was asked last.
+    pub(super) fn take_stalls(&mut self) -> u32 {
+        std::mem::take(&mut self.stalls)
+    }
+
+    /// Notes whether an event changes a task that may be stalled. Returns true if it is stalled since this event.
+    fn note_change(&mut self, event: &Event) -> bool {
+        let Some(stall) = &mut self.stall else { return false };
+        let was_over = stall.is_over;
+        stall.see(event);
+        self.outlet.set_delay(stall.is_over.then_some(Delay::Stalled(stall.after)));
+        stall.is_over && !was_over
     }
 
     /// The agent is asked what became of the task: nobody need ask once more after that.
@@ -169,6 +213,9 @@ impl Track {
             || state.is_some_and(|state| state.is_terminal() || state == State::InputRequired);
         self.heard += 1;
         self.over |= ends;
+        if self.note_change(&event) {
+            self.stalls += 1;
+        }
         if let (Some(task), Some(context)) = (&self.task_id, &self.context_id) {
             name(&mut event, task, context);
         }
@@ -210,6 +257,68 @@ impl Track {
         }
         false
     }
+}
+
+/// A task whose stream the agent has ended: what it showed last, and since when.
+#[derive(Clone)]
+struct Stall {
+    after: Duration,
+    since: Instant,
+    is_over: bool,
+    status: Option<u64>,
+    artifacts: Option<(usize, usize)>,
+}
+
+impl Stall {
+    fn new(after: Duration) -> Self {
+        Self { after, since: Instant::now(), is_over: false, status: None, artifacts: None }
+    }
+
+    /// What is seen first is no change.
+    fn see(&mut self, event: &Event) {
+        let is_other = |old: Option<u64>, new| old.is_some_and(|old| old != new);
+        let is_changed = match event {
+            Event::Task(task) => {
+                let made = (task.artifacts.len(), artifact_bytes(task));
+                let (status, shown) = (status_hash(&task.status), self.artifacts.replace(made));
+                is_other(self.status.replace(status), status) || shown.is_some_and(|shown| shown != made)
+            }
+            Event::Status { status, .. } => {
+                let status = status_hash(status);
+                is_other(self.status.replace(status), status)
+            }
+            Event::Artifact { .. } => {
+                self.artifacts = None;
+                true
+            }
+            Event::Message(_) | Event::Unknown => false,
+        };
+        if is_changed {
+            (self.since, self.is_over) = (Instant::now(), false);
+        } else {
+            self.is_over |= self.since.elapsed() >= self.after;
+        }
+    }
+}
+
+fn artifact_bytes(task: &Task) -> usize {
+    task.artifacts.iter().flat_map(|artifact| &artifact.parts).map(Part::bytes).sum()
+}
+
+/// Without the time: some agents give that of the answer.
+fn status_hash(status: &Status) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    status.state.word().hash(&mut hasher);
+    if let Some(message) = &status.message {
+        message.message_id.hash(&mut hasher);
+        for part in &message.parts {
+            match &part.body {
+                PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.hash(&mut hasher),
+                PartBody::Data(json) | PartBody::Unknown(json) => json.get().hash(&mut hasher),
+            }
+        }
+    }
+    hasher.finish()
 }
 
 /// Task, state and end, as far as an event says them.
@@ -306,7 +415,12 @@ impl Listening {
                     }
                     continue;
                 }
-                Ok(None) => Trouble::Broken("its stream ended too early"),
+                Ok(None) => {
+                    return match self.end_message(track).await {
+                        true => Ok(Ending::Said),
+                        false => Ok(Ending::Ended),
+                    };
+                }
                 // One message is a whole answer; of several, more may have been lost.
                 Err(error) if self.messages.0 > 1 => return Ok(Ending::Early(trouble(&error, known))),
                 Err(error) => trouble(&error, known),

@@ -3,8 +3,10 @@
 //! One table turns a fault into HTTP status, JSON-RPC code and public text, by era (mcp.md §4). Not here: what goes wrong at
 //! an agent; a model can act on that, so it is a tool result (see [`Trouble`]).
 
+mod delay;
 mod trouble;
 
+pub use delay::Delay;
 pub use trouble::Trouble;
 
 use http::StatusCode;
@@ -226,6 +228,7 @@ impl Fault {
         match self {
             Self::NotJson(_) | Self::NotJsonRpc(_) => OnWire { status: StatusCode::OK, ..wire },
             Self::UnknownTask => OnWire { code: -32001, ..wire },
+            Self::TasksFull => self.on_wire(Era::Modern),
             _ => wire,
         }
     }

@@ -18,9 +18,9 @@ use super::push::Pushes;
 use super::rota::Rota;
 use super::successors::Successors;
 use crate::a2a::{Fingerprint, Message, State};
-use crate::agents::{Asked, Continue, Errand, Known, Terms, start};
+use crate::agents::{Asked, Continue, Errand, Known, Terms, is_away, start};
 use crate::bridge::work::Work;
-use crate::fault::Trouble;
+use crate::fault::{Delay, Trouble};
 use crate::quota::AnswerRoom;
 use crate::tasks::{Entry, Full, Inside, Key, Ledger, Phase, Tasks, Times};
 use crate::telemetry::metrics::Metrics;
@@ -130,6 +130,9 @@ impl Followers {
             if named.is_some() { self.tasks.alias(Key::Local(local), &entry, now.instant) } else { entry };
         if !is_new && let Some(work) = work.take() {
             entry.take_over(work, now);
+        }
+        if let Some(delay) = drive.delay() {
+            entry.set_delay(Some(delay));
         }
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             if !entry.is_named() {
@@ -241,7 +244,13 @@ impl Followers {
         let drive = self.start(known, Errand::Look(task));
         let mut listener = Listener { entry, followers: self, said: None };
         let looked = tokio::time::timeout(LOOKED_WITHIN, listener.look(drive)).await;
-        looked.unwrap_or(Err(Trouble::Slow("no answer")))
+        let looked = looked.unwrap_or(Err(Trouble::Slow("no answer")));
+        match &looked {
+            Err(trouble) if is_away(trouble) => entry.set_delay(Some(Delay::Unreached)),
+            Err(_) => {}
+            Ok(()) => entry.reached(),
+        }
+        looked
     }
 
     pub(super) fn start(&self, known: &Arc<Known>, errand: Errand) -> crate::agents::Drive {

@@ -39,6 +39,7 @@ impl Listener<'_> {
         loop {
             match drive.next().await {
                 Turn::Over(result) => return result,
+                Turn::Delayed(delay) => self.entry.set_delay(delay),
                 Turn::Said(event) => self.take(event)?,
             }
         }
@@ -50,6 +51,7 @@ impl Listener<'_> {
         loop {
             match drive.next().await {
                 Turn::Over(result) => return result,
+                Turn::Delayed(_) => {}
                 Turn::Said(Event::Task(task))
                     if !task.status.state.is_terminal() && self.entry.look(|inside| inside.is_followed()) =>
                 {
@@ -265,7 +267,7 @@ pub(super) fn can_be_stopped(entry: &Entry) -> bool {
 
 /// Listens to the end of a call that nobody will ask for, so that an agent that stops when nobody listens does not stop.
 pub(super) async fn drain(mut job: Job, lifetime: Duration) {
-    let end = async { while let Turn::Said(_) = job.drive.next().await {} };
+    let end = async { while !matches!(job.drive.next().await, Turn::Over(_)) {} };
     if tokio::time::timeout(lifetime, end).await.is_err() {
         debug!(agent = %job.agent, "a call that nobody asks for goes on for too long");
     }
@@ -291,6 +293,6 @@ pub(super) async fn stop(mut job: Job, followers: &Followers) {
         return;
     }
     let mut cancelling = followers.start(&job.known, Errand::Cancel(task));
-    while let Turn::Said(_) = cancelling.next().await {}
+    while !matches!(cancelling.next().await, Turn::Over(_)) {}
     debug!(agent = %job.agent, "work stopped: its client left");
 }

@@ -80,7 +80,7 @@ impl Followers {
         loop {
             match drive.next().await {
                 Turn::Said(Event::Task(task)) => found = Some(task),
-                Turn::Said(_) => {}
+                Turn::Said(_) | Turn::Delayed(_) => {}
                 Turn::Over(result) => return result.map(|()| found),
             }
         }

@@ -238,7 +238,12 @@ impl Inner {
             let message = match inside.phase() {
                 Phase::Failed(trouble) => Some(trouble.told(entry.agent())),
                 Phase::Running | Phase::Asking(..) | Phase::Finished => {
-                    status::message(&inside.work, status == TaskStatus::Cancelled)
+                    let said = status::message(&inside.work, status == TaskStatus::Cancelled);
+                    let delay = inside.delay.filter(|_| inside.phase() == Phase::Running);
+                    match (said, delay.map(|delay| delay.told(entry.agent()))) {
+                        (Some(said), Some(delay)) => Some(format!("{delay} The agent last said: {said}")),
+                        (said, delay) => delay.or(said),
+                    }
                 }
             };
             TaskSnapshot {

@@ -395,6 +395,7 @@ fn terms(settings: &Settings) -> Terms {
         event: settings.limits.event,
         silence: streams.idle_timeout,
         retry_base: streams.retry_base,
+        stalled: streams.stalled_after,
         retry_max: streams.retry_max,
         max_attempts: u32::try_from(streams.max_attempts).unwrap_or(u32::MAX),
     }

@@ -43,6 +43,8 @@ pub(super) enum Ending {
     Settled,
     /// The agent is not done, and the client's patience is.
     OutOfPatience,
+    /// The agent is not done, and its task does not change any more.
+    Stalled,
     /// The agent failed.
     Failed(Trouble),
     /// The client cancelled the request.
@@ -186,6 +188,7 @@ impl<'s> Pump<'s> {
             }
             match step {
                 Step::Settled => return Ending::Settled,
+                Step::Stalled => return Ending::Stalled,
                 Step::Failed(trouble) => return Ending::Failed(trouble),
                 Step::News(note) => self.encode(note.as_ref()),
             }

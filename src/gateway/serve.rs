@@ -18,7 +18,7 @@ use crate::bridge::ladder::{Rung, Then};
 use crate::bridge::outcome::{self, Audience, TaskTools};
 use crate::bridge::subagent::Tool;
 use crate::bridge::work::Standing;
-use crate::fault::Trouble;
+use crate::fault::{Delay, Trouble};
 use crate::follow::Leaving;
 use crate::jsonrpc::Id;
 use crate::mcp::Era;
@@ -161,7 +161,7 @@ impl Inner {
                 Next::Finish(source, body)
             }
             Ending::Failed(trouble) => Next::Say(Some(self.failed(source, serving, &trouble).await)),
-            Ending::Settled | Ending::OutOfPatience if serving.is_task() => {
+            Ending::Settled | Ending::OutOfPatience | Ending::Stalled if serving.is_task() => {
                 Next::Say(Some(self.begin_task(source, serving).await))
             }
             Ending::Settled => {
@@ -173,7 +173,8 @@ impl Inner {
                 pump.wait_until(Instant::now() + NAMED_WITHIN.min(self.settings.calls.budget));
                 Next::Go(source)
             }
-            Ending::OutOfPatience => Next::Say(Some(self.put_off(source, serving).await)),
+            Ending::OutOfPatience => Next::Say(Some(self.put_off(source, serving, false).await)),
+            Ending::Stalled => Next::Say(Some(self.put_off(source, serving, true).await)),
         })
     }
 
@@ -192,14 +193,17 @@ impl Inner {
 
     /// What is known, as the result that this call wants.
     pub(super) fn told(&self, source: &Source, serving: &Serving<'_>) -> CallResult {
-        let audience = self.audience(serving.asker, &serving.agent.settings.name);
-        match &serving.form {
+        let agent = &serving.agent.settings.name;
+        let audience = self.audience(serving.asker, agent);
+        let mut told = match &serving.form {
             Form::Tool | Form::CoreResult(_) => {
                 source.tell(|work, local| outcome::result(work, &audience, local))
             }
             Form::Start => source.tell(|work, local| outcome::started(work, &audience, local)),
             Form::Wait => source.tell(|work, local| outcome::snapshot(work, &audience, local)),
-        }
+        };
+        tell_delay(&mut told, source.delay().filter(|_| source.standing() == Standing::Running), agent);
+        told
     }
 
     pub(super) fn audience<'a>(&'a self, asker: &'a Asker, agent: &'a str) -> Audience<'a> {
@@ -230,7 +234,8 @@ impl Inner {
     }
 
     /// The client's patience has ended before the work has.
-    async fn put_off(&self, source: Source, serving: &Serving<'_>) -> Vec<u8> {
+    /// A client of a task that is stalled is not asked to wait on.
+    async fn put_off(&self, source: Source, serving: &Serving<'_>, is_stalled: bool) -> Vec<u8> {
         let named = source.is_named();
         let handle = self.told(&source, serving);
         let watched = match source.keep(&self.followers, &serving.agent.settings.name) {
@@ -245,11 +250,11 @@ impl Inner {
         self.hand_out(&watched.entry, serving.asker).await;
         match serving.rung.then {
             Then::Task => self.hand_over(&watched, serving).await,
-            Then::Leg => {
+            Then::Leg if !is_stalled => {
                 watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
                 self.another_leg(&watched, serving, None)
             }
-            Then::CoreTask | Then::Handle => self.written(serving, &handle),
+            Then::CoreTask | Then::Handle | Then::Leg => self.written(serving, &handle),
         }
     }
 
@@ -345,13 +350,18 @@ impl<'a> Serving<'a> {
     }
 }
 
+/// Says of a live task why it does not go on at present.
+pub(super) fn tell_delay(told: &mut CallResult, delay: Option<Delay>, agent: &str) {
+    told.content.extend(delay.map(|delay| Block::text(delay.told(agent))));
+}
+
 fn outcome(ending: &Ending, source: &Source) -> Outcome {
     match ending {
         Ending::Settled => match source.standing() {
             Standing::Asking => Outcome::InputRequired,
             Standing::Finished | Standing::Running => Outcome::Ok,
         },
-        Ending::OutOfPatience => Outcome::Continues,
+        Ending::OutOfPatience | Ending::Stalled => Outcome::Continues,
         Ending::Failed(trouble) => blamed(trouble),
         Ending::Cancelled => Outcome::Cancelled,
         Ending::Gone => Outcome::ClientGone,

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use crate::a2a::{Event, State};
 use crate::agents::{Drive, Known, Turn};
 use crate::bridge::work::{Note, Standing, Work};
-use crate::fault::Trouble;
+use crate::fault::{Delay, Trouble};
 use crate::follow::{Followers, Job, Leaving};
 use crate::quota::{BytePermit, FREE_BYTES};
 use crate::tasks::{Entry, Inside, Phase, Verdict, Watcher};
@@ -55,6 +55,7 @@ pub(super) struct Watched {
     /// Tells when the agent has taken what this call says.
     pub(super) said: Option<oneshot::Receiver<Result<(), Trouble>>>,
     changes: watch::Receiver<u64>,
+    since: tokio::time::Instant,
     _watcher: Watcher,
 }
 
@@ -74,6 +75,7 @@ impl Watched {
             failures,
             said,
             changes,
+            since: tokio::time::Instant::now(),
             _watcher: watcher,
         }
     }
@@ -94,6 +96,8 @@ pub(super) enum Step {
     News(Option<Note>),
     /// There is something to answer.
     Settled,
+    /// The task does not change any more, although it has not ended.
+    Stalled,
     /// It went wrong.
     Failed(Trouble),
 }
@@ -113,7 +117,7 @@ impl Source {
             Self::Own(own) => tell(&own.work, own.local),
             Self::Watched(watched) => {
                 let local = watched.entry.local();
-                watched.entry.look(|inside| tell(&inside.work, local))
+                watched.entry.show_work(|work| tell(work, local))
             }
         }
     }
@@ -135,6 +139,14 @@ impl Source {
         match self {
             Self::Own(_) => false,
             Self::Watched(watched) => watched.entry.look(|inside| watched.is_cancelled_by(inside)),
+        }
+    }
+
+    /// Why the task does not go on at present, if that is known.
+    pub(super) fn delay(&self) -> Option<Delay> {
+        match self {
+            Self::Own(own) => own.drive.delay(),
+            Self::Watched(watched) => watched.entry.look(|inside| inside.delay),
         }
     }
 
@@ -191,7 +203,7 @@ impl Source {
         const SHORTLY: Duration = Duration::from_millis(100);
         let Self::Own(own) = self else { return };
         let Own { mut drive, .. } = *own;
-        let end = async { while let Turn::Said(_) = drive.next().await {} };
+        let end = async { while !matches!(drive.next().await, Turn::Over(_)) {} };
         if tokio::time::timeout(SHORTLY, end).await.is_err() {
             tracing::trace!("agent goes on after its last word");
         }
@@ -235,6 +247,8 @@ impl Own {
                 let size = self.drive.take_size();
                 self.take(event, size)
             }
+            Turn::Delayed(Some(Delay::Stalled(_))) => Step::Stalled,
+            Turn::Delayed(Some(Delay::Unreached) | None) => Step::News(None),
             Turn::Over(Ok(())) => self.ended(),
             Turn::Over(Err(trouble)) => Step::Failed(trouble),
         }
@@ -284,10 +298,31 @@ impl Watched {
         if let Some(step) = self.settled() {
             return step;
         }
-        if self.changes.changed().await.is_err() {
+        let changed = match self.stalled_at() {
+            // Who asks for a stalled task waits for as long as if its stream had ended now.
+            Some(at) => match tokio::time::timeout_at(at, self.changes.changed()).await {
+                Ok(changed) => changed,
+                Err(_) => return Step::Stalled,
+            },
+            None => self.changes.changed().await,
+        };
+        if changed.is_err() {
             return Step::Failed(Trouble::Gateway("it was forgotten"));
         }
-        self.settled().unwrap_or_else(|| Step::News(self.entry.look(|inside| inside.last.clone())))
+        let news = || match self.stalled_at() {
+            Some(_) => None,
+            None => self.entry.look(|inside| inside.last.clone()),
+        };
+        self.settled().unwrap_or_else(|| Step::News(news()))
+    }
+
+    /// When a stalled task is told of. A client that wants the end of its task waits for that.
+    fn stalled_at(&self) -> Option<tokio::time::Instant> {
+        let delay = self.entry.look(|inside| inside.delay.filter(|_| inside.phase() == Phase::Running));
+        match delay.filter(|_| !self.heeds_verdict) {
+            Some(Delay::Stalled(after)) => Some(self.since + after),
+            Some(Delay::Unreached) | None => None,
+        }
     }
 
     fn is_cancelled_by(&self, inside: &Inside) -> bool {

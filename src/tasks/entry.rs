@@ -14,12 +14,12 @@ use super::change::Look;
 use super::guards::{Following, Stopping, Watcher};
 use super::inside::{Inside, Stand, Verdict};
 use super::map::Home;
-use super::phase::Refusal;
+use super::phase::{Phase, Refusal};
 use super::turns::{AnswersTooLarge, Parts, Turn};
 use super::{Times, lock};
-use crate::a2a::{Event, Fingerprint};
-use crate::bridge::work::Work;
-use crate::fault::Trouble;
+use crate::a2a::{Event, Fingerprint, State};
+use crate::bridge::work::{Standing, Work};
+use crate::fault::{Delay, Trouble};
 
 /// One task.
 #[derive(Debug)]
@@ -66,6 +66,19 @@ impl Entry {
         look(&lock(&self.inside))
     }
 
+    /// Shows the work as it stands for a client that waits: an answered question is work, although the agent shows it still. As
+    /// [`Entry::look`].
+    pub fn show_work<R>(&self, show: impl FnOnce(&Work) -> R) -> R {
+        let mut inside = lock(&self.inside);
+        if inside.phase() != Phase::Running || inside.work.standing() != Standing::Asking {
+            return show(&inside.work);
+        }
+        let kept = (inside.work.state.replace(State::Working), inside.work.status.take());
+        let shown = show(&inside.work);
+        (inside.work.state, inside.work.status) = kept;
+        shown
+    }
+
     /// Hears of every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -84,6 +97,8 @@ impl Entry {
             if inside.is_finished() {
                 return Ok(());
             }
+            // The agent speaks.
+            inside.delay.take_if(|delay| *delay == Delay::Unreached);
             let before = Look::at(&inside.work, deep);
             let taken = inside.work.apply(event);
             let is_news = matches!(taken, Ok(Some(_)));
@@ -94,6 +109,7 @@ impl Entry {
             };
             let changed = is_news || is_open_again || before != Look::at(&inside.work, deep);
             if changed {
+                inside.delay = None;
                 inside.changed = now;
             }
             (taken, changed)
@@ -246,6 +262,19 @@ impl Entry {
             }
         });
         self.wake();
+    }
+
+    /// Notes why the task does not go on at present, if it does not. Watchers hear of one that is stalled.
+    pub fn set_delay(&self, delay: Option<Delay>) {
+        let before = self.change(|inside| std::mem::replace(&mut inside.delay, delay));
+        if before != delay && matches!(delay, Some(Delay::Stalled(_))) {
+            self.wake();
+        }
+    }
+
+    /// The agent has said how the task stands.
+    pub fn reached(&self) {
+        self.change(|inside| inside.delay.take_if(|delay| *delay == Delay::Unreached));
     }
 
     /// What the client is told from now on, whatever the agent does.

@@ -9,7 +9,7 @@ use super::phase::ends_task;
 use super::turns::Turns;
 use crate::a2a::State;
 use crate::bridge::work::{Note, Standing, Work};
-use crate::fault::Trouble;
+use crate::fault::{Delay, Trouble};
 
 /// Callers that are remembered as holders of a handle; the oldest goes first.
 const MAX_OWNERS: usize = 16;
@@ -34,6 +34,8 @@ pub struct Inside {
     pub over: Option<Result<(), Trouble>>,
     /// What the client was told in spite of the agent.
     pub verdict: Option<Verdict>,
+    /// Why it does not go on at present, if that is known.
+    pub delay: Option<Delay>,
     /// The client wants the work stopped; the agent may not have named it yet.
     pub cancel_wanted: bool,
     /// When it was first known here.
@@ -97,6 +99,7 @@ impl Inside {
             last: None,
             over: None,
             verdict: None,
+            delay: None,
             cancel_wanted: false,
             created: now,
             changed: now,

@@ -286,6 +286,11 @@ impl AgentMetrics {
     pub fn reattached(&self) {
         self.all.tasks.reattached(&self.name);
     }
+
+    /// Counts a task that does not change any more although it has not ended.
+    pub fn stalled(&self) {
+        self.all.tasks.stalled(&self.name);
+    }
 }
 
 /// Something counted while it lasts.

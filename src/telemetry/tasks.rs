@@ -30,6 +30,7 @@ pub struct TaskMetrics {
     asked: [IntCounter; Asked::ALL.len()],
     answers: IntCounter,
     reattachments: IntCounterVec,
+    stalled: IntCounterVec,
 }
 
 impl TaskMetrics {
@@ -52,6 +53,11 @@ impl TaskMetrics {
             reattachments: counters(
                 "reattachments_total",
                 "Streams of tasks that broke off, so that the agent was asked how the task stands.",
+                "agent",
+            )?,
+            stalled: counters(
+                "tasks_stalled_total",
+                "Tasks whose agent ended the stream and not the task, and that did not change for streams.stalled_after.",
                 "agent",
             )?,
         })
@@ -80,5 +86,9 @@ impl TaskMetrics {
 
     pub(super) fn reattached(&self, agent: &str) {
         self.reattachments.with_label_values(&[agent]).inc();
+    }
+
+    pub(super) fn stalled(&self, agent: &str) {
+        self.stalled.with_label_values(&[agent]).inc();
     }
 }

@@ -148,7 +148,7 @@ cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, remembered: 52 }
 limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 80MiB, caller_bytes: 81MiB, failures: 79, header: 33KiB, connections: 77, address_connections: 80 }
 tasks: { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 104KiB, keep_artifacts: 105KiB, poll_interval: 106s, data_dir: kept }
-streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }
+streams: { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114, stalled_after: 115s }
 followers: { max: 81, lifetime: 84s }
 outbound: { allow: [A.example, 'b.example:8443', 10.0.0.0/8, 127.0.0.1], webhooks: { allow: [c.example], http: true } }
 push: { enabled: true }
@@ -174,7 +174,7 @@ public_url: https://gateway.example.com/below/
         "Sessions { ttl: 3060s, remembered: 52 }",
         "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 83886080, caller_bytes: 84934656, failures: 79, header: 33792, connections: 77, address_connections: 80 }",
         "Tasks { ttl: 101s, sweep_interval: 102s, max: 103, max_bytes: 106496, keep_artifacts: 107520, poll_interval: 106s, ",
-        "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114 }",
+        "Streams { idle_timeout: 111s, retry_base: 112s, retry_max: 113s, max_attempts: 114, stalled_after: 115s }",
         r#"Outbound { allow: AllowList([Host("a.example"), Host("b.example:8443"), Network(Network { address: 10.0.0.0, prefix: 8 }), Network(Network { address: 127.0.0.1, prefix: 32 })]), webhooks: Webhooks { allow: AllowList([Host("c.example")]), http: true } }"#,
         "Followers { max: 81, lifetime: 84s }",
         "Push { enabled: true }",

@@ -75,6 +75,7 @@ impl Stage {
         let along = self.directory.along(&HeaderMap::new(), shown);
         let known = self.directory.find("bard").unwrap().known().unwrap().along(along.as_ref());
         let terms = Terms {
+            stalled: crate::support::PATIENCE,
             event: 1 << 20,
             silence: crate::support::PATIENCE,
             retry_base: crate::support::PATIENCE,
@@ -98,7 +99,7 @@ impl Stage {
         loop {
             match drive.next().await {
                 Turn::Said(Event::Message(message)) => said = format!("{:?}", message.parts),
-                Turn::Said(_) => {}
+                Turn::Said(_) | Turn::Delayed(_) => {}
                 Turn::Over(result) => return result.map(|()| said),
             }
         }

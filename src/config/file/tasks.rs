@@ -112,6 +112,10 @@ pub(super) struct StreamsFile {
     /// SSE_MAX_ATTEMPTS.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
     max_attempts: Written<u64>,
+    /// How long a task may stay as it is after the agent has ended its stream without ending the task; then its client gets a
+    /// handle, and is told.
+    #[schemars(extend("default" = "15s"))]
+    stalled_after: Written<Wait>,
 }
 
 impl StreamsFile {
@@ -133,6 +137,7 @@ impl StreamsFile {
                 0..=1_000_000,
                 default.max_attempts,
             ),
+            stalled_after: reading.wait(self.stalled_after, SECOND..=DAY, default.stalled_after),
         };
         if streams.retry_base > streams.retry_max {
             let [first, most] = [streams.retry_base, streams.retry_max].map(Wait);

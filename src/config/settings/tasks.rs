@@ -48,12 +48,14 @@ pub struct Streams {
     pub retry_max: Duration,
     /// How many attempts there are; 0: as many as fit into the task's time. Default: 0.
     pub max_attempts: usize,
+    /// How long a task may stay as it is after the agent has ended its stream, before its client is told. Default: 15 s.
+    pub stalled_after: Duration,
 }
 
 impl Default for Streams {
     fn default() -> Self {
-        let [idle_timeout, retry_base, retry_max] = [30, 1, 30].map(Duration::from_secs);
-        Self { idle_timeout, retry_base, retry_max, max_attempts: 0 }
+        let [idle_timeout, retry_base, retry_max, stalled_after] = [30, 1, 30, 15].map(Duration::from_secs);
+        Self { idle_timeout, retry_base, retry_max, max_attempts: 0, stalled_after }
     }
 }
 
