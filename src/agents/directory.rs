@@ -16,6 +16,7 @@ use super::along::Along;
 use super::endpoints::Endpoints;
 use super::fetch::CardProblem;
 use super::interface::{Leave, trusted};
+use super::kept::KeptCards;
 use super::known::{Instead, Known, Latest, Way, Ways};
 use super::signers::Signers;
 use crate::a2a::{Binding, Card, Dialect, Interface};
@@ -362,6 +363,8 @@ pub struct Directory {
     /// Counts places that cards name and that are not called.
     pub(super) refusals: OutboundMetrics,
     pub(super) cards: config::Cards,
+    /// Where cards are kept, if they are.
+    pub(super) kept: Option<Arc<KeptCards>>,
 }
 
 impl Directory {
@@ -387,7 +390,8 @@ impl Directory {
         let on_behalf = agents.iter().any(|agent| agent.is_on_behalf());
         let (changed, cards) = (watch::Sender::new(0), settings.cards);
         let refusals = metrics.outbound.clone();
-        Ok(Self { agents, places, forwards, on_behalf, changed, client, refusals, cards })
+        let kept = settings.tasks.data_dir.as_deref().map(KeptCards::new).map(Arc::new);
+        Ok(Self { agents, places, forwards, on_behalf, changed, client, refusals, cards, kept })
     }
 
     /// What of a client's request goes along to agents; `None` where nothing ever does. `subject` gives the token that the caller

@@ -16,6 +16,7 @@ mod health;
 mod homes;
 mod interface;
 mod judge;
+mod kept;
 mod known;
 mod pass;
 mod reach;

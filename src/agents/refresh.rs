@@ -15,6 +15,7 @@ use super::fetch::{Asking, CardProblem, Fetched};
 use super::known::Known;
 use super::signature::proven;
 use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
+use crate::config::CardSource;
 use crate::telemetry::label::Refresh;
 use crate::transport::Policy;
 
@@ -45,8 +46,12 @@ impl Directory {
     pub(crate) async fn keep_fresh(&self, agent: &Arc<Agent>) {
         let mut memory = Memory::default();
         let mut signers = agent.signers.as_ref().map(|signers| signers.changes());
+        self.use_kept(agent, &mut memory).await;
         loop {
             let look = self.look(agent, &mut memory).await;
+            if let (Look::Changed(_), Some(raw)) = (look, &memory.raw) {
+                self.keep(agent, raw.clone()).await;
+            }
             let outcome = match look {
                 Look::Changed(_) => Refresh::Changed,
                 Look::Same(_) => Refresh::Unchanged,
@@ -66,6 +71,54 @@ impl Directory {
             if changed == Ok(true) {
                 self.judge_again(agent, &mut memory);
             }
+        }
+    }
+
+    /// Uses the card that was kept, until the agent gives its own. It is judged as if it came now.
+    async fn use_kept(&self, agent: &Arc<Agent>, memory: &mut Memory) {
+        let (Some(kept), CardSource::Url(url)) = (&self.kept, &agent.settings.card) else { return };
+        let (kept, name, place) = (kept.clone(), agent.settings.name.clone(), url.clone());
+        let read = tokio::task::spawn_blocking(move || kept.read(&name, &place)).await;
+        let (Ok(Some(kept)), Ok(from)) = (read, url.parse::<Uri>()) else { return };
+        let name = agent.settings.name.as_str();
+        let raw = kept.card.raw.get().to_owned();
+        let pin = match kept.card.interface(agent.pin()) {
+            Err(CardError::Ambiguous { .. }) => kept.probed,
+            _ => agent.pin(),
+        };
+        match believed(agent, kept.card).and_then(|card| agent.understand(card, Some(&from), pin)) {
+            Ok(known) => {
+                info!(agent = name, "kept agent card is used until the agent gives its own");
+                // Takes in where the card wants keys; what is wrong with that is told of the agent's own card.
+                drop(agent.credential_problems(&known.card));
+                agent.learn(known);
+                memory.raw = Some(raw);
+                self.tell();
+            }
+            Err(problem) => warn!(agent = name, %problem, "kept agent card is not used"),
+        }
+    }
+
+    /// Keeps a card that is good.
+    async fn keep(&self, agent: &Arc<Agent>, raw: String) {
+        let (Some(kept), CardSource::Url(url)) = (&self.kept, &agent.settings.card) else { return };
+        let Some(known) = agent.known() else { return };
+        let is_probed = known.card.interface(agent.pin()).is_err();
+        let probed = Some(known.interface.dialect).filter(|_| is_probed);
+        let (kept, name, place) = (kept.clone(), agent.settings.name.clone(), url.clone());
+        let write = move || kept.write((&name, &place), &raw, probed);
+        match tokio::task::spawn_blocking(write).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(agent = agent.settings.name, %error, "agent card cannot be kept"),
+            Err(error) => warn!(agent = agent.settings.name, %error, "agent card cannot be kept"),
+        }
+    }
+
+    /// Drops kept cards of agents that are not in the configuration any more. Waits for the disk.
+    pub(crate) fn drop_unknown_cards(&self) {
+        let Some(kept) = &self.kept else { return };
+        if let Err(error) = kept.retain(|agent| self.find(agent).is_some()) {
+            warn!(%error, "kept cards of unknown agents stay on disk");
         }
     }
 

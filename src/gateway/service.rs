@@ -55,6 +55,8 @@ impl BackgroundService for BridgeService {
             work.spawn(async move { inner.directory.keep_fresh(&agent).await });
             work.spawn(async move { other.directory.keep_credentials(&shown).await });
         }
+        let other = inner.clone();
+        work.spawn_blocking(move || other.directory.drop_unknown_cards());
         work.spawn(inner.clone().keep_catalogue());
         let authenticator = inner.authenticator.clone();
         work.spawn(async move { authenticator.keep_fresh().await });

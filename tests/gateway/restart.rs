@@ -285,3 +285,76 @@ async fn a_second_process_on_the_same_folder_says_whose_it_is_and_ends() {
     slow(&place.agent).open();
     assert_eq!(words(&said(&gateway, "sing").await), "the song", "the first goes on");
 }
+
+/// The tools and the results of an agent that is not there when the gateway comes back.
+#[tokio::test]
+async fn a_finished_result_is_served_without_its_agent() {
+    let place = Place::new().await;
+    let gateway = place.gateway().await;
+    let go = slow(&place.agent);
+    let task = task_of(&said(&gateway, "sing").await);
+    go.fire();
+    assert_eq!(words(&awaited(&gateway, &task).await), "the song");
+    place.settle(&gateway).await;
+    drop(gateway);
+    let (card, settings) = (place.agent.card_url(), place.settings());
+    place.agent.stop().await;
+    let gateway = TestGateway::start(|ports| {
+        format!("{}{settings}\nagents:\n  bard:\n    card: {card}\n", ports.listeners())
+    })
+    .await;
+    let (calls, mut failures) = (20, 0);
+    for _ in 0..calls / 4 {
+        let list = gateway.client().modern("tools/list", json!({})).await.result().await;
+        failures += usize::from(!list["tools"].to_string().contains(TOOL));
+        for tool in [TOOL, "subagent_get"] {
+            let params = json!({ "name": tool, "arguments": { "taskId": task } });
+            failures += usize::from(words(&called(&gateway.client(), &params).await) != "the song");
+        }
+        let found = crate::quiz::with_tasks(&gateway).task("tasks/get", &task).await.json().await;
+        failures += usize::from(found["result"]["result"]["content"][0]["text"] != "the song");
+    }
+    println!("a restart without the agent: {calls} calls, {failures} failures");
+    assert_eq!(failures, 0);
+    let kept = std::fs::read_to_string(place.folder.path().join("data/cards/bard.json")).unwrap();
+    assert!(kept.contains("Scripted Agent"), "{kept}");
+}
+
+/// What is kept is judged by the configuration of today.
+#[tokio::test]
+async fn a_kept_card_is_judged_anew() {
+    let place = Place::new().await;
+    let other = ScriptedAgent::start(Card::v1()).await;
+    let interface = json!([{ "url": other.url(), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);
+    place.agent.set_card(Card::v1().skill("sing").set("supportedInterfaces", interface));
+    let (card, settings) = (place.agent.card_url(), place.settings());
+    let start = async |card: &str, own: &str| {
+        TestGateway::start(|ports| {
+            format!("{}{settings}\nagents:\n  bard:\n    card: {card}\n{own}", ports.listeners())
+        })
+        .await
+    };
+    let names = async |gateway: &TestGateway| {
+        let list = gateway.client().modern("tools/list", json!({})).await.result().await;
+        list["tools"].to_string()
+    };
+    let leave = "    allow_hosts: [\"127.0.0.1\"]\n    headers: { Authorization: Bearer CANARY }\n";
+    let gateway = start(&card, leave).await;
+    assert!(names(&gateway).await.contains(TOOL));
+    let kept = place.folder.path().join("data/cards/bard.json");
+    in_time("the card to be kept", async {
+        while !kept.exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(gateway);
+    place.agent.stop().await;
+    for (card, own, is_listed) in
+        [(card.as_str(), leave, true), (&card, "", false), ("http://127.0.0.1:1/card.json", leave, false)]
+    {
+        let gateway = start(card, own).await;
+        assert_eq!(names(&gateway).await.contains(TOOL), is_listed, "{card} {own}");
+    }
+    assert!(!std::fs::read_to_string(&kept).unwrap().contains("CANARY"));
+}
