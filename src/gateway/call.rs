@@ -355,6 +355,7 @@ impl Inner {
                 watched.asked = Some(turn.to_bytes());
                 watched.said = Some(self.followers.say(&entry, &known, (task, message, Some(turn))));
             }
+            Words::Other => return Err(NotFound::Trouble(Trouble::Gateway(ON_ITS_WAY))),
             Words::Free => watched.said = Some(self.followers.say(&entry, &known, (task, message, None))),
         }
         Ok(Source::Watched(Box::new(watched)))
@@ -382,9 +383,14 @@ impl Inner {
             entry.look(|inside| (inside.open_turn(), inside.last_answered(), inside.is_answered_by(digest)));
         let Some(turn) = open else {
             // Until the agent says something new, the same words are the same answer.
-            let is_shown = entry.look(|inside| inside.work.question_turn().is_some());
+            let (is_shown, is_under_way) = entry.look(|inside| {
+                let is_under_way = inside.answer_under_way().is_some() || inside.is_in_doubt();
+                (inside.work.question_turn().is_some(), is_under_way)
+            });
             return match last {
                 Some(turn) if is_repeated && is_shown => Words::Again(turn),
+                // They would be another answer to the question whose answer the agent does not have yet.
+                _ if is_shown && is_under_way => Words::Other,
                 _ => Words::Free,
             };
         };
@@ -396,7 +402,7 @@ impl Inner {
                 Words::Answer(turn)
             }
             Turn::Same => Words::Again(turn),
-            Turn::Other => Words::Free,
+            Turn::Other => Words::Other,
         }
     }
 }
@@ -407,6 +413,12 @@ pub(super) enum Words {
     Answer(Fingerprint),
     /// The answer to this question, once more.
     Again([u8; 16]),
+    /// Another answer to a question whose answer is on its way: not said.
+    Other,
     /// Something else.
     Free,
 }
+
+/// Why another answer is not said.
+pub(super) const ON_ITS_WAY: &str =
+    "an answer to the question of this task is on its way already, and nothing was sent; wait for the task";

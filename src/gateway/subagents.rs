@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::answer::Gone;
 use super::answers::in_form_of_question;
-use super::call::Words;
+use super::call::{ON_ITS_WAY, Words};
 use super::early::Early;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::To;
 use super::queue::Place;
 use super::route::Door;
-use super::serve::{Form, Serving};
+use super::serve::{Form, Serving, tell_delay};
 use super::shares::Promise;
 use super::source::Source;
 use super::{Asker, Inner};
@@ -25,7 +25,7 @@ use crate::bridge::ladder::{Rung, Then};
 use crate::bridge::order::{Order, order, unknown_task};
 use crate::bridge::outcome;
 use crate::bridge::subagent::{self, Asked, Tool};
-use crate::fault::Fault;
+use crate::fault::{Fault, Trouble};
 use crate::jsonrpc::Id;
 use crate::mcp::tools::CallResult;
 use crate::mcp::{Method, Params};
@@ -135,8 +135,15 @@ impl Inner {
     async fn look_at(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
         let (entry, known, agent) = self.own_task(Tool::Get, (door, asker), handle).await?;
         self.freshen(&entry, &known).await;
-        let audience = self.audience(asker, &agent.settings.name);
-        Ok(entry.look(|inside| outcome::snapshot(&inside.work, &audience, entry.local())))
+        let name = &agent.settings.name;
+        let audience = self.audience(asker, name);
+        if let Phase::Failed(trouble) = entry.look(|inside| inside.phase()) {
+            return Err(Early::trouble(&trouble, name));
+        }
+        let mut told = entry.show_work(|work| outcome::snapshot(work, &audience, entry.local()));
+        let delay = entry.look(|inside| inside.delay.filter(|_| inside.phase() == Phase::Running));
+        tell_delay(&mut told, delay, name);
+        Ok(told)
     }
 
     /// Says something in a task; a finished one goes on as a new one in its conversation.
@@ -153,8 +160,10 @@ impl Inner {
         self.permit_words((asker, door), &agent, (Method::ToolsCall, skill.as_deref()))
             .map_err(Early::of_task)?;
         self.freshen(&entry, &known).await;
-        if let Phase::Finished | Phase::Failed(_) = entry.look(|inside| inside.phase()) {
-            return Err(Early::told(self.has_ended((door, asker), name)));
+        match entry.look(|inside| inside.phase()) {
+            Phase::Finished => return Err(Early::told(self.has_ended((door, asker), name))),
+            Phase::Failed(trouble) => return Err(Early::trouble(&trouble, name)),
+            Phase::Running | Phase::Asking(..) => {}
         }
         let sender = self.sender(asker, params, name, None);
         let Order::Say(message) = order(said, &sender).map_err(Early::told)? else {
@@ -171,6 +180,7 @@ impl Inner {
             Words::Answer(turn) => Some(Some(turn)),
             Words::Free => Some(None),
             Words::Again(_) => None,
+            Words::Other => return Err(Early::trouble(&Trouble::Gateway(ON_ITS_WAY), name)),
         };
         if let Some(turn) = turn {
             let _place = self.shares.call_of(name, to.left()).await?;
@@ -181,7 +191,7 @@ impl Inner {
             }
         }
         let audience = self.audience(asker, name);
-        Ok(entry.look(|inside| outcome::sent(&inside.work, &audience, entry.local())))
+        Ok(entry.show_work(|work| outcome::sent(work, &audience, entry.local())))
     }
 
     /// What a model is told that says something in a task which is over.
@@ -197,6 +207,9 @@ impl Inner {
     async fn cancel_one(&self, door: Door<'_>, asker: &Asker, handle: &str) -> Result<CallResult, Early> {
         let (entry, known, agent) = self.own_task(Tool::Cancel, (door, asker), handle).await?;
         self.freshen(&entry, &known).await;
+        if let Phase::Failed(trouble) = entry.look(|inside| inside.phase()) {
+            return Err(Early::trouble(&trouble, &agent.settings.name));
+        }
         let was_over = entry.look(|inside| inside.is_finished());
         if !was_over {
             let stopping = self.followers.stop_now(&entry, &known);

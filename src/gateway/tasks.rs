@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::Gone;
-use super::answers::last_question;
+use super::answers::{answered_already, last_question};
 use super::ask::question_of;
 use super::exchange::Exchange;
 use super::hold::NotFound;
@@ -17,7 +17,7 @@ use super::serve::{Form, Serving};
 use super::source::{Source, Watched};
 use super::{Asker, Inner};
 use crate::agents::{Agent, Known};
-use crate::bridge::ladder::{Rung, Then};
+use crate::bridge::ladder::{self, Rung, Then};
 use crate::bridge::outcome;
 use crate::bridge::progress::Teller;
 use crate::fault::Fault;
@@ -178,9 +178,24 @@ impl Inner {
         let responses =
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
         self.freshen(&held.entry, &held.known).await;
-        if let Some(question) = last_question(&held.entry) {
-            let asked = (&question, self.offered(params, held.entry.agent()));
-            self.take_answers(&held.entry, &held.known, asked, Some(responses)).await?;
+        let response = ladder::digest("", Some(responses));
+        match last_question(&held.entry) {
+            Some(question) => {
+                let asked = (&question, self.offered(params, held.entry.agent()));
+                self.take_answers(&held.entry, &held.known, asked, Some(responses)).await?;
+                // Parts of an answer differ from each other.
+                if question.inputs.len() == 1 {
+                    held.entry.is_same_response(question.turn.to_bytes(), response);
+                }
+            }
+            // The agent has gone on: nothing is said to it, and another answer is not acknowledged.
+            None => {
+                let answered =
+                    held.entry.look(|inside| inside.last_answered().filter(|_| !inside.is_finished()));
+                if answered.is_some_and(|turn| !held.entry.is_same_response(turn, response)) {
+                    return Err(answered_already());
+                }
+            }
         }
         Ok(self.writer(asker.version.era()).acknowledged_empty(id))
     }

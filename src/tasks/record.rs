@@ -150,7 +150,7 @@ fn ago(unix_ms: u64, now: Times) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Artifact, Event, Part, PartBody, State, Status, Task};
+    use crate::a2a::{Artifact, Event, Fingerprint, Part, PartBody, State, Status, Task};
     use crate::tasks::Turn;
 
     fn entry(text: &str) -> Entry {
@@ -203,8 +203,13 @@ mod tests {
         assert_eq!(text(&read), text(&written));
         assert!(read.is_owner("alice") && !read.is_owner("bob"));
         assert_eq!(read.look(|inside| inside.verdict), Some(Verdict::Cancelled));
-        // An answer that surely went out is never given again; one that may not have is free.
+        // An answer that surely went out is never given again; one that may not have can be, and another one once the agent is
+        // seen to ask still.
         assert_eq!(read.take_turn([1; 16], [9; 16]), Turn::Other);
+        assert_eq!(read.take_turn([3; 16], [9; 16]), Turn::Other);
+        let (_, again) = back(&written, 1 << 20);
+        assert_eq!(again.take_turn([3; 16], [4; 16]), Turn::Ours);
+        read.settle_doubt(Some(Fingerprint::from_bytes([3; 16])));
         assert_eq!(read.take_turn([3; 16], [9; 16]), Turn::Ours);
     }
 

@@ -95,11 +95,13 @@ impl Turns {
         self.taken.iter().map(|taken| (taken.turn, taken.digest, taken.is_sent))
     }
 
-    /// Takes back a turn that was kept. One whose answer may not have gone out is free again: while its question is still open at
-    /// the agent, the answer never arrived.
+    /// Takes back a turn that was kept. Whether an answer arrived that may not have gone out is not known: the agent is asked before
+    /// the same one is given again, and no other one is taken before the agent has shown that its question is open still.
     pub(super) fn restore(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
-        if is_sent && self.taken.len() < MAX_TURNS {
-            self.taken.push_back(Taken::new(turn, digest, is_sent));
+        if self.taken.len() < MAX_TURNS {
+            let doubt =
+                (!is_sent).then_some(Trouble::Gateway("it was restarted while the answer was on its way"));
+            self.taken.push_back(Taken { doubt, ..Taken::new(turn, digest, is_sent) });
         }
     }
 

@@ -1,5 +1,9 @@
 //! Answers that come twice, late or to somebody else's question: the agent gets one message, and the right one.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+
 use serde_json::json;
 
 use crate::quiz::{
@@ -237,4 +241,72 @@ async fn an_answer_that_the_agent_refuses_can_be_given_again() {
     assert!(complaint(&called(&client, &params).await).contains("not now"));
     scene.agent.on_send(move |request| quiz.take(request));
     assert_eq!(words(&called(&client, &params).await), "thank you");
+}
+
+/// An agent that asks at the signal, goes on with the answer, and says nothing that ends its task.
+fn goes_on(agent: &ScriptedAgent) -> Signal {
+    let (is_told, asks) = (Arc::new(AtomicBool::new(false)), Signal::new());
+    let (is_answered, wait) = (is_told.clone(), asks.clone());
+    let asking = || v1::asking(RAW_TASK, RAW_CONTEXT, "Which colour?");
+    agent.on_get(move |_| match is_answered.load(SeqCst) {
+        true => Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")),
+        false => Reply::result(asking()["task"].clone()),
+    });
+    agent.on_send(move |request| match request.message()["taskId"].is_string() {
+        true => {
+            is_told.store(true, SeqCst);
+            Reply::stream().event(v1::status_update(RAW_TASK, RAW_CONTEXT, "working", None)).stall()
+        }
+        false => Reply::stream().event(begun()).wait(&wait).event(asking()),
+    });
+    asks
+}
+
+/// The agent does not show its question any more: another answer is no answer to anything.
+#[tokio::test]
+async fn another_update_after_the_first_is_refused() {
+    let scene = Scene::tuned("calls: { task_after: 0s }").await;
+    let asks = goes_on(&scene.agent);
+    let client = with_tasks(&scene.gateway);
+    let task = called(&client, &first("paint")).await["taskId"].as_str().unwrap().to_owned();
+    asks.fire();
+    let asked = client.task_until(&task, "input_required").await;
+    let update = async |text: &str| {
+        let params = json!({ "taskId": task, "inputResponses": keyed(&asked, reply(text)) });
+        client.modern("tasks/update", params).await.json().await
+    };
+    assert_eq!(update("blue").await["result"]["resultType"], "complete");
+    told(&scene).await;
+    client.task_until(&task, "working").await;
+    for _ in 0..2 {
+        assert_eq!(update("blue").await["result"]["resultType"], "complete", "the same is no other answer");
+        assert_eq!(update("red").await["error"]["code"], -32602);
+    }
+    assert_eq!(answers(&scene.agent).len(), 1);
+}
+
+#[tokio::test]
+async fn other_words_during_an_answer_are_refused() {
+    let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s, legs: 0 }").await;
+    let go = slow_to_take(&scene.agent);
+    let asked = called(&scene.gateway.client(), &first("paint")).await;
+    let task = asked["structuredContent"]["taskId"].clone();
+    let call = async |tool: &str, text: &str| {
+        let params = json!({ "name": tool, "arguments": { "taskId": task, "text": text } });
+        called(&scene.gateway.client(), &params).await
+    };
+    call("bard_sing", "blue").await;
+    told(&scene).await;
+    for tool in ["subagent_send", "bard_sing"] {
+        let refused = call(tool, "red").await;
+        assert!(complaint(&refused).contains("on its way"), "{tool}: {refused}");
+    }
+    for tool in ["bard_sing", "subagent_send"] {
+        let again = call(tool, "blue").await;
+        assert_eq!(again["isError"], false, "the same is no other answer");
+        assert_eq!(again["structuredContent"]["state"], "working", "{again}");
+        assert!(!again["content"].to_string().contains("To answer"), "it invites no other one: {again}");
+    }
+    go.open();
+    assert_eq!(answers(&scene.agent).len(), 1);
 }

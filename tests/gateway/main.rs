@@ -146,6 +146,8 @@ mod log_text;
 #[cfg(test)]
 mod loose_ends;
 #[cfg(test)]
+mod lost_tasks;
+#[cfg(test)]
 mod manifest_secrets;
 #[cfg(test)]
 mod manifests;
@@ -155,6 +157,8 @@ mod manual;
 mod memory;
 #[cfg(test)]
 mod moving;
+#[cfg(test)]
+mod odd_answers;
 #[cfg(test)]
 mod origin;
 #[cfg(test)]
@@ -197,6 +201,8 @@ mod shares;
 mod shutdown;
 #[cfg(test)]
 mod signatures;
+#[cfg(test)]
+mod stalled;
 #[cfg(test)]
 mod start;
 #[cfg(test)]
