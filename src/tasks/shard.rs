@@ -201,7 +201,8 @@ impl Shard {
         }
     }
 
-    /// Removes whoever of this class may go first. Who is followed goes only when expired; without a time nothing is.
+    /// Removes the resident of this class that may go first. One that is followed may go only if its agent leads back to it, or if it
+    /// has expired; without a time none has.
     pub(super) fn victim(
         &mut self,
         class: Class,
@@ -212,9 +213,30 @@ impl Shard {
         if let Some(now) = now {
             self.release_due(now, tally);
         }
-        let id = self.first(class, spare, tally)?;
-        let may_go = class != Class::Followed || now.is_some_and(|now| !self.has(id, now));
-        if may_go { self.remove(id, tally) } else { None }
+        let id = match class {
+            Class::Followed => self.first_followed(spare, now, tally),
+            Class::Ended | Class::Idle => self.first(class, spare, tally),
+        };
+        self.remove(id?, tally)
+    }
+
+    /// Returns the followed resident that may go and was active least recently. Those that may not are few: their agents have not named
+    /// them yet.
+    fn first_followed(&mut self, spare: Option<u64>, now: Option<Instant>, tally: &Tally) -> Option<u64> {
+        loop {
+            let may_go = |id: &u64| {
+                let is_expired =
+                    |resident: &Resident| now.is_some_and(|now| resident.is_expired(now, self.ttl));
+                self.residents
+                    .get(id)
+                    .is_some_and(|resident| resident.entry.is_named() || is_expired(resident))
+            };
+            let (at, id) = *self.followed.iter().find(|(_, id)| Some(*id) != spare && may_go(id))?;
+            self.settle(id, tally);
+            if self.followed.contains(&(at, id)) {
+                return Some(id);
+            }
+        }
     }
 
     /// Removes all that have expired.
@@ -242,8 +264,9 @@ impl Shard {
     /// Whether somebody here may go.
     pub(super) fn has_loose(&mut self, now: Instant, tally: &Tally) -> bool {
         self.release_due(now, tally);
-        let overdue = self.first(Class::Followed, None, tally).is_some_and(|id| !self.has(id, now));
-        overdue || !self.ended.is_empty() || !self.idle.is_empty()
+        !self.ended.is_empty()
+            || !self.idle.is_empty()
+            || self.first_followed(None, Some(now), tally).is_some()
     }
 
     /// Who has not expired.

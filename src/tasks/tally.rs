@@ -29,7 +29,7 @@ pub(super) enum Class {
     Ended,
     /// Live; nobody watches or follows.
     Idle,
-    /// Live, followed and not watched: goes when it has expired.
+    /// Live, followed and not watched: goes last.
     Followed,
 }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{HeaderMap, Response, StatusCode, Version};
 use hyper::body::{Body as _, Frame, Incoming};
@@ -301,12 +301,19 @@ impl Reply {
     /// Gives the connection back.
     fn finish(&mut self) {
         self.inside.held = None;
+        let is_certain = has_one_end(&self.inside.head.headers);
         if let Way::Line(mut line) = std::mem::replace(&mut self.inside.way, Way::Ended)
+            && is_certain
             && (line.is_ready() || line.is_alive())
         {
             self.inside.target.place.pool.rest(line);
         }
     }
+}
+
+/// Returns true unless the response says in two ways where it ends: what follows it might be read as another one (RFC 9112 §6.3).
+fn has_one_end(headers: &HeaderMap) -> bool {
+    !(headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING))
 }
 
 fn check(head: &Parts, header_lines: usize) -> Result<(), TransportError> {

@@ -124,3 +124,24 @@ async fn an_own_schema_judges_what_is_sent() {
     assert!(complaint(&answer["result"]).contains("twice"), "{answer}");
     assert!(scene.agent.calls("SendStreamingMessage").is_empty());
 }
+
+/// Followed tasks of clients that went away make room for others, and are found again at their agent.
+#[tokio::test]
+async fn unwatched_tasks_make_room_in_a_full_map() {
+    let scene = Scene::tuned(&format!("{SHORT}\ntasks: {{ max: 2 }}")).await;
+    scene.agent.on_send(|request| {
+        let id = format!("raw-{}", request.text());
+        Reply::stream().event(v1::task(&id, RAW_CONTEXT, "working")).stall()
+    });
+    scene.agent.on_get(|request| {
+        Reply::result(v1::bare_task(request.params()["id"].as_str().unwrap(), RAW_CONTEXT, "working"))
+    });
+    scene.agent.on_subscribe(|_| Reply::error(-32004, "not now"));
+    let first = crate::scene::task_of(&scene.said("one").await);
+    crate::scene::task_of(&scene.said("two").await);
+    let session = scene.session().await;
+    session.begin_task(TOOL, json!({ "text": "three" })).await;
+    let params = json!({ "name": "subagent_get", "arguments": { "taskId": first } });
+    let looked = scene.gateway.client().modern("tools/call", params).await.result().await;
+    assert_eq!(looked["structuredContent"]["state"], "working", "{looked}");
+}

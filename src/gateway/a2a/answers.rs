@@ -12,7 +12,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::card::Front;
-use super::envelope::{Binding, is_message, is_rpc_error, one_event, rpc_or_bare, wants_events, with};
+use super::envelope::{
+    Binding, is_foreign, is_message, is_rpc_error, one_event, rpc_or_bare, wants_events, with,
+};
 use super::events::changed;
 use super::ids::Ids;
 use super::passing::{self, Translate};
@@ -50,6 +52,9 @@ pub(super) struct Answers<'a> {
     /// How a card in the answer is shown; `None`: there is none.
     pub(super) front: Option<Front<'a>>,
 }
+
+/// What is wrong with a response to another request.
+pub(super) const FOREIGN: &str = "its answer has the id of another request";
 
 #[derive(Deserialize)]
 struct Answer<'a> {
@@ -168,6 +173,9 @@ impl Answers<'_> {
     fn in_binding(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
         let unreadable = || Trouble::Misbehaved("its answer is no JSON-RPC response".into());
         let Answer { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
+        if self.binding == Binding::Rpc && is_foreign(text.as_bytes(), self.id) {
+            return Err(Trouble::Misbehaved(FOREIGN.into()));
+        }
         match (result, error, self.binding) {
             // What is somewhere else in it might be an id.
             (Some(_), Some(_), _) => Err(unreadable()),

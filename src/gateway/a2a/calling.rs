@@ -194,7 +194,8 @@ impl Inner {
         }
         let status = passed.status();
         if status.is_success() && status != StatusCode::NO_CONTENT && !answers.change_it() {
-            return passing::value(http, &mut passed, bounds, answers.media_type(status)).await;
+            let id = Some(answers.id).filter(|_| answers.binding == Binding::Rpc);
+            return passing::value(http, &mut passed, (bounds, id), answers.media_type(status)).await;
         }
         let headers = answers.headers(passed.headers());
         let body = while_there(http, pin!(passed.whole(room))).await??;

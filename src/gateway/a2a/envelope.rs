@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::a2a::Dialect;
@@ -31,6 +32,23 @@ pub(super) fn wants_events(client: Dialect, operation: Option<Operation>) -> boo
 /// Whether the data of an event says anything: JSON of A2A is always an object. Some servers write `[DONE]`, or nothing.
 pub(super) fn is_message(data: &str) -> bool {
     data.trim_start().starts_with('{')
+}
+
+/// Returns true if a response of JSON-RPC is one to another request. An error may be one to none, and so may what has no id.
+pub(super) fn is_foreign(response: &[u8], id: &Id) -> bool {
+    #[derive(Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        id: Option<&'a RawValue>,
+    }
+    let Ok(Answer { id: Some(theirs) }) = serde_json::from_slice(response) else { return false };
+    let read = |json: &str| serde_json::from_str::<Value>(json).ok();
+    match (read(theirs.get()), read(id.as_json())) {
+        (Some(Value::Null), _) => false,
+        // Agents write the same number in other ways.
+        (Some(Value::Number(theirs)), Some(Value::Number(ours))) => theirs.as_f64() != ours.as_f64(),
+        (theirs, ours) => theirs != ours,
+    }
 }
 
 /// A result as a binding has it.

@@ -12,12 +12,15 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::proxy::Session;
 use pingora::time::fast_timeout::fast_sleep;
 
+use super::answers::FOREIGN;
 use super::boundary::{Boundary, BoundaryError};
+use super::envelope::is_foreign;
 use super::refusal::Stop;
 use super::{EXTENSIONS, VERSION};
 use crate::agents::Passed;
 use crate::fault::Trouble;
 use crate::gateway::answer::{Gone, Headers, begin, cut, gone, piece};
+use crate::jsonrpc::Id;
 use crate::quota::AnswerRoom;
 use crate::sse::encoder;
 use crate::telemetry::metrics::AgentMetrics;
@@ -75,11 +78,12 @@ pub(super) fn headers(of: &HeaderMap) -> Headers {
     passed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Passes one JSON value on as it comes. Says what broke it off, where the client has got a part of it.
+/// Passes one JSON value on as it comes, a response of JSON-RPC to the request of this `id`. Says what broke it off, where the client
+/// has got a part of it.
 pub(super) async fn value(
     http: &mut Session,
     passed: &mut Passed,
-    bounds: Bounds,
+    (bounds, id): (Bounds, Option<&Id>),
     media_type: HeaderValue,
 ) -> Result<Option<Trouble>, Stop> {
     let too_much = || Trouble::TooMuch(bounds.response, "one answer");
@@ -94,6 +98,16 @@ pub(super) async fn value(
     let whole = next.as_ref().map_or(0, Bytes::len);
     if whole > bounds.response {
         return Err(too_much().into());
+    }
+    if let Some(id) = id {
+        let first = next.as_deref().unwrap_or_default();
+        if first.is_empty() && passed.is_over() {
+            return Err(Trouble::Misbehaved("its answer is empty".into()).into());
+        }
+        // One that comes in pieces is passed on unread.
+        if passed.is_over() && is_foreign(first, id) {
+            return Err(Trouble::Misbehaved(FOREIGN.into()).into());
+        }
     }
     let length = if passed.is_over() { Some(whole) } else { length };
     begin(http, StatusCode::OK, headers, length).await?;

@@ -67,7 +67,7 @@ impl Row {
             _ if self.is_finished() => Some(0),
             _ if self.is_watched(now) => None,
             _ if !self.followed => Some(1),
-            _ => self.is_expired(now).then_some(2),
+            _ => (self.named || self.is_expired(now)).then_some(2),
         }
     }
 
