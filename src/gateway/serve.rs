@@ -2,6 +2,7 @@
 //!
 //! Reads mcp.md §3.1. Not here: waiting and telling (see `pump`), how a client is asked (see `ask`), the words (see `bridge`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ use crate::mcp::tasks::{TaskSnapshot, TaskStatus};
 use crate::mcp::tools::CallResult;
 use crate::quota::BytePermit;
 use crate::telemetry::label::Outcome;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// What kind of answer is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -352,7 +353,20 @@ impl<'a> Serving<'a> {
 
 /// Says of a live task why it does not go on at present.
 pub(super) fn tell_delay(told: &mut CallResult, delay: Option<Delay>, agent: &str) {
-    told.content.extend(delay.map(|delay| Block::text(delay.told(agent))));
+    let Some(said) = delay.map(|delay| delay.told(agent)) else { return };
+    // Some clients show their model the structured content alone.
+    let members = told.structured_content.as_deref().map(RawValue::get);
+    let members: Option<BTreeMap<String, Box<RawValue>>> =
+        members.and_then(|json| serde_json::from_str(json).ok());
+    if let Some(mut members) = members
+        && let Some(text) = members.get_mut("text")
+        && let Ok(before) = serde_json::from_str::<String>(text.get())
+        && let Ok(both) = to_raw_value(&format!("{before}\n{said}"))
+    {
+        *text = both;
+        told.structured_content = to_raw_value(&members).ok();
+    }
+    told.content.push(Block::text(said));
 }
 
 fn outcome(ending: &Ending, source: &Source) -> Outcome {
