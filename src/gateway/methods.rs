@@ -4,6 +4,7 @@
 //! `listen`).
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::route::Door;
@@ -186,6 +187,14 @@ impl Inner {
         Ok(Reply { body: write_result(id, &result), session: Some(session) })
     }
 
+    /// Whether the catalogue has the tools of all agents that this client sees. Those of an agent without a card are still
+    /// to come.
+    fn has_all_tools(&self, door: Door<'_>, asker: &Asker) -> bool {
+        let mut seen = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
+        let are_known = seen.all(|agent| agent.version() > 0 && agent.known().is_some());
+        are_known && self.directory.versions() == self.built.load(Ordering::Acquire)
+    }
+
     fn tools(
         &self,
         door: Door<'_>,
@@ -195,13 +204,16 @@ impl Inner {
         params: &Params<'_>,
     ) -> Result<Vec<u8>, Fault> {
         let after = self.cursor(asker, Listing::Tools, params)?;
+        // Before the catalogue is looked at, which is made after the cards are known.
+        let is_complete = self.has_all_tools(door, asker);
         let catalogue = self.catalogue.load_full();
         let shown = |tool: &Entry| self.is_usable(tool) && self.shows(asker, tool);
         let most = self.settings.mcp.page_size;
         let (page, next) = self.view(&catalogue, door).page(after.as_deref(), most, shown);
         let tools = page.iter().map(|tool| tool.listed(asker.version)).collect();
         let next_cursor = next.map(|after| self.next(asker, Listing::Tools, after));
-        Ok(writer.listed(id, &ToolList { tools, next_cursor }))
+        let list = ToolList { tools, next_cursor };
+        Ok(if is_complete { writer.listed(id, &list) } else { writer.live(id, &list) })
     }
 
     /// Whether a tool can be called at all; one that cannot is not listed, and a call says why.

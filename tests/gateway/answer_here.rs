@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::scene::Scene;
-use crate::support::{Card, McpClient, ScriptedAgent, TestGateway};
+use crate::support::{Card, McpClient, ScriptedAgent, TestGateway, in_time};
 
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
@@ -333,4 +333,30 @@ async fn health_is_told_on_both_listeners() {
         let leaked = scene.gateway.client().at(path).get(&[]).await.status;
         assert_eq!(leaked, 404, "{path} is for the operator");
     }
+}
+
+#[tokio::test]
+async fn list_without_a_card_is_not_kept() {
+    let [here, late] =
+        [ScriptedAgent::start(Card::v1().skill("sing")).await, ScriptedAgent::start(Card::v1()).await];
+    let url = late.card_url();
+    let address = late.stop().await;
+    let gateway = TestGateway::start(|ports| {
+        format!(
+            "{}cards: {{ retry: 100ms }}\nagents:\n  bard:\n    card: {}\n  late:\n    card: {url}\n",
+            ports.listeners(),
+            here.card_url()
+        )
+    })
+    .await;
+    let list = async || gateway.client().modern("tools/list", json!({})).await.result().await;
+    assert_eq!(list().await["ttlMs"], 0);
+    assert_eq!(
+        gateway.client_of("bard").modern("tools/list", json!({})).await.result().await["ttlMs"],
+        60_000
+    );
+    let _late = ScriptedAgent::start_at(address, Card::v1().skill("dance")).await;
+    let whole = async { while list().await["ttlMs"] != 60_000 {} };
+    in_time("a list that may be kept", whole).await;
+    assert!(list().await.to_string().contains("late_dance"));
 }
