@@ -117,6 +117,7 @@ async fn admin_answers_when_clients_take_all_files() {
     }
     shows(&gateway, "mcp_a2a_gateway_refused_total{reason=\"address_connections\"} 0").await;
     assert_answers(&gateway).await;
+    gateway.wait_for_output("almost as many files are open as the limit of open files allows").await;
     let page = gateway.metrics().await;
     let refused = page.lines().find(|line| line.contains("refused_total{reason=\"overloaded\"}")).unwrap();
     assert!(!refused.ends_with(" 0"), "{refused}");
