@@ -13,6 +13,7 @@ use pingora::apps::http_app::ServeHttp;
 use pingora::apps::{HttpServerApp, ReusedHttpStream};
 use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
+use serde_json::json;
 use tokio::net::TcpStream;
 
 use crate::gateway::{Bridge, check_host};
@@ -80,7 +81,7 @@ impl ServeHttp for Pages {
             "/agents" => answer(StatusCode::OK, JSON, self.bridge.agents().into_bytes()),
             "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4", self.bridge.metrics().render()),
             "/readyz" if self.bridge.is_ready() && self.accepts().await => {
-                answer(StatusCode::OK, JSON, br#"{"ready":true}"#.to_vec())
+                answer(StatusCode::OK, JSON, ready(&self.bridge.degraded()))
             }
             "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, JSON, br#"{"ready":false}"#.to_vec()),
             _ => answer(
@@ -108,6 +109,15 @@ impl Pages {
         self.accepts.store(true, Ordering::Release);
         true
     }
+}
+
+/// The body that says that requests are answered, and what does not work meanwhile.
+fn ready(degraded: &[&str]) -> Vec<u8> {
+    let body = match degraded {
+        [] => json!({ "ready": true }),
+        degraded => json!({ "ready": true, "degraded": degraded }),
+    };
+    body.to_string().into_bytes()
 }
 
 fn answer(status: StatusCode, kind: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {

@@ -88,6 +88,12 @@ enum Command {
 /// Does what the command line says.
 pub fn run() -> ExitCode {
     let Cli { command } = Cli::parse();
+    let code = run_command(command);
+    log::flush();
+    code
+}
+
+fn run_command(command: Command) -> ExitCode {
     match command {
         Command::Demo { agent_only: true, agent_port, .. } => demo::run_agent(agent_port),
         Command::Demo { port, agent_port, .. } => demo::run(port, agent_port),

@@ -161,6 +161,11 @@ pub enum Fault {
     /// The agent does not say how a task stands.
     #[error("the agent cannot be asked about this task now: try again later")]
     AgentSilent,
+    /// The process ends before there is an answer.
+    #[error(
+        "the gateway ends before the agent has answered; what the agent has begun goes on: ask for the task again in a moment"
+    )]
+    Ending,
     /// Something is wrong here.
     #[error("internal error")]
     Internal,
@@ -192,7 +197,8 @@ impl Fault {
             Self::MissingCapability(_) if modern => (StatusCode::BAD_REQUEST, -32021),
             Self::MissingCapability(_) => (StatusCode::OK, -32602),
             Self::TasksFull if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
-            Self::TasksFull => (StatusCode::OK, -32603),
+            Self::Ending if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
+            Self::TasksFull | Self::Ending => (StatusCode::OK, -32603),
             Self::BadEnvelope(_) | Self::BadQuery(_) => (StatusCode::BAD_REQUEST, -32602),
             Self::HeaderMismatch(_) => (StatusCode::BAD_REQUEST, -32020),
             Self::UnsupportedVersion(_) => (StatusCode::BAD_REQUEST, -32022),
@@ -249,9 +255,12 @@ impl Fault {
     /// Who can do something about it.
     pub fn culprit(&self) -> Culprit {
         match self {
-            Self::Internal | Self::Busy(_) | Self::Bytes | Self::TasksFull | Self::AuthUnavailable => {
-                Culprit::Gateway
-            }
+            Self::Internal
+            | Self::Busy(_)
+            | Self::Bytes
+            | Self::Ending
+            | Self::TasksFull
+            | Self::AuthUnavailable => Culprit::Gateway,
             Self::AgentSilent => Culprit::Agent,
             _ => Culprit::Client,
         }
@@ -303,6 +312,7 @@ impl Fault {
             Self::BodyInPieces => "body_in_pieces",
             Self::Busy(_) => "busy",
             Self::AgentSilent => "agent_silent",
+            Self::Ending => "ending",
             Self::Internal => "internal",
         }
     }

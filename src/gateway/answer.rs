@@ -40,6 +40,9 @@ pub(super) struct Takes {
     pub(super) stream: bool,
 }
 
+/// Longest wait for the end of the connection of a client that is given up.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
@@ -108,6 +111,16 @@ pub(super) async fn cut(http: &mut Session) -> Gone {
     http.set_keepalive(None);
     http.downstream_session.shutdown().await;
     Gone
+}
+
+/// Ends the connection, or the stream of HTTP/2, of a client that has left or does not read: nothing that is still
+/// unsent is waited for.
+pub(super) async fn give_up(http: &mut Session) {
+    http.set_keepalive(None);
+    let closed = tokio::time::timeout(CLOSED_WITHIN, http.downstream_session.shutdown()).await;
+    if closed.is_err() {
+        tracing::debug!("connection of a client that does not read is not closed in time");
+    }
 }
 
 /// Says how the end of a body of unknown length is told.

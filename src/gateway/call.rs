@@ -56,6 +56,10 @@ impl Inner {
             Some(whose) => Some(self.shares.take(whose, Use::Call).map_err(Ok)?),
             None => None,
         };
+        if self.closing.is_due() {
+            // Refused before anything is said to the agent.
+            return Err(Ok(Fault::Ending));
+        }
         let busy = |_| Ok(Fault::Busy("too many calls are under way"));
         let _turn = self.calls.clone().try_acquire_owned().map_err(busy)?;
         let catalogue = self.catalogue.load_full();
@@ -97,6 +101,13 @@ impl Inner {
         self.carry_out((to, budget), (source, serving), exchange, params).await.map_err(Err)
     }
 
+    /// How long a client waits, and for what.
+    pub(super) fn patience(&self, budget: Option<Duration>) -> Patience<'_> {
+        let calls = &self.settings.calls;
+        let (stream_after, keep_alive) = (calls.stream_after, calls.keep_alive);
+        Patience { budget, stream_after, keep_alive, closing: &self.closing }
+    }
+
     /// Serves a call that has begun, with all that belongs to its client.
     pub(super) async fn carry_out(
         &self,
@@ -108,8 +119,7 @@ impl Inner {
         let asker = serving.asker;
         let running = asker.session.as_ref().map(|session| self.running.enter(session.key, serving.id));
         let teller = Teller::new(params.meta().progress.clone(), asker.level, &serving.agent.settings.name);
-        let calls = &self.settings.calls;
-        let patience = Patience { budget, stream_after: calls.stream_after, keep_alive: calls.keep_alive };
+        let patience = self.patience(budget);
         let metrics = serving.agent.metrics.clone();
         let pump = Pump::new(to, asker.takes, teller, patience, &metrics);
         self.serve((pump, source, running), serving, exchange).await

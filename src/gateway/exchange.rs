@@ -124,7 +124,7 @@ impl Exchange {
             // Counted where there was no room.
             Fault::CallerBytes | Fault::Bytes => return,
             Fault::TooOften(_) | Fault::TooMuch(_) => Refusal::RateLimited,
-            Fault::Busy(_) | Fault::AuthUnavailable => Refusal::Overloaded,
+            Fault::Busy(_) | Fault::Ending | Fault::AuthUnavailable => Refusal::Overloaded,
             Fault::TasksFull => Refusal::TasksFull,
             Fault::BodyTooLarge(_) | Fault::HeaderTooLarge(_) => Refusal::TooLarge,
             Fault::NoSuchPath

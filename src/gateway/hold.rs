@@ -189,11 +189,18 @@ impl Inner {
         }
     }
 
-    /// The client will hold a handle of the task: it is remembered, and kept where tasks are kept.
-    pub(super) async fn hand_out(&self, entry: &Arc<Entry>, asker: &Asker) {
+    /// The client will hold a handle of the task: it is remembered, and kept where tasks are kept. Returns a warning for
+    /// the client, if the disk does not take it.
+    pub(super) async fn hand_out(&self, entry: &Arc<Entry>, asker: &Asker) -> Option<&'static str> {
         entry.own(asker.caller.name());
         self.shares.hold(&asker.caller, entry);
-        self.ledger.acknowledge(entry).await;
+        if self.ledger.acknowledge(entry).await {
+            return None;
+        }
+        Some(
+            "The gateway cannot keep this task on disk now. If the gateway restarts, the task is found only while its \
+             agent remembers it, or not at all.",
+        )
     }
 
     /// The handle of a task for this caller.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pingora::proxy::Session;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{Events, Gone};
 use super::reading::no_such;
@@ -269,7 +269,7 @@ impl Inner {
                     self.attend_all(&stream);
                     events.keep_alive().await?;
                 }
-                () = self.closing() => return self.close(events, &stream).await,
+                () = self.closing.begun() => return self.close(events, &stream).await,
             }
         }
     }
@@ -298,13 +298,6 @@ impl Inner {
         match stream.id {
             None => events.come_back(COME_BACK).await,
             Some(id) => events.end(Some(&self.writer(Era::Modern).listened(id))).await,
-        }
-    }
-
-    async fn closing(&self) {
-        let mut closing: watch::Receiver<bool> = self.closing.subscribe();
-        if closing.wait_for(|closing| *closing).await.is_err() {
-            std::future::pending().await
         }
     }
 }

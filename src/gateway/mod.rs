@@ -11,6 +11,7 @@ mod ask;
 mod batch;
 mod call;
 pub mod certificate;
+mod closing;
 mod completing;
 mod documents;
 mod doors;
@@ -48,7 +49,7 @@ mod watching;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use pingora::proxy::Session;
@@ -69,7 +70,8 @@ use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, ClientLimits, Descriptors};
 
-use answer::{Gone, Takes};
+use answer::{Gone, Takes, give_up};
+use closing::Closing;
 use exchange::Exchange;
 use route::door;
 
@@ -130,7 +132,7 @@ struct Inner {
     catalogue: ArcSwap<Catalogue>,
     built: AtomicU64,
     changes: watch::Sender<u64>,
-    closing: watch::Sender<bool>,
+    closing: Closing,
     open: AtomicUsize,
     sessions: sessions::Sessions,
     tasks: Tasks,
@@ -220,7 +222,7 @@ impl Bridge {
             directory,
             built: AtomicU64::new(0),
             changes: watch::Sender::new(0),
-            closing: watch::Sender::new(false),
+            closing: Closing::new(settings.shutdown),
             open: AtomicUsize::new(0),
             sessions,
             tasks,
@@ -264,7 +266,7 @@ impl Bridge {
         let _under_way = UnderWay::enter(&inner.open);
         // A keep-alive that nobody limits is for ever.
         let rest = inner.settings.limits.keep_alive.as_secs().max(1);
-        let stays = intake::has_one_end(http) && !*inner.closing.borrow();
+        let stays = intake::has_one_end(http) && !inner.closing.has_begun();
         http.set_keepalive(stays.then_some(rest));
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
         let longest = inner.settings.limits.header;
@@ -278,7 +280,7 @@ impl Bridge {
             if exchange.fault.is_none() {
                 exchange.outcome = label::Outcome::ClientGone;
             }
-            http.set_keepalive(None);
+            give_up(http).await;
         }
         exchange.close(http, &inner.nobody);
         Handled::Yes
@@ -305,8 +307,14 @@ impl Bridge {
     pub fn is_ready(&self) -> bool {
         let directory = &self.inner.directory;
         let looked = directory.agents().iter().all(|agent| agent.has_been_looked_at());
-        let open = !*self.inner.closing.borrow();
+        let open = !self.inner.closing.has_begun();
         open && looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
+    }
+
+    /// Returns the configuration keys of what does not work now, although requests are answered.
+    #[must_use]
+    pub fn degraded(&self) -> Vec<&'static str> {
+        if self.inner.ledger.is_failing() { vec!["tasks.data_dir"] } else { Vec::new() }
     }
 
     /// How many requests and followed calls are under way.
@@ -314,9 +322,26 @@ impl Bridge {
         self.inner.open.load(Ordering::Acquire) + self.inner.followers.running()
     }
 
-    /// Says that the process will end: streams that would never end by themselves are ended, and connections are not kept.
+    /// How many requests are under way: those that have no answer yet.
+    pub fn requests(&self) -> usize {
+        self.inner.open.load(Ordering::Acquire)
+    }
+
+    /// Writes to `tasks.data_dir` all that is not there yet, and nothing afterwards. To be called before the process
+    /// ends.
+    pub fn keep_all(&self) {
+        self.inner.ledger.close();
+    }
+
+    /// Says that the process will end: streams that would never end by themselves
+    /// are ended, connections are not kept, and every call gets an answer before `shutdown.grace` and `shutdown.drain` are over.
     pub fn close(&self) {
-        self.inner.closing.send_replace(true);
+        self.close_after(Duration::ZERO);
+    }
+
+    /// The same for a process that goes on for so much longer than `shutdown` says.
+    pub fn close_after(&self, more: Duration) {
+        self.inner.closing.begin(more);
     }
 
     /// How it goes, as JSON: what `/healthz` answers.

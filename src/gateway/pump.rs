@@ -10,6 +10,7 @@ use pingora::proxy::Session;
 use pingora::time::fast_timeout::fast_sleep;
 
 use super::answer::{Events, Gone, Takes, events, gone, reply};
+use super::closing::Closing;
 use super::running::Entry;
 use super::source::{Source, Step};
 use crate::bridge::progress::Teller;
@@ -26,14 +27,16 @@ const ENOUGH: usize = 16 * 1024;
 const EVENT_ROOM: usize = 16;
 
 /// How long a client waits for what.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+#[derive(Clone, Copy)]
+pub(super) struct Patience<'s> {
     /// Until it must have an answer; `None`: it waits for as long as it takes.
     pub(super) budget: Option<Duration>,
     /// Until it must hear something.
     pub(super) stream_after: Duration,
     /// Between two signs of life.
     pub(super) keep_alive: Duration,
+    /// The end of the process, which ends every patience.
+    pub(super) closing: &'s Closing,
 }
 
 /// How the wait ended.
@@ -96,7 +99,7 @@ pub(super) struct Pump<'s> {
     line: Line<'s>,
     takes: Takes,
     teller: Teller,
-    patience: Patience,
+    patience: Patience<'s>,
     until: Option<Instant>,
     next_sign: Instant,
     streams: &'s AgentMetrics,
@@ -111,7 +114,7 @@ impl<'s> Pump<'s> {
         to: To<'s>,
         takes: Takes,
         teller: Teller,
-        patience: Patience,
+        patience: Patience<'s>,
         streams: &'s AgentMetrics,
     ) -> Self {
         let line = match to {
@@ -152,6 +155,8 @@ impl<'s> Pump<'s> {
         // something to say. Set anew only for what is due sooner: what is due later is looked at when it goes off.
         let mut due = self.due();
         let mut wake = pin!(fast_sleep(due.saturating_duration_since(Instant::now())));
+        let closing = self.patience.closing;
+        let mut answers_due = pin!(closing.answers_due());
         loop {
             if wait_for == WaitFor::Name && source.is_named() {
                 return Ending::OutOfPatience;
@@ -181,10 +186,15 @@ impl<'s> Pump<'s> {
                 }
                 step = source.next() => step,
                 () = self.left() => return Ending::Gone,
+                () = answers_due.as_mut() => return Ending::OutOfPatience,
             };
             heard += 1;
             if heard.is_multiple_of(LOOK_UP) && self.has_left().await {
                 return Ending::Gone;
+            }
+            // An agent that always has something to say is never waited for.
+            if heard.is_multiple_of(LOOK_UP) && matches!(step, Step::News(_)) && closing.is_due() {
+                return Ending::OutOfPatience;
             }
             match step {
                 Step::Settled => return Ending::Settled,

@@ -19,9 +19,9 @@ use crate::bridge::ladder::{Rung, Then};
 use crate::bridge::outcome::{self, Audience, TaskTools};
 use crate::bridge::subagent::Tool;
 use crate::bridge::work::Standing;
-use crate::fault::{Delay, Trouble};
+use crate::fault::{Delay, Fault, Trouble};
 use crate::follow::Leaving;
-use crate::jsonrpc::Id;
+use crate::jsonrpc::{Id, write_error};
 use crate::mcp::Era;
 use crate::mcp::content::Block;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus};
@@ -237,8 +237,14 @@ impl Inner {
     /// The client's patience has ended before the work has.
     /// A client of a task that is stalled is not asked to wait on.
     async fn put_off(&self, source: Source, serving: &Serving<'_>, is_stalled: bool) -> Vec<u8> {
+        if let Form::CoreResult(_) = serving.form {
+            // Waits for as long as it takes, but for the end of the process: the task goes on.
+            let fault = Fault::Ending;
+            let code = fault.on_wire(serving.asker.version.era()).code;
+            return write_error(Some(serving.id), code, &fault.to_string(), None);
+        }
         let named = source.is_named();
-        let handle = self.told(&source, serving);
+        let mut handle = self.told(&source, serving);
         let watched = match source.keep(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => watched,
             // What is named is found again at the agent.
@@ -248,9 +254,15 @@ impl Inner {
                 return self.written(serving, &CallResult::failure(text));
             }
         };
-        self.hand_out(&watched.entry, serving.asker).await;
+        if self.closing.is_due() && !watched.entry.is_named() {
+            // A handle of it would end with the process.
+            let trouble = Trouble::Gateway("it ends before the agent has named a task; the agent may go on");
+            return self.written(serving, &CallResult::failure(trouble.told(&serving.agent.settings.name)));
+        }
+        let warning = self.hand_out(&watched.entry, serving.asker).await;
+        handle.content.extend(warning.map(Block::text));
         match serving.rung.then {
-            Then::Task => self.hand_over(&watched, serving).await,
+            Then::Task => self.hand_over(&watched, serving, warning).await,
             Then::Leg if !is_stalled => {
                 watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
                 self.another_leg(&watched, serving, None)
@@ -263,8 +275,8 @@ impl Inner {
     async fn begin_task(&self, source: Source, serving: &Serving<'_>) -> Vec<u8> {
         match source.keep(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => {
-                self.hand_out(&watched.entry, serving.asker).await;
-                self.hand_over(&watched, serving).await
+                let warning = self.hand_out(&watched.entry, serving.asker).await;
+                self.hand_over(&watched, serving, warning).await
             }
             Err(trouble) => {
                 let text = trouble.told(&serving.agent.settings.name);
@@ -274,9 +286,18 @@ impl Inner {
     }
 
     /// Gives the client the task in the form of its protocol.
-    async fn hand_over(&self, watched: &Watched, serving: &Serving<'_>) -> Vec<u8> {
+    async fn hand_over(
+        &self,
+        watched: &Watched,
+        serving: &Serving<'_>,
+        warning: Option<&'static str>,
+    ) -> Vec<u8> {
         let handle = self.handle_of(&watched.entry, serving.asker);
-        let task = self.snapshot(&watched.entry, &handle, serving.asker);
+        let mut task = self.snapshot(&watched.entry, &handle, serving.asker);
+        if let Some(warning) = warning {
+            let said = task.status_message.map(|said| format!("{said} ")).unwrap_or_default();
+            task.status_message = Some(said + warning);
+        }
         let writer = self.writer(serving.asker.version.era());
         watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
         match serving.asker.version.era() {

@@ -67,9 +67,10 @@ impl BackgroundService for BridgeService {
         if shutdown.wait_for(|ends| *ends).await.is_err() {
             info!("the server is gone");
         }
-        inner.closing.send_replace(true);
-        // Followed calls go on until the server ends this runtime, within its grace.
-        while inner.followers.running() > 0 {
+        inner.closing.begin(Duration::ZERO);
+        // Followed calls go on until the server ends this runtime, within its grace. Requests wait for
+        // what is polled, too.
+        while inner.followers.running() > 0 || inner.open.load(Ordering::Acquire) > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         inner.ledger.close();
@@ -122,6 +123,8 @@ impl Inner {
             bytes: self.tasks.bytes(),
             polled: self.followers.polled(),
             evicted: self.tasks.take_evicted(),
+            store_failures: self.ledger.failures(),
+            is_store_failing: self.ledger.is_failing(),
         });
     }
 

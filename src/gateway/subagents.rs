@@ -186,7 +186,11 @@ impl Inner {
             let _place = self.shares.call_of(name, to.left()).await?;
             let said = self.followers.say(&entry, &known, (task, message, turn));
             // Longer silence is no failure: the agent works on it.
-            if let Ok(Ok(Err(trouble))) = tokio::time::timeout(FIRST_WORD, said).await {
+            let said = tokio::select! {
+                said = tokio::time::timeout(FIRST_WORD, said) => said,
+                () = self.closing.answers_due() => Ok(Ok(Ok(()))),
+            };
+            if let Ok(Ok(Err(trouble))) = said {
                 return Err(Early::trouble(&trouble, name));
             }
         }

@@ -11,7 +11,7 @@ use super::answers::{answered_already, last_question};
 use super::ask::question_of;
 use super::exchange::Exchange;
 use super::hold::NotFound;
-use super::pump::{Patience, Pump, To};
+use super::pump::{Pump, To};
 use super::route::Door;
 use super::serve::{Form, Serving};
 use super::source::{Source, Watched};
@@ -247,9 +247,7 @@ impl Inner {
         }
         let meta = params.meta();
         let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
-        let calls = &self.settings.calls;
-        let patience =
-            Patience { budget: None, stream_after: calls.stream_after, keep_alive: calls.keep_alive };
+        let patience = self.patience(None);
         let metrics = agent.metrics.clone();
         let pump = Pump::new(to, asker.takes, teller, patience, &metrics);
         let running = asker.session.as_ref().map(|session| self.running.enter(session.key, id));

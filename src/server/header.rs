@@ -18,7 +18,7 @@ use pingora::protocols::{
     ALPN, GetProxyDigest, GetSocketDigest, GetTimingDigest, Peek, Shutdown, SocketDigest, Ssl, Stream,
     TimingDigest, UniqueID, UniqueIDType,
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
 use super::deadline::Mark;
@@ -77,11 +77,23 @@ enum State {
     Refusing(usize),
     /// So many bytes have been thrown away.
     Draining(usize, Instant),
+    /// It was shut down while its client did not read: nothing more is written.
+    GivenUp,
 }
 
 impl Limited {
     pub(super) fn new(stream: Stream, mark: Mark, limit: Arc<HeaderLimit>) -> Self {
         Self { stream, mark, limit, state: State::Open, alarm: Mutex::default() }
+    }
+
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::BrokenPipe`], if the client was given up.
+    fn check(&self) -> io::Result<()> {
+        match self.state {
+            State::GivenUp => Err(io::ErrorKind::BrokenPipe.into()),
+            State::Open | State::Refusing(_) | State::Draining(..) => Ok(()),
+        }
     }
 
     /// Whether the next read would be one of a header that is too long.
@@ -124,6 +136,7 @@ impl Limited {
                         }
                     }
                 }
+                State::GivenUp => return Poll::Ready(Ok(())),
             }
         }
     }
@@ -153,15 +166,21 @@ impl AsyncWrite for Limited {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        // A client that does not read is not waited for: Pingora's end of a response would be, without a bound.
+        if Pin::new(&mut self.stream).poll_shutdown(context)?.is_pending() {
+            self.state = State::GivenUp;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(
@@ -169,6 +188,7 @@ impl AsyncWrite for Limited {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
     }
 
@@ -180,7 +200,9 @@ impl AsyncWrite for Limited {
 #[async_trait]
 impl Shutdown for Limited {
     async fn shutdown(&mut self) {
-        self.stream.shutdown().await;
+        if let Err(error) = AsyncWriteExt::shutdown(self).await {
+            tracing::debug!(%error, "connection was broken before it was shut down");
+        }
     }
 }
 

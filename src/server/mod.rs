@@ -30,8 +30,9 @@ use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
 
 use crate::admin::Admin;
-use crate::config::{self, Listener, RequireRule, Settings};
+use crate::config::{self, Listener, RequireRule, Settings, Shutdown};
 use crate::gateway::{Bridge, BridgeProblem, Handled, is_served};
+use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
 use crate::tls::{self, Endpoint, HandshakeThreads, Terminating, Watch};
 use crate::transport::Descriptors;
@@ -46,6 +47,9 @@ use upgrade::{Takeover, Upgrade, UpgradeProblem};
 const READ_BUFFER: usize = 4 * 1024;
 /// Write buffer of a client connection; Pingora's own.
 const WRITE_BUFFER: usize = 1460;
+
+/// Longest time for which the system keeps a connection with a peer that acknowledges nothing.
+const MAX_USER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Most connections of the admin listener, for which descriptors are kept (see [`Descriptors`]).
 const ADMIN_CONNECTIONS: usize = 32;
@@ -78,7 +82,7 @@ pub struct Ready {
     server: Server,
     /// The bridge that answers.
     pub bridge: Bridge,
-    grace: Duration,
+    shutdown: Shutdown,
     upgrade: Upgrade,
 }
 
@@ -90,6 +94,8 @@ pub struct Ready {
 pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProblem> {
     tls::install_provider();
     let hangups = tls::hangups();
+    // Before the first file is written.
+    shutdown::survive_file_size_limit();
     // Before the bridge, which asks for it too.
     let descriptors = Descriptors::raised();
     warn_if_few(descriptors, &settings);
@@ -126,7 +132,7 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProbl
     } else {
         server.bootstrap();
     }
-    Ok(Ready { server, bridge, grace: settings.shutdown.grace, upgrade: sockets })
+    Ok(Ready { server, bridge, shutdown: settings.shutdown, upgrade: sockets })
 }
 
 /// The services of listeners, and the TLS of those that have it.
@@ -147,7 +153,8 @@ fn add_listeners(
     let (mut services, mut terminated) = (Vec::new(), Vec::new());
     let mut threads = None;
     for listener in settings.listeners.clone() {
-        let (address, socket, tls) = (listener.address, socket(&listener), listener.tls.clone());
+        let (address, socket, tls) =
+            (listener.address, socket(&listener, settings.limits.write_stall), listener.tls.clone());
         let app = service(server, settings, Gateway { bridge: bridge.clone(), listener });
         let crowd = (limits, bridge.metrics().clone());
         let Some(tls) = tls else {
@@ -220,10 +227,16 @@ fn service(server: &Server, settings: &Settings, gateway: Gateway) -> Timely<Htt
 impl Ready {
     /// Runs until the process is told to end, and then until what is under way is done.
     pub fn run(self) -> ! {
-        let Self { server, bridge, grace, upgrade } = self;
-        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, grace, upgrade }) });
-        std::process::exit(0)
+        let Self { server, bridge, shutdown, upgrade } = self;
+        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, shutdown, upgrade }) });
+        end_process(0)
     }
+}
+
+/// Ends the process; the log is written first.
+fn end_process(code: i32) -> ! {
+    log::flush();
+    std::process::exit(code)
 }
 
 fn conf(settings: &Settings, upgrade: &Upgrade) -> ServerConf {
@@ -231,11 +244,12 @@ fn conf(settings: &Settings, upgrade: &Upgrade) -> ServerConf {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
     };
-    // Pingora's grace is the longest wait, and it waits it out; `shutdown` ends the process as soon as nothing runs.
+    // Pingora waits its grace out; `shutdown` ends the process before, in time or as soon as nothing runs.
+    let grace = settings.shutdown.grace.saturating_add(settings.shutdown.drain).as_secs();
     ServerConf {
         threads,
         upgrade_sock: upgrade.sockets().to_string_lossy().into_owned(),
-        grace_period_seconds: Some(settings.shutdown.drain.as_secs()),
+        grace_period_seconds: Some(grace.saturating_add(1)),
         graceful_shutdown_timeout_seconds: Some(1),
         ..ServerConf::default()
     }
@@ -276,13 +290,15 @@ fn probe(address: SocketAddr) -> Result<(), StartProblem> {
 }
 
 /// The socket of a listener. TLS is not Pingora's matter (see `tls`).
-fn socket(listener: &Listener) -> ListenerConfig {
+fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
     let keepalive = TcpKeepalive {
         idle: Duration::from_secs(60),
         interval: Duration::from_secs(15),
         count: 4,
         #[cfg(target_os = "linux")]
-        user_timeout: Duration::from_secs(120),
+        // The system ends the connection of a client that reads nothing for so long, with all that is still to be sent:
+        // closing alone would leave that to the system for as long as its own limits allow.
+        user_timeout: write_stall.min(MAX_USER_TIMEOUT),
     };
     let mut socket = TcpSocketOptions::default();
     socket.tcp_keepalive = Some(keepalive);

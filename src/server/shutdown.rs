@@ -3,49 +3,77 @@
 //! Pingora's own wait is a fixed time, whether anything runs or not. The process that takes the
 //! sockets over is found in `upgrade`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use nix::libc::SIGXFSZ;
 use pingora::server::{ShutdownSignal, ShutdownSignalWatch};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
+use super::end_process;
 use super::upgrade::Upgrade;
+use crate::config::Shutdown;
 use crate::gateway::Bridge;
 
 /// How often it is looked whether all calls are answered.
 const LOOK: Duration = Duration::from_millis(50);
+/// For how long Pingora may still take connections while it hands the sockets over.
+const HANDOVER: Duration = Duration::from_secs(6);
+
+/// Has a write beyond the limit of file sizes fail, as on a full disk: without this it ends the process.
+pub(super) fn survive_file_size_limit() {
+    let runtime = Builder::new_current_thread().enable_io().build();
+    let handled = runtime.and_then(|runtime| {
+        // The handler stays when this runtime and the receiver are gone.
+        let _entered = runtime.enter();
+        signal(SignalKind::from_raw(SIGXFSZ)).map(drop)
+    });
+    if let Err(error) = handled {
+        warn!(%error, "failed to handle SIGXFSZ: the process ends at the limit of file sizes");
+    }
+}
 
 /// Waits for signals on behalf of a bridge.
 pub(super) struct Patient {
     /// Whose calls are waited for.
     pub(super) bridge: Bridge,
-    /// The least time between being told and ending: load balancers have to notice.
-    pub(super) grace: Duration,
+    /// The least time between being told and ending, because load balancers have to notice, and the most.
+    pub(super) shutdown: Shutdown,
     /// How another process takes the sockets over.
     pub(super) upgrade: Upgrade,
+}
+
+/// The signals that end the process.
+struct Ending {
+    terminate: Signal,
+    interrupt: Signal,
 }
 
 #[async_trait]
 impl ShutdownSignalWatch for Patient {
     async fn recv(&self) -> ShutdownSignal {
         let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
-        let [Ok(mut terminate), Ok(mut interrupt), Ok(mut quit)] = signals else {
+        let [Ok(terminate), Ok(interrupt), Ok(mut quit)] = signals else {
             // Without signals the process can only be killed.
             return std::future::pending().await;
         };
+        let mut ending = Ending { terminate, interrupt };
         loop {
             let offer = async {
                 quit.recv().await;
                 self.upgrade.accept_successor().await
             };
             tokio::select! {
-                _ = interrupt.recv() => return ShutdownSignal::FastShutdown,
-                _ = terminate.recv() => return self.end(terminate, interrupt).await,
+                _ = ending.interrupt.recv() => return ShutdownSignal::FastShutdown,
+                _ = ending.terminate.recv() => return self.end(ending).await,
                 offered = offer => match offered {
                     Ok(()) => {
                         info!(running = self.bridge.running(), "hands sockets over; calls under way are finished first");
-                        self.bridge.close();
+                        self.bridge.close_after(HANDOVER);
+                        let until = Instant::now() + HANDOVER + self.whole();
+                        tokio::spawn(finish(self.bridge.clone(), ending, (HANDOVER, until)));
                         return ShutdownSignal::GracefulUpgrade;
                     }
                     Err(problem) => error!(%problem, "sockets are not handed over; this process goes on"),
@@ -56,30 +84,51 @@ impl ShutdownSignalWatch for Patient {
 }
 
 impl Patient {
-    /// Goes on taking connections for the grace, then leaves the rest to Pingora (which closes the listeners and waits out the
-    /// drain), and ends the process as soon as nothing runs any more, or on a second signal.
-    async fn end(&self, mut terminate: Signal, mut interrupt: Signal) -> ShutdownSignal {
+    /// The most time between the signal and the end of the process.
+    fn whole(&self) -> Duration {
+        self.shutdown.grace.saturating_add(self.shutdown.drain)
+    }
+
+    /// Goes on taking connections for the grace. Then Pingora closes the listeners, and the process ends as soon as
+    /// nothing runs any more, when its time is over, or on a second signal.
+    async fn end(&self, mut ending: Ending) -> ShutdownSignal {
         info!(running = self.bridge.running(), "told to end; calls under way are finished first");
+        let until = Instant::now() + self.whole();
         self.bridge.close();
         tokio::select! {
-            _ = terminate.recv() => return ShutdownSignal::FastShutdown,
-            _ = interrupt.recv() => return ShutdownSignal::FastShutdown,
-            () = tokio::time::sleep(self.grace) => {}
+            () = ending.again() => return ShutdownSignal::FastShutdown,
+            () = tokio::time::sleep(self.shutdown.grace) => {}
         }
-        let bridge = self.bridge.clone();
-        tokio::spawn(async move {
-            while bridge.running() > 0 {
-                tokio::select! {
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                    () = tokio::time::sleep(LOOK) => {}
-                }
-            }
-            // Connections that just got their last answer are given the time to read it.
-            tokio::time::sleep(LOOK).await;
-            info!(running = bridge.running(), "ending");
-            std::process::exit(0)
-        });
+        tokio::spawn(finish(self.bridge.clone(), ending, (Duration::ZERO, until)));
         ShutdownSignal::GracefulTerminate
     }
+}
+
+impl Ending {
+    /// Waits for a signal that ends the process at once.
+    async fn again(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Ends the process after `first` as soon as nothing runs any more, at `until`, or on a signal.
+async fn finish(bridge: Bridge, mut ending: Ending, (first, until): (Duration, Instant)) {
+    let done = async {
+        tokio::time::sleep(first).await;
+        while bridge.running() > 0 && Instant::now() < until {
+            tokio::time::sleep(LOOK).await;
+        }
+        // Connections that just got their last answer are given the time to read it.
+        tokio::time::sleep(LOOK).await;
+    };
+    tokio::select! {
+        () = ending.again() => {}
+        () = done => {}
+    }
+    info!(running = bridge.running(), requests = bridge.requests(), "ending");
+    bridge.keep_all();
+    end_process(0)
 }

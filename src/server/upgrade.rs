@@ -25,6 +25,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
+use super::end_process;
 use crate::gateway::Bridge;
 
 /// The socket on which Pingora passes descriptors.
@@ -119,7 +120,7 @@ impl BackgroundService for Takeover {
         if let Err(problem) = self.upgrade.report_ready().await {
             // As Pingora ends, if it gets no sockets.
             error!(%problem, "sockets cannot be taken over");
-            std::process::exit(1);
+            end_process(1);
         }
         notifier.notify_ready();
     }

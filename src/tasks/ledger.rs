@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::entry::Entry;
 use super::record::{key_of, record_key};
@@ -37,20 +37,33 @@ impl Ledger {
         self.store.get().is_some()
     }
 
+    /// Whether the disk does not take what is to be kept.
+    pub fn is_failing(&self) -> bool {
+        self.store.get().is_some_and(Store::is_failing)
+    }
+
+    /// How many transactions failed.
+    pub fn failures(&self) -> u64 {
+        self.store.get().map_or(0, Store::failures)
+    }
+
     /// Keeps what clients came to hold while there was no store.
     pub fn catch_up(&self, tasks: &Tasks, now: Times) {
         tasks.for_each(now.instant, |entry| self.note(entry));
     }
 
-    /// Keeps a task that a client is about to hold a handle of, or to be told of, before it is.
-    pub async fn acknowledge(&self, entry: &Entry) {
+    /// Keeps a task that a client is about to hold a handle of, or to be told of, before it is. Returns whether the
+    /// disk has it, if tasks are kept at all.
+    pub async fn acknowledge(&self, entry: &Entry) -> bool {
         entry.acknowledge();
-        let Some(store) = self.store.get() else { return };
+        let Some(store) = self.store.get() else { return true };
         self.put(store, entry);
-        if let Err(problem) = store.flush().await {
-            // The client is served all the same: the agent has the task.
-            warn!(%problem, agent = %entry.agent(), "a task could not be kept on disk");
+        let kept = store.flush().await;
+        if let Err(problem) = &kept {
+            // The client is served all the same: the agent has the task. The store warns of its disk.
+            debug!(%problem, agent = %entry.agent(), "a task could not be kept on disk");
         }
+        kept.is_ok()
     }
 
     /// Notes what is new of a task that is kept; it is on disk a moment later.
@@ -65,8 +78,13 @@ impl Ledger {
         let put = store.put(Table::Tasks, key, value);
         let unnamed = record_key(entry.agent(), None, entry.local());
         let removed = if entry.is_named() { store.remove(Table::Tasks, unnamed) } else { Ok(()) };
-        if let Err(problem) = put.and(removed) {
-            warn!(%problem, agent = %entry.agent(), "a task is not kept on disk");
+        match put.and(removed) {
+            // The store warns of its disk, not of each task.
+            Err(problem) if store.is_failing() => {
+                debug!(%problem, agent = %entry.agent(), "a task is not kept on disk");
+            }
+            Err(problem) => warn!(%problem, agent = %entry.agent(), "a task is not kept on disk"),
+            Ok(()) => {}
         }
     }
 
@@ -135,8 +153,12 @@ impl Ledger {
             Ok(()) => store.flush().await,
             Err(problem) => Err(problem),
         };
-        if let Err(problem) = kept {
-            warn!(%problem, "the end of a session could not be kept on disk");
+        match kept {
+            Err(problem) if store.is_failing() => {
+                debug!(%problem, "the end of a session could not be kept on disk");
+            }
+            Err(problem) => warn!(%problem, "the end of a session could not be kept on disk"),
+            Ok(()) => {}
         }
     }
 

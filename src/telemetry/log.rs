@@ -1,10 +1,12 @@
 //! The log: where it goes, in which form, and what is left out.
 //!
-//! Writes to standard error. What Pingora logs (by the `log` crate) comes through here too; lines in which any port
+//! Writes to standard error, by a buffer: a reader that does not read delays no request. What Pingora logs (by the `log` crate) comes through here too; lines in which any port
 //! scanner could drown the log are left out unless the filter names Pingora.
 
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -13,7 +15,14 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
+use super::buffer::LogBuffer;
 use super::visible::{Escape, VisibleLines};
+
+/// Longest wait for the log's reader when the process ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The buffer of the process's log.
+static BUFFER: OnceLock<LogBuffer> = OnceLock::new();
 
 /// What Pingora logs as errors although any client can cause them at will.
 const NOISE: [&str; 7] = [
@@ -60,6 +69,9 @@ pub enum LogProblem {
     /// The process logs already, perhaps because it embeds the gateway.
     #[error("the log is already running: {0}")]
     AlreadyRunning(String),
+    /// The system gives no thread for it.
+    #[error("cannot start a thread for the log: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
 /// Starts the log of the process.
@@ -68,10 +80,22 @@ pub enum LogProblem {
 ///
 /// [`LogProblem`]; after [`LogProblem::AlreadyRunning`] the log that runs goes on.
 pub fn init(settings: &LogSettings) -> Result<(), LogProblem> {
-    let stderr = std::io::stderr;
-    subscriber(settings, stderr, stderr().is_terminal())?
+    let ansi = std::io::stderr().is_terminal();
+    let buffer = LogBuffer::start(std::io::stderr())?;
+    subscriber(settings, buffer.clone(), ansi)?
         .try_init()
-        .map_err(|error| LogProblem::AlreadyRunning(error.to_string()))
+        .map_err(|error| LogProblem::AlreadyRunning(error.to_string()))?;
+    BUFFER.get_or_init(|| buffer);
+    Ok(())
+}
+
+/// Writes the lines that are still in the buffer. To be called before the process ends.
+///
+/// A reader that does not read is waited for no longer than a second.
+pub fn flush() {
+    if let Some(buffer) = BUFFER.get() {
+        buffer.flush(FLUSH_TIMEOUT);
+    }
 }
 
 fn subscriber<W>(

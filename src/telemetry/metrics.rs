@@ -14,6 +14,7 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use super::buffer::dropped_lines;
 use super::credentials::CredentialMetrics;
 use super::endpoints::BalanceMetrics;
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
@@ -108,6 +109,9 @@ impl Metrics {
     /// Prometheus's, which only a mistake in this module can cause.
     pub fn new() -> Result<Arc<Self>, prometheus::Error> {
         let registry = Registry::new();
+        if let Some(counter) = dropped_lines() {
+            registry.register(Box::new(counter.clone()))?;
+        }
         let refused = register(&registry, IntCounterVec::new(Name::Refused.opts(), &["reason"])?)?;
         let pushes = register(&registry, IntCounterVec::new(Name::Pushes.opts(), &["outcome"])?)?;
         Ok(Arc::new(Self {
@@ -346,8 +350,10 @@ mod tests {
         metrics.panicked();
         metrics.tasks.asked(Asked::Mrtr);
         metrics.tasks.answered();
-        metrics.tasks.show(Census { tasks: 9, bytes: 9999, polled: 9, evicted: 2 });
-        metrics.tasks.show(Census { tasks: 7, bytes: 7777, polled: 5, evicted: 3 });
+        const NO_TASKS: Census =
+            Census { tasks: 0, bytes: 0, polled: 0, evicted: 0, store_failures: 0, is_store_failing: false };
+        metrics.tasks.show(Census { tasks: 9, bytes: 9999, polled: 9, evicted: 2, ..NO_TASKS });
+        metrics.tasks.show(Census { tasks: 7, bytes: 7777, polled: 5, evicted: 3, ..NO_TASKS });
         agent.reattached();
         let text = text(&metrics);
         for line in [

@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod audit;
+mod buffer;
 mod credentials;
 pub mod endpoints;
 pub mod label;

@@ -18,6 +18,10 @@ pub struct Census {
     pub polled: usize,
     /// Dropped for others since the census before.
     pub evicted: u64,
+    /// Transactions of the store that failed, since the start.
+    pub store_failures: u64,
+    /// Whether the store's disk takes nothing now.
+    pub is_store_failing: bool,
 }
 
 /// The metrics of tasks.
@@ -27,6 +31,8 @@ pub struct TaskMetrics {
     bytes: IntGauge,
     polled: IntGauge,
     evicted: IntCounter,
+    store_failures: IntCounter,
+    store_failing: IntGauge,
     asked: [IntCounter; Asked::ALL.len()],
     answers: IntCounter,
     reattachments: IntCounterVec,
@@ -48,6 +54,11 @@ impl TaskMetrics {
                 "tasks_evicted_total",
                 "Tasks that left the map before their time, to make room.",
             )?,
+            store_failures: counter(
+                "task_store_failures_total",
+                "Times that tasks could not be written to tasks.data_dir.",
+            )?,
+            store_failing: gauge("task_store_failing", "1 while tasks cannot be written to tasks.data_dir.")?,
             asked: Asked::ALL.map(|form| asked.with_label_values(&[form.label()])),
             answers: counter("answers_total", "Answers of users, passed on to agents.")?,
             reattachments: counters(
@@ -70,6 +81,8 @@ impl TaskMetrics {
         self.bytes.set(shown(census.bytes));
         self.polled.set(shown(census.polled));
         self.evicted.inc_by(census.evicted);
+        self.store_failures.inc_by(census.store_failures.saturating_sub(self.store_failures.get()));
+        self.store_failing.set(i64::from(census.is_store_failing));
     }
 
     /// Counts a question that was put to a client.

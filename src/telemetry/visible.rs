@@ -99,10 +99,12 @@ impl<W: Write> Write for VisibleLine<W> {
         let text = String::from_utf8_lossy(line);
         // The colours of a terminal are the log's own: those of values have been escaped before.
         let shown = escaped(&text, self.escape, |character| matches!(character, '\t' | '\u{1b}'));
-        self.inner.write_all(shown.as_bytes())?;
+        let mut shown = shown.into_owned();
         if end {
-            self.inner.write_all(b"\n")?;
+            shown.push('\n');
         }
+        // In one piece, as it came: the writer behind takes or drops it whole.
+        self.inner.write_all(shown.as_bytes())?;
         Ok(bytes.len())
     }
 

@@ -31,7 +31,7 @@ fn the_defaults_are_these() {
     let cards = Cards { min_refresh: seconds(30), max_refresh: seconds(3600), retry: seconds(1) };
     assert_eq!(Cards::default(), cards);
     assert_eq!(Sessions::default(), Sessions { ttl: seconds(30 * 86_400), remembered: 10_000 });
-    assert_eq!(Shutdown::default(), Shutdown { grace: seconds(5), drain: seconds(30) });
+    assert_eq!(Shutdown::default(), Shutdown { grace: seconds(5), drain: seconds(20) });
     assert_eq!((Mcp::default().page_size, Mcp::default().list_ttl), (100, seconds(60)));
     assert!(Mcp::default().subagent_tools && Mcp::default().find_agent);
     assert_eq!(Log::default().level, "info");

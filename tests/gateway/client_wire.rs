@@ -1,5 +1,6 @@
 //! What HTTP clients do on one connection: reuse it, chunk, expect, dawdle, and stop reading.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -230,6 +231,52 @@ async fn a_client_that_stops_reading_is_let_go_after_a_while() {
     assert!(unread.is_stream());
     assert_eq!(scene.agent.wait_for_call("CancelTask").await.params()["id"], RAW_TASK);
     drop(unread);
+}
+
+/// Whether the system still has the gateway's end of a connection: its state is in /proc.
+fn has_connection(gateway: SocketAddr, client: SocketAddr) -> bool {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let [local, remote] = [gateway, client].map(|address| format!(":{:04X}", address.port()));
+    table.lines().any(|line| {
+        let mut columns = line.split_whitespace().skip(1);
+        columns.next().is_some_and(|at| at.ends_with(&local))
+            && columns.next().is_some_and(|at| at.ends_with(&remote))
+    })
+}
+
+#[tokio::test]
+async fn unread_stream_connection_ends_in_time() {
+    let scene = Scene::tuned("limits: { write_stall: 1s }").await;
+    let text = "x".repeat(8_000);
+    scene.agent.on_send(move |_| {
+        let verse =
+            |place| v1::artifact_update(RAW_TASK, RAW_CONTEXT, &format!("{place}{text}"), false, false);
+        let all = (0..2_000).map(verse);
+        Reply::events(std::iter::once(v1::task(RAW_TASK, RAW_CONTEXT, "working")).chain(all)).stall()
+    });
+    scene.agent.on_cancel(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled")));
+    let mut wire = Wire::to(&scene).await;
+    let client = wire.socket.local_addr().unwrap();
+    let params = scene
+        .gateway
+        .client()
+        .with_meta(json!({ "name": TOOL, "arguments": { "text": "x" }, "_meta": { "progressToken": 1 } }));
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+    let lines = format!(
+        "Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {TOOL}\r\n"
+    );
+    wire.post(&lines, &call).await;
+    // The agent hears of it when the client has been given up.
+    scene.agent.wait_for_call("CancelTask").await;
+    let since = Instant::now();
+    let gone = async {
+        while has_connection(scene.gateway.address(), client) {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time("the end of the connection", gone).await;
+    println!("connection gone {:?} after its client was given up", since.elapsed());
+    assert!(wire.rest().await.ends_with(|_| true), "what had come is read, then the connection is over");
 }
 
 #[tokio::test]

@@ -102,6 +102,10 @@ mod denied_skills;
 #[cfg(test)]
 mod deviations;
 #[cfg(test)]
+mod disk_full;
+#[cfg(test)]
+mod drain;
+#[cfg(test)]
 mod ejection;
 #[cfg(test)]
 mod embedded;
@@ -143,6 +147,8 @@ mod large_body;
 mod listen;
 #[cfg(test)]
 mod log_text;
+#[cfg(test)]
+mod log_unread;
 #[cfg(test)]
 mod loose_ends;
 #[cfg(test)]

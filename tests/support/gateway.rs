@@ -105,8 +105,13 @@ impl TestGateway {
 
     /// The gateway with this configuration, in a process with these options of `ulimit`.
     pub async fn start_with_open_files(options: &str, config: impl Fn(&Ports) -> String) -> Self {
+        Self::start_in_shell(&format!("ulimit {options}"), config).await
+    }
+
+    /// The gateway with this configuration, in the process of a shell that has run these commands.
+    pub async fn start_in_shell(commands: &str, config: impl Fn(&Ports) -> String) -> Self {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("ulimit {options}; exec \"$0\" \"$@\""), BINARY]);
+        shell.args(["-c", &format!("{commands}; exec \"$0\" \"$@\""), BINARY]);
         let mut gateway = Self::launch_by(shell, config);
         gateway.wait_until_ready().await.unwrap_or_else(|problem| panic!("{problem}: {}", gateway.output()));
         gateway

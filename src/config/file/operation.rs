@@ -89,8 +89,8 @@ pub(super) struct ShutdownFile {
     /// How long it still takes new requests after the signal, so that load balancers notice.
     #[schemars(extend("default" = "5s"))]
     grace: Written<Wait>,
-    /// How long it then waits for those under way.
-    #[schemars(extend("default" = "30s"))]
+    /// How long it then waits for those under way. What an agent has not answered shortly before gets a handle.
+    #[schemars(extend("default" = "20s"))]
     drain: Written<Wait>,
 }
 

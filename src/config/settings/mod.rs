@@ -310,7 +310,7 @@ pub enum LogFormat {
 pub struct Shutdown {
     /// How long it still takes new requests after the signal. Default: 5 s.
     pub grace: Duration,
-    /// How long it then waits for those under way. Default: 30 s.
+    /// How long it then waits for those under way, which get an answer before. Default: 20 s.
     pub drain: Duration,
 }
 
@@ -324,6 +324,6 @@ pub struct Upgrade {
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { grace: Duration::from_secs(5), drain: Duration::from_secs(30) }
+        Self { grace: Duration::from_secs(5), drain: Duration::from_secs(20) }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Not here: reading it (see `asked`, `rest`), what becomes of answers (see `answers`), of their bytes (see `passing`).
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -89,6 +89,9 @@ impl Inner {
         let Call { visit, operation, asked, .. } = call;
         exchange.method = operation.map_or(Label::A2a, label);
         self.permit_call(exchange, &call)?;
+        if self.closing.is_due() {
+            return Err(Fault::Ending.into());
+        }
         let _room = self.room_for(http, exchange, &call).await?;
         let mut ids = self.ids(exchange, &call);
         let mut pushing = self.webhooks(&call, ids.as_ref())?;
@@ -173,8 +176,21 @@ impl Inner {
                 answers.begin(task, call.dialect());
             }
         }
-        let passed = while_there(http, pin!(pass(&self.client, known, asking, room))).await??;
+        let passed = self.before_the_end(http, pin!(pass(&self.client, known, asking, room))).await??;
         self.hand_on(http, call.visit, (passed, room), answers).await
+    }
+
+    /// Waits for something of an agent's for as long as the client is there and the process does not end.
+    async fn before_the_end<T>(
+        &self,
+        http: &mut Session,
+        waited_for: Pin<&mut impl Future<Output = T>>,
+    ) -> Result<T, Stop> {
+        tokio::select! {
+            biased;
+            found = while_there(http, waited_for) => Ok(found?),
+            () = self.closing.answers_due() => Err(Fault::Ending.into()),
+        }
     }
 
     /// Passes an answer on. Says what broke it off after it had begun.
@@ -187,7 +203,8 @@ impl Inner {
     ) -> Result<Option<Trouble>, Stop> {
         let limits = &self.settings.limits;
         let keep_alive = self.settings.calls.keep_alive;
-        let bounds = Bounds { response: limits.response, event: limits.event, keep_alive };
+        let closing = &self.closing;
+        let bounds = Bounds { response: limits.response, event: limits.event, keep_alive, closing };
         if passed.is_stream() {
             let metrics = &visit.agent.metrics;
             return Ok(passing::stream(http, &mut passed, (bounds, room), answers, metrics).await?);
@@ -198,7 +215,7 @@ impl Inner {
             return passing::value(http, &mut passed, (bounds, id), answers.media_type(status)).await;
         }
         let headers = answers.headers(passed.headers());
-        let body = while_there(http, pin!(passed.whole(room))).await??;
+        let body = self.before_the_end(http, pin!(passed.whole(room))).await??;
         tell(http, (Whole { status, headers, body }, room), answers).await
     }
 

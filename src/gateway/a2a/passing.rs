@@ -18,8 +18,9 @@ use super::envelope::is_foreign;
 use super::refusal::Stop;
 use super::{EXTENSIONS, VERSION};
 use crate::agents::Passed;
-use crate::fault::Trouble;
+use crate::fault::{Fault, Trouble};
 use crate::gateway::answer::{Gone, Headers, begin, cut, gone, piece};
+use crate::gateway::closing::Closing;
 use crate::jsonrpc::Id;
 use crate::quota::AnswerRoom;
 use crate::sse::encoder;
@@ -27,14 +28,16 @@ use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::Pieces;
 
 /// What an agent may send, and how often its client is told that it is still there.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+#[derive(Clone, Copy)]
+pub(super) struct Bounds<'a> {
     /// Bytes of one answer.
     pub(super) response: usize,
     /// Bytes of one event.
     pub(super) event: usize,
     /// Between two signs of life on a stream.
     pub(super) keep_alive: Duration,
+    /// The end of the process, which ends streams between two events.
+    pub(super) closing: &'a Closing,
 }
 
 /// What happens to the events of a stream on their way.
@@ -83,7 +86,7 @@ pub(super) fn headers(of: &HeaderMap) -> Headers {
 pub(super) async fn value(
     http: &mut Session,
     passed: &mut Passed,
-    (bounds, id): (Bounds, Option<&Id>),
+    (bounds, id): (Bounds<'_>, Option<&Id>),
     media_type: HeaderValue,
 ) -> Result<Option<Trouble>, Stop> {
     let too_much = || Trouble::TooMuch(bounds.response, "one answer");
@@ -91,7 +94,14 @@ pub(super) async fn value(
     if length.is_some_and(|length| length > bounds.response) {
         return Err(too_much().into());
     }
-    let mut next = while_there(http, pin!(passed.chunk())).await??;
+    let mut next = {
+        let first = pin!(passed.chunk());
+        tokio::select! {
+            biased;
+            next = while_there(http, first) => next??,
+            () = bounds.closing.answers_due() => return Err(Fault::Ending.into()),
+        }
+    };
     let (mut sent, mut pieces) = (0, Pieces::default());
     let mut headers = headers(passed.headers());
     headers.push((CONTENT_TYPE, media_type));
@@ -175,7 +185,7 @@ async fn tell(
 pub(super) async fn stream(
     http: &mut Session,
     passed: &mut Passed,
-    (bounds, room): (Bounds, &mut AnswerRoom),
+    (bounds, room): (Bounds<'_>, &mut AnswerRoom),
     through: &mut impl Translate,
     metrics: &AgentMetrics,
 ) -> Result<Option<Trouble>, Gone> {
@@ -184,8 +194,9 @@ pub(super) async fn stream(
     let mut boundary = Boundary::new(bounds.event);
     // A client is told something between one beat and two after the last event: no clock is read for an event.
     let beat = bounds.keep_alive / 2;
-    let mut is_quiet = false;
+    let (mut is_quiet, mut is_told) = (false, false);
     let mut wake = pin!(fast_sleep(beat));
+    let mut answers_due = pin!(bounds.closing.answers_due());
     loop {
         let came = tokio::select! {
             biased;
@@ -201,6 +212,16 @@ pub(super) async fn stream(
                 continue;
             }
             () = gone(http) => return Err(Gone),
+            () = answers_due.as_mut() => {
+                if is_told {
+                    // Its client has all whole events, and subscribes again to read on.
+                    piece(http, Bytes::new(), true).await?;
+                    return Ok(None);
+                }
+                let trouble = Trouble::Gateway("it ends before the agent has answered; the agent may go on");
+                piece(http, through.failure(&trouble).into(), true).await?;
+                return Ok(Some(trouble));
+            }
         };
         let came = came.and_then(|came| {
             let Some(bytes) = came else { return Ok(None) };
@@ -218,7 +239,7 @@ pub(super) async fn stream(
                 if let ControlFlow::Break(how) = tell(http, through, whole).await? {
                     return Ok(how);
                 }
-                is_quiet = false;
+                (is_quiet, is_told) = (false, true);
                 room.permit.shrink_to(boundary.held());
             }
             Ok(None) => {

@@ -210,6 +210,11 @@ impl Store {
         self.shared.failures.load(Ordering::Relaxed)
     }
 
+    /// Whether the last transaction failed: what was handed over since is not on disk.
+    pub fn is_failing(&self) -> bool {
+        self.shared.written.borrow().problem.is_some()
+    }
+
     /// How many bytes wait, or are under way to the disk.
     pub fn waiting(&self) -> usize {
         self.shared.queue.bytes()
@@ -243,7 +248,10 @@ fn write_all(shared: &Shared, retry: Duration) {
                 shared.written.send_replace(Written { upto, problem: None });
             }
             Err(problem) => {
-                warn!(%problem, "tasks cannot be kept on disk; it is tried again");
+                // Once until it succeeds, not for each try.
+                if not_before.is_none() {
+                    warn!(%problem, "tasks cannot be kept on disk; it is tried again");
+                }
                 shared.failures.fetch_add(1, Ordering::Relaxed);
                 not_before = Some(Instant::now() + retry);
                 let closing = shared.queue.put_back(batch);
