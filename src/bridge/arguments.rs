@@ -22,8 +22,9 @@ use crate::jsonrpc::{Object, Text};
 /// That `text` or `taskId` must be there is said in words: a top-level `anyOf` makes model APIs refuse the whole list of tools.
 pub const FLAT_SCHEMA: &str = include_str!("flat_input.json");
 
-static FLAT: LazyLock<Option<Validator>> =
-    LazyLock::new(|| serde_json::from_str(FLAT_SCHEMA).ok().and_then(|schema| validator(&schema).ok()));
+static FLAT: LazyLock<Option<Validator>> = LazyLock::new(|| {
+    serde_json::from_str(FLAT_SCHEMA).ok().and_then(|schema| strict_validator(&schema).ok())
+});
 
 /// What a tool takes.
 #[derive(Debug)]
@@ -78,6 +79,31 @@ pub fn validator(schema: &Value) -> Result<Validator, String> {
         .with_pattern_options(PatternOptions::regex())
         .build(schema)
         .map_err(|error| error.to_string())
+}
+
+/// Compiles a schema of the gateway's own, which as a judge refuses members that it does not name.
+///
+/// What is listed does not say so: the converter of google-genai fails at `additionalProperties: false`.
+///
+/// # Errors
+///
+/// As [`validator`].
+pub(super) fn strict_validator(schema: &Value) -> Result<Validator, String> {
+    validator(&strict(schema))
+}
+
+fn strict(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(|property| *property = strict(property));
+        if let Some(members) = schema.as_object_mut() {
+            members.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+    }
+    if let Some(items) = schema.get_mut("items") {
+        *items = strict(items);
+    }
+    schema
 }
 
 /// A file that a model hands over.

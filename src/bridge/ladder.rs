@@ -25,6 +25,9 @@ pub struct Client {
     pub round: u8,
     /// Whether the answer goes into a batch.
     pub in_batch: bool,
+    /// Whether it makes a call again by itself when the result says so. Some SDKs fail at such a
+    /// result unless their host declares that it can be asked.
+    pub makes_legs: bool,
 }
 
 /// How long what may take.
@@ -94,7 +97,9 @@ pub fn rung(client: &Client, times: &Thresholds, support: TaskSupport) -> Result
         _ if times.hold && !(client.wants_task && client.version.has_core_tasks()) => {
             Ok(Rung { patience: None, then: Then::Handle })
         }
-        (Era::Modern, _) if client.round < times.legs => patience(times.leg.min(times.budget), Then::Leg),
+        (Era::Modern, _) if client.makes_legs && client.round < times.legs => {
+            patience(times.leg.min(times.budget), Then::Leg)
+        }
         (Era::Modern, _) => patience(times.budget, Then::Handle),
         (Era::Legacy, _) if !client.version.has_core_tasks() => patience(times.budget, Then::Handle),
         (Era::Legacy, TaskSupport::Never) if client.wants_task => Err(Unserved::NoTask),
@@ -133,6 +138,7 @@ mod tests {
             wants_task: false,
             round: 0,
             in_batch: false,
+            makes_legs: true,
         }
     }
 
@@ -154,6 +160,7 @@ mod tests {
             (asking(V2026_07_28), 40, Then::Leg),
             (late(6), 40, Then::Leg),
             (late(7), 45, Then::Handle),
+            (Client { makes_legs: false, ..client(V2026_07_28) }, 45, Then::Handle),
             (knowing_tasks(), 2, Then::Task),
             (Client { in_batch: true, ..asking(V2025_11_25) }, 45, Then::Handle),
         ] {

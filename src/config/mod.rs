@@ -62,6 +62,7 @@ pub use settings::{
 };
 pub(crate) use signing::signing_key;
 pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};
+pub(crate) use units::parse_duration;
 
 /// The most that a configuration file may hold, in bytes.
 const FILE: usize = 1 << 20;

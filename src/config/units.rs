@@ -19,6 +19,11 @@ const WAIT_HINT: &str = "a duration: a whole number and a unit, such as 250ms, 3
 const SIZE_HINT: &str =
     "a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB";
 
+/// Reads a duration as the configuration writes it, such as `250ms` or `4s`.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    Wait::parse(text).map(|Wait(duration)| duration)
+}
+
 impl Wait {
     fn parse(text: &str) -> Option<Self> {
         let (number, unit) = split(text)?;

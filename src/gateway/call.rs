@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::answer::Gone;
 use super::answers::{answered_already, in_form_of_question, last_question};
 use super::early::Early;
+use super::endpoint_limits::EndpointLimits;
 use super::exchange::Exchange;
 use super::hold::NotFound;
 use super::pump::{Patience, Pump, To};
@@ -154,6 +155,7 @@ impl Inner {
             wants_task: params.task.is_some(),
             round: 0,
             in_batch,
+            makes_legs: asker.limits.legs.unwrap_or_else(|| asker.capabilities.can_be_asked()),
         };
         let is_late = params.request_state.is_some();
         let resumed = match params.request_state.as_ref().filter(|_| is_late) {
@@ -161,7 +163,7 @@ impl Inner {
             Some(state) => Some(self.resume(asker, params, (tool, &agent), state.as_str()).await?),
         };
         client.round = resumed.as_ref().map_or(0, |(_, round)| *round);
-        let rung = self.rung(&client, tool)?;
+        let rung = self.rung(&client, asker.limits, tool)?;
         let serving = Serving {
             rung,
             round: client.round,
@@ -206,10 +208,10 @@ impl Inner {
         self.permit_words(asking, agent, (Method::ToolsCall, skill.as_deref())).map_err(Early::of_task)
     }
 
-    fn rung(&self, client: &Client, tool: &ToolEntry) -> Result<Rung, Early> {
+    fn rung(&self, client: &Client, limits: EndpointLimits, tool: &ToolEntry) -> Result<Rung, Early> {
         let calls = &self.settings.calls;
         let times = Thresholds {
-            budget: calls.budget,
+            budget: limits.budget(calls.budget),
             task_after: calls.task_after,
             leg: calls.leg,
             legs: u8::try_from(calls.legs).unwrap_or(u8::MAX),

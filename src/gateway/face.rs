@@ -7,6 +7,7 @@ use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
 use super::answer::{Gone, Takes, empty, fault, reply};
+use super::endpoint_limits::EndpointLimits;
 use super::exchange::Exchange;
 use super::pump::To;
 use super::route::Door;
@@ -72,7 +73,14 @@ impl Inner {
                 Box::pin(self.take_response(&asker, &id, result)).await;
                 empty(http, StatusCode::ACCEPTED, Vec::new()).await
             }
-            Ok(Placed::Request(asker, method, id, params)) => {
+            Ok(Placed::Request(mut asker, method, id, params)) => {
+                asker.limits = match EndpointLimits::read(http.req_header().uri.query()) {
+                    Ok(limits) => limits,
+                    Err(fault) => {
+                        let refused = Refused { fault, era: asker.version.era(), id: Some(id) };
+                        return self.refuse(http, exchange, refused).await;
+                    }
+                };
                 let request = (method, &id, &params.unwrap_or_default());
                 self.request(http, exchange, door, &asker, request).await
             }
@@ -93,7 +101,7 @@ impl Inner {
             _ if permitted.is_err() => permitted.map_err(Ok),
             // Boxed: the big futures live only while they are needed.
             Method::ToolsCall => {
-                let to = (To::Client(http), self.settings.calls.budget);
+                let to = (To::Client(http), asker.limits.budget(self.settings.calls.budget));
                 Box::pin(self.call(to, door, (asker, exchange), (id, params))).await.map(|_| ())
             }
             Method::TasksGet
@@ -182,7 +190,8 @@ impl Inner {
                 let level = message.params.as_ref().and_then(|params| params.meta().level);
                 let caller = exchange.caller.clone();
                 let (takes, along, whose) = (takes(headers), exchange.along.clone(), exchange.whose.clone());
-                Asker { caller, version, capabilities, session: None, level, takes, along, whose }
+                let limits = EndpointLimits::default();
+                Asker { caller, version, capabilities, session: None, level, takes, along, limits, whose }
             }
             Place::Legacy => {
                 self.legacy(headers, &message, exchange).map_err(|fault| refused(fault, Era::Legacy))?
@@ -237,6 +246,7 @@ impl Inner {
             level: None,
             takes,
             along: along.clone(),
+            limits: EndpointLimits::default(),
             whose: whose.clone(),
         };
         match headers.session {
@@ -249,7 +259,8 @@ impl Inner {
                 let (session, level) = found.ok_or(Fault::SessionNotFound)?;
                 let (version, capabilities) = (session.version, session.capabilities);
                 let session = Some(session);
-                Ok(Asker { caller, version, capabilities, session, level, takes, along, whose })
+                let limits = EndpointLimits::default();
+                Ok(Asker { caller, version, capabilities, session, level, takes, along, limits, whose })
             }
         }
     }

@@ -11,6 +11,7 @@ use pingora::proxy::Session;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::answer::{Events, Gone};
+use super::endpoint_limits::EndpointLimits;
 use super::reading::no_such;
 use super::route::Door;
 use super::shares::{Part, Use, Whose, whose};
@@ -80,6 +81,7 @@ impl Inner {
             takes: face::takes(&headers),
             session: Some(session),
             along,
+            limits: EndpointLimits::default(),
             whose: None,
         };
         let mut stream = self.stream(&asker, door, None);

@@ -16,6 +16,7 @@ mod completing;
 mod documents;
 mod doors;
 mod early;
+mod endpoint_limits;
 mod exchange;
 mod face;
 mod finding;
@@ -161,6 +162,7 @@ struct Asker {
     level: Option<Level>,
     takes: Takes,
     along: Option<Arc<Along>>,
+    limits: endpoint_limits::EndpointLimits,
     /// The owner of the share that answers of agents take.
     whose: Option<shares::Whose>,
 }

@@ -32,6 +32,11 @@ impl Capabilities {
         self.0 & other.0 == other.0
     }
 
+    /// Returns whether the client's user can be asked something, in whichever way.
+    pub fn can_be_asked(self) -> bool {
+        self.has(Self::FORM) || self.has(Self::URL)
+    }
+
     /// The set as bits, for a sealed session.
     pub fn bits(self) -> u16 {
         self.0

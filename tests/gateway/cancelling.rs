@@ -197,9 +197,11 @@ async fn a_modern_client_that_leaves_after_a_leg_leaves_its_task_alone() {
     let scene = Scene::tuned("calls: { stream_after: 100ms, leg: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
-    let first = scene.call(arguments.clone()).await.result().await;
+    let client = scene.gateway.client().with_legs();
+    let call = json!({ "name": TOOL, "arguments": arguments });
+    let first = client.modern("tools/call", call).await.result().await;
     let again = json!({ "name": TOOL, "arguments": arguments, "requestState": first["requestState"] });
-    let leg = scene.gateway.client().modern("tools/call", again.clone()).await;
+    let leg = client.modern("tools/call", again.clone()).await;
     assert!(leg.is_stream(), "it waits");
     drop(leg);
     // The gateway has noticed once nobody's stream is open.

@@ -51,7 +51,7 @@ async fn drain_gives_every_call_an_answer() {
     let (session, task) = with_task(&client).await;
     let extended = client.capabilities(json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }));
     let legacy = begun(session.call("tools/call", singing()).await).await;
-    let modern = begun(client.modern("tools/call", singing()).await).await;
+    let modern = begun(client.with_legs().modern("tools/call", singing()).await).await;
     let extension = begun(extended.modern("tools/call", singing()).await).await;
     let listens = begun(call(&stage.client(), "SendStreamingMessage", saying("x")).await).await;
     // These get no byte before the end.

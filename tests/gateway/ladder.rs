@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
 use crate::support::client::mirror;
 use crate::support::payload::v1;
-use crate::support::{Card, Reply, TestGateway};
+use crate::support::{Answer, Card, Reply, TestGateway};
 
 const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
 
@@ -26,10 +26,16 @@ fn form(response: &Value) -> String {
     form.to_owned()
 }
 
+/// The answer to a call of a client that makes legs.
+async fn called(scene: &Scene, arguments: Value) -> Answer {
+    let params = json!({ "name": TOOL, "arguments": arguments });
+    scene.gateway.client().with_legs().modern("tools/call", params).await
+}
+
 /// The call once more, with the state of its last leg.
 async fn leg(scene: &Scene, arguments: &Value, state: &Value) -> Value {
     let params = json!({ "name": TOOL, "arguments": arguments, "requestState": state });
-    scene.gateway.client().modern("tools/call", params).await.json().await
+    scene.gateway.client().with_legs().modern("tools/call", params).await.json().await
 }
 
 /// The state of a leg, which has nothing else to say.
@@ -47,7 +53,7 @@ fn state_of(result: &Value) -> Value {
 async fn a_quick_agent_gives_every_client_a_plain_result() {
     let scene = Scene::tuned("calls: { task_after: 20s }").await;
     scene.agent.on_send(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
-    let client = scene.gateway.client();
+    let client = scene.gateway.client().with_legs();
     let params = || json!({ "name": TOOL, "arguments": { "text": "x" } });
     for modern in [client.clone(), client.with_tasks()] {
         let result = modern.modern("tools/call", params()).await.result().await;
@@ -87,7 +93,7 @@ async fn who_comes_back_by_itself_does_so_until_the_result_is_there() {
     let scene = Scene::tuned("calls: { leg: 1s, legs: 9 }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
-    let first = state_of(&scene.call(arguments.clone()).await.result().await);
+    let first = state_of(&called(&scene, arguments.clone()).await.result().await);
     let second = state_of(&leg(&scene, &arguments, &first).await["result"]);
     assert_ne!(first, second, "each leg has a state of its own");
     go.fire();
@@ -109,7 +115,7 @@ async fn a_leg_belongs_to_its_call_and_nobody_elses() {
     let scene = Scene::of(Card::v1().skill("sing").skill("dance"), "", settings).await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
-    let state = state_of(&scene.call(arguments.clone()).await.result().await);
+    let state = state_of(&called(&scene, arguments.clone()).await.result().await);
     let text = state.as_str().unwrap().to_owned();
     let (head, tail) = text.split_at(text.len() / 2);
     let (letter, rest) = tail.split_at(1);
@@ -131,7 +137,7 @@ async fn a_leg_belongs_to_its_call_and_nobody_elses() {
         ("a handle", TOOL, arguments.clone(), task),
     ] {
         let params = json!({ "name": name, "arguments": arguments, "requestState": state });
-        let refused = scene.gateway.client().modern("tools/call", params).await;
+        let refused = scene.gateway.client().with_legs().modern("tools/call", params).await;
         assert_eq!((refused.status, refused.error_code().await), (200, -32602), "{what}");
     }
     let card = scene.agent.card_url();
@@ -157,8 +163,8 @@ async fn a_leg_belongs_to_its_call_and_nobody_elses() {
 async fn the_same_arguments_written_otherwise_are_the_same_call() {
     let scene = Scene::tuned("calls: { leg: 300ms }").await;
     let _go = scene.agent.works_for(RAW, "the song");
-    let state = scene.call(json!({ "text": "sing", "data": { "a": 1, "b": "é" } })).await.result().await;
-    let client = scene.gateway.client();
+    let state = called(&scene, json!({ "text": "sing", "data": { "a": 1, "b": "é" } })).await.result().await;
+    let client = scene.gateway.client().with_legs();
     let params = json!({ "name": TOOL, "arguments": 0, "requestState": state_of(&state) });
     let body = client.request("tools/call", &client.with_meta(params)).to_string();
     let written = r#""arguments": { "data" :{"b":"\u00e9", "a":1}, "text":"s\u0069ng" }"#;
@@ -181,14 +187,14 @@ async fn after_the_last_leg_comes_a_handle() {
     let scene = Scene::tuned("calls: { leg: 300ms, legs: 2, budget: 1s, stream_after: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
-    let mut state = state_of(&scene.call(arguments.clone()).await.result().await);
+    let mut state = state_of(&called(&scene, arguments.clone()).await.result().await);
     state = state_of(&leg(&scene, &arguments, &state).await["result"]);
     let last = leg(&scene, &arguments, &state).await["result"].clone();
     assert_eq!(last["resultType"], "complete", "{last}");
     let task = task_of(&last);
     go.fire();
     let arguments = json!({ "taskId": task });
-    let mut result = scene.call(arguments.clone()).await.json().await;
+    let mut result = called(&scene, arguments.clone()).await.json().await;
     while form(&result) == "leg" {
         result = leg(&scene, &arguments, &state_of(&result["result"])).await;
     }
@@ -203,7 +209,7 @@ async fn who_is_held_for_ever_hears_keep_alives_until_the_result() {
     for is_modern in [true, false] {
         let go = scene.agent.works_for(RAW, "the song");
         let mut answer = if is_modern {
-            scene.call(arguments.clone()).await
+            called(&scene, arguments.clone()).await
         } else {
             scene.session().await.call_tool(TOOL, arguments.clone()).await
         };
@@ -230,7 +236,7 @@ async fn tool_and_client_agree_about_tasks_or_the_call_is_refused() {
     let settings = "calls: { budget: 1s, stream_after: 1s, task_after: 100ms, leg: 100ms }";
     let scene = Scene::of(card, own, settings).await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
-    let client = scene.gateway.client();
+    let client = scene.gateway.client().with_legs();
     let mut calls = JoinSet::new();
     for (version, is_aware, forms) in [
         ("2026-07-28", true, ["task", "leg", "task"]),

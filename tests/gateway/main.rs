@@ -112,6 +112,7 @@ mod embedded;
 #[cfg(test)]
 mod ended_tokens;
 #[cfg(test)]
+mod endpoint_limits;
 mod endpoints;
 #[cfg(test)]
 mod eras;

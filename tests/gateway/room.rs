@@ -127,7 +127,7 @@ async fn a_leg_that_is_not_followed_up_holds_its_place_for_its_grace_alone() {
             Reply::result(v1::bare_task(&task, RAW_CONTEXT, "working"))
         });
         for _ in 0..2 {
-            let leg = scene.gateway.client().modern("tools/call", call()).await.result().await;
+            let leg = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
             assert_eq!(leg["resultType"], "input_required", "{leg}");
         }
         let session = scene.session().await;

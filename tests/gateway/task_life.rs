@@ -102,7 +102,7 @@ async fn when_there_is_no_room_tasks_are_refused_and_calls_are_not() {
 async fn a_replica_goes_on_with_a_leg_and_with_a_task() {
     let scene = Scene::tuned(&format!("{KEY}\ncalls: {{ leg: 300ms, task_after: 0s }}")).await;
     let _go = scene.agent.works_for(RAW, "the song");
-    let leg = scene.gateway.client().modern("tools/call", call()).await.result().await;
+    let leg = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
     let mut again = call();
     again["requestState"] = leg["requestState"].clone();
     let task = begin(&scene.gateway.client().with_tasks()).await;
@@ -145,12 +145,12 @@ async fn the_same_task_has_the_same_handle_in_every_form() {
 async fn a_failure_that_comes_between_two_legs_is_told_on_the_next() {
     let scene = Scene::tuned("calls: { leg: 300ms, legs: 9 }").await;
     let go = scene.agent.works(RAW, [v1::status_update(RAW_TASK, RAW_CONTEXT, "failed", Some("no lute"))]);
-    let mut result = scene.gateway.client().modern("tools/call", call()).await.result().await;
+    let mut result = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
     go.fire();
     while result["resultType"] == "input_required" {
         let mut again = call();
         again["requestState"] = result["requestState"].clone();
-        result = scene.gateway.client().modern("tools/call", again).await.result().await;
+        result = scene.gateway.client().with_legs().modern("tools/call", again).await.result().await;
     }
     assert!(complaint(&result).contains("no lute"), "{result}");
 }

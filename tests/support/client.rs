@@ -70,6 +70,11 @@ impl McpClient {
         Self { path: path.to_owned(), ..self.clone() }
     }
 
+    /// Makes a call again by itself when the result says so, and says that in its URL.
+    pub fn with_legs(&self) -> Self {
+        self.at("/mcp?legs=on")
+    }
+
     /// One more header line with every request.
     pub fn header(&self, name: &str, value: &str) -> Self {
         let mut client = self.clone();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::super::arguments::validator;
+use super::super::arguments::strict_validator;
 use super::super::own::{Sheet, given};
 use super::super::registry::Reach;
 use super::super::resources::agent_uri;
@@ -57,7 +57,6 @@ fn input() -> Value {
             "tag": text("Only agents with a skill that has this tag."),
         },
         "required": ["query"],
-        "additionalProperties": false,
     })
 }
 
@@ -107,7 +106,7 @@ fn output() -> Value {
 ///
 /// What is wrong, in words that let a model correct itself.
 pub fn read(arguments: Option<&RawValue>) -> Result<Query, String> {
-    static JUDGE: LazyLock<Option<Validator>> = LazyLock::new(|| validator(&input()).ok());
+    static JUDGE: LazyLock<Option<Validator>> = LazyLock::new(|| strict_validator(&input()).ok());
     let value = given(JUDGE.as_ref(), arguments)?;
     let text = |name: &str| value.get(name).and_then(Value::as_str);
     Query::new(text("query").unwrap_or_default(), text("skill"), text("tag"))

@@ -11,7 +11,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::arguments::{self, Input, validator};
+use super::arguments::{self, Input, strict_validator};
 use super::own::given;
 use super::resources::{Named, agent_of};
 
@@ -96,7 +96,7 @@ impl Tool {
 
     fn validator(self) -> Option<&'static Validator> {
         static ALL: LazyLock<Vec<(Tool, Validator)>> = LazyLock::new(|| {
-            let compiled = |tool: Tool| Some((tool, validator(&tool.input_schema()).ok()?));
+            let compiled = |tool: Tool| Some((tool, strict_validator(&tool.input_schema()).ok()?));
             Tool::ALL.into_iter().filter_map(compiled).collect()
         });
         ALL.iter().find(|(tool, _)| *tool == self).map(|(_, validator)| validator)
@@ -171,6 +171,7 @@ fn seconds(value: &Value) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::a2a::read_task;
+    use crate::bridge::arguments::validator;
     use crate::bridge::outcome::{Audience, TaskTools, cancelled, declined, result, sent, snapshot, started};
     use crate::bridge::work::Work;
     use crate::mcp::Version;

@@ -1,0 +1,81 @@
+//! Limits of one client, as the URL of its endpoint gives them: `/mcp?budget=4s&legs=off`.
+//!
+//! Many hosts give a call up after a few seconds and say nothing of it in the protocol.
+
+use std::time::Duration;
+
+use crate::config::parse_duration;
+use crate::fault::Fault;
+
+/// Shortest and longest budget that a URL may give.
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Limits of one client; what is not given is as the configuration says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct EndpointLimits {
+    /// How long the client waits for an answer at most.
+    pub(super) budget: Option<Duration>,
+    /// Whether the client makes a call again by itself when the result says so.
+    pub(super) legs: Option<bool>,
+}
+
+impl EndpointLimits {
+    /// Reads the query of a URL. Other names are passed over: they may be for something before the gateway.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::BadParams`] for a value that cannot be read.
+    pub(super) fn read(query: Option<&str>) -> Result<Self, Fault> {
+        let mut limits = Self::default();
+        for pair in query.into_iter().flat_map(|query| query.split('&')) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("budget", value) => {
+                    let budget = parse_duration(value).filter(|it| (SHORTEST..=LONGEST).contains(it));
+                    let budget =
+                        budget.ok_or_else(|| wrong("budget", "a duration of 100ms to 1h, such as 4s"))?;
+                    limits.budget = Some(budget);
+                }
+                ("legs", "on") => limits.legs = Some(true),
+                ("legs", "off") => limits.legs = Some(false),
+                ("legs", _) => return Err(wrong("legs", "on or off")),
+                _ => {}
+            }
+        }
+        Ok(limits)
+    }
+
+    /// Returns how long the client waits, which is never longer than `most`.
+    pub(super) fn budget(self, most: Duration) -> Duration {
+        self.budget.map_or(most, |budget| budget.min(most))
+    }
+}
+
+fn wrong(name: &str, expected: &str) -> Fault {
+    Fault::BadParams(format!("{name} in the URL of this endpoint must be {expected}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_gives_limits() {
+        let limits =
+            |budget: Option<u64>, legs| EndpointLimits { budget: budget.map(Duration::from_secs), legs };
+        for (query, expected) in [
+            (None, Some(limits(None, None))),
+            (Some("budget=4s&legs=off"), Some(limits(Some(4), Some(false)))),
+            (Some("key=x&legs=on&"), Some(limits(None, Some(true)))),
+            (Some("budget=4"), None),
+            (Some("budget=2h"), None),
+            (Some("budget"), None),
+            (Some("legs=maybe"), None),
+        ] {
+            assert_eq!(EndpointLimits::read(query).ok(), expected, "{query:?}");
+        }
+        let most = Duration::from_secs(45);
+        assert_eq!(limits(Some(4), None).budget(most), Duration::from_secs(4));
+        assert_eq!((limits(Some(60), None).budget(most), limits(None, None).budget(most)), (most, most));
+    }
+}
