@@ -78,19 +78,9 @@ impl Call {
                     wait_for(&known, &task, pace.resting()).await;
                     continue;
                 }
-                Err(trouble) if is_passing(&trouble) => {
-                    if is_away(&trouble) {
-                        track.set_reached(false);
-                    }
-                    pace.failed(trouble)?;
-                }
-                // Any error of the agent's own ends up here: one of them says nothing about the task yet.
-                Err(trouble @ Trouble::Refused(_)) if pace.failures + 1 < MOST_REFUSALS => {
-                    pace.failed(trouble)?
-                }
                 // It knows no such task: what it said before is all that will ever be known.
                 Err(Trouble::TaskLost) => return Err(lost(stopped)),
-                Err(trouble) => return Err(trouble),
+                Err(trouble) => pace.survives(trouble, track)?,
             }
             // Nothing of the answer is held until the next one.
             track.room.permit.shrink_to(0);
@@ -191,6 +181,23 @@ impl Pace {
         if self.failures > 0 || self.is_resting {
             self.begin_anew();
         }
+    }
+
+    /// Notes a failure to look at the task that says nothing about it yet.
+    ///
+    /// # Errors
+    ///
+    /// The failure, if it does, or if there were too many.
+    fn survives(&mut self, trouble: Trouble, track: &mut Track) -> Result<(), Trouble> {
+        // Any error of the agent's own reads as a refusal: one of them is no proof.
+        let is_doubtful = matches!(trouble, Trouble::Refused(_)) && self.failures + 1 < MOST_REFUSALS;
+        if !is_passing(&trouble) && !is_doubtful {
+            return Err(trouble);
+        }
+        if is_away(&trouble) {
+            track.set_reached(false);
+        }
+        self.failed(trouble)
     }
 
     /// # Errors

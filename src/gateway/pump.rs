@@ -189,12 +189,11 @@ impl<'s> Pump<'s> {
                 () = answers_due.as_mut() => return Ending::OutOfPatience,
             };
             heard += 1;
-            if heard.is_multiple_of(LOOK_UP) && self.has_left().await {
-                return Ending::Gone;
-            }
             // An agent that always has something to say is never waited for.
-            if heard.is_multiple_of(LOOK_UP) && matches!(step, Step::News(_)) && closing.is_due() {
-                return Ending::OutOfPatience;
+            if heard.is_multiple_of(LOOK_UP)
+                && let Some(ending) = self.look_up(&step).await
+            {
+                return ending;
             }
             match step {
                 Step::Settled => return Ending::Settled,
@@ -208,6 +207,15 @@ impl<'s> Pump<'s> {
                 return Ending::Gone;
             }
         }
+    }
+
+    /// Looks whether the client has left, or the process is about to end.
+    async fn look_up(&mut self, step: &Step) -> Option<Ending> {
+        if self.has_left().await {
+            return Some(Ending::Gone);
+        }
+        let is_news = matches!(step, Step::News(_));
+        (is_news && self.patience.closing.is_due()).then_some(Ending::OutOfPatience)
     }
 
     fn due(&self) -> Instant {

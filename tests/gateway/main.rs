@@ -56,6 +56,7 @@ mod agent_tokens;
 mod agents;
 #[cfg(test)]
 mod answer_forms;
+#[cfg(test)]
 mod answer_here;
 #[cfg(test)]
 mod answers_lost;
@@ -113,6 +114,7 @@ mod embedded;
 mod ended_tokens;
 #[cfg(test)]
 mod endpoint_limits;
+#[cfg(test)]
 mod endpoints;
 #[cfg(test)]
 mod eras;

@@ -78,6 +78,11 @@ impl Call<'_> {
     }
 }
 
+/// Returns whether the answer to an operation is a card, which the gateway writes anew.
+fn shows_card(operation: Option<Operation>) -> bool {
+    operation == Some(Operation::ExtendedCard)
+}
+
 impl Inner {
     /// Puts a request to the agent, and passes its answer on.
     pub(super) async fn call_agent(
@@ -89,9 +94,6 @@ impl Inner {
         let Call { visit, operation, asked, .. } = call;
         exchange.method = operation.map_or(Label::A2a, label);
         self.permit_call(exchange, &call)?;
-        if self.closing.is_due() {
-            return Err(Fault::Ending.into());
-        }
         let _room = self.room_for(http, exchange, &call).await?;
         let mut ids = self.ids(exchange, &call);
         let mut pushing = self.webhooks(&call, ids.as_ref())?;
@@ -105,7 +107,6 @@ impl Inner {
         }
         let method = operation.map_or(AgentMethod::Other, agent_method);
         let known = named_extensions(&call, &http.req_header().headers);
-        let is_card = operation == Some(Operation::ExtendedCard);
         let mut answers = Answers {
             agent: visit.name(),
             client: call.client,
@@ -117,24 +118,23 @@ impl Inner {
             translation,
             pushing,
             first: Vec::new(),
-            front: is_card.then(|| self.front(http, exchange, visit, (&call.known, vec![call.client]))),
+            front: shows_card(operation)
+                .then(|| self.front(http, exchange, visit, (&call.known, vec![call.client]))),
         };
         let mut room = self.shares.answer_room(exchange.whose.as_ref());
         let since = Instant::now();
         let broken = match list {
             Some(params) => {
-                let shows_all = answers.ids.is_none();
                 let ids = self.ids_of(exchange, &call);
-                let lister = Lister { client: &self.client, known, call: &call, shows_all };
+                let lister =
+                    Lister { client: &self.client, known, call: &call, shows_all: answers.ids.is_none() };
                 // Boxed: what few calls do must not make all of them larger.
                 let mut listed = Box::pin(lister.list(&params, &ids, &mut room));
                 let whole = while_there(http, listed.as_mut()).await?;
                 drop(listed);
+                answers.is_bare = false;
                 match whole {
-                    Ok(whole) => {
-                        answers.is_bare = false;
-                        tell(http, (whole, &mut room), &mut answers).await
-                    }
+                    Ok(whole) => tell(http, (whole, &mut room), &mut answers).await,
                     Err(stop) => Err(stop),
                 }
             }
@@ -255,6 +255,9 @@ impl Inner {
 
     /// Room for one more call, or one more stream that may never end.
     async fn room_for(&self, http: &mut Session, exchange: &Exchange, call: &Call<'_>) -> Result<Room, Stop> {
+        if self.closing.is_due() {
+            return Err(Fault::Ending.into());
+        }
         let (what, all, busy) = match call.operation {
             Some(Operation::Subscribe) => (Use::Stream, &self.streams, "too many open streams"),
             _ => (Use::Call, &self.calls, "too many calls are under way"),

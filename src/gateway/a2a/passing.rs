@@ -94,14 +94,7 @@ pub(super) async fn value(
     if length.is_some_and(|length| length > bounds.response) {
         return Err(too_much().into());
     }
-    let mut next = {
-        let first = pin!(passed.chunk());
-        tokio::select! {
-            biased;
-            next = while_there(http, first) => next??,
-            () = bounds.closing.answers_due() => return Err(Fault::Ending.into()),
-        }
-    };
+    let mut next = first_chunk(http, passed, bounds.closing).await?;
     let (mut sent, mut pieces) = (0, Pieces::default());
     let mut headers = headers(passed.headers());
     headers.push((CONTENT_TYPE, media_type));
@@ -109,15 +102,9 @@ pub(super) async fn value(
     if whole > bounds.response {
         return Err(too_much().into());
     }
-    if let Some(id) = id {
-        let first = next.as_deref().unwrap_or_default();
-        if first.is_empty() && passed.is_over() {
-            return Err(Trouble::Misbehaved("its answer is empty".into()).into());
-        }
-        // One that comes in pieces is passed on unread.
-        if passed.is_over() && is_foreign(first, id) {
-            return Err(Trouble::Misbehaved(FOREIGN.into()).into());
-        }
+    // One that comes in pieces is passed on unread.
+    if let Some(id) = id.filter(|_| passed.is_over()) {
+        check_whole(next.as_deref().unwrap_or_default(), id)?;
     }
     let length = if passed.is_over() { Some(whole) } else { length };
     begin(http, StatusCode::OK, headers, length).await?;
@@ -144,6 +131,45 @@ pub(super) async fn value(
         piece(http, Bytes::new(), true).await?;
     }
     Ok(None)
+}
+
+/// Returns the first bytes of an answer, unless the process ends before they come.
+async fn first_chunk(
+    http: &mut Session,
+    passed: &mut Passed,
+    closing: &Closing,
+) -> Result<Option<Bytes>, Stop> {
+    let first = pin!(passed.chunk());
+    tokio::select! {
+        biased;
+        next = while_there(http, first) => Ok(next??),
+        () = closing.answers_due() => Err(Fault::Ending.into()),
+    }
+}
+
+/// Checks a whole response of JSON-RPC: it is there, and answers the request of this `id`.
+fn check_whole(response: &[u8], id: &Id) -> Result<(), Trouble> {
+    match response {
+        [] => Err(Trouble::Misbehaved("its answer is empty".into())),
+        _ if is_foreign(response, id) => Err(Trouble::Misbehaved(FOREIGN.into())),
+        _ => Ok(()),
+    }
+}
+
+/// Ends a stream because the process ends.
+async fn end_early(
+    http: &mut Session,
+    through: &mut impl Translate,
+    is_told: bool,
+) -> Result<Option<Trouble>, Gone> {
+    if is_told {
+        // Its client has all whole events, and subscribes again to read on.
+        piece(http, Bytes::new(), true).await?;
+        return Ok(None);
+    }
+    let trouble = Trouble::Gateway("it ends before the agent has answered; the agent may go on");
+    piece(http, through.failure(&trouble).into(), true).await?;
+    Ok(Some(trouble))
 }
 
 /// The trouble of an answer that comes in too many small pieces.
@@ -212,16 +238,7 @@ pub(super) async fn stream(
                 continue;
             }
             () = gone(http) => return Err(Gone),
-            () = answers_due.as_mut() => {
-                if is_told {
-                    // Its client has all whole events, and subscribes again to read on.
-                    piece(http, Bytes::new(), true).await?;
-                    return Ok(None);
-                }
-                let trouble = Trouble::Gateway("it ends before the agent has answered; the agent may go on");
-                piece(http, through.failure(&trouble).into(), true).await?;
-                return Ok(Some(trouble));
-            }
+            () = answers_due.as_mut() => return end_early(http, through, is_told).await,
         };
         let came = came.and_then(|came| {
             let Some(bytes) = came else { return Ok(None) };
