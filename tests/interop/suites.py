@@ -97,6 +97,7 @@ SUITES = {
     "browser_oauth": (pages("oauth"), guarded, 120),
 }
 OWN_PATH = {"py_one", "ts2_one"}  # these use /mcp/{agent}, the others /mcp
+MAKES_LEGS = {"py_auto", "ts2_auto"}  # these call again by themselves and say so in the URL, as they do not declare elicitation
 AT_ONCE = {"calls": 4, "tasks": 3, "minute": 21, "oauth": 3, "browser": 2, "browser_key": 2, "browser_oauth": 2}  # they wait most of the time
 # Agents that a suite asks of some clients only, of both eras of MCP.
 SOME = {
@@ -130,6 +131,7 @@ def ask(suite, url, client, argv, agent, limit):
     if client not in SOME.get(suite, {}).get(agent, {client}):
         return cells.Omitted(name, WHY[suite])
     path = f"{url}/{agent}" if client in OWN_PATH else url
+    path += "?legs=on" if client in MAKES_LEGS and suite in ("tasks", "minute") else ""
     return cells.ask(name, [*argv, path, agent], limit)
 
 
