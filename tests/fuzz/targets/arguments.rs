@@ -48,12 +48,13 @@ fn arguments(bytes: &[u8]) {
     }
 }
 
-/// What is read typed, the schema that clients are shown accepts too; `null` for an absent member aside.
+/// What is read typed, the schema that clients are shown accepts too; `null` for an absent member aside, and `data`, which is
+/// listed as an object and taken as any JSON.
 fn schema_accepts(text: &str) {
     static FLAT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(FLAT_SCHEMA).expect("JSON"));
     let Ok(mut value) = serde_json::from_str::<Value>(text) else { return };
     let Some(members) = value.as_object_mut() else { return };
-    members.retain(|name, value| !value.is_null() || name == "data");
+    members.retain(|name, value| !value.is_null() && name != "data");
     let files = members.get_mut("files").and_then(Value::as_array_mut);
     for file in files.into_iter().flatten().filter_map(Value::as_object_mut) {
         file.retain(|_, value| !value.is_null());
