@@ -48,7 +48,8 @@ impl<'a> Envelope<'a> {
             match &part.body {
                 PartBody::Text(text) if is_artifact && open => self.text.push_str(text),
                 PartBody::Text(text) => self.say(text),
-                PartBody::Data(json) | PartBody::Unknown(json) => self.data.push(json),
+                PartBody::Data(json) => self.data.push(json),
+                PartBody::Unknown(json) => self.say(json.get()),
                 PartBody::Url(url) => {
                     self.say(&named_url(part, url));
                     self.files.push(FileNote::of(part, Some(url)));

@@ -13,10 +13,13 @@ use super::arguments::validator;
 use super::judge::complaints;
 use super::members::Members;
 use super::question::{Input, Question};
-use crate::a2a::{AnswerForm, Fingerprint, Part, PartBody, State, canonical, uuid};
+use crate::a2a::{AnswerForm, Fingerprint, Part, PartBody, State, canonical, clean, uuid};
 use crate::mcp::Version;
 use crate::mcp::elicitation::{Action, Answer};
 use crate::mcp::form::fitted;
+
+/// Most bytes of an agent's schema that a text for the model quotes.
+const MAX_SCHEMA_BYTES: usize = 8 * 1024;
 
 /// What the user answered, as far as the client has told.
 #[derive(Debug, Clone, Default)]
@@ -121,7 +124,11 @@ impl Question {
         if !self.has_forms() {
             return Ok(parts);
         }
-        let how = || format!("Invalid answer. {}.", self.answer_hint());
+        let how = || format!("Invalid answer. {}, and nothing beside it.", self.answer_hint());
+        if parts.len() != 1 {
+            // The form has no place for more, and what was said must not be lost.
+            return Err(how());
+        }
         let data = parts.iter().find_map(|part| match &part.body {
             PartBody::Data(json) => Some(json.as_ref()),
             PartBody::Text(_) | PartBody::Raw(_) | PartBody::Url(_) | PartBody::Unknown(_) => None,
@@ -151,7 +158,10 @@ impl Question {
     pub fn answer_hint(&self) -> String {
         let value = |input: &Input| match (input.form.is_confirmation(), &input.schema) {
             (true, _) => r#"{"confirmed": true} or {"confirmed": false}"#.to_owned(),
-            (false, Some(schema)) => format!("an object of this JSON Schema: {}", schema.get()),
+            // The agent wrote it, and the sentence is the gateway's.
+            (false, Some(schema)) => {
+                format!("an object of this JSON Schema: {}", clean(schema.get(), MAX_SCHEMA_BYTES))
+            }
             (false, None) => "the answer".to_owned(),
         };
         match self.inputs.as_slice() {

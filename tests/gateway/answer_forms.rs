@@ -59,6 +59,8 @@ async fn confirmation_is_shown_and_taken_as_data() {
         let task = task_of(&asked);
         let refused = own(&scene, tool, json!({ "taskId": task, "text": "yes" })).await;
         assert!(complaint(&refused).contains("data: {\"confirmed\": true}"), "{refused}");
+        let both = json!({ "taskId": task, "text": "but hurry", "data": { "confirmed": true } });
+        assert!(complaint(&own(&scene, tool, both).await).contains("nothing beside it"));
         assert!(answers(&scene.agent).is_empty(), "nothing was sent");
         own(&scene, tool, json!({ "taskId": task, "data": { "confirmed": true } })).await;
         let result = own(&scene, "subagent_wait", json!({ "taskId": task })).await;
