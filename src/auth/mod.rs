@@ -22,4 +22,5 @@ pub use failures::{FailureLimiter, network};
 pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, Face, Proofs};
 pub use jwks::{ALGORITHMS, Keys, Unproven};
 pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Stamps, Subject, Tokens};
+pub(crate) use pattern::fits as fits_pattern;
 pub use rules::{Rules, Verdict, Wanted};

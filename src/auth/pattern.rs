@@ -3,7 +3,7 @@
 //! Takes time in proportion to pattern times text at worst, never more: both come from outside.
 
 /// Whether a text fits a pattern, from its first to its last byte.
-pub(super) fn fits(pattern: &str, text: &str) -> bool {
+pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };
     let mut pieces = rest.split('*').peekable();

@@ -54,11 +54,11 @@ pub use secret::Secret;
 pub use settings::{
     Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, AllowList, Allowed, ApiKey, ApiKeyPlace,
     ApiKeys, Auth, Authorization, Breaker, Calls, CardSignature, CardSource, Cards, CertificateName,
-    ClientAuth, ClientProof, Faces, Followers, Grant, Health, Hold, KeyHolder, KeySource, Limits, Listener,
-    ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings, Network,
-    OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require, RequireRule, Rule, Sessions,
-    Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile, TokenCheck, TokenIssuer,
-    ToolsPer, Upgrade, Webhooks,
+    ClientAuth, ClientProof, Faces, Followers, Grant, Health, Hold, KeyHolder, KeySource, KnownClient,
+    Limits, Listener, ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism,
+    MethodSettings, Network, OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require,
+    RequireRule, Rule, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile,
+    TokenCheck, TokenIssuer, ToolsPer, Upgrade, Webhooks,
 };
 pub(crate) use signing::signing_key;
 pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};

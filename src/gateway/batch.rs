@@ -2,12 +2,13 @@
 //!
 //! Answered one after the other within one budget, in JSON, without notifications. Not here: the single answers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use pingora::proxy::Session;
 
 use super::answer::{Gone, empty, json, refused};
+use super::endpoint_limits::EndpointLimits;
 use super::exchange::Exchange;
 use super::face::{Placed, Refused};
 use super::pump::To;
@@ -29,7 +30,8 @@ impl Inner {
         text: &str,
     ) -> Result<(), Gone> {
         let placed = self.place_all(http, exchange, text);
-        let placed = match placed {
+        let placed = placed.and_then(|placed| Ok((self.budget_of_batch(http, &placed)?, placed)));
+        let (budget, placed) = match placed {
             Ok(placed) => placed,
             Err(fault) => {
                 let era = era_of_headers(&Headers::read(&http.req_header().headers));
@@ -39,7 +41,7 @@ impl Inner {
         let mut answers = Answers::default();
         let mut lacks: Vec<Fault> = Vec::new();
         // One budget for all of them: the client waits for the whole.
-        let until = Instant::now() + self.settings.calls.budget;
+        let until = Instant::now() + budget;
         for message in placed {
             let (asker, method, id, params) = match message {
                 Ok(Placed::Request(asker, method, id, params)) => (asker, method, id, params),
@@ -80,6 +82,16 @@ impl Inner {
             }
             _ => json(http, StatusCode::OK, body, None).await,
         }
+    }
+
+    /// Returns how long the client of a batch waits: all of its messages are of one client.
+    fn budget_of_batch(&self, http: &Session, placed: &[One<'_>]) -> Result<Duration, Fault> {
+        let mut of_client = placed.iter().filter_map(|one| match one {
+            Ok(Placed::Request(asker, ..)) => Some(asker.limits),
+            Ok(Placed::Response(..) | Placed::Accepted) | Err(_) => None,
+        });
+        let limits = EndpointLimits::read(http.req_header().uri.query())?;
+        Ok(limits.or(of_client.next().unwrap_or_default()).budget(self.settings.calls.budget))
     }
 
     /// Answers one request of a batch, with what is left of the budget.

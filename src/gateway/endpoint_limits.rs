@@ -1,6 +1,7 @@
 //! Limits of one client, as the URL of its endpoint gives them: `/mcp?budget=4s&legs=off`.
 //!
-//! Many hosts give a call up after a few seconds and say nothing of it in the protocol.
+//! Many hosts give a call up after a few seconds and say nothing of it in the protocol. Not here: limits of clients that are
+//! known by their names (see `client_table`).
 
 use std::time::Duration;
 
@@ -43,6 +44,11 @@ impl EndpointLimits {
             }
         }
         Ok(limits)
+    }
+
+    /// Returns these limits, and those of `less` where these say nothing.
+    pub(super) fn or(self, less: Self) -> Self {
+        Self { budget: self.budget.or(less.budget), legs: self.legs.or(less.legs) }
     }
 
     /// Returns how long the client waits, which is never longer than `most`.

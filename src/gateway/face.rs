@@ -75,7 +75,7 @@ impl Inner {
             }
             Ok(Placed::Request(mut asker, method, id, params)) => {
                 asker.limits = match EndpointLimits::read(http.req_header().uri.query()) {
-                    Ok(limits) => limits,
+                    Ok(limits) => limits.or(asker.limits),
                     Err(fault) => {
                         let refused = Refused { fault, era: asker.version.era(), id: Some(id) };
                         return self.refuse(http, exchange, refused).await;
@@ -190,7 +190,9 @@ impl Inner {
                 let level = message.params.as_ref().and_then(|params| params.meta().level);
                 let caller = exchange.caller.clone();
                 let (takes, along, whose) = (takes(headers), exchange.along.clone(), exchange.whose.clone());
-                let limits = EndpointLimits::default();
+                let name = message.params.as_ref().and_then(Params::client_name);
+                let client = name.and_then(|name| self.clients.mark_of(name));
+                let limits = self.clients.limits(client, headers.user_agent.value());
                 Asker { caller, version, capabilities, session: None, level, takes, along, limits, whose }
             }
             Place::Legacy => {
@@ -246,7 +248,7 @@ impl Inner {
             level: None,
             takes,
             along: along.clone(),
-            limits: EndpointLimits::default(),
+            limits: self.clients.limits(None, headers.user_agent.value()),
             whose: whose.clone(),
         };
         match headers.session {
@@ -258,8 +260,8 @@ impl Inner {
                 let found = self.sessions.find(&self.sealer, caller.name(), id, super::now());
                 let (session, level) = found.ok_or(Fault::SessionNotFound)?;
                 let (version, capabilities) = (session.version, session.capabilities);
+                let limits = self.clients.limits(session.client, headers.user_agent.value());
                 let session = Some(session);
-                let limits = EndpointLimits::default();
                 Ok(Asker { caller, version, capabilities, session, level, takes, along, limits, whose })
             }
         }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::route::Door;
+use super::sessions::Agreed;
 use super::shares::Whose;
 use super::{Asker, Inner};
 use crate::bridge::catalogue::{Catalogue, Entry, View};
@@ -180,7 +181,11 @@ impl Inner {
             server_info: self.server(),
             instructions: instructions.as_deref(),
         };
-        let agreed = (version, params.capabilities.unwrap_or_default());
+        let agreed = Agreed {
+            version,
+            capabilities: params.capabilities.unwrap_or_default(),
+            client: params.client_name().and_then(|name| self.clients.mark_of(name)),
+        };
         let owner = (&self.sealer, asker.caller.name(), whose);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let session = self.sessions.begin(owner, agreed, (now, rand::random()));

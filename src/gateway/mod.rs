@@ -11,6 +11,7 @@ mod ask;
 mod batch;
 mod call;
 pub mod certificate;
+mod client_table;
 mod closing;
 mod completing;
 mod documents;
@@ -136,6 +137,7 @@ struct Inner {
     closing: Closing,
     open: AtomicUsize,
     sessions: sessions::Sessions,
+    clients: client_table::ClientTable,
     tasks: Tasks,
     ledger: Arc<Ledger>,
     /// The tasks that were kept when the last process ended, until somebody sees to them.
@@ -227,6 +229,7 @@ impl Bridge {
             closing: Closing::new(settings.shutdown),
             open: AtomicUsize::new(0),
             sessions,
+            clients: client_table::ClientTable::new(&settings.calls.clients),
             tasks,
             ledger,
             kept: Mutex::default(),

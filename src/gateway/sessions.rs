@@ -11,6 +11,7 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use super::client_table::ClientMark;
 use super::shares::Whose;
 use crate::fault::Fault;
 use crate::mcp::notifications::Level;
@@ -78,7 +79,20 @@ pub(super) struct Session {
     pub(super) version: Version,
     /// What the client can do.
     pub(super) capabilities: Capabilities,
+    /// Which known client it is.
+    pub(super) client: Option<ClientMark>,
     expires: u64,
+}
+
+/// What `initialize` settles.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Agreed {
+    /// The revision.
+    pub(super) version: Version,
+    /// What the client can do.
+    pub(super) capabilities: Capabilities,
+    /// Which known client it is.
+    pub(super) client: Option<ClientMark>,
 }
 
 impl Session {
@@ -269,7 +283,7 @@ impl Sessions {
     pub(super) fn begin(
         &self,
         (sealer, caller, whose): (&Sealer, &str, &Whose),
-        (version, capabilities): (Version, Capabilities),
+        agreed: Agreed,
         (now, random): (Duration, u16),
     ) -> String {
         let owner = Owner::of(whose);
@@ -277,11 +291,12 @@ impl Sessions {
         let last = self.table().owned(owner, Owned::last_ended).unwrap_or_default();
         let stamp = stamp(now, random).max(last.saturating_add(1));
         let ticket = SessionTicket {
-            version: version.number(),
-            capabilities: capabilities.bits(),
+            version: agreed.version.number(),
+            capabilities: agreed.capabilities.bits(),
             issued: now.as_secs(),
             expires: now.as_secs().saturating_add(self.ttl),
             nonce: owner.key(stamp),
+            client: ClientMark::to_bytes(agreed.client),
         };
         ticket.seal(sealer, caller)
     }
@@ -307,6 +322,7 @@ impl Sessions {
             key: ticket.nonce,
             version: Version::numbered(ticket.version)?,
             capabilities: Capabilities::from_bits(ticket.capabilities),
+            client: ClientMark::from_bytes(ticket.client),
             expires: ticket.expires,
         };
         Some((session, level))
@@ -455,7 +471,7 @@ mod tests {
     }
 
     fn begin_at(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> String {
-        let client = (Version::V2025_06_18, Capabilities::FORM);
+        let client = Agreed { version: Version::V2025_06_18, capabilities: Capabilities::FORM, client: None };
         let now = (Duration::from_secs(now), u16::from(number));
         sessions.begin((&sealer(), name, &whose(name)), client, now)
     }

@@ -58,6 +58,8 @@ pub struct Headers<'a> {
     pub method: Header<'a>,
     /// `Mcp-Name`.
     pub name: Header<'a>,
+    /// `User-Agent`.
+    pub user_agent: Header<'a>,
     /// Whether the client takes an SSE answer.
     pub takes_stream: bool,
     /// Whether the client takes a JSON answer.
@@ -73,6 +75,7 @@ impl<'a> Headers<'a> {
             session: Header::read(headers, SESSION_ID),
             method: Header::read(headers, METHOD),
             name: Header::read(headers, NAME),
+            user_agent: Header::read(headers, "user-agent"),
             takes_stream,
             takes_json,
         }

@@ -51,6 +51,9 @@ pub struct Params<'a> {
     /// `initialize`: what the client can do.
     #[serde(default)]
     pub capabilities: Option<Capabilities>,
+    /// `initialize`: what the client is. Read leniently: nothing depends on it but comfort.
+    #[serde(borrow, default, rename = "clientInfo", deserialize_with = "if_it_fits")]
+    pub client: Option<Object<ClientInfo<'a>>>,
     /// `notifications/cancelled`: which request.
     #[serde(default, rename = "requestId")]
     pub request_id: Option<Id>,
@@ -78,12 +81,19 @@ impl<'a> Params<'a> {
             version: None,
             capabilities: None,
             level: None,
+            client: None,
             progress: None,
             traceparent: None,
             tracestate: None,
             extensions: Extending { named: Vec::new(), inside: None, are_too_many: false },
         };
         self.meta.as_ref().map_or(NONE, |Object(meta)| meta)
+    }
+
+    /// The name that the client gives itself, in `initialize` or in a modern request.
+    pub fn client_name(&self) -> Option<&str> {
+        let Object(client) = self.client.as_ref().or(self.meta().client.as_ref())?;
+        client.name.as_ref().map(Text::as_str)
     }
 
     /// What was filled in for this variable before.
@@ -108,6 +118,8 @@ pub struct Meta<'a> {
     pub capabilities: Option<Capabilities>,
     /// Least level of the log messages wanted.
     pub level: Option<Level>,
+    /// What the client is. Read leniently: servers must not require it.
+    pub client: Option<Object<ClientInfo<'a>>>,
     /// Token for progress notifications: a string or an integer, `0` and `""` included.
     pub progress: Option<Id>,
     /// W3C trace context. Read leniently: it must never cost a call.
@@ -153,6 +165,10 @@ impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
                             seen.first(2)?;
                             meta.level = map.next_value()?;
                         }
+                        "io.modelcontextprotocol/clientInfo" => {
+                            seen.first(7)?;
+                            meta.client = map.next_value::<Fitting<Object<ClientInfo<'a>>>>()?.0;
+                        }
                         "progressToken" => {
                             seen.first(3)?;
                             meta.progress = map.next_value()?;
@@ -185,6 +201,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
         }
         deserializer.deserialize_map(Members(PhantomData))
     }
+}
+
+/// What a client says of itself.
+#[derive(Debug, Default, Deserialize)]
+pub struct ClientInfo<'a> {
+    /// Its name.
+    #[serde(borrow, default)]
+    pub name: Option<Text<'a>>,
 }
 
 /// Which members have been there.

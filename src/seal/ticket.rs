@@ -20,6 +20,8 @@ pub struct SessionTicket {
     pub expires: u64,
     /// Random: makes each session's id its own.
     pub nonce: [u8; 16],
+    /// Fingerprint of the known client that began it; zeros: none.
+    pub client: [u8; 4],
 }
 
 impl SessionTicket {
@@ -31,6 +33,7 @@ impl SessionTicket {
             .bytes(&self.issued.to_be_bytes())
             .bytes(&self.expires.to_be_bytes())
             .bytes(&self.nonce)
+            .bytes(&self.client)
             .finish();
         sealer.seal(Purpose::Session, caller, &payload)
     }
@@ -46,6 +49,7 @@ impl SessionTicket {
             issued: u64::from_be_bytes(fields.array()?),
             expires: u64::from_be_bytes(fields.array()?),
             nonce: fields.array()?,
+            client: fields.array()?,
         };
         fields.end().map(|()| ticket)
     }
@@ -126,7 +130,8 @@ mod tests {
     }
 
     fn ticket(nonce: u8) -> SessionTicket {
-        SessionTicket { version: 3, capabilities: 0x8001, issued: 100, expires: u64::MAX, nonce: [nonce; 16] }
+        let (version, capabilities, issued, expires) = (3, 0x8001, 100, u64::MAX);
+        SessionTicket { version, capabilities, issued, expires, nonce: [nonce; 16], client: [7; 4] }
     }
 
     #[test]

@@ -58,6 +58,11 @@ fn the_defaults_of_tasks_are_these() {
         [calls.budget, calls.stream_after, calls.keep_alive, calls.task_after, calls.leg, calls.leg_grace];
     assert_eq!(waits, [45, 10, 15, 2, 40, 60].map(seconds));
     assert_eq!((calls.legs, calls.hold, calls.on_decline), (7, Hold::Budget, OnDecline::Keep));
+    assert_eq!(calls.cancel_grace.as_secs(), 10);
+    let clients = calls.clients.iter().map(|client| (client.name.as_str(), client.budget.unwrap().as_secs()));
+    let known = [("agno", 8), ("haystack", 25), ("llama-index", 25), ("openai-agents", 4)];
+    assert_eq!(clients.collect::<Vec<_>>(), known);
+    assert!(calls.clients.iter().all(|client| client.legs == Some(false)));
     let tasks = Tasks::default();
     assert_eq!([tasks.ttl, tasks.sweep_interval, tasks.poll_interval], [86_400, 300, 2].map(seconds));
     assert_eq!([tasks.max, tasks.max_bytes, tasks.keep_artifacts], [100_000, 256 << 20, 1 << 20]);

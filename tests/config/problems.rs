@@ -145,6 +145,36 @@ fn each_of_these_is_one_problem() {
             "calls: { hold: for_ever }",
             "3: calls.hold: is not one of: budget, forever (did you mean forever?)",
         ),
+        (
+            "calls: { clients: { own: {} } }",
+            "3: calls.clients.own: gives no limit (write budget: 4s, or legs: off)",
+        ),
+        (
+            "calls: { clients: { agno: { client_name: x } } }",
+            "3: calls.clients.agno: gives no limit (write budget: 4s, or legs: off)",
+        ),
+        (
+            "calls: { budget: 30s, clients: { own: { budget: 40s } } }",
+            "3: calls.clients.own.budget: 40s is longer than calls.budget (30s); raise that",
+        ),
+        (
+            "calls: { clients: { own: { budget: 1ms } } }",
+            "3: calls.clients.own.budget: 1ms is out of bounds (from 100ms to 1h)",
+        ),
+        (
+            "calls: { clients: { own: { user_agent: '*', legs: off } } }",
+            "3: calls.clients.own.user_agent: fits every client (set calls.budget instead)",
+        ),
+        (
+            "calls: { clients: { own: { client_name: [''], legs: off } } }",
+            "3: calls.clients.own.client_name[0]: is not a pattern (1 to 128 bytes)",
+        ),
+        ("calls: { clients: { own: { legs: maybe } } }", "3: calls.clients.own.legs: is not one of: on, off"),
+        (
+            "calls: { clients: [own] }",
+            "3: calls.clients: expected a section (keys, each with a value), found a list",
+        ),
+        ("calls: { cancel_grace: 2h }", "3: calls.cancel_grace: 2h is out of bounds (from 0ms to 1h)"),
         ("calls: { on_decline: stop }", "3: calls.on_decline: is not one of: keep, cancel"),
         (
             "tasks: { ttl: 2 }",

@@ -143,7 +143,7 @@ agents:
     endpoints: ['https://one.example/rpc', 'https://two.example/rpc'], breaker: { failures: 18, base: 19s, max: 20s }, health: { path: /healthz, interval: 23s, timeout: 24s }, queue: { size: 25, wait: 26s },
     skills: { s: { input_schema: schema.json, task: never } } }
 mcp: { page_size: 21, list_ttl: 22s, server_name: mine, allowed_origins: ['*', 'null'], allowed_hosts: ['*'], subagent_tools: false, find_agent: false, resource_links: all }
-calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: forever, on_decline: cancel }
+calls: { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: forever, on_decline: cancel, cancel_grace: 37s, clients: { own: { client_name: [Host, 'Host *'], user_agent: 'h/*', budget: 30s, legs: on }, agno: { legs: off }, haystack: {} } }
 cards: { min_refresh: 41s, max_refresh: 42s, retry: 40s }
 sessions: { ttl: 51m, remembered: 52 }
 limits: { body: 61KiB, depth: 62, response: 63KiB, event: 64KiB, artifacts: 65KiB, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 80MiB, caller_bytes: 81MiB, failures: 79, header: 33KiB, connections: 77, address_connections: 80 }
@@ -169,7 +169,8 @@ public_url: https://gateway.example.com/below/
         "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, translate: false, endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
         "protocol: V1",
         r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false, resource_links: All }"#,
-        "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: Forever, on_decline: Cancel }",
+        "Calls { budget: 33s, stream_after: 32s, keep_alive: 31s, task_after: 34s, leg: 35s, legs: 3, leg_grace: 36s, hold: Forever, on_decline: Cancel, cancel_grace: 37s, clients: [",
+        r#"clients: [KnownClient { name: "agno", client_names: ["agno*"], user_agents: ["agno*"], budget: None, legs: Some(false) }, KnownClient { name: "own", client_names: ["Host", "Host *"], user_agents: ["h/*"], budget: Some(30s), legs: Some(true) }, KnownClient { name: "llama-index","#,
         "Cards { min_refresh: 41s, max_refresh: 42s, retry: 40s }",
         "Sessions { ttl: 3060s, remembered: 52 }",
         "Limits { body: 62464, depth: 62, response: 64512, event: 65536, artifacts: 66560, batch: 66, header_read: 67s, body_read: 68s, write_stall: 69s, keep_alive: 70s, streams: 71, calls: 72, caller_rate: 73, caller_burst: 74, caller_calls: 75, caller_streams: 76, caller_tasks: 78, bytes: 83886080, caller_bytes: 84934656, failures: 79, header: 33792, connections: 77, address_connections: 80 }",

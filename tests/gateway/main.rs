@@ -87,6 +87,8 @@ mod client_leaves;
 #[cfg(test)]
 mod client_proof;
 #[cfg(test)]
+mod client_table;
+#[cfg(test)]
 mod client_wire;
 #[cfg(test)]
 mod cluster;

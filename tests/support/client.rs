@@ -30,6 +30,7 @@ pub struct McpClient {
     path: String,
     headers: Vec<(String, String)>,
     capabilities: Value,
+    name: String,
     tls: Option<Arc<rustls::ClientConfig>>,
     next_id: Arc<AtomicU64>,
 }
@@ -60,6 +61,7 @@ impl McpClient {
             path: format!("/{path}"),
             headers: Vec::new(),
             capabilities: json!({}),
+            name: "test-client".to_owned(),
             tls: None,
             next_id: Arc::new(AtomicU64::new(1)),
         }
@@ -89,6 +91,15 @@ impl McpClient {
     /// What the client says that it can do.
     pub fn capabilities(&self, capabilities: Value) -> Self {
         Self { capabilities, ..self.clone() }
+    }
+
+    /// What the client calls itself.
+    pub fn named(&self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self.clone() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Speaks TLS; HTTP/2 if both sides agree on it (see [`super::certs::client_config`]).
@@ -137,7 +148,7 @@ impl McpClient {
         let mut meta = json!({
             "io.modelcontextprotocol/protocolVersion": MODERN,
             "io.modelcontextprotocol/clientCapabilities": self.capabilities,
-            "io.modelcontextprotocol/clientInfo": { "name": "test-client", "version": "1" },
+            "io.modelcontextprotocol/clientInfo": { "name": self.name, "version": "1" },
         });
         if let Some(own) = params["_meta"].as_object() {
             meta.as_object_mut().unwrap().extend(own.clone());

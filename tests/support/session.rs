@@ -42,7 +42,7 @@ impl McpClient {
         let params = json!({
             "protocolVersion": version,
             "capabilities": self.declared(),
-            "clientInfo": { "name": "test-client", "version": "1" },
+            "clientInfo": { "name": self.name(), "version": "1" },
         });
         self.post(&self.request("initialize", &params), &[]).await
     }

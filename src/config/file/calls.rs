@@ -1,10 +1,12 @@
 //! `calls` as written.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::clients::{self, ClientFile};
 use crate::config::place::Written;
 use crate::config::reading::Reading;
 use crate::config::units::Wait;
@@ -47,6 +49,13 @@ pub(super) struct CallsFile {
     /// What becomes of a task whose question the user declines: `keep` (the question can still be answered) or `cancel`.
     #[schemars(extend("default" = "keep"))]
     on_decline: Written<OnDeclineFile>,
+    /// How long a task lives on at its agent after a client of a session cancelled the call that began it. The next call of the
+    /// same tool in that session names the task; then it stays. `0s`: it is cancelled at once.
+    #[schemars(extend("default" = "10s"))]
+    cancel_grace: Written<Wait>,
+    /// Clients whose limits are known, by a name of the entry. What is here goes before what the gateway ships (agno, haystack,
+    /// llama-index, openai-agents); an entry under such a name replaces it, and an empty one, `agno: {}`, takes it out.
+    clients: Written<BTreeMap<String, Written<ClientFile>>>,
 }
 
 /// How long a client that hears progress is held.
@@ -89,7 +98,11 @@ impl CallsFile {
                 Some(OnDeclineFile::Cancel) => OnDecline::Cancel,
                 None => default.on_decline,
             },
+            cancel_grace: reading.wait(self.cancel_grace, Duration::ZERO..=HOUR, default.cancel_grace),
+            clients: Vec::new(),
         };
+        let clients = clients::resolve(self.clients, calls.budget, reading);
+        let calls = Calls { clients, ..calls };
         if let Some(place) = late.filter(|_| calls.stream_after > calls.budget) {
             let (after, budget) = (Wait(calls.stream_after), Wait(calls.budget));
             reading.problem(&place, format!("stream_after ({after}) is longer than budget ({budget})"));

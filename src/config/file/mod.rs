@@ -6,6 +6,7 @@ mod agent;
 mod auth;
 mod balance;
 mod calls;
+mod clients;
 mod credentials;
 mod forward;
 mod gateway;

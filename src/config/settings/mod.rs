@@ -24,7 +24,7 @@ pub use auth::{
     TokenIssuer,
 };
 pub use balance::{Breaker, Health, Queue};
-pub use calls::{Calls, Hold, OnDecline};
+pub use calls::{Calls, Hold, KnownClient, OnDecline};
 pub use credentials::{
     AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientProof, Grant, MethodSettings, OAuth2,
     PerMethod,

@@ -1,0 +1,135 @@
+//! `calls.clients` as written: limits of clients that are known by name.
+//!
+//! Not here: which entry a client fits (see `gateway::client_table`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::KnownClient;
+use crate::config::place::{OneOrMany, Place, Written};
+use crate::config::reading::Reading;
+use crate::config::units::Wait;
+
+const SHORTEST: Duration = Duration::from_millis(100);
+/// Most entries of an operator, and most patterns of one entry: each request is held against them.
+const MAX_CLIENTS: usize = 100;
+const MAX_PATTERNS: usize = 16;
+/// Longest name of an entry, and longest pattern.
+const MAX_NAME_BYTES: usize = 64;
+const MAX_PATTERN_BYTES: usize = 128;
+
+/// A client that is known by its name, and its limits.
+#[derive(Deserialize, JsonSchema, Default)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "KnownClient")]
+pub(super) struct ClientFile {
+    /// What the client says in `clientInfo.name`: a pattern, in which `*` is any text, or a list of them. Case does not matter.
+    /// Without this and `user_agent`: as the gateway ships it, or exactly the name of the entry.
+    client_name: Written<OneOrMany<Written<String>>>,
+    /// What the client says in `User-Agent`, written likewise. It counts where the client's name fits no entry.
+    user_agent: Written<OneOrMany<Written<String>>>,
+    /// How long the client waits for an answer at most: its own limit, less a margin. At most `calls.budget`.
+    budget: Written<Wait>,
+    /// Whether the client makes a call again by itself when the result says so: `on` or `off`. Without it: if it declares
+    /// elicitation.
+    legs: Written<LegsFile>,
+}
+
+/// Whether a client makes legs.
+#[derive(Deserialize, JsonSchema, Clone, Copy)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "ClientLegs")]
+enum LegsFile {
+    On,
+    Off,
+}
+
+/// Returns the entries as written, then those of the gateway that they do not replace.
+pub(super) fn resolve(
+    written: Written<BTreeMap<String, Written<ClientFile>>>,
+    budget: Duration,
+    reading: &mut Reading<'_>,
+) -> Vec<KnownClient> {
+    let shipped = KnownClient::shipped();
+    let Some((place, written)) = written.take() else { return shipped };
+    if written.len() > MAX_CLIENTS {
+        reading.problem(&place, format!("has more than {MAX_CLIENTS} entries (use patterns with *)"));
+    }
+    let (mut own, mut replaced) = (Vec::new(), Vec::new());
+    for (name, file) in written {
+        let shipped = shipped.iter().find(|client| client.name == name);
+        if let Some((place, file)) = file.take() {
+            let entry = Entry { name: &name, shipped, budget, place: &place };
+            own.extend(entry.resolve(file, reading));
+        }
+        replaced.push(name);
+    }
+    own.extend(shipped.into_iter().filter(|client| !replaced.contains(&client.name)));
+    own
+}
+
+/// An entry that is being read.
+struct Entry<'a> {
+    name: &'a str,
+    /// The entry of the gateway that it replaces.
+    shipped: Option<&'a KnownClient>,
+    /// `calls.budget`.
+    budget: Duration,
+    place: &'a Place,
+}
+
+impl Entry<'_> {
+    /// Returns the client, unless the entry only takes out what the gateway ships.
+    fn resolve(&self, file: ClientFile, reading: &mut Reading<'_>) -> Option<KnownClient> {
+        if self.name.is_empty() || self.name.len() > MAX_NAME_BYTES {
+            reading.problem(self.place, format!("is not a name (1 to {MAX_NAME_BYTES} bytes)"));
+        }
+        let is_wish = file.budget.place().is_some() || file.legs.place().is_some();
+        let is_pattern = file.client_name.place().is_some() || file.user_agent.place().is_some();
+        if !is_wish {
+            if self.shipped.is_none() || is_pattern {
+                reading.problem(self.place, "gives no limit (write budget: 4s, or legs: off)");
+            }
+            return None;
+        }
+        let budget = file.budget.place().cloned();
+        let limit = reading.wait(file.budget, SHORTEST..=Duration::from_secs(3600), self.budget);
+        if let Some(place) = budget.as_ref().filter(|_| limit > self.budget) {
+            let (limit, most) = (Wait(limit), Wait(self.budget));
+            reading.problem(place, format!("{limit} is longer than calls.budget ({most}); raise that"));
+        }
+        let legs = file.legs.value().map(|legs| match legs {
+            LegsFile::On => true,
+            LegsFile::Off => false,
+        });
+        let (mut client_names, mut user_agents) =
+            (patterns(file.client_name, reading), patterns(file.user_agent, reading));
+        if !is_pattern {
+            client_names =
+                self.shipped.map_or_else(|| vec![self.name.to_owned()], |it| it.client_names.clone());
+            user_agents = self.shipped.map_or_else(Vec::new, |it| it.user_agents.clone());
+        }
+        let name = self.name.to_owned();
+        Some(KnownClient { name, client_names, user_agents, budget: budget.map(|_| limit), legs })
+    }
+}
+
+fn patterns(written: Written<OneOrMany<Written<String>>>, reading: &mut Reading<'_>) -> Vec<String> {
+    let Some((place, OneOrMany(written))) = written.take() else { return Vec::new() };
+    if written.is_empty() || written.len() > MAX_PATTERNS {
+        reading.problem(&place, format!("needs 1 to {MAX_PATTERNS} patterns"));
+    }
+    let mut patterns = Vec::new();
+    for (place, pattern) in written.into_iter().filter_map(Written::take) {
+        if pattern.is_empty() || pattern.len() > MAX_PATTERN_BYTES {
+            reading.problem(&place, format!("is not a pattern (1 to {MAX_PATTERN_BYTES} bytes)"));
+        } else if pattern.bytes().all(|byte| byte == b'*') {
+            reading.problem(&place, "fits every client (set calls.budget instead)");
+        }
+        patterns.push(pattern);
+    }
+    patterns
+}
