@@ -39,6 +39,11 @@ impl<'a> Envelope<'a> {
         Self { text: text.into(), ..Self::default() }
     }
 
+    /// A text of the gateway, and a piece of data.
+    pub(super) fn with_data(text: impl Into<String>, data: &'a RawValue) -> Self {
+        Self { text: text.into(), data: vec![data], files: Vec::new() }
+    }
+
     /// Adds the parts of one message or artifact. Texts that follow each other in an artifact are
     /// one text; others stand on lines of their own.
     pub(super) fn add(&mut self, parts: &'a [Part], is_artifact: bool) {

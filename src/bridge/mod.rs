@@ -7,6 +7,7 @@
 pub mod arguments;
 pub mod catalogue;
 pub mod content;
+pub mod earlier;
 mod entry;
 mod envelope;
 pub mod extension;

@@ -26,8 +26,8 @@ const NOT_TO_BE_HAD: &str =
     "The task has ended, but what the agent made cannot be had from it now. Ask for the task again later.";
 
 /// What takes a `taskId` besides the gateway's own tools, in a result of the agent's tool, and in one of the gateway's own.
-const AGAIN: &str = "this tool again";
-const ELSEWHERE: &str = "the agent's own tool";
+pub(super) const AGAIN: &str = "this tool again";
+pub(super) const ELSEWHERE: &str = "the agent's own tool";
 
 /// The result of a call whose work stands as `work` says; `local` names the call while its task has no name.
 pub fn result(work: &Work, audience: &Audience<'_>, local: [u8; 16]) -> CallResult {

@@ -113,6 +113,15 @@ impl Followers {
     ///
     /// [`Full`] when neither the map nor the agent would lead back to it; the call is drained then.
     pub fn keep(&self, job: Job) -> Result<Arc<Entry>, Full> {
+        self.keep_or_leave(job, Leaving::Drain)
+    }
+
+    /// The same; where the map is full, the call is left like this.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::keep`].
+    pub fn keep_or_leave(&self, job: Job, leaving: Leaving) -> Result<Arc<Entry>, Full> {
         let now = Times::now();
         let Job { drive, mut work, agent, known, local } = job;
         drive.detach();
@@ -123,7 +132,7 @@ impl Followers {
         let admitted = self.tasks.admit(named.clone().unwrap_or(Key::Local(local)), make, now.instant);
         let Ok((entry, is_new)) = admitted else {
             let work = work.take().unwrap_or_else(|| Work::new(0));
-            self.leave(Job { drive, work, agent, known, local }, Leaving::Drain);
+            self.leave(Job { drive, work, agent, known, local }, leaving);
             return Err(Full);
         };
         let entry =

@@ -118,6 +118,9 @@ impl Inner {
         params: &Params<'_>,
     ) -> Result<Option<Vec<u8>>, Gone> {
         let asker = serving.asker;
+        let earlier = self.earlier_calls(&serving).await;
+        let budget = budget.map(|budget| earlier.as_ref().map_or(budget, |calls| calls.budget().min(budget)));
+        let serving = Serving { earlier, ..serving };
         let running = asker.session.as_ref().map(|session| self.running.enter(session.key, serving.id));
         let teller = Teller::new(params.meta().progress.clone(), asker.level, &serving.agent.settings.name);
         let patience = self.patience(budget);

@@ -156,6 +156,7 @@ impl Inner {
         let found = self.sessions.find(&self.sealer, exchange.caller.name(), id, now());
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
         self.sessions.end(&session).map_err(Ok)?;
+        self.cancelled_calls.end_session(session.key);
         self.ledger.revoke(session.key, session.expires()).await;
         empty(http, StatusCode::NO_CONTENT, Vec::new()).await.map_err(Err)
     }

@@ -10,6 +10,7 @@ mod answers;
 mod ask;
 mod batch;
 mod call;
+mod cancelled_calls;
 pub mod certificate;
 mod client_table;
 mod closing;
@@ -143,6 +144,7 @@ struct Inner {
     /// The tasks that were kept when the last process ended, until somebody sees to them.
     kept: Mutex<Vec<Arc<Entry>>>,
     running: running::Running,
+    cancelled_calls: Arc<cancelled_calls::CancelledCalls>,
     followers: Arc<Followers>,
     streams: Arc<Semaphore>,
     calls: Arc<Semaphore>,
@@ -209,6 +211,9 @@ impl Bridge {
             metrics.clone(),
         );
         let followers = push::wanted(followers, &settings, &sealer);
+        let followers = Arc::new(followers);
+        let grace = settings.calls.cancel_grace;
+        let cancelled_calls = Arc::new(cancelled_calls::CancelledCalls::new(followers.clone(), grace));
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
             begun: Instant::now(),
@@ -234,7 +239,8 @@ impl Bridge {
             ledger,
             kept: Mutex::default(),
             running: running::Running::default(),
-            followers: Arc::new(followers),
+            cancelled_calls,
+            followers,
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
             shares,
@@ -322,9 +328,9 @@ impl Bridge {
         if self.inner.ledger.is_failing() { vec!["tasks.data_dir"] } else { Vec::new() }
     }
 
-    /// How many requests and followed calls are under way.
+    /// How many requests and followed calls are under way, and how many tasks are still to be cancelled.
     pub fn running(&self) -> usize {
-        self.inner.open.load(Ordering::Acquire) + self.inner.followers.running()
+        self.inner.running()
     }
 
     /// How many requests are under way: those that have no answer yet.
@@ -386,6 +392,12 @@ impl Inner {
         }
         self.ledger.catch_up(&self.tasks, Times::now());
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(kept);
+    }
+
+    /// How many requests and followed calls are under way, and how many tasks are still to be cancelled.
+    fn running(&self) -> usize {
+        let background = self.followers.running() + self.cancelled_calls.count();
+        self.open.load(Ordering::Acquire) + background
     }
 
     fn terms(&self) -> Terms {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answer::Gone;
+use super::cancelled_calls::{CancelledCall, EarlierCalls};
 use super::exchange::{Exchange, blamed};
 use super::pump::{Ending, Pump, WaitFor};
 use super::running::Entry as Running;
@@ -15,6 +16,7 @@ use super::source::{Source, Watched};
 use super::tasks::was_cancelled;
 use super::{Asker, Inner};
 use crate::agents::Agent;
+use crate::bridge::earlier::{self, EarlierCall};
 use crate::bridge::ladder::{Rung, Then};
 use crate::bridge::outcome::{self, Audience, TaskTools};
 use crate::bridge::subagent::Tool;
@@ -64,6 +66,10 @@ pub(super) struct Serving<'a> {
     pub(super) wait_for: WaitFor,
     /// Whether this call began the work, and nobody holds a handle of it.
     pub(super) began_here: bool,
+    /// When the client began to wait.
+    pub(super) since: Instant,
+    /// Calls of the same tool that the client cancelled: the result names their tasks.
+    pub(super) earlier: Option<EarlierCalls>,
     /// The place of the task that it begins, until somebody holds that.
     pub(super) _promise: Option<Promise>,
 }
@@ -151,7 +157,7 @@ impl Inner {
                 return Err(Gone);
             }
             Ending::Cancelled => {
-                self.abandon(source, serving, true);
+                self.cancel_call(source, serving);
                 Next::Say(None)
             }
             Ending::Settled if source.is_cancelled() => {
@@ -177,6 +183,52 @@ impl Inner {
             Ending::OutOfPatience => Next::Say(Some(self.put_off(source, serving, false).await)),
             Ending::Stalled => Next::Say(Some(self.put_off(source, serving, true).await)),
         })
+    }
+
+    /// The client cancelled the request. The work of a session lives on for a while: many clients cancel because their own time
+    /// is over, and want the result all the same.
+    fn cancel_call(&self, source: Source, serving: &Serving<'_>) {
+        let is_begun_here = serving.began_here || matches!(source, Source::Own(_));
+        let lives_on = is_begun_here && self.cancelled_calls.is_on() && !self.closing.is_due();
+        let Some(session) = serving.asker.session.as_ref().filter(|_| lives_on) else {
+            return self.abandon(source, serving, true);
+        };
+        let Some(task) = source.keep_cancelled(&self.followers, &serving.agent.settings.name) else { return };
+        let (tool, waited) = (serving.call.0.to_owned(), serving.since.elapsed());
+        self.cancelled_calls.insert(CancelledCall { session: session.key, tool, task, waited });
+    }
+
+    /// Takes the calls of the same tool that the client of a session cancelled. It gets handles of their tasks.
+    pub(super) async fn earlier_calls(&self, serving: &Serving<'_>) -> Option<EarlierCalls> {
+        let session = serving.asker.session.as_ref().filter(|_| serving.rung.then != Then::CoreTask)?;
+        let mut earlier = self.cancelled_calls.take(session.key, serving.call.0)?;
+        let mut warning = None;
+        for task in earlier.tasks() {
+            warning = self.hand_out(&task.entry, serving.asker).await.or(warning);
+        }
+        earlier.warning = warning;
+        Some(earlier)
+    }
+
+    /// Returns the result with the tasks of earlier calls that the client cancelled.
+    fn with_earlier(
+        &self,
+        serving: &Serving<'_>,
+        mut result: CallResult,
+        calls: &EarlierCalls,
+    ) -> CallResult {
+        for task in calls.tasks() {
+            let audience = self.audience(serving.asker, task.entry.agent());
+            let local = task.entry.local();
+            let is_own_tool = serving.form != Form::Tool;
+            let told = task.entry.show_work(|work| EarlierCall { work, local, is_own_tool }.told(&audience));
+            earlier::add(&mut result, &told);
+        }
+        if let Some(warning) = calls.warning {
+            earlier::add(&mut result, warning);
+        }
+        calls.set_told();
+        result
     }
 
     /// The client is not there any more, or wants no answer.
@@ -227,6 +279,9 @@ impl Inner {
 
     /// The result as the response of this call.
     pub(super) fn written(&self, serving: &Serving<'_>, result: &CallResult) -> Vec<u8> {
+        let with_earlier =
+            serving.earlier.as_ref().map(|calls| self.with_earlier(serving, result.clone(), calls));
+        let result = with_earlier.as_ref().unwrap_or(result);
         let writer = self.writer(serving.asker.version.era());
         match &serving.form {
             Form::CoreResult(task) => writer.core_task_result(serving.id, result, task),
@@ -357,6 +412,8 @@ impl<'a> Serving<'a> {
             asked: 0,
             wait_for: WaitFor::Answer,
             began_here: false,
+            since: Instant::now(),
+            earlier: None,
             _promise: None,
         }
     }

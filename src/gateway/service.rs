@@ -64,13 +64,15 @@ impl BackgroundService for BridgeService {
         work.spawn(inner.clone().sweep_tasks());
         work.spawn(inner.clone().take_up());
         work.spawn(inner.followers.clone().run());
+        let other = inner.clone();
+        work.spawn(async move { other.cancelled_calls.clone().run(&other.closing).await });
         if shutdown.wait_for(|ends| *ends).await.is_err() {
             info!("the server is gone");
         }
         inner.closing.begin(Duration::ZERO);
         // Followed calls go on until the server ends this runtime, within its grace. Requests wait for
         // what is polled, too.
-        while inner.followers.running() > 0 || inner.open.load(Ordering::Acquire) > 0 {
+        while inner.running() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         inner.ledger.close();

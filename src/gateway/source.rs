@@ -223,6 +223,18 @@ impl Source {
         }
     }
 
+    /// The task in the map, for a call that its client cancelled; `None` when there is no room for it: then it is cancelled.
+    pub(super) fn keep_cancelled(self, followers: &Followers, agent: &str) -> Option<Box<Watched>> {
+        match self {
+            Self::Watched(watched) => Some(watched),
+            Self::Own(own) => {
+                let known = own.known.clone();
+                let entry = followers.keep_or_leave(own.job(agent), Leaving::Stop).ok()?;
+                Some(Box::new(Watched::new(entry, known, false)))
+            }
+        }
+    }
+
     /// Lets the work go on without this call and without anybody who holds a handle; a task in the map needs nobody.
     pub(super) fn leave(self, followers: &Followers, agent: &str, leaving: Leaving) {
         if let Self::Own(own) = self {

@@ -62,8 +62,9 @@ impl Inner {
                 exchange.agent = Some(agent.clone());
                 let rung = Rung { patience: Some(patience), then: Then::Handle };
                 let began_here = form == Form::Start;
+                let call = (tool.name(), params.arguments);
                 let serving =
-                    Serving { rung, form, began_here, _promise, ..Serving::plain(asker, id, agent) };
+                    Serving { rung, form, began_here, call, _promise, ..Serving::plain(asker, id, agent) };
                 let going =
                     self.carry_out((to, Some(patience.min(budget))), (source, serving), exchange, params);
                 return going.await.map_err(Err);

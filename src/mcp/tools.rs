@@ -105,7 +105,7 @@ pub struct ToolList<'a> {
 }
 
 /// The result of `tools/call`.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallResult {
     /// What the tool has to say.

@@ -8,6 +8,8 @@ use crate::support::{Answer, Card, LegacySession, Log, Reply, Signal, TestGatewa
 
 const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
 const SEND: &str = "SendStreamingMessage";
+/// No grace for the tasks of cancelled calls (see `cancel_grace`).
+const AT_ONCE: &str = "calls: { cancel_grace: 0s }";
 
 fn canceled() -> Reply {
     Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled"))
@@ -66,7 +68,7 @@ async fn every_version_of_agent_is_told_to_stop() {
         (Card::v0_3(), "tasks/cancel", v0_3::task(RAW_TASK, RAW_CONTEXT, "working")),
     ];
     for (card, method, begun) in cases {
-        let scene = Scene::of(card.skill("sing"), "", "").await;
+        let scene = Scene::of(card.skill("sing"), "", AT_ONCE).await;
         scene.agent.on_send(move |_| Reply::stream().event(begun.clone()).stall());
         let session = scene.session().await;
         let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "_meta": { "progressToken": 1 } });
@@ -84,7 +86,7 @@ async fn every_version_of_agent_is_told_to_stop() {
 
 #[tokio::test]
 async fn a_call_that_is_cancelled_before_it_has_a_name_is_stopped_once_it_has_one() {
-    let scene = Scene::tuned("calls: { stream_after: 0s }").await;
+    let scene = Scene::tuned("calls: { stream_after: 0s, cancel_grace: 0s }").await;
     let (name, _go) = names_late(&scene);
     let session = scene.session().await;
     let answer = calling(&session, "c").await;
@@ -129,7 +131,7 @@ async fn a_task_that_is_cancelled_before_it_has_a_name_is_stopped_once_it_has_on
 
 #[tokio::test]
 async fn what_ends_before_it_is_named_is_not_cancelled() {
-    let scene = Scene::tuned("calls: { stream_after: 0s, task_after: 100ms }").await;
+    let scene = Scene::tuned("calls: { stream_after: 0s, task_after: 100ms, cancel_grace: 0s }").await;
     let go = Signal::new();
     let whole = Reply::stream().wait(&go).event(v1::completed(RAW_TASK, RAW_CONTEXT, "the song"));
     scene.agent.on_send(move |_| whole.clone());
@@ -225,7 +227,7 @@ async fn an_agent_that_does_not_stop_is_asked_once_and_left() {
         Reply::error(-32601, "Method not found"),
         Reply::status(500, ""),
     ] {
-        let scene = Scene::tuned("calls: { stream_after: 0s }").await;
+        let scene = Scene::tuned("calls: { stream_after: 0s, cancel_grace: 0s }").await;
         let _go = scene.agent.works_for(RAW, "the song");
         scene.agent.on_cancel(move |_| refusal.clone());
         let session = scene.session().await;

@@ -120,7 +120,7 @@ async fn work_whose_handle_was_given_out_is_not_stopped() {
 
 #[tokio::test]
 async fn a_cancelled_notification_stops_the_work_and_ends_the_stream_without_an_answer() {
-    let scene = Scene::new().await;
+    let scene = Scene::tuned("calls: { cancel_grace: 0s }").await;
     let _go = busy(&scene);
     let session = scene.session().await;
     let body = json!({ "jsonrpc": "2.0", "id": "call-1", "method": "tools/call", "params": call(json!(1)) });

@@ -87,7 +87,7 @@ async fn a_task_is_asked_for_by_its_path() {
 
 #[tokio::test]
 async fn a_task_is_stopped_by_its_path() {
-    let scene = scene().await;
+    let scene = Scene::of(card(), "", "calls: { cancel_grace: 0s }").await;
     scene
         .agent
         .on_path(STREAM, |_| Reply::stream().bare_event(&v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());

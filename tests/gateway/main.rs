@@ -75,6 +75,8 @@ mod call;
 #[cfg(test)]
 mod callers;
 #[cfg(test)]
+mod cancel_grace;
+#[cfg(test)]
 mod cancelling;
 #[cfg(test)]
 mod certificates;

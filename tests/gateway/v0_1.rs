@@ -156,7 +156,8 @@ async fn a_conversation_goes_on_under_its_session_in_a_task_of_its_own() {
 #[tokio::test]
 async fn a_cancel_before_the_first_word_stops_the_task_at_once() {
     for streams in [true, false] {
-        let scene = Scene::of(card().streaming(streams), "", "calls: { stream_after: 0s }").await;
+        let settings = "calls: { stream_after: 0s, cancel_grace: 0s }";
+        let scene = Scene::of(card().streaming(streams), "", settings).await;
         scene.agent.on_send(|_| Reply::silence());
         // It takes the message in a moment after the cancellation.
         let is_known = AtomicBool::new(false);
