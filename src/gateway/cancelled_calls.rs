@@ -57,9 +57,9 @@ pub(super) struct CancelledCalls {
 
 impl CancelledCalls {
     /// Holds nothing yet. Without `grace` it never does.
-    pub(super) fn new(followers: Arc<Followers>, grace: Duration) -> Self {
+    pub(super) fn new(followers: &Arc<Followers>, grace: Duration) -> Arc<Self> {
         let (waiting, added, cancelling) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
-        Self { followers, grace, waiting, added, cancelling }
+        Arc::new(Self { followers: followers.clone(), grace, waiting, added, cancelling })
     }
 
     /// Whether tasks of cancelled calls live on.

@@ -74,6 +74,7 @@ use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{Client, ClientLimits, Descriptors};
 
 use answer::{Gone, Takes, give_up};
+use cancelled_calls::CancelledCalls;
 use closing::Closing;
 use exchange::Exchange;
 use route::door;
@@ -144,7 +145,7 @@ struct Inner {
     /// The tasks that were kept when the last process ended, until somebody sees to them.
     kept: Mutex<Vec<Arc<Entry>>>,
     running: running::Running,
-    cancelled_calls: Arc<cancelled_calls::CancelledCalls>,
+    cancelled_calls: Arc<CancelledCalls>,
     followers: Arc<Followers>,
     streams: Arc<Semaphore>,
     calls: Arc<Semaphore>,
@@ -198,22 +199,17 @@ impl Bridge {
         let client = Client::new(ClientLimits { descriptors, ..ClientLimits::default() });
         let sealer = key::sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
-        let terms = terms(&settings);
         let tasks = Tasks::new(bounds(&settings));
         let ledger = Arc::new(Ledger::new(settings.tasks.keep_artifacts));
         let shares = shares::Shares::new(&settings.limits, &settings.agents, &metrics);
-        let config::Followers { max, lifetime } = settings.followers;
         let followers = Followers::new(
-            Bounds { most: max, lifetime },
+            followed(&settings),
             (tasks.clone(), ledger.clone()),
             client.clone(),
-            (terms, shares.answer_room(None)),
+            (terms(&settings), shares.answer_room(None)),
             metrics.clone(),
         );
-        let followers = push::wanted(followers, &settings, &sealer);
-        let followers = Arc::new(followers);
-        let grace = settings.calls.cancel_grace;
-        let cancelled_calls = Arc::new(cancelled_calls::CancelledCalls::new(followers.clone(), grace));
+        let followers = Arc::new(push::wanted(followers, &settings, &sealer));
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
             begun: Instant::now(),
@@ -239,7 +235,7 @@ impl Bridge {
             ledger,
             kept: Mutex::default(),
             running: running::Running::default(),
-            cancelled_calls,
+            cancelled_calls: CancelledCalls::new(&followers, settings.calls.cancel_grace),
             followers,
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
@@ -424,6 +420,12 @@ fn bounds(settings: &Settings) -> crate::tasks::Bounds {
         ttl: settings.tasks.ttl,
         artifact_bytes: settings.tasks.keep_artifacts,
     }
+}
+
+/// How much is followed.
+fn followed(settings: &Settings) -> Bounds {
+    let config::Followers { max, lifetime } = settings.followers;
+    Bounds { most: max, lifetime }
 }
 
 /// Seconds since 1970.

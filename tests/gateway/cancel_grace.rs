@@ -220,6 +220,8 @@ async fn the_end_of_the_session_ends_the_grace() {
     let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
     cancelled(&session, TOOL, "long").await;
+    called(&scene.session().await, "x").await;
+    assert!(scene.agent.calls(CANCEL).is_empty());
     assert_eq!(session.delete().await.status, 204);
     assert_eq!(scene.agent.wait_for_call(CANCEL).await.params()["id"], "raw-long");
 }

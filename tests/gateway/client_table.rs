@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of, words};
 use crate::support::payload::v1;
 use crate::support::session::LEGACY;
-use crate::support::{LegacySession, McpClient, Reply, Signal};
+use crate::support::{LegacySession, McpClient, Reply, Signal, in_time};
 
 /// An agent that works until the signal.
 fn works(scene: &Scene) -> Signal {
@@ -37,16 +37,19 @@ async fn a_known_client_gets_a_handle_within_its_limit() {
     let scene = Scene::tuned(table).await;
     let _go = works(&scene);
     let client = scene.gateway.client();
-    task_of(&called_as(&client, "quick-host").await);
-    let session = session_of(&client, "QUICK").await;
-    task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
-    let hasty = client.header("User-Agent", "Mozilla (hasty/2.0)");
-    task_of(&called_as(&hasty, "mcp").await);
-    let session = session_of(&hasty, "mcp").await;
-    task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
-    let wait = json!({ "taskId": task_of(&called_as(&client, "quick").await) });
-    let session = session_of(&client, "quick").await;
-    task_of(&session.call_tool("subagent_wait", wait).await.result().await);
+    let handles = async {
+        task_of(&called_as(&client, "quick-host").await);
+        let session = session_of(&client, "QUICK").await;
+        task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
+        let hasty = client.header("User-Agent", "Mozilla (hasty/2.0)");
+        task_of(&called_as(&hasty, "mcp").await);
+        let session = session_of(&hasty, "mcp").await;
+        task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
+        let wait = json!({ "taskId": task_of(&called_as(&client, "quick").await) });
+        let session = session_of(&client, "quick").await;
+        task_of(&session.call_tool("subagent_wait", wait).await.result().await);
+    };
+    in_time("five handles", handles).await;
 }
 
 /// A batch waits for as long as one call.
