@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -22,6 +23,8 @@ const LONGEST: u64 = MAX_CARD_BYTES as u64 + 4096;
 /// Where the cards of all agents are kept.
 pub(super) struct KeptCards {
     folder: PathBuf,
+    /// Whether the folder is this process' own. Another one's is read only.
+    is_own: AtomicBool,
 }
 
 /// A card as it is kept.
@@ -44,7 +47,17 @@ pub(super) struct KeptCard {
 
 impl KeptCards {
     pub(super) fn new(data_dir: &Path) -> Self {
-        Self { folder: data_dir.join(FOLDER) }
+        Self { folder: data_dir.join(FOLDER), is_own: AtomicBool::new(false) }
+    }
+
+    /// Begins to write there, or ends it.
+    pub(super) fn own(&self, is_own: bool) {
+        self.is_own.store(is_own, Ordering::Release);
+    }
+
+    /// Whether this process writes there.
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own.load(Ordering::Acquire)
     }
 
     /// Returns the card of an agent that came from this URL, if one is kept. Waits for the disk.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{Method, Request, Uri};
 use tracing::{info, warn};
 
+use super::kept::KeptCards;
 use super::directory::{Agent, Directory};
 use super::fetch::{Asking, CardProblem, Fetched};
 use super::known::Known;
@@ -101,24 +102,29 @@ impl Directory {
 
     /// Keeps a card that is good.
     async fn keep(&self, agent: &Arc<Agent>, raw: String) {
-        let (Some(kept), CardSource::Url(url)) = (&self.kept, &agent.settings.card) else { return };
-        let Some(known) = agent.known() else { return };
-        let is_probed = known.card.interface(agent.pin()).is_err();
-        let probed = Some(known.interface.dialect).filter(|_| is_probed);
-        let (kept, name, place) = (kept.clone(), agent.settings.name.clone(), url.clone());
-        let write = move || kept.write((&name, &place), &raw, probed);
-        match tokio::task::spawn_blocking(write).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(agent = agent.settings.name, %error, "agent card cannot be kept"),
-            Err(error) => warn!(agent = agent.settings.name, %error, "agent card cannot be kept"),
+        let Some(kept) = self.kept.clone().filter(|kept| kept.is_own()) else { return };
+        let agent = agent.clone();
+        let written = tokio::task::spawn_blocking(move || write(&kept, &agent, &raw)).await;
+        if let Err(error) = written {
+            warn!(%error, "agent card cannot be kept");
         }
     }
 
-    /// Drops kept cards of agents that are not in the configuration any more. Waits for the disk.
-    pub(crate) fn drop_unknown_cards(&self) {
+    /// Begins to keep cards, or ends it: the folder has one owner. Cards that are known by then are kept, and those of agents that
+    /// are not in the configuration any more are dropped. Waits for the disk.
+    pub(crate) fn own_cards(&self, is_own: bool) {
         let Some(kept) = &self.kept else { return };
+        kept.own(is_own);
+        if !is_own {
+            return;
+        }
         if let Err(error) = kept.retain(|agent| self.find(agent).is_some()) {
             warn!(%error, "kept cards of unknown agents stay on disk");
+        }
+        for agent in self.agents() {
+            if let Some(known) = agent.known() {
+                write(kept, agent, known.card.raw.get());
+            }
         }
     }
 
@@ -289,4 +295,14 @@ fn believed(agent: &Agent, card: Card) -> Result<Card, CardProblem> {
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Writes the card of an agent, if it came from a URL. Waits for the disk.
+fn write(kept: &KeptCards, agent: &Agent, raw: &str) {
+    let (CardSource::Url(url), Some(known)) = (&agent.settings.card, agent.known()) else { return };
+    let is_probed = known.card.interface(agent.pin()).is_err();
+    let probed = Some(known.interface.dialect).filter(|_| is_probed);
+    if let Err(error) = kept.write((&agent.settings.name, url), raw, probed) {
+        warn!(agent = agent.settings.name, %error, "agent card cannot be kept");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Not here: signals, and when the process itself ends (see `server::shutdown`).
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -18,6 +19,7 @@ pub(super) struct Closing {
     within: Duration,
     /// When answers are due; `None` while nothing ends.
     due: watch::Sender<Option<Instant>>,
+    hands_over: AtomicBool,
 }
 
 impl Closing {
@@ -25,7 +27,7 @@ impl Closing {
     /// they are still to be written, kept on disk and read.
     pub(super) fn new(shutdown: Shutdown) -> Self {
         let whole = shutdown.grace.saturating_add(shutdown.drain);
-        Self { within: whole.saturating_sub(MAX_MARGIN.min(whole / 4)), due: watch::Sender::new(None) }
+        Self { within: whole.saturating_sub(MAX_MARGIN.min(whole / 4)), due: watch::Sender::new(None), hands_over: AtomicBool::new(false) }
     }
 
     /// Begins. The process goes on for `more` than its own time.
@@ -36,6 +38,16 @@ impl Closing {
             known.get_or_insert(due);
             is_first
         });
+    }
+
+    /// Notes that another process takes over: it is told of all that is learnt to the very end.
+    pub(super) fn hand_over(&self) {
+        self.hands_over.store(true, Ordering::Release);
+    }
+
+    /// Whether another process takes over.
+    pub(super) fn hands_over(&self) -> bool {
+        self.hands_over.load(Ordering::Acquire)
     }
 
     pub(super) fn has_begun(&self) -> bool {

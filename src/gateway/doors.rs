@@ -157,7 +157,7 @@ impl Inner {
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;
         self.sessions.end(&session).map_err(Ok)?;
         self.cancelled_calls.end_session(session.key);
-        self.ledger.revoke(session.key, session.expires()).await;
+        self.keep_end(&session).await;
         empty(http, StatusCode::NO_CONTENT, Vec::new()).await.map_err(Err)
     }
 }

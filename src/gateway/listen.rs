@@ -87,6 +87,7 @@ impl Inner {
         let mut stream = self.stream(&asker, door, None);
         stream.watching.hear(Signal::Session, self.sessions.changes());
         let mut events = Events::begin(http, None).await.map_err(Err)?;
+        self.tell_of_restart(&asker, &mut events).await.map_err(Err)?;
         self.look_again(&mut stream, &mut events).await.map_err(Err)?;
         self.speak(events, stream).await.map_err(Err)
     }
@@ -231,6 +232,7 @@ impl Inner {
         let session = asker.session.as_ref().ok_or(Fault::NoSession)?;
         if !begin {
             self.sessions.unsubscribe(session, uri);
+            self.keep_session(session).await;
             return Ok(());
         }
         let is_there = match Named::read(uri) {
@@ -243,7 +245,10 @@ impl Inner {
             None => !uri.starts_with("a2a:") && !uri.starts_with("a2a-agent:"),
         };
         match is_there && self.sessions.subscribe(session, uri) {
-            true => Ok(()),
+            true => {
+                self.keep_session(session).await;
+                Ok(())
+            }
             false if is_there => Err(Fault::BadParams("too many subscriptions, or too long a uri".into())),
             false => Err(no_such(uri)),
         }

@@ -146,6 +146,7 @@ impl Inner {
                 let level = params.level.ok_or_else(|| Fault::BadParams("level is missing".into()))?;
                 if let Some(session) = &asker.session {
                     self.sessions.set_level(session, level);
+                    self.note_session(session);
                 }
                 nothing()
             }

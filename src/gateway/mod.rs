@@ -46,6 +46,7 @@ mod shares;
 mod skills;
 mod source;
 mod subagents;
+mod succession;
 mod tasks;
 mod telling;
 mod watching;
@@ -125,6 +126,8 @@ pub struct Bridge {
 struct Inner {
     settings: Settings,
     begun: Instant,
+    /// The same, since 1970.
+    begun_at: Duration,
     sealer: Sealer,
     gate: gate::Gate,
     authenticator: Authenticator,
@@ -142,6 +145,7 @@ struct Inner {
     clients: client_table::ClientTable,
     tasks: Tasks,
     ledger: Arc<Ledger>,
+    predecessor: succession::Predecessor,
     /// The tasks that were kept when the last process ended, until somebody sees to them.
     kept: Mutex<Vec<Arc<Entry>>>,
     running: running::Running,
@@ -213,6 +217,7 @@ impl Bridge {
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
             begun: Instant::now(),
+            begun_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             sealer,
             gate: gate::Gate::new(&settings),
             authenticator: Authenticator::new(
@@ -233,6 +238,7 @@ impl Bridge {
             clients: client_table::ClientTable::new(&settings.calls.clients),
             tasks,
             ledger,
+            predecessor: succession::Predecessor::none(),
             kept: Mutex::default(),
             running: running::Running::default(),
             cancelled_calls: CancelledCalls::new(&followers, settings.calls.cancel_grace),
@@ -379,15 +385,26 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Inner {
-    /// Takes back what a store keeps, and keeps things there from now on.
+    /// Takes back what a store keeps, and keeps things there from now on. Waits for the disk.
     fn take_back(&self, store: Store) {
-        self.ledger.keep_in(store);
-        let kept = self.ledger.load(&self.tasks, self.settings.limits.artifacts, Times::now());
-        for (session, expires) in self.ledger.revoked(now()) {
-            self.sessions.revoke(session, expires);
+        self.ledger.keep_in(Some(Arc::new(store)));
+        let limit = (self.settings.limits.artifacts, self.predecessor.lives());
+        let kept = self.ledger.load(&self.tasks, limit, Times::now());
+        self.ledger.sessions(|key, value| self.sessions.learn(key, Some(value), now()));
+        for (key, value) in self.sessions.rows() {
+            self.ledger.note_session(key, value);
         }
         self.ledger.catch_up(&self.tasks, Times::now());
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(kept);
+        self.directory.own_cards(true);
+        kept.into_iter().for_each(|entry| self.keep_for_later(entry));
+    }
+
+    /// Sees to a task of another process when that has ended.
+    fn keep_for_later(&self, entry: Arc<Entry>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.iter().any(|known| Arc::ptr_eq(known, &entry)) {
+            kept.push(entry);
+        }
     }
 
     /// How many requests and followed calls are under way, and how many tasks are still to be cancelled.

@@ -360,6 +360,7 @@ impl Inner {
             Era::Legacy => {
                 if let Some(session) = &serving.asker.session {
                     self.sessions.add_task(session, &handle);
+                    self.note_session(session);
                 }
                 let told =
                     format!("The agent {:?} works on it; the task is {handle}.", serving.agent.settings.name);

@@ -26,7 +26,7 @@ use crate::telemetry::tasks::Census;
 /// How often idle connections and sessions are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
 /// How long to wait for the owner of a store.
-const OWNED: Duration = Duration::from_millis(200);
+const OWNED: Duration = Duration::from_millis(50);
 
 /// The bridge's background work. The host wraps it with Pingora's `background_service` and adds it to its server.
 pub struct BridgeService {
@@ -55,8 +55,6 @@ impl BackgroundService for BridgeService {
             work.spawn(async move { inner.directory.keep_fresh(&agent).await });
             work.spawn(async move { other.directory.keep_credentials(&shown).await });
         }
-        let other = inner.clone();
-        work.spawn_blocking(move || other.directory.drop_unknown_cards());
         work.spawn(inner.clone().keep_catalogue());
         let authenticator = inner.authenticator.clone();
         work.spawn(async move { authenticator.keep_fresh().await });
@@ -75,7 +73,9 @@ impl BackgroundService for BridgeService {
         while inner.running() > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        inner.ledger.close();
+        if !inner.closing.hands_over() {
+            inner.ledger.close();
+        }
     }
 }
 
@@ -111,7 +111,10 @@ impl Inner {
             }
             self.followers.shed(known).await;
             let inner = self.clone();
-            let pruned = tokio::task::spawn_blocking(move || inner.ledger.prune(&inner.tasks, Times::now()));
+            let pruned = tokio::task::spawn_blocking(move || {
+                inner.ledger.prune(&inner.tasks, Times::now());
+                inner.ledger.sessions(|key, value| inner.sessions.is_of_use(key, value, now()));
+            });
             if let Err(broken) = pruned.await {
                 warn!(%broken, "forgotten tasks stay on disk");
             }
@@ -131,13 +134,13 @@ impl Inner {
     }
 
     /// Waits for the store of a process that is being taken over from.
-    async fn take_over_store(self: &Arc<Self>) {
+    pub(super) async fn take_over_store(self: &Arc<Self>) {
         let Some(dir) = self.settings.tasks.data_dir.clone().filter(|_| !self.ledger.keeps()) else { return };
         loop {
             let dir = dir.clone();
             let opened = tokio::task::spawn_blocking(move || Store::open(&dir)).await;
             match opened {
-                Ok(Ok(store)) => return self.take_back(store),
+                Ok(Ok(store)) => return self.take_back_aside(store).await,
                 Ok(Err(StoreProblem::Owned { .. })) => tokio::time::sleep(OWNED).await,
                 Ok(Err(problem)) => return warn!(%problem, "tasks are not kept on disk"),
                 Err(broken) => return warn!(%broken, "tasks are not kept on disk"),
@@ -145,11 +148,24 @@ impl Inner {
         }
     }
 
+    async fn take_back_aside(self: &Arc<Self>, store: Store) {
+        let inner = self.clone();
+        if let Err(broken) = tokio::task::spawn_blocking(move || inner.take_back(store)).await {
+            warn!(%broken, "kept tasks are not all back");
+        }
+    }
+
     /// Sees to the tasks that were under way when the last process ended, once their agents are known.
     async fn take_up(self: Arc<Self>) {
         self.take_over_store().await;
+        // Until then it listens to their agents itself, and says what it hears.
+        self.predecessor.ended().await;
         let mut looks = self.directory.changes();
         let mut kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        for entry in &kept {
+            entry.end_unnamed(Times::now());
+            self.ledger.note(entry);
+        }
         kept.retain(|entry| !entry.look(|inside| inside.is_finished()));
         while !kept.is_empty() {
             kept.retain(|entry| match self.directory.find(entry.agent()).map(|agent| agent.known()) {

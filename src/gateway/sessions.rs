@@ -1,13 +1,14 @@
 //! Legacy sessions: what `initialize` settled travels sealed in the session id; what changes later is kept here.
 //!
 //! Losing what is kept of a live session only resets defaults, so it is bounded and may be forgotten: of the owner that has most.
-//! That a session was ended is never forgotten. When there is no room for one more, the oldest of an owner become a point in time:
+//! It becomes rows, from which the next process knows it. That a session was ended is never forgotten. When there is no room for one more, the oldest of an owner become a point in time:
 //! all sessions of that owner which began by then are over, live ones too. Not here: the seal itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
@@ -101,6 +102,11 @@ impl Session {
         self.expires
     }
 
+    /// When it began, since 1970.
+    pub(super) fn began(&self) -> Duration {
+        Duration::from_micros(stamp_of(&self.key) >> RANDOM_BITS)
+    }
+
     /// Whether its time is over at `now`.
     pub(super) fn has_expired(&self, now: u64) -> bool {
         now >= self.expires
@@ -108,7 +114,7 @@ impl Session {
 }
 
 /// What changed in a session since it began.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Changes {
     /// Least level of log messages wanted.
     level: Option<Level>,
@@ -117,7 +123,51 @@ struct Changes {
     /// Handles of the core tasks that the session began, oldest first.
     tasks: VecDeque<String>,
     expires: u64,
+    #[serde(skip)]
     order: u64,
+}
+
+/// A key and a value, as they are kept. No value: nothing is kept under the key.
+pub(super) type Row = (Vec<u8>, Option<Vec<u8>>);
+
+/// Ends the key of a row that holds what changed in a session. That of an ended one is its key alone.
+const CHANGED: u8 = 1;
+/// Ends the key of a row by which all sessions of an owner are over that began by then.
+const OVER: u8 = 2;
+
+/// The subject of a row, by its key.
+enum About {
+    Ended(Key),
+    Changed(Key),
+    Over(Key),
+}
+
+impl About {
+    fn of(key: &[u8]) -> Option<Self> {
+        if let Ok(ended) = key.try_into() {
+            return Some(Self::Ended(ended));
+        }
+        let (last, key) = key.split_last()?;
+        let key = key.try_into().ok()?;
+        match *last {
+            CHANGED => Some(Self::Changed(key)),
+            OVER => Some(Self::Over(key)),
+            _ => None,
+        }
+    }
+}
+
+/// The row by which a session is known to be over until then.
+pub(super) fn ended_row(key: Key, expires: u64) -> Row {
+    (key.to_vec(), Some(expires.to_be_bytes().to_vec()))
+}
+
+fn marked(key: Key, mark: u8) -> Vec<u8> {
+    key.into_iter().chain([mark]).collect()
+}
+
+fn time(value: &[u8]) -> Option<u64> {
+    value.try_into().ok().map(u64::from_be_bytes)
 }
 
 /// What is remembered of the sessions of one owner.
@@ -221,6 +271,14 @@ impl Table {
         let Some(oldest) = oldest.flatten() else { return false };
         self.drop_changes(&oldest);
         true
+    }
+
+    /// Notes that all sessions of an owner are over that began by this one.
+    fn pass(&mut self, key: &Key, expires: u64) {
+        self.update(Owner::of_key(key), |owned| {
+            let (over, last) = owned.over.unwrap_or_default();
+            owned.over = Some((over.max(stamp_of(key)), last.max(expires)));
+        });
     }
 
     /// Notes that a session was ended, in as much room as `most` such notes take. Says whether there is room.
@@ -342,9 +400,80 @@ impl Sessions {
         Ok(())
     }
 
-    /// Ends a session that was ended before the process began. There is room for as many as were kept.
+    /// Ends a session that another process has ended. There is room for as many as were kept.
     pub(super) fn revoke(&self, key: Key, expires: u64) {
         self.table().end(key, expires, usize::MAX);
+        self.tell();
+    }
+
+    /// Takes in a row that was kept, or that another process would keep. Says whether it means anything at `now`.
+    pub(super) fn learn(&self, key: &[u8], value: Option<&[u8]>, now: u64) -> bool {
+        match (About::of(key), value) {
+            (Some(About::Ended(key)), Some(value)) => {
+                let expires = time(value).filter(|expires| *expires > now);
+                expires.map(|expires| self.revoke(key, expires)).is_some()
+            }
+            (Some(About::Over(key)), Some(value)) => {
+                let expires = time(value).filter(|expires| *expires > now);
+                expires.map(|expires| self.table().pass(&key, expires)).is_some()
+            }
+            (Some(About::Changed(key)), Some(value)) => {
+                let changes = serde_json::from_slice(value).ok();
+                let changes = changes.filter(|changes: &Changes| changes.expires > now);
+                changes.is_some_and(|changes| self.restore(key, changes))
+            }
+            (Some(About::Changed(key)), None) => {
+                self.table().drop_changes(&key);
+                self.tell();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn restore(&self, key: Key, mut kept: Changes) -> bool {
+        let expires = kept.expires;
+        kept.subscriptions.retain(|uri| uri.len() <= LONGEST_URI);
+        while kept.subscriptions.len() > MOST_SUBSCRIPTIONS {
+            kept.subscriptions.pop_last();
+        }
+        kept.tasks.truncate(MOST_SUBSCRIPTIONS);
+        self.change_of((key, expires), |changes| {
+            *changes = Changes { order: changes.order, ..kept };
+            true
+        })
+    }
+
+    /// Whether a row that is kept says what is known at `now`. One that does not is of no use.
+    pub(super) fn is_of_use(&self, key: &[u8], value: &[u8], now: u64) -> bool {
+        match About::of(key) {
+            Some(About::Ended(_) | About::Over(_)) => time(value).is_some_and(|expires| expires > now),
+            Some(About::Changed(key)) => self.table().changes.contains_key(&key),
+            None => false,
+        }
+    }
+
+    /// The row of the changes of a session.
+    pub(super) fn row(&self, session: &Session) -> Row {
+        let table = self.table();
+        let changes = table.changes.get(&session.key);
+        (marked(session.key, CHANGED), changes.and_then(|changes| serde_json::to_vec(changes).ok()))
+    }
+
+    /// All that is to be kept.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let table = self.table();
+        let changed = table.changes.iter().map(|(key, changes)| {
+            (marked(*key, CHANGED), serde_json::to_vec(changes).ok())
+        });
+        let ended = table.owners.iter().flat_map(|(owner, owned)| {
+            let over = owned.over.map(|(stamp, expires)| {
+                (marked(owner.key(stamp), OVER), Some(expires.to_be_bytes().to_vec()))
+            });
+            let ended = owned.ended.iter().map(|(stamp, expires)| ended_row(owner.key(*stamp), *expires));
+            ended.chain(over)
+        });
+        changed.chain(ended).collect()
     }
 
     /// Remembers that the session began a core task, so that its stream tells of it. The oldest are forgotten.
@@ -409,29 +538,39 @@ impl Sessions {
             .unwrap_or_default()
     }
 
+    /// Whether anything is remembered of it.
+    pub(super) fn is_remembered(&self, session: &Session) -> bool {
+        self.table().changes.contains_key(&session.key)
+    }
+
     /// Whether the session has been ended.
     pub(super) fn is_ended(&self, session: &Session) -> bool {
         self.table().has_ended(&session.key)
     }
 
-    /// Says what `change` says; `false` where there is no room for it.
     fn change(&self, session: &Session, change: impl FnOnce(&mut Changes) -> bool) -> bool {
-        let owner = Owner::of_key(&session.key);
+        self.change_of((session.key, session.expires), change)
+    }
+
+    /// Says what `change` says of the session with this key, which expires then; `false` where there is no room for it.
+    fn change_of(&self, session: (Key, u64), change: impl FnOnce(&mut Changes) -> bool) -> bool {
+        let (key, expires) = session;
+        let owner = Owner::of_key(&key);
         let done = {
             let mut table = self.table();
-            let is_known = table.changes.contains_key(&session.key);
-            if table.has_ended(&session.key) || !(is_known || table.make_room(owner, self.most)) {
+            let is_known = table.changes.contains_key(&key);
+            if table.has_ended(&key) || !(is_known || table.make_room(owner, self.most)) {
                 return false;
             }
             table.counter += 1;
             let order = table.counter;
-            let changes = table.changes.entry(session.key).or_default();
+            let changes = table.changes.entry(key).or_default();
             let done = change(changes);
             let before = std::mem::replace(&mut changes.order, order);
-            changes.expires = session.expires;
+            changes.expires = expires;
             table.update(owner, |owned| {
                 owned.changed.remove(&before);
-                owned.changed.insert(order, session.key);
+                owned.changed.insert(order, key);
             });
             done
         };
@@ -610,5 +749,32 @@ mod tests {
         sessions.sweep(1060);
         let table = sessions.table();
         assert!(table.changes.is_empty() && table.owners.is_empty() && table.by_changes.is_empty());
+    }
+    #[test]
+    fn rows_say_all_to_the_next_process() {
+        let (sessions, next) = (Sessions::new(1000, 2), Sessions::new(1000, 10));
+        let (live, live_id) = session(&sessions, ("ann", 9), 1005);
+        assert!(sessions.subscribe(&live, "a:1"));
+        sessions.set_level(&live, Level::Error);
+        sessions.add_task(&live, "t-1");
+        let ended: Vec<String> = (0..3)
+            .map(|number| {
+                let (session, id) = session(&sessions, ("ben", number), 1001);
+                sessions.end(&session).unwrap();
+                id
+            })
+            .collect();
+        for (key, value) in sessions.rows() {
+            assert!(next.learn(&key, value.as_deref(), 1010) && next.is_of_use(&key, &value.unwrap(), 1010));
+        }
+        assert!(ended.iter().all(|id| !lives(&next, "ben", id)));
+        let (found, level) = next.find(&sealer(), "ann", &live_id, 1010).unwrap();
+        assert_eq!((next.subscriptions(&found).len(), level), (1, Some(Level::Error)));
+        assert!(next.tasks(&found).contains("t-1"));
+        let (key, value) = next.row(&found);
+        assert!(value.is_some() && next.learn(&key, None, 1010) && next.subscriptions(&found).is_empty());
+        for (key, value) in [(&[][..], None), (&[1; 16], Some(&[1][..])), (&[CHANGED; 17], Some(b"{"))] {
+            assert!(!next.learn(key, value, 1010), "{key:?}");
+        }
     }
 }

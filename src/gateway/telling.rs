@@ -17,11 +17,30 @@ use super::{Asker, Inner};
 use crate::bridge::registry::Reach;
 use crate::bridge::resources::{REGISTRY, STREAMS, agent_of};
 use crate::jsonrpc::Id;
-use crate::mcp::notifications::{core_task_changed, list_changed, resource_updated, task_changed};
+use crate::mcp::notifications::{
+    Level, List, core_task_changed, list_changed, message, resource_updated, task_changed,
+};
 use crate::mcp::tasks::TaskSnapshot;
 use crate::tasks::Entry;
 
+/// Told to a session of before.
+const RESTARTED: &str = "The gateway was started again. It does not know any more which resources this session was subscribed to: \
+                         read those that matter, and subscribe to them again.";
+
 impl Inner {
+    /// Tells the client of a session that began before this process, and of which nothing is known here, that its subscriptions are
+    /// lost. Not 404: hardly any client begins a new session then.
+    pub(super) async fn tell_of_restart(&self, asker: &Asker, events: &mut Events<'_>) -> Result<(), Gone> {
+        let Some(session) = &asker.session else { return Ok(()) };
+        // With a data directory all that is to be known is.
+        if self.ledger.keeps() || session.began() >= self.begun_at || self.sessions.is_remembered(session) {
+            return Ok(());
+        }
+        events.send(&message(Level::Warning, "gateway", RESTARTED)).await?;
+        // A client that had subscribed to a resource reads it again, at least.
+        events.send(&list_changed(List::Resources, None)).await
+    }
+
     /// Looks what a session wants to be told of by now.
     pub(super) async fn look_again(
         &self,

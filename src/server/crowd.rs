@@ -42,6 +42,8 @@ pub(super) struct Crowd<A> {
     addresses: Addresses,
     descriptors: RawFd,
     metrics: Arc<Metrics>,
+    /// When connections are to end: later than their listener.
+    quiet: ShutdownWatch,
     warned: Mutex<[Option<Instant>; 3]>,
 }
 
@@ -73,13 +75,14 @@ enum Full {
 }
 
 impl<A> Crowd<A> {
-    pub(super) fn new(app: A, limits: ConnectionLimits, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(app: A, limits: ConnectionLimits, metrics: Arc<Metrics>, quiet: ShutdownWatch) -> Self {
         Self {
             app: Arc::new(app),
             room: Semaphore::new(limits.all.clamp(1, Semaphore::MAX_PERMITS)),
             addresses: Addresses { most: limits.of_address, open: Mutex::default() },
             descriptors: limits.descriptors,
             metrics,
+            quiet,
             warned: Mutex::default(),
         }
     }
@@ -160,7 +163,7 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for Crowd<A> {
     fn process_new<'life0, 'life1, 'async_trait>(
         self: &'life0 Arc<Self>,
         stream: Stream,
-        shutdown: &'life1 ShutdownWatch,
+        _: &'life1 ShutdownWatch,
     ) -> Pin<Box<dyn Future<Output = Option<Stream>> + Send + 'async_trait>>
     where
         'life0: 'async_trait,
@@ -174,7 +177,7 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for Crowd<A> {
                 return Box::pin(std::future::ready(None));
             }
         };
-        let served = self.app.process_new(stream, shutdown);
+        let served = self.app.process_new(stream, &self.quiet);
         Box::pin(async move {
             let left = served.await;
             drop(permit);

@@ -17,11 +17,9 @@ use pingora::protocols::http::v2::server::H2Options;
 use pingora::server::ShutdownWatch;
 use tokio::time::Instant;
 
+use super::ending::ListenersEnd;
 use super::header::{HeaderLimit, Limited};
 use crate::alarm::{Alarm, after};
-
-/// How long connections may still send a request after their listener has closed.
-const LAST_REQUESTS: Duration = Duration::from_secs(1);
 
 /// What goes with an HTTP/1.1 connection from request to request: to its proxy, once the header of a request has been read, and back.
 #[derive(Clone, Default)]
@@ -82,6 +80,8 @@ pub(super) struct Timely<A> {
     pub(super) rest: Duration,
     /// How long a header may be.
     pub(super) limit: Arc<HeaderLimit>,
+    /// The end of the listeners, which waits for first requests.
+    pub(super) listeners: ListenersEnd,
 }
 
 impl<A> Timely<A> {
@@ -128,6 +128,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
         if is_first {
             session = self.counted(session, &mark);
         }
+        let mut fresh = (is_first && !mark.is_read()).then(|| self.listeners.fresh());
         session.set_connection_user_context(Some(carried));
         let deadline = after(Instant::now(), within);
         let mut request = self.app.process_new_http(session, shutdown);
@@ -136,6 +137,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
             let served = request.as_mut().poll(context);
             // The mark lies elsewhere, and is not looked at for each event of a long answer.
             waits = waits && served.is_pending() && !mark.is_read();
+            if !waits {
+                drop(fresh.take());
+            }
             if waits && mark.is_too_late(context, deadline) {
                 tracing::debug!("no header of a request has come in time");
                 return Poll::Ready(None);
@@ -155,7 +159,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
     async fn http_cleanup(&self) {
         // Pingora drops each connection that has not sent a header by now, also one that was
         // accepted this moment.
-        tokio::time::sleep(LAST_REQUESTS).await;
+        self.listeners.end_connections(self.within).await;
         self.app.http_cleanup().await;
     }
 }

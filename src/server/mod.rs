@@ -4,6 +4,7 @@
 
 mod crowd;
 mod deadline;
+pub(crate) mod ending;
 mod header;
 mod shutdown;
 mod upgrade;
@@ -39,9 +40,10 @@ use crate::transport::Descriptors;
 
 use crowd::{ConnectionLimits, Crowd};
 use deadline::{Mark, Timely};
+use ending::{ListenersEnd, Yielding};
 use header::HeaderLimit;
 use shutdown::Patient;
-use upgrade::{Takeover, Upgrade, UpgradeProblem};
+use upgrade::{Serving, Takeover, Upgrade, UpgradeProblem};
 
 /// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
 const READ_BUFFER: usize = 4 * 1024;
@@ -84,6 +86,7 @@ pub struct Ready {
     pub bridge: Bridge,
     shutdown: Shutdown,
     upgrade: Upgrade,
+    listeners: ListenersEnd,
 }
 
 /// Makes a server, which takes the sockets of another process over if it `takes_over`.
@@ -113,14 +116,18 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProbl
     // The process that is taken over from still has the data directory.
     let make = if takes_over { Bridge::taking_over } else { Bridge::new };
     let (bridge, background) = make(settings.clone())?;
+    if takes_over {
+        bridge.expect_predecessor();
+    }
+    let listeners = ListenersEnd::new();
     settings.listeners.iter().for_each(warn_if_open);
-    let (mut services, terminated) = add_listeners(&mut server, &settings, &bridge, descriptors)?;
+    let (mut services, terminated) = add_listeners(&mut server, &settings, (&bridge, &listeners), descriptors)?;
     server.add_service(background_service("bridge", background));
     let mut watch = background_service("certificates", Watch::new(terminated, hangups));
     watch.threads = Some(1);
     server.add_service(watch);
     if let Some(admin) = settings.admin {
-        let service = admin_service(admin, (&bridge, addresses), settings.limits.header_read);
+        let service = admin_service(admin, (&bridge, &listeners), addresses, settings.limits.header_read);
         services.push(server.add_service(service));
     }
     if takes_over {
@@ -128,11 +135,12 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProbl
         let takeover = server.add_service(background_service("takeover", takeover));
         let bootstrap = server.bootstrap_as_a_service();
         bootstrap.add_dependency(takeover);
+        services.push(server.add_service(background_service("serving", Serving(bridge.clone()))));
         services.iter().for_each(|service| service.add_dependency(&bootstrap));
     } else {
         server.bootstrap();
     }
-    Ok(Ready { server, bridge, shutdown: settings.shutdown, upgrade: sockets })
+    Ok(Ready { server, bridge, shutdown: settings.shutdown, upgrade: sockets, listeners })
 }
 
 /// The services of listeners, and the TLS of those that have it.
@@ -142,9 +150,10 @@ type Listening = (Vec<ServiceHandle>, Vec<Arc<Endpoint>>);
 fn add_listeners(
     server: &mut Server,
     settings: &Settings,
-    bridge: &Bridge,
+    of: (&Bridge, &ListenersEnd),
     descriptors: Descriptors,
 ) -> Result<Listening, StartProblem> {
+    let (bridge, end) = of;
     let limits = ConnectionLimits {
         all: settings.limits.connections,
         of_address: settings.limits.address_connections,
@@ -155,8 +164,8 @@ fn add_listeners(
     for listener in settings.listeners.clone() {
         let (address, socket, tls) =
             (listener.address, socket(&listener, settings.limits.write_stall), listener.tls.clone());
-        let app = service(server, settings, Gateway { bridge: bridge.clone(), listener });
-        let crowd = (limits, bridge.metrics().clone());
+        let app = service(server, settings, end, Gateway { bridge: bridge.clone(), listener });
+        let crowd = (limits, bridge.metrics().clone(), end);
         let Some(tls) = tls else {
             services.push(server.add_service(listening(app, crowd, socket)));
             continue;
@@ -166,7 +175,7 @@ fn add_listeners(
         terminated.push(endpoint.clone());
         let within = settings.limits.header_read;
         let (app, threads) = (Arc::new(app), handshake_threads(&mut threads, server)?);
-        let app = Terminating { app, endpoint, threads, within };
+        let app = Terminating { app, endpoint, threads, within, listeners: end.clone() };
         services.push(server.add_service(listening(app, crowd, socket)));
     }
     Ok((services, terminated))
@@ -187,31 +196,39 @@ fn handshake_threads(
 
 fn listening<A>(
     app: A,
-    (limits, metrics): (ConnectionLimits, Arc<Metrics>),
+    crowd: (ConnectionLimits, Arc<Metrics>, &ListenersEnd),
     socket: ListenerConfig,
-) -> Service<Crowd<A>> {
-    let mut service = Service::new("gateway".to_owned(), Crowd::new(app, limits, metrics));
+) -> Yielding<Crowd<A>> {
+    let (limits, metrics, end) = crowd;
+    let mut service = Service::new("gateway".to_owned(), Crowd::new(app, limits, metrics, end.quiet()));
     service.add_listener(socket);
-    service
+    Yielding { service, ending: end.clone() }
 }
 
 /// The service of the admin listener, which has descriptors when clients and agents have taken all
 /// others.
 fn admin_service(
     admin: config::Admin,
-    (bridge, listeners): (&Bridge, Vec<SocketAddr>),
+    of: (&Bridge, &ListenersEnd),
+    addresses: Vec<SocketAddr>,
     within: Duration,
-) -> Service<Crowd<Admin>> {
+) -> Yielding<Crowd<Admin>> {
+    let (bridge, end) = of;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
-    let app = Admin::new(bridge, admin.allowed_hosts, listeners, within);
-    let mut service = Service::new("admin".to_owned(), Crowd::new(app, limits, bridge.metrics().clone()));
+    let app = Admin::new(bridge, admin.allowed_hosts, addresses, within);
+    let mut service = Service::new("admin".to_owned(), Crowd::new(app, limits, bridge.metrics().clone(), end.quiet()));
     service.threads = Some(1);
     service.add_tcp(&admin.address.to_string());
-    service
+    Yielding { service, ending: end.clone() }
 }
 
 /// The application of one listener: a proxy whose requests must send their headers in time.
-fn service(server: &Server, settings: &Settings, gateway: Gateway) -> Timely<HttpProxy<Gateway>> {
+fn service(
+    server: &Server,
+    settings: &Settings,
+    end: &ListenersEnd,
+    gateway: Gateway,
+) -> Timely<HttpProxy<Gateway>> {
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(settings.limits.keep_alive);
     let limits = &settings.limits;
@@ -221,14 +238,14 @@ fn service(server: &Server, settings: &Settings, gateway: Gateway) -> Timely<Htt
     let mut proxy = http_proxy(&server.configuration, gateway);
     proxy.server_options = Some(options);
     proxy.h2_options = Some(h2);
-    Timely { app: Arc::new(proxy), within: limits.header_read, rest: limits.keep_alive, limit }
+    Timely { app: Arc::new(proxy), within: limits.header_read, rest: limits.keep_alive, limit, listeners: end.clone() }
 }
 
 impl Ready {
     /// Runs until the process is told to end, and then until what is under way is done.
     pub fn run(self) -> ! {
-        let Self { server, bridge, shutdown, upgrade } = self;
-        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, shutdown, upgrade }) });
+        let Self { server, bridge, shutdown, upgrade, listeners } = self;
+        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, shutdown, upgrade, listeners }) });
         end_process(0)
     }
 }

@@ -13,7 +13,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, info, warn};
 
 use super::end_process;
-use super::upgrade::Upgrade;
+use super::ending::ListenersEnd;
+use super::upgrade::{Serves, Upgrade};
 use crate::config::Shutdown;
 use crate::gateway::Bridge;
 
@@ -43,6 +44,8 @@ pub(super) struct Patient {
     pub(super) shutdown: Shutdown,
     /// How another process takes the sockets over.
     pub(super) upgrade: Upgrade,
+    /// The end of the listeners.
+    pub(super) listeners: ListenersEnd,
 }
 
 /// The signals that end the process.
@@ -63,17 +66,18 @@ impl ShutdownSignalWatch for Patient {
         loop {
             let offer = async {
                 quit.recv().await;
-                self.upgrade.accept_successor().await
+                self.upgrade.accept_successor(&self.bridge).await
             };
             tokio::select! {
                 _ = ending.interrupt.recv() => return ShutdownSignal::FastShutdown,
                 _ = ending.terminate.recv() => return self.end(ending).await,
                 offered = offer => match offered {
-                    Ok(()) => {
+                    Ok(serves) => {
                         info!(running = self.bridge.running(), "hands sockets over; calls under way are finished first");
-                        self.bridge.close_after(HANDOVER);
                         let until = Instant::now() + HANDOVER + self.whole();
-                        tokio::spawn(finish(self.bridge.clone(), ending, (HANDOVER, until)));
+                        tokio::spawn(retire(self.bridge.clone(), self.listeners.clone(), serves));
+                        let ended = (self.bridge.clone(), self.listeners.clone());
+                        tokio::spawn(finish(ended, ending, HANDOVER, until));
                         return ShutdownSignal::GracefulUpgrade;
                     }
                     Err(problem) => error!(%problem, "sockets are not handed over; this process goes on"),
@@ -99,7 +103,8 @@ impl Patient {
             () = ending.again() => return ShutdownSignal::FastShutdown,
             () = tokio::time::sleep(self.shutdown.grace) => {}
         }
-        tokio::spawn(finish(self.bridge.clone(), ending, (Duration::ZERO, until)));
+        let ended = (self.bridge.clone(), self.listeners.clone());
+        tokio::spawn(finish(ended, ending, Duration::ZERO, until));
         ShutdownSignal::GracefulTerminate
     }
 }
@@ -114,15 +119,34 @@ impl Ending {
     }
 }
 
+/// Accepts no more connections once the successor does: so one of the two answers at each time, and none is refused. Streams that
+/// never end by themselves are ended then, and come to the successor.
+async fn retire(bridge: Bridge, listeners: ListenersEnd, serves: Option<Serves>) {
+    let begun = Instant::now();
+    if let Some(mut serves) = serves {
+        match tokio::time::timeout(HANDOVER, serves.wait_for(|serves| *serves)).await {
+            Ok(Ok(_)) => {
+                listeners.close();
+                info!("the successor takes connections");
+            }
+            Ok(Err(_)) | Err(_) => warn!("the successor does not say that it takes connections"),
+        }
+    }
+    bridge.close_after(HANDOVER.saturating_sub(begun.elapsed()));
+}
+
 /// Ends the process after `first` as soon as nothing runs any more, at `until`, or on a signal.
-async fn finish(bridge: Bridge, mut ending: Ending, (first, until): (Duration, Instant)) {
+async fn finish(ended: (Bridge, ListenersEnd), mut ending: Ending, first: Duration, until: Instant) {
+    let (bridge, listeners) = ended;
     let done = async {
         tokio::time::sleep(first).await;
-        while bridge.running() > 0 && Instant::now() < until {
+        // Twice: a connection may just be passed from one hand to the next. And connections that just got their last answer are
+        // given the time to read it.
+        let mut quiet = 0;
+        while quiet < 2 && Instant::now() < until {
             tokio::time::sleep(LOOK).await;
+            quiet = if bridge.running() == 0 && !listeners.has_fresh() { quiet + 1 } else { 0 };
         }
-        // Connections that just got their last answer are given the time to read it.
-        tokio::time::sleep(LOOK).await;
     };
     tokio::select! {
         () = ending.again() => {}

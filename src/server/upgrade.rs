@@ -4,11 +4,13 @@
 //! Pingora passes the sockets to any process that listens on the path that it is given. So the
 //! successor listens on a second socket beside that one, and once it could serve (its agents' cards
 //! have been looked at), it says there which addresses it takes. The process that is to end
-//! connects on SIGQUIT, checks the user and the addresses of the process at the other end, and only
-//! then leaves the rest to Pingora.
+//! connects on SIGQUIT, checks the user and the addresses of the process at the other end, lets go of
+//! the data directory, and only then leaves the rest to Pingora. The connection stays: over it the
+//! successor learns what the other comes to know to its end, and says when it takes connections (see
+//! `gateway::succession`).
 
 use std::fs::{self, DirBuilder, Metadata};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -22,6 +24,7 @@ use pingora::services::ServiceReadyNotifier;
 use pingora::services::background::BackgroundService;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
@@ -36,15 +39,19 @@ const READY: &str = "ready.sock";
 const MAX_SOCKET_PATH: usize = 107;
 /// Begins the report of a successor; its addresses follow, one line ends it.
 const REPORT: &str = "mcp-a2a-gateway ready";
+/// A word of the report: the connection may stay, and the successor takes in what it is told there.
+const LEARNS: &str = "learns";
 /// Answers the report.
 const ACCEPTED: &[u8] = b"accepted\n";
-/// Most bytes of a report.
-const MAX_REPORT: u64 = 4096;
 /// How long a process that is to end looks for a successor, which may have been started at the same
 /// moment.
 const SEARCH: Duration = Duration::from_secs(15);
 /// How long a successor waits for its agents' cards. An agent that is down is no reason to stay.
 const CARDS: Duration = Duration::from_secs(8);
+/// How long a successor waits until the other process has let go of the data directory.
+const ACCEPTED_WITHIN: Duration = Duration::from_secs(15);
+/// How long it waits until what lies there is read. More would keep Pingora waiting for too long.
+const OPENED: Duration = Duration::from_secs(3);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long one side waits for a line of the other.
@@ -91,6 +98,9 @@ pub enum UpgradeProblem {
     OtherAddresses(SocketAddr),
 }
 
+/// Turns true when the successor takes connections.
+pub(super) type Serves = watch::Receiver<bool>;
+
 /// Knowledge of both sides of an upgrade.
 #[derive(Debug, Clone)]
 pub(super) struct Upgrade {
@@ -117,12 +127,38 @@ impl BackgroundService for Takeover {
         if timeout(CARDS, ready).await.is_err() {
             warn!("some agents do not answer; sockets are taken over without their cards");
         }
-        if let Err(problem) = self.upgrade.report_ready().await {
-            // As Pingora ends, if it gets no sockets.
-            error!(%problem, "sockets cannot be taken over");
-            end_process(1);
+        let stream = match self.upgrade.report_ready().await {
+            Ok(stream) => stream,
+            Err(problem) => {
+                // As Pingora ends, if it gets no sockets.
+                error!(%problem, "sockets cannot be taken over");
+                end_process(1);
+            }
+        };
+        let bridge = self.bridge.clone();
+        let learnt = tokio::spawn(async move { bridge.learn_from(stream).await });
+        let opened = async {
+            while !self.bridge.has_store() {
+                sleep(LOOK).await;
+            }
+        };
+        if timeout(OPENED, opened).await.is_err() {
+            warn!("requests are taken before the data directory is read");
         }
         notifier.notify_ready();
+        if let Err(error) = learnt.await {
+            warn!(%error, "no more is learnt from the predecessor");
+        }
+    }
+}
+
+/// Says that connections are accepted. Begins once the sockets are there.
+pub(super) struct Serving(pub(super) Bridge);
+
+#[async_trait]
+impl BackgroundService for Serving {
+    async fn start(&self, _: ShutdownWatch) {
+        self.0.tell_serving();
     }
 }
 
@@ -168,7 +204,7 @@ impl Upgrade {
     /// # Errors
     ///
     /// [`UpgradeProblem`], if none does so in time.
-    async fn report_ready(&self) -> Result<(), UpgradeProblem> {
+    async fn report_ready(&self) -> Result<UnixStream, UpgradeProblem> {
         let path = self.checked()?.join(READY);
         let failed = |error| UpgradeProblem::Socket { path: path.clone(), error };
         // An earlier process may have left them; the directory is this user's alone.
@@ -181,7 +217,7 @@ impl Upgrade {
                 Err(_) => break Err(UpgradeProblem::NoOffer),
                 Ok(Err(error)) => break Err(failed(error)),
                 Ok(Ok((stream, _))) => match self.report(stream).await {
-                    Ok(()) => break Ok(()),
+                    Ok(stream) => break Ok(stream),
                     Err(problem) => warn!(%problem, "sockets were not offered"),
                 },
             }
@@ -190,28 +226,29 @@ impl Upgrade {
         outcome
     }
 
-    /// Reports ready to one process; whether it accepts that.
-    async fn report(&self, mut stream: UnixStream) -> Result<(), UpgradeProblem> {
+    /// Reports ready to one process; returns the stream if it accepts that.
+    async fn report(&self, mut stream: UnixStream) -> Result<UnixStream, UpgradeProblem> {
         check_peer(&stream)?;
         let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-        let report = format!("{REPORT} {}\n", addresses.join(" "));
-        let mut answer = Vec::new();
+        let report = format!("{REPORT} {} {LEARNS}\n", addresses.join(" "));
+        let mut answer = [0; ACCEPTED.len()];
         let exchange = async {
             stream.write_all(report.as_bytes()).await?;
-            (&mut stream).take(MAX_REPORT).read_to_end(&mut answer).await
+            stream.read_exact(&mut answer).await
         };
-        match timeout(ANSWER, exchange).await {
-            Ok(Ok(_)) if answer == ACCEPTED => Ok(()),
+        match timeout(ACCEPTED_WITHIN, exchange).await {
+            Ok(Ok(_)) if answer == ACCEPTED => Ok(stream),
             Ok(_) | Err(_) => Err(UpgradeProblem::NotOffered),
         }
     }
 
-    /// Finds a successor that is ready, and accepts it.
+    /// Finds a successor that is ready, and accepts it: what is kept on disk is its from then on. Returns how to hear that it takes
+    /// connections, if it says so.
     ///
     /// # Errors
     ///
     /// [`UpgradeProblem`] says why the sockets stay here.
-    pub(super) async fn accept_successor(&self) -> Result<(), UpgradeProblem> {
+    pub(super) async fn accept_successor(&self, bridge: &Bridge) -> Result<Option<Serves>, UpgradeProblem> {
         let mut stream = self.find_successor().await?;
         check_peer(&stream)?;
         let report = timeout(ANSWER, line(&mut stream)).await.ok().flatten();
@@ -222,15 +259,19 @@ impl Upgrade {
         if let Some(left) = self.addresses.iter().find(|address| !taken.contains(address)) {
             return Err(UpgradeProblem::OtherAddresses(*left));
         }
-        let accepted = timeout(ANSWER, stream.write_all(ACCEPTED)).await;
-        accepted.ok().and_then(Result::ok).ok_or(UpgradeProblem::NotReady)?;
-        drop(stream);
+        let serves = if addresses.split(' ').any(|word| word == LEARNS) {
+            Some(pass_on(stream, bridge).await?)
+        } else {
+            let accepted = timeout(ANSWER, stream.write_all(ACCEPTED)).await;
+            accepted.ok().and_then(Result::ok).ok_or(UpgradeProblem::NotReady)?;
+            None
+        };
         // Pingora tries again a second later, if it comes too early.
         let until = Instant::now() + ANSWER;
         while !self.sockets().exists() && Instant::now() < until {
             sleep(LOOK).await;
         }
-        Ok(())
+        Ok(serves)
     }
 
     async fn find_successor(&self) -> Result<UnixStream, UpgradeProblem> {
@@ -257,6 +298,26 @@ impl Upgrade {
 
     fn refused(&self, why: String) -> UpgradeProblem {
         UpgradeProblem::Directory { path: self.directory.clone(), why }
+    }
+}
+
+/// Lets go of what is kept on disk, accepts the successor, and tells it from then on what is to be kept.
+async fn pass_on(stream: UnixStream, bridge: &Bridge) -> Result<Serves, UpgradeProblem> {
+    let giver = bridge.clone();
+    let pass = move || {
+        let stream = stream.into_std()?;
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(ANSWER))?;
+        let mut greeted = stream.try_clone()?;
+        giver.pass_on(stream, || greeted.write_all(ACCEPTED))
+    };
+    match tokio::task::spawn_blocking(pass).await {
+        Ok(Ok(serves)) => Ok(serves),
+        failed => {
+            warn!(?failed, "the process that waits for the sockets does not listen any more");
+            bridge.keep_again().await;
+            Err(UpgradeProblem::NotReady)
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! Not here: being found and dropped (see `map`), what an event does (see `bridge::work`), asking the agent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::watch;
@@ -244,6 +244,15 @@ impl Entry {
     /// Fills in what was kept, before anybody sees the entry.
     pub(super) fn restore(&self, fill: impl FnOnce(&mut Inside)) {
         fill(&mut lock(&self.inside));
+    }
+
+    /// Takes in what another process knows of the same task.
+    pub(super) fn learn(self: &Arc<Self>, other: Self, now: Times) {
+        let other = other.inside.into_inner().unwrap_or_else(PoisonError::into_inner);
+        other.owners().for_each(|owner| self.own(owner));
+        self.change(|inside| inside.learn(other));
+        self.settle(Some(now.instant));
+        self.wake();
     }
 
     /// A new turn begins in the task: what an agent replied to the last one is not its last word any more. Without a task there is

@@ -124,6 +124,22 @@ impl Inside {
         Some(forgotten)
     }
 
+    /// Takes in what another process knows of the same task. A last word is taken in any case; of live work the newer counts, unless
+    /// this process listens to the agent itself.
+    pub(super) fn learn(&mut self, other: Self) {
+        other.turns.all().for_each(|turn| self.turns.merge(turn));
+        self.verdict = self.verdict.or(other.verdict);
+        if self.work.standing() == Standing::Finished {
+            return;
+        }
+        let is_newer = !self.is_followed && other.changed.unix_ms >= self.changed.unix_ms;
+        if is_newer || other.is_finished() {
+            self.work = other.work;
+            self.over = other.over;
+            self.changed = other.changed;
+        }
+    }
+
     /// Whether it flows otherwise than when this was asked last: somebody listens to its agent, or not; in which state it is.
     pub(super) fn flows_anew(&mut self) -> bool {
         let flow = (self.is_followed && !self.is_finished(), self.work.state);

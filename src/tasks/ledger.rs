@@ -2,19 +2,20 @@
 //!
 //! Without a data directory nothing is kept and nothing costs anything. Not here: the disk (see `store`), the form (see `record`).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use tracing::{debug, info, warn};
 
 use super::entry::Entry;
 use super::record::{key_of, record_key};
-use super::store::{Store, Table};
-use super::{Tasks, Times};
+use super::store::{Store, StoreProblem, Table};
+use super::{Key, Tasks, Times};
 
 /// Keeps tasks.
 pub struct Ledger {
     /// Empty where nothing is kept, and while another process still has the file.
-    store: OnceLock<Store>,
+    store: ArcSwapOption<Store>,
     /// Artifacts of more bytes stay at the agent.
     most: usize,
 }
@@ -22,29 +23,52 @@ pub struct Ledger {
 impl Ledger {
     /// Keeps nothing yet; when it does, then without artifacts of more than `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { store: OnceLock::new(), most }
+        Self { store: ArcSwapOption::empty(), most }
     }
 
-    /// Keeps tasks in this store from now on. The first store stays.
-    pub fn keep_in(&self, store: Store) {
-        if self.store.set(store).is_err() {
-            warn!("tasks are kept on disk already");
+    /// Keeps tasks in this store from now on, and in no other. Returns whether all that was handed to the store before is safe there,
+    /// if there was one; that one is closed then. Waits for its disk.
+    pub fn keep_in(&self, store: Option<Arc<Store>>) -> Option<bool> {
+        let before = self.store.swap(store)?;
+        let closed = before.close();
+        if let Err(problem) = &closed {
+            warn!(%problem, "not everything was kept on disk");
         }
+        Some(closed.is_ok())
     }
 
     /// Whether anything is kept.
     pub fn keeps(&self) -> bool {
-        self.store.get().is_some()
+        self.store.load().is_some()
     }
 
     /// Whether the disk does not take what is to be kept.
     pub fn is_failing(&self) -> bool {
-        self.store.get().is_some_and(Store::is_failing)
+        self.store.load().as_ref().is_some_and(|store| store.is_failing())
     }
 
     /// How many transactions failed.
     pub fn failures(&self) -> u64 {
-        self.store.get().map_or(0, Store::failures)
+        self.store.load().as_ref().map_or(0, |store| store.failures())
+    }
+
+    /// Waits until all that was handed over is safe; says whether it is, or nothing is kept at all.
+    pub async fn is_safe(&self) -> bool {
+        match self.store.load_full() {
+            Some(store) => store.flush().await.is_ok(),
+            None => true,
+        }
+    }
+
+    /// Keeps what clients came to hold while there was no store, or another one. Waits where too much is to be written at once.
+    pub async fn catch_up_slowly(&self, tasks: &Tasks, now: Times) {
+        let mut entries = Vec::new();
+        tasks.for_each(now.instant, |entry| entries.push(entry.clone()));
+        for entry in entries.iter().filter(|entry| entry.is_acknowledged()) {
+            if self.put(entry) == Err(StoreProblem::Full) && self.is_safe().await {
+                self.note(entry);
+            }
+        }
     }
 
     /// Keeps what clients came to hold while there was no store.
@@ -56,9 +80,12 @@ impl Ledger {
     /// disk has it, if tasks are kept at all.
     pub async fn acknowledge(&self, entry: &Entry) -> bool {
         entry.acknowledge();
-        let Some(store) = self.store.get() else { return true };
-        self.put(store, entry);
-        let kept = store.flush().await;
+        let put = self.put(entry);
+        let Some(store) = self.store.load_full() else { return true };
+        let kept = match put {
+            Err(StoreProblem::Closed) => put,
+            _ => store.flush().await,
+        };
         if let Err(problem) = &kept {
             // The client is served all the same: the agent has the task. The store warns of its disk.
             debug!(%problem, agent = %entry.agent(), "a task could not be kept on disk");
@@ -68,31 +95,51 @@ impl Ledger {
 
     /// Notes what is new of a task that is kept; it is on disk a moment later.
     pub fn note(&self, entry: &Entry) {
-        if let Some(store) = self.store.get().filter(|_| entry.is_acknowledged()) {
-            self.put(store, entry);
+        if entry.is_acknowledged() {
+            // Told by `put`.
+            self.put(entry).unwrap_or_default();
         }
     }
 
-    fn put(&self, store: &Store, entry: &Entry) {
-        let Some((key, value)) = entry.to_record(self.most) else { return };
-        let put = store.put(Table::Tasks, key, value);
-        let unnamed = record_key(entry.agent(), None, entry.local());
-        let removed = if entry.is_named() { store.remove(Table::Tasks, unnamed) } else { Ok(()) };
-        match put.and(removed) {
+    fn put(&self, entry: &Entry) -> Result<(), StoreProblem> {
+        let done = self.hand(|store| {
+            let Some((key, value)) = entry.to_record(self.most) else { return Ok(()) };
+            store.put(Table::Tasks, key, value)?;
+            if entry.is_named() {
+                store.remove(Table::Tasks, record_key(entry.agent(), None, entry.local()))?;
+            }
+            Ok(())
+        });
+        match &done {
             // The store warns of its disk, not of each task.
-            Err(problem) if store.is_failing() => {
+            Err(problem) if self.is_failing() => {
                 debug!(%problem, agent = %entry.agent(), "a task is not kept on disk");
             }
             Err(problem) => warn!(%problem, agent = %entry.agent(), "a task is not kept on disk"),
             Ok(()) => {}
         }
+        done
+    }
+
+    /// Hands something to the store, if there is one; once more, if another store took its place meanwhile.
+    fn hand(
+        &self,
+        change: impl Fn(&Store) -> Result<(), StoreProblem>,
+    ) -> Result<(), StoreProblem> {
+        let Some(store) = self.store.load_full() else { return Ok(()) };
+        match (change(&store), self.store.load_full()) {
+            (Err(StoreProblem::Closed), Some(now)) if !Arc::ptr_eq(&store, &now) => change(&now),
+            (done, _) => done,
+        }
     }
 
     /// Drops a task that nobody can ask for any more.
     pub fn forget(&self, entry: &Entry) {
-        let Some(store) = self.store.get().filter(|_| entry.is_acknowledged()) else { return };
+        if !entry.is_acknowledged() {
+            return;
+        }
         let key = record_key(entry.agent(), entry.task_id().as_deref(), entry.local());
-        if let Err(problem) = store.remove(Table::Tasks, key) {
+        if let Err(problem) = self.hand(|store| store.remove(Table::Tasks, key.clone())) {
             warn!(%problem, agent = %entry.agent(), "a forgotten task stays on disk");
         }
     }
@@ -100,7 +147,7 @@ impl Ledger {
     /// Drops from the disk what the map does not know any more: what had to go for room is not told one by one. Reads the whole
     /// table: not for an async thread.
     pub fn prune(&self, tasks: &Tasks, now: Times) {
-        let Some(store) = self.store.get() else { return };
+        let Some(store) = self.store.load_full() else { return };
         let mut gone = Vec::new();
         let read = store.load(Table::Tasks, |key, _| {
             let is_known = key_of(key).is_some_and(|key| tasks.peek(&key, now.instant).is_some());
@@ -118,9 +165,28 @@ impl Ledger {
         }
     }
 
-    /// Takes all kept tasks back into the map; returns those that are there now. Artifacts may have `limit` bytes each task.
-    pub fn load(&self, tasks: &Tasks, limit: usize, now: Times) -> Vec<Arc<Entry>> {
-        let Some(store) = self.store.get() else { return Vec::new() };
+    /// Takes in a row that another process would keep, which works with the same tasks. Returns the task. Artifacts may have `limit`
+    /// bytes.
+    pub fn learn(&self, tasks: &Tasks, value: &[u8], limit: usize, now: Times) -> Option<Arc<Entry>> {
+        let (keys, other) = Entry::from_record(value, (limit, true), now)?;
+        let known = keys.iter().find_map(|key| tasks.find(key, now.instant));
+        let entry = match known {
+            Some(entry) => {
+                entry.learn(other, now);
+                entry
+            }
+            None => tasks.admit(keys.first()?.clone(), || other, now.instant).ok()?.0,
+        };
+        keys.into_iter().for_each(|key: Key| drop(tasks.alias(key, &entry, now.instant)));
+        entry.acknowledge();
+        self.note(&entry);
+        Some(entry)
+    }
+
+    /// Takes all kept tasks back into the map; returns those that are there now. Artifacts may have `limit` bytes each task. Calls
+    /// that no agent has named are over, unless another process still waits for that.
+    pub fn load(&self, tasks: &Tasks, limit: (usize, bool), now: Times) -> Vec<Arc<Entry>> {
+        let Some(store) = self.store.load_full() else { return Vec::new() };
         let (mut taken, mut unreadable, mut full) = (Vec::new(), 0_usize, 0_usize);
         let read = store.load(Table::Tasks, |_, value| {
             let Some((keys, entry)) = Entry::from_record(value, limit, now) else {
@@ -145,49 +211,45 @@ impl Ledger {
         taken
     }
 
-    /// Keeps the end of a session.
-    pub async fn revoke(&self, session: [u8; 16], expires: u64) {
-        let Some(store) = self.store.get() else { return };
-        let put = store.put(Table::Revocations, session.to_vec(), expires.to_be_bytes().to_vec());
-        let kept = match put {
-            Ok(()) => store.flush().await,
-            Err(problem) => Err(problem),
-        };
-        match kept {
-            Err(problem) if store.is_failing() => {
-                debug!(%problem, "the end of a session could not be kept on disk");
-            }
-            Err(problem) => warn!(%problem, "the end of a session could not be kept on disk"),
+    /// Keeps what became of a session, and waits until that is safe; no value: nothing is to be kept of it any more.
+    pub async fn keep_session(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.note_session(key, value);
+        if !self.is_safe().await {
+            debug!("what became of a session could not be kept on disk");
+        }
+    }
+
+    /// The same, without waiting.
+    pub fn note_session(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let done = self.hand(|store| match &value {
+            Some(value) => store.put(Table::Sessions, key.clone(), value.clone()),
+            None => store.remove(Table::Sessions, key.clone()),
+        });
+        match done {
+            Err(problem) if self.is_failing() => debug!(%problem, "a session is not kept on disk"),
+            Err(problem) => warn!(%problem, "a session is not kept on disk"),
             Ok(()) => {}
         }
     }
 
-    /// The sessions that were ended and would not have expired at `now` (Unix seconds); the others are dropped.
-    pub fn revoked(&self, now: u64) -> Vec<([u8; 16], u64)> {
-        let Some(store) = self.store.get() else { return Vec::new() };
-        let (mut live, mut over) = (Vec::new(), Vec::new());
-        let read = store.load(Table::Revocations, |key, value| {
-            let session: Option<[u8; 16]> = key.try_into().ok();
-            let expires: Option<[u8; 8]> = value.try_into().ok();
-            match (session, expires.map(u64::from_be_bytes)) {
-                (Some(session), Some(expires)) if expires > now => live.push((session, expires)),
-                _ => over.push(key.to_vec()),
+    /// Shows what is kept of each session, and drops what `is_of_use` says no to. Reads the whole table: not for an async thread.
+    pub fn sessions(&self, mut is_of_use: impl FnMut(&[u8], &[u8]) -> bool) {
+        let Some(store) = self.store.load_full() else { return };
+        let mut over = Vec::new();
+        let read = store.load(Table::Sessions, |key, value| {
+            if !is_of_use(key, value) {
+                over.push(key.to_vec());
             }
         });
         if let Err(problem) = read {
-            warn!(%problem, "ended sessions cannot be read");
+            warn!(%problem, "kept sessions cannot be read");
         }
-        for key in over {
-            if let Err(problem) = store.remove(Table::Revocations, key) {
-                warn!(%problem, "an old session stays on disk");
-            }
-        }
-        live
+        over.into_iter().for_each(|key| self.note_session(key, None));
     }
 
     /// Writes what waits, and lets go of the file.
     pub fn close(&self) {
-        if let Some(Err(problem)) = self.store.get().map(Store::close) {
+        if let Some(Err(problem)) = self.store.load_full().map(|store| store.close()) {
             warn!(%problem, "not everything was kept on disk");
         }
     }

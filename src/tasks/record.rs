@@ -16,6 +16,9 @@ use crate::a2a::{read_task, task_json};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
 
+/// Why a call is over whose process ended before the agent had named a task.
+const NOT_NAMED: Trouble = Trouble::Gateway("it was restarted before the agent named the task");
+
 /// What is kept of an entry.
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -49,6 +52,13 @@ impl Entry {
         Some((key, serde_json::to_vec(&record).ok()?))
     }
 
+    /// The process that made the call has ended: an agent that has not named a task will not be heard to do so.
+    pub fn end_unnamed(&self, now: Times) {
+        if !self.look(|inside| inside.work.task_id.is_some() || inside.is_followed || inside.is_finished()) {
+            self.end(Err(NOT_NAMED), now);
+        }
+    }
+
     fn record(&self, inside: &Inside, most: usize) -> Record {
         let mut shed = inside.work.artifacts_shed;
         let task = inside.work.to_task().map(|mut task| {
@@ -75,8 +85,13 @@ impl Entry {
         }
     }
 
-    /// The entry that was kept, with the keys that it is found by; `None` for what cannot be read. Artifacts may have `most` bytes.
-    pub(super) fn from_record(json: &[u8], most: usize, now: Times) -> Option<(Vec<Key>, Self)> {
+    /// The entry that was kept, with the keys that it is found by; `None` for what cannot be read. Artifacts may have `most` bytes. A
+    /// call that the agent has not named is over, unless the process that made it may still learn its name.
+    pub(super) fn from_record(
+        json: &[u8],
+        (most, may_be_named): (usize, bool),
+        now: Times,
+    ) -> Option<(Vec<Key>, Self)> {
         let record: Record = serde_json::from_slice(json).ok()?;
         let work = match &record.task {
             None => Work::new(most),
@@ -96,9 +111,7 @@ impl Entry {
             inside.over = match () {
                 () if record.lost => Some(Err(Trouble::TaskLost)),
                 // Only the process that made the call could have learnt its name.
-                () if is_unnamed => {
-                    Some(Err(Trouble::Gateway("it was restarted before the agent named the task")))
-                }
+                () if is_unnamed && !may_be_named => Some(Err(NOT_NAMED)),
                 () => None,
             };
             record.owners.iter().for_each(|owner| drop(inside.own(owner)));
@@ -177,7 +190,7 @@ mod tests {
 
     fn back(entry: &Entry, most: usize) -> (Vec<Key>, Entry) {
         let (_, value) = entry.to_record(most).unwrap();
-        Entry::from_record(&value, 1 << 20, Times::now()).unwrap()
+        Entry::from_record(&value, (1 << 20, false), Times::now()).unwrap()
     }
 
     fn text(entry: &Entry) -> String {
@@ -252,7 +265,7 @@ mod tests {
     #[test]
     fn no_row_panics() {
         for json in ["", "{}", "null", "[1]", r#"{"agent":7}"#] {
-            assert!(Entry::from_record(json.as_bytes(), 100, Times::now()).is_none(), "{json}");
+            assert!(Entry::from_record(json.as_bytes(), (100, false), Times::now()).is_none(), "{json}");
         }
     }
 }

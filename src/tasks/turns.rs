@@ -105,6 +105,18 @@ impl Turns {
         }
     }
 
+    /// Takes in a turn as another process knows it, which works with the same task. An answer that surely went out is in no doubt any more.
+    pub(super) fn merge(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
+        match self.taken.iter_mut().find(|taken| taken.turn == turn) {
+            Some(taken) if is_sent && taken.digest == digest => {
+                taken.is_sent = true;
+                taken.doubt = None;
+            }
+            Some(_) => {}
+            None => self.restore((turn, digest, is_sent)),
+        }
+    }
+
     /// Whether a response of this digest is the one that brought the answer to a turn, so far as that is known. The first one is
     /// remembered.
     pub(super) fn is_same_response(&mut self, turn: [u8; 16], response: [u8; 16]) -> bool {

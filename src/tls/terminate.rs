@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use pingora::apps::{HttpServerApp, ServerApp};
 use pingora::protocols::l4::stream::Stream as Socket;
 use pingora::protocols::tls::server::handshake_with_callback;
-use pingora::protocols::{GetSocketDigest as _, Peek as _, Stream};
+use pingora::protocols::{ALPN, GetSocketDigest as _, Peek as _, Stream};
 use pingora::server::ShutdownWatch;
 use pingora::time::timeout;
 use tracing::{debug, info};
@@ -18,6 +18,7 @@ use super::endpoint::Endpoint;
 use super::lease::Leased;
 use super::threads::HandshakeThreads;
 use crate::auth::{self, network};
+use crate::server::ending::ListenersEnd;
 use crate::telemetry::label::Handshake;
 
 /// An application behind TLS. Belongs on a listener that Pingora takes for plain TCP.
@@ -30,15 +31,29 @@ pub struct Terminating<A> {
     pub threads: Arc<HandshakeThreads>,
     /// How long a handshake may take.
     pub within: Duration,
+    /// The end of the listeners, which waits for handshakes under way.
+    pub(crate) listeners: ListenersEnd,
 }
 
 #[async_trait]
 impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Terminating<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let socket = stream.into_any().downcast::<Socket>().ok()?;
+        let fresh = self.listeners.fresh();
         let stream = self.terminate(*socket).await?;
+        let has_streams = matches!(stream.selected_alpn_proto(), Some(ALPN::H2));
         // Serves the connection to its end.
-        self.app.process_new(stream, shutdown).await
+        let served = self.app.process_new(stream, shutdown);
+        if !has_streams {
+            // The application counts it from here on.
+            drop(fresh);
+            return served.await;
+        }
+        tokio::pin!(served);
+        tokio::select! {
+            left = &mut served => left,
+            () = ListenersEnd::linger(fresh) => served.await,
+        }
     }
 
     async fn cleanup(&self) {

@@ -139,6 +139,8 @@ mod finding_documents;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
+mod handover;
+#[cfg(test)]
 mod homes;
 #[cfg(test)]
 mod http_json;

@@ -61,7 +61,7 @@ impl Disk {
         }
         let mut disk = Self { file, open, database: None, _owner: owner };
         // All tables are there from the start: one that is missing was lost.
-        for table in [Table::Tasks, Table::Turns, Table::Revocations] {
+        for table in [Table::Tasks, Table::Turns, Table::Sessions] {
             disk.work(|database| {
                 database.begin_read()?.open_table(definition(table))?;
                 Ok(())
@@ -130,7 +130,7 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
     TableDefinition::new(match table {
         Table::Tasks => "tasks",
         Table::Turns => "turns",
-        Table::Revocations => "revocations",
+        Table::Sessions => "revocations",
     })
 }
 
@@ -167,7 +167,7 @@ fn make(dir: &Path, file: &Path) -> Result<(), StoreProblem> {
     guarded(&draft, || {
         let database = checked().create(&draft)?;
         let all = database.begin_write()?;
-        for table in [Table::Tasks, Table::Turns, Table::Revocations] {
+        for table in [Table::Tasks, Table::Turns, Table::Sessions] {
             all.open_table(definition(table))?;
         }
         Ok(all.commit()?)

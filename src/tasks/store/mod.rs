@@ -1,14 +1,17 @@
 //! The store: bytes under keys that survive `kill -9`, written in groups by one thread of its own.
 //!
 //! Who writes only hands over; who needs to know waits in [`Store::flush`], and all who wait share one transaction. The file
-//! has one owner at a time. Not here: what the rows mean, the queue (`queue`), the file (`disk`).
+//! has one owner at a time. A process that another one has taken over from hands its rows to that one instead. Not here: what the
+//! rows mean, the queue (`queue`), the file (`disk`), the other process (`peer`).
 
 mod disk;
+mod peer;
 mod queue;
 
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +23,9 @@ use tracing::{info, warn};
 
 use disk::Disk;
 pub(super) use disk::FILES;
-use queue::Queue;
+use peer::Peer;
+pub use peer::{Frame, Told};
+use queue::{Changes, Queue};
 
 /// How many bytes may wait to be written, or be under way to the disk.
 pub const MOST_WAITING: usize = 64 * 1024 * 1024;
@@ -42,8 +47,22 @@ pub enum Table {
     Tasks,
     /// Turns that were answered.
     Turns,
-    /// Sessions that were ended.
-    Revocations,
+    /// Sessions: that one was ended, or what a live one wants to be told of.
+    Sessions,
+}
+
+impl Table {
+    fn number(self) -> u8 {
+        match self {
+            Self::Tasks => 0,
+            Self::Turns => 1,
+            Self::Sessions => 2,
+        }
+    }
+
+    fn numbered(number: u8) -> Option<Self> {
+        [Self::Tasks, Self::Turns, Self::Sessions].into_iter().find(|table| table.number() == number)
+    }
 }
 
 /// Why something could not be kept or found.
@@ -82,9 +101,35 @@ pub enum StoreProblem {
     /// The row would not fit even if nothing else waited.
     #[error("a row of {0} bytes is too large for the store")]
     TooLarge(usize),
-    /// The store was closed.
+    /// The store was closed, or the process that keeps the rows does not answer.
     #[error("the store is closed")]
     Closed,
+    /// The process that has taken over could not keep it.
+    #[error("the process that has taken over cannot write it to its disk")]
+    NotKept,
+}
+
+/// The place of the rows.
+enum Medium {
+    Disk(Disk),
+    Peer(Peer),
+}
+
+impl Medium {
+    fn write(&mut self, changes: &Changes) -> Result<(), StoreProblem> {
+        match self {
+            Self::Disk(disk) => disk.write(changes),
+            Self::Peer(peer) => peer.write(changes),
+        }
+    }
+
+    /// Shows each row that this process can read.
+    fn each(&mut self, table: Table, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
+        match self {
+            Self::Disk(disk) => disk.each(table, row),
+            Self::Peer(_) => Ok(()),
+        }
+    }
 }
 
 /// A store with the thread that writes it.
@@ -96,7 +141,7 @@ pub struct Store {
 struct Shared {
     queue: Queue,
     /// Locked for the time of a transaction. Empty once the store is closed: the file is free then.
-    disk: Mutex<Option<Disk>>,
+    medium: Mutex<Option<Medium>>,
     written: watch::Sender<Written>,
     commits: AtomicU64,
     failures: AtomicU64,
@@ -121,11 +166,26 @@ impl Store {
         Self::start(Disk::open(dir)?, MOST_WAITING, PACE)
     }
 
+    /// Hands the rows to the process at the other end of this socket, which keeps them. Its own words are `told`, on a thread
+    /// of its own. Starts threads.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreProblem`] if the system refuses the threads.
+    pub fn over(stream: UnixStream, told: impl Fn(Told) + Send + 'static) -> Result<Self, StoreProblem> {
+        let peer = Peer::new(stream, told)?;
+        Self::start_with(Medium::Peer(peer), PathBuf::from("the successor"), MOST_WAITING, PACE)
+    }
+
     fn start(disk: Disk, most: usize, pace: Pace) -> Result<Self, StoreProblem> {
         let file = disk.file().to_owned();
+        Self::start_with(Medium::Disk(disk), file, most, pace)
+    }
+
+    fn start_with(medium: Medium, file: PathBuf, most: usize, pace: Pace) -> Result<Self, StoreProblem> {
         let shared = Arc::new(Shared {
             queue: Queue::new(most, pace.linger),
-            disk: Mutex::new(Some(disk)),
+            medium: Mutex::new(Some(medium)),
             written: watch::Sender::new(Written { upto: 0, problem: None }),
             commits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -178,7 +238,13 @@ impl Store {
     ///
     /// [`StoreProblem`] if the file cannot be read; some rows may have been shown by then.
     pub fn load(&self, table: Table, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
-        lock(&self.shared.disk).as_mut().ok_or(StoreProblem::Closed)?.each(table, row)
+        lock(&self.shared.medium).as_mut().ok_or(StoreProblem::Closed)?.each(table, row)
+    }
+
+    /// Does something while nothing is written.
+    pub fn while_held<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _held = lock(&self.shared.medium);
+        work()
     }
 
     /// Writes what waits, and gives up the file. Waits for the disk. Dropping the store does the same, and tells nobody.
@@ -234,8 +300,8 @@ fn write_all(shared: &Shared, retry: Duration) {
     let _end = End(shared);
     let mut not_before = None;
     while let Some(batch) = shared.queue.next(not_before) {
-        let outcome = match lock(&shared.disk).as_mut() {
-            Some(disk) => disk.write(batch.changes()),
+        let outcome = match lock(&shared.medium).as_mut() {
+            Some(medium) => medium.write(batch.changes()),
             None => Err(StoreProblem::Closed),
         };
         match outcome {
@@ -248,15 +314,19 @@ fn write_all(shared: &Shared, retry: Duration) {
                 shared.written.send_replace(Written { upto, problem: None });
             }
             Err(problem) => {
+                // Nothing can be tried again: the other process has gone.
+                let is_over = problem == StoreProblem::Closed;
                 // Once until it succeeds, not for each try.
-                if not_before.is_none() {
+                if is_over {
+                    warn!("the process that has taken over does not answer: it is not told what is learnt here");
+                } else if not_before.is_none() {
                     warn!(%problem, "tasks cannot be kept on disk; it is tried again");
                 }
                 shared.failures.fetch_add(1, Ordering::Relaxed);
                 not_before = Some(Instant::now() + retry);
                 let closing = shared.queue.put_back(batch);
                 shared.written.send_modify(|written| written.problem = Some(problem));
-                if closing {
+                if closing || is_over {
                     return;
                 }
             }
@@ -270,7 +340,7 @@ struct End<'a>(&'a Shared);
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.queue.close();
-        lock(&self.0.disk).take();
+        lock(&self.0.medium).take();
         self.0.written.send_modify(|written| {
             written.problem.get_or_insert(StoreProblem::Closed);
         });

@@ -14,7 +14,7 @@ use tempfile::tempdir;
 
 use super::*;
 
-const ALL: [Table; 3] = [Table::Tasks, Table::Turns, Table::Revocations];
+const ALL: [Table; 3] = [Table::Tasks, Table::Turns, Table::Sessions];
 /// Tells the test process that it is the one to be killed, and where it writes.
 const VICTIM: &str = "STORE_TEST_VICTIM";
 
@@ -132,7 +132,7 @@ async fn a_slow_disk_does_not_make_the_queue_grow() {
     assert!(matches!(problem, StoreProblem::TooLarge(_)), "{problem:?}");
     let mut kept = Vec::new();
     {
-        let _busy = lock(&store.shared.disk);
+        let _busy = lock(&store.shared.medium);
         let mut refused = 0;
         for number in 0_u32..1000 {
             match store.put(Table::Tasks, number.to_be_bytes().to_vec(), value_of(number)) {

@@ -1,0 +1,224 @@
+//! One process takes over from another: which of the two keeps things on disk, and what each of them tells the other.
+//!
+//! The one that ends gives its store up and hands each row to the successor instead, which takes it in and keeps it. The successor
+//! says which sessions were ended there. Not here: how the two meet, and the sockets of clients (see `server::upgrade`).
+
+use std::io;
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, info, warn};
+
+use super::sessions::{Session, ended_row};
+use super::{Bridge, Inner, now};
+use crate::tasks::Times;
+use crate::tasks::store::{Frame, Store, Table, Told};
+
+/// Most words that wait for the predecessor to read them.
+const MOST_WORDS: usize = 1024;
+/// How long a row waits for the store to be opened before the predecessor hears that it is not kept.
+const OPENED_WITHIN: Duration = Duration::from_secs(8);
+/// Pause between two looks whether the store is open.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The process that this one takes over from.
+pub(super) struct Predecessor {
+    /// Whether it may still learn something of the tasks.
+    lives: watch::Sender<bool>,
+    words: mpsc::Sender<Told>,
+    /// Until they are sent.
+    waiting: Mutex<Option<mpsc::Receiver<Told>>>,
+}
+
+impl Predecessor {
+    pub(super) fn none() -> Self {
+        let (words, waiting) = mpsc::channel(MOST_WORDS);
+        Self { lives: watch::Sender::new(false), words, waiting: Mutex::new(Some(waiting)) }
+    }
+
+    pub(super) fn lives(&self) -> bool {
+        *self.lives.borrow()
+    }
+
+    /// Waits until it has ended.
+    pub(super) async fn ended(&self) {
+        if self.lives.subscribe().wait_for(|lives| !lives).await.is_err() {
+            debug!("nothing is known of the predecessor");
+        }
+    }
+
+    fn tell(&self, told: Told) {
+        if self.lives() && self.words.try_send(told).is_err() {
+            debug!("the predecessor is not told: it has ended, or does not read");
+        }
+    }
+}
+
+impl Bridge {
+    /// Says that another process works with the same tasks until [`Bridge::learn_from`] has returned.
+    pub(crate) fn expect_predecessor(&self) {
+        self.inner.predecessor.lives.send_replace(true);
+    }
+
+    /// Takes in what the process at the other end learns, until that ends.
+    pub(crate) async fn learn_from(&self, stream: UnixStream) {
+        let (from, mut to) = stream.into_split();
+        let predecessor = &self.inner.predecessor;
+        let told = predecessor.waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut told) = told else { return warn!("there can be one predecessor only") };
+        let speak = async {
+            while let Some(word) = told.recv().await {
+                if to.write_all(&word.to_bytes()).await.is_err() {
+                    break;
+                }
+            }
+            // To the end of the other half.
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            () = self.inner.learn_all(from) => {}
+            () = speak => {}
+        }
+        info!("the predecessor has ended");
+        predecessor.lives.send_replace(false);
+    }
+
+    /// Whether what is to be kept on disk can be.
+    pub(crate) fn has_store(&self) -> bool {
+        self.inner.settings.tasks.data_dir.is_none() || self.inner.ledger.keeps()
+    }
+
+    /// Tells the predecessor that the listeners of this process take connections.
+    pub(crate) fn tell_serving(&self) {
+        self.inner.predecessor.tell(Told::Serves);
+    }
+
+    /// Hands what is kept to the process at the other end, from now on: the data directory is free for it when `greet` is called,
+    /// and nothing goes over the stream before. Returns how to hear that it serves. Waits for the disk.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; [`Bridge::keep_again`] then.
+    pub(crate) fn pass_on(
+        &self,
+        stream: BlockingStream,
+        greet: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<watch::Receiver<bool>> {
+        let (serves, heard) = watch::channel(false);
+        let inner = Arc::downgrade(&self.inner);
+        let link = Store::over(stream, move |word| match word {
+            Told::Serves => drop(serves.send_replace(true)),
+            Told::Ended(session, expires) => end(&inner, session, expires),
+            Told::Kept(_) => {}
+        });
+        let link = Arc::new(link.map_err(io::Error::other)?);
+        let mut is_on_disk = false;
+        link.while_held(|| {
+            is_on_disk = self.inner.ledger.keep_in(Some(link.clone())) == Some(true);
+            self.inner.directory.own_cards(false);
+            greet()
+        })?;
+        self.inner.closing.hand_over();
+        if !is_on_disk {
+            tokio::spawn(self.inner.clone().tell_all());
+        }
+        Ok(heard)
+    }
+
+    /// Goes on keeping things itself: no process has taken over.
+    pub(crate) async fn keep_again(&self) {
+        let inner = self.inner.clone();
+        let closed = tokio::task::spawn_blocking(move || inner.ledger.keep_in(None)).await;
+        debug!(?closed, "no process has taken over");
+        let inner = self.inner.clone();
+        tokio::spawn(async move { inner.take_over_store().await });
+    }
+}
+
+fn end(inner: &Weak<Inner>, session: [u8; 16], expires: u64) {
+    if let Some(inner) = inner.upgrade() {
+        inner.sessions.revoke(session, expires);
+    }
+}
+
+impl Inner {
+    /// Keeps that a session was ended, and says so to a process that may still hear of it.
+    pub(super) async fn keep_end(&self, session: &Session) {
+        self.predecessor.tell(Told::Ended(session.key, session.expires()));
+        self.ledger.note_session(self.sessions.row(session).0, None);
+        let (key, value) = ended_row(session.key, session.expires());
+        self.ledger.keep_session(key, value).await;
+    }
+
+    /// Keeps what changed in a session, and waits for that.
+    pub(super) async fn keep_session(&self, session: &Session) {
+        let (key, value) = self.sessions.row(session);
+        self.ledger.keep_session(key, value).await;
+    }
+
+    /// Keeps what changed in a session; it is on disk a moment later.
+    pub(super) fn note_session(&self, session: &Session) {
+        let (key, value) = self.sessions.row(session);
+        self.ledger.note_session(key, value);
+    }
+
+    /// Hands over all that is known here, for a successor that cannot read it on disk.
+    async fn tell_all(self: Arc<Self>) {
+        for (key, value) in self.sessions.rows() {
+            self.ledger.note_session(key, value);
+        }
+        self.ledger.catch_up_slowly(&self.tasks, Times::now()).await;
+    }
+
+    async fn learn_all(&self, from: OwnedReadHalf) {
+        let mut from = BufReader::new(from);
+        loop {
+            match Frame::read(&mut from).await {
+                Ok(Some(Frame::Row(table, key, value))) => self.learn(table, &key, value.as_deref()),
+                Ok(Some(Frame::End)) => {
+                    let kept = Told::Kept(self.has_kept().await);
+                    if self.predecessor.words.send(kept).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => return warn!(%error, "the predecessor broke off"),
+            }
+        }
+    }
+
+    fn learn(&self, table: Table, key: &[u8], value: Option<&[u8]>) {
+        match (table, value) {
+            (Table::Tasks, Some(value)) => {
+                let limit = self.settings.limits.artifacts;
+                match self.ledger.learn(&self.tasks, value, limit, Times::now()) {
+                    Some(entry) => self.keep_for_later(entry),
+                    None => warn!("a task of the predecessor is not taken over: there is no room, or it cannot be read"),
+                }
+            }
+            (Table::Sessions, value) if self.sessions.learn(key, value, now()) => {
+                self.ledger.note_session(key.to_vec(), value.map(<[u8]>::to_vec));
+            }
+            // A row that went: of a task that got a name, or that this process forgets in its own time.
+            (Table::Tasks | Table::Turns | Table::Sessions, _) => {}
+        }
+    }
+
+    /// Whether all that was taken in is safe, as far as things are kept here.
+    async fn has_kept(&self) -> bool {
+        let deadline = Instant::now() + OPENED_WITHIN;
+        while self.settings.tasks.data_dir.is_some() && !self.ledger.keeps() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+        self.ledger.is_safe().await
+    }
+}

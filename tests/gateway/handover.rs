@@ -1,0 +1,387 @@
+//! One gateway takes over from another: which of the two owns the data directory and the admin address, what the other still learns,
+//! and connections that had just come. Not here: who may take over, and requests meanwhile (see `upgrade`).
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::callers::{NEW, keys};
+use crate::quiz::{KEY, begun};
+use crate::scene::{RAW_CONTEXT, RAW_TASK, TOOL, task_of, words};
+use crate::support::certs::client_config;
+use crate::support::payload::v1;
+use crate::support::{
+    Authority, Card, LegacySession, McpClient, Ports, Reply, ScriptedAgent, Signal, TestGateway, in_time,
+};
+use crate::tls_scene::{Connection, listen};
+
+/// Said by the process that ends, once the other one has its listeners.
+const TAKEN: &str = "the successor takes connections";
+
+/// Two gateways before one agent.
+struct Pair {
+    agent: ScriptedAgent,
+    folder: TempDir,
+    /// Lines at the top of both configurations.
+    more: String,
+}
+
+impl Pair {
+    async fn new(more: &str) -> Self {
+        let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+        Self { agent, folder: TempDir::new().unwrap(), more: more.to_owned() }
+    }
+
+    fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn config(&self, ports: &Ports) -> String {
+        let (place, card) = (self.folder.path().join("upgrade"), self.agent.card_url());
+        format!(
+            "{}upgrade: {{ directory: {} }}\nshutdown: {{ grace: 0s, drain: 20s }}\n{}\nagents:\n  bard:\n    card: {card}\n",
+            ports.listeners(),
+            place.display(),
+            self.more.replace("DATA", &self.data_dir().display().to_string()),
+        )
+    }
+
+    async fn start(&self) -> TestGateway {
+        TestGateway::start(|ports| self.config(ports)).await
+    }
+
+    /// Lets another process take over. Returns it when it takes connections.
+    async fn hand_over(&self, old: &TestGateway) -> TestGateway {
+        let new = old.successor(|ports| self.config(ports));
+        new.wait_for_output("waits for the sockets").await;
+        old.signal("QUIT");
+        old.wait_for_output(TAKEN).await;
+        new
+    }
+}
+
+/// The agent names its task upon the first signal, and ends it upon the second.
+fn slow(agent: &ScriptedAgent) -> (Signal, Signal) {
+    let (named, ends) = (Signal::new(), Signal::new());
+    let signals = (named.clone(), ends.clone());
+    agent.on_send(move |_| {
+        let chunk = v1::artifact_update(RAW_TASK, RAW_CONTEXT, "the song", false, true);
+        let done = v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", None);
+        Reply::stream().wait(&named).event(begun()).wait(&ends).event(chunk).event(done)
+    });
+    agent.on_get(|_| Reply::error(-32001, "Task not found"));
+    agent.on_subscribe(|_| Reply::error(-32001, "Task not found"));
+    signals
+}
+
+/// A connection that has been accepted by a gateway, and over which nothing has gone.
+async fn connected(port: u16) -> TcpStream {
+    TcpStream::connect(("127.0.0.1", port)).await.unwrap()
+}
+
+/// The process that holds the lock of a data directory.
+fn owner_of(data_dir: &Path) -> Option<u32> {
+    let inode = std::fs::metadata(data_dir.join("tasks.lock")).unwrap().ino();
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let line = locks.lines().find(|line| line.contains(&format!(":{inode} ")))?;
+    line.split_whitespace().nth(4)?.parse().ok()
+}
+
+/// Sends a request of a session over a connection; the status of its answer.
+async fn sent_over(stream: &mut TcpStream, method: &str, session: &LegacySession) -> u16 {
+    let body = if method == "POST" { r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"# } else { "" };
+    let request = format!(
+        "{method} /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Api-Key: {NEW}\r\nMcp-Session-Id: {}\r\nMCP-Protocol-Version: 2025-11-25\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        session.id.as_deref().unwrap(),
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    in_time("an answer", stream.read_exact(&mut head)).await.unwrap();
+    std::str::from_utf8(&head[9..]).unwrap().parse().unwrap()
+}
+
+fn caller(gateway: &TestGateway) -> McpClient {
+    gateway.client().header("X-Api-Key", NEW)
+}
+
+/// The tasks of the caller, each with its status.
+async fn listed(session: &LegacySession) -> Vec<(String, String)> {
+    let list = session.call("tasks/list", json!({})).await.result().await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let tasks = list["tasks"].as_array().unwrap().iter();
+    tasks.map(|task| (text(&task["taskId"]), text(&task["status"]))).collect()
+}
+
+/// Lists tasks until this one has that status.
+async fn becomes(session: &LegacySession, task: &str, status: &str) {
+    let expected = (task.to_owned(), status.to_owned());
+    in_time(&format!("{task} to be {status}"), async { while !listed(session).await.contains(&expected) {} })
+        .await;
+}
+
+/// With a data directory, and with a key alone.
+#[tokio::test]
+async fn what_the_old_process_learns_goes_to_the_new_one() {
+    for keep in ["tasks: { data_dir: DATA }", ""] {
+        let pair = Pair::new(&keys(&format!("{KEY}\n{keep}\ncalls: {{ task_after: 2s, budget: 2s }}"))).await;
+        let mut old = pair.start().await;
+        let (named, ends) = slow(&pair.agent);
+        let session = caller(&old).legacy().await;
+        let create = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
+        let early = session.call("tools/call", create).await.result().await;
+        let early = early["task"]["taskId"].as_str().unwrap().to_owned();
+        let (client, params) = (caller(&old), json!({ "name": TOOL, "arguments": { "text": "late" } }));
+        let late = tokio::spawn(async move { client.modern("tools/call", params).await.result().await });
+        in_time("both calls", async {
+            while pair.agent.calls("SendStreamingMessage").len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let new = pair.hand_over(&old).await;
+        let session = session.stolen_by(&caller(&new));
+        becomes(&session, &early, "working").await;
+        named.open();
+        // Handed out by the process that ends, after it has given the data directory up.
+        let late = task_of(&late.await.unwrap());
+        becomes(&session, &late, "working").await;
+        ends.open();
+        becomes(&session, &early, "completed").await;
+        assert!(pair.agent.calls("GetTask").is_empty(), "the agent is not asked again");
+        assert_eq!(old.ended().await, Some(0));
+        let wait = json!({ "name": TOOL, "arguments": { "taskId": late } });
+        assert_eq!(words(&caller(&new).modern("tools/call", wait.clone()).await.result().await), "the song");
+        if keep.is_empty() {
+            continue;
+        }
+        // All of it is on disk: the new process is killed.
+        drop(new);
+        let third = pair.start().await;
+        assert_eq!(words(&caller(&third).modern("tools/call", wait).await.result().await), "the song");
+        becomes(&session.stolen_by(&caller(&third)), &early, "completed").await;
+    }
+}
+
+#[tokio::test]
+async fn the_data_directory_has_one_owner_and_ended_sessions_stay_ended_in_both() {
+    let pair = Pair::new(&keys(&format!("{KEY}\ntasks: {{ data_dir: DATA }}"))).await;
+    let mut old = pair.start().await;
+    let (_, ends) = slow(&pair.agent);
+    let [first, second, third] =
+        [caller(&old).legacy().await, caller(&old).legacy().await, caller(&old).legacy().await];
+    let create = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
+    first.call("tools/call", create).await.result().await;
+    assert_eq!(owner_of(&pair.data_dir()), Some(old.process_id()));
+    let mut connections = [connected(old.ports().main).await, connected(old.ports().main).await];
+    // Accepted after those.
+    assert_eq!(first.call("ping", json!({})).await.status, 200);
+    let new = pair.hand_over(&old).await;
+    assert_eq!(owner_of(&pair.data_dir()), Some(new.process_id()));
+    let at_new = |session: &LegacySession| session.stolen_by(&caller(&new));
+    assert_eq!(at_new(&first).call("ping", json!({})).await.status, 200);
+    let [one, two] = &mut connections;
+    assert_eq!(sent_over(one, "DELETE", &second).await, 204, "ended at the one that ends");
+    assert_eq!(at_new(&second).call("ping", json!({})).await.status, 404);
+    assert_eq!(at_new(&third).delete().await.status, 204, "ended at the successor");
+    in_time("the old process to hear of it", async {
+        // Over one connection: the old process takes no others.
+        if sent_over(two, "POST", &third).await != 404 {
+            panic!("the session goes on at the process that ends");
+        }
+    })
+    .await;
+    ends.open();
+    drop(new);
+    old.signal("TERM");
+    old.ended().await;
+    let again = pair.start().await;
+    for session in [&second, &third] {
+        assert_eq!(session.stolen_by(&caller(&again)).call("ping", json!({})).await.status, 404);
+    }
+    assert_eq!(first.stolen_by(&caller(&again)).call("ping", json!({})).await.status, 200);
+}
+
+/// A successor that dies takes nothing with it but what it was not told.
+#[tokio::test]
+async fn a_killed_successor_leaves_a_store_that_can_be_read() {
+    let pair = Pair::new(&keys(&format!("{KEY}\ntasks: {{ data_dir: DATA }}"))).await;
+    let mut old = pair.start().await;
+    let (named, ends) = slow(&pair.agent);
+    named.open();
+    let session = caller(&old).legacy().await;
+    let create = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
+    let made = session.call("tools/call", create).await.result().await;
+    let task = made["task"]["taskId"].as_str().unwrap().to_owned();
+    becomes(&session, &task, "working").await;
+    let new = pair.hand_over(&old).await;
+    drop(new);
+    ends.open();
+    assert_eq!(old.ended().await, Some(0), "it ends in time all the same");
+    pair.agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song")));
+    let next = pair.start().await;
+    becomes(&session.stolen_by(&caller(&next)), &task, "completed").await;
+}
+
+/// The calls of tools that the process behind an admin address has counted.
+async fn counted(gateway: &TestGateway) -> bool {
+    let metrics = gateway.metrics().await;
+    metrics.lines().any(|line| line.starts_with("mcp_a2a_gateway_requests_total") && line.contains("tools/call"))
+}
+
+#[tokio::test]
+async fn the_admin_address_is_the_successors_from_the_handover_on() {
+    let pair = Pair::new(KEY).await;
+    pair.agent.on_send(|_| Reply::events([v1::message("la")]));
+    let old = pair.start().await;
+    let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
+    old.client().modern("tools/call", params.clone()).await.result().await;
+    assert!(counted(&old).await, "of the old process");
+    // Holds the old process.
+    let (named, _) = slow(&pair.agent);
+    let mut with_progress = params;
+    with_progress["_meta"] = json!({ "progressToken": 1 });
+    let mut held = old.client().modern("tools/call", with_progress).await;
+    named.open();
+    held.next_message().await;
+    let (end, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (admin, stop, asked) = (old.admin().at("/readyz"), end.clone(), count.clone());
+    let asking = tokio::spawn(async move {
+        let mut refused = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            match admin.try_send("GET", &[], Vec::new()).await {
+                Ok(answer) if answer.status == 200 => {}
+                Ok(answer) => refused.push(answer.status.to_string()),
+                Err(error) => refused.push(format!("{error:?}")),
+            }
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
+        refused
+    });
+    let new = pair.hand_over(&old).await;
+    for _ in 0..30 {
+        assert!(!counted(&new).await, "the old process still answers at the admin address");
+    }
+    end.store(true, Ordering::Relaxed);
+    let refused = asking.await.unwrap();
+    println!("admin address across an upgrade: {} asked, {} not ready or refused", count.load(Ordering::Relaxed), refused.len());
+    assert_eq!(refused, Vec::<String>::new());
+}
+
+/// A gateway with TLS on its other port.
+fn tls(pair: &Pair, authority: &Authority, ports: &Ports) -> String {
+    let place = pair.folder.path().join("upgrade");
+    let base = listen(authority, &[], "", ports);
+    format!("{base}upgrade: {{ directory: {} }}\nshutdown: {{ grace: 0s, drain: 20s }}\n{KEY}\n", place.display())
+}
+
+/// Connections that were accepted; their handshake begins only after the listener has closed.
+#[tokio::test]
+async fn a_fresh_tls_connection_is_served_by_the_process_that_accepted_it() {
+    let (pair, authority) = (Pair::new("").await, Authority::new("root"));
+    let mut old = TestGateway::start(|ports| tls(&pair, &authority, ports)).await;
+    let config = Arc::new(client_config(&authority, None, &[]));
+    let h2 = client_config(&authority, None, &["h2"]);
+    let mut waiting = Vec::new();
+    for _ in 0..20 {
+        waiting.push(connected(old.ports().other).await);
+    }
+    // Accepted after those.
+    assert!(Connection::open(&old, &config).await.ask("localhost").await.is_some());
+    let new = old.successor(|ports| tls(&pair, &authority, ports));
+    new.wait_for_output("waits for the sockets").await;
+    old.signal("QUIT");
+    old.wait_for_output(TAKEN).await;
+    // Longer than connections without a request were kept after the close; shorter than a handshake may take.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    let mut served = 0;
+    for (number, socket) in waiting.into_iter().enumerate() {
+        let config = if number % 2 == 0 { config.clone() } else { Arc::new(h2.clone()) };
+        let connector = tokio_rustls::TlsConnector::from(config);
+        let name = "localhost".to_owned().try_into().unwrap();
+        let Ok(stream) = in_time("a handshake", connector.connect(name, socket)).await else { continue };
+        served += usize::from(match number % 2 {
+            0 => Connection::of(stream).ask("localhost").await.is_some(),
+            _ => asked_by_http2(stream).await,
+        });
+    }
+    println!("fresh TLS connections of a closed listener: 20, served {served}");
+    assert_eq!(served, 20);
+    assert_eq!(old.ended().await, Some(0));
+}
+
+async fn asked_by_http2(stream: tokio_rustls::client::TlsStream<TcpStream>) -> bool {
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let Ok((mut requests, connection)) = hyper::client::conn::http2::handshake(executor, io).await else {
+        return false;
+    };
+    let driven = tokio::spawn(async move { drop(connection.await) });
+    let body = http_body_util::Empty::<bytes::Bytes>::new();
+    let request = hyper::Request::get("https://localhost/healthz").body(body).unwrap();
+    let answer = in_time("an answer", requests.send_request(request)).await;
+    driven.abort();
+    answer.is_ok_and(|answer| answer.status() == 200)
+}
+
+/// Many fresh connections at once, all the time while one process takes over from another.
+#[tokio::test]
+async fn no_fresh_tls_connection_is_dropped_across_an_upgrade() {
+    const AT_ONCE: usize = 24;
+    let (pair, authority) = (Pair::new("").await, Authority::new("root"));
+    let mut old = TestGateway::start(|ports| tls(&pair, &authority, ports)).await;
+    let config = client_config(&authority, None, &[]);
+    let (end, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let begun = Instant::now();
+    let clients: Vec<_> = (0..AT_ONCE)
+        .map(|_| {
+            let url = format!("https://localhost:{}/healthz", old.ports().other);
+            let client = McpClient::new(&url).tls(config.clone());
+            let (end, count) = (end.clone(), count.clone());
+            tokio::spawn(async move {
+                let mut dropped = Vec::new();
+                while !end.load(Ordering::Relaxed) {
+                    match client.try_send("GET", &[], Vec::new()).await {
+                        Ok(answer) if answer.status == 200 => drop(answer.text().await),
+                        Ok(answer) => dropped.push(answer.status.to_string()),
+                        Err(error) => dropped.push(format!("{error:?}")),
+                    }
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                dropped
+            })
+        })
+        .collect();
+    let new = old.successor(|ports| tls(&pair, &authority, ports));
+    new.wait_for_output("waits for the sockets").await;
+    old.signal("QUIT");
+    assert_eq!(old.ended().await, Some(0));
+    let so_far = count.load(Ordering::Relaxed);
+    in_time("more connections", async {
+        while count.load(Ordering::Relaxed) < so_far + 100 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    end.store(true, Ordering::Relaxed);
+    let mut dropped = Vec::new();
+    for client in clients {
+        dropped.extend(client.await.unwrap());
+    }
+    println!(
+        "fresh TLS connections across an upgrade: {} in {:.1} s, {} at once, {} dropped",
+        count.load(Ordering::Relaxed),
+        begun.elapsed().as_secs_f32(),
+        AT_ONCE,
+        dropped.len()
+    );
+    assert_eq!(dropped, Vec::<String>::new());
+}
