@@ -10,9 +10,9 @@ use bytes::Bytes;
 use http::{Method, Request, Uri};
 use tracing::{info, warn};
 
-use super::kept::KeptCards;
 use super::directory::{Agent, Directory};
 use super::fetch::{Asking, CardProblem, Fetched};
+use super::kept::KeptCards;
 use super::known::Known;
 use super::signature::proven;
 use crate::a2a::{Card, CardError, Dialect, Question, Verdict};

@@ -27,7 +27,11 @@ impl Closing {
     /// they are still to be written, kept on disk and read.
     pub(super) fn new(shutdown: Shutdown) -> Self {
         let whole = shutdown.grace.saturating_add(shutdown.drain);
-        Self { within: whole.saturating_sub(MAX_MARGIN.min(whole / 4)), due: watch::Sender::new(None), hands_over: AtomicBool::new(false) }
+        Self {
+            within: whole.saturating_sub(MAX_MARGIN.min(whole / 4)),
+            due: watch::Sender::new(None),
+            hands_over: AtomicBool::new(false),
+        }
     }
 
     /// Begins. The process goes on for `more` than its own time.

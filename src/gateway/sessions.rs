@@ -463,9 +463,10 @@ impl Sessions {
     /// All that is to be kept.
     pub(super) fn rows(&self) -> Vec<Row> {
         let table = self.table();
-        let changed = table.changes.iter().map(|(key, changes)| {
-            (marked(*key, CHANGED), serde_json::to_vec(changes).ok())
-        });
+        let changed = table
+            .changes
+            .iter()
+            .map(|(key, changes)| (marked(*key, CHANGED), serde_json::to_vec(changes).ok()));
         let ended = table.owners.iter().flat_map(|(owner, owned)| {
             let over = owned.over.map(|(stamp, expires)| {
                 (marked(owner.key(stamp), OVER), Some(expires.to_be_bytes().to_vec()))

@@ -199,7 +199,9 @@ impl Inner {
                 let limit = self.settings.limits.artifacts;
                 match self.ledger.learn(&self.tasks, value, limit, Times::now()) {
                     Some(entry) => self.keep_for_later(entry),
-                    None => warn!("a task of the predecessor is not taken over: there is no room, or it cannot be read"),
+                    None => warn!(
+                        "a task of the predecessor is not taken over: there is no room, or it cannot be read"
+                    ),
                 }
             }
             (Table::Sessions, value) if self.sessions.learn(key, value, now()) => {

@@ -96,7 +96,12 @@ pub(super) struct Yielding<A> {
 
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> pingora::services::Service for Yielding<A> {
-    async fn start_service(&mut self, fds: Option<ListenFds>, mut shutdown: ShutdownWatch, listeners_per_fd: usize) {
+    async fn start_service(
+        &mut self,
+        fds: Option<ListenFds>,
+        mut shutdown: ShutdownWatch,
+        listeners_per_fd: usize,
+    ) {
         let (stop, stopped) = watch::channel(false);
         let mut closed = self.ending.closed.subscribe();
         tokio::spawn(async move {

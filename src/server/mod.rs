@@ -121,7 +121,8 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProbl
     }
     let listeners = ListenersEnd::new();
     settings.listeners.iter().for_each(warn_if_open);
-    let (mut services, terminated) = add_listeners(&mut server, &settings, (&bridge, &listeners), descriptors)?;
+    let (mut services, terminated) =
+        add_listeners(&mut server, &settings, (&bridge, &listeners), descriptors)?;
     server.add_service(background_service("bridge", background));
     let mut watch = background_service("certificates", Watch::new(terminated, hangups));
     watch.threads = Some(1);
@@ -216,7 +217,8 @@ fn admin_service(
     let (bridge, end) = of;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
     let app = Admin::new(bridge, admin.allowed_hosts, addresses, within);
-    let mut service = Service::new("admin".to_owned(), Crowd::new(app, limits, bridge.metrics().clone(), end.quiet()));
+    let mut service =
+        Service::new("admin".to_owned(), Crowd::new(app, limits, bridge.metrics().clone(), end.quiet()));
     service.threads = Some(1);
     service.add_tcp(&admin.address.to_string());
     Yielding { service, ending: end.clone() }
@@ -238,7 +240,13 @@ fn service(
     let mut proxy = http_proxy(&server.configuration, gateway);
     proxy.server_options = Some(options);
     proxy.h2_options = Some(h2);
-    Timely { app: Arc::new(proxy), within: limits.header_read, rest: limits.keep_alive, limit, listeners: end.clone() }
+    Timely {
+        app: Arc::new(proxy),
+        within: limits.header_read,
+        rest: limits.keep_alive,
+        limit,
+        listeners: end.clone(),
+    }
 }
 
 impl Ready {

@@ -122,10 +122,7 @@ impl Ledger {
     }
 
     /// Hands something to the store, if there is one; once more, if another store took its place meanwhile.
-    fn hand(
-        &self,
-        change: impl Fn(&Store) -> Result<(), StoreProblem>,
-    ) -> Result<(), StoreProblem> {
+    fn hand(&self, change: impl Fn(&Store) -> Result<(), StoreProblem>) -> Result<(), StoreProblem> {
         let Some(store) = self.store.load_full() else { return Ok(()) };
         match (change(&store), self.store.load_full()) {
             (Err(StoreProblem::Closed), Some(now)) if !Arc::ptr_eq(&store, &now) => change(&now),

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::callers::{NEW, keys};
-use crate::quiz::{KEY, begun};
+use crate::quiz::KEY;
 use crate::scene::{RAW_CONTEXT, RAW_TASK, TOOL, task_of, words};
 use crate::support::certs::client_config;
 use crate::support::payload::v1;
@@ -71,10 +71,16 @@ impl Pair {
 fn slow(agent: &ScriptedAgent) -> (Signal, Signal) {
     let (named, ends) = (Signal::new(), Signal::new());
     let signals = (named.clone(), ends.clone());
-    agent.on_send(move |_| {
-        let chunk = v1::artifact_update(RAW_TASK, RAW_CONTEXT, "the song", false, true);
-        let done = v1::status_update(RAW_TASK, RAW_CONTEXT, "completed", None);
-        Reply::stream().wait(&named).event(begun()).wait(&ends).event(chunk).event(done)
+    agent.on_send(move |request| {
+        let task = format!("{RAW_TASK}-{}", request.message()["parts"][0]["text"].as_str().unwrap());
+        let chunk = v1::artifact_update(&task, RAW_CONTEXT, "the song", false, true);
+        let done = v1::status_update(&task, RAW_CONTEXT, "completed", None);
+        Reply::stream()
+            .wait(&named)
+            .event(v1::task(&task, RAW_CONTEXT, "working"))
+            .wait(&ends)
+            .event(chunk)
+            .event(done)
     });
     agent.on_get(|_| Reply::error(-32001, "Task not found"));
     agent.on_subscribe(|_| Reply::error(-32001, "Task not found"));
@@ -113,32 +119,39 @@ fn caller(gateway: &TestGateway) -> McpClient {
     gateway.client().header("X-Api-Key", NEW)
 }
 
-/// The tasks of the caller, each with its status.
-async fn listed(session: &LegacySession) -> Vec<(String, String)> {
+/// The states of the tasks of the caller. A task that has been named since it was handed out is listed by another handle.
+async fn listed(session: &LegacySession) -> Vec<String> {
     let list = session.call("tasks/list", json!({})).await.result().await;
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
     let tasks = list["tasks"].as_array().unwrap().iter();
-    tasks.map(|task| (text(&task["taskId"]), text(&task["status"]))).collect()
+    tasks.map(|task| task["status"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Lists tasks until this one has that status.
-async fn becomes(session: &LegacySession, task: &str, status: &str) {
-    let expected = (task.to_owned(), status.to_owned());
-    in_time(&format!("{task} to be {status}"), async { while !listed(session).await.contains(&expected) {} })
-        .await;
+/// Lists tasks until they are these.
+async fn list_becomes(session: &LegacySession, states: &[&str]) {
+    let listed = async {
+        loop {
+            let seen = listed(session).await;
+            if seen == states {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time(&format!("tasks that are {states:?}"), listed).await;
 }
 
 /// With a data directory, and with a key alone.
 #[tokio::test]
 async fn what_the_old_process_learns_goes_to_the_new_one() {
     for keep in ["tasks: { data_dir: DATA }", ""] {
-        let pair = Pair::new(&keys(&format!("{KEY}\n{keep}\ncalls: {{ task_after: 2s, budget: 2s }}"))).await;
+        let pair =
+            Pair::new(&keys(&format!("{KEY}\n{keep}\ncalls: {{ stream_after: 4s, budget: 4s, legs: 0 }}")))
+                .await;
         let mut old = pair.start().await;
         let (named, ends) = slow(&pair.agent);
         let session = caller(&old).legacy().await;
         let create = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
-        let early = session.call("tools/call", create).await.result().await;
-        let early = early["task"]["taskId"].as_str().unwrap().to_owned();
+        let early = session.call("tools/call", create).await.result().await["task"]["taskId"].clone();
         let (client, params) = (caller(&old), json!({ "name": TOOL, "arguments": { "text": "late" } }));
         let late = tokio::spawn(async move { client.modern("tools/call", params).await.result().await });
         in_time("both calls", async {
@@ -149,17 +162,20 @@ async fn what_the_old_process_learns_goes_to_the_new_one() {
         .await;
         let new = pair.hand_over(&old).await;
         let session = session.stolen_by(&caller(&new));
-        becomes(&session, &early, "working").await;
+        list_becomes(&session, &["working"]).await;
         named.open();
         // Handed out by the process that ends, after it has given the data directory up.
         let late = task_of(&late.await.unwrap());
-        becomes(&session, &late, "working").await;
+        list_becomes(&session, &["working", "working"]).await;
         ends.open();
-        becomes(&session, &early, "completed").await;
+        list_becomes(&session, &["completed", "completed"]).await;
         assert!(pair.agent.calls("GetTask").is_empty(), "the agent is not asked again");
         assert_eq!(old.ended().await, Some(0));
         let wait = json!({ "name": TOOL, "arguments": { "taskId": late } });
         assert_eq!(words(&caller(&new).modern("tools/call", wait.clone()).await.result().await), "the song");
+        let early = json!({ "taskId": early });
+        let result = session.call("tasks/result", early.clone()).await.result().await;
+        assert_eq!(words(&result), "the song", "under the handle of a call that was not named then");
         if keep.is_empty() {
             continue;
         }
@@ -167,7 +183,8 @@ async fn what_the_old_process_learns_goes_to_the_new_one() {
         drop(new);
         let third = pair.start().await;
         assert_eq!(words(&caller(&third).modern("tools/call", wait).await.result().await), "the song");
-        becomes(&session.stolen_by(&caller(&third)), &early, "completed").await;
+        let session = session.stolen_by(&caller(&third));
+        assert_eq!(words(&session.call("tasks/result", early).await.result().await), "the song");
     }
 }
 
@@ -210,6 +227,32 @@ async fn the_data_directory_has_one_owner_and_ended_sessions_stay_ended_in_both(
     assert_eq!(first.stolen_by(&caller(&again)).call("ping", json!({})).await.status, 200);
 }
 
+/// Streams that never end by themselves: the client hears that its stream is over, and comes to the successor.
+#[tokio::test]
+async fn a_client_that_listens_is_told_that_its_stream_is_over_and_keeps_its_subscription() {
+    for keep in ["tasks: { data_dir: DATA }", ""] {
+        let pair = Pair::new(&format!("{KEY}\n{keep}\n")).await;
+        let old = pair.start().await;
+        let session = old.client().legacy().await;
+        let registry = json!({ "uri": "a2a://agents/registry" });
+        session.call("resources/subscribe", registry).await.result().await;
+        let of_session = session.listen(None).await;
+        let wanted = json!({ "notifications": { "resourceSubscriptions": ["a2a://agents/registry"] } });
+        let listening = old.client().modern("subscriptions/listen", wanted).await;
+        let new = pair.hand_over(&old).await;
+        let ended = listening.finish().await;
+        assert_eq!(ended.response["result"]["resultType"], "complete", "{}", ended.response);
+        of_session.until_end().await;
+        let mut stream = session.stolen_by(&new.client()).listen(None).await;
+        let mut told = Vec::new();
+        new.signal("TERM");
+        while let Some(event) = stream.next_event().await {
+            told.extend(event.data);
+        }
+        assert!(!told.concat().contains("notifications/message"), "its subscription is not lost: {told:?}");
+    }
+}
+
 /// A successor that dies takes nothing with it but what it was not told.
 #[tokio::test]
 async fn a_killed_successor_leaves_a_store_that_can_be_read() {
@@ -219,22 +262,24 @@ async fn a_killed_successor_leaves_a_store_that_can_be_read() {
     named.open();
     let session = caller(&old).legacy().await;
     let create = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
-    let made = session.call("tools/call", create).await.result().await;
-    let task = made["task"]["taskId"].as_str().unwrap().to_owned();
-    becomes(&session, &task, "working").await;
+    session.call("tools/call", create).await.result().await;
+    list_becomes(&session, &["working"]).await;
     let new = pair.hand_over(&old).await;
     drop(new);
     ends.open();
     assert_eq!(old.ended().await, Some(0), "it ends in time all the same");
-    pair.agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song")));
+    pair.agent
+        .on_get(|_| Reply::result(v1::bare_completed(&format!("{RAW_TASK}-x"), RAW_CONTEXT, "the song")));
     let next = pair.start().await;
-    becomes(&session.stolen_by(&caller(&next)), &task, "completed").await;
+    list_becomes(&session.stolen_by(&caller(&next)), &["completed"]).await;
 }
 
 /// The calls of tools that the process behind an admin address has counted.
 async fn counted(gateway: &TestGateway) -> bool {
     let metrics = gateway.metrics().await;
-    metrics.lines().any(|line| line.starts_with("mcp_a2a_gateway_requests_total") && line.contains("tools/call"))
+    metrics
+        .lines()
+        .any(|line| line.starts_with("mcp_a2a_gateway_requests_total") && line.contains("tools/call"))
 }
 
 #[tokio::test]
@@ -272,7 +317,11 @@ async fn the_admin_address_is_the_successors_from_the_handover_on() {
     }
     end.store(true, Ordering::Relaxed);
     let refused = asking.await.unwrap();
-    println!("admin address across an upgrade: {} asked, {} not ready or refused", count.load(Ordering::Relaxed), refused.len());
+    println!(
+        "admin address across an upgrade: {} asked, {} not ready or refused",
+        count.load(Ordering::Relaxed),
+        refused.len()
+    );
     assert_eq!(refused, Vec::<String>::new());
 }
 
@@ -280,7 +329,10 @@ async fn the_admin_address_is_the_successors_from_the_handover_on() {
 fn tls(pair: &Pair, authority: &Authority, ports: &Ports) -> String {
     let place = pair.folder.path().join("upgrade");
     let base = listen(authority, &[], "", ports);
-    format!("{base}upgrade: {{ directory: {} }}\nshutdown: {{ grace: 0s, drain: 20s }}\n{KEY}\n", place.display())
+    format!(
+        "{base}upgrade: {{ directory: {} }}\nshutdown: {{ grace: 0s, drain: 20s }}\n{KEY}\n",
+        place.display()
+    )
 }
 
 /// Connections that were accepted; their handshake begins only after the listener has closed.

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::callers::{NEW, keys};
+use crate::quiz::{KEY, gateway_before};
 use crate::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL};
 use crate::support::payload::v1;
 use crate::support::{
@@ -314,5 +316,62 @@ async fn a_caller_is_told_when_its_streams_come_and_go() {
             }
         })
         .await;
+    }
+}
+
+/// A gateway that keeps what `keep` says, and an agent that subscribes anew after a restart.
+async fn restarted(agent: &ScriptedAgent, keep: &str) -> TestGateway {
+    gateway_before(agent, &format!("{SHORT}\n{KEY}\n{keep}")).await
+}
+
+#[tokio::test]
+async fn a_subscription_outlives_the_gateway_where_tasks_do() {
+    let (agent, folder) = (ScriptedAgent::start(Card::v1().skill("sing")).await, TempDir::new().unwrap());
+    let keep = format!("tasks: {{ data_dir: {} }}", folder.path().join("data").display());
+    let gateway = restarted(&agent, &keep).await;
+    works(&agent, vec![(Signal::new(), vec![done()])]);
+    let task = begin(&gateway).await;
+    let session = gateway.client().legacy().await;
+    let (uri, taken_back) = (format!("a2a://task/{task}"), format!("a2a://streams/{task}"));
+    subscribe(&session, &uri).await;
+    subscribe(&session, &taken_back).await;
+    session.call("resources/unsubscribe", json!({ "uri": taken_back })).await.result().await;
+    // Killed.
+    drop(gateway);
+    let go = Signal::new();
+    let wait = go.clone();
+    agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
+    agent.on_subscribe(move |_| {
+        Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&wait).event(done())
+    });
+    let gateway = restarted(&agent, &keep).await;
+    let mut stream = session.stolen_by(&gateway.client()).listen(None).await;
+    go.fire();
+    assert_eq!(next(&mut stream, UPDATED).await, json!({ "uri": uri }));
+}
+
+#[tokio::test]
+async fn a_session_is_told_that_its_subscriptions_are_lost() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let gateway = restarted(&agent, "").await;
+    let session = gateway.client().legacy().await;
+    subscribe(&session, "a2a://agents/registry").await;
+    drop(gateway);
+    let gateway = restarted(&agent, "").await;
+    let session = session.stolen_by(&gateway.client());
+    let mut stream = session.listen(None).await;
+    let told = next(&mut stream, "notifications/message").await;
+    assert_eq!(told["level"], "warning");
+    assert!(told["data"].to_string().contains("subscribe to them again"), "{told}");
+    next(&mut stream, "notifications/resources/list_changed").await;
+    // Once it has done so, and in a session of now: no more.
+    subscribe(&session, "a2a://agents/registry").await;
+    let mut again = session.listen(None).await;
+    let mut fresh = gateway.client().legacy().await.listen(None).await;
+    gateway.signal("TERM");
+    for stream in [&mut again, &mut fresh] {
+        while let Some(event) = stream.next_event().await {
+            assert!(!event.data.unwrap_or_default().contains("notifications/message"));
+        }
     }
 }

@@ -318,7 +318,9 @@ fn write_all(shared: &Shared, retry: Duration) {
                 let is_over = problem == StoreProblem::Closed;
                 // Once until it succeeds, not for each try.
                 if is_over {
-                    warn!("the process that has taken over does not answer: it is not told what is learnt here");
+                    warn!(
+                        "the process that has taken over does not answer: it is not told what is learnt here"
+                    );
                 } else if not_before.is_none() {
                     warn!(%problem, "tasks cannot be kept on disk; it is tried again");
                 }

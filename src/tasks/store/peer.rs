@@ -46,9 +46,7 @@ impl Told {
             Self::Kept(true) => vec![KEPT],
             Self::Kept(false) => vec![NOT_KEPT],
             Self::Serves => vec![SERVES],
-            Self::Ended(session, expires) => {
-                [&[ENDED][..], &session, &expires.to_be_bytes()].concat()
-            }
+            Self::Ended(session, expires) => [&[ENDED][..], &session, &expires.to_be_bytes()].concat(),
         }
     }
 
