@@ -57,7 +57,7 @@ impl Inner {
             ok: true,
             active_sse: self.metrics.open_streams(),
             tasks: self.tasks.len(),
-            uptime: self.begun.elapsed().as_secs(),
+            uptime: self.begun.instant.elapsed().as_secs(),
         };
         serde_json::to_string(&health).unwrap_or_default()
     }

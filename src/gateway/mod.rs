@@ -53,7 +53,7 @@ mod watching;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use pingora::proxy::Session;
@@ -125,9 +125,7 @@ pub struct Bridge {
 
 struct Inner {
     settings: Settings,
-    begun: Instant,
-    /// The same, since 1970.
-    begun_at: Duration,
+    begun: Times,
     sealer: Sealer,
     gate: gate::Gate,
     authenticator: Authenticator,
@@ -216,8 +214,7 @@ impl Bridge {
         let followers = Arc::new(push::wanted(followers, &settings, &sealer));
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
-            begun: Instant::now(),
-            begun_at: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+            begun: Times::now(),
             sealer,
             gate: gate::Gate::new(&settings),
             authenticator: Authenticator::new(

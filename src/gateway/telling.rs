@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::answer::{Events, Gone};
 use super::listen::{MOST, Stream};
@@ -33,7 +33,10 @@ impl Inner {
     pub(super) async fn tell_of_restart(&self, asker: &Asker, events: &mut Events<'_>) -> Result<(), Gone> {
         let Some(session) = &asker.session else { return Ok(()) };
         // With a data directory all that is to be known is.
-        if self.ledger.keeps() || session.began() >= self.begun_at || self.sessions.is_remembered(session) {
+        if self.ledger.keeps()
+            || session.began() >= Duration::from_millis(self.begun.unix_ms)
+            || self.sessions.is_remembered(session)
+        {
             return Ok(());
         }
         events.send(&message(Level::Warning, "gateway", RESTARTED)).await?;

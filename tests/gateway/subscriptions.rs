@@ -347,7 +347,7 @@ async fn a_subscription_outlives_the_gateway_where_tasks_do() {
     let gateway = restarted(&agent, &keep).await;
     let mut stream = session.stolen_by(&gateway.client()).listen(None).await;
     go.fire();
-    assert_eq!(next(&mut stream, UPDATED).await, json!({ "uri": uri }));
+    assert_eq!(in_time("an update", next(&mut stream, UPDATED)).await, json!({ "uri": uri }));
 }
 
 #[tokio::test]
@@ -360,7 +360,7 @@ async fn a_session_is_told_that_its_subscriptions_are_lost() {
     let gateway = restarted(&agent, "").await;
     let session = session.stolen_by(&gateway.client());
     let mut stream = session.listen(None).await;
-    let told = next(&mut stream, "notifications/message").await;
+    let told = in_time("a message", next(&mut stream, "notifications/message")).await;
     assert_eq!(told["level"], "warning");
     assert!(told["data"].to_string().contains("subscribe to them again"), "{told}");
     next(&mut stream, "notifications/resources/list_changed").await;
