@@ -317,7 +317,8 @@ impl Bridge {
     pub fn is_ready(&self) -> bool {
         let directory = &self.inner.directory;
         let looked = directory.agents().iter().all(|agent| agent.has_been_looked_at());
-        let open = !self.inner.closing.has_begun();
+        // A request that came before another process took over is answered as that one would.
+        let open = !self.inner.closing.has_begun() || self.inner.closing.hands_over();
         open && looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
     }
 

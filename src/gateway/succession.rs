@@ -104,7 +104,7 @@ impl Bridge {
     ///
     /// # Errors
     ///
-    /// What the system says; [`Bridge::keep_again`] then.
+    /// The error of the system; [`Bridge::keep_again`] is due then.
     pub(crate) fn pass_on(
         &self,
         stream: BlockingStream,

@@ -16,7 +16,7 @@ use crate::a2a::{read_task, task_json};
 use crate::bridge::work::Work;
 use crate::fault::Trouble;
 
-/// Why a call is over whose process ended before the agent had named a task.
+/// Why a call is over: its process ended before the agent had named a task.
 const NOT_NAMED: Trouble = Trouble::Gateway("it was restarted before the agent named the task");
 
 /// What is kept of an entry.
