@@ -1,8 +1,10 @@
 //! What an agent asks: which question it is, and how the agent wants it put.
 //!
-//! The fingerprint tells the same question from the next one, whichever way it was read. How to ask stands in the metadata of
+//! A question is its words, its parts and the state of its task, never its time or the id of its message: agents write both anew each
+//! time that they are asked. A question without a message is what its task made last. How to ask stands in the metadata of
 //! the status message (`mcp.inputKey`, `mcp.requestedSchema`, `mcp.inputRequests`) or in a data part of it; it is read leniently:
-//! what is malformed reads as absent. Not here: how a client is asked (see `bridge::question`).
+//! what is malformed reads as absent. Not here: how a client is asked (see `bridge::question`), which questions were answered (see
+//! `tasks`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +15,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::answer::{AnswerForm, framework_inputs};
-use super::model::{Message, Part, PartBody, State, Status};
+use super::model::{Artifact, Message, Part, PartBody, State, Status, Task};
 use super::older::members;
 
 /// Most questions that an agent may ask at once.
@@ -22,8 +24,15 @@ pub(super) const MAX_INPUTS: usize = 16;
 const LONGEST_KEY: usize = 128;
 /// Longest schema that is taken from an agent, in bytes.
 const LONGEST_SCHEMA: usize = 64 * 1024;
+/// Bytes of an artifact by which it is told from the next one, when it is a question.
+const LONGEST_ARTIFACT: usize = 64 * 1024;
+/// How members of metadata begin that say how to ask.
+const PREFIX: &str = "mcp.";
 
 /// Which question is open: the same for the same question of the same task, on every replica.
+///
+/// An agent may ask the same words again once they were answered. The round tells such questions apart: it is how often the words
+/// were answered before, as far as that is known, modulo 256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 16]);
 
@@ -38,10 +47,31 @@ impl Fingerprint {
         Self(bytes)
     }
 
-    /// The fingerprint in 32 hexadecimal digits.
+    /// The fingerprint in 32 hexadecimal digits. The first two are the round.
     pub fn hex(self) -> String {
         let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
         digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
+    }
+
+    /// Returns the round of the question.
+    pub fn round(self) -> u8 {
+        let [round, ..] = self.0;
+        round
+    }
+
+    /// Returns the same question as it is asked in another round.
+    #[must_use]
+    pub fn in_round(self, round: u8) -> Self {
+        let Self(mut bytes) = self;
+        if let Some(first) = bytes.first_mut() {
+            *first = round;
+        }
+        Self(bytes)
+    }
+
+    /// Returns whether both ask the same, in the same round or not.
+    pub fn asks_same(self, other: Self) -> bool {
+        self.in_round(0) == other.in_round(0)
     }
 }
 
@@ -51,63 +81,115 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Which question of the task is open; `None` unless the task is interrupted.
-pub fn fingerprint(task_id: &str, status: &Status) -> Option<Fingerprint> {
-    fingerprint_of(task_id, status.state, status.message.as_ref(), status.timestamp.as_deref())
-}
+/// What a question asks, without the task that it is of: small, so that it can be kept beside the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content([u8; 16]);
 
-/// How the open question of the task looks once its words have gone into the history. A server of the official Python SDK puts them
-/// there the moment an answer comes in, and leaves state and time as they are until the agent says more. `None` for a question
-/// that has no words or no time: without them it would look like the next one.
-pub fn wordless(task_id: &str, status: &Status) -> Option<Fingerprint> {
-    wordless_of(task_id, status.state, status.message.as_ref(), status.timestamp.as_deref())
-}
-
-/// The same for a status that is kept in pieces.
-pub(crate) fn wordless_of(
-    task_id: &str,
-    state: State,
-    message: Option<&Message>,
-    timestamp: Option<&str>,
-) -> Option<Fingerprint> {
-    fingerprint_of(task_id, state, message.map(|_| None)?, Some(timestamp?))
-}
-
-/// The same as [`fingerprint`] for a status that is kept in pieces.
-pub(crate) fn fingerprint_of(
-    task_id: &str,
-    state: State,
-    message: Option<&Message>,
-    timestamp: Option<&str>,
-) -> Option<Fingerprint> {
-    if !state.is_interrupted() {
-        return None;
-    }
-    let mut hash = Sha256::new();
-    // Each piece with its length: no two lists of pieces are the same bytes.
-    let mut add = |piece: &str| {
-        hash.update((piece.len() as u64).to_be_bytes());
-        hash.update(piece);
-    };
-    add(task_id);
-    add(state.word());
-    match message.and_then(|message| message.message_id.as_deref()) {
-        Some(id) => {
-            add("id");
-            add(id);
+impl Content {
+    /// Reads what is asked in this state by a message, or by the artifact that was made last if there is none. Returns `None`
+    /// unless the task is interrupted.
+    pub fn of(state: State, message: Option<&Message>, artifact: Option<&Artifact>) -> Option<Self> {
+        if !state.is_interrupted() {
+            return None;
         }
-        None => {
-            add("said");
-            add(timestamp.unwrap_or_default());
-            for part in message.iter().flat_map(|message| &message.parts) {
-                let (kind, content) = content(part);
-                add(kind);
-                add(&content);
+        let mut pieces = Pieces::default();
+        pieces.add(state.word());
+        match (message, artifact) {
+            (Some(message), _) => pieces.add_message(message),
+            (None, Some(artifact)) => pieces.add_artifact(artifact),
+            (None, None) => {}
+        }
+        Some(Self(pieces.digest()))
+    }
+
+    /// Returns which question of this task it is, in the first round.
+    pub fn fingerprint(self, task_id: &str) -> Fingerprint {
+        let mut pieces = Pieces::default();
+        pieces.add(task_id);
+        pieces.0.update(self.0);
+        Fingerprint(pieces.digest()).in_round(0)
+    }
+}
+
+/// Which question of the task is open, in the first round; `None` unless the task is interrupted.
+pub fn fingerprint(task: &Task) -> Option<Fingerprint> {
+    let status = &task.status;
+    let content = Content::of(status.state, status.message.as_ref(), task.artifacts.last());
+    content.map(|content| content.fingerprint(&task.id))
+}
+
+/// Returns what tells this very status of an agent from any other: the id of its message and its time, if it has any of them. No
+/// question is another one because of it.
+pub fn stamp_of(status: &Status) -> Option<[u8; 16]> {
+    let id = status.message.as_ref().and_then(|message| message.message_id.as_deref());
+    let time = status.timestamp.as_deref();
+    id.or(time)?;
+    let mut pieces = Pieces::default();
+    for piece in [id, time] {
+        pieces.add(if piece.is_some() { "some" } else { "none" });
+        pieces.add(piece.unwrap_or_default());
+    }
+    Some(pieces.digest())
+}
+
+/// Pieces of text, each with its length: no two lists of pieces are the same bytes.
+#[derive(Default)]
+struct Pieces(Sha256);
+
+impl Pieces {
+    fn add(&mut self, piece: &str) {
+        self.0.update((piece.len() as u64).to_be_bytes());
+        self.0.update(piece);
+    }
+
+    /// Adds the parts of a message, and what its metadata says about how to ask. The rest of it may be a time.
+    fn add_message(&mut self, message: &Message) {
+        self.add("message");
+        for part in &message.parts {
+            let (kind, content) = content(part);
+            self.add(kind);
+            self.add(&content);
+        }
+        let metadata = message.metadata.as_deref().map(members).unwrap_or_default();
+        for (name, value) in metadata.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+            self.add(name);
+            self.add(&canonical(value));
+        }
+    }
+
+    /// Adds what an artifact shows, but not its id, which some agents make anew each time. The beginning of a large one must do.
+    /// Text is joined: a stream cuts it anywhere.
+    fn add_artifact(&mut self, artifact: &Artifact) {
+        self.add("artifact");
+        let (mut text, mut room) = (String::new(), LONGEST_ARTIFACT);
+        for part in &artifact.parts {
+            if let PartBody::Text(more) = &part.body {
+                let end = more.floor_char_boundary(room);
+                text.push_str(more.get(..end).unwrap_or_default());
+                room -= end;
+                continue;
             }
+            if !text.is_empty() {
+                self.add("text");
+                self.add(&std::mem::take(&mut text));
+            }
+            room = room.saturating_sub(part.bytes());
+            if room == 0 {
+                break;
+            }
+            let (kind, content) = content(part);
+            self.add(kind);
+            self.add(&content);
+        }
+        if !text.is_empty() {
+            self.add("text");
+            self.add(&text);
         }
     }
-    let digest = hash.finalize();
-    digest.first_chunk().copied().map(Fingerprint)
+
+    fn digest(self) -> [u8; 16] {
+        self.0.finalize().first_chunk().copied().unwrap_or_default()
+    }
 }
 
 fn content(part: &Part) -> (&'static str, String) {
@@ -203,7 +285,7 @@ impl Wording {
     /// Takes what is not known yet from an object; `bare`: its members need no prefix.
     fn learn(&mut self, object: &[(String, &RawValue)], bare: bool) {
         let member = |name: &str| {
-            let prefixed = object.iter().find(|(known, _)| known.strip_prefix("mcp.") == Some(name));
+            let prefixed = object.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(name));
             let found = prefixed.or_else(|| object.iter().find(|(known, _)| bare && known == name));
             found.map(|(_, value)| *value)
         };
@@ -261,14 +343,17 @@ mod tests {
     use super::*;
     use crate::a2a::{Dialect, Event};
 
-    fn status(json: &str) -> Status {
-        let answer = format!(r#"{{"result":{{"task":{{"id":"t","status":{json}}}}}}}"#);
-        Dialect::V1.task(answer.as_bytes()).unwrap().status
+    fn task(json: &str) -> Task {
+        Dialect::V1.task(format!(r#"{{"result":{{"task":{json}}}}}"#).as_bytes()).unwrap()
+    }
+
+    fn shown(rest: &str) -> Option<Fingerprint> {
+        fingerprint(&task(&format!(r#"{{"id":"t",{rest}}}"#)))
     }
 
     fn asked(message: &str) -> Wording {
-        let status = status(&format!(r#"{{"state":"TASK_STATE_INPUT_REQUIRED","message":{message}}}"#));
-        wording(&status.message.unwrap())
+        let status = format!(r#"{{"state":"TASK_STATE_INPUT_REQUIRED","message":{message}}}"#);
+        wording(&task(&format!(r#"{{"id":"t","status":{status}}}"#)).status.message.unwrap())
     }
 
     #[test]
@@ -276,67 +361,74 @@ mod tests {
         for (state, open) in
             [("INPUT_REQUIRED", true), ("AUTH_REQUIRED", true), ("WORKING", false), ("COMPLETED", false)]
         {
-            let status = status(&format!(r#"{{"state":"TASK_STATE_{state}"}}"#));
-            assert_eq!(fingerprint("t", &status).is_some(), open, "{state}");
+            let status = format!(r#""status":{{"state":"TASK_STATE_{state}"}}"#);
+            assert_eq!(shown(&status).is_some(), open, "{state}");
         }
     }
 
     #[test]
-    fn a_question_is_the_same_however_it_was_read() {
-        let said = r#"{"role":"agent","parts":[{"kind":"text","text":"When?"},{"kind":"data","data":{"b":[1],"a":2}}]}"#;
-        let again = r#"{"parts":[{"text":"When?"},{"data":{"a": 2, "b": [1]}}],"role":"ROLE_AGENT"}"#;
+    fn question_is_the_same_however_it_was_read() {
+        let said = r#"{"role":"agent","messageId":"1","parts":[{"kind":"text","text":"When?"},{"kind":"data","data":{"b":[1],"a":2}}]}"#;
+        let again = r#"{"messageId":"2","parts":[{"text":"When?"},{"data":{"a": 2, "b": [1]}}],"role":"ROLE_AGENT","metadata":{"at":3}}"#;
         let event = format!(
             r#"{{"result":{{"kind":"status-update","taskId":"t","status":{{"state":"input-required","timestamp":"1","message":{said}}}}}}}"#
         );
-        let Event::Status { status: streamed, .. } = Dialect::V0_3.event(event.as_bytes()).unwrap() else {
-            panic!()
-        };
-        let got =
-            status(&format!(r#"{{"message":{again},"timestamp":"1","state":"TASK_STATE_INPUT_REQUIRED"}}"#));
-        assert_eq!(fingerprint("t", &streamed), fingerprint("t", &got));
+        let Event::Status { status, .. } = Dialect::V0_3.event(event.as_bytes()).unwrap() else { panic!() };
+        let streamed = Content::of(status.state, status.message.as_ref(), None);
+        let got = shown(&format!(
+            r#""status":{{"message":{again},"timestamp":"2","state":"TASK_STATE_INPUT_REQUIRED"}}"#
+        ));
+        assert_eq!(streamed.map(|content| content.fingerprint("t")), got);
     }
 
     #[test]
     fn another_question_is_another_one() {
-        let state = r#""state":"TASK_STATE_INPUT_REQUIRED""#;
+        let made = |parts: &str| format!(r#"}},"artifacts":[{{"artifactId":"1","parts":[{parts}]}}"#);
         let all: Vec<Fingerprint> = [
-            r#""timestamp":"1","message":{"parts":[{"text":"a"}]}"#,
-            r#""timestamp":"2","message":{"parts":[{"text":"a"}]}"#,
-            r#""timestamp":"1","message":{"parts":[{"text":"b"}]}"#,
-            r#""timestamp":"1","message":{"parts":[{"url":"a"}]}"#,
-            r#""timestamp":"1","message":{"parts":[{"text":"a"},{"text":""}]}"#,
-            r#""timestamp":"1""#,
-            r#""message":{"messageId":"1","parts":[{"text":"a"}]}"#,
-            r#""message":{"messageId":"2","parts":[{"text":"a"}]}"#,
+            r#","message":{"parts":[{"text":"a"}]}}"#.to_owned(),
+            r#","message":{"parts":[{"text":"b"}]}}"#.to_owned(),
+            r#","message":{"parts":[{"url":"a"}]}}"#.to_owned(),
+            r#","message":{"parts":[{"text":"a"},{"text":""}]}}"#.to_owned(),
+            r#","message":{"parts":[{"text":"a"}],"metadata":{"mcp.inputKey":"k"}}}"#.to_owned(),
+            "}".to_owned(),
+            made(r#"{"text":"a"}"#) + "]",
+            made(r#"{"data":{"value":"a"}}"#) + "]",
+            made(r#"{"text":"a"}"#) + r#",{"artifactId":"2","parts":[{"text":"b"}]}]"#,
         ]
         .iter()
-        .map(|rest| fingerprint("t", &status(&format!("{{{state},{rest}}}"))).unwrap())
+        .map(|rest| shown(&format!(r#""status":{{"state":"TASK_STATE_INPUT_REQUIRED"{rest}"#)).unwrap())
         .collect();
         let different: std::collections::BTreeSet<_> = all.iter().collect();
         assert_eq!(different.len(), all.len());
-        let question = status(&format!("{{{state}}}"));
-        assert_ne!(fingerprint("t", &question), fingerprint("u", &question));
+        let bare = r#""status":{"state":"TASK_STATE_INPUT_REQUIRED"}"#;
+        assert_ne!(shown(bare), fingerprint(&task(&format!(r#"{{"id":"u",{bare}}}"#))));
+        assert_ne!(shown(bare), shown(r#""status":{"state":"TASK_STATE_AUTH_REQUIRED"}"#));
     }
 
     #[test]
-    fn a_question_without_its_words_is_known_by_its_time() {
-        let state = r#""state":"TASK_STATE_INPUT_REQUIRED""#;
-        let words = r#""message":{"messageId":"1","parts":[{"text":"a"}]}"#;
-        let looks = |rest: &str| wordless("t", &status(&format!("{{{state}{rest}}}")));
-        let taken = status(&format!(r#"{{{state},"timestamp":"1"}}"#));
-        assert_eq!(looks(&format!(r#","timestamp":"1",{words}"#)), fingerprint("t", &taken));
-        assert_ne!(looks(&format!(r#","timestamp":"2",{words}"#)), fingerprint("t", &taken));
-        assert_eq!((looks(&format!(",{words}")), looks(r#","timestamp":"1""#)), (None, None));
-        let working = format!(r#"{{"state":"TASK_STATE_WORKING","timestamp":"1",{words}}}"#);
-        assert_eq!(wordless("t", &status(&working)), None);
+    fn artifact_that_asks_is_the_same_whatever_its_id_and_its_pieces() {
+        let made = |artifact: &str| {
+            shown(&format!(r#""status":{{"state":"TASK_STATE_INPUT_REQUIRED"}},"artifacts":[{artifact}]"#))
+        };
+        let whole = made(r#"{"artifactId":"1","parts":[{"text":"Go on?"},{"data":{"a":1,"b":2}}]}"#);
+        let pieces =
+            made(r#"{"artifactId":"2","parts":[{"text":"Go "},{"text":"on?"},{"data":{"b":2,"a":1}}]}"#);
+        assert_eq!(whole, pieces);
+        let large = |end: &str| {
+            let text = "ä".repeat(LONGEST_ARTIFACT);
+            made(&format!(r#"{{"artifactId":"1","parts":[{{"text":"x{text}{end}"}},{{"data":{{}}}}]}}"#))
+        };
+        assert_eq!(large("a"), large("b"));
     }
 
     #[test]
-    fn a_message_with_an_id_is_known_by_it_alone() {
-        let one = r#"{"state":"TASK_STATE_INPUT_REQUIRED","timestamp":"1","message":{"messageId":"m","parts":[{"text":"a"}]}}"#;
-        let other =
-            r#"{"state":"TASK_STATE_INPUT_REQUIRED","message":{"messageId":"m","parts":[{"text":"a "}]}}"#;
-        assert_eq!(fingerprint("t", &status(one)), fingerprint("t", &status(other)));
+    fn rounds_tell_same_words_apart() {
+        let first = shown(r#""status":{"state":"TASK_STATE_INPUT_REQUIRED"}"#).unwrap();
+        let second = first.in_round(1);
+        assert_eq!((first.round(), second.round(), second.in_round(0)), (0, 1, first));
+        assert!(first != second && first.asks_same(second));
+        let other = shown(r#""status":{"state":"TASK_STATE_AUTH_REQUIRED"}"#).unwrap();
+        assert!(!other.asks_same(first));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::known::{Ask, Known, in_effect};
 use super::reach::{Found, find_task};
 use super::rpc::{Form, by_status, cancel_task, first_refusal, post, set_webhook, whole};
 use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, Fingerprint, Message, Task, fingerprint, uuid, wordless};
+use crate::a2a::{Event, Fingerprint, Message, State, Task, fingerprint, uuid};
 use crate::config::AgentMethod as Method;
 use crate::fault::Trouble;
 use crate::quota::AnswerRoom;
@@ -58,9 +58,11 @@ pub struct Asked {
     pub open: Option<Fingerprint>,
     /// This one has been answered: while the agent repeats it, it has not begun to work on the answer.
     pub answered: Option<Fingerprint>,
-    /// How it looks once its words have gone into the history: an answer has come in. That is no new question while this one is open,
-    /// or while its answer is under way; after that it is, because the agent has done with the answer.
-    pub wordless: Option<Fingerprint>,
+    /// In which state the agent asks it.
+    pub state: Option<State>,
+    /// Whether the agent asks with a message. Once that has gone into the history, an answer has come in, and what is left is the
+    /// same question, until the agent is done with the answer.
+    pub has_words: bool,
 }
 
 /// What is said in a live task.
@@ -72,8 +74,8 @@ pub struct Continue {
     pub message: Message,
     /// The question that it answers: nothing is said if that is not open any more. `None`: said in any case.
     pub turn: Option<Fingerprint>,
-    /// How that looks once its words have gone into the history: as open as before, if an answer was taken in and refused.
-    pub wordless: Option<Fingerprint>,
+    /// The state in which it was asked, if it had words. Without them it is as open as before, if an answer was taken in and refused.
+    pub worded: Option<State>,
     /// Whether somebody else listens to the task already: then no second stream is opened.
     pub beside: bool,
 }
@@ -141,30 +143,35 @@ impl Call {
     /// A task is looked at before anything is said in it: its question may have been answered, and a finished one takes no more
     /// messages.
     async fn go_on(&self, what: Continue, mut out: (Outlet, AnswerRoom)) -> Result<(), Trouble> {
-        let Continue { task, mut message, turn, wordless: left, beside } = what;
+        let Continue { task, mut message, turn, worded, beside } = what;
         let Found { known, task: found } = find_task(&self.client, &self.known, &task, &mut out.1).await?;
-        let open = fingerprint(&task, &found.status);
-        let is_left = left.is_some() && open == left;
-        let knowing =
-            |answered| Asked { open: None, answered, wordless: wordless(&task, &found.status).or(left) };
-        if turn.is_some() && turn != open && !is_left {
+        let open = fingerprint(&found);
+        let (state, has_message) = (found.status.state, found.status.message.is_some());
+        let is_left = worded == Some(state) && !has_message;
+        let is_open = turn.is_none_or(|turn| open.is_some_and(|open| open.asks_same(turn)));
+        if !is_open && !is_left {
             // Somebody has answered it, here or elsewhere: it is not answered twice.
-            let mut track = Track::new(out, Some(task.clone())).knowing(knowing(turn));
+            let mut track = Track::new(out, Some(task.clone()));
             if track.take(Event::Task(found)).await {
                 return Ok(());
             }
             return if beside { Ok(()) } else { self.judge(&mut track, Trouble::TaskLost).await };
         }
-        if found.status.state.is_terminal() {
+        if state.is_terminal() {
             return Err(Trouble::Refused("the task ended before this was said".into()));
         }
-        let asked = knowing(if is_left { turn } else { open });
+        let asked = Asked {
+            open: None,
+            answered: turn.or(open),
+            state: Some(state).filter(|state| state.is_interrupted()),
+            has_words: has_message || is_left,
+        };
         message.context_id = found.context_id.clone().or(message.context_id);
         // The task as it stood is not held while the agent works.
         drop(found);
         out.1.permit.shrink_to(0);
         message.task_id = Some(task);
-        let track = Track::new(out, message.task_id.clone()).knowing(asked);
+        let track = Track::new(out, message.task_id.clone()).knowing(asked).answering(turn);
         let track = if beside { track.beside() } else { track };
         // Where the task was found, and nowhere else.
         self.at(known).say_here(message, track).await
@@ -283,8 +290,7 @@ impl Call {
                 let event = event.map_err(|error| by_status(first_refusal(error), status))?;
                 // From here on the event alone is held.
                 drop(body);
-                // The agent has done with what was said.
-                track.answer_has_come();
+                track.response_has_come();
                 if track.take(event).await || track.is_beside() {
                     return Ok(());
                 }
@@ -303,11 +309,20 @@ impl Call {
         loop {
             match listening.read(&self.known, track).await? {
                 Ending::Said => return Ok(()),
-                Ending::Early(_) | Ending::Ended if track.awaits_authorization() => {
+                Ending::Early(_) if track.awaits_authorization() => {
+                    track.response_broke_off();
                     return Box::pin(self.judge(track, Trouble::TaskLost)).await;
                 }
-                Ending::Early(stopped) => return self.judge_stopped(track, stopped).await,
+                Ending::Early(stopped) => {
+                    track.response_broke_off();
+                    return self.judge_stopped(track, stopped).await;
+                }
+                Ending::Ended if track.awaits_authorization() => {
+                    track.response_ended();
+                    return Box::pin(self.judge(track, Trouble::TaskLost)).await;
+                }
                 Ending::Ended => {
+                    track.response_ended();
                     track.watch_stall(self.terms.stalled);
                     return self.judge_stopped(track, Trouble::Broken("its stream ended too early")).await;
                 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::a2a::Event;
+use crate::a2a::{Event, Fingerprint};
 use crate::fault::{Delay, Trouble};
 use crate::quota::BytePermit;
 
@@ -66,6 +66,14 @@ struct Queue {
 struct Waiting {
     event: Event,
     size: EventSize,
+    response: Option<ResponseTo>,
+}
+
+/// What an event asks anew in response to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseTo {
+    /// The question that was answered; `None`: what was said answered none.
+    pub turn: Option<Fingerprint>,
 }
 
 /// The bytes of an event as it came.
@@ -84,9 +92,9 @@ impl EventSize {
 }
 
 impl Queue {
-    fn push(&mut self, event: Event, size: EventSize) {
-        self.bytes += size.bytes();
-        self.events.push_back(Waiting { event, size });
+    fn push(&mut self, waiting: Waiting) {
+        self.bytes += waiting.size.bytes();
+        self.events.push_back(waiting);
     }
 
     fn pop(&mut self) -> Option<Waiting> {
@@ -160,9 +168,9 @@ impl Outlet {
         self.0.is_detached.load(Ordering::Relaxed)
     }
 
-    /// Puts an event; waits while too much is not read yet.
-    pub(super) async fn send(&self, event: Event, size: EventSize) {
-        self.waiting().push(event, size);
+    /// Puts an event, with what it asks anew in response to, if it does; waits while too much is not read yet.
+    pub(super) async fn send(&self, event: Event, size: EventSize, response: Option<ResponseTo>) {
+        self.waiting().push(Waiting { event, size, response });
         // The reader polls again once it has read all.
         std::future::poll_fn(|_| match self.waiting().is_full() {
             true => Poll::Pending,
@@ -179,6 +187,7 @@ pub struct Drive {
     over: Option<Result<(), Trouble>>,
     /// That of the last event that was read.
     size: EventSize,
+    response: Option<ResponseTo>,
 }
 
 impl Drive {
@@ -188,7 +197,8 @@ impl Drive {
         F: Future<Output = Result<(), Trouble>> + Send + 'static,
     {
         let said = Outlet::default();
-        Self { exchange: Box::pin(exchange(said.clone())), said, over: None, size: EventSize::default() }
+        let exchange = Box::pin(exchange(said.clone()));
+        Self { exchange, said, over: None, size: EventSize::default(), response: None }
     }
 
     /// What comes next. May be dropped and called again: nothing is lost.
@@ -201,6 +211,11 @@ impl Drive {
     pub fn take_size(&mut self) -> (usize, Option<BytePermit>) {
         let EventSize { bytes, permit } = std::mem::take(&mut self.size);
         (bytes, permit)
+    }
+
+    /// What the last event asks anew in response to: the question in it is another one than before, even in the same words.
+    pub fn response(&self) -> Option<ResponseTo> {
+        self.response
     }
 
     /// Marks a call that goes on without a waiting client: an event that there is no room for is asked for again.
@@ -254,8 +269,8 @@ impl Drive {
     }
 
     fn pop(&mut self) -> Option<Event> {
-        let Waiting { event, size } = self.said.waiting().pop()?;
-        self.size = size;
+        let Waiting { event, size, response } = self.said.waiting().pop()?;
+        (self.size, self.response) = (size, response);
         Some(event)
     }
 }
@@ -271,7 +286,7 @@ mod tests {
                 if number % 7 == 0 {
                     tokio::task::yield_now().await;
                 }
-                outlet.send(Event::Unknown, EventSize::default()).await;
+                outlet.send(Event::Unknown, EventSize::default(), None).await;
             }
             Ok(())
         });

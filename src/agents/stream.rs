@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::call::{Asked, Terms};
-use super::drive::{EventSize, Outlet};
+use super::drive::{EventSize, Outlet, ResponseTo};
 use super::endpoints::Endpoints;
 use super::known::Known;
 use super::rpc::{first_refusal, refusal, trouble};
-use crate::a2a::{Event, Message, Part, PartBody, State, Status, Task, fingerprint};
+use crate::a2a::{Content, Event, Fingerprint, Message, Part, PartBody, State, Status, Task};
 use crate::fault::{Delay, Trouble};
 use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
@@ -52,6 +52,10 @@ pub(super) struct Track {
     heard: usize,
     over: bool,
     asked: Asked,
+    /// To what was said in the task, if something was.
+    response: Option<Response>,
+    /// Whether the agent has made something since the question was asked.
+    has_made: bool,
     opens: bool,
     is_beside: bool,
     is_judged: bool,
@@ -65,7 +69,7 @@ pub(super) struct Track {
 
 impl Track {
     pub(super) fn new((outlet, room): (Outlet, AnswerRoom), task_id: Option<String>) -> Self {
-        let (context_id, state, asked, home) = (None, None, Asked::default(), None);
+        let (context_id, state, asked, response, home) = (None, None, Asked::default(), None, None);
         let (heard, over, opens, is_beside, is_judged) = (0, false, false, false, false);
         Self {
             outlet,
@@ -77,6 +81,8 @@ impl Track {
             heard,
             over,
             asked,
+            response,
+            has_made: false,
             opens,
             is_beside,
             is_judged,
@@ -89,6 +95,11 @@ impl Track {
     /// The same, for a task of which these questions are known.
     pub(super) fn knowing(self, asked: Asked) -> Self {
         Self { asked, ..self }
+    }
+
+    /// The same, for the response to what is said in a task: the answer to this question, or to none.
+    pub(super) fn answering(self, turn: Option<Fingerprint>) -> Self {
+        Self { response: Some(Response { to: ResponseTo { turn }, stage: Stage::Begun }), ..self }
     }
 
     /// The same, for a task that the gateway names in this conversation.
@@ -165,12 +176,28 @@ impl Track {
     /// The agent is asked what became of the task: nobody need ask once more after that.
     pub(super) fn judging(&mut self) {
         self.is_judged = true;
-        self.answer_has_come();
     }
 
-    /// What was said is not under way any more: a question that has lost its words is one.
-    pub(super) fn answer_has_come(&mut self) {
-        self.asked.wordless.take_if(|_| self.asked.open.is_none());
+    /// The agent has responded to what was said: a question in its response, or after it, is another one.
+    pub(super) fn response_has_come(&mut self) {
+        if let Some(response) = &mut self.response {
+            response.stage = Stage::Whole;
+        }
+    }
+
+    /// The agent has ended the stream of its response. One in which it said nothing was none.
+    pub(super) fn response_ended(&mut self) {
+        match self.heard > 0 {
+            true => self.response_has_come(),
+            false => self.response_broke_off(),
+        }
+    }
+
+    /// The response cannot be heard to its end.
+    pub(super) fn response_broke_off(&mut self) {
+        if let Some(response) = &mut self.response {
+            response.stage = Stage::BrokenOff;
+        }
     }
 
     /// Whether the agent was asked what became of the task.
@@ -197,7 +224,8 @@ impl Track {
     pub(super) async fn take(&mut self, mut event: Event) -> bool {
         // The permit goes with the event, or is dropped with it.
         let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
-        if self.repeats(&mut event) {
+        let repeat = self.compare(&event);
+        if repeat == Repeat::Open {
             return false;
         }
         let is_new = self.heard == 0 || self.task_id.is_none();
@@ -208,9 +236,10 @@ impl Track {
             _ => {}
         }
         self.state = state.or(self.state);
-        let ends = last
-            || matches!(event, Event::Message(_))
-            || state.is_some_and(|state| state.is_terminal() || state == State::InputRequired);
+        let ends = repeat != Repeat::Answered
+            && (last
+                || matches!(event, Event::Message(_))
+                || state.is_some_and(|state| state.is_terminal() || state == State::InputRequired));
         self.heard += 1;
         self.over |= ends;
         if self.note_change(&event) {
@@ -223,39 +252,107 @@ impl Track {
             // Before anybody hears of the task, and asks for it.
             endpoints.hear(*at, &event);
         }
-        self.outlet.send(event, size).await;
+        let response = self.response.as_ref().filter(|_| repeat == Repeat::Anew).map(|response| response.to);
+        self.outlet.send(event, size, response).await;
         ends
     }
 
-    /// Whether an event only repeats a question that is known. One that has been answered reads as work from here on: agents repeat
-    /// it at the head of the stream of the answer, and for as long as they have not begun to work on that. One that cannot be
-    /// told from another by anything but its words is taken for the old one only at the head. What is left of one whose words have gone
-    /// into the history is taken for it while it is open, or while what was said to it is under way.
-    fn repeats(&self, event: &mut Event) -> bool {
+    /// Finds out whether an event only repeats a question that is known. Agents repeat an answered one at the head of the stream of
+    /// the answer, and for as long as they have not begun to work on that. After any other state, or where the agent asks in its
+    /// response to the answer, the same words are another question.
+    fn compare(&mut self, event: &Event) -> Repeat {
         let (task_id, status) = match event {
-            Event::Task(task) => (Some(task.id.as_str()), &mut task.status),
+            Event::Task(task) => (Some(task.id.as_str()), &task.status),
             Event::Status { task_id, status, .. } => (task_id.as_deref(), status),
+            Event::Artifact { task_id, .. } => {
+                self.has_made |= self.is_ours(task_id.as_deref());
+                return Repeat::None;
+            }
+            Event::Message(_) | Event::Unknown => return Repeat::None,
+        };
+        let is_open = self.asked.open.is_some();
+        if !self.is_ours(task_id) || (!is_open && self.asked.answered.is_none()) {
+            return Repeat::None;
+        }
+        if !status.state.is_interrupted() || !self.shows_asked(event, status) {
+            self.asked = Asked::default();
+            return Repeat::None;
+        }
+        if is_open {
+            return Repeat::Open;
+        }
+        if self.response.as_ref().is_some_and(|response| response.asks(event, self.heard > 0, self.asked)) {
+            self.asked = Asked::default();
+            return Repeat::Anew;
+        }
+        Repeat::Answered
+    }
+
+    /// Returns whether an event of the task shows the question that is known, or what is left of it.
+    fn shows_asked(&self, event: &Event, status: &Status) -> bool {
+        let Asked { open, answered, state, has_words } = self.asked;
+        let is_same_state = state.is_none_or(|state| state == status.state);
+        if status.message.is_none() && has_words {
+            return is_same_state;
+        }
+        let content = match event {
+            Event::Task(task) => Content::of(status.state, status.message.as_ref(), task.artifacts.last()),
+            // What is asked without a message was made before, and is not repeated.
+            _ if status.message.is_none() => return is_same_state && !self.has_made,
+            _ => Content::of(status.state, status.message.as_ref(), None),
+        };
+        let shown = content.zip(self.task_id.as_deref()).map(|(content, id)| content.fingerprint(id));
+        let known = open.or(answered);
+        known.zip(shown).is_some_and(|(known, shown)| known.asks_same(shown))
+    }
+}
+
+/// How a question compares to the one that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    /// It is another one, or no question at all.
+    None,
+    /// It is the one that is open.
+    Open,
+    /// It is the one that was answered.
+    Answered,
+    /// It is asked in response to the answer: another question, perhaps in the same words.
+    Anew,
+}
+
+/// The agent's response to what was said in a task.
+#[derive(Clone)]
+struct Response {
+    /// What it is the response to.
+    to: ResponseTo,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It is being heard.
+    Begun,
+    /// It broke off: the agent may be at work, or not.
+    BrokenOff,
+    /// The agent has said all of it.
+    Whole,
+}
+
+impl Response {
+    /// Returns whether the agent asks anew by an event that looks like the question that was answered. In a stream the head may
+    /// repeat how the task stands, and so may a task anywhere; what follows as a status, or ends the stream, is said by the agent.
+    fn asks(&self, event: &Event, is_later: bool, asked: Asked) -> bool {
+        let (is_status, is_last, has_message) = match event {
+            Event::Status { status, last, .. } => (true, *last, status.message.is_some()),
+            Event::Task(task) => (false, false, task.status.message.is_some()),
             Event::Message(_) | Event::Artifact { .. } | Event::Unknown => return false,
         };
-        let Some(task_id) = task_id.or(self.task_id.as_deref()) else { return false };
-        let Asked { open, answered, wordless } = self.asked;
-        if open.or(answered).or(wordless).is_none() {
-            return false;
+        match self.stage {
+            Stage::Begun => is_status && (is_later || is_last),
+            // It took the words of its question in, and perhaps nothing else: it must not wait for ever.
+            Stage::BrokenOff => asked.has_words && !has_message,
+            Stage::Whole => true,
         }
-        let is_marked = status.timestamp.is_some()
-            || status.message.as_ref().is_some_and(|message| message.message_id.is_some());
-        let shown = fingerprint(task_id, status).filter(|_| is_marked || self.heard == 0);
-        if shown.is_none() || ![open, answered, wordless].contains(&shown) {
-            return false;
-        }
-        if open.is_some() {
-            return true;
-        }
-        (status.state, status.message) = (State::Working, None);
-        if let Event::Status { last, .. } = event {
-            *last = false;
-        }
-        false
     }
 }
 

@@ -180,8 +180,18 @@ impl Question {
     pub fn turn_of(&self, key: &str) -> [u8; 16] {
         match self.inputs.as_slice() {
             [_] => self.turn.to_bytes(),
-            _ => hashed(&[&self.turn.to_bytes(), key.as_bytes()]),
+            _ => {
+                let turn = hashed(&[&self.turn.to_bytes(), key.as_bytes()]);
+                Fingerprint::from_bytes(turn).in_round(self.turn.round()).to_bytes()
+            }
         }
+    }
+
+    /// Returns this question in the round in which [`Question::turn_of`] named an input of it; `None` if that was another question.
+    pub fn in_round_of(&self, turn: [u8; 16]) -> Option<Fingerprint> {
+        let mut named = self.clone();
+        named.turn = self.turn.in_round(Fingerprint::from_bytes(turn).round());
+        named.key_of(turn).map(|_| named.turn)
     }
 
     /// The input that [`Question::turn_of`] named; `None` if another question is open now.

@@ -216,8 +216,9 @@ impl Followers {
         let following = place.as_ref().and_then(|_| entry.begin_following());
         let beside = following.is_none();
         let place = if beside { self.beside.clone().try_acquire_owned().ok() } else { place };
-        let wordless = entry.look(|inside| inside.work.wordless());
-        let drive = self.start(known, Errand::Continue(Continue { task, message, turn, wordless, beside }));
+        let asking = entry.look(|inside| inside.work.asking());
+        let worded = asking.filter(|(_, has_words)| *has_words).map(|(state, _)| state);
+        let drive = self.start(known, Errand::Continue(Continue { task, message, turn, worded, beside }));
         let (entry, known) = (entry.clone(), known.clone());
         let said = Said { tell, turn: turn.map(Fingerprint::to_bytes) };
         let task = match following {
@@ -363,11 +364,13 @@ pub(super) fn awaiting(entry: &Entry) -> Option<Errand> {
             Phase::Running if inside.work.state == Some(State::InputRequired) => inside.answer_under_way(),
             Phase::Running => None,
         };
-        let answered = if open.is_none() { inside.last_answered() } else { None };
+        let answered = if open.is_none() { inside.answered() } else { None };
+        let asking = inside.work.asking();
         let asked = Asked {
             open: open.map(Fingerprint::from_bytes),
             answered: answered.map(Fingerprint::from_bytes),
-            wordless: open.and_then(|_| inside.work.wordless()),
+            state: asking.map(|(state, _)| state),
+            has_words: asking.is_some_and(|(_, has_words)| has_words),
         };
         Some((inside.work.task_id.clone()?, asked))
     })?;

@@ -10,7 +10,7 @@ use tracing::debug;
 use super::followers::{Followers, awaiting};
 use super::job::{Job, Said};
 use crate::a2a::{Event, fingerprint};
-use crate::agents::{Drive, Errand, Known, Turn};
+use crate::agents::{Drive, Errand, Known, ResponseTo, Turn};
 use crate::fault::Trouble;
 use crate::tasks::{Entry, Following, Key, Phase, Stopping, Times};
 
@@ -40,7 +40,13 @@ impl Listener<'_> {
             match drive.next().await {
                 Turn::Over(result) => return result,
                 Turn::Delayed(delay) => self.entry.set_delay(delay),
-                Turn::Said(event) => self.take(event)?,
+                Turn::Said(event) => {
+                    let response = drive.response();
+                    if let Some(ResponseTo { turn }) = response {
+                        self.entry.leave_question(turn);
+                    }
+                    self.take(event, response.is_some())?;
+                }
             }
         }
     }
@@ -55,14 +61,21 @@ impl Listener<'_> {
                 Turn::Said(Event::Task(task))
                     if !task.status.state.is_terminal() && self.entry.look(|inside| inside.is_followed()) =>
                 {
-                    self.entry.settle_doubt(fingerprint(&task.id, &task.status));
+                    self.entry.settle_doubt(fingerprint(&task));
                 }
-                Turn::Said(event) => self.take(event)?,
+                Turn::Said(event) => {
+                    if let Event::Task(task) = &event {
+                        self.entry.look_back(task);
+                    }
+                    self.take(event, false)?;
+                }
             }
         }
     }
 
-    fn take(&mut self, event: Event) -> Result<(), Trouble> {
+    fn take(&mut self, event: Event, asks_anew: bool) -> Result<(), Trouble> {
+        // The record says which answers surely went out, and to which questions.
+        let is_record_old = asks_anew || self.said.is_some();
         self.tell(Ok(()));
         let before = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
         self.entry.apply(event, Times::now())?;
@@ -71,7 +84,7 @@ impl Listener<'_> {
             self.name();
         }
         // Chunks of artifacts are the agent's to keep while it works.
-        if before != now {
+        if before != now || is_record_old {
             self.followers.note(self.entry);
         }
         Ok(())

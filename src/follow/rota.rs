@@ -16,8 +16,7 @@ use tracing::debug;
 
 use super::followers::Followers;
 use crate::agents::Known;
-use crate::bridge::work::Standing;
-use crate::tasks::Entry;
+use crate::tasks::{Entry, Phase};
 
 /// Questions to agents at once.
 const AT_ONCE: usize = 8;
@@ -152,7 +151,7 @@ impl Followers {
                 return entry.end(Err(trouble), crate::tasks::Times::now());
             }
         }
-        let is_live = entry.look(|inside| inside.work.standing() == Standing::Running);
+        let is_live = entry.look(|inside| inside.phase() == Phase::Running);
         // An open question changes only for those who wait for it.
         if is_live || entry.is_watched(Instant::now()) {
             self.attend(&entry, &place.known);

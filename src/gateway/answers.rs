@@ -122,6 +122,11 @@ impl Inner {
         };
         let Some(agent) = self.directory.find(&ticket.agent) else { return };
         let Ok((entry, known)) = self.entry(asker, agent, &ticket.task).await else { return };
+        if let Some((question, _)) = question_of(&entry)
+            && let Some(turn) = question.in_round_of(ticket.turn)
+        {
+            entry.adopt_round(turn);
+        }
         let Some((question, _)) = question_of(&entry) else { return };
         let Some(key) = question.key_of(ticket.turn).map(str::to_owned) else { return };
         // An error of JSON-RPC means that the client could not ask.

@@ -253,6 +253,7 @@ impl Inner {
         if let (Some(responses), Some(turn)) = (params.input_responses, state.turn) {
             // A question that is not open any more has been answered: this is the same answer once more.
             answered = Some(turn);
+            entry.adopt_round(Fingerprint::from_bytes(turn));
             let question = last_question(&entry).filter(|question| question.turn.to_bytes() == turn);
             if let Some(question) = &question {
                 let offered = self.offered(params, &agent.settings.name);

@@ -240,12 +240,12 @@ impl Inner {
     pub(super) fn snapshot<'h>(&self, entry: &Entry, handle: &'h str, asker: &Asker) -> TaskSnapshot<'h> {
         let standpoint = self.standpoint(entry, asker);
         let status = standpoint.core();
+        let said = entry.show_work(|work| status::message(work, status == TaskStatus::Cancelled));
         let millis = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         entry.look(|inside| {
             let message = match inside.phase() {
                 Phase::Failed(trouble) => Some(trouble.told(entry.agent())),
                 Phase::Running | Phase::Asking(..) | Phase::Finished => {
-                    let said = status::message(&inside.work, status == TaskStatus::Cancelled);
                     let delay = inside.delay.filter(|_| inside.phase() == Phase::Running);
                     match (said, delay.map(|delay| delay.told(entry.agent()))) {
                         (Some(said), Some(delay)) => Some(format!("{delay} The agent last said: {said}")),

@@ -18,7 +18,8 @@ impl Look {
         work.state.map(crate::a2a::State::word).hash(&mut hasher);
         (&work.task_id, &work.context_id, work.reply.is_some(), work.bytes()).hash(&mut hasher);
         if let Some(status) = &work.status {
-            status.message_id.hash(&mut hasher);
+            // Some agents make another id each time that they show a question.
+            status.message_id.as_ref().filter(|_| work.asking().is_none()).hash(&mut hasher);
             status.parts.iter().for_each(|part| hash_part(part, &mut hasher));
         }
         for artifact in work.artifacts().filter(|_| deep) {

@@ -17,7 +17,7 @@ use super::map::Home;
 use super::phase::{Phase, Refusal};
 use super::turns::{AnswersTooLarge, Parts, Turn};
 use super::{Times, lock};
-use crate::a2a::{Event, Fingerprint, State};
+use crate::a2a::{Event, Fingerprint, State, Task, fingerprint, stamp_of};
 use crate::bridge::work::{Standing, Work};
 use crate::fault::{Delay, Trouble};
 
@@ -100,13 +100,19 @@ impl Entry {
             // The agent speaks.
             inside.delay.take_if(|delay| *delay == Delay::Unreached);
             let before = Look::at(&inside.work, deep);
+            // Where its words have gone into the history an answer has come in.
+            let has_arrived = inside.work.has_taken_words_in(&event);
+            let stamp = inside.work.stamp();
             let taken = inside.work.apply(event);
             let is_news = matches!(taken, Ok(Some(_)));
             let taken = taken.map(|note| inside.last = note.or(inside.last.take()));
-            let is_open_again = is_told && inside.is_in_doubt() && {
+            let is_open_again = is_told && {
                 let shown = inside.work.question_turn().map(Fingerprint::to_bytes);
-                inside.turns.settle(shown)
+                let is_open_again = inside.turns.settle(shown.filter(|_| !has_arrived));
+                inside.turns.leave_others(shown, stamp, deep);
+                is_open_again
             };
+            inside.count_rounds();
             let changed = is_news || is_open_again || before != Look::at(&inside.work, deep);
             if changed {
                 inside.delay = None;
@@ -119,6 +125,13 @@ impl Entry {
             self.wake();
         }
         taken.map_err(|too_much| Trouble::TooMuch(too_much.max_bytes, "its artifacts"))
+    }
+
+    /// Sees a task as the agent gives it when it is asked, before that is taken in: it may lag behind its stream.
+    pub fn look_back(&self, task: &Task) {
+        if let Some((shown, stamp)) = fingerprint(task).zip(stamp_of(&task.status)) {
+            self.change(|inside| inside.turns.look(shown.to_bytes(), stamp));
+        }
     }
 
     /// Changes what is kept of the work, not where it stands: to drop artifacts, or to take them back from the agent. No news to
@@ -267,6 +280,7 @@ impl Entry {
             if inside.is_blank() {
                 work.skill = inside.work.skill.take().or(work.skill);
                 inside.work = work;
+                inside.count_rounds();
                 inside.changed = now;
             }
         });
@@ -326,7 +340,34 @@ impl Entry {
 
     /// The answer went out.
     pub fn turn_sent(&self, turn: [u8; 16]) {
-        self.change(|inside| inside.turns.sent(turn));
+        self.change(|inside| {
+            inside.turns.sent(turn);
+            if inside.work.question_turn().map(Fingerprint::to_bytes) == Some(turn) {
+                inside.work.question_answered();
+            }
+        });
+    }
+
+    /// The agent is about to ask anew, in response to the answer to this question; `None`: to words that answered none. If it is still
+    /// the one that is shown, what comes next is another question, even in the same words. Watchers hear of that one.
+    pub fn leave_question(&self, answered: Option<Fingerprint>) {
+        self.change(|inside| {
+            let Some(shown) = inside.work.question_turn() else { return };
+            if answered.is_none_or(|answered| answered == shown) && inside.is_taken(shown.to_bytes()) {
+                inside.turns.leave(shown.to_bytes());
+                inside.work.leave_question();
+            }
+        });
+    }
+
+    /// Takes over the round of a question that another gateway has put to a client, if it is the one that is open here.
+    pub fn adopt_round(&self, turn: Fingerprint) {
+        self.change(|inside| {
+            let is_shown = inside.work.question_turn().is_some_and(|shown| shown.asks_same(turn));
+            if is_shown && inside.turns.adopt(turn.to_bytes()) {
+                inside.count_rounds();
+            }
+        });
     }
 
     /// The user said this instead of an answer. The question stays open.

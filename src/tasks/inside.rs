@@ -74,6 +74,13 @@ impl Inside {
         }
     }
 
+    /// Finds out how often the question that is shown was answered before.
+    pub(super) fn count_rounds(&mut self) {
+        if let Some(shown) = self.work.question_turn() {
+            self.work.set_round(self.turns.round_of(shown.to_bytes()));
+        }
+    }
+
     pub(super) fn may_shed(&self) -> bool {
         self.is_finished() && !self.keeps_artifacts && !self.work.artifacts_shed
     }

@@ -86,6 +86,11 @@ impl Inside {
         self.turns.under_way()
     }
 
+    /// The question that was answered, as long as the agent has shown nothing else.
+    pub fn answered(&self) -> Option<[u8; 16]> {
+        self.turns.answered()
+    }
+
     /// The question that was answered last.
     pub fn last_answered(&self) -> Option<[u8; 16]> {
         self.turns.last()

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::entry::Entry;
 use super::inside::{Inside, Verdict};
+use super::turns::Stamp;
 use super::{Key, Times};
 use crate::a2a::{read_task, task_json};
 use crate::bridge::work::Work;
@@ -42,6 +43,9 @@ struct Record {
     lost: bool,
     /// Answered questions: which, by what, and whether the answer surely went out.
     turns: Vec<([u8; 16], [u8; 16], bool)>,
+    /// Those after which the agent has shown something else, with what lags behind it.
+    #[serde(default)]
+    left: Vec<([u8; 16], Option<Stamp>)>,
 }
 
 impl Entry {
@@ -82,6 +86,7 @@ impl Entry {
             shed,
             lost: inside.over == Some(Err(Trouble::TaskLost)),
             turns: inside.turns.all().collect(),
+            left: inside.turns.left().collect(),
         }
     }
 
@@ -116,6 +121,8 @@ impl Entry {
             };
             record.owners.iter().for_each(|owner| drop(inside.own(owner)));
             record.turns.into_iter().for_each(|turn| inside.turns.restore(turn));
+            inside.turns.restore_left(&record.left);
+            inside.count_rounds();
         });
         Some((keys, entry))
     }

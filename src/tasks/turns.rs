@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::value::RawValue;
 
 use super::phase::Refusal;
+use crate::a2a::Fingerprint;
 use crate::fault::Trouble;
 
 /// Turns that are remembered; the oldest goes first.
@@ -19,6 +20,9 @@ const MAX_PART_BYTES: usize = 256 * 1024;
 
 /// Partial answers of one turn, by the key of the input that each answers.
 pub type Parts = BTreeMap<String, Box<RawValue>>;
+
+/// What an agent wrote to tell one status from another: the id of its message, and the time.
+pub(super) type Stamp = [u8; 16];
 
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,10 @@ struct Taken {
     turn: [u8; 16],
     digest: [u8; 16],
     is_sent: bool,
+    /// Whether the agent has shown something else since: the same words are another question then.
+    is_left: bool,
+    /// How a look at the task that lags behind its stream still shows the question, if only a stream has left it.
+    stale: Option<Stamp>,
     /// Of the response that brought the answer, for when the question is not there any more to judge another by.
     response: Option<[u8; 16]>,
     /// Why nobody knows whether it arrived, if that is so.
@@ -67,7 +75,11 @@ struct Open {
 
 impl Taken {
     fn new(turn: [u8; 16], digest: [u8; 16], is_sent: bool) -> Self {
-        Self { turn, digest, is_sent, response: None, doubt: None }
+        Self { turn, digest, is_sent, is_left: false, stale: None, response: None, doubt: None }
+    }
+
+    fn asks_same(&self, shown: [u8; 16]) -> bool {
+        Fingerprint::from_bytes(self.turn).asks_same(Fingerprint::from_bytes(shown))
     }
 }
 
@@ -93,6 +105,71 @@ impl Turns {
     /// All turns with the digests of their answers, and whether the answer surely went out; oldest first.
     pub(super) fn all(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16], bool)> {
         self.taken.iter().map(|taken| (taken.turn, taken.digest, taken.is_sent))
+    }
+
+    /// The turns that the agent has left: it has shown something else since. Each with the look that lags behind.
+    pub(super) fn left(&self) -> impl Iterator<Item = ([u8; 16], Option<Stamp>)> {
+        self.taken.iter().filter(|taken| taken.is_left).map(|taken| (taken.turn, taken.stale))
+    }
+
+    /// Takes back that these turns were left.
+    pub(super) fn restore_left(&mut self, left: &[([u8; 16], Option<Stamp>)]) {
+        for taken in &mut self.taken {
+            if let Some((_, stale)) = left.iter().find(|(turn, _)| *turn == taken.turn) {
+                (taken.is_left, taken.stale) = (true, *stale);
+            }
+        }
+    }
+
+    /// Notes that the agent shows this question, or none: it has left every other one. `is_look`: as it shows its whole task. Otherwise
+    /// a look may lag behind, and show what was shown `before`.
+    pub(super) fn leave_others(&mut self, shown: Option<[u8; 16]>, before: Option<Stamp>, is_look: bool) {
+        for taken in self.taken.iter_mut().filter(|taken| taken.doubt.is_none()) {
+            if !shown.is_some_and(|shown| taken.asks_same(shown)) {
+                let stale = if taken.is_left { taken.stale } else { before };
+                (taken.is_left, taken.stale) = (true, stale.filter(|_| !is_look));
+            }
+        }
+    }
+
+    /// Notes that the agent asks anew after this turn.
+    pub(super) fn leave(&mut self, turn: [u8; 16]) {
+        for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
+            (taken.is_left, taken.stale) = (true, None);
+        }
+    }
+
+    /// Notes that a look at the task shows this. If it lags behind the stream, the question is the answered one still.
+    pub(super) fn look(&mut self, shown: [u8; 16], stamp: Stamp) {
+        let lagging = |taken: &&mut Taken| taken.stale == Some(stamp) && taken.asks_same(shown);
+        if let Some(taken) = self.taken.back_mut().filter(lagging) {
+            taken.is_left = false;
+        }
+    }
+
+    /// In which round a question is that is shown now: one after that which was left, if it was answered before.
+    pub(super) fn round_of(&mut self, shown: [u8; 16]) -> u8 {
+        let Some(last) = self.taken.iter_mut().rev().find(|taken| taken.asks_same(shown)) else { return 0 };
+        if last.is_left {
+            // It is asked again: a look that shows it does not lag behind.
+            last.stale = None;
+        }
+        Fingerprint::from_bytes(last.turn).round().wrapping_add(u8::from(last.is_left))
+    }
+
+    /// Takes over the round in which another gateway has put a question that was never answered here: it was answered there in the
+    /// round before. Returns whether anything is other than it was.
+    pub(super) fn adopt(&mut self, turn: [u8; 16]) -> bool {
+        let asked = Fingerprint::from_bytes(turn);
+        let is_known = asked.round() == 0 || self.taken.iter().any(|taken| taken.asks_same(turn));
+        if !is_known {
+            let before = asked.in_round(asked.round().wrapping_sub(1)).to_bytes();
+            if self.taken.len() >= MAX_TURNS {
+                self.taken.pop_front();
+            }
+            self.taken.push_front(Taken { is_left: true, ..Taken::new(before, [0; 16], true) });
+        }
+        !is_known
     }
 
     /// Takes back a turn that was kept. Whether an answer arrived that may not have gone out is not known: the agent is asked before
@@ -139,6 +216,11 @@ impl Turns {
         self.taken.back().filter(|taken| !taken.is_sent && taken.doubt.is_none()).map(|taken| taken.turn)
     }
 
+    /// The turn whose answer the agent has, or is to have, and that it has not left.
+    pub(super) fn answered(&self) -> Option<[u8; 16]> {
+        self.taken.back().filter(|taken| taken.doubt.is_none() && !taken.is_left).map(|taken| taken.turn)
+    }
+
     /// The turn that was answered last, unless the answer may be lost.
     pub(super) fn last(&self) -> Option<[u8; 16]> {
         self.taken.back().filter(|taken| taken.doubt.is_none()).map(|taken| taken.turn)
@@ -157,13 +239,15 @@ impl Turns {
     }
 
     /// Ends all doubts by the question that the agent shows now: the answer to that one never arrived, and its turn is free again.
-    /// Says whether there was one.
+    /// Every other one arrived. Says whether a turn is free.
     pub(super) fn settle(&mut self, shown: Option<[u8; 16]>) -> bool {
-        let mut lost = None;
+        let mut freed = None;
         for taken in &mut self.taken {
-            lost = taken.doubt.take().filter(|_| shown == Some(taken.turn)).or(lost);
+            let Some(trouble) = taken.doubt.take() else { continue };
+            let is_open = !taken.is_left && shown.is_some_and(|shown| taken.asks_same(shown));
+            taken.is_sent |= !is_open;
+            freed = is_open.then_some((taken.turn, trouble)).or(freed);
         }
-        let freed = shown.zip(lost);
         let is_freed = freed.is_some();
         if let Some((turn, trouble)) = freed {
             self.give_back(turn, trouble);

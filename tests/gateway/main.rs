@@ -203,6 +203,8 @@ mod rotation;
 #[cfg(test)]
 mod rules;
 #[cfg(test)]
+mod same_questions;
+#[cfg(test)]
 mod scene;
 #[cfg(test)]
 mod secrets;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Work;
-use crate::a2a::{Fingerprint, Part, PartBody, clean, fingerprint_of, is_wording, wordless_of};
+use crate::a2a::{Event, Fingerprint, Part, PartBody, State, Status, clean, is_wording};
 
 /// Most bytes of a question that a client is shown.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
@@ -15,7 +15,54 @@ const MAX_QUESTION_BYTES: usize = 8 * 1024;
 impl Work {
     /// Which question is open, if one is.
     pub fn question_turn(&self) -> Option<Fingerprint> {
-        fingerprint_of(self.task_id.as_deref()?, self.state?, self.status.as_ref(), self.timestamp.as_deref())
+        Some(self.question?.fingerprint(self.task_id.as_deref()?).in_round(self.round))
+    }
+
+    /// Returns what tells the status that asks from any other (see [`crate::a2a::stamp_of`]).
+    pub fn stamp(&self) -> Option<[u8; 16]> {
+        self.stamp
+    }
+
+    /// Notes how often the question that is shown was answered before.
+    pub fn set_round(&mut self, round: u8) {
+        self.round = round;
+    }
+
+    /// Returns the state in which the agent asks, and whether it asks with a message.
+    pub fn asking(&self) -> Option<(State, bool)> {
+        self.state.filter(|state| state.is_interrupted()).map(|state| (state, self.status.is_some()))
+    }
+
+    /// Notes that the agent has accepted an answer to the question that it shows: what it makes from here on is of the next turn.
+    pub fn question_answered(&mut self) {
+        if self.question.is_some() {
+            self.is_answered = true;
+            self.artifacts.begin_turn();
+        }
+    }
+
+    /// The agent is about to ask anew, in the same words or not: what it showed so far is no question any more.
+    pub fn leave_question(&mut self) {
+        if self.question.take().is_some() {
+            (self.state, self.status, self.is_answered) = (Some(State::Working), None, false);
+            self.artifacts.begin_turn();
+        }
+    }
+
+    /// Returns whether an event shows what is left of the question once its words have gone into the history. A server of the official
+    /// Python SDK puts them there the moment an answer comes in, and leaves the state as it is until the agent says more.
+    pub fn has_taken_words_in(&self, event: &Event) -> bool {
+        match event {
+            Event::Task(task) => self.is_without_words(&task.status),
+            Event::Status { status, .. } => self.is_without_words(status),
+            Event::Message(_) | Event::Artifact { .. } | Event::Unknown => false,
+        }
+    }
+
+    /// Returns whether a status is that of the question, but for its words.
+    pub(super) fn is_without_words(&self, status: &Status) -> bool {
+        let is_same = status.state.is_interrupted() && self.state == Some(status.state);
+        is_same && status.message.is_none() && self.status.is_some()
     }
 
     /// Returns the message of the status as readable text: its words, and data as indented JSON.
@@ -27,11 +74,6 @@ impl Work {
     /// Returns what was made in this turn as readable text.
     pub fn made_text(&self) -> String {
         readable(self.artifacts_of_turn().flat_map(|artifact| &artifact.parts))
-    }
-
-    /// How the open question looks once its words have gone into the history (see [`crate::a2a::wordless`]).
-    pub fn wordless(&self) -> Option<Fingerprint> {
-        wordless_of(self.task_id.as_deref()?, self.state?, self.status.as_ref(), self.timestamp.as_deref())
     }
 }
 
@@ -73,20 +115,29 @@ mod tests {
         Work::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap()
     }
 
-    #[test]
-    fn a_question_is_another_one_when_its_message_is() {
-        let turn =
-            |id: &str| asked(&format!(r#""message":{{"messageId":"{id}","parts":[]}}"#)).question_turn();
-        assert!(turn("1").is_some() && turn("1") != turn("2"));
+    fn turn(status: &str) -> Option<Fingerprint> {
+        asked(status).question_turn()
     }
 
     #[test]
-    fn what_is_left_of_a_question_is_known_by_its_task_and_time() {
-        let words = r#""message":{"messageId":"1","parts":[]}"#;
-        let question = asked(&format!(r#"{words},"timestamp":"1""#));
-        assert!(question.wordless().is_some());
-        assert_eq!(question.wordless(), asked(r#""timestamp":"1""#).question_turn());
-        assert_ne!(question.wordless(), asked(r#""timestamp":"2""#).question_turn());
-        assert_eq!(asked(words).wordless(), None, "nothing would tell it from the next one");
+    fn question_is_another_one_when_its_words_are() {
+        let one = turn(r#""timestamp":"1","message":{"messageId":"1","parts":[{"text":"a"}]}"#);
+        let again = turn(r#""timestamp":"2","message":{"messageId":"2","parts":[{"text":"a"}]}"#);
+        let other = turn(r#""timestamp":"1","message":{"messageId":"1","parts":[{"text":"b"}]}"#);
+        assert!(one.is_some() && one == again && one != other);
+    }
+
+    #[test]
+    fn question_keeps_its_words_until_the_agent_says_more() {
+        let mut work = asked(r#""timestamp":"1","message":{"messageId":"1","parts":[{"text":"a"}]}"#);
+        let (turn, left) = (work.question_turn(), r#"{"id":"t","status":{"state":"input-required"}}"#);
+        let left = Event::Task(read_task(left.as_bytes()).unwrap());
+        assert!(work.has_taken_words_in(&left));
+        assert_eq!(work.apply(left.clone()), Ok(None));
+        assert_eq!((work.question_turn(), work.status_text().as_str()), (turn, "a"));
+        work.leave_question();
+        assert!(!work.has_taken_words_in(&left) && work.question_turn().is_none());
+        assert!(work.apply(left).unwrap().is_some());
+        assert!(work.question_turn().is_some() && work.question_turn() != turn);
     }
 }

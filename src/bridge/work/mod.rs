@@ -16,7 +16,8 @@ use closing::Closing;
 pub use metadata::{MOST_BYTES, Metadata};
 
 use crate::a2a::{
-    Artifact, Artifacts, Change, Event, History, Message, Part, PartBody, Role, State, Status, Task, TooMuch,
+    Artifact, Artifacts, Change, Content, Event, History, Message, Part, PartBody, Role, State, Status, Task, TooMuch,
+    stamp_of,
 };
 
 /// The work so far.
@@ -45,6 +46,14 @@ pub struct Work {
     artifacts: Artifacts,
     /// What the agent has said in this turn while it worked, until it makes an artifact.
     closing: Closing,
+    /// What is asked, as it was when the agent reported its state last: artifacts that come after that are no question.
+    question: Option<Content>,
+    /// How often the same was answered before.
+    round: u8,
+    /// What tells the status that asks from any other.
+    stamp: Option<[u8; 16]>,
+    /// Whether the agent has accepted an answer to the question that it shows.
+    is_answered: bool,
 }
 
 /// Something to tell a watching client.
@@ -85,6 +94,10 @@ impl Work {
             history: History::default(),
             artifacts: Artifacts::new(most),
             closing: Closing::default(),
+            question: None,
+            round: 0,
+            stamp: None,
+            is_answered: false,
         }
     }
 
@@ -212,16 +225,27 @@ impl Work {
     }
 
     fn status(&mut self, status: Status, reported: Reported) -> Option<Note> {
-        let again = self.state == Some(status.state) && same(self.status.as_ref(), status.message.as_ref());
+        let is_taken_in = self.is_without_words(&status);
+        let stamp = if is_taken_in { self.stamp } else { stamp_of(&status) };
+        let message = if is_taken_in { self.status.take() } else { status.message };
+        let shown = Content::of(status.state, message.as_ref(), self.artifacts.iter().last());
+        let again = self.state == Some(status.state)
+            && match shown {
+                Some(_) => is_taken_in || self.question == shown,
+                None => same(self.status.as_ref(), message.as_ref()),
+            };
         self.state = Some(status.state);
-        let text = status.message.as_ref().map(all_words).filter(|text| !text.is_empty());
-        self.status = status.message;
+        let text = message.as_ref().map(all_words).filter(|text| !text.is_empty());
+        self.status = message;
         self.timestamp = status.timestamp;
+        self.question = shown;
+        self.stamp = stamp.filter(|_| shown.is_some());
         if !again {
+            self.is_answered = false;
             self.artifacts.begin_turn();
             self.close(status.state);
         }
-        if status.state.is_interrupted() {
+        if status.state.is_interrupted() && !self.is_answered {
             self.artifacts.pause_turn();
         }
         if again && reported.progress.is_none() {
