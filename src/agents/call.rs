@@ -124,7 +124,7 @@ impl Call {
                 let mut track = Track::new(out, Some(task.clone()));
                 let asked = find_task(&self.client, &self.known, &task, &mut track.room);
                 let found = Box::pin(asked).await?;
-                track.take(Event::Task(found.task)).await;
+                track.take_look(found.task).await;
                 Ok(())
             }
             Errand::Cancel(task) => {
@@ -152,7 +152,7 @@ impl Call {
         if !is_open && !is_left {
             // Somebody has answered it, here or elsewhere: it is not answered twice.
             let mut track = Track::new(out, Some(task.clone()));
-            if track.take(Event::Task(found)).await {
+            if track.take_look(found).await {
                 return Ok(());
             }
             return if beside { Ok(()) } else { self.judge(&mut track, Trouble::TaskLost).await };

@@ -66,7 +66,16 @@ struct Queue {
 struct Waiting {
     event: Event,
     size: EventSize,
-    response: Option<ResponseTo>,
+    bearing: Bearing,
+}
+
+/// How an event bears on what was said before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bearing {
+    /// What it asks anew in response to: the question in it is another one than before, even in the same words.
+    pub response: Option<ResponseTo>,
+    /// Whether it is the task as the agent gave it when it was asked for it: that may lag behind the stream.
+    pub is_look: bool,
 }
 
 /// What an event asks anew in response to.
@@ -168,9 +177,9 @@ impl Outlet {
         self.0.is_detached.load(Ordering::Relaxed)
     }
 
-    /// Puts an event, with what it asks anew in response to, if it does; waits while too much is not read yet.
-    pub(super) async fn send(&self, event: Event, size: EventSize, response: Option<ResponseTo>) {
-        self.waiting().push(Waiting { event, size, response });
+    /// Puts an event; waits while too much is not read yet.
+    pub(super) async fn send(&self, event: Event, size: EventSize, bearing: Bearing) {
+        self.waiting().push(Waiting { event, size, bearing });
         // The reader polls again once it has read all.
         std::future::poll_fn(|_| match self.waiting().is_full() {
             true => Poll::Pending,
@@ -187,7 +196,7 @@ pub struct Drive {
     over: Option<Result<(), Trouble>>,
     /// That of the last event that was read.
     size: EventSize,
-    response: Option<ResponseTo>,
+    bearing: Bearing,
 }
 
 impl Drive {
@@ -198,7 +207,7 @@ impl Drive {
     {
         let said = Outlet::default();
         let exchange = Box::pin(exchange(said.clone()));
-        Self { exchange, said, over: None, size: EventSize::default(), response: None }
+        Self { exchange, said, over: None, size: EventSize::default(), bearing: Bearing::default() }
     }
 
     /// What comes next. May be dropped and called again: nothing is lost.
@@ -213,9 +222,9 @@ impl Drive {
         (bytes, permit)
     }
 
-    /// What the last event asks anew in response to: the question in it is another one than before, even in the same words.
-    pub fn response(&self) -> Option<ResponseTo> {
-        self.response
+    /// How the last event bears on what was said before.
+    pub fn bearing(&self) -> Bearing {
+        self.bearing
     }
 
     /// Marks a call that goes on without a waiting client: an event that there is no room for is asked for again.
@@ -269,8 +278,8 @@ impl Drive {
     }
 
     fn pop(&mut self) -> Option<Event> {
-        let Waiting { event, size, response } = self.said.waiting().pop()?;
-        (self.size, self.response) = (size, response);
+        let Waiting { event, size, bearing } = self.said.waiting().pop()?;
+        (self.size, self.bearing) = (size, bearing);
         Some(event)
     }
 }
@@ -286,7 +295,7 @@ mod tests {
                 if number % 7 == 0 {
                     tokio::task::yield_now().await;
                 }
-                outlet.send(Event::Unknown, EventSize::default(), None).await;
+                outlet.send(Event::Unknown, EventSize::default(), Bearing::default()).await;
             }
             Ok(())
         });

@@ -10,7 +10,7 @@ use super::call::{Call, FIRST_PAUSE, Terms};
 use super::reach::{Found, find_task, wait_for};
 use super::rpc::{Form, get_task, refusal, subscribe, whole};
 use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, State};
+use crate::a2a::State;
 use crate::fault::Trouble;
 
 /// The longest pause between two questions to an agent that answers them.
@@ -46,7 +46,7 @@ impl Call {
                     }
                     known = place;
                     let open = found.status.state;
-                    let is_over = track.take(Event::Task(found)).await;
+                    let is_over = track.take_look(found).await;
                     (0..track.take_stalls()).for_each(|_| known.metrics.stalled());
                     if is_over {
                         return Ok(());
@@ -94,7 +94,7 @@ impl Call {
     pub(super) async fn look_aside(&self, track: &mut Track) -> Result<bool, Trouble> {
         let Some(task) = track.task_id.clone() else { return Ok(false) };
         match get_task(&self.client, &self.known, &task, &mut track.room).await {
-            Ok(found) => Ok(track.take(Event::Task(found)).await),
+            Ok(found) => Ok(track.take_look(found).await),
             Err(Trouble::TaskLost) => Err(Trouble::TaskLost),
             Err(trouble) => {
                 tracing::debug!(%trouble, "agent is silent and does not say how the task stands");

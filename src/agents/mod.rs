@@ -33,7 +33,7 @@ mod turn;
 pub use along::Along;
 pub use call::{Asked, Continue, Errand, Hook, Terms, start};
 pub use directory::{Agent, Directory};
-pub use drive::{Drive, ResponseTo, Turn};
+pub use drive::{Bearing, Drive, Turn};
 pub use extension::Declared;
 pub use fetch::{CardProblem, Fetched};
 pub use judge::is_away;

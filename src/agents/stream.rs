@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::call::{Asked, Terms};
-use super::drive::{EventSize, Outlet, ResponseTo};
+use super::drive::{Bearing, EventSize, Outlet, ResponseTo};
 use super::endpoints::Endpoints;
 use super::known::Known;
 use super::rpc::{first_refusal, refusal, trouble};
@@ -221,7 +221,16 @@ impl Track {
     }
 
     /// Passes an event on if it is ours; says whether it is the last one.
-    pub(super) async fn take(&mut self, mut event: Event) -> bool {
+    pub(super) async fn take(&mut self, event: Event) -> bool {
+        self.take_from(event, false).await
+    }
+
+    /// The same for the task as the agent gave it when it was asked for it.
+    pub(super) async fn take_look(&mut self, task: Task) -> bool {
+        self.take_from(Event::Task(task), true).await
+    }
+
+    async fn take_from(&mut self, mut event: Event, is_look: bool) -> bool {
         // The permit goes with the event, or is dropped with it.
         let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
         let repeat = self.compare(&event);
@@ -253,7 +262,7 @@ impl Track {
             endpoints.hear(*at, &event);
         }
         let response = self.response.as_ref().filter(|_| repeat == Repeat::Anew).map(|response| response.to);
-        self.outlet.send(event, size, response).await;
+        self.outlet.send(event, size, Bearing { response, is_look }).await;
         ends
     }
 

@@ -10,7 +10,7 @@ use tracing::debug;
 use super::followers::{Followers, awaiting};
 use super::job::{Job, Said};
 use crate::a2a::{Event, fingerprint};
-use crate::agents::{Drive, Errand, Known, ResponseTo, Turn};
+use crate::agents::{Bearing, Drive, Errand, Known, Turn};
 use crate::fault::Trouble;
 use crate::tasks::{Entry, Following, Key, Phase, Stopping, Times};
 
@@ -40,13 +40,7 @@ impl Listener<'_> {
             match drive.next().await {
                 Turn::Over(result) => return result,
                 Turn::Delayed(delay) => self.entry.set_delay(delay),
-                Turn::Said(event) => {
-                    let response = drive.response();
-                    if let Some(ResponseTo { turn }) = response {
-                        self.entry.leave_question(turn);
-                    }
-                    self.take(event, response.is_some())?;
-                }
+                Turn::Said(event) => self.take(event, drive.bearing())?,
             }
         }
     }
@@ -63,20 +57,23 @@ impl Listener<'_> {
                 {
                     self.entry.settle_doubt(fingerprint(&task));
                 }
-                Turn::Said(event) => {
-                    if let Event::Task(task) = &event {
-                        self.entry.look_back(task);
-                    }
-                    self.take(event, false)?;
-                }
+                Turn::Said(event) => self.take(event, drive.bearing())?,
             }
         }
     }
 
-    fn take(&mut self, event: Event, asks_anew: bool) -> Result<(), Trouble> {
+    fn take(&mut self, event: Event, bearing: Bearing) -> Result<(), Trouble> {
         // The record says which answers surely went out, and to which questions.
-        let is_record_old = asks_anew || self.said.is_some();
+        let is_record_old = bearing.response.is_some() || self.said.is_some();
         self.tell(Ok(()));
+        if let Some(response) = bearing.response {
+            self.entry.leave_question(response.turn);
+        }
+        if let Event::Task(task) = &event
+            && bearing.is_look
+        {
+            self.entry.look_back(task);
+        }
         let before = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
         self.entry.apply(event, Times::now())?;
         let now = self.entry.look(|inside| (inside.work.task_id.is_some(), inside.work.state));
