@@ -262,7 +262,11 @@ async fn play(script: &[Doing], questions: &[&str]) {
         let said = vec!["yes"; questions.len()];
         let asked = in_time("the end of the task", converse(&scene, &clerk, way, &said)).await;
         let told = answers(&scene.agent);
-        assert_eq!((asked.len(), told.len()), (questions.len(), questions.len()), "{way:?} {streams}: {asked:?}");
+        assert_eq!(
+            (asked.len(), told.len()),
+            (questions.len(), questions.len()),
+            "{way:?} {streams}: {asked:?}"
+        );
         for (asked, question) in asked.iter().zip(questions) {
             assert!(asked.contains(question), "{way:?} {streams}: {asked}");
         }

@@ -16,8 +16,8 @@ use closing::Closing;
 pub use metadata::{MOST_BYTES, Metadata};
 
 use crate::a2a::{
-    Artifact, Artifacts, Change, Content, Event, History, Message, Part, PartBody, Role, State, Status, Task, TooMuch,
-    stamp_of,
+    Artifact, Artifacts, Change, Content, Event, History, Message, Part, PartBody, Role, State, Status, Task,
+    TooMuch, stamp_of,
 };
 
 /// The work so far.
