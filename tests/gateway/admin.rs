@@ -100,6 +100,15 @@ fn called(gateway: &TestGateway) -> impl Future<Output = Option<String>> + Send 
     }
 }
 
+/// Returns a connection on which one request has been answered.
+async fn connected(gateway: &TestGateway) -> TcpStream {
+    let mut connection = TcpStream::connect(gateway.address()).await.unwrap();
+    connection.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let answered = connection.read_u8();
+    assert_eq!(in_time("an answer", answered).await.unwrap(), b'H');
+    connection
+}
+
 #[tokio::test]
 async fn admin_answers_when_clients_take_all_files() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
@@ -131,23 +140,32 @@ async fn admin_answers_when_clients_take_all_files() {
 async fn admin_answers_when_agents_take_all_files() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_send(|_| Reply::stream().event(begun()).stall());
-    let gateway = TestGateway::start_with_open_files("-n 200", |ports| {
-        let calls = "calls: { budget: 1s, stream_after: 1s }\n";
-        format!("{}{calls}agents:\n  bard:\n    card: {}\n", ports.listeners(), agent.card_url())
+    let gateway = TestGateway::start_with_open_files("-n 400", |ports| {
+        format!("{}agents:\n  bard:\n    card: {}\n", ports.listeners(), agent.card_url())
     })
     .await;
-    // Each goes on without its client, and keeps its connection to the agent.
-    for _ in 0..5 {
-        let mut calls = tokio::task::JoinSet::new();
-        for _ in 0..40 {
-            calls.spawn(called(&gateway));
-        }
-        in_time("the calls", calls.join_all()).await;
+    // All clients are there before any call needs a connection to the agent: otherwise clients are refused first.
+    let mut clients = Vec::new();
+    for _ in 0..170 {
+        clients.push(connected(&gateway).await);
     }
+    let call = gateway
+        .client()
+        .request("tools/call", &json!({ "name": TOOL, "arguments": { "text": "x" } }))
+        .to_string();
+    let request = format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{call}",
+        call.len()
+    );
+    for client in &mut clients {
+        client.write_all(request.as_bytes()).await.unwrap();
+    }
+    let failed = "transport_errors_total{agent=\"bard\",kind=\"open_files\"}";
+    in_time("files to run out", async { while !gateway.metrics().await.contains(failed) {} }).await;
     assert!(agent.log().connections > 60, "{}", agent.log().connections);
     assert_answers(&gateway).await;
     let page = gateway.metrics().await;
-    assert!(page.contains("transport_errors_total{agent=\"bard\",kind=\"open_files\"}"), "{page}");
     assert!(
         page.contains("endpoint_up{agent=\"bard\",endpoint=\"0\"} 1"),
         "the agent is not at fault: {page}"

@@ -54,7 +54,8 @@ async fn unfinished_headers_are_cut_at_the_limit() {
     let answers = clients.join_all().await;
     let took = scene.gateway.peak_kib() - before;
     println!("{CONNECTIONS} unfinished headers took {} MiB at most", took / MIB);
-    assert!(took < 250 * MIB, "{} MiB", took / MIB);
+    // Up to 170 KiB each where all are open at once.
+    assert!(took < 350 * MIB, "{} MiB", took / MIB);
     let told = answers.iter().filter(|answer| answer.starts_with(b"HTTP/1.1 431 ")).count();
     assert!(told > CONNECTIONS / 2, "{told} were told why");
     assert!(
