@@ -154,7 +154,7 @@ impl<'s> Pump<'s> {
         // One timer serves both deadlines: what comes first. It is looked at before the agent, which may always have
         // something to say. Set anew only for what is due sooner: what is due later is looked at when it goes off.
         let mut due = self.due();
-        let mut wake = pin!(fast_sleep(due.saturating_duration_since(Instant::now())));
+        let mut wake = pin!(sleep_until(due));
         let closing = self.patience.closing;
         let mut answers_due = pin!(closing.answers_due());
         loop {
@@ -163,7 +163,7 @@ impl<'s> Pump<'s> {
             }
             if self.due() < due {
                 due = self.due();
-                wake.set(fast_sleep(due.saturating_duration_since(Instant::now())));
+                wake.set(sleep_until(due));
             }
             let step = tokio::select! {
                 biased;
@@ -181,7 +181,7 @@ impl<'s> Pump<'s> {
                         }
                     }
                     due = self.due();
-                    wake.set(fast_sleep(due.saturating_duration_since(Instant::now())));
+                    wake.set(sleep_until(due));
                     continue;
                 }
                 step = source.next() => step,
@@ -302,5 +302,24 @@ async fn cancelled(running: Option<&Entry>) {
     match running {
         Some(entry) => entry.cancelled().await,
         None => std::future::pending().await,
+    }
+}
+
+/// Waits until `due`, on Pingora's coarse timers.
+///
+/// At least a millisecond: a shorter wait within the first millisecond of those timers underflows in them, which ends the call in
+/// a build with overflow checks (pingora-timeout 0.9.1, `timer::round_to`).
+fn sleep_until(due: Instant) -> impl Future<Output = ()> {
+    fast_sleep(due.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only the first timers of a process could fail: this is the only unit test that uses them.
+    #[tokio::test]
+    async fn a_moment_that_is_over_is_no_wait() {
+        sleep_until(Instant::now()).await;
     }
 }
