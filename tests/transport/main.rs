@@ -1,15 +1,11 @@
 //! The HTTP client against real sockets: scripted peers, and hyper's server for HTTP/2.
 #![cfg(feature = "gateway")]
+// Always true here. Clippy takes it as a sign that functions beside the tests are tests as well.
+#![cfg(test)]
 
-#[cfg(test)]
 mod deadlines;
-#[cfg(test)]
 mod guarded;
-#[cfg(test)]
 mod limits;
-#[cfg(test)]
 mod pooling;
-#[cfg(test)]
 mod secure;
-#[cfg(test)]
 mod support;

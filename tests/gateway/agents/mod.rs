@@ -1,0 +1,20 @@
+//! Agents: cards, versions, bindings, endpoints, manifests, and behaviour that no specification allows.
+
+mod agent_cards;
+mod agent_misbehaves;
+mod deviations;
+mod ejection;
+mod endpoints;
+mod extensions;
+mod fallback;
+mod homes;
+mod http_json;
+mod manifest_secrets;
+mod manifests;
+mod moving;
+mod odd_answers;
+mod outputs;
+mod queue;
+mod transport;
+mod v0_1;
+mod versions;

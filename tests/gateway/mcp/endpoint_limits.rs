@@ -1,0 +1,68 @@
+//! Limits of clients that say nothing of them in the protocol stand in the URL of their endpoint.
+
+use serde_json::{Value, json};
+
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, task_of};
+use crate::support::payload::v1;
+use crate::support::{McpClient, Reply, Signal};
+
+/// An agent that works until the signal.
+fn works(scene: &Scene) -> Signal {
+    let go = Signal::new();
+    let wait = go.clone();
+    scene.agent.on_send(move |_| {
+        let stream = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&wait);
+        stream.event(v1::completed(RAW_TASK, RAW_CONTEXT, "la"))
+    });
+    go
+}
+
+async fn called(client: &McpClient) -> Value {
+    let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
+    client.modern("tools/call", call).await.result().await
+}
+
+#[tokio::test]
+async fn budget_in_the_url_gives_a_handle_in_time() {
+    let scene = Scene::new().await;
+    let _go = works(&scene);
+    let client = scene.gateway.client().at("/mcp?budget=300ms");
+    let task = task_of(&called(&client).await);
+    let wait = json!({ "name": "subagent_wait", "arguments": { "taskId": task } });
+    task_of(&client.modern("tools/call", wait).await.result().await);
+    let session = client.legacy().await;
+    task_of(&session.call_tool(TOOL, json!({ "text": "sing" })).await.result().await);
+}
+
+/// Some SDKs fail at a result that asks to call again, unless their host can be asked.
+#[tokio::test]
+async fn legs_are_for_clients_that_make_them() {
+    let scene = Scene::tuned("calls: { leg: 1s, budget: 2s, stream_after: 1s }").await;
+    let _go = works(&scene);
+    let elicits = json!({ "elicitation": { "form": {} } });
+    for (path, capabilities, is_leg) in [
+        ("/mcp", json!({}), false),
+        ("/mcp", elicits.clone(), true),
+        ("/mcp?legs=on", json!({}), true),
+        ("/mcp?legs=off", elicits, false),
+    ] {
+        let client = scene.gateway.client().at(path).capabilities(capabilities);
+        let result = called(&client).await;
+        assert_eq!(result["resultType"] == "input_required", is_leg, "{path}: {result}");
+        if !is_leg {
+            task_of(&result);
+        }
+    }
+}
+
+#[tokio::test]
+async fn limits_that_cannot_be_read_are_refused() {
+    let scene = Scene::new().await;
+    for (query, named) in [("budget=soon", "budget"), ("budget=2h", "budget"), ("legs=maybe", "legs")] {
+        let client = scene.gateway.client().at(&format!("/mcp?{query}"));
+        let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
+        let answer = client.modern("tools/call", call).await.json().await;
+        assert_eq!(answer["error"]["code"], -32602, "{query}: {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(named), "{query}: {answer}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Streams on which the gateway speaks unasked: `subscriptions/listen` and the GET of a session.
+
+use serde_json::{Value, json};
+
+use crate::kit::scene::Scene;
+use crate::support::{Answer, Card, in_time};
+
+const QUICK: &str = "cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }";
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// A `subscriptions/listen` under this id, and its first message.
+async fn listen(scene: &Scene, id: Value, wanted: Value) -> (Answer, Value) {
+    let client = scene.gateway.client();
+    let params = client.with_meta(json!({ "notifications": wanted }));
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": params });
+    let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "subscriptions/listen")];
+    let mut answer = client.post(&body, &headers).await;
+    assert!(answer.is_stream());
+    let first = answer.next_message().await;
+    (answer, first)
+}
+
+#[tokio::test]
+async fn what_is_promised_comes_first_and_under_the_requests_id() {
+    let scene = Scene::new().await;
+    for id in [json!("L1"), json!(0), json!(2_147_483_999_u64)] {
+        let wanted = json!({
+            "toolsListChanged": true, "promptsListChanged": true,
+            "resourceSubscriptions": ["a2a-agent://bard", "a2a-agent://nobody", "file:///etc/passwd"],
+        });
+        let (_stream, first) = listen(&scene, id.clone(), wanted).await;
+        assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(first["params"]["_meta"][SUBSCRIPTION], id, "of the same type");
+        let honoured = json!({ "toolsListChanged": true, "resourceSubscriptions": ["a2a-agent://bard"] });
+        assert_eq!(first["params"]["notifications"], honoured);
+    }
+}
+
+#[tokio::test]
+async fn a_changed_card_is_told_to_who_asked_and_only_what_was_asked() {
+    let settings = format!("{QUICK}\nshutdown: {{ grace: 0s }}");
+    let scene = Scene::of(Card::v1().skill("sing"), "", &settings).await;
+    let (mut tools, _) = listen(&scene, json!("t"), json!({ "toolsListChanged": true })).await;
+    let uris = json!({ "resourceSubscriptions": ["a2a-agent://bard"] });
+    let (mut card, _) = listen(&scene, json!("r"), uris).await;
+    let (mut nothing, first) = listen(&scene, json!("n"), json!({})).await;
+    assert_eq!(first["params"]["notifications"], json!({}));
+    scene.agent.set_card(Card::v1().skill("sing").skill("dance"));
+    let changed = tools.next_message().await;
+    assert_eq!(changed["method"], "notifications/tools/list_changed");
+    assert_eq!(changed["params"]["_meta"][SUBSCRIPTION], "t");
+    let updated = card.next_message().await;
+    assert_eq!(updated["method"], "notifications/resources/updated");
+    assert_eq!(
+        (&updated["params"]["uri"], &updated["params"]["_meta"][SUBSCRIPTION]),
+        (&json!("a2a-agent://bard"), &json!("r"))
+    );
+    // The others have heard of it; who asked for nothing hears nothing until the end.
+    let mut gateway = scene.gateway;
+    gateway.signal("TERM");
+    let end = nothing.next_message().await;
+    assert_eq!((&end["id"], &end["result"]["resultType"]), (&json!("n"), &json!("complete")), "{end}");
+    assert_eq!(end["result"]["_meta"][SUBSCRIPTION], "n");
+    gateway.terminate().await;
+}
+
+#[tokio::test]
+async fn an_agents_own_endpoint_tells_of_that_agent_only() {
+    let scene = Scene::of(Card::v1().skill("sing"), "", QUICK).await;
+    let params = json!({ "notifications": { "resourceSubscriptions": ["a2a-agent://bard"], "toolsListChanged": true } });
+    let mut answer = scene.gateway.client_of("bard").modern("subscriptions/listen", params).await;
+    assert_eq!(answer.next_message().await["method"], "notifications/subscriptions/acknowledged");
+    scene.agent.set_card(Card::v1().skill("dance"));
+    in_time("both notifications", async {
+        let mut left = vec!["notifications/tools/list_changed", "notifications/resources/updated"];
+        while !left.is_empty() {
+            let message = answer.next_message().await;
+            left.retain(|method| message["method"] != *method);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_listen_that_asks_for_nothing_known_is_bad_params() {
+    let scene = Scene::new().await;
+    for params in
+        [json!({}), json!({ "notifications": [] }), json!({ "notifications": { "toolsListChanged": "yes" } })]
+    {
+        let answer = scene.gateway.client().modern("subscriptions/listen", params.clone()).await;
+        assert_eq!((answer.status, answer.error_code().await), (200, -32602), "{params}");
+    }
+}
+
+/// However often the cards are looked at in between.
+#[tokio::test]
+async fn quiet_streams_are_kept_alive() {
+    let scene = Scene::tuned(&format!("{QUICK}\ncalls: {{ keep_alive: 2s }}")).await;
+    let (mut modern, _) = listen(&scene, json!(1), json!({ "toolsListChanged": true })).await;
+    let session = scene.session().await;
+    let mut legacy = session.listen(None).await;
+    for _ in 0..2 {
+        assert!(modern.next_piece().await.unwrap().comment.is_some());
+        assert!(legacy.next_piece().await.unwrap().comment.is_some());
+    }
+}
+
+#[tokio::test]
+async fn streams_are_bounded_and_a_closed_one_makes_room() {
+    let scene = Scene::tuned("limits: { streams: 2 }").await;
+    let session = scene.session().await;
+    let (first, _) = listen(&scene, json!(1), json!({})).await;
+    let second = session.listen(None).await;
+    assert_eq!((first.status, second.status), (200, 200));
+    assert_eq!(session.listen(None).await.status, 503);
+    let params = json!({ "notifications": {} });
+    assert_eq!(scene.gateway.client().modern("subscriptions/listen", params).await.status, 503);
+    assert_eq!(session.call("ping", json!({})).await.status, 200, "calls go on");
+    drop(first);
+    in_time("room for another stream", async { while session.listen(None).await.status == 503 {} }).await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_forgotten_keeps_working_with_defaults() {
+    let scene = Scene::tuned("sessions: { remembered: 1 }").await;
+    let sessions = [scene.session().await, scene.session().await, scene.session().await];
+    for session in &sessions {
+        session.call("logging/setLevel", json!({ "level": "debug" })).await.result().await;
+        session.call("resources/subscribe", json!({ "uri": "a2a-agent://bard" })).await.result().await;
+    }
+    for session in &sessions {
+        assert_eq!(session.call("ping", json!({})).await.result().await, json!({}));
+    }
+}

@@ -1,0 +1,20 @@
+//! MCP clients: requests, calls, sessions, streams, lists and searches.
+
+mod answer_here;
+mod bad_input;
+mod bounds;
+mod call;
+mod client_leaves;
+mod client_table;
+mod client_wire;
+mod cross_delivery;
+mod endpoint_limits;
+mod eras;
+pub(crate) mod finding;
+mod ladder;
+mod large_body;
+mod listen;
+mod sessions;
+mod stream;
+mod subagents;
+mod subscriptions;

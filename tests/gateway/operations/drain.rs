@@ -1,0 +1,125 @@
+//! The end of the process while agents work on: every call gets an answer that its protocol knows.
+//!
+//! Not here: calls that end in time, and what is cut by a second signal (see `shutdown`).
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::kit::a2a_scene::{Stage, call, saying};
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, TOOL, task_of};
+use crate::support::payload::v1;
+use crate::support::{Answer, Card, LegacySession, McpClient, Reply};
+
+const SETTINGS: &str =
+    "shutdown: { grace: 1s, drain: 5s }\ncalls: { budget: 50s, leg: 50s, task_after: 40s }\n";
+/// The whole of it, and time for a machine under load.
+const BOUND: Duration = Duration::from_secs(9);
+
+/// An agent that names its tasks and works for ever; a blocking message gets no answer.
+async fn stage() -> Stage {
+    let stage = Stage::with(Card::v1().skill("sing"), SETTINGS, "").await;
+    stage.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    stage.agent.on("SendMessage", |_| Reply::silence());
+    stage.agent.on_subscribe(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    stage.agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
+    stage
+}
+
+/// The params of a call that hears of progress.
+fn singing() -> Value {
+    json!({ "name": TOOL, "arguments": { "text": "x" }, "_meta": { "progressToken": 1 } })
+}
+
+async fn begun(mut answer: Answer) -> Answer {
+    answer.next_message().await;
+    answer
+}
+
+/// A session, and a core task in it.
+async fn with_task(client: &McpClient) -> (LegacySession, String) {
+    let session = client.legacy().await;
+    let task = session.begin_task(TOOL, json!({ "text": "x" })).await;
+    let handle = task["taskId"].as_str().unwrap().to_owned();
+    (session, handle)
+}
+
+#[tokio::test]
+async fn drain_gives_every_call_an_answer() {
+    let mut stage = stage().await;
+    let client = stage.gateway.client();
+    let (session, task) = with_task(&client).await;
+    let extended = client.capabilities(json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }));
+    let legacy = begun(session.call("tools/call", singing()).await).await;
+    let modern = begun(client.with_legs().modern("tools/call", singing()).await).await;
+    let extension = begun(extended.modern("tools/call", singing()).await).await;
+    let listens = begun(call(&stage.client(), "SendStreamingMessage", saying("x")).await).await;
+    // These get no byte before the end.
+    let result = tokio::spawn({
+        let (session, task) = (session.clone(), task.clone());
+        async move { session.task("tasks/result", &task).await.finish().await.response }
+    });
+    let waits = tokio::spawn({
+        let params = json!({ "name": "subagent_wait", "arguments": { "taskId": task } });
+        let session = session.clone();
+        async move { session.call("tools/call", params).await.finish().await.response }
+    });
+    let plain = tokio::spawn({
+        let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
+        let session = session.clone();
+        async move { session.call("tools/call", params).await.finish().await.response }
+    });
+    let blocking = tokio::spawn({
+        let client = stage.client();
+        async move { call(&client, "SendMessage", saying("x")).await.finish().await.response }
+    });
+    stage.agent.wait_for_call("SendMessage").await;
+    stage.agent.wait_for("every call", |log| log.calls("SendStreamingMessage").len() == 6).await;
+    let since = Instant::now();
+    stage.gateway.signal("TERM");
+
+    task_of(&legacy.finish().await.response["result"]);
+    let leg = modern.finish().await.response["result"].clone();
+    assert_eq!(leg["resultType"], "input_required", "{leg}");
+    assert!(leg["requestState"].is_string(), "{leg}");
+    let created = extension.finish().await.response["result"].clone();
+    assert_eq!(created["resultType"], "task", "{created}");
+    listens.until_end().await;
+    task_of(&plain.await.unwrap()["result"]);
+    let waited = waits.await.unwrap();
+    assert_eq!(
+        (&waited["result"]["isError"], waited["result"]["structuredContent"]["taskId"].is_string()),
+        (&json!(false), true),
+        "{waited}"
+    );
+    // The task has not failed, and there is no result of it: the request alone fails.
+    let result = result.await.unwrap();
+    assert_eq!(result["error"]["code"], -32603, "{result}");
+    assert!(result["error"]["message"].as_str().unwrap().contains("goes on"), "{result}");
+    let refused = blocking.await.unwrap();
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
+
+    assert_eq!(stage.gateway.ended().await, Some(0));
+    let took = since.elapsed();
+    let output = stage.gateway.output();
+    let logged = output.lines().filter(|line| line.contains("rpc=") && line.contains(" agent=bard")).count();
+    assert_eq!(logged, 9, "one line for each call, and that of the task");
+    println!("8 calls under way, 8 answered, 0 cut; {logged} access lines; the process ended after {took:?}");
+    assert!(took < BOUND, "{took:?}");
+    assert!(output.contains("requests=0"), "none is cut: {output}");
+}
+
+#[tokio::test]
+async fn drain_due_new_call_is_refused() {
+    let stage = Stage::with(Card::v1().skill("sing"), "shutdown: { grace: 8s, drain: 0s }\n", "").await;
+    stage.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
+    let session = stage.gateway.client().legacy().await;
+    stage.gateway.signal("TERM");
+    stage.gateway.wait_for_output("told to end").await;
+    // Answers are due while the gateway still takes requests.
+    let handle = session.call("tools/call", singing()).await.finish().await.response;
+    task_of(&handle["result"]);
+    let refused = session.call("tools/call", singing()).await.finish().await.response;
+    assert_eq!(refused["error"]["code"], -32603, "{refused}");
+    assert_eq!(stage.agent.calls("SendStreamingMessage").len(), 1, "nothing is said to the agent");
+}

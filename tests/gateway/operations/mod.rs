@@ -1,0 +1,17 @@
+//! The operator's side: commands, metrics, logs, restarts, upgrades and the end of the process.
+
+mod admin;
+mod check;
+mod counted;
+mod disk_full;
+mod drain;
+mod embedded;
+mod handover;
+mod log_text;
+mod log_unread;
+mod manual;
+mod restart;
+pub(crate) mod seen;
+mod shutdown;
+mod start;
+mod upgrade;

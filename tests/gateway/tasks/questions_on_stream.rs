@@ -1,0 +1,138 @@
+//! Agents that ask legacy clients: `elicitation/create` on the stream of the call, or of the result of its task.
+
+use serde_json::{Value, json};
+
+use crate::kit::quiz::{accept, answers, asked_on_stream, first, question, reply, scene, seat, until_asked};
+use crate::kit::scene::{RAW_TASK, TOOL, task_of, words};
+use crate::support::Reply;
+use crate::support::client::Finished;
+
+const SHORT: &str = "calls: { budget: 1s, stream_after: 1s }";
+const RELATED: &str = "io.modelcontextprotocol/related-task";
+
+#[tokio::test]
+async fn a_legacy_client_is_asked_on_the_stream_of_its_call() {
+    for (version, mode) in [("2025-06-18", None), ("2025-11-25", Some("form"))] {
+        let (scene, _) = scene("", [question("Which colour?"), seat()]).await;
+        let session = asked_on_stream(&scene.gateway, version).await;
+        let (mut call, asked) = until_asked(&session).await;
+        assert_eq!(asked["params"].get("mode").and_then(Value::as_str), mode, "{version}");
+        assert_eq!(asked["params"]["message"], "Which colour?");
+        assert!(!asked.to_string().contains("raw-"), "{asked}");
+        session.respond(&asked["id"], reply("blue")).await;
+        let next = call.next_message().await;
+        assert_eq!(next["params"]["requestedSchema"]["required"], json!(["row"]), "{next}");
+        assert_ne!(next["id"], asked["id"]);
+        session.respond(&next["id"], accept(json!({ "row": 4 }))).await;
+        let done = call.finish().await;
+        assert_eq!(words(&done.response["result"]), "thank you", "{version}");
+        assert!(done.notifications.is_empty(), "{:?}", done.notifications);
+        let told: Vec<_> = answers(&scene.agent).iter().map(|told| told["parts"][0].clone()).collect();
+        assert_eq!(told, [json!({ "text": "blue" }), json!({ "data": { "row": 4 } })]);
+    }
+}
+
+#[tokio::test]
+async fn a_legacy_user_who_will_not_answer_gets_a_handle() {
+    let error = json!({ "code": -32603, "message": "no window" });
+    for (answer, told) in [("decline", "declined"), ("cancel", "Which colour?"), ("", "Which colour?")] {
+        let (scene, _) = scene("", [question("Which colour?")]).await;
+        let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
+        let (call, asked) = until_asked(&session).await;
+        match answer {
+            "" => {
+                let failed = json!({ "jsonrpc": "2.0", "id": asked["id"], "error": error });
+                assert_eq!(session.post(&failed).await.status, 202);
+            }
+            action => session.respond(&asked["id"], json!({ "action": action })).await,
+        }
+        let result = call.result().await;
+        task_of(&result);
+        assert!(words(&result).contains(told), "{answer}: {result}");
+        assert!(answers(&scene.agent).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_taken_back_when_the_budget_ends_and_a_late_answer_counts_all_the_same() {
+    let (scene, _) = scene(SHORT, [question("Which colour?")]).await;
+    let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
+    let (call, asked) = until_asked(&session).await;
+    let Finished { notifications, response } = call.finish().await;
+    assert_eq!(notifications.len(), 1, "{notifications:?}");
+    assert_eq!(notifications[0]["method"], "notifications/cancelled");
+    assert_eq!(notifications[0]["params"]["requestId"], asked["id"]);
+    let task = task_of(&response["result"]);
+    assert!(words(&response["result"]).contains("Which colour?"));
+    session.respond(&asked["id"], reply("blue")).await;
+    scene
+        .agent
+        .wait_for("the late answer", |log| log.requests.iter().any(|r| r.message()["taskId"] == RAW_TASK))
+        .await;
+    let done = session.call_tool(TOOL, json!({ "taskId": task })).await.result().await;
+    assert_eq!(words(&done), "thank you");
+    assert_eq!(answers(&scene.agent).len(), 1);
+}
+
+#[tokio::test]
+async fn a_core_task_asks_on_the_stream_of_its_result() {
+    let (scene, _) = scene("", [question("Which colour?")]).await;
+    let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
+    let mut params = first("paint");
+    params["task"] = json!({});
+    let made = session.call("tools/call", params).await.result().await;
+    let task = &made["task"]["taskId"];
+    let of_task = json!({ "taskId": task });
+    let status = session.call("tasks/get", of_task.clone()).await.result().await;
+    assert_eq!(
+        (&status["status"], &status["statusMessage"]),
+        (&json!("input_required"), &json!("Which colour?"))
+    );
+    let mut waiting = session.call("tasks/result", of_task.clone()).await;
+    let asked = waiting.next_message().await;
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    assert_eq!(asked["params"]["_meta"][RELATED]["taskId"], *task);
+    // Its stream is lost: the next one asks again.
+    drop(waiting);
+    let mut waiting = session.call("tasks/result", of_task.clone()).await;
+    let asked = waiting.next_message().await;
+    session.respond(&asked["id"], reply("blue")).await;
+    let done = waiting.result().await;
+    assert_eq!((words(&done), &done["_meta"][RELATED]["taskId"]), ("thank you", task));
+    assert_eq!(session.call("tasks/get", of_task).await.result().await["status"], "completed");
+    assert_eq!(answers(&scene.agent).len(), 1);
+}
+
+#[tokio::test]
+async fn a_core_task_that_asks_who_cannot_be_asked_is_completed_with_the_question() {
+    let (scene, _) = scene("", [question("Which colour?")]).await;
+    let session = scene.session().await;
+    let mut params = first("paint");
+    params["task"] = json!({});
+    let made = session.call("tools/call", params).await.result().await;
+    let of_task = json!({ "taskId": made["task"]["taskId"] });
+    assert_eq!(session.call("tasks/get", of_task.clone()).await.result().await["status"], "completed");
+    let result = session.call("tasks/result", of_task).await.result().await;
+    assert!(words(&result).contains("Which colour?"), "{result}");
+    assert_eq!(task_of(&result), made["task"]["taskId"]);
+}
+
+#[tokio::test]
+async fn a_question_that_is_answered_elsewhere_is_taken_back_and_its_call_goes_on() {
+    // Some agents close their stream at once when they ask, others never do.
+    for closes in [true, false] {
+        let (scene, quiz) = scene("", [question("Which colour?")]).await;
+        let asks = json!({ "task": quiz.task() });
+        scene.agent.on_stream(move |_| match closes {
+            true => Reply::events([asks.clone()]),
+            false => Reply::stream().event(asks.clone()).stall(),
+        });
+        let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
+        let (call, asked) = until_asked(&session).await;
+        quiz.go_on();
+        let Finished { notifications, response } = call.finish().await;
+        assert_eq!(words(&response["result"]), "thank you");
+        assert_eq!(notifications[0]["params"]["requestId"], asked["id"], "{notifications:?}");
+        assert!(answers(&scene.agent).is_empty());
+    }
+}

@@ -1,0 +1,203 @@
+//! What of a task stays in memory and for how long, and the environment variables that say so where the file does not.
+//!
+//! Not here: when a task is forgotten altogether (see `task_life`), what survives a restart in full (see `restart`).
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::kit::quiz::begun;
+use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, TOOL, words};
+use crate::support::payload::v1;
+use crate::support::{Card, McpClient, Reply, ScriptedAgent, TestGateway, in_time};
+
+const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
+
+fn call() -> Value {
+    json!({ "name": TOOL, "arguments": { "text": "x" } })
+}
+
+/// Calls until the gateway makes a task of it; its handle.
+async fn begin(client: &McpClient) -> String {
+    let task = client.modern("tools/call", call()).await.result().await;
+    task["taskId"].as_str().unwrap_or_else(|| panic!("not a task: {task}")).to_owned()
+}
+
+/// The result of a task that is over.
+async fn result(client: &McpClient, task: &str) -> Value {
+    let done = client.task("tasks/get", task).await.result().await;
+    assert_eq!(done["status"], "completed", "{done}");
+    done["result"].clone()
+}
+
+/// A figure on the metrics page.
+async fn figure(gateway: &TestGateway, name: &str) -> u64 {
+    let metrics = gateway.metrics().await;
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name}: {metrics}")).trim().parse().unwrap()
+}
+
+/// The gateway before this agent, with these variables and lines.
+async fn gateway_with(agent: &ScriptedAgent, variables: &[(&str, &str)], settings: &str) -> TestGateway {
+    let card = agent.card_url();
+    let lines = format!("{settings}\nagents:\n  bard:\n    card: {card}\n");
+    TestGateway::start_with(variables, |ports| format!("{}{lines}", ports.listeners())).await
+}
+
+#[tokio::test]
+async fn a_large_result_leaves_memory_and_is_read_again_from_the_agent() {
+    let settings =
+        "calls: { task_after: 0s, leg_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
+    let scene = Scene::tuned(settings).await;
+    let large = "la ".repeat(100_000);
+    let go = scene.agent.works_for(RAW, &large);
+    let client = scene.gateway.client().with_tasks();
+    let task = begin(&client).await;
+    scene.agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "kept by the agent")));
+    go.fire();
+    // Only whoever means to let go of it asks for it.
+    scene.agent.wait_for_call("GetTask").await;
+    let held = async || figure(&scene.gateway, "mcp_a2a_gateway_task_bytes ").await;
+    in_time("the artifacts to be let go of", async { while held().await > 10_000 {} }).await;
+    assert_eq!(words(&result(&client, &task).await), "kept by the agent");
+}
+
+#[tokio::test]
+async fn what_the_agent_has_lost_is_kept_however_large_it_is() {
+    let settings =
+        "calls: { task_after: 0s, leg_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
+    let scene = Scene::tuned(settings).await;
+    let large = "la ".repeat(10_000);
+    let go = scene.agent.works_for(RAW, &large);
+    let client = scene.gateway.client().with_tasks();
+    let task = begin(&client).await;
+    scene.agent.on_get(|_| Reply::error(-32001, "Task not found"));
+    go.fire();
+    scene.agent.wait_for_call("GetTask").await;
+    client.task_until(&task, "completed").await;
+    assert_eq!(words(&result(&client, &task).await), large);
+}
+
+#[tokio::test]
+async fn results_that_together_are_too_much_are_read_again_from_the_agent() {
+    let scene = Scene::tuned("calls: { task_after: 0s }\ntasks: { max_bytes: 100KiB }").await;
+    scene.agent.on_send(|request| {
+        let task = format!("raw-{}", request.number);
+        let begun = Reply::stream().event(v1::task(&task, RAW_CONTEXT, "working"));
+        begun.event(v1::completed(&task, RAW_CONTEXT, &"la ".repeat(20_000)))
+    });
+    scene.agent.on_get(|request| {
+        let task = request.params()["id"].as_str().unwrap().to_owned();
+        Reply::result(v1::bare_completed(&task, RAW_CONTEXT, "kept by the agent"))
+    });
+    let told = async |tool: &str, arguments: Value| {
+        let params = json!({ "name": tool, "arguments": arguments });
+        scene.gateway.client().modern("tools/call", params).await.result().await
+    };
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let begun = told("subagent_start", json!({ "subagentUri": "a2a-agent://bard", "text": "x" })).await;
+        let task = begun["structuredContent"]["taskId"].as_str().unwrap().to_owned();
+        told("subagent_wait", json!({ "taskId": task })).await;
+        tasks.push(task);
+    }
+    assert_eq!(figure(&scene.gateway, "mcp_a2a_gateway_tasks_evicted_total ").await, 2);
+    assert!(figure(&scene.gateway, "mcp_a2a_gateway_task_bytes ").await <= 100 << 10);
+    assert!(scene.agent.calls("GetTask").is_empty());
+    let newest = told("subagent_wait", json!({ "taskId": tasks[2] })).await;
+    assert!(words(&newest).contains("la la"), "it is here");
+    let oldest = told("subagent_wait", json!({ "taskId": tasks[0] })).await;
+    assert_eq!(words(&oldest), "kept by the agent");
+}
+
+#[tokio::test]
+async fn a_leg_that_is_not_followed_up_holds_its_place_for_its_grace_alone() {
+    for (grace, holds) in [("10m", true), ("100ms", false)] {
+        // One is followed, the other one is polled: nothing but the grace holds it.
+        let settings = format!(
+            "calls: {{ leg: 100ms, leg_grace: {grace} }}\nfollowers: {{ max: 1 }}\ntasks: {{ max: 2 }}"
+        );
+        let scene = Scene::tuned(&settings).await;
+        scene.agent.on_send(|request| {
+            Reply::stream()
+                .event(v1::task(&format!("raw-{}", request.number), RAW_CONTEXT, "working"))
+                .stall()
+        });
+        scene.agent.on_get(|request| {
+            let task = request.params()["id"].as_str().unwrap().to_owned();
+            Reply::result(v1::bare_task(&task, RAW_CONTEXT, "working"))
+        });
+        for _ in 0..2 {
+            let leg = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
+            assert_eq!(leg["resultType"], "input_required", "{leg}");
+        }
+        let session = scene.session().await;
+        let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
+        let refused = async || {
+            let third = session.call("tools/call", params.clone()).await.json().await;
+            third["error"]["code"] == -32603
+        };
+        assert!(!holds || refused().await, "{grace}");
+        if !holds {
+            in_time("the place of whoever did not come back", async { while refused().await {} }).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn tasks_live_as_long_as_the_environment_says() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let variables = [("TASK_TTL_MS", "1000"), ("TASK_CLEANUP_INTERVAL_MS", "100")];
+    let gateway = gateway_with(&agent, &variables, "calls: { task_after: 0s }").await;
+    let go = agent.works_for(RAW, "the song");
+    let client = gateway.client().with_tasks();
+    let task = begin(&client).await;
+    go.fire();
+    assert_eq!(client.task_until(&task, "completed").await["ttlMs"], 1000);
+    let forgotten = async { while figure(&gateway, "mcp_a2a_gateway_tasks ").await > 0 {} };
+    in_time("the task to be forgotten", forgotten).await;
+}
+
+#[tokio::test]
+async fn tasks_are_kept_where_the_environment_says() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let folder = TempDir::new().unwrap();
+    let variables = [("DATA_DIR", folder.path().to_str().unwrap())];
+    let gateway = gateway_with(&agent, &variables, "calls: { task_after: 0s }").await;
+    let go = agent.works_for(RAW, "the song");
+    let client = gateway.client().with_tasks();
+    let task = begin(&client).await;
+    go.fire();
+    client.task_until(&task, "completed").await;
+    // Another one gets its handle: what came before is on disk.
+    agent.on_send(|_| Reply::stream().event(v1::task("raw-other", RAW_CONTEXT, "working")).stall());
+    begin(&client).await;
+    drop(gateway);
+    agent.on_get(|_| Reply::error(-32001, "Task not found"));
+    let gateway = gateway_with(&agent, &variables, "calls: { task_after: 0s }").await;
+    let client = gateway.client().with_tasks();
+    assert_eq!(words(&result(&client, &task).await), "the song");
+}
+
+#[tokio::test]
+async fn a_silent_stream_is_asked_about_when_the_environment_says() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let variables = [("SSE_IDLE_TIMEOUT_MS", "100"), ("SSE_RETRY_BASE_MS", "50"), ("SSE_RETRY_MAX_MS", "60")];
+    let gateway = gateway_with(&agent, &variables, "").await;
+    agent.on_send(|_| Reply::stream().event(begun()).stall());
+    agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song")));
+    let told = gateway.client().modern("tools/call", call()).await.result().await;
+    assert_eq!(words(&told), "the song");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_away_is_given_up_after_as_many_attempts_as_the_environment_says() {
+    let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
+    let variables = [("SSE_MAX_ATTEMPTS", "3"), ("SSE_RETRY_BASE_MS", "20"), ("SSE_RETRY_MAX_MS", "20")];
+    let gateway = gateway_with(&agent, &variables, "").await;
+    agent.on_send(|_| Reply::stream().event(begun()).cut());
+    agent.on_get(|_| Reply::hang_up());
+    agent.on_subscribe(|_| Reply::hang_up());
+    let told = gateway.client().modern("tools/call", call()).await.result().await;
+    assert_eq!(told["isError"], true, "{told}");
+    assert_eq!(agent.calls("GetTask").len(), 3);
+}

@@ -1,0 +1,186 @@
+//! What a TLS listener shows: certificates by name and kind of key, versions, sessions that are resumed.
+
+use std::sync::Arc;
+
+use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, ClientConfig, NamedGroup};
+
+use crate::kit::tls_scene::{Connection, health, listen_with, refused, start};
+use crate::support::certs::{client_config, client_config_of};
+use crate::support::{Authority, Identity, PATIENCE, TestGateway};
+
+/// Four certificates, by the names of their files.
+struct Shown {
+    authority: Authority,
+    of: Vec<(&'static str, Identity)>,
+}
+
+impl Shown {
+    fn new() -> Self {
+        let authority = Authority::new("ours");
+        let of = vec![
+            ("main", authority.server_named(&["localhost", "gateway.example"])),
+            ("main-rsa", authority.rsa_server(&["localhost", "gateway.example"])),
+            ("wild", authority.server_named(&["*.example"])),
+            ("rsa", authority.rsa_server(&["rsa.example"])),
+        ];
+        Self { authority, of }
+    }
+
+    async fn listen(&self) -> TestGateway {
+        let pair = |name: &str| format!("certificate: {name}.crt, key: {name}.key");
+        let more = ["main-rsa", "wild", "rsa"].map(|name| format!("{{ {} }}", pair(name))).join(", ");
+        TestGateway::start(|ports| {
+            for (name, identity) in &self.of {
+                identity.write(&ports.directory, name);
+            }
+            listen_with(&format!("{}, certificates: [{more}]", pair("main")), &[], ports)
+        })
+        .await
+    }
+
+    fn name(&self, der: &[u8]) -> &'static str {
+        self.of.iter().find(|(_, identity)| identity.der() == der).expect("one of them").0
+    }
+}
+
+/// Checks no name, so that a certificate is taken for any host.
+fn careless(authority: &Authority, rsa_only: bool) -> Arc<ClientConfig> {
+    let mut config = client_config(authority, None, &["http/1.1"]);
+    config.dangerous().set_certificate_verifier(Arc::new(crate::kit::tls_scene::Careless { rsa_only }));
+    Arc::new(config)
+}
+
+#[tokio::test]
+async fn a_client_is_shown_the_certificate_for_the_name_it_asks_for() {
+    let shown = Shown::new();
+    let gateway = shown.listen().await;
+    for (name, expected) in [
+        ("localhost", "main"),
+        ("gateway.example", "main"),
+        ("Any.Example", "wild"),
+        ("rsa.example", "rsa"),
+        ("deep.any.example", "main"),
+        ("example", "main"),
+        ("stranger.test", "main"),
+        ("127.0.0.1", "main"),
+    ] {
+        let connection = Connection::to(&gateway, &careless(&shown.authority, false), name).await;
+        assert_eq!(shown.name(&connection.shown()), expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_knows_only_rsa_is_shown_rsa() {
+    let shown = Shown::new();
+    let gateway = shown.listen().await;
+    for (name, expected) in [("localhost", "main-rsa"), ("stranger.test", "main-rsa"), ("rsa.example", "rsa")]
+    {
+        let mut connection = Connection::to(&gateway, &careless(&shown.authority, true), name).await;
+        assert_eq!(shown.name(&connection.shown()), expected, "{name}");
+        assert!(connection.ask(name).await.unwrap().starts_with("HTTP/1.1 200"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_serves_only_hosts_with_the_certificate_it_was_made_with() {
+    let shown = Shown::new();
+    let gateway = shown.listen().await;
+    let config = careless(&shown.authority, false);
+    for (name, host, status) in [
+        ("gateway.example", "gateway.example:8443", "200"),
+        ("gateway.example", "localhost", "200"),
+        ("gateway.example", "stranger.test", "200"),
+        ("a.example", "b.example", "200"),
+        ("gateway.example", "rsa.example", "421"),
+        ("a.example", "gateway.example", "421"),
+        ("stranger.test", "rsa.example", "421"),
+        ("127.0.0.1", "rsa.example", "200"),
+    ] {
+        let mut connection = Connection::to(&gateway, &config, name).await;
+        let head = connection.ask(host).await.unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{name} {host}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn the_modern_profile_speaks_tls_1_3_alone() {
+    let ours = Authority::new("ours");
+    let gateway = start(&ours, &[], "profile: modern").await;
+    assert_eq!(health(&gateway, client_config_of(&[&TLS13], &ours, None, &["h2"])).await, 200);
+    refused(&gateway, client_config_of(&[&TLS12], &ours, None, &["h2"])).await;
+    let begun = std::time::Instant::now();
+    while !gateway.metrics().await.contains("outcome=\"nothing_in_common\"} 1") {
+        assert!(begun.elapsed() < PATIENCE, "{}", gateway.metrics().await);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_resumed_in_every_version() {
+    let ours = Authority::new("ours");
+    let files = [("ca.pem", ours.pem()), ("crl.pem", ours.crl(&[]))];
+    let tls = "client_auth: { mode: required, ca: ca.pem, crl: crl.pem }";
+    let gateway = start(&ours, &files, tls).await;
+    let identity = ours.client("good");
+    for version in [&TLS12, &TLS13] {
+        let config = Arc::new(client_config_of(&[version], &ours, Some(&identity), &["http/1.1"]));
+        for is_resumed in [false, true, true] {
+            let mut connection = Connection::open(&gateway, &config).await;
+            assert!(connection.ask("localhost").await.unwrap().starts_with("HTTP/1.1 200"), "{version:?}");
+            assert_eq!(connection.is_resumed(), is_resumed, "{version:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_one_listener_is_worth_nothing_on_another() {
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let files = [("ours.pem", ours.pem()), ("theirs.pem", theirs.pem())];
+    let gateway = TestGateway::start(|ports| {
+        ours.server().write(&ports.directory, "server");
+        let text = listen_with(
+            "certificate: server.crt, key: server.key, client_auth: { mode: required, ca: ours.pem }",
+            &files,
+            ports,
+        );
+        let plain = format!("- address: 127.0.0.1:{}\n", ports.main);
+        let strict = "tls: { certificate: server.crt, key: server.key, client_auth: { mode: required, ca: theirs.pem } }";
+        text.replacen(&plain, &format!("{plain}    {strict}\n"), 1)
+    })
+    .await;
+    let identity = ours.client("good");
+    let config = Arc::new(client_config(&ours, Some(&identity), &["http/1.1"]));
+    for _ in 0..2 {
+        let mut connection = Connection::open(&gateway, &config).await;
+        assert!(connection.ask("localhost").await.is_some());
+    }
+    assert!(Connection::open(&gateway, &config).await.is_resumed(), "so there is a session");
+    let socket = tokio::net::TcpStream::connect(gateway.address()).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::clone(&config));
+    let other = connector.connect("localhost".try_into().unwrap(), socket).await;
+    let refused = match other {
+        Err(_) => true,
+        Ok(stream) => Connection::of(stream).ask("localhost").await.is_none(),
+    };
+    assert!(refused, "a client of another authority was let in");
+}
+
+#[tokio::test]
+async fn only_strong_ciphers_and_groups_are_agreed_on() {
+    let ours = Authority::new("ours");
+    let gateway = start(&ours, &[], "").await;
+    for version in [&TLS12, &TLS13] {
+        let config = Arc::new(client_config_of(&[version], &ours, None, &[]));
+        let connection = Connection::open(&gateway, &config).await;
+        let (suite, group) = connection.agreed();
+        let strong = [
+            CipherSuite::TLS13_AES_256_GCM_SHA384,
+            CipherSuite::TLS13_AES_128_GCM_SHA256,
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+            CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        ];
+        assert!(strong.contains(&suite), "{suite:?}");
+        assert_eq!(group, NamedGroup::X25519);
+    }
+}

@@ -1,0 +1,44 @@
+//! The configuration on the README's page about mTLS, as it stands there but for its places.
+
+use std::sync::Arc;
+
+use crate::kit::tls_scene::{Connection, health, refused};
+use crate::support::certs::client_config;
+use crate::support::{Authority, TestGateway};
+
+/// The first configuration below this heading.
+fn page(heading: &str) -> &'static str {
+    let readme = include_str!("../../../README.md");
+    let (_, page) = readme.split_once(&format!("\n## {heading}\n")).expect("the page");
+    let (_, config) = page.split_once("```yaml\n").expect("a configuration");
+    config.split_once("```").expect("its end").0
+}
+
+#[tokio::test]
+async fn the_configuration_of_the_readme_does_what_the_page_says() {
+    let ours = Authority::new("ours");
+    let partners = ours.server_named(&["partners.example.com"]);
+    let gateway = TestGateway::start(|ports| {
+        let directory = &ports.directory;
+        ours.server_named(&["localhost", "gateway.example.com"]).write(directory, "tls");
+        partners.write(directory, "partners");
+        std::fs::write(directory.join("clients-ca.pem"), ours.pem()).unwrap();
+        std::fs::write(directory.join("clients.crl"), ours.crl(&[])).unwrap();
+        let written = page("mTLS termination")
+            .replace("/etc/gateway", directory.to_str().unwrap())
+            .replace("0.0.0.0:8443", &format!("127.0.0.1:{}", ports.other))
+            .replace("127.0.0.1:8080", &format!("127.0.0.1:{}", ports.main));
+        format!("{written}admin: {{ address: 127.0.0.1:{} }}\n", ports.admin)
+    })
+    .await;
+    let client = ours.client("good");
+    let show = |identity| client_config(&ours, identity, &["http/1.1"]);
+    assert_eq!(health(&gateway, show(Some(&client))).await, 200);
+    refused(&gateway, show(None)).await;
+    let config = Arc::new(show(Some(&client)));
+    let mut connection = Connection::to(&gateway, &config, "partners.example.com").await;
+    assert_eq!(connection.shown(), partners.der());
+    assert!(connection.ask("partners.example.com").await.unwrap().starts_with("HTTP/1.1 200"));
+    assert!(connection.ask("gateway.example.com").await.unwrap().starts_with("HTTP/1.1 421"));
+    assert_eq!(gateway.client().at("/healthz").get(&[]).await.status, 200, "without TLS");
+}
