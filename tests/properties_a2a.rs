@@ -113,7 +113,7 @@ fn raw(value: &Value) -> Box<RawValue> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for dialect in DIALECTS {
             prop_assert!(dialect.event(&bytes).is_err());
             prop_assert!(dialect.task(&bytes).is_err());
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn any_json_is_read_without_panic(value in any_json(), name in member()) {
+    fn json_is_read_without_panic(value in any_json(), name in member()) {
         for json in [json!({"jsonrpc": "2.0", "result": value}), json!({"result": {name: value}}), value] {
             let text = json.to_string();
             for dialect in DIALECTS {
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn cut_answers_are_refused_without_panic(cut in any::<prop::sample::Index>()) {
+    fn cut_answers_are_refused(cut in any::<prop::sample::Index>()) {
         let whole = json!({"jsonrpc": "2.0", "id": 1, "result": {"task": {"id": "t", "contextId": "c",
             "status": {"state": "TASK_STATE_COMPLETED", "message": {"parts": [{"text": "ä\n"}], "role": "ROLE_AGENT"}},
             "artifacts": [{"artifactId": "a", "parts": [{"data": {"a": [1, 2]}}, {"raw": "aGk="}]}]}}}).to_string();
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn content_survives_the_way_there_and_back(
+    fn content_survives_round_trip(
         text in any::<String>(),
         value in any_json(),
         filename in prop::option::of("[^\0]{1,12}"),
@@ -184,7 +184,7 @@ proptest! {
     }
 
     #[test]
-    fn ids_come_back_as_they_were(id in any::<String>(), context in any::<String>()) {
+    fn ids_survive_round_trip(id in any::<String>(), context in any::<String>()) {
         prop_assume!(!id.is_empty() && !context.is_empty());
         for (dialect, conversation, state) in [
             (Dialect::V0_1, "sessionId", "completed"),
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn chunking_never_changes_the_events(
+    fn chunking_never_changes_events(
         stream in prop::collection::vec(
             prop::sample::select(&["data: a", "data:b", "data", ":c", "event: e", "x", "é", "\u{FEFF}", "\r", "\n", "\r\n", "\n\n"][..]),
             0..60,
@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_as_events_is_read_back(values in prop::collection::vec(any_json(), 0..5), comment in any::<String>()) {
+    fn encoded_events_are_decoded(values in prop::collection::vec(any_json(), 0..5), comment in any::<String>()) {
         let mut stream = Vec::new();
         for value in &values {
             sse::encoder::comment(&mut stream, &comment);
@@ -245,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_shown_of_an_artifact_adds_up_to_its_text(
+    fn artifact_chunks_add_up_to_text(
         pieces in prop::collection::vec((prop::collection::vec("[ab]{0,3}", 0..3), any::<bool>()), 0..12),
         max_bytes in 500usize..4000,
     ) {
@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn clean_text_is_short_and_stays_clean(text in any::<String>(), max_bytes in 0usize..60) {
+    fn cleaned_text_stays_short_and_clean(text in any::<String>(), max_bytes in 0usize..60) {
         let once = clean(&text, max_bytes);
         prop_assert!(once.len() <= max_bytes);
         prop_assert!(!once.chars().any(|c| c.is_control() && c != '\n' && c != '\t'));
@@ -279,7 +279,7 @@ proptest! {
     }
 
     #[test]
-    fn depth_is_what_the_brackets_say(depth in 0usize..300, limit in 0usize..300, noise in "[a-z\\[{]{0,8}") {
+    fn depth_counts_brackets(depth in 0usize..300, limit in 0usize..300, noise in "[a-z\\[{]{0,8}") {
         let text = format!("{}\"{noise}\\\"[\"{}", "[".repeat(depth), "]".repeat(depth));
         prop_assert_eq!(depth_within(text.as_bytes(), limit), depth <= limit);
     }

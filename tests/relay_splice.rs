@@ -30,7 +30,7 @@ const TOLD: &str = r#"{"id":"<T:t>","contextId":"<C:c>","kind":"task","status":{
     "history":[{"taskId":"<T:t>","referenceTaskIds":["<R:r>"]},{"contextId":"<C:c>"},7],"artifacts":[{"artifactId":"x","id":"x","taskId":"x","parts":[{"data":{"id":"x"}}]}],"metadata":{"id":"x"}}"#;
 
 #[test]
-fn every_id_of_parameters_is_replaced_and_nothing_else() {
+fn only_ids_of_parameters_are_replaced() {
     use Operation::{Cancel, DeletePush, Get, GetPush, List, ListPush, Send, SetPush, Stream, Subscribe};
     for (dialects, operations, json) in [
         (&[V0_3, V1][..], &[Send, Stream][..], SAID),
@@ -90,7 +90,7 @@ fn unescaped(json: &str) -> String {
 }
 
 #[test]
-fn every_id_of_results_is_replaced_and_nothing_else() {
+fn only_ids_of_results_are_replaced() {
     use Operation::{
         Cancel, DeletePush, ExtendedCard, Get, GetPush, List, ListPush, Send, SetPush, Stream, Subscribe,
     };
@@ -152,7 +152,7 @@ fn every_id_of_results_is_replaced_and_nothing_else() {
 }
 
 #[test]
-fn an_id_that_is_unknown_or_no_text_is_refused_in_parameters() {
+fn unknown_or_non_text_id_is_refused() {
     let nobody = |kind, _: &str| Err::<Option<String>, _>(kind);
     for (json, refused) in [
         (r#"{"id":"t"}"#, Unspliced::Refused(IdKind::Task)),
@@ -214,7 +214,7 @@ fn dialect() -> impl Strategy<Value = Dialect> {
 
 proptest! {
     #[test]
-    fn what_stays_is_not_even_copied(json in any_json(), operation in operation(), dialect in dialect()) {
+    fn unchanged_text_is_not_copied(json in any_json(), operation in operation(), dialect in dialect()) {
         let text = format!(" {json:#} ");
         let stays = |_, _: &str| Ok::<_, Infallible>(None);
         prop_assert!(matches!(splice_result(&text, dialect, operation, stays), Ok(Cow::Borrowed(same)) if same == text));
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_replaced_can_be_put_back(json in any_json(), operation in operation(), dialect in dialect()) {
+    fn replacement_can_be_reversed(json in any_json(), operation in operation(), dialect in dialect()) {
         let text = json.to_string();
         let mut there = 0;
         let out = |_, id: &str| { there += 1; Ok::<_, Infallible>(Some(format!("<{id}>"))) };

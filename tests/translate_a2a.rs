@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 const DIVIDER: &str = "\n----\n";
 
 #[test]
-fn every_golden_pair_holds() {
+fn golden_pairs_hold() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/a2a");
     let (mut seen, mut wrong) = (0, Vec::new());
     for folder in entries(&root) {

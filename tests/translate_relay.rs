@@ -19,7 +19,7 @@ const DIVIDER: &str = "\n----\n";
 const ALL: [Dialect; 3] = [V0_1, V0_3, V1];
 
 #[test]
-fn every_golden_pair_holds() {
+fn golden_pairs_hold() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/relay");
     let (mut seen, mut wrong) = (0, Vec::new());
     for (folder, translate) in [("request", request as fn(&str) -> String), ("answer", answer)] {
@@ -136,7 +136,7 @@ fn heard(
 }
 
 #[test]
-fn what_continues_a_task_is_given_no_other_conversation() {
+fn continued_task_keeps_conversation() {
     let params =
         json!({"message": {"messageId": "m", "role": "user", "parts": [{"text": "x"}], "taskId": "t"}});
     let mut request = Request::read(V1, Operation::Send, Some(&to_raw_value(&params).unwrap())).unwrap();
@@ -284,14 +284,14 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_0_3_can_tell_comes_back_as_it_was(event in event()) {
+    fn content_of_0_3_survives_round_trip(event in event()) {
         let there = relayed(V1, V0_3, &event);
         prop_assert!(there.get("kind").is_some());
         prop_assert_eq!(relayed(V0_3, V1, &there), event);
     }
 
     #[test]
-    fn a_message_of_1_0_reaches_the_agent_whole(message in message()) {
+    fn message_of_1_0_arrives_whole(message in message()) {
         let given = json!({"message": message, "metadata": {"m": 1}, "configuration": {"acceptedOutputModes": ["a/b"],
             "historyLength": 3, "returnImmediately": true, "taskPushNotificationConfig": {"id": "i", "url": "u",
             "token": "t", "authentication": {"scheme": "Bearer", "credentials": "c"}}}});
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn no_json_panics_and_every_answer_is_json(value in any_json(), wrap: bool) {
+    fn json_gives_json_without_panic(value in any_json(), wrap: bool) {
         let value = if wrap { json!({ "jsonrpc": "2.0", "result": value }) } else { value };
         let raw = to_raw_value(&value).unwrap();
         for (from, to) in ALL.into_iter().flat_map(|from| ALL.map(|to| (from, to))) {

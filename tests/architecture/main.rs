@@ -83,7 +83,7 @@ const MAX_LINES: usize = 800;
 const MACHINE_PATHS: &[(&str, &str)] = &[("/t", "mp/"), ("/wo", "rk/"), ("/ro", "ot/"), ("/ho", "me/")];
 
 #[test]
-fn the_source_keeps_to_the_plan() {
+fn source_keeps_to_plan() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut problems = Vec::new();
     let mut files = 0;
@@ -100,7 +100,7 @@ fn the_source_keeps_to_the_plan() {
 }
 
 #[test]
-fn the_plan_has_no_cycle() {
+fn plan_has_no_cycle() {
     let plan: BTreeMap<_, _> = MAY_IMPORT.iter().copied().collect();
     for (module, allowed) in MAY_IMPORT.iter().filter(|(_, allowed)| *allowed != ANYTHING) {
         let mut reached = BTreeSet::new();
@@ -245,7 +245,7 @@ fn each_broken_rule_is_found() {
 }
 
 #[test]
-fn what_keeps_to_the_rules_is_left_alone() {
+fn correct_source_has_no_problems() {
     for (name, text) in [
         ("src/mcp/tools.rs", "//! x\nuse crate::jsonrpc::Id;\nuse crate::mcp::Era;\nuse super::Tool;"),
         ("src/mcp/tools.rs", "//! x\n// use crate::a2a;\n/* crate::a2a */ /// crate::a2a\nfn f() {}"),

@@ -11,7 +11,7 @@ fn last(text: &str) -> String {
 }
 
 #[test]
-fn every_mistake_in_auth_has_its_words() {
+fn each_auth_mistake_is_described() {
     let keys = format!("auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\n");
     for (text, expected) in [
         ("auth: {}\n", "auth: names no way to prove who one is"),
@@ -75,7 +75,7 @@ fn every_mistake_in_auth_has_its_words() {
 
 /// A rule that no certificate fits is a mistake, and mostly a wrong spelling.
 #[test]
-fn pattern_that_fits_no_spiffe_id_is_a_problem() {
+fn unfit_spiffe_pattern_is_a_problem() {
     let auth = "auth: { certificate: { name: spiffe } }\n";
     for (rule, expected) in [
         (
@@ -93,7 +93,7 @@ fn pattern_that_fits_no_spiffe_id_is_a_problem() {
 }
 
 #[test]
-fn a_listener_requires_only_what_is_configured() {
+fn listener_requires_configured_auth() {
     let keys = format!(
         "auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\nagents: {{ a: {{ card: http://a/ }} }}\n"
     );
@@ -122,7 +122,7 @@ fn a_listener_requires_only_what_is_configured() {
 
 /// The name of a caller is that of its issuer, `#` and its own.
 #[test]
-fn issuer_ends_where_the_name_of_a_caller_begins() {
+fn issuer_ends_where_caller_name_begins() {
     for issuer in ["https://a#b", "https://a & key:b", "a\\nb"] {
         let tokens = format!("{{ issuer: \"{issuer}\", audience: x, jwks: 'https://a/keys' }}");
         let found = last(&format!("auth: {{ tokens: [{tokens}] }}\n"));
@@ -131,7 +131,7 @@ fn issuer_ends_where_the_name_of_a_caller_begins() {
 }
 
 #[test]
-fn the_order_in_require_does_not_name_callers() {
+fn require_order_names_no_callers() {
     let text = format!(
         "listeners: [{{ address: '127.0.0.1:1', require: {{ any: [api_key, token] }} }}]\nagents: {{ a: {{ card: http://a/ }} }}\n\
          auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }}, tokens: [{{ issuer: 'https://a', audience: x }}] }}\n"
@@ -141,7 +141,7 @@ fn the_order_in_require_does_not_name_callers() {
 }
 
 #[test]
-fn the_key_of_a_caller_cannot_be_forwarded() {
+fn caller_key_cannot_be_forwarded() {
     let text = format!(
         "listeners: [{{ address: '127.0.0.1:1' }}]\nagents: {{ a: {{ card: http://a/, forward_headers: [X-Api-Key] }} }}\n\
          auth: {{ api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\n"
@@ -151,7 +151,7 @@ fn the_key_of_a_caller_cannot_be_forwarded() {
 }
 
 #[test]
-fn a_certificate_can_be_required_only_where_it_can_be_shown() {
+fn required_certificate_needs_client_auth() {
     let both = format!(
         "auth: {{ certificate: {{ name: dns }}, api_keys: {{ keys: {{ ci: '{HASH}' }} }} }}\nagents: {{ a: {{ card: http://a/ }} }}\n"
     );
@@ -168,7 +168,7 @@ fn a_certificate_can_be_required_only_where_it_can_be_shown() {
 }
 
 #[test]
-fn the_secret_of_an_introspection_is_not_shown() {
+fn introspection_secret_is_not_shown() {
     let text = format!(
         "{BASE}auth: {{ tokens: [{{ issuer: a, audience: x, introspection: {{ url: 'https://a', client_id: x, \
          client_secret: CANARY }} }}] }}\n"

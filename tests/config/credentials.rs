@@ -36,7 +36,7 @@ fn report(own: &str) -> String {
 }
 
 #[test]
-fn api_keys_go_where_it_is_written_or_where_the_card_says() {
+fn api_keys_go_where_file_or_card_says() {
     let own = "auth: { api_key: [{ value: '${SECRET}' }, { value: '${file:secret}', scheme: main }, \
                { value: x, in: cookie, name: k }, { value: x, in: query, name: k }, { value: x, in: header, name: X-K }] }";
     let keys = agent(own).auth.api_keys;
@@ -58,7 +58,7 @@ fn api_keys_go_where_it_is_written_or_where_the_card_says() {
 }
 
 #[test]
-fn what_stands_in_authorization() {
+fn basic_and_bearer_are_read() {
     assert!(matches!(
         agent("auth: { basic: { user: u, password: '${SECRET}' } }").auth.authorization,
         Some(Authorization::Basic { user, password }) if user == "u" && password.expose() == SECRET
@@ -81,7 +81,7 @@ fn oauth2(more: &str) -> OAuth2 {
 }
 
 #[test]
-fn the_gateway_proves_itself_to_a_token_endpoint_by_what_it_is_given() {
+fn token_endpoint_gets_configured_secret() {
     assert_eq!(agent("tls: { server_name: b.example }").tls.server_name.as_deref(), Some("b.example"));
     let least = oauth2("client_secret: '${SECRET}'");
     assert!(matches!(&least.proof, ClientProof::SecretBasic(secret) if secret.expose() == SECRET));
@@ -100,7 +100,7 @@ fn the_gateway_proves_itself_to_a_token_endpoint_by_what_it_is_given() {
 }
 
 #[test]
-fn keys_and_certificates_prove_the_gateway_too() {
+fn token_endpoint_gets_key_or_certificate() {
     let key = oauth2("private_key: gw.key, key_id: k1, grant: token_exchange");
     assert!(matches!(&key.proof, ClientProof::PrivateKeyJwt { key_id: Some(id), .. } if id == "k1"));
     assert_eq!(key.grant, Grant::TokenExchange);
@@ -110,7 +110,7 @@ fn keys_and_certificates_prove_the_gateway_too() {
 }
 
 #[test]
-fn a_bad_credential_is_named_with_its_remedy() {
+fn bad_credential_is_named_with_remedy() {
     for (own, expected) in [
         (
             "auth: { bearer: x, basic: { user: u, password: x } }".to_owned(),
@@ -159,7 +159,7 @@ fn a_bad_credential_is_named_with_its_remedy() {
 }
 
 #[test]
-fn a_token_endpoint_that_cannot_be_used_is_named_with_its_remedy() {
+fn bad_token_endpoint_is_named_with_remedy() {
     let oauth2 =
         |more: &str| format!("auth: {{ oauth2: {{ token_url: 'https://i/t', client_id: g, {more} }} }}");
     for (own, expected) in [
@@ -194,7 +194,7 @@ fn a_token_endpoint_that_cannot_be_used_is_named_with_its_remedy() {
 }
 
 #[test]
-fn what_frames_a_request_or_proves_a_client_is_never_forwarded() {
+fn sensitive_headers_are_not_forwarded() {
     let forwarded =
         agent("forward_headers: [X-Tenant, cookie, X-Api-Key, Forwarded, traceparent]").forward_headers;
     assert_eq!(forwarded, ["x-tenant", "cookie", "x-api-key", "forwarded", "traceparent"]);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::desk::{BASE, settings};
 
 #[test]
-fn the_smallest_file_has_every_default() {
+fn smallest_file_has_every_default() {
     let settings = settings(BASE);
     assert_eq!(settings.public_url, None);
     assert_eq!(settings.listeners.len(), 1);
@@ -26,7 +26,7 @@ fn the_smallest_file_has_every_default() {
 }
 
 #[test]
-fn the_defaults_are_these() {
+fn defaults_are_these() {
     let seconds = Duration::from_secs;
     let cards = Cards { min_refresh: seconds(30), max_refresh: seconds(3600), retry: seconds(1) };
     assert_eq!(Cards::default(), cards);
@@ -51,7 +51,7 @@ fn the_defaults_are_these() {
 }
 
 #[test]
-fn the_defaults_of_tasks_are_these() {
+fn task_defaults_are_these() {
     let seconds = Duration::from_secs;
     let calls = Calls::default();
     let waits =
@@ -75,7 +75,7 @@ fn the_defaults_of_tasks_are_these() {
 }
 
 #[test]
-fn an_admin_section_without_an_address_is_on_loopback() {
+fn admin_without_address_is_on_loopback() {
     for text in ["admin:\n", "admin: {}\n", "admin: { address: '127.0.0.1:9090' }\n"] {
         let settings = settings(&format!("{BASE}{text}"));
         assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090", "{text}");
@@ -83,13 +83,13 @@ fn an_admin_section_without_an_address_is_on_loopback() {
 }
 
 #[test]
-fn empty_sections_are_sections_with_defaults() {
+fn empty_sections_have_defaults() {
     let text = format!("{BASE}mcp:\ncalls:\ncards: {{}}\nlimits:\nlog:\n");
     assert_eq!(format!("{:?}", settings(&text)), format!("{:?}", settings(BASE)));
 }
 
 #[test]
-fn every_default_in_the_manual_is_the_real_one() {
+fn defaults_in_manual_are_real() {
     let schema: Value = serde_json::from_str(&schema()).unwrap();
     let mut written = defaults(&schema, &schema);
     let sections = schema["properties"].as_object().unwrap();

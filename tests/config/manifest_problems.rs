@@ -15,7 +15,7 @@ fn report_of(manifest: &Value) -> String {
 }
 
 #[test]
-fn every_violation_is_reported_at_once_with_its_line_and_pointer() {
+fn every_violation_has_line_and_pointer() {
     let text = r#"{
   "type": "agent",
   "id": "",
@@ -61,7 +61,7 @@ fn every_violation_is_reported_at_once_with_its_line_and_pointer() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn each_of_these_is_one_problem_of_a_manifest() {
+fn each_of_these_is_one_problem() {
     let capability = |member: &str, value: Value| json!({ member: value });
     for (pointer, value, expected) in [
         (
@@ -214,7 +214,7 @@ fn each_of_these_is_one_problem_of_a_manifest() {
 }
 
 #[test]
-fn secrets_that_are_written_out_are_refused_and_not_repeated() {
+fn literal_secrets_are_refused() {
     let secret =
         "is a secret that is written out, and clients can read manifests (write ${env:NAME} or ${file:PATH})";
     let key = "is a private key that is written out, and clients can read manifests (write the path of its file, ${env:NAME} or ${file:PATH})";
@@ -282,7 +282,7 @@ fn no_violation_repeats_a_value() {
 }
 
 #[test]
-fn a_file_that_is_no_manifest_says_why() {
+fn unreadable_manifest_says_why() {
     for (content, expected) in [
         (None, ": cannot read ventas.json: No such file or directory (os error 2)"),
         (Some("{"), ": ventas.json is not JSON: EOF while parsing an object at line 1 column 1"),
@@ -303,7 +303,7 @@ fn a_file_that_is_no_manifest_says_why() {
 }
 
 #[test]
-fn a_place_of_its_own_for_tasks_get_is_for_one_endpoint_only() {
+fn tasks_get_place_needs_one_endpoint() {
     let manifest = with("/capabilities/tasks/get/endpoint", json!("https://ventas.example/get")).to_string();
     let several = format!("{ONE}    endpoints: [\"https://a.example/\", \"https://b.example/\"]\n");
     assert_eq!(

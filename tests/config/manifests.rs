@@ -50,7 +50,7 @@ fn headers(settings: &Settings) -> Vec<String> {
 }
 
 #[test]
-fn the_schema_is_one_and_the_least_manifest_fits_it() {
+fn schema_is_valid_and_fits_least_manifest() {
     let schema: Value = serde_json::from_str(manifest_schema()).unwrap();
     assert!(jsonschema::meta::is_valid(&schema));
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
@@ -61,7 +61,7 @@ fn the_schema_is_one_and_the_least_manifest_fits_it() {
 }
 
 #[test]
-fn a_manifest_says_everything_about_its_agent() {
+fn manifest_describes_its_whole_agent() {
     let manifest = json!({
         "$schema": "subagent.v0.1.json", "schemaVersion": "0.1", "type": "subagent", "id": "urn:acme:ventas", "name": "Ventas",
         "description": "Sells.",
@@ -124,7 +124,7 @@ fn credentials_become_headers() {
 }
 
 #[test]
-fn tokens_are_fetched_where_a_manifest_says() {
+fn tokens_are_fetched_where_manifest_says() {
     let auth = json!({
         "type": "oauth2", "tokenUrl": "https://idp.example/token", "clientId": "gateway", "clientSecret": "${file:token}",
         "scopes": ["a", "b"], "audience": "ventas", "resource": "https://ventas.example/",
@@ -151,7 +151,7 @@ fn tokens_are_fetched_where_a_manifest_says() {
 }
 
 #[test]
-fn the_keys_of_the_configuration_win() {
+fn configuration_keys_win_over_manifest() {
     let mut manifest = with("/security/auth", json!({ "type": "oauth2", "token": "${TOKEN}" }));
     put(&mut manifest, "/a2a/skills", json!({ "quote": "get_quote", "order": "place_order" }));
     put(
@@ -174,7 +174,7 @@ fn the_keys_of_the_configuration_win() {
 }
 
 #[test]
-fn a_folder_of_manifests_is_a_folder_of_agents() {
+fn manifest_folder_is_agent_folder() {
     let named = |id: &str| {
         let mut manifest = least();
         manifest["id"] = id.into();
@@ -218,7 +218,7 @@ fn a_folder_of_manifests_is_a_folder_of_agents() {
 }
 
 #[test]
-fn a_path_in_a_manifest_begins_at_its_folder() {
+fn manifest_path_begins_at_its_folder() {
     let desk = desk();
     std::fs::create_dir(desk.path("agents.d")).unwrap();
     let (certificate, key) = identity();

@@ -78,7 +78,7 @@ fn pretty(actual: &str, expected: &str) {
 }
 
 #[test]
-fn a_missing_section_says_what_to_write() {
+fn missing_section_says_what_to_write() {
     let expected = "\
 gateway.yaml:1: listeners: is missing (write `listeners:` and below it `  - address: 127.0.0.1:8080`)
 gateway.yaml:1: agents: is missing (write `agents:`, below it a name, and below that `card: URL`)";
@@ -215,7 +215,7 @@ fn each_of_these_is_one_problem() {
 }
 
 #[test]
-fn push_needs_a_url_and_a_door() {
+fn push_needs_url_and_listener() {
     let expected = "\
 gateway.yaml:3: push.enabled: agents could not reach the gateway (set public_url)
 gateway.yaml:3: push.enabled: no listener takes them in (add push to the faces of a listener)";
@@ -224,7 +224,7 @@ gateway.yaml:3: push.enabled: no listener takes them in (add push to the faces o
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn each_of_these_is_one_problem_of_an_agent() {
+fn each_of_these_is_one_agent_problem() {
     for (added, expected) in [
         (
             "tool_name: x",
@@ -321,7 +321,7 @@ fn each_of_these_is_one_problem_of_an_agent() {
 }
 
 #[test]
-fn a_schema_that_costs_too_much_or_reaches_out_is_refused() {
+fn costly_or_external_schema_is_refused() {
     for schema in [
         "{ type: object, properties: { a: { type: nonsense } } }",
         "{ type: object, properties: { a: { pattern: '(?=a)b' } } }",
@@ -341,7 +341,7 @@ fn a_schema_that_costs_too_much_or_reaches_out_is_refused() {
 }
 
 #[test]
-fn a_card_may_be_a_file_that_can_be_read() {
+fn card_may_be_readable_file() {
     for (card, expected) in [
         (
             "none.json",
@@ -358,7 +358,7 @@ fn a_card_may_be_a_file_that_can_be_read() {
 }
 
 #[test]
-fn what_may_be_called_is_written_in_one_way() {
+fn outbound_patterns_have_one_spelling() {
     let text = format!(
         "{BASE}outbound:\n  allow: [10.0.0.1/8, 10.0.0.0/33, 'https://a.example/', 'a:x', 0x7f.1, '*.example', ok.example]\n"
     );
@@ -376,7 +376,7 @@ outbound.allow[5]: is not a host (write host or host:port, such as agents.exampl
 }
 
 #[test]
-fn keys_that_sign_cards_can_all_be_used() {
+fn card_signing_keys_are_all_usable() {
     let good = include_str!("../golden/signatures/keys.jwks");
     let secret = r#"{"keys":[{"kty":"oct","kid":"a","k":"AAAA"}]}"#;
     for (keys, expected) in [

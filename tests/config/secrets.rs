@@ -66,7 +66,7 @@ fn references_are_resolved_inside_texts() {
 }
 
 #[test]
-fn a_bad_reference_is_named_without_its_value() {
+fn bad_reference_is_named_without_value() {
     for (written, expected) in [
         ("${env:NONE}", "environment variable NONE is not set"),
         ("${env:EMPTY}", "environment variable EMPTY is empty"),
@@ -87,7 +87,7 @@ fn a_bad_reference_is_named_without_its_value() {
 }
 
 #[test]
-fn nothing_prints_a_secret() {
+fn nothing_prints_secrets() {
     let (certificate, key) = identity();
     let text = "\
 listeners:
@@ -112,7 +112,7 @@ agents:
 }
 
 #[test]
-fn no_problem_prints_a_secret() {
+fn no_problem_prints_secrets() {
     let canary = "canary\u{1}";
     for text in [
         format!("seal_key: {CANARY}\nagents: {CANARY}\nlisteners: {CANARY}\n"),

@@ -42,7 +42,7 @@ fn examples(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_example_is_right_and_fits_the_schema() {
+fn examples_are_valid_and_fit_schema() {
     let schema = serde_json::from_str(&schema()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let found = ["config", "examples"].map(|folder| examples(&repository().join(folder))).concat();
@@ -58,7 +58,7 @@ fn every_example_is_right_and_fits_the_schema() {
 }
 
 #[test]
-fn the_full_example_names_every_key() {
+fn full_example_names_every_key() {
     let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
     let text = std::fs::read_to_string(repository().join("config/full.yaml")).unwrap();
     let mut sections = vec![&schema];
@@ -71,7 +71,7 @@ fn the_full_example_names_every_key() {
 }
 
 #[test]
-fn the_full_example_says_this() {
+fn full_example_is_read() {
     let settings = example(&repository().join("config/full.yaml"));
     assert_eq!(settings.public_url.as_deref(), Some("https://gateway.example.com"));
     let [listener, plain] = settings.listeners.as_slice() else { panic!("{settings:?}") };
@@ -103,7 +103,7 @@ fn the_full_example_says_this() {
 }
 
 #[test]
-fn the_agents_of_the_full_example_are_these() {
+fn agents_of_full_example_are_read() {
     let settings = example(&repository().join("config/full.yaml"));
     let [helpdesk, weather] = settings.agents.as_slice() else { panic!("{settings:?}") };
     assert_eq!(
@@ -120,7 +120,7 @@ fn the_agents_of_the_full_example_are_these() {
 }
 
 #[test]
-fn the_tools_of_the_full_example_are_these() {
+fn tools_of_full_example_are_read() {
     let settings = example(&repository().join("config/full.yaml"));
     let weather = &settings.agents[1];
     assert_eq!(weather.description.as_deref(), Some("Knows the weather of every city."));
@@ -194,7 +194,7 @@ public_url: https://gateway.example.com/below/
 }
 
 #[test]
-fn the_schema_file_is_current() {
+fn schema_file_is_current() {
     let path = repository().join("schemas/config.schema.json");
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, schema()).unwrap();
@@ -204,7 +204,7 @@ fn the_schema_file_is_current() {
 }
 
 #[test]
-fn the_schema_refuses_what_the_gateway_refuses() {
+fn schema_and_gateway_refuse_alike() {
     let schema = serde_json::from_str(&schema()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
     let good = serde_json::json!({ "listeners": [{ "address": "127.0.0.1:1" }], "agents": { "a": { "card": "http://a" } } });

@@ -20,7 +20,7 @@ fn desk(variables: &[(&str, &str)]) -> Desk {
 }
 
 #[test]
-fn a_variable_stands_in_for_a_key_that_is_not_there() {
+fn variable_replaces_missing_key() {
     let desk = desk(&ALL);
     let kept = desk.path("kept");
     let settings = desk.settings(BASE);
@@ -33,7 +33,7 @@ fn a_variable_stands_in_for_a_key_that_is_not_there() {
 }
 
 #[test]
-fn the_file_wins() {
+fn file_wins_over_variable() {
     let text = format!(
         "{BASE}tasks: {{ ttl: 2h, sweep_interval: 3m, data_dir: here }}\n\
          streams: {{ idle_timeout: 4s, retry_base: 5s, retry_max: 6s, max_attempts: 7 }}\n"
@@ -52,13 +52,13 @@ fn the_file_wins() {
 }
 
 #[test]
-fn an_empty_variable_is_none() {
+fn empty_variable_is_none() {
     let settings = desk(&ALL.map(|(name, _)| (name, ""))).settings(BASE);
     assert_eq!(format!("{settings:?}"), format!("{:?}", Desk::new().settings(BASE)));
 }
 
 #[test]
-fn a_bad_value_is_a_problem_that_names_the_variable() {
+fn bad_value_is_problem_naming_variable() {
     for (name, value, expected) in [
         (
             "TASK_TTL_MS",

@@ -155,7 +155,7 @@ fn each_of_these_is_one_problem() {
 }
 
 #[test]
-fn what_is_right_is_taken() {
+fn correct_tls_is_accepted() {
     for tls in [
         "certificates: [{ certificate: nameless.crt, key: nameless.key }, { certificate: gw.crt, key: gw.key }]",
         "certificate: gw.crt, key: gw.key, profile: modern, client_auth: { mode: optional, ca: [both.pem, ca.pem] }",

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::desk::{BASE, Desk, report, settings};
 
 #[test]
-fn norway_stays_a_text() {
+fn norway_stays_text() {
     let text = "\
 listeners: [{address: 127.0.0.1:8080}]
 agents:
@@ -25,7 +25,7 @@ agents:
 }
 
 #[test]
-fn a_key_written_twice_is_found_wherever_it_is() {
+fn duplicate_key_is_found_anywhere() {
     for (added, expected) in [
         ("threads: 1\nthreads: 2", "4: threads: is written twice (first on line 3)"),
         ("calls:\n  budget: 1s\ncalls: {}", "5: calls: is written twice (first on line 3)"),
@@ -41,7 +41,7 @@ fn a_key_written_twice_is_found_wherever_it_is() {
 }
 
 #[test]
-fn agents_may_share_settings_by_anchor_and_merge() {
+fn anchors_and_merges_share_settings() {
     let text = "\
 listeners: [{address: 127.0.0.1:8080}]
 agents:
@@ -58,7 +58,7 @@ agents:
 }
 
 #[test]
-fn bombs_and_broken_texts_are_one_problem_with_a_line() {
+fn broken_text_is_one_problem() {
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
         let alias = format!("*a{}, ", level - 1).repeat(10);
@@ -90,7 +90,7 @@ fn bombs_and_broken_texts_are_one_problem_with_a_line() {
 }
 
 #[test]
-fn a_json_file_is_read_as_well() {
+fn json_file_is_read() {
     let text = "{\n\t\"listeners\": [{ \"address\": \"127.0.0.1:8080\" }],\n\t\"agents\": { \"a\": { \"card\": \"http://a/\",\n\t\t\"description\": \"\\ud83c\\udf26 \\/\" } }\n}\n";
     let desk = Desk::new().file("gateway.json", text);
     let settings = desk.load("gateway.json").unwrap();
@@ -98,7 +98,7 @@ fn a_json_file_is_read_as_well() {
 }
 
 #[test]
-fn a_file_that_is_no_configuration_says_why() {
+fn unreadable_configuration_says_why() {
     let desk = Desk::new()
         .file("gateway.toml", BASE)
         .file("empty.yaml", "")
@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_damaged_file_gives_settings_or_problems_with_lines(
+    fn damaged_file_is_settings_or_problems(
         from in 0usize..4000, cut in 0usize..40, put in "[a-z0-9{}\\[\\]:&*<>!|'\"$ \n\t-]{0,12}",
     ) {
         let full = include_str!("../../config/full.yaml");

@@ -12,7 +12,7 @@ fn send() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn a_card_is_served_and_confirmed() {
+async fn card_is_served_and_confirmed() {
     let agent = ScriptedAgent::start(Card::v1().skill("echo").etag("one")).await;
     let client = McpClient::new(&agent.card_url());
     let answer = client.get(&[]).await;
@@ -24,7 +24,7 @@ async fn a_card_is_served_and_confirmed() {
 }
 
 #[tokio::test]
-async fn replies_come_under_the_requests_id_unless_told_otherwise() {
+async fn replies_have_request_id_by_default() {
     let agent = ScriptedAgent::start(Card::v1()).await;
     let client = McpClient::new(&agent.url());
     assert_eq!(client.post(&send(), &[]).await.error_code().await, -32601);
@@ -36,7 +36,7 @@ async fn replies_come_under_the_requests_id_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn a_stream_waits_for_its_signal_and_keeps_its_order() {
+async fn stream_waits_for_signal_in_order() {
     let agent = ScriptedAgent::start(Card::v1()).await;
     let signal = Signal::new();
     let go = signal.clone();
@@ -55,7 +55,7 @@ async fn a_stream_waits_for_its_signal_and_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_noticed() {
+async fn leaving_client_is_noticed() {
     let agent = ScriptedAgent::start(Card::v1()).await;
     agent.on_send(|_| Reply::stream().event(v1::task("t", "c", "working")).stall());
     let mut answer = McpClient::new(&agent.url()).post(&send(), &[]).await;
@@ -80,7 +80,7 @@ async fn broken_answers_are_broken() {
 }
 
 #[tokio::test]
-async fn a_stopped_agent_refuses_and_can_return() {
+async fn stopped_agent_refuses_and_can_return() {
     let agent = ScriptedAgent::start(Card::v1()).await;
     let client = McpClient::new(&agent.card_url());
     let address = agent.stop().await;
@@ -90,7 +90,7 @@ async fn a_stopped_agent_refuses_and_can_return() {
 }
 
 #[tokio::test]
-async fn tls_demands_the_right_certificates() {
+async fn tls_requires_right_certificates() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
     let config = server_config(&authority.server(), Some(&authority));
     let agent = ScriptedAgent::start_tls(Card::v1(), config).await;
@@ -111,7 +111,7 @@ async fn tls_demands_the_right_certificates() {
 }
 
 #[tokio::test]
-async fn the_client_speaks_http2_where_the_server_does() {
+async fn client_speaks_http2_where_server_does() {
     let authority = Authority::new("ours");
     let mut config = (*server_config(&authority.server(), None)).clone();
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -136,7 +136,7 @@ async fn the_client_speaks_http2_where_the_server_does() {
 }
 
 #[test]
-fn names_that_a_header_cannot_carry_are_encoded() {
+fn unfit_header_names_are_encoded() {
     for (name, mirrored) in [
         ("echo", "echo"),
         ("wéather", "=?base64?d8OpYXRoZXI=?="),

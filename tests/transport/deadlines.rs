@@ -8,7 +8,7 @@ use tokio::net::TcpSocket;
 use crate::support::*;
 
 #[tokio::test]
-async fn connecting_has_a_deadline() {
+async fn connecting_has_deadline() {
     // A full backlog: the kernel answers no more handshakes.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -24,7 +24,7 @@ async fn connecting_has_a_deadline() {
 }
 
 #[tokio::test]
-async fn a_peer_that_never_finishes_the_handshake_is_left() {
+async fn unfinished_handshake_is_abandoned() {
     let (address, _) = serve(|mut peer| async move { peer.wait().await }).await;
     let tls =
         mcp_a2a_gateway::transport::client_config(Some(&[crate::secure::authority().certificate()]), None)
@@ -42,7 +42,7 @@ async fn a_peer_that_never_finishes_the_handshake_is_left() {
 }
 
 #[tokio::test]
-async fn the_response_header_has_a_deadline() {
+async fn response_header_has_deadline() {
     // Silence, and a header that drips for ever.
     let (silent, _) = serve(|mut peer| async move { peer.wait().await }).await;
     let (dripping, _) = serve(|mut peer| async move {
@@ -63,7 +63,7 @@ async fn the_response_header_has_a_deadline() {
 }
 
 #[tokio::test]
-async fn a_silent_body_is_left() {
+async fn silent_body_is_abandoned() {
     let (address, _) = serve(|mut peer| async move {
         peer.hear().await;
         peer.say("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345").await;
@@ -81,7 +81,7 @@ async fn a_silent_body_is_left() {
 }
 
 #[tokio::test]
-async fn only_bytes_of_the_body_end_a_silence() {
+async fn only_body_bytes_end_silence() {
     // Chunk extensions keep the socket busy and carry nothing.
     let (address, _) = serve(|mut peer| async move {
         peer.hear().await;
@@ -97,7 +97,7 @@ async fn only_bytes_of_the_body_end_a_silence() {
 }
 
 #[tokio::test]
-async fn a_drip_outlives_the_silence_but_not_the_total() {
+async fn drip_outlives_silence_but_not_total() {
     let (address, _) = serve(|mut peer| async move {
         peer.hear().await;
         peer.say("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await;
@@ -115,7 +115,7 @@ async fn a_drip_outlives_the_silence_but_not_the_total() {
 }
 
 #[tokio::test]
-async fn the_total_covers_the_header_too() {
+async fn total_covers_header_too() {
     let (address, _) = serve(|mut peer| async move { peer.wait().await }).await;
     let target = target(address).with_timeouts(Timeouts { total: ms(100), ..PATIENT });
     let error = call(&client(), &target, "{}").await.unwrap_err();
@@ -123,7 +123,7 @@ async fn the_total_covers_the_header_too() {
 }
 
 #[tokio::test]
-async fn a_dropped_wait_loses_no_byte_and_does_not_restart_the_silence() {
+async fn dropped_wait_loses_no_byte() {
     let (address, _) = serve(|mut peer| async move {
         peer.hear().await;
         peer.say("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;

@@ -8,7 +8,7 @@ use mcp_a2a_gateway::transport::TransportError;
 use crate::support::*;
 
 #[tokio::test]
-async fn a_cut_body_is_never_a_clean_end() {
+async fn cut_body_is_never_clean_end() {
     let head = "HTTP/1.1 200 OK\r\n";
     for (rest, bytes) in [
         ("content-length: 10\r\n\r\n12345", "12345"),
@@ -30,7 +30,7 @@ async fn a_cut_body_is_never_a_clean_end() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_before_it_is_read() {
+async fn body_over_limit_is_refused_unread() {
     const MIB: usize = 1 << 20;
     let piece = vec![b'x'; MIB];
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 100 * MIB);
@@ -63,7 +63,7 @@ async fn a_body_over_the_limit_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_body_of_exactly_the_limit_is_read() {
+async fn body_of_exactly_limit_is_read() {
     let (address, _) = always(
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n1\r\ne\r\n0\r\n\r\n",
     )
@@ -85,7 +85,7 @@ async fn a_body_of_exactly_the_limit_is_read() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer_like_any_other() {
+async fn redirect_is_answer_like_any_other() {
     let (other, other_seen) = always(OK).await;
     let answer = format!("HTTP/1.1 307 Moved\r\nlocation: http://{other}/\r\ncontent-length: 0\r\n\r\n");
     let (address, _) = always(answer).await;
@@ -113,7 +113,7 @@ async fn encodings_are_refused() {
 }
 
 #[tokio::test]
-async fn a_header_has_limits() {
+async fn header_has_limits() {
     let lines = |count: usize| (0..count).map(|line| format!("x-{line}: y\r\n")).collect::<String>();
     let long = |bytes: usize| format!("x-long: {}\r\n", "y".repeat(bytes));
     for (header, fits) in [
@@ -133,7 +133,7 @@ async fn a_header_has_limits() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_refused() {
+async fn non_http_is_refused() {
     for answer in [
         "HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
         "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!",

@@ -7,7 +7,7 @@ use mcp_a2a_gateway::transport::{Policy, Sent, Target, TargetSettings, Transport
 use crate::support::*;
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn connection_is_used_again() {
     let (address, seen) = always(OK).await;
     let (client, target) = (client(), target(address));
     for _ in 0..5 {
@@ -17,7 +17,7 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn the_request_is_framed_by_the_target_alone() {
+async fn target_alone_frames_request() {
     let (address, seen) = always(OK).await;
     let mut request = post("{\"a\":1}");
     for (name, value) in
@@ -43,7 +43,7 @@ async fn the_request_is_framed_by_the_target_alone() {
 }
 
 #[tokio::test]
-async fn another_origin_in_the_request_is_refused() {
+async fn other_origin_in_request_is_refused() {
     let (address, seen) = always(OK).await;
     for uri in ["http://other.example/rpc", "https://127.0.0.1/rpc", "*"] {
         let mut request = post("{}");
@@ -66,7 +66,7 @@ fn unusable_origins_are_refused() {
 }
 
 #[tokio::test]
-async fn a_resting_connection_that_the_agent_closed_is_replaced() {
+async fn closed_idle_connection_is_replaced() {
     let (address, seen) = once(OK).await;
     let (client, target) = (client(), target(address));
     for body in ["1", "2", "3"] {
@@ -78,7 +78,7 @@ async fn a_resting_connection_that_the_agent_closed_is_replaced() {
 }
 
 #[tokio::test]
-async fn many_stale_connections_do_not_use_up_the_tries() {
+async fn stale_connections_use_up_no_tries() {
     // Answers together, so that each of the four calls has a connection of its own, then closes all.
     let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(4));
     let (address, seen) = serve(move |mut peer| {
@@ -106,7 +106,7 @@ async fn many_stale_connections_do_not_use_up_the_tries() {
 }
 
 #[tokio::test]
-async fn a_message_that_was_read_is_never_sent_again() {
+async fn delivered_message_is_not_repeated() {
     let (address, seen) = serve(|mut peer| async move {
         peer.hear().await;
         if peer.number == 0 {
@@ -123,7 +123,7 @@ async fn a_message_that_was_read_is_never_sent_again() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_proves_that_nothing_was_sent() {
+async fn refused_connection_sent_nothing() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = call(&client(), &target(address), "{}").await.unwrap_err();
     assert!(matches!(error, TransportError::Connect(_)) && error.sent() == Sent::No, "{error}");
@@ -142,7 +142,7 @@ async fn targets_never_share_connections() {
 }
 
 #[tokio::test]
-async fn a_reply_dropped_early_closes_its_connection() {
+async fn reply_dropped_early_closes_connection() {
     let (address, seen) = always("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n12345").await;
     let (client, target) = (client(), target(address));
     for _ in 0..2 {
@@ -155,7 +155,7 @@ async fn a_reply_dropped_early_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ended_properly_is_pooled() {
+async fn properly_ended_stream_is_pooled() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
                   9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n";
     let (address, seen) = always(answer).await;
@@ -170,7 +170,7 @@ async fn a_stream_that_ended_properly_is_pooled() {
 }
 
 #[tokio::test]
-async fn an_empty_answer_is_pooled_at_once() {
+async fn empty_answer_is_pooled_at_once() {
     let (address, seen) = always("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").await;
     let (client, target) = (client(), target(address));
     for _ in 0..3 {
@@ -196,7 +196,7 @@ async fn close_is_obeyed() {
 }
 
 #[tokio::test]
-async fn bytes_after_the_answer_poison_the_connection() {
+async fn bytes_after_answer_poison_connection() {
     // A second answer that nobody asked for must never be taken for the next one.
     let (address, seen) = always(format!("{OK}{OK}")).await;
     let (client, target) = (client(), target(address));
@@ -208,7 +208,7 @@ async fn bytes_after_the_answer_poison_the_connection() {
 }
 
 #[tokio::test]
-async fn the_pool_is_bounded_and_swept() {
+async fn pool_is_bounded_and_swept() {
     let (address, _) = serve(|mut peer| async move {
         while peer.hear().await.is_some() {
             tokio::time::sleep(ms(50)).await;
@@ -233,7 +233,7 @@ async fn the_pool_is_bounded_and_swept() {
 }
 
 #[tokio::test]
-async fn a_sweep_finds_what_the_agent_closed() {
+async fn sweep_finds_closed_connections() {
     let (address, _) = once(OK).await;
     let (client, target) = (client(), target(address));
     call(&client, &target, "{}").await.unwrap();
@@ -243,7 +243,7 @@ async fn a_sweep_finds_what_the_agent_closed() {
 }
 
 #[test]
-fn a_connection_stays_on_its_runtime() {
+fn connection_stays_on_its_runtime() {
     let new = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (server, first, second) = (new(), new(), new());
     let (address, seen) = server.block_on(always(OK));
@@ -261,7 +261,7 @@ fn a_connection_stays_on_its_runtime() {
 }
 
 #[tokio::test]
-async fn a_long_rested_connection_is_looked_at_before_use() {
+async fn long_idle_connection_is_checked() {
     let (address, seen) = serve(|mut peer| async move {
         peer.hear().await;
         peer.say(OK).await;

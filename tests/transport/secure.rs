@@ -175,7 +175,7 @@ fn get(path: &str) -> Request<Bytes> {
 }
 
 #[tokio::test]
-async fn a_trusted_agent_is_called_and_its_connection_reused() {
+async fn trusted_agent_reuses_connection() {
     let authority = authority();
     let server = secure(server_config(authority.issue("localhost"), None, &["h2", "http/1.1"])).await;
     let (client, target) = (client(), server.target(&authority, None));
@@ -189,7 +189,7 @@ async fn a_trusted_agent_is_called_and_its_connection_reused() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_trusted_is_refused() {
+async fn untrusted_agent_is_refused() {
     let (ours, theirs) = (authority(), authority());
     for (identity, why) in [
         (theirs.issue("localhost"), "another authority"),
@@ -224,7 +224,7 @@ fn useless_trust_is_reported() {
 }
 
 #[tokio::test]
-async fn client_certificates_never_share_a_connection_or_a_session() {
+async fn certificates_share_no_connection() {
     let authority = authority();
     let config = server_config(authority.issue("localhost"), Some(&authority), &["h2", "http/1.1"]);
     let server = secure(config).await;
@@ -249,7 +249,7 @@ async fn client_certificates_never_share_a_connection_or_a_session() {
 }
 
 #[tokio::test]
-async fn a_new_connection_resumes_the_session() {
+async fn new_connection_resumes_session() {
     let authority = authority();
     let server = secure(server_config(authority.issue("localhost"), None, &[])).await;
     let (client, target) = (client(), server.target(&authority, None));
@@ -261,7 +261,7 @@ async fn a_new_connection_resumes_the_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn http2_is_agreed_on_and_shared() {
+async fn http2_is_negotiated_and_shared() {
     let authority = authority();
     let server = secure(server_config(authority.issue("localhost"), None, &["h2", "http/1.1"])).await;
     let (client, target) = (client(), server.target(&authority, None));
@@ -298,7 +298,7 @@ async fn http2_waits_end_and_spoil_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_http2_connection_is_replaced() {
+async fn dead_http2_connection_is_replaced() {
     let authority = authority();
     let config = server_config(authority.issue("localhost"), None, &["h2"]);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -51,7 +51,7 @@ fn asked(log: &Log, path: &str) -> Request {
 }
 
 #[tokio::test]
-async fn a_client_of_json_rpc_reaches_it() {
+async fn json_rpc_client_reaches_it() {
     let stage = stage("").await;
     let client = stage.client();
     let sent = call(&client, "SendMessage", saying("sing")).await.json().await;
@@ -75,7 +75,7 @@ async fn a_client_of_json_rpc_reaches_it() {
 }
 
 #[tokio::test]
-async fn a_client_of_its_own_binding_reads_its_own_bytes() {
+async fn same_binding_client_reads_its_bytes() {
     let stage = stage("").await;
     let body = r#"{ "task" : {"id":"t", "x":1e2 }}"#;
     stage.agent.on_path("/message:send", move |_| Reply::bytes_of(TYPE, body.as_bytes()));
@@ -90,7 +90,7 @@ async fn a_client_of_its_own_binding_reads_its_own_bytes() {
 }
 
 #[tokio::test]
-async fn a_client_of_0_3_reaches_it() {
+async fn client_of_0_3_reaches_it() {
     let stage = stage("").await;
     let part = json!({ "kind": "text", "text": "sing" });
     let params =
@@ -109,7 +109,7 @@ async fn a_client_of_0_3_reaches_it() {
 }
 
 #[tokio::test]
-async fn its_ids_are_handles_of_the_caller() {
+async fn ids_are_handles_of_caller() {
     let stage = stage(&auth(&["ann", "ben"])).await;
     let sent = call(&stage.by("ann"), "SendMessage", saying("sing")).await.result().await;
     let handle = sent["task"]["id"].clone();
@@ -122,7 +122,7 @@ async fn its_ids_are_handles_of_the_caller() {
 }
 
 #[tokio::test]
-async fn what_says_nothing_is_an_answer_too() {
+async fn empty_answer_is_an_answer() {
     let stage = stage("").await;
     let path = format!("/tasks/{TASK}/pushNotificationConfigs/p");
     stage.agent.on_path(&path, |_| Reply::status(204, ""));
@@ -135,7 +135,7 @@ async fn what_says_nothing_is_an_answer_too() {
 }
 
 #[tokio::test]
-async fn a_task_is_listened_to_by_whichever_verb_the_agent_takes() {
+async fn subscription_uses_verb_of_agent() {
     let stage = stage("").await;
     stage.agent.on_path(&format!("/tasks/{TASK}:subscribe"), |request| match request.method.as_str() {
         "GET" => Reply::stream().bare_event(&v1::task(TASK, CONTEXT, "working")),
@@ -146,7 +146,7 @@ async fn a_task_is_listened_to_by_whichever_verb_the_agent_takes() {
 }
 
 #[tokio::test]
-async fn the_extended_card_of_0_2_is_asked_for_where_0_2_has_it() {
+async fn extended_card_of_0_2_has_own_path() {
     let card = Card::v0_3()
         .skill("sing")
         .set("protocolVersion", "0.2.5")

@@ -37,7 +37,7 @@ async fn card(client: &McpClient, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn every_way_to_the_agent_leads_to_the_gateway() {
+async fn every_url_leads_to_gateway() {
     let stage = Stage::with(signed(), "", "").await;
     let url = stage.gateway.url("/a2a/bard");
     for path in PATHS {
@@ -59,7 +59,7 @@ async fn every_way_to_the_agent_leads_to_the_gateway() {
 const OWN_VERSION: &str = "    a2a: { translate: false }\n";
 
 #[tokio::test]
-async fn a_card_keeps_its_shape_where_other_versions_are_not_served() {
+async fn card_keeps_shape_for_one_version() {
     let card_of_0_3 = Card::v0_3().skill("sing").set("security", json!([{ "own": [] }]));
     let stage = Stage::with(card_of_0_3, &auth(&["ann"]), OWN_VERSION).await;
     let old = card(&stage.by("ann"), PATHS[0]).await;
@@ -82,7 +82,7 @@ async fn a_card_keeps_its_shape_where_other_versions_are_not_served() {
 }
 
 #[tokio::test]
-async fn clients_of_every_version_can_read_the_card_of_an_agent_of_any() {
+async fn any_version_reads_any_card() {
     let (new, old) =
         (["JSONRPC 1.0", "HTTP+JSON 1.0", "JSONRPC 0.3"], ["JSONRPC 0.3", "JSONRPC 1.0", "HTTP+JSON 1.0"]);
     for (agent, order) in [(Card::v1(), new), (Card::v0_3(), old), (Card::v0_1(), new)] {
@@ -109,7 +109,7 @@ async fn clients_of_every_version_can_read_the_card_of_an_agent_of_any() {
 }
 
 #[tokio::test]
-async fn the_card_is_the_same_whatever_version_a_client_names() {
+async fn card_is_same_for_every_version() {
     let stage = Stage::with(signed(), "", "").await;
     let client = stage.client().at(PATHS[0]);
     let plain = client.get(&[]).await;
@@ -120,7 +120,7 @@ async fn the_card_is_the_same_whatever_version_a_client_names() {
 }
 
 #[tokio::test]
-async fn a_skill_that_is_hidden_is_not_on_the_card() {
+async fn hidden_skill_is_not_on_card() {
     let agent = Card::v1().skill("sing").skill("whisper");
     let stage = Stage::with(agent, "", "    skills: { whisper: { hidden: true } }\n").await;
     let card = card(&stage.client(), PATHS[0]).await;
@@ -129,14 +129,14 @@ async fn a_skill_that_is_hidden_is_not_on_the_card() {
 }
 
 #[tokio::test]
-async fn the_public_name_of_the_gateway_is_what_cards_lead_to() {
+async fn card_leads_to_public_name_of_gateway() {
     let stage = Stage::with(signed(), "public_url: https://gw.example.com/base/\n", "").await;
     let card = card(&stage.client(), PATHS[0]).await;
     assert_eq!(card["supportedInterfaces"][0]["url"], "https://gw.example.com/base/a2a/bard");
 }
 
 #[tokio::test]
-async fn who_has_the_card_is_told_so() {
+async fn unchanged_card_is_not_sent_again() {
     let stage = Stage::with(signed(), &auth(&["ann"]), "").await;
     let client = stage.by("ann").at(PATHS[0]);
     let first = client.get(&[]).await;
@@ -157,7 +157,7 @@ async fn who_has_the_card_is_told_so() {
 }
 
 #[tokio::test]
-async fn the_extended_card_is_rewritten_alike_wherever_it_is_asked_for() {
+async fn extended_card_is_rewritten() {
     let stage = Stage::with(signed(), &auth(&["ann"]), "").await;
     let mut extended = signed().skill("secret-song").json;
     extended["url"] = json!(stage.agent.url());

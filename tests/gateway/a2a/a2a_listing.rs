@@ -94,7 +94,7 @@ fn questions(stage: &Stage) -> usize {
 }
 
 #[tokio::test]
-async fn a_page_is_filled_though_others_have_tasks_between() {
+async fn page_is_filled_past_tasks_of_others() {
     let stage = stage(mixed(5, 3)).await;
     begun(&stage.by("ann"), 5).await;
     assert_eq!(pages(&stage.by("ann"), json!({ "pageSize": 2 })).await, [(2, 5), (2, 5), (1, 5)]);
@@ -103,7 +103,7 @@ async fn a_page_is_filled_though_others_have_tasks_between() {
 }
 
 #[tokio::test]
-async fn what_is_filtered_is_counted_as_it_is_listed() {
+async fn filtered_tasks_are_counted() {
     let stage = stage(mixed(5, 2)).await;
     let (_, even) = begun(&stage.by("ann"), 5).await;
     let ann = stage.by("ann");
@@ -114,7 +114,7 @@ async fn what_is_filtered_is_counted_as_it_is_listed() {
 }
 
 #[tokio::test]
-async fn one_list_is_a_bounded_number_of_questions_and_goes_on_where_it_stopped() {
+async fn list_is_bounded_and_resumes() {
     let stage = stage(mixed(2, 30)).await;
     begun(&stage.by("ann"), 2).await;
     let first = list(&stage.by("ann"), json!({ "pageSize": 1 })).await;
@@ -130,7 +130,7 @@ async fn one_list_is_a_bounded_number_of_questions_and_goes_on_where_it_stopped(
 }
 
 #[tokio::test]
-async fn an_agent_is_not_asked_for_more_once_all_is_found() {
+async fn complete_list_ends_agent_requests() {
     let mut kept = mixed(1, 0);
     kept.extend((0..500).map(|at| (format!("others-{at}"), "theirs", "working")));
     let stage = stage(kept).await;
@@ -140,7 +140,7 @@ async fn an_agent_is_not_asked_for_more_once_all_is_found() {
 }
 
 #[tokio::test]
-async fn a_context_that_is_not_the_caller_s_has_no_tasks() {
+async fn foreign_context_has_no_tasks() {
     let stage = stage(mixed(2, 1)).await;
     let (task, context) = begun(&stage.by("ann"), 2).await;
     let empty = json!({ "tasks": [], "nextPageToken": "", "pageSize": 50, "totalSize": 0 });
@@ -159,7 +159,7 @@ async fn a_context_that_is_not_the_caller_s_has_no_tasks() {
 }
 
 #[tokio::test]
-async fn a_page_that_nobody_gave_out_is_none() {
+async fn made_up_page_token_is_refused() {
     let stage = stage(mixed(3, 0)).await;
     begun(&stage.by("ann"), 3).await;
     let next = list(&stage.by("ann"), json!({ "pageSize": 1 })).await["nextPageToken"].clone();
@@ -171,7 +171,7 @@ async fn a_page_that_nobody_gave_out_is_none() {
 }
 
 #[tokio::test]
-async fn an_error_between_two_pages_is_the_agent_s_answer() {
+async fn error_between_pages_is_passed_on() {
     let stage = stage(mixed(2, 2)).await;
     begun(&stage.by("ann"), 2).await;
     let kept = mixed(2, 2);

@@ -19,7 +19,7 @@ async fn get(client: &McpClient, task: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn who_shows_nothing_cannot_name_what_somebody_else_could_guess() {
+async fn anonymous_task_name_is_unguessable() {
     for card in [Card::v1(), Card::v0_1().set("authentication", json!({ "schemes": ["Bearer"] }))] {
         let agent = ScriptedAgent::start(card.skill("sing")).await;
         agent.on("SendMessage", |_| Reply::result(v1::task("agent-task", "c", "working")));
@@ -46,7 +46,7 @@ async fn who_shows_nothing_cannot_name_what_somebody_else_could_guess() {
 }
 
 #[tokio::test]
-async fn nobody_names_so_much_that_there_is_no_room_for_others() {
+async fn task_names_of_one_caller_are_bounded() {
     let settings = format!("tasks: {{ max: 5 }}\nlimits: {{ caller_tasks: 2 }}\n{}", auth(&["ann", "ben"]));
     let stage = Stage::with(Card::v1().skill("sing"), &settings, "").await;
     let numbers = std::sync::atomic::AtomicUsize::new(0);
@@ -65,7 +65,7 @@ async fn nobody_names_so_much_that_there_is_no_room_for_others() {
 }
 
 #[tokio::test]
-async fn a_name_of_the_client_s_own_is_that_however_it_begins() {
+async fn client_name_may_look_like_handle() {
     let card = Card::v0_1().set("authentication", json!({ "schemes": ["Bearer"] })).skill("sing");
     let stage = Stage::with(card, &auth(&["ann"]), "").await;
     stage

@@ -28,7 +28,7 @@ async fn begun(stage: &Stage, name: &str) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn ids_are_handles_of_the_caller_that_lead_back_to_the_agent_s_own() {
+async fn handles_lead_to_agent_ids() {
     let stage = stage().await;
     let (task, context) = begun(&stage, "ann").await;
     assert!(task != TASK && context != CONTEXT);
@@ -47,7 +47,7 @@ async fn ids_are_handles_of_the_caller_that_lead_back_to_the_agent_s_own() {
 }
 
 #[tokio::test]
-async fn a_stream_of_events_names_the_caller_s_handles_only() {
+async fn stream_names_only_caller_handles() {
     let stage = stage().await;
     stage.agent.on_stream(|_| {
         Reply::stream()
@@ -67,7 +67,7 @@ async fn a_stream_of_events_names_the_caller_s_handles_only() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_caller_s_reads_like_a_task_that_is_not_there() {
+async fn foreign_task_reads_as_unknown() {
     let stage = stage().await;
     let (task, context) = begun(&stage, "ann").await;
     stage.agent.on("GetTask", |_| Reply::error(-32001, "Task not found"));
@@ -90,7 +90,7 @@ async fn what_is_not_the_caller_s_reads_like_a_task_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_handle_of_one_face_is_one_of_the_other() {
+async fn handle_works_at_both_endpoints() {
     let stage = stage().await;
     stage.agent.on("SendStreamingMessage", |_| Reply::events([v1::task(TASK, CONTEXT, "input-required")]));
     let (task, _) = begun(&stage, "ann").await;
@@ -101,7 +101,7 @@ async fn a_handle_of_one_face_is_one_of_the_other() {
 }
 
 #[tokio::test]
-async fn a_list_holds_the_caller_s_tasks_only() {
+async fn list_holds_only_tasks_of_caller() {
     let stage = stage().await;
     let (task, _) = begun(&stage, "ann").await;
     stage.agent.on("ListTasks", |_| {
@@ -118,7 +118,7 @@ async fn a_list_holds_the_caller_s_tasks_only() {
 }
 
 #[tokio::test]
-async fn who_proves_nothing_is_told_what_to_prove() {
+async fn unauthenticated_caller_is_challenged() {
     let stage = stage().await;
     let refused = call(&stage.client(), "GetTask", json!({ "id": "t" })).await;
     assert_eq!(
@@ -131,7 +131,7 @@ async fn who_proves_nothing_is_told_what_to_prove() {
 }
 
 #[tokio::test]
-async fn pushes_cannot_reach_a_caller_whose_ids_are_sealed() {
+async fn pushes_cannot_reach_sealed_caller() {
     let stage = stage().await;
     let (task, _) = begun(&stage, "ann").await;
     let config = json!({ "taskId": task, "url": "https://93.184.216.34/hook" });
@@ -146,7 +146,7 @@ async fn pushes_cannot_reach_a_caller_whose_ids_are_sealed() {
 }
 
 #[tokio::test]
-async fn methods_that_nobody_knows_need_a_rule_that_names_them() {
+async fn unknown_methods_need_rule_naming_them() {
     let stage = stage().await;
     stage.agent.on("acme/tune", |_| Reply::result(json!({ "tuned": true })));
     assert_eq!(call(&stage.by("ann"), "acme/tune", json!({})).await.error_code().await, -32601);
@@ -163,7 +163,7 @@ async fn methods_that_nobody_knows_need_a_rule_that_names_them() {
 }
 
 #[tokio::test]
-async fn who_may_use_some_skills_only_says_nothing_to_an_agent_that_chooses() {
+async fn partly_allowed_caller_sends_nothing() {
     let rules =
         "rules:\n  - { callers: \"key:ann\", tools: sing }\n  - { callers: \"key:ben\", agents: bard }\n";
     let card = Card::v1().skill("sing").skill("whisper");
@@ -186,7 +186,7 @@ async fn who_may_use_some_skills_only_says_nothing_to_an_agent_that_chooses() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_read_stays_with_the_gateway() {
+async fn unreadable_answer_stays_with_gateway() {
     let stage = stage().await;
     let (task, _) = begun(&stage, "ann").await;
     stage
@@ -200,7 +200,7 @@ async fn an_answer_that_cannot_be_read_stays_with_the_gateway() {
 }
 
 #[tokio::test]
-async fn an_id_that_two_clients_of_0_1_make_alike_is_two_tasks() {
+async fn same_0_1_id_of_two_callers_is_two_tasks() {
     let stage =
         Stage::with(Card::v0_1().skill("sing"), &auth(&["ann", "ben"]), "    protocol: \"0.1\"\n").await;
     let finished = |request: &crate::support::Request| {

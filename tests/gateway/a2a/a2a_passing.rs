@@ -9,7 +9,7 @@ use crate::support::payload::{v0_3, v1};
 use crate::support::{Card, Reply, Signal, in_time};
 
 #[tokio::test]
-async fn a_request_goes_through_byte_for_byte_and_so_does_the_answer() {
+async fn request_passes_byte_for_byte() {
     let stage = Stage::new().await;
     let answer =
         r#"{ "id" : 1.0, "jsonrpc":"2.0", "result": {"task": {"id":"t-1", "x":1e2 }} , "more": null}"#;
@@ -30,7 +30,7 @@ async fn a_request_goes_through_byte_for_byte_and_so_does_the_answer() {
 }
 
 #[tokio::test]
-async fn all_extensions_that_an_agent_names_are_told_to_clients_of_every_version() {
+async fn agent_extensions_reach_every_version() {
     let stage = Stage::new().await;
     stage.agent.on("SendMessage", |_| {
         let said = Reply::result(v1::completed("t-1", "c-1", "la")).header("X-A2A-Extensions", "urn:old");
@@ -49,7 +49,7 @@ async fn all_extensions_that_an_agent_names_are_told_to_clients_of_every_version
 }
 
 #[tokio::test]
-async fn a_stream_goes_through_byte_for_byte_as_it_comes() {
+async fn stream_passes_byte_for_byte() {
     let stage = Stage::new().await;
     let (first, second) = (Signal::new(), Signal::new());
     let (one, two) = (first.clone(), second.clone());
@@ -79,7 +79,7 @@ async fn a_stream_goes_through_byte_for_byte_as_it_comes() {
 }
 
 #[tokio::test]
-async fn an_event_comes_at_once_whatever_ends_its_lines() {
+async fn event_passes_at_once_at_any_line_end() {
     let stage = Stage::new().await;
     for end in ["\n\r\n", "\r\n\n"] {
         let event = format!("data: {{\"x\":1}}{end}");
@@ -95,7 +95,7 @@ async fn an_event_comes_at_once_whatever_ends_its_lines() {
 }
 
 #[tokio::test]
-async fn a_silent_agent_s_stream_shows_signs_of_life() {
+async fn silent_stream_is_kept_alive() {
     let stage = Stage::with(Card::v1().skill("sing"), "calls: { keep_alive: 1s }\n", "").await;
     let goes_on = Signal::new();
     let wait = goes_on.clone();
@@ -117,7 +117,7 @@ async fn a_silent_agent_s_stream_shows_signs_of_life() {
 }
 
 #[tokio::test]
-async fn an_agent_of_0_3_is_spoken_to_in_its_own_words() {
+async fn agent_of_0_3_gets_its_own_format() {
     let stage = Stage::with(Card::v0_3().skill("sing"), "", "    extensions: [\"urn:own\"]\n").await;
     stage.agent.on("message/send", |_| Reply::result(v0_3::completed("t-1", "c-1", "la")));
     let message = json!({ "kind": "message", "messageId": "m", "role": "user", "parts": [] });
@@ -132,7 +132,7 @@ async fn an_agent_of_0_3_is_spoken_to_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn what_a_client_smuggles_never_reaches_the_agent() {
+async fn smuggled_headers_never_reach_agent() {
     let mut card = Card::v1().skill("sing");
     card.json["supportedInterfaces"][0]["tenant"] = "acme".into();
     let stage = Stage::with(card, "", "    headers: { X-Agent-Key: own-secret }\n").await;
@@ -155,7 +155,7 @@ async fn what_a_client_smuggles_never_reaches_the_agent() {
 }
 
 #[tokio::test]
-async fn methods_of_extensions_pass_untouched() {
+async fn extension_methods_pass_untouched() {
     let stage = Stage::new().await;
     stage.agent.on("acme/tune", |_| Reply::error(-32099, "own code"));
     let refused = call(&stage.client(), "acme/tune", json!({ "id": [1, 2] })).await.json().await;
@@ -164,7 +164,7 @@ async fn methods_of_extensions_pass_untouched() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_told_so_in_json_rpc() {
+async fn non_request_gets_json_rpc_error() {
     let stage = Stage::new().await;
     let sent = async |body: &str| {
         let headers = [("Content-Type", "application/json"), ("A2A-Version", "1.0")];
@@ -198,7 +198,7 @@ async fn what_is_no_request_is_told_so_in_json_rpc() {
 }
 
 #[tokio::test]
-async fn a_request_without_an_id_is_the_agent_s_to_answer() {
+async fn request_without_id_goes_to_agent() {
     let mut card = Card::v1().skill("sing");
     let stage = Stage::with(card.clone(), "", "").await;
     card.json["supportedInterfaces"][0]["tenant"] = "acme".into();
@@ -230,7 +230,7 @@ async fn a_request_without_an_id_is_the_agent_s_to_answer() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_at_the_agent_is_an_error_that_says_so_and_no_challenge() {
+async fn agent_failure_is_error_not_challenge() {
     let stage = Stage::new().await;
     for (reply, told) in [
         (Reply::status(401, "no").header("WWW-Authenticate", "Bearer"), "credentials (HTTP 401)"),
@@ -253,7 +253,7 @@ async fn what_goes_wrong_at_the_agent_is_an_error_that_says_so_and_no_challenge(
 }
 
 #[tokio::test]
-async fn an_agent_that_dies_in_the_middle_of_a_stream_is_told_of() {
+async fn agent_dying_mid_stream_is_reported() {
     let stage = Stage::new().await;
     stage
         .agent
@@ -267,7 +267,7 @@ async fn an_agent_that_dies_in_the_middle_of_a_stream_is_told_of() {
 }
 
 #[tokio::test]
-async fn an_agent_that_sends_too_much_is_cut_off() {
+async fn oversized_agent_answer_is_cut() {
     let limits = "limits: { response: 2KiB, event: 1KiB }\n";
     let stage = Stage::with(Card::v1().skill("sing"), limits, "").await;
     let large = "x".repeat(4000);
@@ -285,7 +285,7 @@ async fn an_agent_that_sends_too_much_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_exchange() {
+async fn leaving_client_ends_exchange() {
     let stage = Stage::new().await;
     stage.agent.on_stream(|_| Reply::stream().event(v1::task("t", "c", "working")).stall());
     let mut answer = call(&stage.client(), "SendStreamingMessage", saying("x")).await;
@@ -301,7 +301,7 @@ async fn a_client_that_leaves_ends_the_exchange() {
 }
 
 #[tokio::test]
-async fn agents_push_to_places_that_anybody_could_reach_only() {
+async fn agents_push_to_public_addresses_only() {
     let stage = Stage::new().await;
     stage.agent.on("CreateTaskPushNotificationConfig", |request| Reply::result(request.params()));
     for (url, fits) in [
@@ -323,7 +323,7 @@ async fn agents_push_to_places_that_anybody_could_reach_only() {
 }
 
 #[tokio::test]
-async fn the_face_is_there_only_where_it_is_wanted_and_its_requests_are_counted() {
+async fn a2a_endpoint_is_optional_and_counted() {
     let stage = Stage::new().await;
     stage.agent.on_get(|_| Reply::result(v1::bare_task("t", "c", "working")));
     call(&stage.client(), "GetTask", json!({ "id": "t" })).await.result().await;

@@ -8,7 +8,7 @@ use crate::kit::a2a_scene::{Stage, call};
 use crate::support::{Card, Reply, ScriptedAgent, TestGateway};
 
 #[tokio::test]
-async fn an_agent_is_told_an_address_of_the_gateway_and_the_client_sees_its_own() {
+async fn agent_and_client_see_own_webhook_urls() {
     for spoken in Spoken::ALL {
         let stage = PushStage::new(spoken).await;
         let (task, shown, told) = stage.registered().await;
@@ -29,7 +29,7 @@ async fn an_agent_is_told_an_address_of_the_gateway_and_the_client_sees_its_own(
 }
 
 #[tokio::test]
-async fn a_webhook_that_comes_with_a_message_is_led_through_the_gateway_too() {
+async fn webhook_in_message_is_rewritten() {
     for spoken in Spoken::ALL {
         let stage = PushStage::new(spoken).await;
         let params = spoken.saying(Some(spoken.config(&stage.url())));
@@ -45,7 +45,7 @@ async fn a_webhook_that_comes_with_a_message_is_led_through_the_gateway_too() {
 }
 
 #[tokio::test]
-async fn nobody_sees_the_registrations_of_others() {
+async fn foreign_registrations_are_invisible() {
     for spoken in [Spoken::Old, Spoken::New] {
         let stage = PushStage::new(spoken).await;
         let (task, shown, told) = stage.registered().await;
@@ -80,7 +80,7 @@ async fn nobody_sees_the_registrations_of_others() {
 }
 
 #[tokio::test]
-async fn registrations_are_the_same_by_path() {
+async fn registrations_are_same_by_path() {
     let stage = PushStage::new(Spoken::New).await;
     let (task, shown, told) = stage.registered().await;
     stage.agent.on(Spoken::New.get(), move |_| Reply::result(told.clone()));
@@ -97,7 +97,7 @@ async fn registrations_are_the_same_by_path() {
 }
 
 #[tokio::test]
-async fn a_registration_that_is_named_like_its_task_has_the_client_s_name_of_it() {
+async fn registration_named_as_task_is_renamed() {
     let stage = PushStage::new(Spoken::Old).await;
     let task = stage.begun("ann").await;
     // As official servers name what has no name.
@@ -120,7 +120,7 @@ async fn a_registration_that_is_named_like_its_task_has_the_client_s_name_of_it(
 }
 
 #[tokio::test]
-async fn what_cannot_be_carried_or_called_is_refused_before_the_agent_is_asked() {
+async fn bad_webhook_never_reaches_agent() {
     let stage = PushStage::new(Spoken::New).await;
     let task = stage.begun("ann").await;
     let good = Spoken::New.config(&stage.url());
@@ -158,7 +158,7 @@ async fn what_cannot_be_carried_or_called_is_refused_before_the_agent_is_asked()
 }
 
 #[tokio::test]
-async fn pushes_are_promised_and_taken_where_they_can_be_passed_on() {
+async fn pushes_are_offered_where_possible() {
     let stage = PushStage::new(Spoken::New).await;
     let card = async |gateway: &TestGateway| {
         let client = gateway.client().at("/a2a/bard/.well-known/agent-card.json");
@@ -177,7 +177,7 @@ async fn pushes_are_promised_and_taken_where_they_can_be_passed_on() {
 }
 
 #[tokio::test]
-async fn a_host_that_the_operator_lists_need_not_be_known_to_the_gateway() {
+async fn listed_host_may_be_unresolvable() {
     let stage = Stage::with(
         Card::v1().skill("sing"),
         "outbound: { webhooks: { allow: [hook.invalid, 'other.invalid:8443'], http: true } }\n",
@@ -201,7 +201,7 @@ async fn a_host_that_the_operator_lists_need_not_be_known_to_the_gateway() {
 }
 
 #[tokio::test]
-async fn what_is_deleted_is_answered_with_nothing() {
+async fn deletion_is_answered_with_nothing() {
     for spoken in [Spoken::Old, Spoken::New] {
         let stage = PushStage::new(spoken).await;
         let task = stage.begun("ann").await;
@@ -228,7 +228,7 @@ async fn what_is_deleted_is_answered_with_nothing() {
 }
 
 #[tokio::test]
-async fn what_an_agent_is_told_stays_with_it_however_it_repeats_that() {
+async fn push_secrets_are_hidden_from_client() {
     for spoken in [Spoken::Old, Spoken::New] {
         let stage = PushStage::new(spoken).await;
         let (task, _, told) = stage.registered().await;

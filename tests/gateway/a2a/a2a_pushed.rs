@@ -22,7 +22,7 @@ async fn counted(gateway: &TestGateway, outcome: &str, count: usize) {
 }
 
 #[tokio::test]
-async fn a_push_comes_to_the_client_with_its_own_proofs_and_its_own_ids() {
+async fn push_has_proofs_and_ids_of_client() {
     for spoken in Spoken::ALL {
         let stage = PushStage::new(spoken).await;
         let (task, _, told) = stage.registered().await;
@@ -54,7 +54,7 @@ async fn a_push_comes_to_the_client_with_its_own_proofs_and_its_own_ids() {
 }
 
 #[tokio::test]
-async fn what_proves_nothing_or_is_about_something_else_does_not_reach_the_client() {
+async fn unproven_or_foreign_push_is_dropped() {
     let stage = PushStage::new(Spoken::New).await;
     let (_, _, told) = stage.registered().await;
     let hook = Hook::of(&told);
@@ -88,7 +88,7 @@ async fn what_proves_nothing_or_is_about_something_else_does_not_reach_the_clien
 }
 
 #[tokio::test]
-async fn an_agent_of_0_1_may_sign_instead() {
+async fn agent_of_0_1_may_sign_instead() {
     let stage = PushStage::new(Spoken::Oldest).await;
     let (_, _, told) = stage.registered().await;
     let body = Spoken::Oldest.pushed(&stage.raw(&told));
@@ -97,7 +97,7 @@ async fn an_agent_of_0_1_may_sign_instead() {
 }
 
 #[tokio::test]
-async fn an_agent_learns_that_its_push_failed_so_that_it_can_try_again() {
+async fn agent_learns_that_push_failed() {
     let stage = PushStage::new(Spoken::New).await;
     let (_, _, told) = stage.registered().await;
     let (hook, body) = (Hook::of(&told), v1::status_update(RAW, CONTEXT, "completed", None));
@@ -117,7 +117,7 @@ async fn an_agent_learns_that_its_push_failed_so_that_it_can_try_again() {
 }
 
 #[tokio::test]
-async fn where_a_webhook_leads_is_judged_again_with_each_push() {
+async fn webhook_is_judged_at_each_push() {
     let stage = PushStage::new(Spoken::New).await;
     let (_, _, told) = stage.registered().await;
     let (hook, body) = (Hook::of(&told), v1::status_update(RAW, CONTEXT, "completed", None));
@@ -141,7 +141,7 @@ async fn where_a_webhook_leads_is_judged_again_with_each_push() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_slow_takes_its_own_room_only() {
+async fn slow_client_uses_its_own_share() {
     let stage = PushStage::new(Spoken::New).await;
     let (_, _, told) = stage.registered().await;
     let (hook, body) = (Hook::of(&told), v1::status_update(RAW, CONTEXT, "working", None));
@@ -166,7 +166,7 @@ async fn a_client_that_is_slow_takes_its_own_room_only() {
 }
 
 #[tokio::test]
-async fn a_client_that_never_answers_costs_some_seconds() {
+async fn silent_client_times_out() {
     let stage = PushStage::new(Spoken::New).await;
     let (_, _, told) = stage.registered().await;
     stage.hook.on_path("/hook?of=client", |_| Reply::silence());
@@ -184,7 +184,7 @@ async fn told_in_0_3(stage: &PushStage, hook: &Hook, body: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_client_reads_the_task_in_its_own_version_whatever_the_agent_pushes() {
+async fn client_reads_push_in_its_version() {
     let stage = PushStage::new(Spoken::Old).await;
     let (task, _, told) = stage.registered().await;
     let hook = Hook::of(&told);
@@ -210,7 +210,7 @@ async fn a_client_reads_the_task_in_its_own_version_whatever_the_agent_pushes() 
 }
 
 #[tokio::test]
-async fn a_client_of_0_1_gets_a_task_of_its_own_id() {
+async fn client_of_0_1_gets_its_own_task_id() {
     let stage = PushStage::new(Spoken::Oldest).await;
     let (task, _, told) = stage.registered().await;
     assert_eq!(task, "my-task");
@@ -225,7 +225,7 @@ async fn a_client_of_0_1_gets_a_task_of_its_own_id() {
 }
 
 #[tokio::test]
-async fn webhooks_work_between_any_two_versions() {
+async fn webhooks_work_across_versions() {
     for (client, agent) in Spoken::ALL.iter().flat_map(|client| Spoken::ALL.map(|agent| (*client, agent))) {
         if client == agent {
             continue;

@@ -17,7 +17,7 @@ async fn get(client: &McpClient, path: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn what_is_asked_by_path_is_put_to_the_agent_by_method() {
+async fn path_request_becomes_method_of_agent() {
     let mut card = Card::v1().skill("sing");
     card.json["supportedInterfaces"][0]["tenant"] = "acme".into();
     let stage = Stage::with(card, "", "").await;
@@ -46,7 +46,7 @@ async fn what_is_asked_by_path_is_put_to_the_agent_by_method() {
 }
 
 #[tokio::test]
-async fn a_stream_comes_without_envelopes_and_ids_are_the_caller_s() {
+async fn stream_has_caller_ids_no_envelopes() {
     let stage = Stage::with(Card::v1().skill("sing"), &auth(&["ann"]), "").await;
     let events = || [v1::task("t", "c", "working"), v1::status_update("t", "c", "completed", None)];
     stage.agent.on_stream(move |_| Reply::events(events()));
@@ -66,7 +66,7 @@ async fn a_stream_comes_without_envelopes_and_ids_are_the_caller_s() {
 }
 
 #[tokio::test]
-async fn errors_have_the_form_and_the_status_of_the_binding() {
+async fn errors_have_form_of_binding() {
     let stage = Stage::new().await;
     let client = stage.client();
     let data = json!([{ "@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "TASK_NOT_FOUND" }]);
@@ -96,7 +96,7 @@ async fn errors_have_the_form_and_the_status_of_the_binding() {
 }
 
 #[tokio::test]
-async fn each_error_of_a2a_has_the_status_that_agents_give_it() {
+async fn each_a2a_error_has_its_status() {
     let stage = Stage::new().await;
     for (code, status, word) in [
         (-32700, 400, "INVALID_ARGUMENT"),
@@ -129,7 +129,7 @@ async fn each_error_of_a2a_has_the_status_that_agents_give_it() {
 }
 
 #[tokio::test]
-async fn both_bindings_hold_the_same_handles() {
+async fn both_bindings_share_handles() {
     let stage = Stage::with(Card::v1().skill("sing"), &auth(&["ann", "ben"]), "").await;
     stage.agent.on("SendMessage", |_| Reply::result(v1::task("raw-task", "raw-context", "working")));
     stage.agent.on_get(|_| Reply::result(v1::bare_task("raw-task", "raw-context", "working")));

@@ -16,7 +16,7 @@ async fn asked(stage: &Stage, body: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_id_in_other_letters_never_gets_past_the_handles() {
+async fn id_in_other_letters_never_passes() {
     let stage = Stage::with(Card::v1().skill("sing"), &auth(&["ann"]), "").await;
     for method in ["GetTask", "CancelTask", "SendMessage"] {
         stage.agent.on(method, |_| Reply::result(v1::bare_task(THEIRS, "c", "working")));
@@ -46,7 +46,7 @@ async fn an_id_in_other_letters_never_gets_past_the_handles() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_there_twice_is_none_to_push_to() {
+async fn duplicate_push_url_is_refused() {
     let stage = Stage::new().await;
     stage.agent.on("SendMessage", |_| Reply::result(v1::message("la")));
     stage.agent.on("CreateTaskPushNotificationConfig", |request| Reply::result(request.params()));

@@ -31,7 +31,7 @@ async fn all(mut answer: Answer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_stream_ends_where_the_agent_says_so_in_a_word_that_the_client_s_version_lacks() {
+async fn stream_ends_at_untranslatable_state() {
     let stage = Stage::with(Card::v0_3().skill("sing"), "", "").await;
     stage.agent.on("message/stream", |_| {
         Reply::stream()
@@ -48,7 +48,7 @@ async fn a_stream_ends_where_the_agent_says_so_in_a_word_that_the_client_s_versi
 }
 
 #[tokio::test]
-async fn a_stream_on_which_somebody_else_is_waited_for_has_one_end() {
+async fn stream_with_authorization_ends_once() {
     let stage = Stage::with(Card::v1().skill("sing"), "", "").await;
     stage.agent.on_stream(|_| {
         Reply::stream()
@@ -64,7 +64,7 @@ async fn a_stream_on_which_somebody_else_is_waited_for_has_one_end() {
 }
 
 #[tokio::test]
-async fn what_is_good_of_a_stream_comes_before_what_is_not() {
+async fn good_events_precede_bad_one() {
     for (settings, dialect) in [(auth(&["ann"]), "sealed"), (String::new(), "translated")] {
         let stage = Stage::with(Card::v0_3().skill("sing"), &settings, "").await;
         stage.agent.on("message/stream", |_| {
@@ -97,7 +97,7 @@ async fn what_is_good_of_a_stream_comes_before_what_is_not() {
 }
 
 #[tokio::test]
-async fn an_error_on_a_stream_of_http_json_keeps_its_words() {
+async fn http_json_stream_error_keeps_text() {
     let stage = Stage::with(Card::http_json("", "").skill("sing"), "", "").await;
     stage.agent.on_path("/message:stream", |_| {
         let error = json!({ "error": { "code": 500, "status": "INTERNAL", "message": "boom" } });
@@ -110,7 +110,7 @@ async fn an_error_on_a_stream_of_http_json_keeps_its_words() {
 }
 
 #[tokio::test]
-async fn a_client_of_1_0_that_listens_again_is_told_first_how_the_task_stands() {
+async fn resubscribed_client_gets_state_first() {
     for settings in [String::new(), auth(&["ann"])] {
         let stage = Stage::with(Card::v0_3().skill("sing"), &settings, "").await;
         let client = if settings.is_empty() { stage.client() } else { stage.by("ann") };
@@ -133,7 +133,7 @@ async fn a_client_of_1_0_that_listens_again_is_told_first_how_the_task_stands() 
 }
 
 #[tokio::test]
-async fn a_task_without_a_conversation_can_be_read_by_clients_that_insist_on_one() {
+async fn task_without_context_is_readable() {
     let card = Card::v0_1().set("authentication", json!({ "schemes": ["Bearer"] })).skill("sing");
     let stage = Stage::with(card, "", "").await;
     stage.agent.on_get(|request| {

@@ -153,7 +153,7 @@ async fn in_every_pair(check: impl AsyncFn(Speaks, Speaks, &Stage, &McpClient)) 
 }
 
 #[tokio::test]
-async fn a_task_is_begun_looked_at_continued_and_not_stopped_any_more() {
+async fn task_is_translated_to_its_end() {
     in_every_pair(async |speaks, agent, stage, client| {
         let [send, _, get, cancel] = speaks.methods();
         let [agents_send, _, agents_get, _] = agent.methods();
@@ -195,7 +195,7 @@ async fn a_task_is_begun_looked_at_continued_and_not_stopped_any_more() {
 }
 
 #[tokio::test]
-async fn a_stream_is_told_event_by_event() {
+async fn stream_is_translated_by_event() {
     in_every_pair(async |speaks, agent, _, client| {
         let [_, stream, ..] = speaks.methods();
         let mut answer = speaks.call(client, stream, speaks.saying("sing", None)).await;
@@ -228,7 +228,7 @@ async fn a_stream_is_told_event_by_event() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_not_there_is_not_there_in_any_words() {
+async fn missing_task_is_missing_in_any_version() {
     in_every_pair(async |speaks, _, stage, client| {
         let [_, _, get, _] = speaks.methods();
         for method in ["tasks/get", "GetTask"] {
@@ -242,7 +242,7 @@ async fn a_task_that_is_not_there_is_not_there_in_any_words() {
 }
 
 #[tokio::test]
-async fn what_a_version_has_no_word_for_is_refused_in_the_client_s_words() {
+async fn untranslatable_method_is_refused() {
     for (agent, method, params, code) in [
         (V0_3, "ListTasks", json!({}), -32004),
         (V0_1, "ListTasks", json!({}), -32004),
@@ -263,7 +263,7 @@ async fn what_a_version_has_no_word_for_is_refused_in_the_client_s_words() {
 }
 
 #[tokio::test]
-async fn an_error_is_an_event_where_an_older_client_reads_nothing_else() {
+async fn error_is_event_for_older_client() {
     for agent in [V0_1, V1] {
         let stage = stage(agent, "").await;
         let [_, stream, ..] = agent.methods();
@@ -286,7 +286,7 @@ async fn an_error_is_an_event_where_an_older_client_reads_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_extended_card_is_read_by_clients_of_other_versions() {
+async fn extended_card_fits_any_version() {
     let extended = json!({
         "name": "Bard", "description": "d", "version": "1", "capabilities": {}, "defaultInputModes": [], "defaultOutputModes": [],
         "skills": [{ "id": "secret", "name": "s", "description": "d", "tags": [] }],
@@ -305,7 +305,7 @@ async fn an_extended_card_is_read_by_clients_of_other_versions() {
 }
 
 #[tokio::test]
-async fn no_other_version_is_served_where_the_operator_does_not_want_it() {
+async fn other_versions_can_be_switched_off() {
     let stage = Stage::with(V1.card(), "", "    a2a: { translate: false }\n").await;
     let refused = V0_3.call(&stage.client(), "message/send", V0_3.saying("x", None)).await;
     assert_eq!(refused.error_code().await, -32601);
@@ -317,7 +317,7 @@ async fn no_other_version_is_served_where_the_operator_does_not_want_it() {
 }
 
 #[tokio::test]
-async fn a_task_of_one_caller_is_no_other_caller_s_whatever_they_speak() {
+async fn foreign_task_is_hidden_everywhere() {
     for agent in [V0_3, V1] {
         let stage = stage(agent, &auth(&["ann", "ben"])).await;
         for speaks in [V0_1, if agent == V1 { V0_3 } else { V1 }] {
@@ -337,7 +337,7 @@ async fn a_task_of_one_caller_is_no_other_caller_s_whatever_they_speak() {
 }
 
 #[tokio::test]
-async fn a_client_of_http_json_speaks_to_older_agents_too() {
+async fn http_json_client_reaches_older_agents() {
     for agent in [V0_1, V0_3] {
         let stage = stage(agent, "").await;
         let client = stage.client();

@@ -26,7 +26,7 @@ async fn webhook_in_list_of_cards_is_refused() {
 
 /// A webhook that was registered before the list was closed is not called.
 #[tokio::test]
-async fn webhook_registered_before_is_judged_again() {
+async fn earlier_webhook_is_judged_again() {
     let stage = PushStage::with(Spoken::New, LOCAL).await;
     let (_, _, told) = stage.registered().await;
     let hook = Hook::of(&told);
@@ -45,7 +45,7 @@ async fn webhook_registered_before_is_judged_again() {
 /// Tokens and results of clients do not travel in the open, by whichever door the agent is told of
 /// the webhook.
 #[tokio::test]
-async fn webhook_over_http_needs_leave() {
+async fn webhook_over_http_needs_permission() {
     const SET: &str = "CreateTaskPushNotificationConfig";
     let list = "allow: [hook.invalid, 93.184.216.0/24]";
     for (http, settings) in [

@@ -39,7 +39,7 @@ fn is_clean(text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn an_error_of_the_agent_s_names_the_caller_s_handles() {
+async fn rpc_error_names_caller_handles() {
     let (stage, task, context) = stage().await;
     let answer = json!({ "jsonrpc": "2.0", "id": "call-1", "error": error() });
     stage.agent.on("SendMessage", move |_| Reply::json(&answer));
@@ -59,7 +59,7 @@ async fn an_error_of_the_agent_s_names_the_caller_s_handles() {
 }
 
 #[tokio::test]
-async fn so_does_an_error_with_a_status_and_one_on_a_stream() {
+async fn status_error_names_caller_handles() {
     let (stage, task, _) = stage().await;
     let answer = json!({ "jsonrpc": "2.0", "id": "call-1", "error": error() });
     stage.agent.on_get(move |_| Reply::json(&answer).with_status(400));
@@ -76,7 +76,7 @@ async fn so_does_an_error_with_a_status_and_one_on_a_stream() {
 }
 
 #[tokio::test]
-async fn so_does_one_of_the_binding_http_json() {
+async fn http_json_error_names_caller_handles() {
     let (stage, task, _) = stage().await;
     let answer = json!({ "jsonrpc": "2.0", "id": 1, "error": error() });
     stage.agent.on_cancel(move |_| Reply::json(&answer));
@@ -89,7 +89,7 @@ async fn so_does_one_of_the_binding_http_json() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_neither_result_nor_error_or_both_stays_with_the_gateway() {
+async fn ambiguous_answer_stays_with_gateway() {
     let (stage, task, _) = stage().await;
     for status in [200, 400] {
         for answer in [

@@ -21,7 +21,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn the_list_says_of_each_agent_what_a_client_needs() {
+async fn list_says_what_clients_need() {
     let gateway = town("").await;
     let told = list(&gateway.client(), "").await;
     assert_eq!((names(&told), &told["total"]), (vec!["bank", "bard"], &json!(2)));
@@ -39,7 +39,7 @@ async fn the_list_says_of_each_agent_what_a_client_needs() {
 }
 
 #[tokio::test]
-async fn the_list_names_one_version_where_no_other_is_served() {
+async fn list_names_only_served_version() {
     let old = ScriptedAgent::start(Card::v0_3().skill("pay")).await;
     let new = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
@@ -57,7 +57,7 @@ async fn the_list_names_one_version_where_no_other_is_served() {
 }
 
 #[tokio::test]
-async fn the_list_is_searched_and_paged() {
+async fn list_is_searched_and_paged() {
     let gateway = town("").await;
     let client = gateway.client();
     for (query, found) in [
@@ -84,7 +84,7 @@ async fn the_list_is_searched_and_paged() {
 }
 
 #[tokio::test]
-async fn the_catalog_is_a_linkset_of_the_agents() {
+async fn catalog_is_linkset_of_agents() {
     let gateway = town("public_url: https://gw.example/base\n").await;
     let client = gateway.client().at(CATALOG);
     let answer = client.get(&[]).await;
@@ -128,7 +128,7 @@ async fn the_catalog_is_a_linkset_of_the_agents() {
 }
 
 #[tokio::test]
-async fn nothing_of_the_agents_leaks_to_who_may_not_use_them() {
+async fn documents_leak_no_denied_agents() {
     let gateway = town(&rules()).await;
     for path in ["/a2a", CATALOG] {
         let client = gateway.client().at(path);
@@ -156,7 +156,7 @@ async fn nothing_of_the_agents_leaks_to_who_may_not_use_them() {
 }
 
 #[tokio::test]
-async fn what_a_client_has_already_is_not_sent_again() {
+async fn unchanged_document_is_not_sent_again() {
     let gateway = town("").await;
     for path in ["/a2a", CATALOG] {
         let client = gateway.client().at(path);
@@ -172,7 +172,7 @@ async fn what_a_client_has_already_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn the_gate_stands_before_the_documents_and_other_faces_have_none() {
+async fn documents_are_guarded() {
     let gateway = town("").await;
     let foreign = gateway.client().at("/a2a").get(&[("Origin", "https://evil.example")]).await;
     assert_eq!(foreign.status, 403);
@@ -186,7 +186,7 @@ async fn the_gate_stands_before_the_documents_and_other_faces_have_none() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_listed_as_such() {
+async fn absent_agent_is_listed_as_absent() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let url = agent.card_url();
     agent.stop().await;

@@ -35,7 +35,7 @@ async fn heard(session: &LegacySession) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_down_at_the_start_appears_when_it_comes_up() {
+async fn agent_down_at_start_appears_later() {
     let down = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let url = down.card_url();
     let address = down.stop().await;
@@ -51,7 +51,7 @@ async fn an_agent_that_is_down_at_the_start_appears_when_it_comes_up() {
 }
 
 #[tokio::test]
-async fn the_last_good_card_keeps_working() {
+async fn last_good_card_keeps_working() {
     let scene = Scene::of(Card::v1().skill("sing"), "", QUICK).await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let path = "/.well-known/agent-card.json";
@@ -69,7 +69,7 @@ async fn the_last_good_card_keeps_working() {
 }
 
 #[tokio::test]
-async fn a_card_is_asked_for_with_its_etag() {
+async fn card_is_requested_with_its_etag() {
     let scene = Scene::of(Card::v1().skill("sing").etag("one"), "", QUICK).await;
     let seen = |log: &crate::support::Log, etag: &str| {
         log.requests.iter().filter(|request| request.header("if-none-match") == Some(etag)).count()
@@ -82,7 +82,7 @@ async fn a_card_is_asked_for_with_its_etag() {
 }
 
 #[tokio::test]
-async fn a_changed_card_changes_the_tools_and_sessions_are_told() {
+async fn changed_card_changes_tools() {
     let scene = Scene::of(Card::v1().skill("sing"), "", QUICK).await;
     let session = scene.session().await;
     let mut listening = session.listen(None).await;
@@ -94,7 +94,7 @@ async fn a_changed_card_changes_the_tools_and_sessions_are_told() {
 }
 
 #[tokio::test]
-async fn who_subscribed_to_a_card_is_told_of_its_change() {
+async fn card_subscriber_is_told_of_change() {
     let scene = Scene::of(Card::v1().skill("sing"), "", QUICK).await;
     let session = scene.session().await;
     let uri = json!({ "uri": "a2a-agent://bard" });
@@ -114,7 +114,7 @@ async fn who_subscribed_to_a_card_is_told_of_its_change() {
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_up_late_is_told_to_sessions_too() {
+async fn sessions_are_told_of_late_agent() {
     let down = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let url = down.card_url();
     let address = down.stop().await;
@@ -129,7 +129,7 @@ async fn an_agent_that_comes_up_late_is_told_to_sessions_too() {
 }
 
 #[tokio::test]
-async fn cards_are_found_at_both_well_known_places_by_the_base_url() {
+async fn both_well_known_paths_are_tried() {
     for card in
         [Card::v1().skill("sing"), Card { path: "/.well-known/agent.json", ..Card::v0_3().skill("sing") }]
     {
@@ -143,7 +143,7 @@ async fn cards_are_found_at_both_well_known_places_by_the_base_url() {
 }
 
 #[tokio::test]
-async fn a_card_can_be_a_file() {
+async fn card_can_be_a_file() {
     let agent = ScriptedAgent::start(Card::v1()).await;
     agent.on_send(|_| Reply::events([v1::message("la")]));
     let card = Card::v1().skill("sing").body(&agent.url());
@@ -158,7 +158,7 @@ async fn a_card_can_be_a_file() {
 }
 
 #[tokio::test]
-async fn an_interface_on_another_host_gets_nothing_without_leave() {
+async fn other_host_needs_permission() {
     let (agent, other) = (ScriptedAgent::start(Card::v1()).await, ScriptedAgent::start(Card::v1()).await);
     other.on_send(|_| Reply::events([v1::message("from elsewhere")]));
     let interface = json!([{ "url": other.url(), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);
@@ -186,7 +186,7 @@ async fn an_interface_on_another_host_gets_nothing_without_leave() {
 }
 
 #[tokio::test]
-async fn a_card_without_skills_gives_one_tool() {
+async fn card_without_skills_gives_one_tool() {
     let scene = Scene::of(Card::v1(), "", "").await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     assert_eq!(tools(&scene.gateway, "/mcp").await, ["bard"]);
@@ -197,7 +197,7 @@ async fn a_card_without_skills_gives_one_tool() {
 }
 
 #[tokio::test]
-async fn the_operator_names_describes_and_hides_tools() {
+async fn operator_names_and_hides_tools() {
     let own = "description: The choir.\nskills:\n  sing:\n    tool_name: sing_it\n    description: Sings anything.\n  debug: { hidden: true }";
     let scene = Scene::of(Card::v1().skill("sing").skill("debug").skill("hum"), own, "").await;
     assert_eq!(tools(&scene.gateway, "/mcp").await, ["bard_hum", "sing_it"]);
@@ -212,7 +212,7 @@ async fn the_operator_names_describes_and_hides_tools() {
 }
 
 #[tokio::test]
-async fn no_card_captures_another_agents_tool() {
+async fn no_card_captures_other_tool() {
     let (one, two) = (
         ScriptedAgent::start(Card::v1().skill("b_c")).await,
         ScriptedAgent::start(Card::v1().skill("c")).await,
@@ -238,7 +238,7 @@ async fn no_card_captures_another_agents_tool() {
 }
 
 #[tokio::test]
-async fn names_that_hosts_would_refuse_are_made_fit() {
+async fn unfit_names_are_made_fit() {
     let long = "x".repeat(90);
     let card = [long.as_str(), "with space", "é", "subagent_start", "a/b.c", "find_agent"];
     let scene = Scene::of(card.iter().fold(Card::v1(), |card, skill| card.skill(skill)), "", "").await;
@@ -254,7 +254,7 @@ async fn names_that_hosts_would_refuse_are_made_fit() {
 }
 
 #[tokio::test]
-async fn a_file_full_of_markup_is_no_card() {
+async fn card_with_markup_is_refused() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_path("/.well-known/agent-card.json", |_| Reply::status(200, "<html>login</html>"));
     let gateway = TestGateway::before(&[("bard", &agent)]).await;

@@ -31,7 +31,7 @@ fn no_address(scene: &Scene, told: &str) {
 }
 
 #[tokio::test]
-async fn answers_that_are_none_are_told_apart() {
+async fn invalid_answers_are_told_apart() {
     let scene = Scene::new().await;
     let challenge = "Bearer realm=\"inside\", resource_metadata=\"https://inside.example\"";
     for (reply, named) in [
@@ -69,7 +69,7 @@ async fn answers_that_are_none_are_told_apart() {
 }
 
 #[tokio::test]
-async fn an_agents_challenge_never_reaches_the_client() {
+async fn challenge_never_reaches_client() {
     let scene = Scene::new().await;
     scene
         .agent
@@ -82,7 +82,7 @@ async fn an_agents_challenge_never_reaches_the_client() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn redirect_is_not_followed() {
     let scene = Scene::new().await;
     let other = crate::support::ScriptedAgent::start(Card::v1()).await;
     let elsewhere = other.url();
@@ -93,7 +93,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_stream_that_dies_is_settled_by_asking_for_the_task() {
+async fn dead_stream_is_settled_by_get_task() {
     for end in [Reply::cut as fn(Reply) -> Reply, |stream| stream] {
         let scene = Scene::new().await;
         scene.agent.on_send(move |_| end(Reply::stream().event(begun()).event(said("tuning"))));
@@ -108,7 +108,7 @@ async fn a_stream_that_dies_is_settled_by_asking_for_the_task() {
 }
 
 #[tokio::test]
-async fn a_broken_stream_is_taken_up_where_the_agent_can() {
+async fn broken_stream_is_resumed_if_possible() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| {
         Reply::stream()
@@ -128,7 +128,7 @@ async fn a_broken_stream_is_taken_up_where_the_agent_can() {
 }
 
 #[tokio::test]
-async fn a_stream_that_dies_before_it_named_a_task_is_an_unknown_outcome() {
+async fn taskless_dead_stream_has_unknown_outcome() {
     let scene = Scene::new().await;
     for reply in [
         Reply::stream(),
@@ -143,7 +143,7 @@ async fn a_stream_that_dies_before_it_named_a_task_is_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_lost_with_its_stream_is_told_so() {
+async fn task_lost_with_stream_is_reported() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::stream().event(begun()).cut());
     scene.agent.on_get(|_| Reply::error(-32001, "Task not found"));
@@ -151,7 +151,7 @@ async fn a_task_that_is_lost_with_its_stream_is_told_so() {
 }
 
 #[tokio::test]
-async fn an_agent_that_stalls_is_given_up() {
+async fn stalling_agent_is_given_up() {
     let own = "timeouts: { first_byte: 1s, idle: 1s }";
     let scene = Scene::of(Card::v1().skill("sing"), own, "").await;
     scene.agent.on_send(|_| Reply::silence());
@@ -167,7 +167,7 @@ async fn an_agent_that_stalls_is_given_up() {
 }
 
 #[tokio::test]
-async fn garbage_in_a_stream_ends_the_call() {
+async fn garbage_in_stream_ends_call() {
     let scene = Scene::tuned("calls: { budget: 5s, legs: 0, stream_after: 5s }").await;
     let deep = |open: &str, close: &str| {
         let (open, close) = (open.repeat(5000), close.repeat(5000));
@@ -188,7 +188,7 @@ async fn garbage_in_a_stream_ends_the_call() {
 }
 
 #[tokio::test]
-async fn an_event_of_100_mib_is_cut_off_at_the_limit() {
+async fn event_of_100_mib_is_cut_at_limit() {
     let scene = Scene::new().await;
     let piece = vec![b'x'; 1 << 20];
     scene.agent.on_send(move |_| {
@@ -202,7 +202,7 @@ async fn an_event_of_100_mib_is_cut_off_at_the_limit() {
 }
 
 #[tokio::test]
-async fn answers_and_artifacts_have_limits_too() {
+async fn answers_and_artifacts_have_limits() {
     let limits = "limits: { response: 64KiB, event: 64KiB, artifacts: 128KiB }";
     let scene = Scene::tuned(limits).await;
     let long = "x".repeat(70_000);
@@ -217,7 +217,7 @@ async fn answers_and_artifacts_have_limits_too() {
 }
 
 #[tokio::test]
-async fn somebody_elses_task_is_ignored() {
+async fn foreign_task_is_ignored() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| {
         Reply::events([
@@ -235,7 +235,7 @@ async fn somebody_elses_task_is_ignored() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_told() {
+async fn error_in_mid_stream_is_reported() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::stream().error_event(-32603, "the strings broke"));
     assert!(trouble(&scene).await.contains("the strings broke"));
@@ -245,7 +245,7 @@ async fn an_error_in_the_middle_of_a_stream_is_told() {
 }
 
 #[tokio::test]
-async fn what_comes_after_the_end_is_not_heard() {
+async fn events_after_end_are_ignored() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| {
         let more = v1::artifact_update(RAW_TASK, RAW_CONTEXT, "too late", false, true);
@@ -257,7 +257,7 @@ async fn what_comes_after_the_end_is_not_heard() {
 }
 
 #[tokio::test]
-async fn a_stream_that_stays_open_after_the_end_is_not_waited_for() {
+async fn open_stream_is_left_after_end() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::stream().event(v1::completed(RAW_TASK, RAW_CONTEXT, "done")).stall());
     assert_eq!(words(&scene.said("x").await), "done");
@@ -268,7 +268,7 @@ async fn a_stream_that_stays_open_after_the_end_is_not_waited_for() {
 
 /// The gateway's own signs of life toward the client are none of the agent's.
 #[tokio::test]
-async fn keep_alives_to_the_client_do_not_prolong_an_agents_silence() {
+async fn keep_alives_do_not_prolong_silence() {
     let own = "timeouts: { first_byte: 3s, idle: 3s }";
     let scene = Scene::of(Card::v1().skill("sing"), own, "calls: { stream_after: 0s, keep_alive: 1s }").await;
     for reply in [Reply::silence(), Reply::stream().stall()] {
@@ -283,7 +283,7 @@ async fn keep_alives_to_the_client_do_not_prolong_an_agents_silence() {
 }
 
 #[tokio::test]
-async fn an_agent_that_never_comes_to_an_end_is_given_up_in_the_end() {
+async fn endless_agent_is_finally_given_up() {
     let scene = Scene::of(Card::v1().skill("sing"), "timeouts: { first_byte: 2s, total: 2s }", "").await;
     scene.agent.on_send(|_| Reply::stream().comment("ping").stall());
     let told = trouble(&scene).await;

@@ -220,7 +220,7 @@ const ALL: &[Deviation] = &[
 ];
 
 #[tokio::test]
-async fn a_client_gets_what_is_to_be_had_of_every_agent() {
+async fn every_deviation_gives_a_result() {
     for Deviation { who, card, plays, told } in ALL {
         let scene = Scene::of(card().skill("sing"), "", "").await;
         plays(&scene.agent);
@@ -238,7 +238,7 @@ async fn a_client_gets_what_is_to_be_had_of_every_agent() {
 
 /// JavaScript 0.3 by CommonJS: nobody knows what became of the cancellation, so the task is asked.
 #[tokio::test]
-async fn a_cancellation_that_breaks_is_not_taken_for_one_that_worked() {
+async fn broken_cancellation_is_not_success() {
     let scene = Scene::of(Card::v0_3().skill("sing"), "", "calls: { task_after: 0s }").await;
     scene.agent.on_send(|_| Reply::stream().event(working()).stall());
     let is_over = Arc::new(AtomicBool::new(false));

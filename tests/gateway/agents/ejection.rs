@@ -14,7 +14,7 @@ fn told(output: &str, what: &str) -> usize {
 }
 
 #[tokio::test]
-async fn an_endpoint_dies_under_load_and_nothing_is_lost_that_was_not_sent_nor_said_twice() {
+async fn dying_endpoint_repeats_nothing() {
     const CALLS: usize = 120;
     let mut cluster = Cluster::new(3).await;
     let gateway = cluster.gateway(QUICK, "").await;
@@ -64,7 +64,7 @@ async fn an_endpoint_dies_under_load_and_nothing_is_lost_that_was_not_sent_nor_s
 }
 
 #[tokio::test]
-async fn an_answer_of_a_proxy_that_nobody_is_behind_counts_and_is_not_retried() {
+async fn proxy_error_is_not_retried() {
     let cluster = Cluster::new(2).await;
     cluster.on_send(0, |_| Reply::status(503, ""));
     let gateway = cluster.gateway("    breaker: { failures: 2, base: 10m, max: 10m }\n", "").await;
@@ -90,7 +90,7 @@ async fn an_answer_of_a_proxy_that_nobody_is_behind_counts_and_is_not_retried() 
 }
 
 #[tokio::test]
-async fn refusals_are_answers_and_nobody_is_left_alone_for_them() {
+async fn refusals_eject_no_endpoint() {
     let scene =
         Scene::of(Card::v1().skill("sing"), "breaker: { failures: 1, base: 10m, max: 10m }", "").await;
     for reply in [
@@ -112,7 +112,7 @@ async fn refusals_are_answers_and_nobody_is_left_alone_for_them() {
 
 /// One endpoint is enough for a breaker.
 #[tokio::test]
-async fn one_of_a_crowd_finds_out_whether_an_agent_is_back() {
+async fn one_request_probes_returning_agent() {
     const CROWD: usize = 20;
     let own = "breaker: { failures: 2, base: 300ms, max: 300ms }";
     let scene = Scene::of(Card::v1().skill("sing"), own, "").await;
@@ -165,7 +165,7 @@ async fn one_of_a_crowd_finds_out_whether_an_agent_is_back() {
 }
 
 #[tokio::test]
-async fn a_task_whose_endpoint_dies_waits_for_it_and_is_lost_if_that_has_forgotten_it() {
+async fn task_waits_for_dead_endpoint() {
     let mut cluster = Cluster::new(2).await;
     (0..2).for_each(|endpoint| cluster.works(endpoint));
     let gateway = cluster.gateway(QUICK, HASTY).await;
@@ -200,7 +200,7 @@ async fn a_task_whose_endpoint_dies_waits_for_it_and_is_lost_if_that_has_forgott
 }
 
 #[tokio::test]
-async fn a_task_is_found_again_where_endpoints_share_their_tasks() {
+async fn shared_task_is_found_elsewhere() {
     let mut cluster = Cluster::new(2).await;
     (0..2).for_each(|endpoint| cluster.works(endpoint));
     let gateway = cluster.gateway(QUICK, HASTY).await;
@@ -226,7 +226,7 @@ async fn a_task_is_found_again_where_endpoints_share_their_tasks() {
 }
 
 #[tokio::test]
-async fn checks_find_out_before_any_call_does() {
+async fn checks_find_out_before_any_call() {
     let mut cluster = Cluster::new(2).await;
     let own = "    breaker: { failures: 2, base: 100ms, max: 100ms }\n    health: { path: /live, interval: 50ms, timeout: 2s }\n";
     cluster.agents.iter().for_each(|agent| {

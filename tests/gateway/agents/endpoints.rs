@@ -17,7 +17,7 @@ fn asked_for(log: &Log) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn calls_go_to_the_endpoints_in_turn_while_nothing_else_is_going_on() {
+async fn idle_endpoints_are_called_in_turn() {
     let cluster = Cluster::new(3).await;
     let gateway = cluster.gateway("", "").await;
     for number in 0..9 {
@@ -29,7 +29,7 @@ async fn calls_go_to_the_endpoints_in_turn_while_nothing_else_is_going_on() {
 }
 
 #[tokio::test]
-async fn a_call_goes_to_the_endpoint_with_the_least_to_do() {
+async fn least_busy_endpoint_is_called() {
     let cluster = Cluster::new(3).await;
     let gateway = cluster.gateway("", "").await;
     let go = Signal::new();
@@ -73,7 +73,7 @@ async fn a_call_goes_to_the_endpoint_with_the_least_to_do() {
 }
 
 #[tokio::test]
-async fn a_task_stays_where_it_was_made() {
+async fn task_stays_at_its_endpoint() {
     let cluster = Cluster::new(3).await;
     (0..3).for_each(|endpoint| cluster.works(endpoint));
     let gateway = cluster.gateway("", HASTY).await;
@@ -107,7 +107,7 @@ async fn a_task_stays_where_it_was_made() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_at_its_endpoint() {
+async fn conversation_stays_at_its_endpoint() {
     let cluster = Cluster::new(3).await;
     for endpoint in 0..3 {
         cluster.on_send(endpoint, move |request| {
@@ -133,7 +133,7 @@ async fn a_conversation_goes_on_at_its_endpoint() {
 
 /// The same as another replica that has never heard of the task.
 #[tokio::test]
-async fn after_a_restart_a_task_is_looked_for_and_then_found() {
+async fn task_is_found_again_after_restart() {
     let cluster = Cluster::new(3).await;
     (0..3).for_each(|endpoint| cluster.works(endpoint));
     let gateway = cluster.gateway("", HASTY).await;
@@ -160,7 +160,7 @@ async fn after_a_restart_a_task_is_looked_for_and_then_found() {
 }
 
 #[tokio::test]
-async fn a_task_that_no_endpoint_knows_is_lost_and_nothing_is_said_in_it() {
+async fn task_unknown_everywhere_is_lost() {
     let cluster = Cluster::new(2).await;
     (0..2).for_each(|endpoint| cluster.works(endpoint));
     let gateway = cluster.gateway("", HASTY).await;
@@ -181,7 +181,7 @@ async fn a_task_that_no_endpoint_knows_is_lost_and_nothing_is_said_in_it() {
 }
 
 #[tokio::test]
-async fn the_operator_sees_the_endpoints_and_clients_only_how_many() {
+async fn only_operator_sees_endpoints() {
     let cluster = Cluster::new(2).await;
     let gateway = cluster.gateway("", "").await;
     say(&gateway, "x").await;
@@ -205,7 +205,7 @@ async fn the_operator_sees_the_endpoints_and_clients_only_how_many() {
 }
 
 #[tokio::test]
-async fn the_agents_command_says_which_endpoints_are_there() {
+async fn agents_command_shows_endpoints() {
     let mut cluster = Cluster::new(2).await;
     let urls: Vec<String> = cluster.agents.iter().map(|agent| agent.url()).collect();
     let config = format!(

@@ -45,7 +45,7 @@ async fn row(scene: &Scene, own: &str) -> (String, bool) {
 }
 
 #[tokio::test]
-async fn an_active_extension_is_named_in_the_headers_of_the_version() {
+async fn active_extension_is_in_version_header() {
     for (version, reply, headers) in [
         (Card::v1(), v1::message("la"), &["A2A-Extensions"][..]),
         (Card::v0_3(), v0_3::message("la"), &["A2A-Extensions", "X-A2A-Extensions"]),
@@ -71,7 +71,7 @@ async fn an_active_extension_is_named_in_the_headers_of_the_version() {
 }
 
 #[tokio::test]
-async fn an_agent_that_requires_more_than_is_activated_is_not_called_and_says_why() {
+async fn agent_requiring_more_is_not_called() {
     let scene = Scene::of(card(Card::v1(), true), &active(&[TRACE]), "").await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let list = scene.gateway.client().modern("tools/list", json!({})).await.result().await;
@@ -93,7 +93,7 @@ async fn an_agent_that_requires_more_than_is_activated_is_not_called_and_says_wh
 }
 
 #[tokio::test]
-async fn an_agent_whose_requirements_are_met_is_called() {
+async fn agent_with_met_requirements_is_called() {
     let scene = Scene::of(card(Card::v1(), true), &active(&[MONEY, TRACE]), "").await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     assert_eq!(words(&scene.said("x").await), "la");
@@ -102,7 +102,7 @@ async fn an_agent_whose_requirements_are_met_is_called() {
 }
 
 #[tokio::test]
-async fn an_extension_that_the_card_does_not_declare_is_pointed_out_and_does_no_harm() {
+async fn undeclared_extension_is_reported() {
     let scene = Scene::of(Card::v1().skill("sing"), &active(&[TRACE]), "").await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     assert_eq!(words(&scene.said("x").await), "la");
@@ -114,7 +114,7 @@ async fn an_extension_that_the_card_does_not_declare_is_pointed_out_and_does_no_
 }
 
 #[tokio::test]
-async fn data_of_an_active_extension_reaches_the_client_beside_the_result() {
+async fn extension_data_reaches_client() {
     let scene = Scene::of(card(Card::v1(), false), &active(&[TRACE]), "").await;
     scene.agent.on_send(|_| {
         let mut task = v1::completed("t", "c", "la");
@@ -153,7 +153,7 @@ async fn data_of_an_active_extension_reaches_the_client_beside_the_result() {
 }
 
 #[tokio::test]
-async fn what_a_client_gives_for_an_active_extension_reaches_the_agent_in_the_message() {
+async fn extension_input_reaches_agent() {
     for (version, reply) in [(Card::v1(), v1::message("la")), (Card::v0_3(), v0_3::message("la"))] {
         let scene = Scene::of(card(version, false), &active(&[TRACE]), "").await;
         scene.agent.on_send(move |_| Reply::events([reply.clone()]));
@@ -186,7 +186,7 @@ async fn what_a_client_gives_for_an_active_extension_reaches_the_agent_in_the_me
 }
 
 #[tokio::test]
-async fn what_a_client_gives_along_with_an_answer_reaches_the_agent_with_it() {
+async fn answer_input_reaches_agent() {
     let data = json!({ EXTENSIONS: { TRACE: { "id": 7 }, MONEY: "canary" } });
     let large = json!({ TRACE: "x".repeat(70_000) });
     for is_task in [false, true] {

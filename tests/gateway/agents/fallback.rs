@@ -7,7 +7,7 @@ use crate::support::payload::v0_3;
 use crate::support::{Card, Reply};
 
 #[tokio::test]
-async fn an_agent_that_understood_nothing_is_asked_in_the_other_version() {
+async fn other_version_is_tried() {
     for code in [-32601, -32009] {
         let scene = Scene::new().await;
         scene.agent.on("SendStreamingMessage", move |_| Reply::error(code, "what?"));
@@ -20,7 +20,7 @@ async fn an_agent_that_understood_nothing_is_asked_in_the_other_version() {
 }
 
 #[tokio::test]
-async fn a_pinned_version_is_kept_to() {
+async fn pinned_version_is_kept() {
     let scene = Scene::of(Card::v1().skill("sing"), "protocol: \"1.0\"", "").await;
     scene.agent.on("SendStreamingMessage", |_| Reply::error(-32601, "what?"));
     assert!(complaint(&scene.said("hello").await).contains("what?"));
@@ -28,7 +28,7 @@ async fn a_pinned_version_is_kept_to() {
 }
 
 #[tokio::test]
-async fn any_other_error_is_no_reason_to_say_it_again() {
+async fn other_errors_cause_no_second_try() {
     for code in [-32603, -32602, -32004, -32000] {
         let scene = Scene::new().await;
         scene.agent.on("SendStreamingMessage", move |_| Reply::error(code, "no"));
@@ -39,7 +39,7 @@ async fn any_other_error_is_no_reason_to_say_it_again() {
 }
 
 #[tokio::test]
-async fn an_agent_without_get_task_is_not_spoken_to_again() {
+async fn no_get_task_means_no_second_try() {
     let scene = Scene::new().await;
     scene.agent.on("SendStreamingMessage", |_| {
         Reply::result(json!({ "task": { "id": RAW_TASK, "status": { "state": "TASK_STATE_WORKING" } } }))

@@ -81,7 +81,7 @@ fn lists(cluster: &Cluster, endpoint: usize, tasks: Vec<String>) {
 }
 
 #[tokio::test]
-async fn a_list_of_tasks_is_of_all_endpoints() {
+async fn task_list_covers_all_endpoints() {
     for (settings, key) in [("", None), (auth(&["ann"]).as_str(), Some(key_of("ann")))] {
         let cluster = silent(2, Card::v1).await;
         for endpoint in 0..2 {
@@ -116,7 +116,7 @@ async fn a_list_of_tasks_is_of_all_endpoints() {
 }
 
 #[tokio::test]
-async fn a_conversation_of_an_a2a_client_goes_on_at_its_endpoint() {
+async fn conversation_stays_at_its_endpoint() {
     // Where callers have names ids are exchanged, so that an answer is read whole; else it passes as it comes.
     for (settings, key) in [("", None), (auth(&["ann"]).as_str(), Some(key_of("ann")))] {
         for method in ["SendMessage", "SendStreamingMessage"] {
@@ -156,7 +156,7 @@ async fn a_conversation_of_an_a2a_client_goes_on_at_its_endpoint() {
 }
 
 #[tokio::test]
-async fn the_version_is_asked_for_at_another_endpoint_when_the_first_says_nothing() {
+async fn version_probe_moves_on_silence() {
     for is_dead in [true, false] {
         let mut cluster = silent(2, Card::v0_1).await;
         for agent in &cluster.agents {
@@ -191,7 +191,7 @@ async fn the_version_is_asked_for_at_another_endpoint_when_the_first_says_nothin
 }
 
 #[tokio::test]
-async fn the_version_is_asked_for_at_all_endpoints_in_turn() {
+async fn version_is_probed_at_endpoints_in_turn() {
     let cluster = silent(8, Card::v0_1).await;
     for agent in &cluster.agents {
         agent.on("message/send", |_| Reply::status(503, ""));
@@ -205,7 +205,7 @@ async fn the_version_is_asked_for_at_all_endpoints_in_turn() {
 }
 
 #[tokio::test]
-async fn the_problem_is_that_of_the_endpoint_that_was_asked_first() {
+async fn problem_is_that_of_first_endpoint() {
     let cluster = silent(2, Card::v0_1).await;
     cluster.agents[0].on("message/send", |_| Reply::status(503, ""));
     cluster.agents[1].on("message/send", |_| Reply::status(200, &"x".repeat(70_000)));
@@ -224,7 +224,7 @@ async fn the_problem_is_that_of_the_endpoint_that_was_asked_first() {
 }
 
 #[tokio::test]
-async fn what_an_agent_refuses_has_no_home() {
+async fn refused_task_has_no_endpoint() {
     let cluster = silent(3, told_0_1).await;
     for agent in &cluster.agents {
         agent.on("tasks/send", |_| Reply::error(-32603, "busy"));
@@ -242,7 +242,7 @@ async fn what_an_agent_refuses_has_no_home() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_asked_for_where_the_message_went_and_nowhere_else() {
+async fn lost_answer_is_sought_where_it_went() {
     let cluster = silent(3, told_0_1).await;
     for agent in &cluster.agents {
         agent.on("tasks/sendSubscribe", |_| Reply::hang_up());
@@ -263,7 +263,7 @@ async fn a_lost_answer_is_asked_for_where_the_message_went_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn an_agent_that_never_answers_is_asked_so_often_and_no_more() {
+async fn silent_agent_is_asked_limited_times() {
     for lost in [Reply::hang_up(), Reply::stream().cut()] {
         let agent = ScriptedAgent::start(told_0_1().skill("sing")).await;
         agent.on("tasks/sendSubscribe", move |_| lost.clone());
@@ -280,7 +280,7 @@ async fn an_agent_that_never_answers_is_asked_so_often_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_is_no_failure_of_its_endpoint_and_an_answer_that_never_began_is() {
+async fn broken_stream_is_no_endpoint_failure() {
     let cluster = silent(2, Card::v1).await;
     for endpoint in 0..2 {
         let task = task_at(endpoint, "x");
@@ -319,7 +319,7 @@ async fn failures(gateway: &TestGateway) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_endpoint_is_not_blamed_for_a_slow_token_endpoint() {
+async fn slow_token_blames_no_endpoint() {
     let (cluster, clock) = (silent(2, Card::v1).await, ScriptedAgent::start(Card::v1()).await);
     for agent in cluster.agents.iter().chain([&clock]) {
         agent.on_path("/live", |_| Reply::status(204, ""));

@@ -42,7 +42,7 @@ fn asked(log: &Log, verb: &str, path: &str) -> Vec<Request> {
 }
 
 #[tokio::test]
-async fn a_call_streams_and_its_body_is_what_json_rpc_has_as_params() {
+async fn call_streams_with_params_as_body() {
     let scene = scene().await;
     let (id, context) = RAW;
     scene.agent.on_path(STREAM, move |_| {
@@ -67,7 +67,7 @@ async fn a_call_streams_and_its_body_is_what_json_rpc_has_as_params() {
 }
 
 #[tokio::test]
-async fn a_task_is_asked_for_by_its_path() {
+async fn task_is_requested_by_its_path() {
     let scene = plain().await;
     scene.agent.on_path(SEND, |_| Reply::json(&v1::task("raw task 7", RAW_CONTEXT, "working")));
     scene.agent.on_path(
@@ -86,7 +86,7 @@ async fn a_task_is_asked_for_by_its_path() {
 }
 
 #[tokio::test]
-async fn a_task_is_stopped_by_its_path() {
+async fn task_is_cancelled_by_its_path() {
     let scene = Scene::of(card(), "", "calls: { cancel_grace: 0s }").await;
     scene
         .agent
@@ -103,7 +103,7 @@ async fn a_task_is_stopped_by_its_path() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_is_taken_up_by_whichever_verb_the_agent_has() {
+async fn broken_stream_resumes_with_known_verb() {
     for verb in ["POST", "GET"] {
         let scene = scene().await;
         scene.agent.on_path(STREAM, |_| {
@@ -120,7 +120,7 @@ async fn a_stream_that_breaks_is_taken_up_by_whichever_verb_the_agent_has() {
 }
 
 #[tokio::test]
-async fn the_base_the_tenant_and_keys_in_the_query_are_kept() {
+async fn base_tenant_and_query_keys_are_kept() {
     let card = Card::http_json("rest/v1?flavour=a", "acme co").skill("sing").streaming(false);
     let own = "auth: { api_key: { value: canary-key, in: query, name: key } }";
     let scene = Scene::of(card, own, "").await;
@@ -132,7 +132,7 @@ async fn the_base_the_tenant_and_keys_in_the_query_are_kept() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_replaced_once() {
+async fn refused_token_is_replaced_once() {
     let tokens = endpoint(3600).await;
     let agent = ScriptedAgent::start(card().streaming(false)).await;
     agent.on_path(SEND, |request| match request.header("authorization") {
@@ -145,7 +145,7 @@ async fn a_token_that_is_refused_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn an_agent_says_no_by_its_reason() {
+async fn refusal_is_known_by_its_reason() {
     for (reply, told) in [
         (refusal(400, "CONTENT_TYPE_NOT_SUPPORTED", "only songs"), "it refused: only songs"),
         (refusal(500, "INVALID_AGENT_RESPONSE", "broken"), "it refused: broken"),
@@ -165,7 +165,7 @@ async fn an_agent_says_no_by_its_reason() {
 }
 
 #[tokio::test]
-async fn an_error_in_the_middle_of_a_stream_is_judged_by_the_task() {
+async fn stream_error_is_judged_by_task() {
     let scene = scene().await;
     scene.agent.on_path(STREAM, |_| {
         let error =
@@ -181,7 +181,7 @@ async fn an_error_in_the_middle_of_a_stream_is_judged_by_the_task() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_lost_is_told_by_its_reason() {
+async fn lost_task_is_known_by_its_reason() {
     let scene = scene().await;
     scene
         .agent
@@ -192,7 +192,7 @@ async fn a_task_that_is_lost_is_told_by_its_reason() {
 }
 
 #[tokio::test]
-async fn json_rpc_is_preferred_and_the_routes_of_0_3_are_not_spoken() {
+async fn json_rpc_is_preferred_over_0_3_routes() {
     let offer = |binding: &str, version: &str| json!({ "url": "{url}", "protocolBinding": binding, "protocolVersion": version });
     let both = json!([offer("HTTP+JSON", "1.0"), offer("JSONRPC", "1.0")]);
     let scene = Scene::of(card().set("supportedInterfaces", both), "", "").await;
@@ -208,7 +208,7 @@ async fn json_rpc_is_preferred_and_the_routes_of_0_3_are_not_spoken() {
 }
 
 #[tokio::test]
-async fn an_agent_that_has_routes_is_told_by_the_route_of_the_task() {
+async fn push_config_goes_to_route_of_task() {
     let agent = ScriptedAgent::start(push::pushing(Card::http_json("", ""))).await;
     let route = format!("/tasks/{RAW_TASK}/pushNotificationConfigs");
     agent.on_path("/message:stream", |_| {

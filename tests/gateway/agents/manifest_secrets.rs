@@ -36,7 +36,7 @@ async fn judged(command: &str, manifest: &Value) -> (Option<i32>, String) {
 /// By the name of its member, by its value, in headers and in URLs: each is one problem at its
 /// place, and not repeated.
 #[tokio::test]
-async fn manifest_with_literal_secret_is_refused() {
+async fn literal_secret_is_refused() {
     let headers = "/capabilities/message/send/headers";
     let jwk = json!({ "keys": [{ "kty": "EC", "crv": "P-256", "x": "a", "y": "b", "d": "CANARY" }] });
     let random = "CANARY9f86d081884c7d659a2feaa0c55ad015";
@@ -98,7 +98,7 @@ async fn manifest_with_literal_secret_is_refused() {
 
 /// No command runs with such a manifest.
 #[tokio::test]
-async fn manifest_with_literal_secret_ends_commands() {
+async fn literal_secret_ends_commands() {
     let literal = with("/metadata/token", json!("CANARY"));
     for command in ["serve", "agents"] {
         let (code, printed) = judged(command, &literal).await;
@@ -111,7 +111,7 @@ async fn manifest_with_literal_secret_ends_commands() {
 
 /// The last of two members counts, and clients would read the first one too.
 #[tokio::test]
-async fn manifest_with_hidden_duplicate_is_refused() {
+async fn hidden_duplicate_is_refused() {
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("bard.json");
     // The reader that finds members that are written twice does not take this character.
@@ -131,7 +131,7 @@ async fn manifest_with_hidden_duplicate_is_refused() {
 
 /// References, and members that only sound like secrets, are fine.
 #[tokio::test]
-async fn manifest_with_references_is_taken() {
+async fn references_are_accepted() {
     let headers = "/capabilities/message/send/headers";
     for (pointer, value) in [
         ("/metadata/apiKey", json!("${env:PATH}")),
@@ -163,7 +163,7 @@ async fn manifest_with_references_is_taken() {
 
 /// Where a reference leads is sent to the agent, and is in no log, no report and no answer.
 #[tokio::test]
-async fn manifest_references_are_shown_to_the_agent_alone() {
+async fn references_are_shown_to_agent_alone() {
     const MARK: &str = "CANARY";
     let agent = ScriptedAgent::start(Card::v1()).await;
     let card = Card::v1().skill("sing").body(&agent.url());

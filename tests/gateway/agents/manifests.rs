@@ -33,7 +33,7 @@ async fn call(gateway: &TestGateway, tool: &str) -> String {
 }
 
 #[tokio::test]
-async fn credential_and_certificate_of_a_manifest_reach_the_agent_together() {
+async fn key_and_certificate_reach_agent() {
     let authority = Authority::new("ours");
     // Without the certificate there is no connection, without the header no answer.
     let tls = server_config(&authority.server(), Some(&authority));
@@ -74,7 +74,7 @@ async fn credential_and_certificate_of_a_manifest_reach_the_agent_together() {
 }
 
 #[tokio::test]
-async fn methods_of_a_manifest_are_called_where_it_says() {
+async fn methods_are_called_where_manifest_says() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let stranger = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let (task, context) = ("raw-task-7", "raw-context-7");
@@ -110,7 +110,7 @@ async fn methods_of_a_manifest_are_called_where_it_says() {
 }
 
 #[tokio::test]
-async fn a_key_goes_where_the_manifest_says() {
+async fn key_goes_where_manifest_says() {
     for (place, fits) in [
         ("query", (|sent: &Request| sent.path.ends_with("?k=a%26b")) as fn(&Request) -> bool),
         ("cookie", |sent| sent.header("cookie") == Some("k=a&b")),
@@ -134,7 +134,7 @@ async fn a_key_goes_where_the_manifest_says() {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_manifest_is_described_by_its_card() {
+async fn agent_without_manifest_has_its_card() {
     let [plain, told] = [Card::v1().skill("sing"), Card::v1().skill("sing")];
     let (plain, told) = (ScriptedAgent::start(plain).await, ScriptedAgent::start(told).await);
     let manifest = json!({
@@ -153,7 +153,7 @@ async fn an_agent_without_a_manifest_is_described_by_its_card() {
 }
 
 #[tokio::test]
-async fn the_examples_run() {
+async fn examples_run() {
     let [ventas, finanzas] = [(); 2].map(|()| ScriptedAgent::start(Card::v1().skill("ask")));
     let (ventas, finanzas) = (ventas.await, finanzas.await);
     ventas.on_send(|_| Reply::events([v1::message("sold")]));
@@ -195,7 +195,7 @@ async fn the_examples_run() {
 }
 
 #[test]
-fn the_schema_of_manifests_is_printed() {
+fn schema_of_manifests_is_printed() {
     let output = Command::new(BINARY).args(["schema", "--manifest"]).output().unwrap();
     let kept = examples().join("../schemas/subagent.v0.1.json");
     assert!(output.status.success());

@@ -78,7 +78,7 @@ fn is_done(agent: &ScriptedAgent) {
 
 /// The breaker of the old address is open for longer than the test lasts.
 #[tokio::test]
-async fn a_moved_agent_is_called_by_its_new_card() {
+async fn moved_agent_is_called_by_new_card() {
     let registrar = ScriptedAgent::start(Card::v1()).await;
     let (old, new) = (worker(free_port()).await, worker(free_port()).await);
     registrar.set_card(card_at(&[("JSONRPC", &old.url())]));
@@ -103,7 +103,7 @@ async fn a_moved_agent_is_called_by_its_new_card() {
 }
 
 #[tokio::test]
-async fn an_agent_is_found_at_another_interface() {
+async fn agent_is_found_at_another_interface() {
     let registrar = ScriptedAgent::start(Card::v1()).await;
     let (first, port) = (worker(free_port()).await, free_port());
     let second = format!("http://127.0.0.1:{port}/");
@@ -122,7 +122,7 @@ async fn an_agent_is_found_at_another_interface() {
 
 /// The second interface has another binding.
 #[tokio::test]
-async fn an_agent_is_found_at_another_binding() {
+async fn agent_is_found_at_another_binding() {
     let registrar = ScriptedAgent::start(Card::v1()).await;
     let (first, second) = (worker(free_port()).await, worker(free_port()).await);
     registrar.set_card(card_at(&[("JSONRPC", &first.url()), ("HTTP+JSON", &second.url())]));
@@ -140,7 +140,7 @@ async fn an_agent_is_found_at_another_binding() {
 }
 
 #[tokio::test]
-async fn an_agent_is_found_at_another_endpoint() {
+async fn agent_is_found_at_another_endpoint() {
     let registrar = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let (first, port) = (worker(free_port()).await, free_port());
     let own = format!(
@@ -168,7 +168,7 @@ async fn an_agent_is_found_at_another_endpoint() {
 
 /// The wish to stop a task goes where the agent is now.
 #[tokio::test]
-async fn a_moved_task_is_cancelled_where_it_is() {
+async fn moved_task_is_cancelled_where_it_is() {
     let registrar = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let (first, second) = (worker(free_port()).await, worker(free_port()).await);
     registrar.set_card(card_at(&[("JSONRPC", &first.url()), ("JSONRPC", &second.url())]));

@@ -10,7 +10,7 @@ use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, TestGateway};
 
 #[tokio::test]
-async fn a_status_with_other_json_is_told_as_status() {
+async fn status_beats_foreign_json() {
     let scene = Scene::of(Card::v1().skill("sing"), "breaker: { failures: 100 }", "").await;
     for status in [404, 409, 429, 500, 502] {
         scene.agent.on_send(move |_| Reply::json(&json!({ "detail": "x" })).with_status(status));
@@ -21,7 +21,7 @@ async fn a_status_with_other_json_is_told_as_status() {
 
 /// What follows a response with two lengths might be read as the next one.
 #[tokio::test]
-async fn a_connection_with_two_lengths_is_not_reused() {
+async fn two_lengths_end_connection() {
     let scene = Scene::of(Card::v1().skill("sing").streaming(false), "", "").await;
     for is_odd in [false, true] {
         scene.agent.on_send(move |_| {
@@ -40,7 +40,7 @@ async fn a_connection_with_two_lengths_is_not_reused() {
 }
 
 #[tokio::test]
-async fn no_answer_and_a_foreign_one_are_errors() {
+async fn missing_or_foreign_answer_is_error() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing").streaming(false)).await;
     let gateway = TestGateway::start(|ports| {
         let listeners = ports.listeners().replacen("admin:", "    faces: [mcp, a2a]\nadmin:", 1);

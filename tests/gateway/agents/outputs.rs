@@ -28,7 +28,7 @@ async fn called(scene: &Scene) -> Value {
 
 /// Clients that fail at links get none; those that want them get all.
 #[tokio::test]
-async fn links_stand_where_the_operator_wants_them() {
+async fn links_follow_configuration() {
     for (links, of_file, of_start) in
         [("none", false, false), ("subagent_start", false, true), ("all", true, true)]
     {
@@ -53,7 +53,7 @@ async fn links_stand_where_the_operator_wants_them() {
 
 /// Tools that convert schemas fail at a property without a type.
 #[tokio::test]
-async fn every_property_of_every_tool_has_a_type() {
+async fn every_property_of_every_tool_has_type() {
     let scene = Scene::new().await;
     let listed = scene.gateway.client().modern("tools/list", json!({})).await.result().await;
     let tools = listed["tools"].as_array().unwrap();
@@ -90,7 +90,7 @@ async fn streamed(card: Card, events: Vec<Value>) -> Value {
 
 /// Microsoft agent-framework sends one status message, Agent Stack many pieces of one text.
 #[tokio::test]
-async fn working_messages_are_output_of_last_resort() {
+async fn working_messages_are_last_resort_output() {
     for (events, expected) in [
         (vec![working("It is 21 °C.")], "It is 21 °C."),
         (vec![working("It"), working(" is 21"), working(" °C.")], "It is 21 °C."),
@@ -143,7 +143,7 @@ async fn message_events_are_joined() {
 
 /// LangGraph behind a2a-sdk 0.3: the stream ends with an error, and the task says `working` for ever.
 #[tokio::test]
-async fn error_event_ends_the_task() {
+async fn error_event_ends_task() {
     let scene = Scene::of(Card::v0_3().skill("sing"), "", "").await;
     scene.agent.on_stream(|_| {
         let error =
@@ -163,7 +163,7 @@ async fn error_event_ends_the_task() {
 
 /// python-a2a: the user's message is a member of the task.
 #[tokio::test]
-async fn task_with_message_member_is_a_task() {
+async fn task_with_message_member_is_task() {
     let scene = Scene::of(Card::v0_1().skill("sing").streaming(false), "protocol: \"0.1\"", "").await;
     scene.agent.on_send(|request| {
         let id = request.params()["id"].as_str().unwrap_or_default().to_owned();
@@ -220,7 +220,7 @@ async fn thoughts_are_no_output() {
 
 /// VoltAgent writes a record separator before each event.
 #[tokio::test]
-async fn record_separators_in_streams_are_skipped() {
+async fn record_separators_are_skipped() {
     let scene = Scene::of(Card::v1().skill("sing"), "", "").await;
     scene.agent.on_stream(|_| {
         let answer =
@@ -232,7 +232,7 @@ async fn record_separators_in_streams_are_skipped() {
 
 /// LangGraph's skill ids are UUIDs.
 #[tokio::test]
-async fn generated_skill_ids_give_way_to_names() {
+async fn generated_ids_give_way_to_names() {
     let skill = json!({ "id": "7f0c2c46-1d70-4c0e-9c53-7f7b0b0e2b11", "name": "Daily forecast", "description": "d", "tags": [] });
     let scene = Scene::of(Card::v1().skill_with(skill), "", "").await;
     let listed = scene.gateway.client().modern("tools/list", json!({})).await.result().await.to_string();

@@ -44,7 +44,7 @@ async fn until_heard(scene: &Scene, count: usize) {
 }
 
 #[tokio::test]
-async fn calls_wait_in_their_order_and_more_than_fit_are_refused() {
+async fn calls_wait_in_order() {
     let (scene, heard, go) = scene("{ size: 3, wait: 1m }").await;
     let mut calls = vec![called(&scene, "0")];
     until_heard(&scene, 1).await;
@@ -66,7 +66,7 @@ async fn calls_wait_in_their_order_and_more_than_fit_are_refused() {
 }
 
 #[tokio::test]
-async fn a_call_waits_no_longer_than_it_may() {
+async fn call_waits_no_longer_than_allowed() {
     let (scene, heard, go) = scene("{ size: 3, wait: 200ms }").await;
     let first = called(&scene, "0");
     until_heard(&scene, 1).await;
@@ -82,7 +82,7 @@ async fn a_call_waits_no_longer_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_gives_up_its_place() {
+async fn leaving_client_gives_up_its_position() {
     let (scene, heard, go) = scene("{ size: 1, wait: 1m }").await;
     let first = called(&scene, "0");
     until_heard(&scene, 1).await;

@@ -7,7 +7,7 @@ use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, TestGateway};
 
 #[tokio::test]
-async fn connections_are_kept_for_the_next_call() {
+async fn connections_are_kept_for_next_call() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     for _ in 0..5 {
@@ -20,7 +20,7 @@ async fn connections_are_kept_for_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_agent_closed_between_calls_costs_nobody_a_message() {
+async fn closed_connection_loses_no_message() {
     let scene = Scene::new().await;
     // It closes without saying so.
     scene.agent.on_send(|request| {
@@ -45,7 +45,7 @@ async fn a_connection_that_the_agent_closed_between_calls_costs_nobody_a_message
 }
 
 #[tokio::test]
-async fn a_message_that_may_have_arrived_is_not_sent_again() {
+async fn unsure_message_is_not_repeated() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     scene.said("first").await;
@@ -58,7 +58,7 @@ async fn a_message_that_may_have_arrived_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn an_agent_that_went_away_is_unreachable_and_nothing_was_sent() {
+async fn absent_agent_is_unreachable() {
     let Scene { agent, gateway } = Scene::new().await;
     let address = agent.stop().await;
     let call = async || {
@@ -73,7 +73,7 @@ async fn an_agent_that_went_away_is_unreachable_and_nothing_was_sent() {
 }
 
 #[tokio::test]
-async fn two_credentials_never_share_a_connection() {
+async fn credentials_share_no_connection() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_send(|request| Reply::events([v1::message(request.header("authorization").unwrap())]));
     let card = agent.card_url();
@@ -100,7 +100,7 @@ async fn two_credentials_never_share_a_connection() {
 }
 
 #[tokio::test]
-async fn the_environments_proxy_is_not_used() {
+async fn environment_proxy_is_not_used() {
     let (agent, proxy) =
         (ScriptedAgent::start(Card::v1().skill("sing")).await, ScriptedAgent::start(Card::v1()).await);
     agent.on_send(|_| Reply::events([v1::message("la")]));
@@ -117,7 +117,7 @@ async fn the_environments_proxy_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_clients_headers_stay_with_the_gateway() {
+async fn client_headers_stay_with_gateway() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let client = scene

@@ -49,7 +49,7 @@ fn is_uuid(value: &Value) -> bool {
 }
 
 #[tokio::test]
-async fn a_call_streams_and_is_asked_in_the_words_of_0_1() {
+async fn call_streams_and_asks_in_0_1() {
     let scene = scene("").await;
     scene.agent.on(STREAM, |request| {
         let id = id(request);
@@ -78,7 +78,7 @@ async fn a_call_streams_and_is_asked_in_the_words_of_0_1() {
 }
 
 #[tokio::test]
-async fn a_plain_call_is_answered_with_parts_that_do_not_say_what_they_are() {
+async fn plain_answer_has_untyped_parts() {
     let scene = plain("").await;
     scene.agent.on(SEND, |request| {
         Reply::result(json!({ "id": id(request), "status": { "state": "completed" }, "history": [],
@@ -91,7 +91,7 @@ async fn a_plain_call_is_answered_with_parts_that_do_not_say_what_they_are() {
 }
 
 #[tokio::test]
-async fn a_whole_artifact_that_comes_again_takes_the_place_of_the_first() {
+async fn repeated_artifact_replaces_first() {
     let scene = scene("").await;
     scene.agent.on(STREAM, |request| {
         let whole = |text: &str| {
@@ -107,7 +107,7 @@ async fn a_whole_artifact_that_comes_again_takes_the_place_of_the_first() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_in_its_task_and_session() {
+async fn question_is_answered_in_task() {
     let scene = scene("").await;
     scene.agent.on_send(|request| {
         let id = id(request);
@@ -135,7 +135,7 @@ async fn a_question_is_answered_in_its_task_and_session() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_under_its_session_in_a_task_of_its_own() {
+async fn conversation_continues_in_new_task() {
     let scene = scene("").await;
     scene.agent.on(STREAM, |request| {
         let id = id(request);
@@ -154,7 +154,7 @@ async fn a_conversation_goes_on_under_its_session_in_a_task_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_cancel_before_the_first_word_stops_the_task_at_once() {
+async fn cancel_before_first_event_stops_task() {
     for streams in [true, false] {
         let settings = "calls: { stream_after: 0s, cancel_grace: 0s }";
         let scene = Scene::of(card().streaming(streams), "", settings).await;
@@ -180,7 +180,7 @@ async fn a_cancel_before_the_first_word_stops_the_task_at_once() {
 }
 
 #[tokio::test]
-async fn a_task_is_there_to_be_looked_at_and_stopped_before_the_agents_first_word() {
+async fn task_is_visible_before_first_event() {
     let scene = plain("calls: { budget: 1s, stream_after: 1s, task_after: 100ms }").await;
     scene.agent.on(SEND, |_| Reply::silence());
     scene.agent.on_cancel(|request| Reply::result(v0_1::task(&id(request), "canceled")));
@@ -198,7 +198,7 @@ async fn a_task_is_there_to_be_looked_at_and_stopped_before_the_agents_first_wor
 }
 
 #[tokio::test]
-async fn an_answer_that_is_lost_is_asked_for_and_nothing_is_said_twice() {
+async fn lost_answer_is_not_repeated() {
     for streams in [true, false] {
         let scene = Scene::of(card().streaming(streams), "", "").await;
         scene.agent.on_send(|_| Reply::hang_up());
@@ -223,7 +223,7 @@ fn in_order_by_id<const N: usize>(tasks: [Value; N]) -> impl Fn(&Request) -> Rep
 }
 
 #[tokio::test]
-async fn an_agent_that_never_got_the_message_is_not_told_again() {
+async fn lost_message_is_not_repeated() {
     let scene = plain("").await;
     scene.agent.on(SEND, |_| Reply::hang_up());
     scene.agent.on_get(|_| Reply::error(-32001, "Task not found"));
@@ -232,7 +232,7 @@ async fn an_agent_that_never_got_the_message_is_not_told_again() {
 }
 
 #[tokio::test]
-async fn a_task_whose_stream_breaks_is_polled_and_never_subscribed_to() {
+async fn broken_stream_is_polled() {
     let scene = scene("").await;
     scene.agent.on(STREAM, |request| {
         Reply::stream().event(v0_1::status_update(&id(request), "working", false)).cut()
@@ -249,7 +249,7 @@ async fn a_task_whose_stream_breaks_is_polled_and_never_subscribed_to() {
 }
 
 #[tokio::test]
-async fn a_handle_leads_back_to_the_task() {
+async fn handle_leads_back_to_task() {
     let scene = plain("calls: { budget: 3s, stream_after: 1s }").await;
     scene.agent.on(SEND, |request| Reply::result(v0_1::task(&id(request), "working")));
     let is_done = Arc::new(AtomicBool::new(false));
@@ -271,7 +271,7 @@ async fn a_handle_leads_back_to_the_task() {
 }
 
 #[tokio::test]
-async fn a_careless_card_of_a_later_version_does_not_cost_the_call() {
+async fn careless_later_card_costs_no_call() {
     let bare = Card::v0_1().skill_with(json!({ "id": "sing", "name": "sing" }));
     let scene = Scene::of(bare, "", "").await;
     scene.agent.on(STREAM, |_| Reply::error(-32601, "Method not found"));
@@ -285,7 +285,7 @@ async fn a_careless_card_of_a_later_version_does_not_cost_the_call() {
 }
 
 #[tokio::test]
-async fn the_version_can_be_pinned_and_is_told_by_a_probe() {
+async fn version_can_be_pinned_and_is_probed() {
     let pinned = Scene::of(Card::v0_3().skill("sing"), "protocol: \"0.1\"", "").await;
     pinned.agent.on(STREAM, |request| Reply::events([v0_1::completed(&id(request), "pinned")]));
     assert_eq!(words(&pinned.said("x").await), "pinned");

@@ -30,7 +30,7 @@ async fn called(card: Card) -> (String, String) {
 }
 
 #[tokio::test]
-async fn the_newest_version_that_both_speak_is_used() {
+async fn newest_common_version_is_used() {
     let both = json!([interface("JSONRPC", Some("0.3")), interface("JSONRPC", Some("1.0"))]);
     let compat = Card::v0_3().set("supportedInterfaces", json!([interface("JSONRPC", Some("1.0"))]));
     let unsaid = Card::v1().set("supportedInterfaces", json!([interface("JSONRPC", None)]));
@@ -57,7 +57,7 @@ async fn the_newest_version_that_both_speak_is_used() {
 }
 
 #[tokio::test]
-async fn an_agent_whose_card_does_not_say_is_asked_without_giving_it_work() {
+async fn unclear_agent_is_probed_without_work() {
     let scene = Scene::of(Card::v0_3().remove("protocolVersion").skill("sing"), "", "").await;
     // The kit answers what it has no handler for with -32601, as an agent does that knows no such method.
     assert!(
@@ -73,7 +73,7 @@ async fn an_agent_whose_card_does_not_say_is_asked_without_giving_it_work() {
 }
 
 #[tokio::test]
-async fn an_agent_without_a_binding_that_the_gateway_speaks_is_a_problem_that_is_told() {
+async fn unknown_binding_is_a_problem() {
     let grpc = Card::v1().set("supportedInterfaces", json!([interface("GRPC", Some("1.0"))]));
     let future = Card::v1().set("supportedInterfaces", json!([interface("JSONRPC", Some("2.0"))]));
     for card in [grpc, future] {
@@ -86,14 +86,14 @@ async fn an_agent_without_a_binding_that_the_gateway_speaks_is_a_problem_that_is
 }
 
 #[tokio::test]
-async fn cards_are_asked_for_as_1_0_with_the_agents_credentials() {
+async fn cards_are_requested_as_1_0() {
     let scene = Scene::of(Card::v1().skill("sing"), "headers: { X-Key: secret }", "").await;
     let card = scene.agent.log().hits("/.well-known/agent-card.json")[0].clone();
     assert_eq!((card.header("a2a-version"), card.header("x-key")), (Some("1.0"), Some("secret")));
 }
 
 #[tokio::test]
-async fn every_request_about_a_task_names_the_tenant() {
+async fn every_task_request_names_tenant() {
     let mut card = Card::v1().skill("sing");
     card.json["supportedInterfaces"][0]["tenant"] = "acme".into();
     let scene = Scene::of(card, "", "").await;
@@ -111,7 +111,7 @@ async fn every_request_about_a_task_names_the_tenant() {
 }
 
 #[tokio::test]
-async fn an_old_agents_task_is_polled_and_never_subscribed_to() {
+async fn old_agent_task_is_polled() {
     let scene = Scene::of(Card::v0_3().skill("sing"), "", "").await;
     scene.agent.on_send(|_| Reply::stream().event(v0_3::task("t", "c", "working")).cut());
     scene.agent.on_get(crate::support::in_order([
@@ -125,7 +125,7 @@ async fn an_old_agents_task_is_polled_and_never_subscribed_to() {
 }
 
 #[tokio::test]
-async fn the_agents_word_on_freshness_counts_between_floor_and_ceiling() {
+async fn card_freshness_is_bounded() {
     for (settings, cache_control) in [
         ("cards: { min_refresh: 1s, max_refresh: 1h, retry: 1s }", "max-age=1"),
         ("cards: { min_refresh: 1s, max_refresh: 1h, retry: 1s }", "no-cache"),

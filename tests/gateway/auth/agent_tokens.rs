@@ -83,7 +83,7 @@ fn asked(endpoint: &ScriptedAgent) -> usize {
 }
 
 #[tokio::test]
-async fn a_token_is_fetched_once_and_used_for_every_call() {
+async fn token_is_fetched_once_for_all_calls() {
     let (endpoint, agent) = (endpoint(3600).await, guarded(|shown| shown == "Bearer token-1").await);
     let more = "scopes: [a, b], audience: bard, resource: ['https://bard.example/', 'https://b.example/']";
     let gateway = before(&agent, &oauth2(&endpoint, more)).await;
@@ -143,7 +143,7 @@ fn futures(count: usize, gateway: &TestGateway) -> Vec<tokio::task::JoinHandle<s
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_it_ends_and_no_call_sees_an_old_one() {
+async fn token_is_renewed_before_it_ends() {
     let endpoint = endpoint(4).await;
     let born = Arc::new(std::sync::Mutex::new(Vec::<Instant>::new()));
     let births = born.clone();
@@ -176,7 +176,7 @@ async fn a_token_is_renewed_before_it_ends_and_no_call_sees_an_old_one() {
 }
 
 #[tokio::test]
-async fn a_refused_token_is_replaced_once() {
+async fn refused_token_is_replaced_once() {
     let (endpoint, agent) = (endpoint(3600).await, guarded(|shown| shown == "Bearer token-2").await);
     let gateway = before(&agent, &oauth2(&endpoint, "")).await;
     assert_eq!(words(&sing(&gateway).await), "Bearer token-2");
@@ -187,7 +187,7 @@ async fn a_refused_token_is_replaced_once() {
 }
 
 #[tokio::test]
-async fn a_second_refusal_is_an_error_and_the_challenge_stays_here() {
+async fn second_refusal_is_error() {
     let (endpoint, agent) = (endpoint(3600).await, guarded(|_| false).await);
     let gateway = before(&agent, &oauth2(&endpoint, "")).await;
     let params = json!({ "name": "bard_sing", "arguments": { "text": "x" } });
@@ -214,7 +214,7 @@ async fn only_401_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_token_that_ends_in_mid_flight_ends_no_stream() {
+async fn ended_token_ends_no_stream() {
     let (endpoint, agent) = (endpoint(3600).await, ScriptedAgent::start(Card::v1().skill("sing")).await);
     let go_on = Signal::new();
     let (waits, refused) = (go_on.clone(), Arc::new(AtomicUsize::new(0)));
@@ -255,7 +255,7 @@ async fn a_token_that_ends_in_mid_flight_ends_no_stream() {
 }
 
 #[tokio::test]
-async fn a_dead_token_endpoint_is_a_clear_fault_and_is_left_alone() {
+async fn dead_token_endpoint_is_clear_fault() {
     let (endpoint, agent) = (ScriptedAgent::start(Card::v1()).await, guarded(|_| true).await);
     for (reply, expected) in [
         (Reply::status(500, "canary-page"), "its token endpoint does not work"),
@@ -298,7 +298,7 @@ async fn a_dead_token_endpoint_is_a_clear_fault_and_is_left_alone() {
 }
 
 #[tokio::test]
-async fn the_operator_is_told_before_that_no_token_is_to_be_had() {
+async fn operator_is_warned_of_missing_token() {
     let (endpoint, agent) = (ScriptedAgent::start(Card::v1()).await, guarded(|_| true).await);
     endpoint.on_path("/token", |_| Reply::json(&json!({ "error": "invalid_scope" })).with_status(400));
     let (card, own) = (agent.card_url(), oauth2(&endpoint, ""));
@@ -311,7 +311,7 @@ async fn the_operator_is_told_before_that_no_token_is_to_be_had() {
 }
 
 #[tokio::test]
-async fn a_token_endpoint_that_comes_back_is_used_again() {
+async fn returned_token_endpoint_is_used() {
     let (endpoint, agent) = (ScriptedAgent::start(Card::v1()).await, guarded(|_| true).await);
     let works = Arc::new(AtomicUsize::new(0));
     let state = works.clone();
@@ -326,7 +326,7 @@ async fn a_token_endpoint_that_comes_back_is_used_again() {
 }
 
 #[tokio::test]
-async fn without_the_callers_token_there_is_nothing_to_exchange() {
+async fn exchange_needs_caller_token() {
     let (endpoint, agent) = (endpoint(3600).await, guarded(|_| true).await);
     let own = oauth2(&endpoint, "grant: token_exchange");
     let scene = Scene { gateway: before(&agent, &own).await, agent };
@@ -336,7 +336,7 @@ async fn without_the_callers_token_there_is_nothing_to_exchange() {
 }
 
 #[tokio::test]
-async fn the_example_of_the_manual_runs() {
+async fn example_of_manual_runs() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
     let (example, manual) = (read("examples/credentials.yaml"), read("README.md"));

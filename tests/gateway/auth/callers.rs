@@ -51,7 +51,7 @@ async fn list(client: &McpClient) -> u16 {
 }
 
 #[tokio::test]
-async fn only_who_has_a_key_is_let_in_and_nobody_learns_what_was_wrong_with_it() {
+async fn only_keys_get_in() {
     let scene = Keyed::new("").await;
     for key in [OLD, NEW, EVE] {
         assert_eq!(list(&scene.by(key)).await, 200);
@@ -73,7 +73,7 @@ async fn only_who_has_a_key_is_let_in_and_nobody_learns_what_was_wrong_with_it()
 }
 
 #[tokio::test]
-async fn a_key_can_follow_the_word_bearer() {
+async fn key_can_follow_the_word_bearer() {
     let scene = Keyed::new("").await;
     let agent = scene.agent.card_url();
     let gateway = TestGateway::start(|ports| {
@@ -90,7 +90,7 @@ async fn a_key_can_follow_the_word_bearer() {
 }
 
 #[tokio::test]
-async fn a_caller_is_asked_for_before_its_body_is_read() {
+async fn caller_is_checked_before_body_is_read() {
     let scene = Keyed::new("").await;
     // It says that more comes, and waits.
     let mut wire = tokio::net::TcpStream::connect(scene.gateway.address()).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_caller_is_asked_for_before_its_body_is_read() {
 }
 
 #[tokio::test]
-async fn health_and_questions_of_browsers_are_free() {
+async fn health_and_preflight_are_free() {
     let scene = Keyed::new("").await;
     let client = scene.gateway.client();
     assert_eq!(client.at("/healthz").get(&[]).await.status, 200);
@@ -117,7 +117,7 @@ async fn health_and_questions_of_browsers_are_free() {
 
 /// Python SDK CVE-2026-52870, a2a-java GHSA-qw47-mcm5-934w.
 #[tokio::test]
-async fn a_task_belongs_to_its_caller_whichever_key_it_shows() {
+async fn task_belongs_to_caller_of_any_key() {
     let scene = Keyed::new("calls: { task_after: 0s }\n").await;
     scene.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     scene.agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working")));
@@ -142,7 +142,7 @@ async fn a_task_belongs_to_its_caller_whichever_key_it_shows() {
 
 /// Tasks of 2025-11-25 are listed to those who are somebody, and only their own.
 #[tokio::test]
-async fn a_caller_lists_its_own_tasks_and_no_others() {
+async fn caller_lists_only_its_own_tasks() {
     let scene = Keyed::new("mcp: { page_size: 2 }\n").await;
     let numbers = std::sync::atomic::AtomicUsize::new(0);
     scene.agent.on_stream(move |_| {
@@ -188,7 +188,7 @@ async fn a_caller_lists_its_own_tasks_and_no_others() {
 
 /// Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869.
 #[tokio::test]
-async fn a_session_is_good_for_the_caller_that_began_it() {
+async fn session_is_bound_to_its_caller() {
     let scene = Keyed::new("").await;
     let session = scene.by(OLD).legacy().await;
     let answer = session.stolen_by(&scene.by(EVE)).call("tools/list", json!({})).await;
@@ -198,7 +198,7 @@ async fn a_session_is_good_for_the_caller_that_began_it() {
 }
 
 #[tokio::test]
-async fn whoever_shows_nothing_is_anonymous_where_nothing_is_required() {
+async fn missing_key_may_be_anonymous() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
         let listeners = ports.listeners().replace("\nadmin:", "\n    require: none\nadmin:");
@@ -214,7 +214,7 @@ async fn whoever_shows_nothing_is_anonymous_where_nothing_is_required() {
 
 /// Who one is does not hang on the connection.
 #[tokio::test]
-async fn two_requests_on_one_connection_can_be_two_callers() {
+async fn one_connection_can_have_two_callers() {
     let scene = Keyed::new("").await;
     let mut wire = tokio::net::TcpStream::connect(scene.gateway.address()).await.unwrap();
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;

@@ -63,7 +63,7 @@ impl Guarded {
 const BY_URI: &str = "auth: { certificate: { name: spiffe } }\n";
 
 #[tokio::test]
-async fn what_a_caller_holds_outlives_its_certificate() {
+async fn caller_outlives_its_certificate() {
     let place = Guarded::new("required", BY_URI, "").await;
     let mine = place.authority.client_uri("old", "spiffe://corp/build");
     let renewed = place.authority.client_uri("new", "spiffe://corp/build");
@@ -78,7 +78,7 @@ async fn what_a_caller_holds_outlives_its_certificate() {
 
 /// A certificate that no rule names is good for the handshake and names nobody.
 #[tokio::test]
-async fn a_certificate_without_the_field_that_names_is_nobody_s() {
+async fn nameless_certificate_names_no_caller() {
     let place = Guarded::new("required", BY_URI, "").await;
     assert_eq!(place.status(&place.by(Some(&place.authority.client_uri("a", "spiffe://corp/a")))).await, 200);
     for identity in
@@ -89,7 +89,7 @@ async fn a_certificate_without_the_field_that_names_is_nobody_s() {
 }
 
 #[tokio::test]
-async fn headers_that_speak_of_a_certificate_are_nothing() {
+async fn certificate_headers_are_ignored() {
     let place = Guarded::new("optional", BY_URI, "").await;
     let mine = place.authority.client_uri("a", "spiffe://corp/a");
     let task = place.begin(&place.by(Some(&mine))).await;
@@ -109,7 +109,7 @@ async fn headers_that_speak_of_a_certificate_are_nothing() {
 }
 
 #[tokio::test]
-async fn all_that_is_required_must_be_shown_and_all_of_it_names() {
+async fn all_required_proofs_name_the_caller() {
     let auth = keys("").replace("auth:\n", "auth:\n  certificate: { name: [spiffe, common_name] }\n");
     let place = Guarded::new("optional", &auth, "    require: { all: [certificate, api_key] }\n").await;
     let mine = place.authority.client("worker");
@@ -126,7 +126,7 @@ async fn all_that_is_required_must_be_shown_and_all_of_it_names() {
 }
 
 #[tokio::test]
-async fn a_key_will_do_where_a_certificate_is_optional() {
+async fn key_suffices_without_certificate() {
     let auth = keys("").replace("auth:\n", "auth:\n  certificate: { name: common_name }\n");
     let place = Guarded::new("optional", &auth, "").await;
     assert_eq!(place.status(&place.by(None).header("X-Api-Key", KEY)).await, 200);
@@ -136,7 +136,7 @@ async fn a_key_will_do_where_a_certificate_is_optional() {
 
 /// All users of one proxy have its certificate: what they hold is each one's own all the same.
 #[tokio::test]
-async fn two_users_behind_one_certificate_are_two_callers() {
+async fn shared_certificate_has_two_callers() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let tokens = format!("  tokens: [{{ issuer: '{}', audience: me }}]\n", issuer.name());
@@ -184,7 +184,7 @@ fn confined(permitted: &[&str], excluded: &[&str]) -> impl FnOnce(&mut Certifica
 /// Verification holds only SANs to the constraints of an authority: without a check of its own, a
 /// department's authority could name the callers of another department.
 #[tokio::test]
-async fn common_name_beyond_constraints_names_no_caller() {
+async fn excluded_common_name_names_no_caller() {
     let auth = "auth: { certificate: { name: common_name } }\n";
     let place = Guarded::new("required", auth, "").await;
     let named = |authority: &Authority, name: &str| authority.client_with(name, |_| ());
@@ -246,7 +246,7 @@ async fn malformed_spiffe_id_names_no_caller() {
 
 /// A rule for certificates looks at their SANs, even where another field names the caller.
 #[tokio::test]
-async fn rule_for_spiffe_ids_fits_no_malformed_one() {
+async fn spiffe_rule_fits_no_malformed_id() {
     let auth = "auth: { certificate: { name: dns } }\nrules: [{ certificates: 'spiffe://corp/team/*' }]\n";
     let place = Guarded::new("required", auth, "").await;
     for (uris, expected) in [

@@ -14,7 +14,7 @@ use crate::support::certs::server_config;
 use crate::support::{Authority, Card, ScriptedAgent, TestGateway, in_time};
 
 #[tokio::test]
-async fn the_secret_can_go_into_the_form() {
+async fn secret_can_go_into_form() {
     let (endpoint, agent) = (endpoint(3600).await, guarded(|_| true).await);
     let gateway = before(&agent, &oauth2(&endpoint, "auth_method: client_secret_post")).await;
     assert_eq!(words(&sing(&gateway).await), "Bearer token-1");
@@ -25,7 +25,7 @@ async fn the_secret_can_go_into_the_form() {
 }
 
 #[tokio::test]
-async fn an_assertion_is_signed_with_the_private_key() {
+async fn assertion_is_signed_with_private_key() {
     use ring::signature::{
         ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
         UnparsedPublicKey, VerificationAlgorithm,
@@ -77,7 +77,7 @@ async fn an_assertion_is_signed_with_the_private_key() {
 }
 
 #[tokio::test]
-async fn the_token_endpoint_is_shown_the_agents_certificate() {
+async fn token_endpoint_sees_agent_certificate() {
     let authority = Authority::new("ours");
     let tls = server_config(&authority.server(), Some(&authority));
     let endpoint = ScriptedAgent::start_tls(Card::v1(), tls).await;

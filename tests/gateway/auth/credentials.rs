@@ -29,7 +29,7 @@ async fn answered(scene: &Scene) -> Request {
 }
 
 #[tokio::test]
-async fn an_api_key_goes_where_the_card_says() {
+async fn api_key_goes_where_card_says() {
     for place in ["header", "query", "cookie"] {
         let old = json!({ "type": "apiKey", "in": place, "name": "X-K" });
         let new = json!({ "apiKeySecurityScheme": { "location": place, "name": "X-K" } });
@@ -65,7 +65,7 @@ async fn several_keys_go_each_to_its_scheme() {
 }
 
 #[tokio::test]
-async fn basic_and_bearer_are_shown_with_every_request_the_card_too() {
+async fn basic_and_bearer_go_everywhere() {
     for (own, expected) in [
         ("auth: { basic: { user: gateway, password: \"pä:ss\" } }", "Basic Z2F0ZXdheTpww6Q6c3M="),
         ("auth: { bearer: \"${env:TOKEN}\" }", "Bearer token"),
@@ -106,7 +106,7 @@ const IDENTITY: [(&str, &str); 14] = [
 ];
 
 #[tokio::test]
-async fn a_client_cannot_pass_an_identity_through() {
+async fn client_cannot_pass_identity_through() {
     let scene = Scene::of(Card::v1().skill("sing"), "headers: { X-Api-Key: ours }", "").await;
     scene.agent.on_send(|_| Reply::events([v1::task("t", "c", "working"), v1::completed("t", "c", "la")]));
     let client =
@@ -124,7 +124,7 @@ async fn a_client_cannot_pass_an_identity_through() {
 }
 
 #[tokio::test]
-async fn only_headers_that_are_named_go_along_and_they_never_win() {
+async fn only_named_headers_go_along() {
     let own = "forward_headers: [X-Tenant, Cookie, traceparent, A, X-Api-Key]\nauth: { api_key: { value: ours, in: header, name: X-Api-Key } }";
     let scene = Scene::of(Card::v1().skill("sing"), own, "").await;
     scene.agent.on_stream(|_| Reply::stream().event(v1::task("t", "c", "working")));
@@ -161,7 +161,7 @@ async fn only_headers_that_are_named_go_along_and_they_never_win() {
 }
 
 #[tokio::test]
-async fn a_method_of_a_manifest_has_its_own_headers_and_certificate() {
+async fn manifest_method_has_own_credentials() {
     let authority = Authority::new("ours");
     // Who shows a certificate is asked for it, and may come without.
     let tls = crate::support::certs::lenient_server_config(&authority.server(), &authority);
@@ -200,7 +200,7 @@ async fn a_method_of_a_manifest_has_its_own_headers_and_certificate() {
 }
 
 #[tokio::test]
-async fn the_name_of_an_agents_certificate_can_be_pinned() {
+async fn certificate_name_can_be_pinned() {
     let authority = Authority::new("ours");
     let identity = authority.server_named(&["bard.internal"]);
     let agent = ScriptedAgent::start_tls(Card::v1().skill("sing"), server_config(&identity, None)).await;
@@ -224,7 +224,7 @@ async fn the_name_of_an_agents_certificate_can_be_pinned() {
 }
 
 #[tokio::test]
-async fn an_agents_challenge_never_reaches_a_client() {
+async fn challenge_never_reaches_client() {
     let scene = Scene::of(Card::v1().skill("sing"), "auth: { bearer: wrong }", "").await;
     for status in [401, 403, 407] {
         scene.agent.on_send(move |_| {
@@ -248,7 +248,7 @@ async fn an_agents_challenge_never_reaches_a_client() {
 }
 
 #[tokio::test]
-async fn an_agent_that_asks_for_more_than_it_is_shown_is_told_of() {
+async fn agent_wanting_more_proof_is_reported() {
     let schemes = json!({
         "key": { "apiKeySecurityScheme": { "location": "header", "name": "X-K" } },
         "token": { "oauth2SecurityScheme": { "flows": {} } },
@@ -299,7 +299,7 @@ async fn an_agent_that_asks_for_more_than_it_is_shown_is_told_of() {
 
 /// A public card needs no token: it is asked for without, once its endpoint has had its time, and nobody waits for that.
 #[tokio::test]
-async fn a_silent_token_endpoint_does_not_keep_the_gateway_from_being_ready() {
+async fn token_endpoint_delays_no_readiness() {
     let endpoint = ScriptedAgent::start(Card::v1()).await;
     endpoint.on_path("/token", |_| Reply::silence());
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;

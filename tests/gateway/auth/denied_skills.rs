@@ -83,7 +83,7 @@ fn start() -> Value {
 }
 
 #[tokio::test]
-async fn start_is_a_message_to_the_whole_agent() {
+async fn start_is_message_to_whole_agent() {
     for (rules, is_allowed) in [
         (ALL, true),
         ("rules: [{ callers: \"key:ann\", tools: \"*\" }]\n", true),
@@ -106,7 +106,7 @@ async fn start_is_a_message_to_the_whole_agent() {
 
 /// The gateway that gave the handles and the one that gets them differ in their rules, and in nothing else.
 #[tokio::test]
-async fn send_is_judged_as_the_tool_of_its_task() {
+async fn send_is_judged_as_tool_of_its_task() {
     let agent = bard().await;
     let first = gateway(&agent, ALL, "").await;
     let before = ann(&first);
@@ -135,7 +135,7 @@ async fn send_is_judged_as_the_tool_of_its_task() {
 }
 
 #[tokio::test]
-async fn the_tool_of_another_skill_does_not_continue_a_task() {
+async fn other_skill_continues_no_task() {
     let agent = bard().await;
     let first = gateway(&agent, ALL, "").await;
     let before = ann(&first);
@@ -158,7 +158,7 @@ async fn the_tool_of_another_skill_does_not_continue_a_task() {
 
 /// An answer to a question is said in the task as well.
 #[tokio::test]
-async fn an_answer_is_judged_as_the_tool_of_its_task() {
+async fn answer_is_judged_as_tool_of_its_task() {
     let agent = bard().await;
     let first = gateway(&agent, ALL, "").await;
     let sing = begun(&ann(&first), "bard_sing", json!({ "text": "x" })).await;
@@ -186,7 +186,7 @@ async fn an_answer_is_judged_as_the_tool_of_its_task() {
 
 /// The one tool of an agent names no skill either.
 #[tokio::test]
-async fn the_one_tool_of_an_agent_is_denied_with_a_skill() {
+async fn only_tool_is_denied_with_its_skill() {
     for (rules, is_allowed) in [
         (ALL, true),
         ("rules: [{ callers: \"key:ann\", tools: bard }]\n", true),
@@ -211,7 +211,7 @@ async fn the_one_tool_of_an_agent_is_denied_with_a_skill() {
 }
 
 #[tokio::test]
-async fn texts_name_only_tools_that_the_caller_may_use() {
+async fn texts_name_only_allowed_tools() {
     const TOOLS: [&str; 5] = [START, "subagent_send", "subagent_wait", "subagent_get", "subagent_cancel"];
     for (rules, named) in [
         (ALL, &TOOLS[..]),
@@ -255,7 +255,7 @@ async fn texts_name_only_tools_that_the_caller_may_use() {
 
 /// The command answers as the gateway does.
 #[tokio::test]
-async fn check_knows_messages_to_the_whole_agent() {
+async fn check_knows_messages_to_whole_agent() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.yaml");
     let card = "http://127.0.0.1:9/.well-known/agent-card.json";
@@ -282,7 +282,7 @@ async fn check_knows_messages_to_the_whole_agent() {
 
 /// Every place that tells of an agent, to a caller that has some of its skills.
 #[tokio::test]
-async fn denied_and_hidden_skills_are_told_of_nowhere() {
+async fn denied_skills_are_unmentioned() {
     let card = Card::v1().name("Bard").skill("sing").skill("whisper").skill("plot");
     let agent = ScriptedAgent::start(card).await;
     let hidden = "    skills: { plot: { hidden: true } }\n";
@@ -328,7 +328,7 @@ async fn told_text(client: &McpClient, tool: &str, arguments: Value) -> String {
 }
 
 #[tokio::test]
-async fn a_manifest_is_read_without_denied_skills() {
+async fn manifest_omits_denied_skills() {
     let agent = ScriptedAgent::start(Card::v1().name("Bard").skill("sing").skill("whisper")).await;
     let manifest = json!({
         "type": "subagent", "id": "bard", "name": "Bard",

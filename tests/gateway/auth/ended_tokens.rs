@@ -26,7 +26,7 @@ async fn exchanging(issuer: &Issuer, endpoint: &ScriptedAgent, agent: &ScriptedA
 
 /// The gateway can do nothing for it until the caller comes back: it says so, hammers nobody, and loses nothing.
 #[tokio::test]
-async fn a_task_whose_callers_token_has_ended_waits_for_the_caller() {
+async fn task_with_ended_token_waits_for_caller() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let token = |number: u8| key.sign(&issuer.claims("me", |claims| claims["jti"] = json!(number)));
@@ -76,7 +76,7 @@ async fn a_task_whose_callers_token_has_ended_waits_for_the_caller() {
 
 /// A task is followed on in the background once its caller has come back, until that token ends too.
 #[tokio::test]
-async fn a_task_that_its_caller_came_back_for_is_followed_again() {
+async fn returning_caller_resumes_task() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let token = |number: u8| key.sign(&issuer.claims("me", |claims| claims["jti"] = json!(number)));

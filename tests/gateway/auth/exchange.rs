@@ -111,7 +111,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn each_caller_gets_its_own_token_and_keeps_it() {
+async fn each_caller_gets_and_keeps_its_token() {
     let stage = stage(3600).await;
     for _ in 0..3 {
         for caller in ["alice", "bob"] {
@@ -136,7 +136,7 @@ async fn each_caller_gets_its_own_token_and_keeps_it() {
 }
 
 #[tokio::test]
-async fn an_exchanged_token_ends_and_is_exchanged_again() {
+async fn ended_token_is_exchanged_again() {
     let stage = stage(0).await;
     in_time("a second exchange", async {
         while stage.subjects() != ["alice", "alice"] {
@@ -149,7 +149,7 @@ async fn an_exchanged_token_ends_and_is_exchanged_again() {
 }
 
 #[tokio::test]
-async fn a_caller_whose_token_is_refused_does_not_hold_up_the_others() {
+async fn refused_caller_token_blocks_no_other() {
     let stage = stage(3600).await;
     let refused = Trouble::CallerToken("its token endpoint answered invalid_grant");
     for _ in 0..5 {
@@ -162,7 +162,7 @@ async fn a_caller_whose_token_is_refused_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn the_tokens_of_callers_are_remembered_within_a_bound() {
+async fn caller_tokens_are_cached_within_bound() {
     let stage = stage(3600).await;
     stage.call(Some("first")).await.unwrap();
     for number in 0..1000 {
@@ -199,7 +199,7 @@ async fn sung(gateway: &TestGateway, token: &str) -> serde_json::Value {
 
 /// An endpoint that answers, however badly, may do so because of the one token.
 #[tokio::test]
-async fn exchange_that_fails_for_one_caller_stops_no_other() {
+async fn failed_exchange_stops_no_other() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let token = |sub: &str| key.sign(&issuer.claims("me", |claims| claims["sub"] = json!(sub)));
@@ -238,7 +238,7 @@ async fn exchange_that_fails_for_one_caller_stops_no_other() {
 
 /// An endpoint to which there is no connection fails for each caller alike.
 #[tokio::test]
-async fn exchange_endpoint_out_of_reach_rests_for_all() {
+async fn unreachable_exchange_rests_for_all() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

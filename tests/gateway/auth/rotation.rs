@@ -37,7 +37,7 @@ async fn shows(gateway: &TestGateway, line: &str) {
 }
 
 #[tokio::test]
-async fn a_header_follows_its_file_and_a_broken_file_changes_nothing() {
+async fn header_follows_its_valid_file() {
     for own in ["headers: { Authorization: \"Bearer ${file:token}\" }", "auth: { bearer: \"${file:token}\" }"]
     {
         let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
@@ -74,7 +74,7 @@ async fn a_header_follows_its_file_and_a_broken_file_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_new_certificate_never_uses_a_connection_of_the_old_one() {
+async fn new_certificate_uses_new_connection() {
     let authority = Authority::new("ours");
     let tls = server_config(&authority.server(), Some(&authority));
     let agent = ScriptedAgent::start_tls(Card::v1().skill("sing"), tls).await;
@@ -155,7 +155,7 @@ fn by_connection(
 }
 
 #[tokio::test]
-async fn two_agents_at_one_address_never_share_a_key_or_a_connection() {
+async fn shared_address_shares_no_key() {
     let agent = ScriptedAgent::start(Card::v1()).await;
     two_cards(&agent);
     agent.on_send(|request| Reply::events([v1::message(&request.text())]));
@@ -177,7 +177,7 @@ async fn two_agents_at_one_address_never_share_a_key_or_a_connection() {
 }
 
 #[tokio::test]
-async fn two_agents_at_one_address_never_share_a_certificate_or_a_session() {
+async fn shared_address_shares_no_certificate() {
     let authority = Authority::new("ours");
     let agent =
         ScriptedAgent::start_tls(Card::v1(), server_config(&authority.server(), Some(&authority))).await;

@@ -80,7 +80,7 @@ async fn town() -> Town {
 }
 
 #[tokio::test]
-async fn a_caller_sees_the_tools_that_it_may_call_and_no_others() {
+async fn caller_sees_only_callable_tools() {
     let town = town().await;
     assert_eq!(tools(&town.by("ann")).await, ["bard_sing"]);
     assert_eq!(tools(&town.by("ben")).await, ["bank_pay", "bard_sing"]);
@@ -89,7 +89,7 @@ async fn a_caller_sees_the_tools_that_it_may_call_and_no_others() {
 }
 
 #[tokio::test]
-async fn what_a_caller_may_not_call_reads_as_unknown() {
+async fn denied_tool_reads_as_unknown() {
     let town = town().await;
     let ann = town.by("ann");
     assert_eq!(called(&ann, "bard_sing").await["result"]["content"][0]["text"], "done");
@@ -106,7 +106,7 @@ async fn what_a_caller_may_not_call_reads_as_unknown() {
 }
 
 #[tokio::test]
-async fn agents_that_a_caller_may_not_use_are_nowhere_to_be_found() {
+async fn denied_agents_are_nowhere_to_be_found() {
     let town = town().await;
     let ann = town.by("ann");
     let text = async |method: &str, params: Value| ann.modern(method, params).await.text().await;
@@ -133,7 +133,7 @@ async fn agents_that_a_caller_may_not_use_are_nowhere_to_be_found() {
 
 /// A caller that may use some skills of an agent only does not get around that by the tool for any text.
 #[tokio::test]
-async fn the_subagent_tools_are_tools_like_others() {
+async fn subagent_tools_are_tools_like_others() {
     let town = town().await;
     let start = json!({ "subagentUri": "a2a-agent://bard", "text": "x" });
     let params = json!({ "name": "subagent_start", "arguments": start });
@@ -150,7 +150,7 @@ async fn the_subagent_tools_are_tools_like_others() {
 
 /// Which agent a task is of is known only when its handle is opened: the rules are asked again then.
 #[tokio::test]
-async fn a_task_is_judged_with_its_agent_at_every_door() {
+async fn task_is_judged_on_every_path() {
     let rules = "\
 rules:
   - { deny: true, agents: bank, methods: [tasks/cancel, resources/read] }
@@ -186,7 +186,7 @@ rules:
 }
 
 #[tokio::test]
-async fn a_subscription_promises_nothing_that_a_caller_may_not_read() {
+async fn subscription_needs_readable_uris() {
     let town = town().await;
     let filter = json!({ "resourceSubscriptions": ["a2a-agent://bard", "a2a-agent://bank"] });
     let mut stream = town.by("ann").modern("subscriptions/listen", json!({ "notifications": filter })).await;
@@ -195,7 +195,7 @@ async fn a_subscription_promises_nothing_that_a_caller_may_not_read() {
 }
 
 #[tokio::test]
-async fn every_decision_is_one_line_with_the_rule_that_made_it() {
+async fn decision_is_one_line_with_rule() {
     let town = town().await;
     called(&town.by("ann"), "bard_sing").await;
     called(&town.by("ann"), "bard_whisper").await;
@@ -223,7 +223,7 @@ async fn every_decision_is_one_line_with_the_rule_that_made_it() {
 }
 
 #[tokio::test]
-async fn arguments_are_told_only_where_it_is_wanted_and_without_what_is_redacted() {
+async fn logged_arguments_are_redacted() {
     let rules = "rules: [{ callers: \"key:ann\" }]\n";
     let call = json!({ "name": "bard_sing", "arguments": { "text": "CANARY_said", "data": [{ "pin": "CANARY_pin" }] } });
     for (log, told) in [("", false), ("log: { audit_arguments: true, redact: [/data/0/pin] }\n", true)] {
@@ -241,7 +241,7 @@ async fn arguments_are_told_only_where_it_is_wanted_and_without_what_is_redacted
 
 /// What is missing is said in HTTP: only so do clients get another token (step-up).
 #[tokio::test]
-async fn a_token_that_lacks_a_scope_is_told_so_and_one_that_has_it_is_let_through() {
+async fn token_lacking_scope_is_told_so() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let rules = "rules:\n  - { agents: bank, scopes: [money], groups: [tellers] }\n  - { agents: bard }\n";
@@ -273,7 +273,7 @@ async fn a_token_that_lacks_a_scope_is_told_so_and_one_that_has_it_is_let_throug
 
 /// A batch of which nothing is served is refused as one request is. Of any other each answer speaks for itself.
 #[tokio::test]
-async fn a_batch_that_lacks_scopes_from_first_to_last_is_told_so_in_http() {
+async fn batch_lacking_scopes_fails_in_http() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let rules = "rules:\n  - { agents: bank, scopes: [money] }\n  - { agents: bard }\n";

@@ -43,7 +43,7 @@ async fn status(gateway: &TestGateway, shown: Option<(&Authority, Option<&Identi
 }
 
 #[tokio::test]
-async fn bound_token_is_good_with_its_certificate_only() {
+async fn bound_token_needs_its_certificate() {
     let (ours, key) = (Authority::new("ours"), Key::es256("k1"));
     let (mine, other) = (ours.client("mine"), ours.client("other"));
     let issuer = Issuer::new(&[&key]).await;
@@ -81,7 +81,7 @@ async fn bound_token_is_good_with_its_certificate_only() {
 }
 
 #[tokio::test]
-async fn bound_introspected_token_needs_its_certificate() {
+async fn introspected_token_may_be_bound() {
     let ours = Authority::new("ours");
     let (mine, other) = (ours.client("mine"), ours.client("other"));
     let issuer = Issuer::new(&[]).await;
@@ -105,7 +105,7 @@ async fn bound_introspected_token_needs_its_certificate() {
 
 /// RFC 7515 §4.1.9 to 4.1.11, RFC 8725 §3.11, RFC 9068 §4.
 #[tokio::test]
-async fn token_header_that_asks_for_more_is_refused() {
+async fn demanding_token_header_is_refused() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let place = place(&issuer.name(), "", "limits: { failures: 0 }\n").await;

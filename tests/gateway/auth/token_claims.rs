@@ -110,7 +110,7 @@ async fn client_token_names_client_of_its_issuer() {
 
 /// CVE-2026-25537: a time that cannot be read counted as none.
 #[tokio::test]
-async fn token_time_that_cannot_be_read_is_refused() {
+async fn unreadable_token_time_is_refused() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let signed = place(&issuer.name(), "", ANY_GUESSES).await;
@@ -154,7 +154,7 @@ async fn token_time_that_cannot_be_read_is_refused() {
 
 /// An issuer that answers for several, or whose own clock is off, is not believed blindly.
 #[tokio::test]
-async fn introspection_answer_is_judged_by_its_claims() {
+async fn introspection_claims_are_judged() {
     let (issuer, place) = introspecting("", ANY_GUESSES).await;
     let status = async |members: Value| {
         let mut said = json!({ "sub": "alice" });
@@ -190,7 +190,7 @@ async fn introspection_answer_is_judged_by_its_claims() {
 
 /// A rule that refuses by group or scope refuses all whose groups or scopes cannot be told.
 #[tokio::test]
-async fn unclear_groups_are_refused_where_a_group_is() {
+async fn unclear_groups_are_refused() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let rules = "\

@@ -42,7 +42,7 @@ impl Place {
 }
 
 #[tokio::test]
-async fn tokens_of_the_issuer_for_this_gateway_are_good_and_no_others() {
+async fn only_tokens_for_gateway_are_good() {
     let (key, other) = (Key::es256("k1"), Key::es256("k1"));
     let edwards = Key::ed25519("k2");
     let issuer = Issuer::new(&[&key, &edwards]).await;
@@ -80,7 +80,7 @@ async fn tokens_of_the_issuer_for_this_gateway_are_good_and_no_others() {
 
 /// RFC 8725 §2.1: what a token says of its own algorithm is not to be believed.
 #[tokio::test]
-async fn no_algorithm_and_shared_secrets_are_never_taken() {
+async fn none_and_shared_secrets_are_refused() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let place = place(&issuer.name(), "", "").await;
@@ -102,7 +102,7 @@ async fn no_algorithm_and_shared_secrets_are_never_taken() {
 }
 
 #[tokio::test]
-async fn only_the_algorithms_that_are_listed_are_taken() {
+async fn only_listed_algorithms_are_accepted() {
     let (curve, edwards) = (Key::es256("k1"), Key::ed25519("k2"));
     let issuer = Issuer::new(&[&curve, &edwards]).await;
     let place = place(&issuer.name(), "algorithms: [EdDSA]", "").await;
@@ -111,7 +111,7 @@ async fn only_the_algorithms_that_are_listed_are_taken() {
 }
 
 #[tokio::test]
-async fn keys_are_exchanged_without_a_restart_and_old_ones_end() {
+async fn keys_change_without_restart() {
     let (old, new) = (Key::es256("k1"), Key::es256("k2"));
     let issuer = Issuer::new(&[&old]).await;
     let place = place(&issuer.name(), "refresh: 1s", "").await;
@@ -129,7 +129,7 @@ async fn keys_are_exchanged_without_a_restart_and_old_ones_end() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_known_is_looked_for_at_once_and_not_for_every_guess() {
+async fn unknown_key_is_fetched_sparingly() {
     let (old, new, guess) = (Key::es256("k1"), Key::es256("k2"), Key::es256("k3"));
     let issuer = Issuer::new(&[&old]).await;
     let place = place(&issuer.name(), "", "").await;
@@ -144,7 +144,7 @@ async fn a_key_that_is_not_known_is_looked_for_at_once_and_not_for_every_guess()
 }
 
 #[tokio::test]
-async fn good_keys_stay_while_the_issuer_is_away_and_bad_metadata_changes_nothing() {
+async fn good_keys_survive_issuer_outage() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let place = place(&issuer.name(), "refresh: 1s", "").await;
@@ -165,7 +165,7 @@ async fn good_keys_stay_while_the_issuer_is_away_and_bad_metadata_changes_nothin
 
 /// Whoever says `Bearer` shows something, readable or not: it is not let in as nobody, and it is counted among the guesses.
 #[tokio::test]
-async fn the_word_bearer_without_a_token_is_a_bad_token() {
+async fn bearer_without_token_is_bad_token() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let place = place(&issuer.name(), "", "limits: { failures: 1 }\n").await;
@@ -182,7 +182,7 @@ async fn the_word_bearer_without_a_token_is_a_bad_token() {
 
 /// It is not the token that is bad: its client must not throw it away.
 #[tokio::test]
-async fn a_token_whose_key_cannot_be_had_is_refused_for_now() {
+async fn token_without_known_key_is_503() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     issuer.server.on_path("/.well-known/openid-configuration", |_| Reply::hang_up());
@@ -195,7 +195,7 @@ async fn a_token_whose_key_cannot_be_had_is_refused_for_now() {
 }
 
 #[tokio::test]
-async fn keys_can_stand_in_a_file() {
+async fn keys_can_stand_in_file() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -207,7 +207,7 @@ async fn keys_can_stand_in_a_file() {
 }
 
 #[tokio::test]
-async fn a_token_for_one_agent_is_good_there_only() {
+async fn token_for_one_agent_works_only_there() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let place = place(&issuer.name(), "", "").await;
@@ -219,7 +219,7 @@ async fn a_token_for_one_agent_is_good_there_only() {
 }
 
 #[tokio::test]
-async fn a_client_is_told_where_to_get_a_token_and_for_what() {
+async fn client_is_told_where_to_get_token() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let place = place(&issuer.name(), "", "  scopes: [a2a.invoke]\n").await;
@@ -256,7 +256,7 @@ async fn a_client_is_told_where_to_get_a_token_and_for_what() {
 
 /// Official clients refuse metadata of another resource than the URL that they use.
 #[tokio::test]
-async fn a_client_that_lacks_a_scope_is_shown_the_metadata_of_the_door_that_it_uses() {
+async fn lacking_scope_shows_metadata() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let rules = "rules:\n  - { agents: bard, scopes: [song] }\n  - { agents: \"other*\" }\n";
@@ -278,7 +278,7 @@ async fn a_client_that_lacks_a_scope_is_shown_the_metadata_of_the_door_that_it_u
 }
 
 #[tokio::test]
-async fn a_scope_includes_those_below_it() {
+async fn scope_includes_those_below_it() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let more = "  scopes: [read]\n  scope_hierarchy: { admin: [write], write: [read] }\n";
@@ -290,7 +290,7 @@ async fn a_scope_includes_those_below_it() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_no_jwt_is_put_to_the_issuer() {
+async fn opaque_token_is_introspected() {
     let issuer = Issuer::new(&[]).await;
     let name = issuer.name();
     let iss = name.clone();
@@ -326,7 +326,7 @@ async fn a_token_that_is_no_jwt_is_put_to_the_issuer() {
 }
 
 #[tokio::test]
-async fn a_token_never_reaches_an_agent() {
+async fn token_never_reaches_agent() {
     let key = Key::es256("k1");
     let issuer = Issuer::new(&[&key]).await;
     let place = place(&issuer.name(), "", "").await;

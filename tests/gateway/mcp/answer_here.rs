@@ -27,7 +27,7 @@ async fn modern(client: &McpClient, method: &str, params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn initialize_echoes_what_the_gateway_speaks_and_negotiates_the_rest() {
+async fn initialize_negotiates_revision() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     let others = [("2026-07-28", LEGACY[0]), ("2031-01-01", LEGACY[0]), ("1.0", LEGACY[0])];
@@ -47,7 +47,7 @@ async fn initialize_echoes_what_the_gateway_speaks_and_negotiates_the_rest() {
 }
 
 #[tokio::test]
-async fn initialize_minds_no_stale_session_and_no_sticky_header() {
+async fn initialize_ignores_stale_headers() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     for (name, value) in [
@@ -63,7 +63,7 @@ async fn initialize_minds_no_stale_session_and_no_sticky_header() {
 }
 
 #[tokio::test]
-async fn discover_says_who_the_gateway_is() {
+async fn discover_names_gateway() {
     let scene = Scene::tuned("mcp: { instructions: Sing., server_name: choir, list_ttl: 5s }").await;
     let found = modern(&scene.gateway.client(), "server/discover", json!({})).await;
     assert_eq!(found["supportedVersions"], json!(["2026-07-28"]));
@@ -79,7 +79,7 @@ async fn discover_says_who_the_gateway_is() {
 }
 
 #[tokio::test]
-async fn ping_and_set_level_are_answered_with_nothing() {
+async fn ping_and_set_level_get_empty_result() {
     let scene = Scene::new().await;
     let session = scene.session().await;
     assert_eq!(session.call("ping", json!({})).await.result().await, json!({}));
@@ -95,7 +95,7 @@ async fn ping_and_set_level_are_answered_with_nothing() {
 }
 
 #[tokio::test]
-async fn tools_are_listed_as_each_revision_knows_them() {
+async fn tools_are_listed_per_revision() {
     let card = Card::v1().skill("sing").skill_with(json!({
         "id": "dance", "name": "Dance!", "description": "Dances", "tags": [], "examples": ["a waltz"],
     }));
@@ -127,7 +127,7 @@ async fn tools_are_listed_as_each_revision_knows_them() {
 }
 
 #[tokio::test]
-async fn an_agents_own_endpoint_lists_its_tools_without_its_name() {
+async fn agent_endpoint_has_no_tool_prefix() {
     let scene = Scene::new().await;
     let list = modern(&scene.gateway.client_of("bard"), "tools/list", json!({})).await;
     assert_eq!(names(&list, "tools"), ["sing"]);
@@ -137,7 +137,7 @@ async fn an_agents_own_endpoint_lists_its_tools_without_its_name() {
 }
 
 #[tokio::test]
-async fn the_gateways_own_tools_are_listed_unless_they_are_switched_off() {
+async fn own_tools_can_be_switched_off() {
     let own = |list: &Value| {
         let names =
             list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
@@ -157,7 +157,7 @@ async fn the_gateways_own_tools_are_listed_unless_they_are_switched_off() {
 
 /// Tasks of before can be asked for, and agents that come up later can be found.
 #[tokio::test]
-async fn own_tools_are_listed_while_no_agent_is_up() {
+async fn own_tools_are_listed_without_agents() {
     let gateway = TestGateway::start(|ports| {
         let nowhere = crate::support::free_port();
         let card = format!("http://127.0.0.1:{nowhere}/.well-known/agent-card.json");
@@ -251,7 +251,7 @@ async fn pages_cover_everything_once() {
 }
 
 #[tokio::test]
-async fn agents_are_resources_whose_content_is_the_card() {
+async fn agents_are_resources_with_card() {
     let scene = Scene::new().await;
     let (client, session) = (scene.gateway.client(), scene.session().await);
     let list = modern(&client, "resources/list", json!({})).await;
@@ -273,7 +273,7 @@ async fn agents_are_resources_whose_content_is_the_card() {
 }
 
 #[tokio::test]
-async fn an_unknown_resource_has_the_code_of_its_era() {
+async fn unknown_resource_has_code_of_its_era() {
     let scene = Scene::new().await;
     for uri in ["a2a-agent://nobody", "file:///etc/passwd", "a2a://task/made-up", ""] {
         let params = json!({ "uri": uri });
@@ -288,7 +288,7 @@ async fn an_unknown_resource_has_the_code_of_its_era() {
 }
 
 #[tokio::test]
-async fn prompts_are_none_and_completions_know_the_agents() {
+async fn prompts_are_empty_agents_completed() {
     let agent = ScriptedAgent::start(Card::v1().skill("x")).await;
     let gateway = TestGateway::before(&[("weather", &agent), ("web", &agent), ("bard", &agent)]).await;
     let (client, session) = (gateway.client(), gateway.client().legacy().await);
@@ -304,7 +304,7 @@ async fn prompts_are_none_and_completions_know_the_agents() {
 }
 
 #[tokio::test]
-async fn every_result_of_the_modern_era_is_marked_and_no_legacy_one() {
+async fn only_modern_results_are_marked() {
     let scene = Scene::new().await;
     let (client, session) = (scene.gateway.client(), scene.session().await);
     for method in ["tools/list", "resources/list", "resources/templates/list", "prompts/list"] {
@@ -319,7 +319,7 @@ async fn every_result_of_the_modern_era_is_marked_and_no_legacy_one() {
 }
 
 #[tokio::test]
-async fn health_is_told_on_both_listeners() {
+async fn health_is_served_on_both_listeners() {
     let scene = Scene::new().await;
     let health = scene.gateway.client().at("/healthz").get(&[]).await;
     assert_eq!(health.status, 200);
@@ -336,7 +336,7 @@ async fn health_is_told_on_both_listeners() {
 }
 
 #[tokio::test]
-async fn list_without_a_card_is_not_kept() {
+async fn list_without_card_is_not_kept() {
     let [here, late] =
         [ScriptedAgent::start(Card::v1().skill("sing")).await, ScriptedAgent::start(Card::v1()).await];
     let url = late.card_url();

@@ -28,7 +28,7 @@ fn ping_with(json: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_a_parse_error() {
+async fn non_json_is_parse_error() {
     let scene = Scene::new().await;
     let deep = |open: &str, close: &str| ping_with(&format!("{}{}", open.repeat(1000), close.repeat(1000)));
     for body in [
@@ -59,7 +59,7 @@ async fn what_is_not_json_is_a_parse_error() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_told_what_is_missing() {
+async fn non_message_is_told_missing_members() {
     let scene = Scene::new().await;
     for (body, id, named) in [
         (r#"{"id":1,"method":"tools/call"}"#, json!(1), "jsonrpc"),
@@ -87,7 +87,7 @@ async fn what_is_no_message_is_told_what_is_missing() {
 }
 
 #[tokio::test]
-async fn params_of_the_wrong_type_are_bad_params() {
+async fn params_of_wrong_type_are_bad_params() {
     let scene = Scene::new().await;
     for (method, params) in [
         ("tools/list", json!([])),
@@ -108,7 +108,7 @@ async fn params_of_the_wrong_type_are_bad_params() {
 }
 
 #[tokio::test]
-async fn an_unknown_tool_is_an_error_that_names_it() {
+async fn unknown_tool_is_named_in_error() {
     let scene = Scene::new().await;
     for name in ["nothing", "sing", "BARD_SING", "", "bard_sing ", "a\u{202e}b"] {
         let params = json!({ "name": name, "arguments": { "text": "x" } });
@@ -123,7 +123,7 @@ async fn an_unknown_tool_is_an_error_that_names_it() {
 
 /// Envoy AI Gateway GHSA-4gph-2hhr-5mwg, Go SDK CVE-2026-27896: keys that differ in case alone were one key, and the last one won.
 #[tokio::test]
-async fn duplicate_and_folded_keys_never_mean_something_else() {
+async fn duplicate_keys_never_change_meaning() {
     let scene = Scene::new().await;
     scene.agent.on_send(|request| Reply::events([v1::message(&request.text())]));
     let call =
@@ -144,7 +144,7 @@ async fn duplicate_and_folded_keys_never_mean_something_else() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_413_and_one_at_the_limit_is_served() {
+async fn body_over_limit_is_413() {
     let scene = Scene::new().await;
     let limit = 4 << 20;
     let frame = ping_with("\"\"").len();
@@ -161,7 +161,7 @@ async fn a_body_over_the_limit_is_413_and_one_at_the_limit_is_served() {
 }
 
 #[tokio::test]
-async fn nesting_is_taken_up_to_the_limit() {
+async fn nesting_is_accepted_up_to_limit() {
     let scene = Scene::tuned("limits: { depth: 20 }").await;
     // The message and its params are two levels.
     let nested = |levels: usize| ping_with(&format!("{}{}", "[".repeat(levels), "]".repeat(levels)));
@@ -170,7 +170,7 @@ async fn nesting_is_taken_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn the_content_type_must_be_json_and_plain() {
+async fn content_type_must_be_plain_json() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     let body = client.request("ping", &json!({}));
@@ -194,7 +194,7 @@ async fn the_content_type_must_be_json_and_plain() {
 }
 
 #[tokio::test]
-async fn accept_is_never_a_reason_to_refuse() {
+async fn accept_is_never_reason_to_refuse() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let client = scene.gateway.client();
@@ -214,7 +214,7 @@ async fn accept_is_never_a_reason_to_refuse() {
 }
 
 #[tokio::test]
-async fn arguments_may_be_null_or_missing_where_nothing_is_required() {
+async fn optional_arguments_may_be_missing() {
     let own = "skills:\n  sing:\n    input_schema: {type: object, properties: {}}";
     let scene = Scene::of(crate::support::Card::v1().skill("sing"), own, "").await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
@@ -232,7 +232,7 @@ async fn arguments_may_be_null_or_missing_where_nothing_is_required() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_cut_off_or_never_ends_is_not_waited_for() {
+async fn cut_or_endless_body_is_not_awaited() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let scene = Scene::tuned("limits: { body_read: 1s }").await;
     let mut socket = tokio::net::TcpStream::connect(scene.gateway.address()).await.unwrap();
@@ -249,7 +249,7 @@ async fn a_body_that_is_cut_off_or_never_ends_is_not_waited_for() {
 
 /// The client is still writing when the refusal comes; it must be able to read it.
 #[tokio::test]
-async fn a_large_body_that_is_refused_early_is_told_why() {
+async fn large_body_refused_early_is_told_why() {
     let scene = Scene::tuned("limits: { body: 64KiB }").await;
     let body = ping_with(&format!("\"{}\"", "x".repeat(8 << 20)));
     for (path, headers, expected) in [

@@ -20,7 +20,7 @@ fn flood() -> Reply {
 }
 
 #[tokio::test]
-async fn an_agent_that_never_stops_talking_does_not_outlast_the_budget() {
+async fn endless_agent_does_not_outlast_budget() {
     let scene = Scene::tuned(SHORT).await;
     scene.agent.on_stream(|_| flood());
     let begun = Instant::now();
@@ -30,7 +30,7 @@ async fn an_agent_that_never_stops_talking_does_not_outlast_the_budget() {
 }
 
 #[tokio::test]
-async fn another_task_is_never_taken_for_the_one_that_was_asked_for() {
+async fn other_task_is_never_mistaken() {
     let scene = Scene::tuned(SHORT).await;
     scene.agent.on_stream(|_| Reply::events([v1::task(RAW_TASK, RAW_CONTEXT, "working")]));
     scene.agent.on_get(|_| Reply::result(v1::bare_completed("somebody-elses", "x", "secret")));
@@ -40,7 +40,7 @@ async fn another_task_is_never_taken_for_the_one_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_handle_that_would_lead_nowhere_is_not_given() {
+async fn no_handle_leads_nowhere() {
     let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
     // It never names a task.
     scene.agent.on_stream(|_| Reply::stream().stall());
@@ -50,7 +50,7 @@ async fn a_handle_that_would_lead_nowhere_is_not_given() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_watches_is_given_up_for_polling_after_its_lifetime() {
+async fn unwatched_stream_turns_to_polling() {
     let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ lifetime: 1s }}")).await;
     scene.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let given = scene.said("go").await;
@@ -65,7 +65,7 @@ async fn a_stream_that_nobody_watches_is_given_up_for_polling_after_its_lifetime
 
 /// Messages in tasks that are followed already take no place among the followers; they have places of their own.
 #[tokio::test]
-async fn more_messages_than_may_be_on_their_way_are_refused_and_not_sent() {
+async fn messages_beyond_limit_are_not_sent() {
     const ROOM: usize = 64;
     let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
@@ -85,7 +85,7 @@ async fn more_messages_than_may_be_on_their_way_are_refused_and_not_sent() {
 }
 
 #[tokio::test]
-async fn a_batch_has_one_budget_for_all_its_calls() {
+async fn batch_has_one_budget_for_all_calls() {
     let scene = Scene::tuned(SHORT).await;
     scene.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let call = |id: u32| {
@@ -100,7 +100,7 @@ async fn a_batch_has_one_budget_for_all_its_calls() {
 }
 
 #[tokio::test]
-async fn what_is_no_base64_becomes_words_that_clients_can_read() {
+async fn non_base64_becomes_readable_text() {
     let scene = Scene::new().await;
     let part = json!({ "raw": "!!!!", "mediaType": "image/png", "filename": "photo.png" });
     scene.agent.on_stream(move |_| {
@@ -112,7 +112,7 @@ async fn what_is_no_base64_becomes_words_that_clients_can_read() {
 }
 
 #[tokio::test]
-async fn an_own_schema_judges_what_is_sent() {
+async fn own_schema_validates_arguments() {
     let skill = "skills: { sing: { input_schema: { type: object, properties: { n: { maximum: 10 } } } } }";
     let scene = Scene::of(Card::v1().skill("sing"), skill, "").await;
     scene.agent.on_stream(|_| Reply::events([v1::message("la")]));
@@ -127,7 +127,7 @@ async fn an_own_schema_judges_what_is_sent() {
 
 /// Followed tasks of clients that went away make room for others, and are found again at their agent.
 #[tokio::test]
-async fn unwatched_tasks_make_room_in_a_full_map() {
+async fn unwatched_tasks_make_room_in_full_map() {
     let scene = Scene::tuned(&format!("{SHORT}\ntasks: {{ max: 2 }}")).await;
     scene.agent.on_send(|request| {
         let id = format!("raw-{}", request.text());

@@ -11,7 +11,7 @@ fn kinds(result: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_reply_comes_back_as_text_to_clients_of_both_eras() {
+async fn reply_is_text_in_both_eras() {
     let scene = Scene::new().await;
     scene.agent.on_send(|request| Reply::events([v1::message(&format!("la {}", request.text()))]));
     let modern = scene.said("lo").await;
@@ -23,7 +23,7 @@ async fn a_reply_comes_back_as_text_to_clients_of_both_eras() {
 }
 
 #[tokio::test]
-async fn a_streaming_1_0_agent_receives_exactly_this() {
+async fn streaming_1_0_agent_gets_this() {
     let card = Card::v1().skill("sing").set("defaultOutputModes", json!(["text/plain", "image/png"]));
     let mut card = card;
     card.json["supportedInterfaces"][0]["tenant"] = "acme".into();
@@ -68,7 +68,7 @@ async fn a_streaming_1_0_agent_receives_exactly_this() {
 }
 
 #[tokio::test]
-async fn a_plain_0_3_agent_receives_exactly_this() {
+async fn plain_0_3_agent_gets_this() {
     let own = "extensions: [\"https://x.example/a\"]";
     let scene = Scene::of(Card::v0_3().streaming(false).skill("sing"), own, "").await;
     scene.agent.on_send(|_| Reply::result(v0_3::message("ok")));
@@ -98,7 +98,7 @@ async fn a_plain_0_3_agent_receives_exactly_this() {
 }
 
 #[tokio::test]
-async fn each_agent_is_called_by_its_own_method() {
+async fn each_agent_is_called_by_its_method() {
     for (card, method) in [
         (Card::v1(), "SendStreamingMessage"),
         (Card::v1().streaming(false), "SendMessage"),
@@ -129,7 +129,7 @@ async fn streaming_can_be_switched_off() {
 }
 
 #[tokio::test]
-async fn the_operators_word_on_version_and_output_modes_wins() {
+async fn operator_overrides_version() {
     let own = "protocol: \"0.3\"\noutput_modes: [image/svg+xml]";
     let scene = Scene::of(Card::v0_3().remove("protocolVersion").skill("sing"), own, "").await;
     scene.agent.on_send(answer_any);
@@ -174,7 +174,7 @@ async fn every_kind_of_part_becomes_its_block() {
 }
 
 #[tokio::test]
-async fn data_that_is_no_object_is_structured_for_modern_clients_only() {
+async fn modern_clients_get_any_data() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| {
         let parts = json!([{ "data": [1, 2] }]);
@@ -187,7 +187,7 @@ async fn data_that_is_no_object_is_structured_for_modern_clients_only() {
 }
 
 #[tokio::test]
-async fn artifacts_in_chunks_are_put_together_whatever_their_order() {
+async fn artifact_chunks_join_in_any_order() {
     let scene = Scene::new().await;
     let chunk = |artifact: &str, text: &str, append: bool| {
         let artifact = json!({ "artifactId": artifact, "parts": [{ "text": text }] });
@@ -216,7 +216,7 @@ async fn artifacts_in_chunks_are_put_together_whatever_their_order() {
 }
 
 #[tokio::test]
-async fn failures_are_told_in_the_agents_words() {
+async fn failures_keep_words_of_agent() {
     let scene = Scene::new().await;
     for (state, word) in [("failed", "failed"), ("rejected", "rejected"), ("canceled", "canceled")] {
         scene.agent.on_send(move |_| {
@@ -230,7 +230,7 @@ async fn failures_are_told_in_the_agents_words() {
 }
 
 #[tokio::test]
-async fn an_agents_refusal_is_told_and_its_code_is_not() {
+async fn refusal_is_told_without_its_code() {
     let scene = Scene::new().await;
     for code in [-32001, -32004, -32602, -32603] {
         scene.agent.on_send(move |_| Reply::error(code, "I sing no opera"));
@@ -242,7 +242,7 @@ async fn an_agents_refusal_is_told_and_its_code_is_not() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_told_to_the_model() {
+async fn wrong_arguments_are_told_to_model() {
     let scene = Scene::new().await;
     for (arguments, named) in [
         (json!({}), "text"),
@@ -263,7 +263,7 @@ async fn wrong_arguments_are_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn a_tool_with_its_own_schema_sends_its_arguments_as_data() {
+async fn own_schema_sends_arguments_as_data() {
     let schema = "{type: object, properties: {city: {type: string, minLength: 1, pattern: \"^[A-Z]\"}, days: {type: integer, \
                   maximum: 14}}, required: [city], additionalProperties: false}";
     let own = format!("skills:\n  sing:\n    tool_name: get_forecast\n    input_schema: {schema}");
@@ -293,7 +293,7 @@ async fn a_tool_with_its_own_schema_sends_its_arguments_as_data() {
 }
 
 #[tokio::test]
-async fn the_answer_decides_its_form_not_the_question() {
+async fn answer_decides_its_form_not_question() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::result(v1::completed("t", "c", "one json")));
     assert_eq!(words(&scene.said("x").await), "one json");
@@ -303,7 +303,7 @@ async fn the_answer_decides_its_form_not_the_question() {
 }
 
 #[tokio::test]
-async fn an_agent_that_answers_before_it_is_done_is_asked_again() {
+async fn unfinished_answer_is_polled() {
     let scene = Scene::of(Card::v1().streaming(false).skill("sing"), "", "").await;
     scene.agent.on_send(|_| Reply::result(v1::task(RAW_TASK, RAW_CONTEXT, "submitted")));
     scene.agent.on_get(crate::support::in_order([
@@ -316,7 +316,7 @@ async fn an_agent_that_answers_before_it_is_done_is_asked_again() {
 }
 
 #[tokio::test]
-async fn members_that_are_null_are_not_there() {
+async fn null_members_are_absent() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let arguments = json!({ "text": "x", "contextId": null, "taskId": null });
@@ -326,7 +326,7 @@ async fn members_that_are_null_are_not_there() {
 
 /// TypeScript SDK CVE-2026-0621: an expression that a peer could make the server think about for ever.
 #[tokio::test]
-async fn a_pattern_cannot_be_made_to_take_for_ever() {
+async fn pattern_cannot_take_for_ever() {
     let schema = "{type: object, properties: {a: {type: string, pattern: \"^(a+)+$\"}}}";
     let own = format!("skills:\n  sing:\n    input_schema: {schema}");
     let scene = Scene::of(Card::v1().skill("sing"), &own, "").await;

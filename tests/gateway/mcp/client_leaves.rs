@@ -36,7 +36,7 @@ fn call(token: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_legacy_clients_work_is_listened_to_until_its_end() {
+async fn legacy_work_is_followed_to_its_end() {
     let scene = Scene::new().await;
     let go = busy(&scene);
     let mut answer = scene.session().await.call("tools/call", call(json!(1))).await;
@@ -54,7 +54,7 @@ async fn a_legacy_clients_work_is_listened_to_until_its_end() {
 }
 
 #[tokio::test]
-async fn a_legacy_clients_result_can_be_had_later() {
+async fn legacy_result_can_be_fetched_later() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
     let go = busy(&scene);
     let session = scene.session().await;
@@ -73,7 +73,7 @@ async fn a_legacy_clients_result_can_be_had_later() {
 }
 
 #[tokio::test]
-async fn a_modern_clients_work_is_stopped() {
+async fn modern_work_is_stopped() {
     let scene = Scene::new().await;
     let _go = busy(&scene);
     let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
@@ -87,7 +87,7 @@ async fn a_modern_clients_work_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_modern_clients_work_is_stopped_as_soon_as_it_has_a_name() {
+async fn modern_work_is_stopped_once_named() {
     let scene = Scene::tuned("calls: { stream_after: 0s }").await;
     let go = Signal::new();
     let wait = go.clone();
@@ -102,7 +102,7 @@ async fn a_modern_clients_work_is_stopped_as_soon_as_it_has_a_name() {
 }
 
 #[tokio::test]
-async fn work_whose_handle_was_given_out_is_not_stopped() {
+async fn work_with_issued_handle_is_not_stopped() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
     let go = busy(&scene);
     let task = task_of(&scene.said("x").await);
@@ -119,7 +119,7 @@ async fn work_whose_handle_was_given_out_is_not_stopped() {
 }
 
 #[tokio::test]
-async fn a_cancelled_notification_stops_the_work_and_ends_the_stream_without_an_answer() {
+async fn cancelled_notification_stops_work() {
     let scene = Scene::tuned("calls: { cancel_grace: 0s }").await;
     let _go = busy(&scene);
     let session = scene.session().await;
@@ -139,7 +139,7 @@ async fn a_cancelled_notification_stops_the_work_and_ends_the_stream_without_an_
 }
 
 #[tokio::test]
-async fn a_cancel_of_what_is_over_or_never_was_does_no_harm() {
+async fn late_or_unknown_cancel_is_harmless() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let session = scene.session().await;
@@ -160,7 +160,7 @@ async fn a_cancel_of_what_is_over_or_never_was_does_no_harm() {
 
 /// Nothing has been sent to it yet: the gateway has to look for itself whether it is still there.
 #[tokio::test]
-async fn a_client_that_leaves_before_the_first_byte_is_noticed() {
+async fn early_leaving_client_is_noticed() {
     for is_modern in [true, false] {
         let scene = Scene::new().await;
         let go = busy(&scene);

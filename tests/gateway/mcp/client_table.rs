@@ -32,7 +32,7 @@ async fn session_of(client: &McpClient, name: &str) -> LegacySession {
 
 /// The calls of these clients come back as handles although the agent never ends: by default a call waits for 45 s.
 #[tokio::test]
-async fn a_known_client_gets_a_handle_within_its_limit() {
+async fn known_client_gets_handle_within_limit() {
     let table = "calls: { stream_after: 1s, clients: { quick: { client_name: 'Quick*', user_agent: ['*hasty/*', x], budget: 300ms } } }";
     let scene = Scene::tuned(table).await;
     let _go = works(&scene);
@@ -54,7 +54,7 @@ async fn a_known_client_gets_a_handle_within_its_limit() {
 
 /// A batch waits for as long as one call.
 #[tokio::test]
-async fn a_batch_of_a_known_client_is_answered_within_its_limit() {
+async fn batch_of_known_client_keeps_limit() {
     let scene = Scene::tuned("calls: { clients: { quick: { budget: 300ms } } }").await;
     let _go = works(&scene);
     let client = scene.gateway.client();
@@ -69,7 +69,7 @@ async fn a_batch_of_a_known_client_is_answered_within_its_limit() {
 
 /// The stream opens after the limit of the table, so that of the URL is in force.
 #[tokio::test]
-async fn the_url_goes_before_the_table_and_the_table_before_the_default() {
+async fn url_beats_table_beats_default() {
     let scene =
         Scene::tuned("calls: { stream_after: 300ms, clients: { quick: { budget: 100ms, legs: on } } }").await;
     let go = works(&scene);
@@ -88,7 +88,7 @@ async fn the_url_goes_before_the_table_and_the_table_before_the_default() {
 
 /// Legs break openai-agents, even if its host declares elicitation.
 #[tokio::test]
-async fn hosts_whose_limit_was_measured_are_known_by_default() {
+async fn measured_hosts_are_known_by_default() {
     let scene =
         Scene::tuned("calls: { leg: 1s, stream_after: 1s, clients: { agno: { legs: on, budget: 1s } } }")
             .await;
@@ -104,7 +104,7 @@ async fn hosts_whose_limit_was_measured_are_known_by_default() {
 
 /// An entry that gives no limit takes the shipped one out.
 #[tokio::test]
-async fn a_shipped_entry_can_be_taken_out() {
+async fn shipped_entry_can_be_removed() {
     let scene = Scene::tuned("calls: { leg: 1s, stream_after: 1s, clients: { openai-agents: {} } }").await;
     let _go = works(&scene);
     let client = scene.gateway.client().capabilities(json!({ "elicitation": {} }));
@@ -114,7 +114,7 @@ async fn a_shipped_entry_can_be_taken_out() {
 
 /// Names are for comfort: a strange one never costs a request.
 #[tokio::test]
-async fn strange_names_are_passed_over() {
+async fn strange_names_are_ignored() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let client = scene.gateway.client();

@@ -82,7 +82,7 @@ fn ping(id: &str) -> String {
 }
 
 #[tokio::test]
-async fn one_connection_serves_many_requests_refused_ones_between() {
+async fn connection_serves_many_requests() {
     let scene = Scene::new().await;
     let mut wire = Wire::to(&scene).await;
     for (body, expected) in [
@@ -100,7 +100,7 @@ async fn one_connection_serves_many_requests_refused_ones_between() {
 }
 
 #[tokio::test]
-async fn a_chunked_body_is_read_whole() {
+async fn chunked_body_is_read_whole() {
     let scene = Scene::new().await;
     let mut wire = Wire::to(&scene).await;
     wire.write("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n").await;
@@ -114,7 +114,7 @@ async fn a_chunked_body_is_read_whole() {
 
 /// `curl` asks so before it sends more than a megabyte.
 #[tokio::test]
-async fn a_client_that_asks_before_it_sends_is_told_to_go_on() {
+async fn expecting_client_is_told_to_continue() {
     let scene = Scene::new().await;
     let mut wire = Wire::to(&scene).await;
     let body =
@@ -129,7 +129,7 @@ async fn a_client_that_asks_before_it_sends_is_told_to_go_on() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_by_its_own_word_is_refused_before_it_is_sent() {
+async fn long_body_is_refused_unsent() {
     let scene = Scene::new().await;
     let mut wire = Wire::to(&scene).await;
     wire.write("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\n\r\n").await;
@@ -138,7 +138,7 @@ async fn a_body_that_is_too_long_by_its_own_word_is_refused_before_it_is_sent() 
 }
 
 #[tokio::test]
-async fn a_chunked_body_without_end_is_refused_at_the_limit() {
+async fn endless_body_is_refused_at_limit() {
     let scene = Scene::tuned("limits: { body: 64KiB }").await;
     let mut wire = Wire::to(&scene).await;
     wire.write("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n").await;
@@ -155,7 +155,7 @@ async fn a_chunked_body_without_end_is_refused_at_the_limit() {
 
 /// The header of a second request is counted from its own beginning.
 #[tokio::test]
-async fn a_header_without_end_is_cut_at_the_limit() {
+async fn endless_header_is_cut_at_limit() {
     let scene = Scene::tuned("limits: { header: 8KiB }").await;
     for earlier in [0, 3] {
         let mut wire = Wire::to(&scene).await;
@@ -177,7 +177,7 @@ async fn a_header_without_end_is_cut_at_the_limit() {
 }
 
 #[tokio::test]
-async fn a_header_that_dawdles_is_not_waited_for() {
+async fn slow_header_is_not_awaited() {
     let scene = Scene::tuned("limits: { header_read: 1s }").await;
     let mut wire = Wire::to(&scene).await;
     wire.write("POST /mcp HTTP/1.1\r\nHost: local").await;
@@ -188,7 +188,7 @@ async fn a_header_that_dawdles_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_header_that_dawdles_after_others_is_not_waited_for_either() {
+async fn slow_later_header_is_not_awaited() {
     let scene = Scene::tuned("limits: { header_read: 1s, keep_alive: 1s }").await;
     let mut wire = Wire::to(&scene).await;
     for id in ["a", "b"] {
@@ -201,7 +201,7 @@ async fn a_header_that_dawdles_after_others_is_not_waited_for_either() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_closed_in_time() {
+async fn idle_connection_is_closed_in_time() {
     let scene = Scene::tuned("limits: { keep_alive: 1s, header_read: 60s }").await;
     let mut wire = Wire::to(&scene).await;
     for id in ["a", "b"] {
@@ -217,7 +217,7 @@ async fn an_idle_connection_is_closed_in_time() {
 
 /// The client stops reading for longer than it may: the gateway lets it go, and stops the work as for any that left.
 #[tokio::test]
-async fn a_client_that_stops_reading_is_let_go_after_a_while() {
+async fn client_that_stops_reading_is_dropped() {
     let scene = Scene::tuned("limits: { write_stall: 1s }").await;
     let text = "x".repeat(8_000);
     scene.agent.on_send(move |_| {
@@ -280,7 +280,7 @@ async fn unread_stream_connection_ends_in_time() {
 }
 
 #[tokio::test]
-async fn a_listener_shows_only_its_faces() {
+async fn listener_serves_only_its_endpoints() {
     let scene = Scene::new().await;
     let card = scene.agent.card_url();
     let gateway = crate::support::TestGateway::start(|ports| {
@@ -299,7 +299,7 @@ async fn a_listener_shows_only_its_faces() {
 }
 
 #[tokio::test]
-async fn a_question_mark_and_a_trailing_slash_lead_to_the_same_place() {
+async fn query_and_trailing_slash_keep_path() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     for path in ["/mcp?a=b", "/mcp/bard?x"] {

@@ -23,7 +23,7 @@ async fn called(client: &McpClient) -> Value {
 }
 
 #[tokio::test]
-async fn budget_in_the_url_gives_a_handle_in_time() {
+async fn budget_in_url_gives_handle_in_time() {
     let scene = Scene::new().await;
     let _go = works(&scene);
     let client = scene.gateway.client().at("/mcp?budget=300ms");
@@ -56,7 +56,7 @@ async fn legs_are_for_clients_that_make_them() {
 }
 
 #[tokio::test]
-async fn limits_that_cannot_be_read_are_refused() {
+async fn unreadable_limits_are_refused() {
     let scene = Scene::new().await;
     for (query, named) in [("budget=soon", "budget"), ("budget=2h", "budget"), ("legs=maybe", "legs")] {
         let client = scene.gateway.client().at(&format!("/mcp?{query}"));

@@ -32,7 +32,7 @@ fn meta() -> Value {
 const AGREED: [(&str, &str); 2] = [(VERSION, MODERN), ("Mcp-Method", "tools/list")];
 
 #[tokio::test]
-async fn other_http_methods_are_told_what_is_allowed() {
+async fn other_http_methods_get_405() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     for headers in [&[][..], &[("Accept", "text/event-stream")], &[(VERSION, MODERN)]] {
@@ -49,7 +49,7 @@ async fn other_http_methods_are_told_what_is_allowed() {
 }
 
 #[tokio::test]
-async fn a_claim_makes_a_request_modern_and_everything_must_agree_with_it() {
+async fn modern_claim_must_agree_everywhere() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     assert_eq!(with_meta(&client, meta(), &AGREED).await, (200, 0));
@@ -71,7 +71,7 @@ async fn a_claim_makes_a_request_modern_and_everything_must_agree_with_it() {
 }
 
 #[tokio::test]
-async fn a_broken_envelope_is_named() {
+async fn broken_envelope_is_named() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     for meta in [
@@ -90,7 +90,7 @@ async fn a_broken_envelope_is_named() {
 }
 
 #[tokio::test]
-async fn an_unsupported_revision_is_told_which_are() {
+async fn unsupported_revision_lists_known() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     let future = json!({ CLAIM: "v999.0.0", "io.modelcontextprotocol/clientCapabilities": {} });
@@ -108,7 +108,7 @@ async fn an_unsupported_revision_is_told_which_are() {
 }
 
 #[tokio::test]
-async fn the_name_is_mirrored_plainly_or_in_base64() {
+async fn name_header_is_plain_or_base64() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| crate::support::Reply::events([crate::support::payload::v1::message("la")]));
     let client = scene.gateway.client();
@@ -130,7 +130,7 @@ async fn the_name_is_mirrored_plainly_or_in_base64() {
 }
 
 #[tokio::test]
-async fn methods_that_an_era_does_not_know_are_unknown_in_its_way() {
+async fn unknown_method_fails_as_in_its_era() {
     let scene = Scene::new().await;
     let (client, session) = (scene.gateway.client(), scene.session().await);
     for method in [
@@ -153,7 +153,7 @@ async fn methods_that_an_era_does_not_know_are_unknown_in_its_way() {
 }
 
 #[tokio::test]
-async fn a_first_call_by_curl_needs_no_session() {
+async fn first_call_by_curl_needs_no_session() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| crate::support::Reply::events([crate::support::payload::v1::message("la")]));
     let client = scene.gateway.client();
@@ -174,7 +174,7 @@ async fn a_first_call_by_curl_needs_no_session() {
 }
 
 #[tokio::test]
-async fn a_session_decides_the_revision_whatever_the_header_says() {
+async fn session_decides_revision_over_header() {
     let scene = Scene::new().await;
     let mut session = scene.gateway.client().legacy_version("2025-06-18").await;
     for version in ["2025-11-25", "2025-03-26", "2024-01-01"] {
@@ -185,7 +185,7 @@ async fn a_session_decides_the_revision_whatever_the_header_says() {
 }
 
 #[tokio::test]
-async fn notifications_are_accepted_without_a_word() {
+async fn notifications_are_accepted_silently() {
     let scene = Scene::new().await;
     let (client, session) = (scene.gateway.client(), scene.session().await);
     session.notify("notifications/initialized", json!({})).await;
@@ -203,7 +203,7 @@ async fn notifications_are_accepted_without_a_word() {
 }
 
 #[tokio::test]
-async fn answers_that_nobody_asked_for_need_a_session() {
+async fn unrequested_answers_need_session() {
     let scene = Scene::new().await;
     let answer = json!({ "jsonrpc": "2.0", "id": 3, "result": {} });
     assert_eq!(scene.gateway.client().post(&answer, &[]).await.status, 400);
@@ -212,7 +212,7 @@ async fn answers_that_nobody_asked_for_need_a_session() {
 }
 
 #[tokio::test]
-async fn initialize_never_goes_modern() {
+async fn initialize_is_never_modern() {
     let scene = Scene::new().await;
     let client = scene.gateway.client();
     let params = json!({ "protocolVersion": MODERN, "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } });

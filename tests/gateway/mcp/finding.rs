@@ -52,7 +52,7 @@ async fn instructions(client: &McpClient) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn the_model_is_told_of_find_agent_where_there_is_a_choice_and_it_may_be_called() {
+async fn find_agent_is_offered_where_useful() {
     let several = town("").await;
     for told in instructions(&several.client()).await {
         assert!(told.contains("skill of an A2A agent") && told.contains("find_agent finds agents"), "{told}");
@@ -71,7 +71,7 @@ async fn the_model_is_told_of_find_agent_where_there_is_a_choice_and_it_may_be_c
 }
 
 #[tokio::test]
-async fn an_agent_is_found_by_name_tag_skill_and_description() {
+async fn agent_is_found_by_each_of_its_words() {
     let gateway = town("").await;
     let client = gateway.client();
     for (arguments, found) in [
@@ -100,7 +100,7 @@ async fn an_agent_is_found_by_name_tag_skill_and_description() {
 }
 
 #[tokio::test]
-async fn every_revision_gets_the_form_that_it_knows() {
+async fn every_revision_gets_its_form() {
     let gateway = town("").await;
     for version in ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"] {
         let session = gateway.client().legacy_version(version).await;
@@ -130,7 +130,7 @@ async fn every_revision_gets_the_form_that_it_knows() {
 }
 
 #[tokio::test]
-async fn a_caller_finds_what_it_may_use_and_its_search_is_one_line_of_the_audit() {
+async fn search_is_filtered_and_audited() {
     let gateway = town(&rules()).await;
     let by = |name: &str| gateway.client().header("X-Api-Key", &key_of(name));
     assert_eq!(names(&find(&by("ann"), json!({ "query": "" })).await), ["bard"]);
@@ -149,7 +149,7 @@ async fn a_caller_finds_what_it_may_use_and_its_search_is_one_line_of_the_audit(
 }
 
 #[tokio::test]
-async fn a_caller_without_the_tool_does_not_have_it_and_no_agent_takes_its_name() {
+async fn denied_find_agent_keeps_its_name() {
     let rules = format!("{}rules: [{{ callers: \"key:ann\", tools: bard_sing }}]\n", auth(&["ann"]));
     let gateway = town(&rules).await;
     let ann = gateway.client().header("X-Api-Key", &key_of("ann"));
@@ -187,7 +187,7 @@ async fn completed(
 }
 
 #[tokio::test]
-async fn tasks_streams_and_artifacts_are_completed_for_whose_they_are() {
+async fn only_own_things_are_completed() {
     const TASK: &str = "a2a://task/{id}";
     const ARTIFACT: &str = "a2a://task/{id}/artifacts/{artifactId}";
     const STREAM: &str = "a2a://streams/{id}";
@@ -227,7 +227,7 @@ async fn tasks_streams_and_artifacts_are_completed_for_whose_they_are() {
 }
 
 #[tokio::test]
-async fn nobody_is_completed_the_tasks_of_everybody() {
+async fn anonymous_tasks_are_not_completed() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 1s }").await;
     let go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "the song");
     let task = task_of(&scene.said("x").await);
@@ -242,7 +242,7 @@ async fn nobody_is_completed_the_tasks_of_everybody() {
 }
 
 #[tokio::test]
-async fn at_most_a_hundred_values_are_told_and_how_many_there_are() {
+async fn at_most_hundred_values_are_completed() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let names: Vec<String> = (0..120).map(|number| format!("agent-{number:03}")).collect();
     let agents: Vec<(&str, &ScriptedAgent)> = names.iter().map(|name| (name.as_str(), &agent)).collect();

@@ -50,7 +50,7 @@ fn state_of(result: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_quick_agent_gives_every_client_a_plain_result() {
+async fn quick_agent_gives_plain_result() {
     let scene = Scene::tuned("calls: { task_after: 20s }").await;
     scene.agent.on_send(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
     let client = scene.gateway.client().with_legs();
@@ -69,7 +69,7 @@ async fn a_quick_agent_gives_every_client_a_plain_result() {
 }
 
 #[tokio::test]
-async fn who_knows_the_extension_gets_a_task_when_the_agent_takes_longer() {
+async fn extension_client_gets_task_if_slow() {
     let scene = Scene::tuned("calls: { task_after: 100ms }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let client = scene.gateway.client().with_tasks();
@@ -89,7 +89,7 @@ async fn who_knows_the_extension_gets_a_task_when_the_agent_takes_longer() {
 }
 
 #[tokio::test]
-async fn who_comes_back_by_itself_does_so_until_the_result_is_there() {
+async fn legs_last_until_result() {
     let scene = Scene::tuned("calls: { leg: 1s, legs: 9 }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
@@ -110,7 +110,7 @@ async fn who_comes_back_by_itself_does_so_until_the_result_is_there() {
 }
 
 #[tokio::test]
-async fn a_leg_belongs_to_its_call_and_nobody_elses() {
+async fn leg_belongs_to_its_call_alone() {
     let settings = "calls: { leg: 300ms }\nseal_key: 0123456789abcdef0123456789abcdef";
     let scene = Scene::of(Card::v1().skill("sing").skill("dance"), "", settings).await;
     let go = scene.agent.works_for(RAW, "the song");
@@ -160,7 +160,7 @@ async fn a_leg_belongs_to_its_call_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn the_same_arguments_written_otherwise_are_the_same_call() {
+async fn equivalent_arguments_are_same_call() {
     let scene = Scene::tuned("calls: { leg: 300ms }").await;
     let _go = scene.agent.works_for(RAW, "the song");
     let state = called(&scene, json!({ "text": "sing", "data": { "a": 1, "b": "é" } })).await.result().await;
@@ -183,7 +183,7 @@ async fn the_same_arguments_written_otherwise_are_the_same_call() {
 }
 
 #[tokio::test]
-async fn after_the_last_leg_comes_a_handle() {
+async fn last_leg_is_followed_by_handle() {
     let scene = Scene::tuned("calls: { leg: 300ms, legs: 2, budget: 1s, stream_after: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
@@ -202,7 +202,7 @@ async fn after_the_last_leg_comes_a_handle() {
 }
 
 #[tokio::test]
-async fn who_is_held_for_ever_hears_keep_alives_until_the_result() {
+async fn held_client_gets_keep_alives() {
     let settings = "calls: { budget: 1s, stream_after: 100ms, keep_alive: 1s, leg: 100ms, hold: forever }";
     let scene = Scene::tuned(settings).await;
     let arguments = json!({ "text": "sing" });
@@ -230,7 +230,7 @@ async fn who_is_held_for_ever_hears_keep_alives_until_the_result() {
 }
 
 #[tokio::test]
-async fn tool_and_client_agree_about_tasks_or_the_call_is_refused() {
+async fn task_support_decides_form() {
     let card = Card::v1().skill("must").skill("never").skill("sing");
     let own = "skills:\n  must: { task: required }\n  never: { task: never }";
     let settings = "calls: { budget: 1s, stream_after: 1s, task_after: 100ms, leg: 100ms }";
@@ -278,7 +278,7 @@ async fn tool_and_client_agree_about_tasks_or_the_call_is_refused() {
 }
 
 #[tokio::test]
-async fn tools_say_how_they_run_to_the_revision_that_asks() {
+async fn tools_tell_task_support_per_revision() {
     let card = Card::v1().skill("must").skill("never").skill("sing");
     let own = "task: never\nskills:\n  must: { task: required }\n  sing: { task: optional }";
     let scene = Scene::of(card, own, "").await;
@@ -303,7 +303,7 @@ async fn tools_say_how_they_run_to_the_revision_that_asks() {
 }
 
 #[tokio::test]
-async fn the_calls_of_a_batch_share_one_budget_and_get_handles() {
+async fn batch_shares_one_budget() {
     let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let session = scene.gateway.client().legacy_version("2025-03-26").await;

@@ -22,7 +22,7 @@ fn text(size: usize) -> String {
 }
 
 #[tokio::test]
-async fn a_long_text_reaches_the_agent_and_comes_back_unchanged() {
+async fn long_text_returns_unchanged() {
     let scene = Scene::new().await;
     scene.agent.on_send(|request| Reply::events([v1::message(&request.text())]));
     let session = scene.session().await;
@@ -34,7 +34,7 @@ async fn a_long_text_reaches_the_agent_and_comes_back_unchanged() {
 }
 
 #[tokio::test]
-async fn a_long_plain_answer_comes_back_unchanged() {
+async fn long_plain_answer_returns_unchanged() {
     let scene = Scene::of(Card::v1().streaming(false).skill("sing"), "", "").await;
     for size in SIZES {
         let wanted = text(size);
@@ -45,7 +45,7 @@ async fn a_long_plain_answer_comes_back_unchanged() {
 }
 
 #[tokio::test]
-async fn many_chunks_and_small_pieces_make_the_same_text() {
+async fn many_small_pieces_make_same_text() {
     let scene = Scene::new().await;
     let wanted = text(300_000);
     let sent = wanted.clone();
@@ -62,7 +62,7 @@ async fn many_chunks_and_small_pieces_make_the_same_text() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_megabyte_goes_both_ways() {
+async fn megabyte_file_goes_both_ways() {
     let scene = Scene::new().await;
     scene.agent.on_send(|request| {
         let parts = &request.message()["parts"];

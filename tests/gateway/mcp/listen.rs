@@ -21,7 +21,7 @@ async fn listen(scene: &Scene, id: Value, wanted: Value) -> (Answer, Value) {
 }
 
 #[tokio::test]
-async fn what_is_promised_comes_first_and_under_the_requests_id() {
+async fn acknowledgement_comes_first() {
     let scene = Scene::new().await;
     for id in [json!("L1"), json!(0), json!(2_147_483_999_u64)] {
         let wanted = json!({
@@ -37,7 +37,7 @@ async fn what_is_promised_comes_first_and_under_the_requests_id() {
 }
 
 #[tokio::test]
-async fn a_changed_card_is_told_to_who_asked_and_only_what_was_asked() {
+async fn changed_card_is_told_as_requested() {
     let settings = format!("{QUICK}\nshutdown: {{ grace: 0s }}");
     let scene = Scene::of(Card::v1().skill("sing"), "", &settings).await;
     let (mut tools, _) = listen(&scene, json!("t"), json!({ "toolsListChanged": true })).await;
@@ -65,7 +65,7 @@ async fn a_changed_card_is_told_to_who_asked_and_only_what_was_asked() {
 }
 
 #[tokio::test]
-async fn an_agents_own_endpoint_tells_of_that_agent_only() {
+async fn agent_endpoint_tells_of_its_agent() {
     let scene = Scene::of(Card::v1().skill("sing"), "", QUICK).await;
     let params = json!({ "notifications": { "resourceSubscriptions": ["a2a-agent://bard"], "toolsListChanged": true } });
     let mut answer = scene.gateway.client_of("bard").modern("subscriptions/listen", params).await;
@@ -82,7 +82,7 @@ async fn an_agents_own_endpoint_tells_of_that_agent_only() {
 }
 
 #[tokio::test]
-async fn a_listen_that_asks_for_nothing_known_is_bad_params() {
+async fn listen_for_nothing_known_is_bad_params() {
     let scene = Scene::new().await;
     for params in
         [json!({}), json!({ "notifications": [] }), json!({ "notifications": { "toolsListChanged": "yes" } })]
@@ -106,7 +106,7 @@ async fn quiet_streams_are_kept_alive() {
 }
 
 #[tokio::test]
-async fn streams_are_bounded_and_a_closed_one_makes_room() {
+async fn streams_are_bounded_and_make_room() {
     let scene = Scene::tuned("limits: { streams: 2 }").await;
     let session = scene.session().await;
     let (first, _) = listen(&scene, json!(1), json!({})).await;
@@ -121,7 +121,7 @@ async fn streams_are_bounded_and_a_closed_one_makes_room() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_forgotten_keeps_working_with_defaults() {
+async fn forgotten_session_works_with_defaults() {
     let scene = Scene::tuned("sessions: { remembered: 1 }").await;
     let sessions = [scene.session().await, scene.session().await, scene.session().await];
     for session in &sessions {

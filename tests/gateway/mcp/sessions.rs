@@ -23,7 +23,7 @@ fn named(session: &LegacySession, id: &str) -> LegacySession {
 }
 
 #[tokio::test]
-async fn a_session_survives_a_restart_and_serves_any_replica() {
+async fn session_survives_restart() {
     let one = Scene::tuned(KEY).await;
     let session = one.gateway.client().legacy_version("2025-06-18").await;
     let card = one.agent.card_url();
@@ -44,7 +44,7 @@ async fn a_session_survives_a_restart_and_serves_any_replica() {
 }
 
 #[tokio::test]
-async fn an_old_key_opens_what_it_sealed() {
+async fn old_key_opens_what_it_sealed() {
     let one = Scene::tuned(KEY).await;
     let session = one.session().await;
     let card = one.agent.card_url();
@@ -57,7 +57,7 @@ async fn an_old_key_opens_what_it_sealed() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_ended_stays_ended() {
+async fn ended_session_stays_ended() {
     let scene = Scene::new().await;
     let (session, other) = (scene.session().await, scene.session().await);
     assert_ne!(session.id, other.id);
@@ -70,7 +70,7 @@ async fn a_session_that_is_ended_stays_ended() {
 }
 
 #[tokio::test]
-async fn ids_that_are_none_are_not_found() {
+async fn invalid_ids_are_not_found() {
     let scene = Scene::new().await;
     let session = scene.session().await;
     let good = session.id.clone().unwrap();
@@ -97,7 +97,7 @@ async fn ids_that_are_none_are_not_found() {
 }
 
 #[tokio::test]
-async fn the_stream_of_a_session_is_kept_alive_and_ends_with_it() {
+async fn stream_of_session_ends_with_it() {
     let scene = Scene::tuned("calls: { keep_alive: 1s }").await;
     let session = scene.session().await;
     let mut stream = session.listen(None).await;
@@ -110,7 +110,7 @@ async fn the_stream_of_a_session_is_kept_alive_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_batch_is_answered_as_a_batch() {
+async fn batch_is_answered_as_batch() {
     let scene = Scene::new().await;
     scene.agent.on_send(|request| Reply::events([v1::message(&request.text())]));
     let session = scene.gateway.client().legacy_version("2025-03-26").await;
@@ -139,7 +139,7 @@ async fn a_batch_is_answered_as_a_batch() {
 }
 
 #[tokio::test]
-async fn a_batch_that_wants_no_answer_gets_none() {
+async fn batch_of_notifications_gets_nothing() {
     let scene = Scene::new().await;
     let session = scene.gateway.client().legacy_version("2025-03-26").await;
     let batch = json!([{ "jsonrpc": "2.0", "method": "notifications/made/up" }, { "jsonrpc": "2.0", "id": 8, "result": {} }]);
@@ -148,7 +148,7 @@ async fn a_batch_that_wants_no_answer_gets_none() {
 }
 
 #[tokio::test]
-async fn batches_that_are_none_are_refused() {
+async fn invalid_batches_are_refused() {
     let scene = Scene::new().await;
     let session = scene.gateway.client().legacy_version("2025-03-26").await;
     let ping = || json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
@@ -188,7 +188,7 @@ fn by(gateway: &TestGateway, name: &str) -> McpClient {
 }
 
 #[tokio::test]
-async fn one_caller_pushes_out_no_subscription_of_another() {
+async fn foreign_subscription_is_not_evicted() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = cramped(&agent).await;
     let (ann, ben) = (by(&gateway, "ann"), by(&gateway, "ben"));
@@ -227,7 +227,7 @@ async fn one_caller_pushes_out_no_subscription_of_another() {
 }
 
 #[tokio::test]
-async fn a_deleted_session_never_comes_back() {
+async fn deleted_session_never_comes_back() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = cramped(&agent).await;
     let (ann, ben) = (by(&gateway, "ann"), by(&gateway, "ben"));

@@ -34,7 +34,7 @@ async fn told(answer: &mut Answer, method: &str) -> Value {
 }
 
 #[tokio::test]
-async fn progress_arrives_while_the_agent_works() {
+async fn progress_arrives_while_agent_works() {
     let scene = Scene::new().await;
     let (first, second) = (Signal::new(), Signal::new());
     let (one, two) = (first.clone(), second.clone());
@@ -70,7 +70,7 @@ async fn progress_arrives_while_the_agent_works() {
 }
 
 #[tokio::test]
-async fn legacy_clients_hear_progress_on_the_stream_of_their_call() {
+async fn legacy_progress_comes_on_call() {
     for version in ["2025-03-26", "2025-06-18", "2025-11-25"] {
         let scene = Scene::new().await;
         scene.agent.on_send(|_| Reply::events([begun(), working("tuning"), chunk("la", false), completed()]));
@@ -87,7 +87,7 @@ async fn legacy_clients_hear_progress_on_the_stream_of_their_call() {
 }
 
 #[tokio::test]
-async fn an_agents_own_numbers_are_passed_on() {
+async fn agent_progress_numbers_are_kept() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| {
         let mut half = working("half");
@@ -100,7 +100,7 @@ async fn an_agents_own_numbers_are_passed_on() {
 }
 
 #[tokio::test]
-async fn log_messages_come_to_who_asked_for_them() {
+async fn log_messages_come_on_request() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([begun(), working("tuning"), completed()]));
     let finished = scene.call_with(json!({ "text": "x" }), log_level("info")).await.finish().await;
@@ -116,7 +116,7 @@ async fn log_messages_come_to_who_asked_for_them() {
 }
 
 #[tokio::test]
-async fn a_sessions_log_level_counts_until_it_is_changed() {
+async fn session_log_level_is_kept() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([begun(), working("tuning"), completed()]));
     let session = scene.session().await;
@@ -131,7 +131,7 @@ async fn a_sessions_log_level_counts_until_it_is_changed() {
 }
 
 #[tokio::test]
-async fn what_is_answered_at_once_is_json() {
+async fn immediate_answer_is_json() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([begun(), working("tuning"), completed()]));
     // Nobody asked to be told anything.
@@ -147,7 +147,7 @@ async fn what_is_answered_at_once_is_json() {
 }
 
 #[tokio::test]
-async fn a_client_that_takes_json_only_gets_json_however_long_it_takes() {
+async fn json_only_client_gets_json() {
     let scene = Scene::tuned("calls: { stream_after: 0s, keep_alive: 1s }").await;
     let go = Signal::new();
     let wait = go.clone();
@@ -166,7 +166,7 @@ async fn a_client_that_takes_json_only_gets_json_however_long_it_takes() {
 }
 
 #[tokio::test]
-async fn a_silent_agent_becomes_a_stream_that_is_kept_alive() {
+async fn silent_agent_becomes_kept_alive_stream() {
     let scene = Scene::tuned("calls: { stream_after: 100ms, keep_alive: 1s }").await;
     let go = Signal::new();
     let wait = go.clone();
@@ -182,7 +182,7 @@ async fn a_silent_agent_becomes_a_stream_that_is_kept_alive() {
 }
 
 #[tokio::test]
-async fn no_event_has_an_id_and_each_is_one_line_of_json() {
+async fn events_have_no_id_and_one_line() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([begun(), working("two\nlines\r\nand \u{2028}"), completed()]));
     let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": "p" })).await;
@@ -197,7 +197,7 @@ async fn no_event_has_an_id_and_each_is_one_line_of_json() {
 }
 
 #[tokio::test]
-async fn the_same_event_twice_is_told_once() {
+async fn repeated_event_is_told_once() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| {
         Reply::events([begun(), working("tuning"), working("tuning"), completed(), completed()])
@@ -207,7 +207,7 @@ async fn the_same_event_twice_is_told_once() {
 }
 
 #[tokio::test]
-async fn an_agents_pings_are_not_passed_on() {
+async fn agent_pings_are_not_passed_on() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| {
         let stream = Reply::stream().comment("ping").event(begun()).comment("ping");
@@ -221,7 +221,7 @@ async fn an_agents_pings_are_not_passed_on() {
 
 /// The client reads nothing while the agent has 16 MB to say, more than all buffers together hold.
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_the_agent_back() {
+async fn slow_reader_holds_agent_back() {
     let scene = Scene::new().await;
     let text = "x".repeat(8_000);
     scene.agent.on_send(move |_| {

@@ -80,7 +80,7 @@ fn painter(agent: &ScriptedAgent) -> Signal {
 }
 
 #[tokio::test]
-async fn a_task_is_begun_answered_and_waited_for_by_its_handle() {
+async fn handle_starts_answers_and_awaits_task() {
     let scene = Scene::tuned(SHORT).await;
     let go = painter(&scene.agent);
     let caller = Caller::new(scene.gateway.client()).await;
@@ -115,7 +115,7 @@ async fn a_task_is_begun_answered_and_waited_for_by_its_handle() {
 }
 
 #[tokio::test]
-async fn a_task_is_stopped_once_and_the_second_time_is_no_error() {
+async fn second_stop_is_no_error() {
     let scene = Scene::tuned(SHORT).await;
     let _go = scene.agent.works_for(RAW, "the song");
     scene.agent.on_cancel(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled")));
@@ -130,7 +130,7 @@ async fn a_task_is_stopped_once_and_the_second_time_is_no_error() {
 }
 
 #[tokio::test]
-async fn what_is_over_is_not_cancelled_and_told_as_it_is() {
+async fn ended_task_is_reported_not_cancelled() {
     let scene = Scene::tuned(SHORT).await;
     let go = scene.agent.works_for(RAW, "the song");
     let caller = Caller::new(scene.gateway.client()).await;
@@ -146,7 +146,7 @@ async fn what_is_over_is_not_cancelled_and_told_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_agent_is_named_by_host_or_by_path_and_by_nothing_else() {
+async fn agent_is_named_by_host_or_path_only() {
     let scene = Scene::tuned(SHORT).await;
     let _go = scene.agent.works_for(RAW, "the song");
     let caller = Caller::new(scene.gateway.client()).await;
@@ -167,7 +167,7 @@ async fn an_agent_is_named_by_host_or_by_path_and_by_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_tampered_or_foreign_handle_reads_like_one_that_never_was() {
+async fn tampered_or_foreign_handle_is_unknown() {
     let scene = Scene::tuned(SHORT).await;
     let _go = scene.agent.works_for(RAW, "the song");
     let caller = Caller::new(scene.gateway.client()).await;
@@ -208,7 +208,7 @@ fn tampered(handle: &str) -> String {
 }
 
 #[tokio::test]
-async fn at_an_agents_own_door_tasks_begin_with_its_own_tools() {
+async fn agent_endpoint_starts_by_agent_tool() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let other = ScriptedAgent::start(Card::v1().skill("count")).await;
     let gateway = crate::support::TestGateway::start(|ports| {
@@ -241,7 +241,7 @@ async fn at_an_agents_own_door_tasks_begin_with_its_own_tools() {
 }
 
 #[tokio::test]
-async fn switched_off_the_handle_names_the_agents_own_tool() {
+async fn handle_may_name_agent_tool() {
     let scene = Scene::tuned(&format!("{SHORT}\nmcp: {{ subagent_tools: false }}")).await;
     let go = scene.agent.works_for(RAW, "the song");
     let early = scene.said("sing").await;

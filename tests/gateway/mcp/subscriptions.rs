@@ -51,7 +51,7 @@ fn many(chunks: usize) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_session_is_told_of_what_it_subscribed_to_before_and_after_its_stream_began() {
+async fn session_hears_before_stream_too() {
     let scene = Scene::tuned(SHORT).await;
     let (first, second) = (Signal::new(), Signal::new());
     let verse = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some("second verse"));
@@ -81,7 +81,7 @@ async fn a_session_is_told_of_what_it_subscribed_to_before_and_after_its_stream_
 }
 
 #[tokio::test]
-async fn a_subscription_is_for_what_one_may_read() {
+async fn subscription_needs_read_permission() {
     let scene = Scene::tuned(SHORT).await;
     let session = scene.session().await;
     for uri in ["a2a://task/made-up", "a2a://streams/made-up", "a2a://task/", "a2a-agent://nobody", "a2a://x"]
@@ -95,7 +95,7 @@ async fn a_subscription_is_for_what_one_may_read() {
 }
 
 #[tokio::test]
-async fn the_last_state_is_told_however_much_comes_at_once() {
+async fn last_state_is_told_in_any_burst() {
     let scene = Scene::tuned(SHORT).await;
     let go = Signal::new();
     works(&scene.agent, vec![(go.clone(), many(200))]);
@@ -116,7 +116,7 @@ async fn the_last_state_is_told_however_much_comes_at_once() {
 }
 
 #[tokio::test]
-async fn two_hundred_chunks_that_trickle_in_are_a_few_updates() {
+async fn two_hundred_chunks_are_a_few_updates() {
     let scene = Scene::tuned(SHORT).await;
     let go = Signal::new();
     works(&scene.agent, many(200).into_iter().map(|chunk| (go.clone(), vec![chunk])).collect());
@@ -144,7 +144,7 @@ async fn two_hundred_chunks_that_trickle_in_are_a_few_updates() {
 }
 
 #[tokio::test]
-async fn tasks_are_told_to_who_knows_the_extension_and_only_those_that_are_theirs() {
+async fn extension_client_hears_own_tasks() {
     let scene = Scene::tuned(SHORT).await;
     let go = Signal::new();
     works(&scene.agent, vec![(go.clone(), many(3))]);
@@ -183,7 +183,7 @@ async fn tasks_are_told_to_who_knows_the_extension_and_only_those_that_are_their
 }
 
 #[tokio::test]
-async fn a_session_hears_of_the_core_tasks_that_it_began() {
+async fn session_hears_of_core_tasks_it_began() {
     let scene = Scene::tuned(SHORT).await;
     let go = Signal::new();
     works(&scene.agent, vec![(go.clone(), vec![done()])]);
@@ -208,7 +208,7 @@ async fn a_session_hears_of_the_core_tasks_that_it_began() {
 }
 
 #[tokio::test]
-async fn two_hundred_who_listen_to_one_task_are_one_stream_of_the_agent() {
+async fn listeners_share_agent_stream() {
     const LISTENERS: usize = 200;
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let card = agent.card_url();
@@ -264,7 +264,7 @@ async fn two_hundred_who_listen_to_one_task_are_one_stream_of_the_agent() {
 }
 
 #[tokio::test]
-async fn the_registry_is_told_when_an_agent_goes() {
+async fn registry_subscriber_hears_of_gone_agent() {
     let settings = "cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }";
     let scene = Scene::of(Card::v1().skill("sing"), "", settings).await;
     let wanted = json!({ "resourceSubscriptions": ["a2a://agents/registry", "a2a://streams"] });
@@ -280,7 +280,7 @@ async fn the_registry_is_told_when_an_agent_goes() {
 
 /// `a2a://streams` is a list: whoever reads it hears when there is another one to read.
 #[tokio::test]
-async fn a_caller_is_told_when_its_streams_come_and_go() {
+async fn caller_hears_of_its_streams() {
     let scene = Scene::tuned(&format!("{}{SHORT}\n", keys(""))).await;
     let go = Signal::new();
     let wait = go.clone();
@@ -325,7 +325,7 @@ async fn restarted(agent: &ScriptedAgent, keep: &str) -> TestGateway {
 }
 
 #[tokio::test]
-async fn a_subscription_outlives_the_gateway_where_tasks_do() {
+async fn stored_subscription_outlives_gateway() {
     let (agent, folder) = (ScriptedAgent::start(Card::v1().skill("sing")).await, TempDir::new().unwrap());
     let keep = format!("tasks: {{ data_dir: {} }}", folder.path().join("data").display());
     let gateway = restarted(&agent, &keep).await;
@@ -351,7 +351,7 @@ async fn a_subscription_outlives_the_gateway_where_tasks_do() {
 }
 
 #[tokio::test]
-async fn a_session_is_told_that_its_subscriptions_are_lost() {
+async fn session_hears_of_lost_subscriptions() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = restarted(&agent, "").await;
     let session = gateway.client().legacy().await;

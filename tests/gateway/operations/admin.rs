@@ -30,7 +30,7 @@ async fn asked(gateway: &TestGateway, path: &str, host: Option<&str>) -> u16 {
 
 /// A web page that has its name resolved to loopback reads nothing (DNS rebinding).
 #[tokio::test]
-async fn admin_host_that_is_foreign_is_refused() {
+async fn foreign_host_is_refused() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
         let names = "  allowed_hosts: [gateway.monitoring, 'other.monitoring:9090']\n";
@@ -62,7 +62,7 @@ async fn admin_host_that_is_foreign_is_refused() {
 }
 
 #[tokio::test]
-async fn admin_header_that_is_slow_is_cut() {
+async fn slow_header_is_cut() {
     let scene = Scene::tuned("limits: { header_read: 1s }").await;
     let mut connection = TcpStream::connect(("127.0.0.1", scene.gateway.ports().admin)).await.unwrap();
     // A byte now and then renews the deadline of a read, not that of the header.
@@ -110,7 +110,7 @@ async fn connected(gateway: &TestGateway) -> TcpStream {
 }
 
 #[tokio::test]
-async fn admin_answers_when_clients_take_all_files() {
+async fn admin_survives_files_used_by_clients() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_send(|_| Reply::events([v1::message("la")]));
     let gateway = TestGateway::start_with_open_files("-n 200", |ports| {
@@ -137,7 +137,7 @@ async fn admin_answers_when_clients_take_all_files() {
 }
 
 #[tokio::test]
-async fn admin_answers_when_agents_take_all_files() {
+async fn admin_survives_files_used_by_agents() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_send(|_| Reply::stream().event(begun()).stall());
     let gateway = TestGateway::start_with_open_files("-n 400", |ports| {
@@ -173,7 +173,7 @@ async fn admin_answers_when_agents_take_all_files() {
 }
 
 #[tokio::test]
-async fn open_files_that_suffice_are_not_warned_of() {
+async fn enough_open_files_give_no_warning() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     // A limit that the process may raise is raised.
     let gateway = TestGateway::start_with_open_files("-S -n 200", |ports| {

@@ -31,7 +31,7 @@ async fn check(folder: &Path, settings: &str, more: &[&str]) -> Checked {
 }
 
 #[tokio::test]
-async fn a_data_directory_that_is_unusable_is_a_problem() {
+async fn unusable_data_directory_is_a_problem() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     fs::write(folder.join("file"), "").unwrap();
@@ -57,7 +57,7 @@ async fn a_data_directory_that_is_unusable_is_a_problem() {
 }
 
 #[tokio::test]
-async fn a_data_directory_is_left_as_it_is() {
+async fn data_directory_is_left_as_it_is() {
     let folder = TempDir::new().unwrap();
     let checked = check(folder.path(), "tasks: { data_dir: new/data }\n", &[]).await;
     assert_eq!(checked.code, Some(0), "{}", checked.complaints);
@@ -86,7 +86,7 @@ fn shown(folder: &Path, identity: &Identity) -> &'static str {
 }
 
 #[tokio::test]
-async fn an_agents_client_certificate_is_judged_by_its_dates() {
+async fn client_certificate_dates_are_judged() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path();
     let authority = Authority::new("agents");
@@ -119,7 +119,7 @@ async fn an_agents_client_certificate_is_judged_by_its_dates() {
 
 /// `serve` starts all the same, since other agents can be called, and says so.
 #[tokio::test]
-async fn serve_warns_of_an_agents_client_certificate() {
+async fn serve_warns_of_client_certificate() {
     let authority = Authority::new("agents");
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
@@ -132,7 +132,7 @@ async fn serve_warns_of_an_agents_client_certificate() {
 }
 
 #[tokio::test]
-async fn a_listeners_certificate_that_ends_soon_is_a_warning() {
+async fn listener_certificate_end_is_warned() {
     let folder = TempDir::new().unwrap();
     let authority = Authority::new("servers");
     authority.server_for(&["localhost"], 5 * DAY + 60).write(folder.path(), "server");

@@ -21,7 +21,7 @@ async fn shows_all(gateway: &TestGateway, lines: &[&str]) {
 }
 
 #[tokio::test]
-async fn questions_are_counted_by_form_and_answers_once() {
+async fn questions_are_counted_by_form() {
     let scene = Scene::new().await;
     let gateway = &scene.gateway;
     Quiz::of(&scene.agent, [question("Which colour?")]);
@@ -36,7 +36,7 @@ async fn questions_are_counted_by_form_and_answers_once() {
 }
 
 #[tokio::test]
-async fn a_question_on_a_stream_and_one_in_words_are_counted_apart() {
+async fn stream_and_text_count_apart() {
     let scene = Scene::new().await;
     let gateway = &scene.gateway;
     Quiz::of(&scene.agent, [question("Which colour?"), question("How large?")]);
@@ -63,7 +63,7 @@ async fn a_question_on_a_stream_and_one_in_words_are_counted_apart() {
 }
 
 #[tokio::test]
-async fn tasks_are_counted_and_so_is_what_has_to_go_or_finds_no_room() {
+async fn tasks_and_evictions_are_counted() {
     let scene = Scene::tuned("tasks: { max: 1 }").await;
     let go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "the song");
     let session = scene.session().await;
@@ -82,7 +82,7 @@ async fn tasks_are_counted_and_so_is_what_has_to_go_or_finds_no_room() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_counted_as_taken_up_again() {
+async fn broken_stream_is_counted_as_resumed() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::stream().event(begun()).cut());
     scene.agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song")));
@@ -91,7 +91,7 @@ async fn a_stream_that_breaks_off_is_counted_as_taken_up_again() {
 }
 
 #[tokio::test]
-async fn tasks_that_are_polled_are_counted() {
+async fn polled_tasks_are_counted() {
     let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
     for task in [RAW_TASK, "another-task"] {
         let working = move || v1::bare_task(task, RAW_CONTEXT, "working");

@@ -27,7 +27,7 @@ async fn called(gateway: &TestGateway, bytes: usize) -> Value {
 
 /// The limit of file sizes is that of the file as it is now: what a full disk is to the gateway.
 #[tokio::test]
-async fn data_dir_full_handle_says_so() {
+async fn handle_warns_of_full_disk() {
     let data = TempDir::new().unwrap();
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_send(|request| {

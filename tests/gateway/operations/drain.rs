@@ -110,7 +110,7 @@ async fn drain_gives_every_call_an_answer() {
 }
 
 #[tokio::test]
-async fn drain_due_new_call_is_refused() {
+async fn call_after_drain_is_refused() {
     let stage = Stage::with(Card::v1().skill("sing"), "shutdown: { grace: 8s, drain: 0s }\n", "").await;
     stage.agent.on_stream(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let session = stage.gateway.client().legacy().await;

@@ -24,7 +24,7 @@ fn example() -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn the_host_goes_on_where_the_bridge_does_not_answer() {
+async fn host_serves_paths_outside_bridge() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     agent.on_stream(|_| Reply::events([v1::completed("t", "c", "la la")]));
     let site = ScriptedAgent::start(Card::v1()).await;

@@ -142,7 +142,7 @@ async fn list_becomes(session: &LegacySession, states: &[&str]) {
 
 /// With a data directory, and with a key alone.
 #[tokio::test]
-async fn what_the_old_process_learns_goes_to_the_new_one() {
+async fn later_knowledge_of_old_process_moves() {
     for keep in ["tasks: { data_dir: DATA }", ""] {
         let pair =
             Pair::new(&keys(&format!("{KEY}\n{keep}\ncalls: {{ stream_after: 4s, budget: 4s, legs: 0 }}")))
@@ -189,7 +189,7 @@ async fn what_the_old_process_learns_goes_to_the_new_one() {
 }
 
 #[tokio::test]
-async fn the_data_directory_has_one_owner_and_ended_sessions_stay_ended_in_both() {
+async fn data_directory_has_one_owner() {
     let pair = Pair::new(&keys(&format!("{KEY}\ntasks: {{ data_dir: DATA }}"))).await;
     let mut old = pair.start().await;
     let (_, ends) = slow(&pair.agent);
@@ -234,7 +234,7 @@ async fn the_data_directory_has_one_owner_and_ended_sessions_stay_ended_in_both(
 
 /// Streams that never end by themselves: the client hears that its stream is over, and comes to the successor.
 #[tokio::test]
-async fn a_client_that_listens_is_told_that_its_stream_is_over_and_keeps_its_subscription() {
+async fn listening_client_keeps_its_subscription() {
     for keep in ["tasks: { data_dir: DATA }", ""] {
         let pair = Pair::new(&format!("{KEY}\n{keep}\n")).await;
         let old = pair.start().await;
@@ -260,7 +260,7 @@ async fn a_client_that_listens_is_told_that_its_stream_is_over_and_keeps_its_sub
 
 /// A successor that dies takes nothing with it but what it was not told.
 #[tokio::test]
-async fn a_killed_successor_leaves_a_store_that_can_be_read() {
+async fn killed_successor_leaves_readable_store() {
     let pair = Pair::new(&keys(&format!("{KEY}\ntasks: {{ data_dir: DATA }}"))).await;
     let mut old = pair.start().await;
     let (named, ends) = slow(&pair.agent);
@@ -281,7 +281,7 @@ async fn a_killed_successor_leaves_a_store_that_can_be_read() {
 
 /// A process that is killed after the handover: the successor listens to its agents itself.
 #[tokio::test]
-async fn a_killed_predecessor_leaves_its_tasks_to_the_successor() {
+async fn killed_predecessor_leaves_tasks() {
     let pair = Pair::new(&keys(&format!("{KEY}\ntasks: {{ data_dir: DATA }}"))).await;
     let old = pair.start().await;
     let (named, _) = slow(&pair.agent);
@@ -307,7 +307,7 @@ async fn counted(gateway: &TestGateway) -> bool {
 }
 
 #[tokio::test]
-async fn the_admin_address_is_the_successors_from_the_handover_on() {
+async fn admin_address_moves_at_handover() {
     let pair = Pair::new(KEY).await;
     pair.agent.on_send(|_| Reply::events([v1::message("la")]));
     let old = pair.start().await;
@@ -362,7 +362,7 @@ fn tls(pair: &Pair, authority: &Authority, ports: &Ports) -> String {
 
 /// Connections that were accepted; their handshake begins only after the listener has closed.
 #[tokio::test]
-async fn a_fresh_tls_connection_is_served_by_the_process_that_accepted_it() {
+async fn fresh_tls_connection_stays_with_acceptor() {
     let (pair, authority) = (Pair::new("").await, Authority::new("root"));
     let mut old = TestGateway::start(|ports| tls(&pair, &authority, ports)).await;
     let config = Arc::new(client_config(&authority, None, &[]));
@@ -411,7 +411,7 @@ async fn asked_by_http2(stream: tokio_rustls::client::TlsStream<TcpStream>) -> b
 
 /// Many fresh connections at once, all the time while one process takes over from another.
 #[tokio::test]
-async fn no_fresh_tls_connection_is_dropped_across_an_upgrade() {
+async fn upgrade_drops_no_fresh_tls_connection() {
     const AT_ONCE: usize = 24;
     let (pair, authority) = (Pair::new("").await, Authority::new("root"));
     let mut old = TestGateway::start(|ports| tls(&pair, &authority, ports)).await;

@@ -79,7 +79,7 @@ async fn log_of_hidden_characters_is_escaped() {
 
 /// The gateway quotes an agent in its own words: there the text is part of an error.
 #[tokio::test]
-async fn log_of_an_agents_words_is_one_line() {
+async fn log_of_agent_text_is_one_line() {
     for format in ["text", "json"] {
         let text = format!("odd{}\nERROR forged", all_hidden());
         let card = Card::v1().skill("sing").set("name", json!([text]));
@@ -99,7 +99,7 @@ async fn log_of_an_agents_words_is_one_line() {
 
 /// A terminal shows the problems that `agents` and `check` report as they are written.
 #[tokio::test]
-async fn problems_of_hidden_characters_are_escaped() {
+async fn problem_of_hidden_characters_is_escaped() {
     let text = format!("odd{}", all_hidden());
     let binding =
         json!([{ "url": "http://127.0.0.1:1/", "protocolBinding": text, "protocolVersion": "1.0" }]);

@@ -22,7 +22,7 @@ fn placed(heading: &str, main: u16, card: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_configuration_of_who_may_call_lets_the_build_in() {
+async fn caller_page_lets_build_in() {
     let agent = ScriptedAgent::start(Card::v1().skill("forecast")).await;
     agent.on_stream(|_| Reply::events([v1::message("sunny")]));
     let gateway = TestGateway::start(|ports| {
@@ -38,7 +38,7 @@ async fn the_configuration_of_who_may_call_lets_the_build_in() {
 }
 
 #[tokio::test]
-async fn the_configuration_of_who_may_call_takes_tokens_as_the_page_says() {
+async fn caller_page_accepts_tokens() {
     let (key, other) = (Key::es256("k1"), Key::es256("k1"));
     let issuer = Issuer::new(&[&key]).await;
     let agent = ScriptedAgent::start(Card::v1().skill("forecast")).await;
@@ -92,7 +92,7 @@ async fn the_configuration_of_who_may_call_takes_tokens_as_the_page_says() {
 }
 
 #[tokio::test]
-async fn the_rules_of_the_manual_hide_what_they_refuse() {
+async fn rules_of_manual_hide_refused_tools() {
     let card = ["search", "create", "close", "delete"].into_iter().fold(Card::v1(), Card::skill);
     let agent = ScriptedAgent::start(card).await;
     agent.on_stream(|_| Reply::events([v1::message("done")]));
@@ -126,7 +126,7 @@ async fn the_rules_of_the_manual_hide_what_they_refuse() {
 }
 
 #[tokio::test]
-async fn check_answers_what_a_caller_may_do() {
+async fn check_tells_permissions_of_caller() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("gateway.yaml");
     std::fs::write(&file, configuration("Who may call")).unwrap();
@@ -174,7 +174,7 @@ async fn check_answers_what_a_caller_may_do() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_made_lets_its_holder_in() {
+async fn generated_key_lets_its_holder_in() {
     let output = TestGateway::run_command(&["key", "--json"]).await;
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
@@ -188,7 +188,7 @@ async fn a_key_that_is_made_lets_its_holder_in() {
 }
 
 #[tokio::test]
-async fn serve_warns_of_a_listener_that_anybody_can_use() {
+async fn serve_warns_of_open_listener() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let warned = async |address: &'static str, require: &'static str| {
         let gateway = TestGateway::start(|ports| {

@@ -71,7 +71,7 @@ async fn ping(session: &LegacySession, gateway: &TestGateway) -> u16 {
 }
 
 #[tokio::test]
-async fn a_result_is_there_even_if_the_agent_has_forgotten_the_task() {
+async fn result_survives_agent_forgetting_task() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     let go = slow(&place.agent);
@@ -86,7 +86,7 @@ async fn a_result_is_there_even_if_the_agent_has_forgotten_the_task() {
 }
 
 #[tokio::test]
-async fn a_result_is_there_whatever_the_agent_says_beside_it() {
+async fn result_survives_any_agent_answer() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     let (go, wait) = {
@@ -109,7 +109,7 @@ async fn a_result_is_there_whatever_the_agent_says_beside_it() {
 }
 
 #[tokio::test]
-async fn a_live_task_is_followed_again_before_anybody_asks() {
+async fn live_task_is_followed_at_once() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     place.agent.on_send(|_| Reply::stream().event(begun()).stall());
@@ -130,7 +130,7 @@ async fn a_live_task_is_followed_again_before_anybody_asks() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_given_is_not_given_again() {
+async fn given_answer_is_not_given_again() {
     let place = Place::new().await;
     let asking = || v1::asking(RAW_TASK, RAW_CONTEXT, "Which colour?");
     place.agent.on_send(move |request| match request.message()["taskId"].is_string() {
@@ -170,7 +170,7 @@ async fn an_answer_that_was_given_is_not_given_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_may_not_have_arrived_is_given_again_under_its_id_while_its_question_is_open() {
+async fn unsure_answer_repeats_under_its_id() {
     let place = Place::new().await;
     let asking = || v1::asking(RAW_TASK, RAW_CONTEXT, "Which colour?");
     place.agent.on_send(move |request| match request.message()["taskId"].is_string() {
@@ -193,7 +193,7 @@ async fn an_answer_that_may_not_have_arrived_is_given_again_under_its_id_while_i
 }
 
 #[tokio::test]
-async fn a_call_that_the_agent_never_named_is_lost_and_says_so() {
+async fn unnamed_call_is_lost_and_says_so() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     place.agent.on_send(|_| Reply::stream().stall());
@@ -206,7 +206,7 @@ async fn a_call_that_the_agent_never_named_is_lost_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_cancelled_task_stays_cancelled_though_its_agent_went_on() {
+async fn cancelled_task_stays_cancelled() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     place.agent.on_send(|_| Reply::stream().event(begun()).stall());
@@ -227,7 +227,7 @@ async fn a_cancelled_task_stays_cancelled_though_its_agent_went_on() {
 }
 
 #[tokio::test]
-async fn sessions_go_on_and_ended_ones_stay_ended() {
+async fn live_and_ended_sessions_stay_so() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     let (live, ended) = (gateway.client().legacy().await, gateway.client().legacy().await);
@@ -238,7 +238,7 @@ async fn sessions_go_on_and_ended_ones_stay_ended() {
 }
 
 #[tokio::test]
-async fn with_a_key_alone_handles_work_through_the_agent() {
+async fn key_alone_keeps_handles_working() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let settings = format!("{SHORT}\n{KEY}");
     let gateway = gateway_before(&agent, &settings).await;
@@ -254,7 +254,7 @@ async fn with_a_key_alone_handles_work_through_the_agent() {
 }
 
 #[tokio::test]
-async fn with_neither_a_handle_is_as_unknown_as_one_that_was_made_up() {
+async fn keyless_handles_are_unknown() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = gateway_before(&agent, SHORT).await;
     agent.on_send(|_| Reply::stream().event(begun()).stall());
@@ -272,7 +272,7 @@ async fn with_neither_a_handle_is_as_unknown_as_one_that_was_made_up() {
 }
 
 #[tokio::test]
-async fn a_second_process_on_the_same_folder_says_whose_it_is_and_ends() {
+async fn second_process_on_folder_names_owner() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     let (address, card, settings) = (free_port(), place.agent.card_url(), place.settings());
@@ -290,7 +290,7 @@ async fn a_second_process_on_the_same_folder_says_whose_it_is_and_ends() {
 
 /// The tools and the results of an agent that is not there when the gateway comes back.
 #[tokio::test]
-async fn a_finished_result_is_served_without_its_agent() {
+async fn finished_result_needs_no_agent() {
     let place = Place::new().await;
     let gateway = place.gateway().await;
     let go = slow(&place.agent);
@@ -324,7 +324,7 @@ async fn a_finished_result_is_served_without_its_agent() {
 
 /// What is kept is judged by the configuration of today.
 #[tokio::test]
-async fn a_kept_card_is_judged_anew() {
+async fn kept_card_is_judged_again() {
     let place = Place::new().await;
     let other = ScriptedAgent::start(Card::v1()).await;
     let interface = json!([{ "url": other.url(), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" }]);

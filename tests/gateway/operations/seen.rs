@@ -44,7 +44,7 @@ pub(crate) async fn shows(gateway: &TestGateway, line: &str) {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_method_agent_and_outcome() {
+async fn requests_are_counted_by_outcome() {
     let scene = Scene::new().await;
     let session = scene.session().await;
     scene.agent.on_send(|_| {
@@ -78,7 +78,7 @@ async fn requests_are_counted_by_method_agent_and_outcome() {
 }
 
 #[tokio::test]
-async fn open_streams_and_the_health_of_agents_are_shown() {
+async fn open_streams_and_agent_health_are_shown() {
     let scene = Scene::tuned("cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }").await;
     shows(&scene.gateway, r#"mcp_a2a_gateway_agent_up{agent="bard"} 1"#).await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
@@ -133,7 +133,7 @@ async fn each_request_writes_one_line() {
 }
 
 #[tokio::test]
-async fn a_peers_words_cannot_forge_the_log() {
+async fn peer_text_cannot_forge_log() {
     let scene = Scene::new().await;
     let name = "x\nout: forged access line\u{1b}[2J\u{202e}";
     let params = json!({ "name": name, "arguments": {} });
@@ -191,7 +191,7 @@ async fn secrets_are_nowhere() {
 }
 
 #[tokio::test]
-async fn readiness_waits_for_the_first_look_at_each_agent_and_not_for_success() {
+async fn readiness_waits_for_first_look() {
     // The kit waits for /readyz: a gateway whose only agent is down becomes ready all the same.
     let agent = ScriptedAgent::start(Card::v1()).await;
     let url = agent.card_url();

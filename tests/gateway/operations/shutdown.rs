@@ -7,7 +7,7 @@ use crate::support::payload::v1;
 use crate::support::{Reply, Signal};
 
 #[tokio::test]
-async fn a_running_call_is_finished_before_the_process_ends() {
+async fn running_call_finishes_first() {
     let mut scene = Scene::tuned("shutdown: { grace: 0s, drain: 10s }").await;
     let go = Signal::new();
     let wait = go.clone();
@@ -31,7 +31,7 @@ async fn a_running_call_is_finished_before_the_process_ends() {
 }
 
 #[tokio::test]
-async fn an_idle_gateway_ends_at_once() {
+async fn idle_gateway_ends_at_once() {
     let mut scene = Scene::tuned("shutdown: { grace: 0s, drain: 10s }").await;
     let session = scene.session().await;
     let listening = session.listen(None).await;
@@ -43,7 +43,7 @@ async fn an_idle_gateway_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_the_process_at_once() {
+async fn second_signal_ends_at_once() {
     let mut scene = Scene::tuned("shutdown: { grace: 60s, drain: 60s }").await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
@@ -55,7 +55,7 @@ async fn a_second_signal_ends_the_process_at_once() {
 }
 
 #[tokio::test]
-async fn what_takes_longer_than_the_drain_is_cut() {
+async fn calls_longer_than_drain_are_cut() {
     let mut scene = Scene::tuned("shutdown: { grace: 0s, drain: 1s }").await;
     scene.agent.on_send(|_| Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let mut answer = scene.call_with(json!({ "text": "x" }), json!({ "progressToken": 1 })).await;
@@ -64,7 +64,7 @@ async fn what_takes_longer_than_the_drain_is_cut() {
 }
 
 #[tokio::test]
-async fn calls_that_begin_within_the_grace_are_served() {
+async fn calls_begun_within_grace_are_served() {
     let mut scene = Scene::tuned("shutdown: { grace: 3s, drain: 10s }").await;
     scene.agent.on_send(|_| Reply::events([v1::message("still here")]));
     scene.gateway.signal("TERM");

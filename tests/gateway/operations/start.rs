@@ -88,7 +88,7 @@ impl Demo {
 }
 
 #[tokio::test]
-async fn the_demo_prints_a_url_and_lines_that_work_when_pasted() {
+async fn demo_prints_working_lines() {
     let demo = demo().await;
     let Some(answers) = demo.pasted().await else {
         return eprintln!("there is no curl here: the lines were not tried");
@@ -124,7 +124,7 @@ async fn weather_example_reaches_demo_agent() {
 }
 
 #[tokio::test]
-async fn the_demos_agent_asks_and_is_answered() {
+async fn demo_agent_asks_and_is_answered() {
     let demo = demo().await;
     let client = McpClient::new(&demo.url());
     let call = async |arguments: Value| {
@@ -140,7 +140,7 @@ async fn the_demos_agent_asks_and_is_answered() {
 }
 
 #[tokio::test]
-async fn a_good_configuration_is_said_to_be_good() {
+async fn good_configuration_is_approved() {
     let good = "listeners: [{address: 127.0.0.1:8080}]\nagents: {bard: {card: http://127.0.0.1:1/}}\n";
     let checked = TestGateway::run_with_config("check", good).await;
     assert!(checked.status.success(), "{checked:?}");
@@ -148,7 +148,7 @@ async fn a_good_configuration_is_said_to_be_good() {
 }
 
 #[tokio::test]
-async fn every_problem_is_told_at_once_with_its_place_and_a_hint() {
+async fn every_problem_has_place_and_hint() {
     let bad = "listeners:\n  - address: 127.0.0.1:8080\nagents:\n  bard:\n    crad: http://127.0.0.1:1/\n    headers: {A: \
                \"${env:SURELY_NOT_SET}\"}\n  poet:\n    card: ftp://x/\ncalls:\n  budget: 5 parsecs\n";
     for command in ["check", "serve", "agents"] {
@@ -169,7 +169,7 @@ async fn every_problem_is_told_at_once_with_its_place_and_a_hint() {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_one_problem() {
+async fn missing_file_is_one_problem() {
     for command in ["check", "serve", "agents"] {
         let refused = TestGateway::run_command(&[command, "--config", "no-such-file.yaml"]).await;
         assert_eq!(refused.status.code(), Some(1), "{command}");
@@ -178,7 +178,7 @@ async fn a_missing_file_is_one_problem() {
 }
 
 #[tokio::test]
-async fn agents_are_shown_with_their_tools_and_problems() {
+async fn agents_are_shown_with_problems() {
     let (old, new) = (
         ScriptedAgent::start(Card::v0_3().skill("rhyme")).await,
         ScriptedAgent::start(Card::v1().skill("sing")).await,
@@ -212,7 +212,7 @@ async fn agents_are_shown_with_their_tools_and_problems() {
 }
 
 #[tokio::test]
-async fn the_schema_is_the_one_in_the_repository() {
+async fn schema_is_that_of_repository() {
     let printed = TestGateway::run_command(&["schema"]).await;
     assert!(printed.status.success());
     let schema: Value = serde_json::from_str(&out(&printed)).unwrap();
@@ -222,7 +222,7 @@ async fn the_schema_is_the_one_in_the_repository() {
 }
 
 #[tokio::test]
-async fn help_names_the_commands_and_mistakes_are_told() {
+async fn help_names_commands_and_mistakes() {
     let help = TestGateway::run_command(&["--help"]).await;
     assert!(help.status.success());
     for command in ["demo", "serve", "check", "agents", "schema"] {
@@ -236,7 +236,7 @@ async fn help_names_the_commands_and_mistakes_are_told() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told_in_words() {
+async fn taken_port_is_explained() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "listeners: [{{address: \"{}\"}}]\nagents: {{bard: {{card: http://127.0.0.1:1/}}}}\n",
@@ -249,7 +249,7 @@ async fn a_port_that_is_taken_is_told_in_words() {
 }
 
 #[tokio::test]
-async fn the_smallest_file_of_the_readme_serves() {
+async fn smallest_file_of_readme_serves() {
     let agent = ScriptedAgent::start(Card::v1().skill("forecast")).await;
     let card = agent.card_url();
     let gateway = TestGateway::start(|ports| {

@@ -127,7 +127,7 @@ fn has_come(listener: &UnixListener) -> bool {
 /// Pingora connects to any process that listens on its path; the gateway lets it only after a
 /// successor has reported.
 #[tokio::test]
-async fn upgrade_without_ready_report_hands_nothing() {
+async fn upgrade_needs_ready_report() {
     let folder = TempDir::new().unwrap();
     let agent = singer().await;
     let old = TestGateway::start(|ports| config(ports, &agent, &upgrade_in(&place(&folder)))).await;
@@ -161,7 +161,7 @@ async fn upgrade_without_ready_report_hands_nothing() {
 
 /// Only root can take the place of another user.
 #[tokio::test]
-async fn upgrade_to_another_user_hands_nothing() {
+async fn upgrade_needs_same_user() {
     const OTHER: u32 = 65_534;
     let (folder, theirs) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     if chown(theirs.path(), Some(OTHER), Some(OTHER)).is_err() {
@@ -212,7 +212,7 @@ async fn refusal(directory: &Path, more: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn upgrade_directory_of_others_is_refused() {
+async fn foreign_upgrade_directory_is_refused() {
     let folder = TempDir::new().unwrap();
     let made = |name: &str, mode: u32| {
         let path = folder.path().join(name);
@@ -254,7 +254,7 @@ async fn upgrade_directory_of_others_is_refused() {
 
 /// Without a word of the operator's: a directory for each user, made when it is needed.
 #[tokio::test]
-async fn upgrade_directory_by_default_is_the_users() {
+async fn upgrade_directory_is_of_user() {
     let (temporary, agent) = (TempDir::new().unwrap(), singer().await);
     let environment = [("TMPDIR", temporary.path().to_str().unwrap())];
     let old = TestGateway::start_with(&environment, |ports| config(ports, &agent, "")).await;

@@ -2,29 +2,29 @@
 //!
 //! | Advisory | Held by |
 //! |---|---|
-//! | Pingora CVE-2025-4366, RUSTSEC-2025-0037 | `advisories_wire::a_body_that_nobody_read_is_never_the_next_request`, `advisories_versions` |
-//! | Pingora CVE-2026-2833, RUSTSEC-2026-0033 | `advisories_wire::nothing_that_follows_an_upgrade_goes_on`, `advisories_versions` |
-//! | Pingora CVE-2026-2835, RUSTSEC-2026-0034 | `advisories_wire::a_body_has_one_end_or_is_refused`, `advisories_versions` |
-//! | Pingora CVE-2026-2836, RUSTSEC-2026-0035 | cannot apply, no answer is kept: `advisories_callers::no_answer_is_kept_for_anybody_else` |
+//! | Pingora CVE-2025-4366, RUSTSEC-2025-0037 | `advisories_wire::unread_body_is_never_next_request`, `advisories_versions` |
+//! | Pingora CVE-2026-2833, RUSTSEC-2026-0033 | `advisories_wire::nothing_after_upgrade_is_forwarded`, `advisories_versions` |
+//! | Pingora CVE-2026-2835, RUSTSEC-2026-0034 | `advisories_wire::body_has_one_end_or_is_refused`, `advisories_versions` |
+//! | Pingora CVE-2026-2836, RUSTSEC-2026-0035 | cannot apply, no answer is kept: `advisories_callers::no_answer_is_cached_for_others` |
 //! | CVE-2025-8671, RUSTSEC-2025-0070, RUSTSEC-2024-0332, RUSTSEC-2026-0258, the bounds of Pingora 0.8.1 | `advisories_http2`, `advisories_versions` |
-//! | agentgateway CVE-2026-29791 | `no_argument_reaches_the_head_of_a_request`, `no_header_of_a_client_reaches_an_agent` |
-//! | agentgateway GHSA-mvgg-jvj2-4frq | `advisories_callers::what_was_begun_at_one_door_opens_no_other` |
-//! | Envoy AI Gateway GHSA-4gph-2hhr-5mwg, Go SDK CVE-2026-27896 | `bad_input::duplicate_and_folded_keys_never_mean_something_else`, `bad_input::what_is_no_message_is_told_what_is_missing` |
-//! | Kuadrant GHSA-g53w-w6mj-hrpp | `no_header_of_a_client_reaches_an_agent`; keys that come with the program: there are none, a seal key that is missing is made at random |
+//! | agentgateway CVE-2026-29791 | `no_argument_reaches_request_head`, `no_client_header_reaches_agent` |
+//! | agentgateway GHSA-mvgg-jvj2-4frq | `advisories_callers::session_opens_no_other_endpoint` |
+//! | Envoy AI Gateway GHSA-4gph-2hhr-5mwg, Go SDK CVE-2026-27896 | `bad_input::duplicate_keys_never_change_meaning`, `bad_input::non_message_is_told_missing_members` |
+//! | Kuadrant GHSA-g53w-w6mj-hrpp | `no_client_header_reaches_agent`; keys that come with the program: there are none, a seal key that is missing is made at random |
 //! | TypeScript SDK CVE-2026-25536 | `cross_delivery::every_client_gets_its_own_answer` |
-//! | Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869, oatpp CVE-2025-6515 | `advisories_callers::a_session_is_of_no_use_to_another_caller_and_takes_no_harm_from_it` |
-//! | Python SDK CVE-2026-52870; a2a-java GHSA-qw47-mcm5-934w, a2a-python #786 | `advisories_callers` (tasks, conversations, resources, questions), `callers::a_caller_lists_its_own_tasks_and_no_others` (lists, cursors), `an_agents_own_task_id_opens_nothing`; the address for pushes is an agent's and no caller's: `push::what_does_not_prove_itself_is_refused_and_what_is_about_another_task_is_ignored` |
-//! | rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript CVE-2025-66414, Python CVE-2025-66416, Go CVE-2026-34742, Java CVE-2026-35568, Python WebSocket CVE-2026-59950 | `origin`; there is no WebSocket (`advisories_wire::nothing_that_follows_an_upgrade_goes_on`) |
-//! | Python SDK CVE-2025-53365, CVE-2025-53366 | `advisories_wire::a_request_that_breaks_off_anywhere_harms_nobody` |
-//! | TypeScript SDK CVE-2026-0621 | `call::a_pattern_cannot_be_made_to_take_for_ever` |
-//! | mcp-remote CVE-2025-6514; Inspector CVE-2025-49596, CVE-2025-58444 | `no_url_in_a_card_or_a_result_is_fetched`; no program is ever started: `advisories_versions::no_program_is_started` |
-//! | a2a-java GHSA-9rhm-2h4x-jwmx, GHSA-4fpj-g9jf-9rgg | `no_call_of_any_kind_follows_a_redirect`, `no_argument_reaches_the_head_of_a_request` |
-//! | a2a-java GHSA-q78c-5jjq-57g8, a2a-python PR #895, langflow #13859, #13858, #13843 | `a_card_that_changes_its_mind_takes_no_credentials_with_it`, `no_url_in_a_card_or_a_result_is_fetched`, `outbound` (names are judged when they are connected to) |
-//! | ContextForge #3812, non-hex server id | `advisories_callers::what_was_begun_at_one_door_opens_no_other`, `client_wire::a_question_mark_and_a_trailing_slash_lead_to_the_same_place`: an unknown path is 404 |
-//! | ContextForge redirects, #4427, #4235, #5013, #6080, PR #6395 | `no_call_of_any_kind_follows_a_redirect`, `a_page_of_the_agents_machinery_is_not_passed_on`, `secrets::secrets_are_shown_to_agents_alone`, `credentials::only_headers_that_are_named_go_along_and_they_never_win`; there are no teams |
-//! | mcp-gateway-registry #1391, caipe #1929 | `no_header_of_a_client_reaches_an_agent`, `credentials::a_client_cannot_pass_an_identity_through` |
-//! | RUSTSEC-2026-0049, -0098, -0099, -0104, -0044, -0048 | `advisories_versions`, `tls_clients::only_a_good_client_certificate_gets_in_where_one_is_required`, `tls_reload` (revoked intermediates, broken and expired lists) |
-//! | RUSTSEC-2024-0399, RUSTSEC-2024-0336 | `advisories_versions`, `tls_clients::a_handshake_that_never_ends_is_ended` |
+//! | Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869, oatpp CVE-2025-6515 | `advisories_callers::foreign_session_is_useless` |
+//! | Python SDK CVE-2026-52870; a2a-java GHSA-qw47-mcm5-934w, a2a-python #786 | `advisories_callers` (tasks, conversations, resources, questions), `callers::caller_lists_only_its_own_tasks` (lists, cursors), `agent_task_id_opens_nothing`; the address for pushes is an agent's and no caller's: `push::unproven_push_is_refused` |
+//! | rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript CVE-2025-66414, Python CVE-2025-66416, Go CVE-2026-34742, Java CVE-2026-35568, Python WebSocket CVE-2026-59950 | `origin`; there is no WebSocket (`advisories_wire::nothing_after_upgrade_is_forwarded`) |
+//! | Python SDK CVE-2025-53365, CVE-2025-53366 | `advisories_wire::broken_off_request_harms_no_other` |
+//! | TypeScript SDK CVE-2026-0621 | `call::pattern_cannot_take_for_ever` |
+//! | mcp-remote CVE-2025-6514; Inspector CVE-2025-49596, CVE-2025-58444 | `no_url_in_card_or_result_is_fetched`; no program is ever started: `advisories_versions::no_program_is_started` |
+//! | a2a-java GHSA-9rhm-2h4x-jwmx, GHSA-4fpj-g9jf-9rgg | `no_call_follows_redirect`, `no_argument_reaches_request_head` |
+//! | a2a-java GHSA-q78c-5jjq-57g8, a2a-python PR #895, langflow #13859, #13858, #13843 | `changed_card_takes_no_credentials`, `no_url_in_card_or_result_is_fetched`, `outbound` (names are judged when they are connected to) |
+//! | ContextForge #3812, non-hex server id | `advisories_callers::session_opens_no_other_endpoint`, `client_wire::query_and_trailing_slash_keep_path`: an unknown path is 404 |
+//! | ContextForge redirects, #4427, #4235, #5013, #6080, PR #6395 | `no_call_follows_redirect`, `error_page_is_not_passed_on`, `secrets::secrets_are_shown_to_agents_alone`, `credentials::only_named_headers_go_along`; there are no teams |
+//! | mcp-gateway-registry #1391, caipe #1929 | `no_client_header_reaches_agent`, `credentials::client_cannot_pass_identity_through` |
+//! | RUSTSEC-2026-0049, -0098, -0099, -0104, -0044, -0048 | `advisories_versions`, `tls_clients::only_good_certificate_gets_in`, `tls_reload` (revoked intermediates, broken and expired lists) |
+//! | RUSTSEC-2024-0399, RUSTSEC-2024-0336 | `advisories_versions`, `tls_clients::endless_handshake_is_ended` |
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ fn away(other: &ScriptedAgent) -> impl Fn(&Request) -> Reply + Send + Sync + Clo
 /// a2a-java GHSA-9rhm-2h4x-jwmx and GHSA-4fpj-g9jf-9rgg, ContextForge's redirects: credentials followed a redirect, and the first
 /// repair missed one path. Here: every method that an agent is called with, and its card.
 #[tokio::test]
-async fn no_call_of_any_kind_follows_a_redirect() {
+async fn no_call_follows_redirect() {
     let other = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let calls = "calls: { budget: 1s, legs: 0, stream_after: 100ms, task_after: 100ms }";
     let streams = "streams: { idle_timeout: 200ms, retry_base: 50ms, retry_max: 50ms }";
@@ -120,7 +120,7 @@ fn head(request: &Request) -> (String, String, BTreeSet<(String, String)>) {
 
 /// agentgateway CVE-2026-29791: arguments of a call went into path, query and headers of the request that it became.
 #[tokio::test]
-async fn no_argument_reaches_the_head_of_a_request() {
+async fn no_argument_reaches_request_head() {
     let scene = Scene::of(Card::v1().skill("sing"), SECRET, "").await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     scene.said("plain").await;
@@ -144,7 +144,7 @@ async fn no_argument_reaches_the_head_of_a_request() {
 /// agentgateway CVE-2026-29791 and mcp-gateway-registry #1391, caipe #1929: headers of a client went on to an agent. Also what
 /// Kuadrant GHSA-g53w-w6mj-hrpp steered a gateway by.
 #[tokio::test]
-async fn no_header_of_a_client_reaches_an_agent() {
+async fn no_client_header_reaches_agent() {
     let scene = Scene::of(Card::v1().skill("sing"), SECRET, "").await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let mut client = scene.gateway.client();
@@ -176,7 +176,7 @@ async fn no_header_of_a_client_reaches_an_agent() {
 /// a2a-java GHSA-q78c-5jjq-57g8, a2a-python PR #895, langflow #13859: the card said where to send what, and got the key. A place that was
 /// right when the card was read first is judged again with each new card.
 #[tokio::test]
-async fn a_card_that_changes_its_mind_takes_no_credentials_with_it() {
+async fn changed_card_takes_no_credentials() {
     let scene = Scene::of(
         Card::v1().skill("sing"),
         SECRET,
@@ -201,7 +201,7 @@ async fn a_card_that_changes_its_mind_takes_no_credentials_with_it() {
 
 /// a2a-python #895 (`AgentCard.url`), mcp-remote CVE-2025-6514: URLs in what an agent says were fetched. Here they are words.
 #[tokio::test]
-async fn no_url_in_a_card_or_a_result_is_fetched() {
+async fn no_url_in_card_or_result_is_fetched() {
     let bait = ScriptedAgent::start(Card::v1()).await;
     let url = |path: &str| format!("{}{path}", bait.url());
     let schemes = json!({
@@ -233,7 +233,7 @@ async fn no_url_in_a_card_or_a_result_is_fetched() {
 
 /// ContextForge #4427, agentgateway: words of the agent's machinery went to clients. What is not A2A stays in the log.
 #[tokio::test]
-async fn a_page_of_the_agents_machinery_is_not_passed_on() {
+async fn error_page_is_not_passed_on() {
     let scene = Scene::of(Card::v1().skill("sing"), SECRET, "").await;
     let page = "Traceback: /srv/agent/secret.py line 1, upstream 10.0.0.7";
     for status in [400, 401, 403, 404, 500, 502] {
@@ -252,7 +252,7 @@ async fn a_page_of_the_agents_machinery_is_not_passed_on() {
 
 /// a2a-java GHSA-qw47-mcm5-934w and a2a-python #786: tasks were looked up by their id alone. The agent's own id is none here.
 #[tokio::test]
-async fn an_agents_own_task_id_opens_nothing() {
+async fn agent_task_id_opens_nothing() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
     let _go = scene.agent.works_for(RAW, "the song");
     let task = task_of(&scene.said("x").await);

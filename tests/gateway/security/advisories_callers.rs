@@ -35,7 +35,7 @@ async fn refusal(
 /// Python SDK CVE-2026-52870, a2a-java GHSA-qw47-mcm5-934w, a2a-python #786 (and its `contextId` without an owner): who had the id of a
 /// task had the task. Here whatever leads to a task or a conversation reads to another caller as if it had never been.
 #[tokio::test]
-async fn a_task_and_its_conversation_are_unknown_to_every_other_caller_whatever_is_asked() {
+async fn foreign_task_is_unknown() {
     let scene = Keyed::new("calls: { task_after: 0s }\n").await;
     let _go = scene.agent.works_for((RAW_TASK, RAW_CONTEXT), "the song");
     let (mine, eve) = (scene.by(NEW).with_tasks(), scene.by(EVE).with_tasks());
@@ -97,7 +97,7 @@ async fn a_task_and_its_conversation_are_unknown_to_every_other_caller_whatever_
 /// Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869, oatpp CVE-2025-6515: a session was whoever's had its id. Here another caller can
 /// neither use, hear, take over nor end it.
 #[tokio::test]
-async fn a_session_is_of_no_use_to_another_caller_and_takes_no_harm_from_it() {
+async fn foreign_session_is_useless() {
     let scene = Keyed::new("cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }\n").await;
     let session = scene.by(NEW).legacy().await;
     let mut stream = session.listen(None).await;
@@ -123,7 +123,7 @@ async fn a_session_is_of_no_use_to_another_caller_and_takes_no_harm_from_it() {
 
 /// As CVE-2026-52870, for what a question leaves with a client: the state of the call, and the id of the question.
 #[tokio::test]
-async fn nobody_answers_a_question_that_was_put_to_another_caller() {
+async fn foreign_question_is_unanswerable() {
     let scene = Keyed::new("").await;
     Quiz::of(&scene.agent, [question("Which colour?")]);
     let forms = json!({ "elicitation": { "form": {} } });
@@ -167,7 +167,7 @@ async fn two_doors() -> (ScriptedAgent, ScriptedAgent, TestGateway) {
 /// agentgateway GHSA-mvgg-jvj2-4frq: a session that was begun at one door was let through at another. Here a session carries no right at
 /// all: each request is judged by its own door and caller, and what was handed out at one door is nothing at another agent's.
 #[tokio::test]
-async fn what_was_begun_at_one_door_opens_no_other() {
+async fn session_opens_no_other_endpoint() {
     let (bard, bank, gateway) = two_doors().await;
     let by = |key: &str, path: &str| gateway.client().header("X-Api-Key", key).at(path);
     assert_eq!(by(EVE, "/mcp/bank").initialize("2025-11-25").await.status, 404);
@@ -217,7 +217,7 @@ async fn what_was_begun_at_one_door_opens_no_other() {
 /// is never switched on, and a card is kept under the name of its agent. So two hosts, two callers, two equal requests share nothing,
 /// however much an agent asks for it to be kept.
 #[tokio::test]
-async fn no_answer_is_kept_for_anybody_else() {
+async fn no_answer_is_cached_for_others() {
     let (bard, bank, gateway) = two_doors().await;
     let count = AtomicUsize::new(0);
     bard.on_send(move |_| {

@@ -63,7 +63,7 @@ fn journey(name: &str) -> Option<String> {
 }
 
 #[test]
-fn nothing_is_built_in_that_an_advisory_warns_of() {
+fn no_vulnerable_crate_is_built_in() {
     for file in ["Cargo.lock", "tests/fuzz/Cargo.lock"] {
         let lock = read(file);
         assert_eq!(complaints(&lock), Vec::<String>::new(), "{file}");
@@ -74,7 +74,7 @@ fn nothing_is_built_in_that_an_advisory_warns_of() {
 }
 
 #[test]
-fn an_old_or_unwanted_crate_is_found() {
+fn old_or_unwanted_crate_is_found() {
     let lock = "[[package]]\nname = \"h2\"\nversion = \"0.4.15\"\n\n[[package]]\nname = \"rustls-webpki\"\nversion = \"0.103.13\"\n\n\
                 [[package]]\nname = \"aws-lc-rs\"\nversion = \"1.13.0\"\n";
     let found = complaints(lock);
@@ -110,7 +110,7 @@ fn no_program_is_started() {
 
 /// The table at the top of `advisories` names tests that there are.
 #[test]
-fn every_advisory_of_the_list_is_held_by_a_test_that_exists() {
+fn advisories_name_existing_tests() {
     let own = journey("advisories").expect("the table");
     let mut named = 0;
     for row in own.lines().filter_map(|line| line.strip_prefix("//! | ")).skip(1) {

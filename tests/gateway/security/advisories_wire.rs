@@ -50,7 +50,7 @@ fn answers(said: &str) -> usize {
 /// Pingora CVE-2025-4366 (RUSTSEC-2025-0037): an answer that was given without reading the request's body left it there, and it was taken
 /// for the next request. Here: each answer that needs no body, to a request whose body looks like a request.
 #[tokio::test]
-async fn a_body_that_nobody_read_is_never_the_next_request() {
+async fn unread_body_is_never_next_request() {
     let scene = Scene::new().await;
     let card = scene.agent.card_url();
     let gateway = TestGateway::start(|ports| {
@@ -94,7 +94,7 @@ async fn a_body_that_nobody_read_is_never_the_next_request() {
 /// Pingora CVE-2026-2833 (RUSTSEC-2026-0033): what followed an `Upgrade` went on before anybody had agreed to it. Here nothing is ever
 /// upgraded, and no agent hears of the wish or of what follows.
 #[tokio::test]
-async fn nothing_that_follows_an_upgrade_goes_on() {
+async fn nothing_after_upgrade_is_forwarded() {
     let scene = Scene::tuned(BRIEF).await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let evil = "POST /evil HTTP/1.1\r\nHost: agent\r\nContent-Length: 0\r\n\r\n";
@@ -129,7 +129,7 @@ async fn nothing_that_follows_an_upgrade_goes_on() {
 /// Pingora CVE-2026-2835 (RUSTSEC-2026-0034): HTTP/1.0 with `Transfer-Encoding`, several of them, or one beside a length: two readers
 /// saw two ends of the body. Here whatever could be read in two ways is refused, and what follows is not read at all.
 #[tokio::test]
-async fn a_body_has_one_end_or_is_refused() {
+async fn body_has_one_end_or_is_refused() {
     let scene = Scene::tuned(BRIEF).await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let body = call();
@@ -183,7 +183,7 @@ async fn a_body_has_one_end_or_is_refused() {
 /// Python SDK CVE-2025-53365 and CVE-2025-53366: a client that left, or a message that was none, brought the server down. Here a request is
 /// broken off after each of its bytes, in the two ways in which a connection can end.
 #[tokio::test]
-async fn a_request_that_breaks_off_anywhere_harms_nobody() {
+async fn broken_off_request_harms_no_other() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::message("la")]));
     let body = call();

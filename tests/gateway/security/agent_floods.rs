@@ -33,7 +33,7 @@ async fn asked(client: &McpClient) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn informational_responses_without_end_are_cut() {
+async fn endless_1xx_responses_are_cut() {
     let scene = Scene::new().await;
     for hints in ["HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 100 Continue\r\nx: yyyyyyyyyyyyyyyy\r\n\r\n"]
     {
@@ -58,7 +58,7 @@ async fn informational_responses_without_end_are_cut() {
 
 /// The client reads as fast as the agent writes, so that there is always something to read.
 #[tokio::test]
-async fn a_stream_without_pause_ends_at_its_deadline() {
+async fn endless_stream_ends_at_deadline() {
     let stage =
         Stage::with(Card::v1().skill("sing"), "", "    timeouts: { first_byte: 2s, idle: 2s, total: 2s }\n")
             .await;
@@ -88,7 +88,7 @@ fn in_crumbs(media_type: &str, before: u8, answer: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn an_answer_in_crumbs_is_refused() {
+async fn answer_in_crumbs_is_refused() {
     let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": v1::message("la") }).to_string();
     let scene = Scene::new().await;
     let whole = answer.clone();
@@ -105,7 +105,7 @@ async fn an_answer_in_crumbs_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_in_crumbs_is_not_passed_on() {
+async fn answer_in_crumbs_is_not_passed_on() {
     let answer =
         json!({ "jsonrpc": "2.0", "id": "call-1", "result": v1::completed("t", "c", "la") }).to_string();
     let stage = Stage::new().await;
@@ -201,7 +201,7 @@ async fn hints_only(address: SocketAddr, mut socket: TlsStream<TcpStream>) {
 }
 
 #[tokio::test]
-async fn informational_responses_over_http2_are_cut() {
+async fn endless_http2_1xx_responses_are_cut() {
     let authority = Authority::new("ours");
     let closed = Arc::new(AtomicUsize::new(0));
     let counter = closed.clone();
@@ -227,7 +227,7 @@ async fn informational_responses_over_http2_are_cut() {
 }
 
 #[tokio::test]
-async fn an_http2_connection_that_timed_out_rests() {
+async fn timed_out_http2_connection_rests() {
     let authority = Authority::new("ours");
     let heard = Arc::new(Mutex::new(Vec::new()));
     let noted = heard.clone();

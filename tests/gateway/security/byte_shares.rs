@@ -83,7 +83,7 @@ async fn is_refused(answer: Answer, status: u16) {
 }
 
 #[tokio::test]
-async fn bodies_of_one_caller_hold_so_many_bytes() {
+async fn bodies_of_one_caller_are_bounded() {
     let scene = Bytes::new("caller_bytes: 1MiB").await;
     let length = format!("Content-Length: {}", 900 * KIB);
     let unfinished = scene.begin(NEW, &length, b"{").await;
@@ -108,7 +108,7 @@ async fn bodies_of_one_caller_hold_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn a_chunked_body_takes_its_share_as_it_grows() {
+async fn chunked_body_takes_share_as_it_grows() {
     let scene = Bytes::new("caller_bytes: 1MiB").await;
     let chunk = |bytes: usize| format!("{bytes:x}\r\n{}\r\n", " ".repeat(bytes)).into_bytes();
     let mut first = scene.begin(NEW, "Transfer-Encoding: chunked", &chunk(600 * KIB)).await;
@@ -130,7 +130,7 @@ async fn a_chunked_body_takes_its_share_as_it_grows() {
 }
 
 #[tokio::test]
-async fn bodies_of_all_callers_hold_so_many_bytes() {
+async fn bodies_of_all_callers_are_bounded() {
     let scene = Bytes::new("bytes: 1MiB, caller_bytes: 1MiB").await;
     // One caller never has all of it.
     is_refused(scene.call(NEW, 900 * KIB).await, 429).await;
@@ -144,7 +144,7 @@ async fn bodies_of_all_callers_hold_so_many_bytes() {
 
 /// The count of those that wait; their bytes are few.
 #[tokio::test]
-async fn bodies_that_wait_are_as_many_as_calls() {
+async fn waiting_bodies_are_as_many_as_calls() {
     let scene = Bytes::new("caller_calls: 3").await;
     let mut waiting = Vec::new();
     let refused = async {
@@ -166,7 +166,7 @@ async fn bodies_that_wait_are_as_many_as_calls() {
 }
 
 #[tokio::test]
-async fn an_answer_that_there_is_no_room_for_is_refused() {
+async fn answer_without_room_is_refused() {
     let scene = Bytes::new("caller_bytes: 1MiB").await;
     let large = "x".repeat(2 * MIB);
     let wants = |result: &Value| assert!(complaint(result).contains("no room for its answer"), "{result}");
@@ -206,7 +206,7 @@ async fn an_answer_that_there_is_no_room_for_is_refused() {
 
 /// Those of a batch count together.
 #[tokio::test]
-async fn answers_of_a_batch_count_together() {
+async fn answers_of_batch_count_together() {
     let scene = Bytes::new("caller_bytes: 1MiB").await;
     scene.agent.on_send(|_| Reply::events([v1::message(&"x".repeat(300 * KIB))]));
     let client = scene.by(NEW).header("MCP-Protocol-Version", "2025-03-26");
@@ -219,7 +219,7 @@ async fn answers_of_a_batch_count_together() {
 }
 
 #[tokio::test]
-async fn an_answer_to_an_a2a_client_takes_a_share() {
+async fn answer_to_a2a_client_takes_share() {
     let scene = Bytes::new("caller_bytes: 1MiB").await;
     let face = scene.by(NEW).at("/a2a/bard");
     let large = "x".repeat(2 * MIB);
@@ -253,7 +253,7 @@ async fn an_answer_to_an_a2a_client_takes_a_share() {
 
 /// An answer that its client does not read is held, and counts until the client goes away.
 #[tokio::test]
-async fn an_unread_result_takes_a_share() {
+async fn unread_result_takes_share() {
     let scene = Bytes::new("caller_bytes: 14MiB, write_stall: 10m").await;
     let large = "x".repeat(12 * MIB);
     scene.agent.on_send(move |_| Reply::result(v1::message(&large)));
@@ -281,7 +281,7 @@ async fn an_unread_result_takes_a_share() {
 
 /// A call goes on without its client; its bytes are neither lost nor counted twice.
 #[tokio::test]
-async fn a_call_that_goes_on_alone_gives_its_bytes_back() {
+async fn detached_call_returns_its_bytes() {
     let scene = Bytes::new("caller_bytes: 4MiB").await;
     let go = Signal::new();
     let (wait, large) = (go.clone(), "x".repeat(MIB));

@@ -25,7 +25,7 @@ fn in_crumbs(path: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_body_in_crumbs_is_refused() {
+async fn body_in_crumbs_is_refused() {
     let stage = Stage::new().await;
     for path in ["/mcp", "/mcp/bard", "/a2a/bard", "/a2a/bard/message:send", "/a2a/bard/tasks/t:cancel"] {
         let (mut from, mut into) = TcpStream::connect(stage.gateway.address()).await.unwrap().into_split();

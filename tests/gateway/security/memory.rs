@@ -31,7 +31,7 @@ fn unfinished_header() -> Vec<u8> {
 
 /// 1,500 headers of 1 MB took 1.34 GB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unfinished_headers_are_cut_at_the_limit() {
+async fn unfinished_headers_are_cut_at_limit() {
     const CONNECTIONS: usize = 1500;
     let scene = Scene::tuned("limits: { header_read: 60s, address_connections: 0 }").await;
     is_served(&scene.gateway).await;
@@ -69,7 +69,7 @@ async fn unfinished_headers_are_cut_at_the_limit() {
 
 /// 250 bodies of 4 MiB took 1.2 GB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_of_one_caller_take_their_share_of_memory() {
+async fn bodies_of_caller_take_bounded_memory() {
     const BODIES: usize = 250;
     const BODY: usize = 4 << 20;
     let scene = Scene::tuned(&keys("")).await;
@@ -128,7 +128,7 @@ async fn unread(gateway: &TestGateway) -> TcpStream {
 
 /// Each took three times its size.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unread_result_is_held_once() {
+async fn unread_result_is_held_once() {
     const RESULTS: u64 = 12;
     const SIZE: u64 = 8;
     let scene =
@@ -174,7 +174,7 @@ async fn an_unread_result_is_held_once() {
 
 /// 60 answers of 12 MB killed a gateway with 400 MB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unfinished_answers_take_their_share_of_memory() {
+async fn unfinished_answers_take_bounded_memory() {
     const ANSWERS: usize = 40;
     const ANSWER: usize = 12_000_000;
     let scene = Scene::tuned(&keys("")).await;

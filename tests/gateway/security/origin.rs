@@ -36,7 +36,7 @@ async fn raw_status(scene: &Scene, lines: &str) -> u16 {
 /// rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript SDK CVE-2025-66414, Python SDK CVE-2025-66416: no `Host` was checked unless somebody
 /// asked for it.
 #[tokio::test]
-async fn only_the_gateways_own_hosts_are_served() {
+async fn only_own_hosts_are_served() {
     let scene = Scene::tuned(
         "public_url: https://gateway.example.com\nmcp: { allowed_hosts: [\"inside.example:8443\"] }",
     )
@@ -61,7 +61,7 @@ async fn only_the_gateways_own_hosts_are_served() {
 }
 
 #[tokio::test]
-async fn a_request_says_for_which_host_it_is_once() {
+async fn request_names_its_host_once() {
     let scene = Scene::new().await;
     let good = "Host: localhost\r\n";
     assert_eq!(raw_status(&scene, good).await, 200);
@@ -96,7 +96,7 @@ async fn only_known_origins_may_call() {
 }
 
 #[tokio::test]
-async fn a_refused_origin_is_told_why_before_anything_is_done() {
+async fn refused_origin_is_told_why_at_once() {
     let scene = Scene::new().await;
     let client = scene.gateway.client().header("Origin", "http://evil.example.com");
     let params = json!({ "name": "bard_sing", "arguments": { "text": "x" } });
@@ -111,7 +111,7 @@ async fn a_refused_origin_is_told_why_before_anything_is_done() {
 }
 
 #[tokio::test]
-async fn browsers_are_answered_before_they_ask() {
+async fn preflight_is_answered() {
     let scene = Scene::tuned("mcp: { allowed_origins: [\"https://app.example.com\"] }").await;
     let origin = ("Origin", "https://app.example.com");
     let asked = [
@@ -212,7 +212,7 @@ async fn preflight_allows_requested_headers() {
 
 /// Each unknown path is answered with a JSON-RPC error, never with an empty body.
 #[tokio::test]
-async fn unknown_path_has_a_body() {
+async fn unknown_path_has_body() {
     let scene = Scene::new().await;
     for path in ["/", "/nowhere", "/mcp/none", "/mcp/bard/more", "/a2a", "/a2a/none", "/push/x"] {
         let answer = scene.gateway.client().at(path).get(&[]).await;

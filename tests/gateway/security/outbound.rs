@@ -59,7 +59,7 @@ async fn refusals(gateway: &TestGateway, reason: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_card_leads_nowhere_else_unless_the_operator_says_so() {
+async fn card_stays_on_host_unless_allowed() {
     let place = Place::new().await;
     let listed = place.other.address();
     for (settings, is_open) in [
@@ -90,7 +90,7 @@ async fn a_card_leads_nowhere_else_unless_the_operator_says_so() {
 }
 
 #[tokio::test]
-async fn where_a_name_leads_is_judged_when_it_is_connected_to() {
+async fn address_is_judged_at_connect() {
     let place = Place::new().await;
     let other = ScriptedAgent::start(Card::v1()).await;
     other.on_send(|_| Reply::events([v1::message("by its name")]));
@@ -106,7 +106,7 @@ async fn where_a_name_leads_is_judged_when_it_is_connected_to() {
 }
 
 #[tokio::test]
-async fn no_spelling_of_an_address_slips_through() {
+async fn no_spelling_of_address_slips_through() {
     let place = Place::new().await;
     let port = place.other.address().port();
     let gateway = place.gateway("cards: { min_refresh: 1s, retry: 100ms }").await;
@@ -145,7 +145,7 @@ async fn no_spelling_of_an_address_slips_through() {
 }
 
 #[tokio::test]
-async fn the_operators_own_words_lead_anywhere() {
+async fn configured_urls_may_lead_anywhere() {
     let agent = ScriptedAgent::start_at(([127, 0, 0, 2], free_port()).into(), Card::v1().skill("sing")).await;
     agent.on_send(|_| Reply::events([v1::message("la")]));
     let gateway = TestGateway::before(&[("bard", &agent)]).await;
@@ -153,7 +153,7 @@ async fn the_operators_own_words_lead_anywhere() {
 }
 
 #[tokio::test]
-async fn a_proxy_of_the_environment_is_not_used() {
+async fn environment_proxy_is_not_used() {
     let (agent, proxy) =
         (ScriptedAgent::start(Card::v1().skill("sing")).await, ScriptedAgent::start(Card::v1()).await);
     agent.on_send(|_| Reply::events([v1::message("la")]));
@@ -177,7 +177,7 @@ fn is_hidden(letter: char) -> bool {
 }
 
 #[tokio::test]
-async fn nothing_unseen_on_a_card_reaches_a_model() {
+async fn hidden_text_of_card_reaches_no_model() {
     let hide = |text: &str| {
         format!(
             "\u{1b}[31m{text}\u{1b}]0;EVIL\u{7}\u{202E}\u{200B}\u{E0049}\u{E0067}\u{FE01}\u{2066}\u{0}\u{9B}2J\u{FEFF}"

@@ -65,7 +65,7 @@ fn methods(id: &str) -> [(&'static str, Value); 10] {
 }
 
 #[tokio::test]
-async fn json_rpc_with_a_path_as_id_is_refused() {
+async fn json_rpc_with_path_as_id_is_refused() {
     let stage = Stage::with(card(), "outbound: { allow: [hook.invalid] }\n", "").await;
     let client = stage.client();
     for id in ATTACKS {
@@ -98,7 +98,7 @@ async fn json_rpc_with_a_path_as_id_is_refused() {
 }
 
 #[tokio::test]
-async fn http_json_with_a_path_as_id_is_refused() {
+async fn http_json_with_path_as_id_is_refused() {
     let stage = Stage::with(card(), "", "").await;
     for id in ATTACKS {
         let id = percent_encoded(id);
@@ -122,7 +122,7 @@ async fn http_json_with_a_path_as_id_is_refused() {
 
 /// An agent with `auth` before it: a task's id is a sealed handle, that of a push configuration is the client's.
 #[tokio::test]
-async fn sealed_ids_do_not_open_to_a_path() {
+async fn sealed_ids_do_not_open_to_path() {
     let agent = ScriptedAgent::start(push::pushing(card())).await;
     agent.on_path("/message:send", |_| Reply::json(&v1::task(OWN, RAW_CONTEXT, "working")));
     let gateway = a2a_push_scene::gateway(&agent, "").await;
@@ -149,7 +149,7 @@ async fn sealed_ids_do_not_open_to_a_path() {
 
 /// An agent that names its task so is never asked for it again, whichever tool or method leads there.
 #[tokio::test]
-async fn mcp_never_asks_for_a_path_as_task() {
+async fn mcp_never_requests_path_as_task() {
     let scene = Scene::of(card(), "", "calls: { task_after: 100ms, stream_after: 100ms }").await;
     let stream = || Reply::stream().bare_event(&v1::task(OWN, RAW_CONTEXT, "working"));
     scene.agent.on_path("/message:stream", move |_| stream().stall());
@@ -178,7 +178,7 @@ async fn mcp_never_asks_for_a_path_as_task() {
 }
 
 #[tokio::test]
-async fn a_handle_that_opens_to_a_path_is_refused() {
+async fn handle_that_opens_to_path_is_refused() {
     let key = "seal_key: 0123456789abcdef0123456789abcdef\n";
     let settings = || format!("{key}{}", auth(&["ann"]));
     let first = Stage::with(card(), &settings(), "").await;
@@ -208,7 +208,7 @@ async fn a_handle_that_opens_to_a_path_is_refused() {
 }
 
 #[tokio::test]
-async fn no_webhook_is_set_below_a_path_as_task() {
+async fn no_webhook_is_set_below_path_as_task() {
     let agent = ScriptedAgent::start(push::pushing(Card::http_json("", ""))).await;
     agent.on_path("/message:stream", |_| {
         Reply::stream().bare_event(&v1::task(OWN, RAW_CONTEXT, "working")).stall()
@@ -220,7 +220,7 @@ async fn no_webhook_is_set_below_a_path_as_task() {
 }
 
 #[tokio::test]
-async fn a_tenant_that_is_a_path_is_no_tenant() {
+async fn tenant_that_is_path_is_no_tenant() {
     for tenant in ["../admin", "a/b", "..", "a%2fb"] {
         let scene = Scene::of(Card::http_json("", tenant).skill("sing"), "", "").await;
         let agents: Value = scene.gateway.admin().at("/agents").get(&[]).await.json().await;
@@ -232,7 +232,7 @@ async fn a_tenant_that_is_a_path_is_no_tenant() {
 
 /// Where an id stays in a body it leads nowhere.
 #[tokio::test]
-async fn an_agent_of_json_rpc_gets_any_id() {
+async fn json_rpc_agent_gets_any_id() {
     let stage = Stage::with(Card::v1().skill("sing"), "", "").await;
     stage.agent.on_get(|request| {
         let id = request.params()["id"].as_str().unwrap().to_owned();

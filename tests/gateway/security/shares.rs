@@ -41,7 +41,7 @@ fn hold(scene: &Scene) -> Signal {
 }
 
 #[tokio::test]
-async fn a_caller_that_asks_too_often_is_told_when_to_come_back_and_others_are_not() {
+async fn frequent_caller_gets_retry_after() {
     let settings = keys("limits: { caller_rate: 1, caller_burst: 3 }\n");
     let scene = Scene::tuned(&settings).await;
     let mut last = None;
@@ -55,7 +55,7 @@ async fn a_caller_that_asks_too_often_is_told_when_to_come_back_and_others_are_n
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_calls_under_way_and_no_more() {
+async fn calls_of_caller_are_bounded() {
     let scene = Scene::tuned(&keys("limits: { caller_calls: 2 }\n")).await;
     let go = hold(&scene);
     let calls: Vec<_> = (0..2)
@@ -79,7 +79,7 @@ async fn a_caller_has_so_many_calls_under_way_and_no_more() {
 }
 
 #[tokio::test]
-async fn an_agent_is_called_so_often_at_once_and_no_more() {
+async fn calls_to_agent_are_bounded() {
     let scene = Scene::of(Card::v1().skill("sing"), "max_calls: 1", "").await;
     let go = hold(&scene);
     let client = scene.gateway.client();
@@ -98,7 +98,7 @@ async fn an_agent_is_called_so_often_at_once_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_subagent_that_is_started_has_a_place_of_its_agent() {
+async fn started_subagent_takes_slot_of_agent() {
     let scene = Scene::of(Card::v1().skill("sing"), "max_calls: 1", "").await;
     let go = Signal::new();
     let wait = go.clone();
@@ -117,7 +117,7 @@ async fn a_subagent_that_is_started_has_a_place_of_its_agent() {
 }
 
 #[tokio::test]
-async fn an_agent_is_called_so_often_in_a_second_and_no_more() {
+async fn call_rate_of_agent_is_bounded() {
     let scene = Scene::of(Card::v1().skill("sing"), "rate: 1", "").await;
     scene.agent.on_stream(|_| Reply::events([v1::message("la")]));
     assert_eq!(called(&scene.gateway.client()).await.status, 200);
@@ -125,7 +125,7 @@ async fn an_agent_is_called_so_often_in_a_second_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_streams_and_no_more() {
+async fn streams_of_caller_are_bounded() {
     let scene = Scene::tuned(&keys("limits: { caller_streams: 1 }\n")).await;
     let listen = json!({ "notifications": { "toolsListChanged": true } });
     let open = by(&scene, NEW).modern("subscriptions/listen", listen.clone()).await;
@@ -143,7 +143,7 @@ async fn a_caller_has_so_many_streams_and_no_more() {
 
 /// One caller may have as many as there are in all, by what is written; a place is left for others.
 #[tokio::test]
-async fn a_caller_never_has_all_streams() {
+async fn no_caller_has_all_streams() {
     let scene = Scene::tuned(&keys("limits: { streams: 4, caller_streams: 4 }\n")).await;
     let listen = json!({ "notifications": { "toolsListChanged": true } });
     let mut open = Vec::new();
@@ -158,7 +158,7 @@ async fn a_caller_never_has_all_streams() {
 }
 
 #[tokio::test]
-async fn tasks_of_anonymous_callers_count_together() {
+async fn anonymous_tasks_count_together() {
     let scene = Scene::tuned("limits: { caller_tasks: 2 }").await;
     let begin = async || {
         let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": {} });
@@ -186,7 +186,7 @@ async fn tasks_of_anonymous_callers_count_together() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_live_tasks_and_no_more() {
+async fn live_tasks_of_caller_are_bounded() {
     let scene = Scene::tuned(&keys("limits: { caller_tasks: 2 }\n")).await;
     let go = hold(&scene);
     let (mine, other) = (by(&scene, NEW).legacy().await, by(&scene, EVE).legacy().await);
@@ -218,7 +218,7 @@ async fn a_caller_has_so_many_live_tasks_and_no_more() {
 
 /// Of the first one nothing is in the map yet when the second one comes.
 #[tokio::test]
-async fn two_calls_at_once_do_not_both_get_the_last_place() {
+async fn last_slot_goes_to_one_call() {
     let scene = Scene::tuned(&keys("limits: { caller_tasks: 1 }\n")).await;
     let named = Signal::new();
     let wait = named.clone();
@@ -242,7 +242,7 @@ async fn two_calls_at_once_do_not_both_get_the_last_place() {
 
 /// Good credentials from the same address are let in all the same.
 #[tokio::test]
-async fn an_address_that_guesses_is_left_alone_for_a_while() {
+async fn guessing_address_is_refused() {
     let scene = Scene::tuned(&keys("limits: { failures: 1 }\n")).await;
     for _ in 0..10 {
         assert_eq!(by(&scene, "wrong").modern("tools/list", json!({})).await.status, 401);
@@ -260,7 +260,7 @@ async fn an_address_that_guesses_is_left_alone_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_header_that_is_too_long_is_refused() {
+async fn too_long_header_is_refused() {
     let scene = Scene::tuned("limits: { header: 8KiB }").await;
     let with = |length: usize| scene.gateway.client().header("X-Long", &"x".repeat(length));
     assert_eq!(with(6000).modern("tools/list", json!({})).await.status, 200);
@@ -301,7 +301,7 @@ async fn health_from(scene: &Scene, from: [u8; 4]) -> Option<u16> {
 
 /// One address takes its share of the connections, and the others have the rest.
 #[tokio::test]
-async fn connections_of_one_address_are_bounded() {
+async fn address_connections_are_bounded() {
     const ONE: [u8; 4] = [127, 0, 0, 1];
     const OTHER: [u8; 4] = [127, 0, 0, 2];
     for (limits, share) in [
@@ -341,7 +341,7 @@ async fn connections_of_one_address_are_bounded() {
 }
 
 #[tokio::test]
-async fn connections_of_one_address_are_not_counted() {
+async fn address_limit_can_be_switched_off() {
     let scene = Scene::tuned("limits: { connections: 40, address_connections: 0, header_read: 60s }").await;
     let mut held = Vec::new();
     for _ in 0..30 {
@@ -352,7 +352,7 @@ async fn connections_of_one_address_are_not_counted() {
 
 /// What is beyond is closed before it costs anything, and there is room again when others leave.
 #[tokio::test]
-async fn a_listener_has_so_many_connections_and_no_more() {
+async fn connections_of_listener_are_bounded() {
     use tokio::io::AsyncReadExt as _;
     let scene = Scene::tuned("limits: { connections: 4, header_read: 60s }").await;
     let connect = || tokio::net::TcpStream::connect(scene.gateway.address());

@@ -82,7 +82,7 @@ async fn shown(agent: &ScriptedAgent, signer: &Signer) -> (bool, String) {
 }
 
 #[tokio::test]
-async fn a_card_that_is_signed_as_demanded_is_used_and_shown_so() {
+async fn card_signed_as_required_is_used() {
     let signer = Signer::new("owner-1");
     let agent = ScriptedAgent::start(Card::v1()).await;
     agent.set_card(signer.sign(&agent, Card::v1().skill("sing")));
@@ -96,7 +96,7 @@ async fn a_card_that_is_signed_as_demanded_is_used_and_shown_so() {
 }
 
 #[tokio::test]
-async fn any_other_card_gives_no_tool_and_a_reason() {
+async fn other_cards_give_no_tool() {
     let (signer, other) = (Signer::new("owner-1"), Signer::new("somebody"));
     let impostor = Signer::new("owner-1");
     let agent = ScriptedAgent::start(Card::v1()).await;
@@ -132,7 +132,7 @@ async fn any_other_card_gives_no_tool_and_a_reason() {
 }
 
 #[tokio::test]
-async fn what_was_signed_goes_on_when_something_unsigned_takes_its_place() {
+async fn signed_card_outlasts_unsigned_one() {
     let signer = Signer::new("owner-1");
     let agent = ScriptedAgent::start(Card::v1()).await;
     agent.set_card(signer.sign(&agent, Card::v1().skill("sing")));
@@ -149,7 +149,7 @@ async fn what_was_signed_goes_on_when_something_unsigned_takes_its_place() {
 }
 
 #[tokio::test]
-async fn what_is_not_signed_is_not_used() {
+async fn unsigned_parts_are_not_used() {
     let signer = Signer::new("owner-1");
     let agent = ScriptedAgent::start(Card::v1()).await;
     let card = signer.sign(&agent, Card::v1().skill("sing"));
@@ -164,7 +164,7 @@ async fn what_is_not_signed_is_not_used() {
 }
 
 #[tokio::test]
-async fn where_no_signature_is_required_the_operator_is_told_and_the_card_is_used() {
+async fn unrequired_signature_warns_operator() {
     let signer = Signer::new("owner-1");
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     // For all agents; one may differ.
@@ -185,7 +185,7 @@ async fn where_no_signature_is_required_the_operator_is_told_and_the_card_is_use
 
 /// A key that is not in the file any more signs nothing any more, the card in use included. A broken file changes nothing.
 #[tokio::test]
-async fn keys_that_sign_cards_are_exchanged_without_a_restart() {
+async fn signing_keys_change_at_runtime() {
     let (old, new) = (Signer::new("owner-1"), Signer::new("owner-2"));
     let agent = ScriptedAgent::start(Card::v1()).await;
     agent.set_card(old.sign(&agent, Card::v1().skill("sing")));

@@ -47,7 +47,7 @@ fn confirmed(confirmed: bool) -> Value {
 }
 
 #[tokio::test]
-async fn confirmation_is_shown_and_taken_as_data() {
+async fn confirmation_is_taken_as_data() {
     for tool in ["subagent_send", TOOL] {
         let scene = scene(confirmation()).await;
         let asked = scene.said("pay").await;
@@ -70,7 +70,7 @@ async fn confirmation_is_shown_and_taken_as_data() {
 }
 
 #[tokio::test]
-async fn confirmation_is_elicited_by_a_form() {
+async fn confirmation_is_elicited_by_form() {
     let scene = scene(confirmation()).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("pay");
@@ -84,7 +84,7 @@ async fn confirmation_is_elicited_by_a_form() {
 }
 
 #[tokio::test]
-async fn interrupt_takes_text_as_its_response() {
+async fn interrupt_takes_text_as_response() {
     let scene = scene(interrupts(&["i1"])).await;
     let asked = scene.said("pay").await;
     assert!(words(&asked).contains("Give the answer as text"), "{asked}");
@@ -94,7 +94,7 @@ async fn interrupt_takes_text_as_its_response() {
 }
 
 #[tokio::test]
-async fn several_interrupts_are_answered_at_once() {
+async fn interrupts_are_answered_together() {
     let scene = scene(interrupts(&["i1", "i2"])).await;
     let asked = scene.said("pay").await;
     let task = task_of(&asked);
@@ -110,7 +110,7 @@ async fn several_interrupts_are_answered_at_once() {
 
 /// LangGraph asks without a message: the question is an artifact.
 #[tokio::test]
-async fn artifact_of_a_paused_task_is_its_question() {
+async fn paused_artifact_is_the_question() {
     let scene = Scene::new().await;
     let mut task = v1::bare_task(RAW_TASK, RAW_CONTEXT, "input-required");
     let value = json!({ "value": "Delete all 7 files?" });
@@ -141,7 +141,7 @@ async fn artifact_of_a_paused_task_is_its_question() {
 
 /// The artifacts of the turn stand beside a question that has words.
 #[tokio::test]
-async fn artifacts_beside_a_question_are_shown() {
+async fn artifacts_beside_question_are_shown() {
     let scene = Scene::of(Card::v1().skill("sing"), "", "").await;
     scene.agent.on_send(|_| {
         let draft = v1::artifact_update(RAW_TASK, RAW_CONTEXT, "a draft", false, true);
@@ -176,7 +176,7 @@ async fn refused_answer_may_take_another_form() {
 }
 
 #[tokio::test]
-async fn files_are_sent_within_a_task() {
+async fn files_are_sent_within_task() {
     let scene = scene(asks(json!([{ "text": "Which picture?" }]))).await;
     let task = task_of(&scene.said("paint").await);
     let file = json!({ "bytes": "QUJD", "mediaType": "image/png", "name": "a.png", "url": "" });

@@ -23,7 +23,7 @@ async fn asking_task(questions: &[&str]) -> (Scene, Quiz, McpClient, String) {
 }
 
 #[tokio::test]
-async fn an_answer_that_got_lost_on_its_way_can_be_given_again() {
+async fn lost_answer_can_be_repeated() {
     let (scene, quiz) = scene("calls: { budget: 2s, stream_after: 1s }", [question("Which?")]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
@@ -43,7 +43,7 @@ async fn an_answer_that_got_lost_on_its_way_can_be_given_again() {
 
 /// The agent repeats the same question, so it never got an answer: the user may say something else.
 #[tokio::test]
-async fn the_question_of_a_lost_answer_is_open_again_in_its_task() {
+async fn question_of_lost_answer_reopens() {
     let (scene, quiz, client, task) = asking_task(&["Which?"]).await;
     let asked = client.task_until(&task, "input_required").await;
     scene.agent.on_send(|_| Reply::hang_up());
@@ -68,7 +68,7 @@ async fn the_question_of_a_lost_answer_is_open_again_in_its_task() {
 
 /// The connection broke, but the agent has gone on: nobody is asked again.
 #[tokio::test]
-async fn an_answer_that_arrived_after_all_is_not_asked_for_again() {
+async fn arrived_answer_is_not_asked_again() {
     let (scene, quiz, client, task) = asking_task(&["Which?", "How many?"]).await;
     let asked = client.task_until(&task, "input_required").await;
     scene.agent.on_send(move |_| {
@@ -83,7 +83,7 @@ async fn an_answer_that_arrived_after_all_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn who_waits_on_the_stream_hears_that_the_answer_got_lost_and_is_asked_anew() {
+async fn loss_asks_waiting_stream_anew() {
     let (scene, quiz) = scene("", [question("Which?")]).await;
     let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
     let (call, asked) = until_asked(&session).await;

@@ -40,7 +40,7 @@ async fn told(scene: &Scene) {
 }
 
 #[tokio::test]
-async fn the_same_call_made_twice_at_once_says_its_answer_once() {
+async fn same_call_twice_sends_answer_once() {
     let scene = Scene::tuned(OPEN).await;
     let go = slow_to_take(&scene.agent);
     let client = asked_by_form(&scene.gateway);
@@ -62,7 +62,7 @@ async fn the_same_call_made_twice_at_once_says_its_answer_once() {
 }
 
 #[tokio::test]
-async fn a_response_that_comes_twice_is_one_answer() {
+async fn repeated_response_is_one_answer() {
     let (scene, _) = scene("", [question("Which colour?"), question("Which shade?")]).await;
     let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
     let (mut call, asked) = until_asked(&session).await;
@@ -79,7 +79,7 @@ async fn a_response_that_comes_twice_is_one_answer() {
 }
 
 #[tokio::test]
-async fn an_update_that_comes_twice_is_one_answer_and_another_one_is_refused() {
+async fn repeated_update_is_one_answer() {
     let scene = Scene::tuned("calls: { task_after: 0s }").await;
     let go = slow_to_take(&scene.agent);
     let asks = Signal::new();
@@ -120,7 +120,7 @@ async fn an_update_that_comes_twice_is_one_answer_and_another_one_is_refused() {
 }
 
 #[tokio::test]
-async fn another_answer_to_an_answered_question_is_refused() {
+async fn other_answer_is_refused() {
     let scene = Scene::tuned(OPEN).await;
     let go = slow_to_take(&scene.agent);
     let client = asked_by_form(&scene.gateway);
@@ -138,7 +138,7 @@ async fn another_answer_to_an_answered_question_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_to_a_question_of_yesterday_is_dropped_and_the_open_one_is_asked() {
+async fn answer_to_old_question_is_dropped() {
     let (scene, quiz) = scene("", [question("Which colour?"), question("Which shade?")]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
@@ -153,7 +153,7 @@ async fn an_answer_to_a_question_of_yesterday_is_dropped_and_the_open_one_is_ask
 }
 
 #[tokio::test]
-async fn a_gateway_without_a_record_asks_the_agent_before_it_says_anything() {
+async fn unrecorded_answer_asks_agent_first() {
     for is_open in [true, false] {
         let (scene, quiz) = scene(KEY, [question("Which colour?")]).await;
         let client = asked_by_form(&scene.gateway);
@@ -175,7 +175,7 @@ async fn a_gateway_without_a_record_asks_the_agent_before_it_says_anything() {
 }
 
 #[tokio::test]
-async fn the_same_answer_has_the_same_message_id_wherever_it_is_given() {
+async fn same_answer_has_same_message_id() {
     let scene = Scene::tuned(&format!("{KEY}\n{OPEN}")).await;
     let go = slow_to_take(&scene.agent);
     let other = gateway_before(&scene.agent, KEY).await;
@@ -204,7 +204,7 @@ async fn the_same_answer_has_the_same_message_id_wherever_it_is_given() {
 }
 
 #[tokio::test]
-async fn nobody_answers_a_question_that_was_put_to_another_session() {
+async fn other_session_cannot_answer() {
     let (scene, _) = scene("", [question("Which colour?")]).await;
     let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
     let (call, asked) = until_asked(&session).await;
@@ -220,7 +220,7 @@ async fn nobody_answers_a_question_that_was_put_to_another_session() {
 }
 
 #[tokio::test]
-async fn the_answer_reaches_any_replica_and_the_call_that_waits_hears_of_it() {
+async fn answer_reaches_call_via_replica() {
     let (scene, _) = scene(KEY, [question("Which colour?")]).await;
     let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
     let (call, asked) = until_asked(&session).await;
@@ -231,7 +231,7 @@ async fn the_answer_reaches_any_replica_and_the_call_that_waits_hears_of_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_the_agent_refuses_can_be_given_again() {
+async fn refused_answer_can_be_repeated() {
     let (scene, quiz) = scene("", [question("Which colour?")]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
@@ -264,7 +264,7 @@ fn goes_on(agent: &ScriptedAgent) -> Signal {
 
 /// The agent does not show its question any more: another answer is no answer to anything.
 #[tokio::test]
-async fn another_update_after_the_first_is_refused() {
+async fn later_different_update_is_refused() {
     let scene = Scene::tuned("calls: { task_after: 0s }").await;
     let asks = goes_on(&scene.agent);
     let client = with_tasks(&scene.gateway);
@@ -286,7 +286,7 @@ async fn another_update_after_the_first_is_refused() {
 }
 
 #[tokio::test]
-async fn other_words_during_an_answer_are_refused() {
+async fn other_words_mid_answer_are_refused() {
     let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s, legs: 0 }").await;
     let go = slow_to_take(&scene.agent);
     let asked = called(&scene.gateway.client(), &first("paint")).await;

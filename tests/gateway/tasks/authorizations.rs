@@ -14,7 +14,7 @@ fn url_client(scene: &Scene) -> McpClient {
 }
 
 #[tokio::test]
-async fn an_authorization_is_asked_for_by_its_page_and_the_agent_goes_on_by_itself() {
+async fn authorization_shows_its_page() {
     let wanted = authorization("Sign in at https://login.example/start?x=1.");
     let page = "https://login.example/start?x=1";
     let (scene, quiz) = scene("", [wanted]).await;
@@ -46,7 +46,7 @@ async fn an_authorization_is_asked_for_by_its_page_and_the_agent_goes_on_by_itse
 }
 
 #[tokio::test]
-async fn a_legacy_client_hears_when_its_authorization_is_complete() {
+async fn legacy_client_is_told_of_completion() {
     let wanted = authorization("Sign in at https://login.example/start");
     let (scene, quiz) = scene("", [wanted]).await;
     let client = url_client(&scene);
@@ -62,7 +62,7 @@ async fn a_legacy_client_hears_when_its_authorization_is_complete() {
 }
 
 #[tokio::test]
-async fn who_has_no_way_to_a_page_gets_instructions() {
+async fn client_without_url_mode_is_instructed() {
     let (scene, _) = scene("", [authorization("Sign in at https://login.example/start")]).await;
     let old = asked_on_stream(&scene.gateway, "2025-06-18").await;
     let results = [
@@ -77,7 +77,7 @@ async fn who_has_no_way_to_a_page_gets_instructions() {
 }
 
 #[tokio::test]
-async fn a_secret_is_never_asked_for_in_a_form() {
+async fn form_never_asks_for_secret() {
     let schema = json!({ "type": "object", "properties": { "password": { "type": "string" } } });
     let (scene, _) = scene("", [worded("Your password?", json!({ "mcp.requestedSchema": schema }))]).await;
     let session = asked_on_stream(&scene.gateway, "2025-06-18").await;

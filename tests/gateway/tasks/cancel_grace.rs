@@ -79,7 +79,7 @@ fn stopped(log: &Log) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_task_of_a_cancelled_call_is_cancelled_when_its_grace_is_over() {
+async fn cancelled_call_ends_task_after_grace() {
     let (scene, _go) = scene_of("calls: { cancel_grace: 1s }").await;
     let session = scene.session().await;
     let since = Instant::now();
@@ -93,7 +93,7 @@ async fn the_task_of_a_cancelled_call_is_cancelled_when_its_grace_is_over() {
 
 /// That its grace is over is seen by the task of a later call in another session, which is cancelled.
 #[tokio::test]
-async fn the_next_call_of_the_tool_names_the_task_and_it_stays() {
+async fn next_call_names_task_and_keeps_it() {
     let (scene, go) = scene_of("calls: { cancel_grace: 3s }").await;
     let (session, other) = (scene.session().await, scene.session().await);
     cancelled(&session, TOOL, "long").await;
@@ -116,7 +116,7 @@ async fn the_next_call_of_the_tool_names_the_task_and_it_stays() {
 
 /// Some clients show their model `structuredContent` alone.
 #[tokio::test]
-async fn structured_content_names_the_task_too() {
+async fn structured_content_names_task_too() {
     let (scene, _go) = scene_of("calls: { budget: 1s, stream_after: 1s }").await;
     let session = scene.session().await;
     cancelled(&session, TOOL, "long").await;
@@ -133,7 +133,7 @@ async fn structured_content_names_the_task_too() {
 
 /// The next call may be cancelled, too, or fail before the agent is asked.
 #[tokio::test]
-async fn a_call_without_a_result_leaves_the_tasks_to_the_one_after() {
+async fn failed_call_leaves_tasks_to_next() {
     let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
     cancelled(&session, TOOL, "long-1").await;
@@ -147,7 +147,7 @@ async fn a_call_without_a_result_leaves_the_tasks_to_the_one_after() {
 
 /// What ended within the grace is not lost.
 #[tokio::test]
-async fn a_task_that_has_ended_is_named_as_such() {
+async fn ended_task_is_named_as_ended() {
     let (scene, go) = scene_of("calls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
     cancelled(&session, TOOL, "long").await;
@@ -168,7 +168,7 @@ async fn a_task_that_has_ended_is_named_as_such() {
 
 /// The client would cancel this call as it did the last one: it gets its handle before. A call waits for 45 s by default.
 #[tokio::test]
-async fn the_next_call_waits_no_longer_than_the_client_did() {
+async fn next_call_waits_no_longer() {
     let (scene, _go) = scene_of("").await;
     let session = scene.session().await;
     cancelled(&session, TOOL, "long").await;
@@ -178,7 +178,7 @@ async fn the_next_call_waits_no_longer_than_the_client_did() {
 }
 
 #[tokio::test]
-async fn a_call_of_subagent_start_lives_on_as_well() {
+async fn subagent_start_lives_on_too() {
     let (scene, _go) = scene_of("calls: { stream_after: 0s, cancel_grace: 1h }").await;
     let name = Signal::new();
     let wait = name.clone();
@@ -201,7 +201,7 @@ async fn a_call_of_subagent_start_lives_on_as_well() {
 
 /// A session that cancels without end does not keep its agents busy.
 #[tokio::test]
-async fn the_oldest_task_of_a_session_gives_way() {
+async fn oldest_task_of_session_gives_way() {
     let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
     for number in 1..=8 {
@@ -216,7 +216,7 @@ async fn the_oldest_task_of_a_session_gives_way() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_session_ends_the_grace() {
+async fn end_of_session_ends_grace() {
     let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
     cancelled(&session, TOOL, "long").await;
@@ -227,7 +227,7 @@ async fn the_end_of_the_session_ends_the_grace() {
 }
 
 #[tokio::test]
-async fn the_end_of_the_process_ends_the_grace() {
+async fn end_of_process_ends_grace() {
     let (mut scene, _go) = scene_of("shutdown: { grace: 1s, drain: 3s }\ncalls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
     cancelled(&session, TOOL, "long").await;
@@ -240,7 +240,7 @@ async fn the_end_of_the_process_ends_the_grace() {
 
 /// A closed stream of 2026-07-28 is a cancellation, as the specification demands.
 #[tokio::test]
-async fn a_modern_call_has_no_grace() {
+async fn modern_call_has_no_grace() {
     let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
     let mut answer = scene.call_with(json!({ "text": "long" }), json!({ "progressToken": 1 })).await;
     answer.next_message().await;

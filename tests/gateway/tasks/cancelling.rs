@@ -62,7 +62,7 @@ async fn quiet(gateway: &TestGateway) {
 }
 
 #[tokio::test]
-async fn every_version_of_agent_is_told_to_stop() {
+async fn every_agent_version_is_stopped() {
     let cases = [
         (Card::v1(), "CancelTask", v1::task(RAW_TASK, RAW_CONTEXT, "working")),
         (Card::v0_3(), "tasks/cancel", v0_3::task(RAW_TASK, RAW_CONTEXT, "working")),
@@ -85,7 +85,7 @@ async fn every_version_of_agent_is_told_to_stop() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_before_it_has_a_name_is_stopped_once_it_has_one() {
+async fn early_cancel_stops_named_call() {
     let scene = Scene::tuned("calls: { stream_after: 0s, cancel_grace: 0s }").await;
     let (name, _go) = names_late(&scene);
     let session = scene.session().await;
@@ -101,7 +101,7 @@ async fn a_call_that_is_cancelled_before_it_has_a_name_is_stopped_once_it_has_on
 }
 
 #[tokio::test]
-async fn a_task_that_is_cancelled_before_it_has_a_name_is_stopped_once_it_has_one() {
+async fn early_cancel_stops_named_task() {
     for is_modern in [false, true] {
         let scene = Scene::tuned("calls: { budget: 1s, stream_after: 1s, task_after: 100ms }").await;
         let (name, _go) = names_late(&scene);
@@ -130,7 +130,7 @@ async fn a_task_that_is_cancelled_before_it_has_a_name_is_stopped_once_it_has_on
 }
 
 #[tokio::test]
-async fn what_ends_before_it_is_named_is_not_cancelled() {
+async fn unnamed_ended_work_is_not_cancelled() {
     let scene = Scene::tuned("calls: { stream_after: 0s, task_after: 100ms, cancel_grace: 0s }").await;
     let go = Signal::new();
     let whole = Reply::stream().wait(&go).event(v1::completed(RAW_TASK, RAW_CONTEXT, "the song"));
@@ -152,7 +152,7 @@ async fn what_ends_before_it_is_named_is_not_cancelled() {
 }
 
 #[tokio::test]
-async fn what_another_gateway_saw_end_is_not_cancelled() {
+async fn end_seen_elsewhere_is_not_cancelled() {
     let key = "seal_key: 0123456789abcdef0123456789abcdef";
     let scene = Scene::tuned(&format!("{key}\ncalls: {{ task_after: 0s }}")).await;
     let _go = scene.agent.works_for(RAW, "the song");
@@ -175,7 +175,7 @@ async fn what_another_gateway_saw_end_is_not_cancelled() {
 }
 
 #[tokio::test]
-async fn who_stops_waiting_cancels_nothing() {
+async fn ending_a_wait_cancels_nothing() {
     let scene = Scene::tuned("calls: { budget: 1s, stream_after: 100ms, task_after: 0s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let session = scene.session().await;
@@ -195,7 +195,7 @@ async fn who_stops_waiting_cancels_nothing() {
 }
 
 #[tokio::test]
-async fn a_modern_client_that_leaves_after_a_leg_leaves_its_task_alone() {
+async fn task_survives_client_leaving_after_leg() {
     let scene = Scene::tuned("calls: { stream_after: 100ms, leg: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let arguments = json!({ "text": "sing" });
@@ -221,7 +221,7 @@ async fn a_modern_client_that_leaves_after_a_leg_leaves_its_task_alone() {
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_stop_is_asked_once_and_left() {
+async fn unstopping_agent_is_asked_once() {
     for refusal in [
         Reply::error(-32002, "Task cannot be canceled"),
         Reply::error(-32601, "Method not found"),
@@ -248,7 +248,7 @@ async fn an_agent_that_does_not_stop_is_asked_once_and_left() {
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_answer_a_cancel_holds_nobody_up() {
+async fn unanswered_cancel_blocks_no_request() {
     let scene = Scene::tuned("calls: { task_after: 0s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     scene.agent.on_cancel(|_| Reply::silence());
@@ -265,7 +265,7 @@ async fn an_agent_that_does_not_answer_a_cancel_holds_nobody_up() {
 
 /// Some agents never end the stream of a task that was cancelled.
 #[tokio::test]
-async fn the_stream_of_a_cancelled_task_is_not_waited_for() {
+async fn stream_of_cancelled_task_is_not_awaited() {
     let scene = Scene::tuned("calls: { task_after: 0s }").await;
     let _go = scene.agent.works_for(RAW, "the song");
     scene.agent.on_cancel(|_| canceled());
@@ -280,7 +280,7 @@ async fn the_stream_of_a_cancelled_task_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn an_agent_that_stops_later_is_believed_later() {
+async fn agent_that_stops_later_is_believed() {
     let scene = Scene::tuned("calls: { task_after: 0s }").await;
     let canceled = v1::status_update(RAW_TASK, RAW_CONTEXT, "canceled", Some("the lute is put away"));
     let go = scene.agent.works(RAW, [canceled]);

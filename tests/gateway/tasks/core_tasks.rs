@@ -28,7 +28,7 @@ async fn error_of(session: &LegacySession, method: &str, task: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_task_is_created_and_looked_at() {
+async fn task_is_created_and_read() {
     let scene = Scene::tuned("tasks: { ttl: 30m, poll_interval: 1500ms }").await;
     let go = scene.agent.works(RAW, [said("working", "second verse"), said("completed", "done")]);
     let session = scene.session().await;
@@ -66,7 +66,7 @@ async fn a_task_is_created_and_looked_at() {
 }
 
 #[tokio::test]
-async fn the_result_is_waited_for_and_can_be_had_again() {
+async fn result_is_awaited_and_kept() {
     let scene = Scene::tuned("calls: { budget: 1s, stream_after: 100ms, keep_alive: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let session = scene.session().await;
@@ -96,7 +96,7 @@ async fn the_result_is_waited_for_and_can_be_had_again() {
 }
 
 #[tokio::test]
-async fn who_waits_hears_progress() {
+async fn waiting_client_gets_progress() {
     let scene = Scene::tuned("calls: { stream_after: 100ms }").await;
     let (go, then) = (Signal::new(), Signal::new());
     let begun = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&go);
@@ -119,7 +119,7 @@ async fn who_waits_hears_progress() {
 }
 
 #[tokio::test]
-async fn what_went_wrong_has_failed_and_says_why() {
+async fn failed_task_says_why() {
     let broken = |text: &str| v1::status_update(RAW_TASK, RAW_CONTEXT, "failed", Some(text));
     for (last, status, why) in [
         (broken("no lute"), "failed", "no lute"),
@@ -142,7 +142,7 @@ async fn what_went_wrong_has_failed_and_says_why() {
 }
 
 #[tokio::test]
-async fn an_agent_that_makes_no_task_has_one_here() {
+async fn agent_without_task_gets_one_here() {
     let scene = Scene::new().await;
     let session = scene.session().await;
     for (reply, status, what) in [
@@ -161,7 +161,7 @@ async fn an_agent_that_makes_no_task_has_one_here() {
 }
 
 #[tokio::test]
-async fn a_cancelled_task_is_stopped_at_its_agent() {
+async fn cancelled_task_is_stopped_at_agent() {
     let scene = Scene::new().await;
     let _go = scene.agent.works_for(RAW, "the song");
     scene.agent.on_cancel(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled")));
@@ -182,7 +182,7 @@ async fn a_cancelled_task_is_stopped_at_its_agent() {
 }
 
 #[tokio::test]
-async fn a_task_stays_cancelled_when_its_agent_goes_on() {
+async fn cancelled_task_stays_cancelled() {
     let working = || Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "working"));
     for refusal in [
         Reply::error(NOT_CANCELABLE, "Task cannot be canceled"),
@@ -215,7 +215,7 @@ async fn a_task_stays_cancelled_when_its_agent_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_over_cannot_be_cancelled() {
+async fn ended_task_cannot_be_cancelled() {
     for state in ["completed", "failed", "rejected", "canceled"] {
         let scene = Scene::new().await;
         scene
@@ -230,7 +230,7 @@ async fn what_is_over_cannot_be_cancelled() {
 }
 
 #[tokio::test]
-async fn nobody_lists_tasks_that_could_be_anybodys() {
+async fn anonymous_tasks_are_not_listed() {
     let scene = Scene::new().await;
     let _go = scene.agent.works_for(RAW, "the song");
     let session = scene.session().await;
@@ -241,7 +241,7 @@ async fn nobody_lists_tasks_that_could_be_anybodys() {
 }
 
 #[tokio::test]
-async fn tasks_of_others_are_nobodys() {
+async fn foreign_tasks_are_unknown() {
     let (bard, poet) = (
         ScriptedAgent::start(Card::v1().skill("sing")).await,
         ScriptedAgent::start(Card::v1().skill("sing")).await,
@@ -284,7 +284,7 @@ async fn tasks_of_others_are_nobodys() {
 }
 
 #[tokio::test]
-async fn revisions_without_tasks_know_none_of_it() {
+async fn older_revisions_have_no_tasks() {
     let scene = Scene::new().await;
     let _go = scene.agent.works_for(RAW, "the song");
     let task = begin(&scene.session().await).await;

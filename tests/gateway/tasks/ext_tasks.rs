@@ -37,7 +37,7 @@ async fn acknowledged(answer: Answer) {
 }
 
 #[tokio::test]
-async fn a_task_has_the_shape_of_the_extension() {
+async fn task_has_shape_of_extension() {
     let scene = Scene::tuned(&format!("{QUICK}\ntasks: {{ ttl: 30m, poll_interval: 1500ms }}")).await;
     let go = scene.agent.works(RAW, [said("working", "second verse"), said("completed", "done")]);
     let client = scene.gateway.client().with_tasks();
@@ -79,7 +79,7 @@ async fn a_task_has_the_shape_of_the_extension() {
 }
 
 #[tokio::test]
-async fn who_does_not_declare_the_extension_is_told_so_whatever_the_task() {
+async fn undeclared_extension_is_reported() {
     let scene = Scene::tuned(QUICK).await;
     let _go = scene.agent.works_for(RAW, "the song");
     let knowing = scene.gateway.client().with_tasks();
@@ -105,7 +105,7 @@ async fn who_does_not_declare_the_extension_is_told_so_whatever_the_task() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_agents_is_a_result_and_completed() {
+async fn agent_failure_is_completed_result() {
     for (last, what) in [
         (said("failed", "no lute"), "no lute"),
         (v1::status_update(RAW_TASK, RAW_CONTEXT, "failed", None), "failed"),
@@ -124,7 +124,7 @@ async fn a_failure_of_the_agents_is_a_result_and_completed() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_protocol_is_an_error_and_failed() {
+async fn protocol_failure_is_failed_with_error() {
     let scene = Scene::tuned(QUICK).await;
     let go = Signal::new();
     let stream = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&go);
@@ -143,7 +143,7 @@ async fn a_failure_of_the_protocol_is_an_error_and_failed() {
 }
 
 #[tokio::test]
-async fn a_task_that_its_agent_lost_has_failed() {
+async fn task_lost_by_agent_has_failed() {
     let scene = Scene::tuned(QUICK).await;
     let go = Signal::new();
     let stream = Reply::stream().event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).wait(&go).cut();
@@ -157,7 +157,7 @@ async fn a_task_that_its_agent_lost_has_failed() {
 }
 
 #[tokio::test]
-async fn a_cancel_is_acknowledged_and_the_agents_word_counts() {
+async fn cancel_is_left_to_agent() {
     let scene = Scene::tuned(QUICK).await;
     let go = scene.agent.works_for(RAW, "the song");
     let client = scene.gateway.client().with_tasks();
@@ -186,7 +186,7 @@ async fn a_cancel_is_acknowledged_and_the_agents_word_counts() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_what_is_over_is_acknowledged_and_goes_nowhere() {
+async fn cancel_of_ended_task_goes_nowhere() {
     let scene = Scene::tuned(QUICK).await;
     let go = scene.agent.works_for(RAW, "the song");
     let client = scene.gateway.client().with_tasks();
@@ -201,7 +201,7 @@ async fn a_cancel_of_what_is_over_is_acknowledged_and_goes_nowhere() {
 }
 
 #[tokio::test]
-async fn a_question_is_answered_with_an_update() {
+async fn question_is_answered_with_update() {
     let scene = Scene::tuned(QUICK).await;
     let go = scene.agent.works(RAW, [v1::asking(RAW_TASK, RAW_CONTEXT, "Which colour?")]);
     let client = scene.gateway.client();
@@ -240,7 +240,7 @@ async fn a_question_is_answered_with_an_update() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_asked_gets_the_question_as_the_result() {
+async fn unaskable_client_gets_question() {
     let scene = Scene::tuned(QUICK).await;
     let go = scene.agent.works(RAW, [v1::asking(RAW_TASK, RAW_CONTEXT, "Which colour?")]);
     let client = scene.gateway.client().with_tasks();
@@ -254,7 +254,7 @@ async fn who_cannot_be_asked_gets_the_question_as_the_result() {
 }
 
 #[tokio::test]
-async fn headers_that_say_otherwise_are_refused() {
+async fn contradicting_headers_are_refused() {
     let scene = Scene::tuned(QUICK).await;
     let _go = scene.agent.works_for(RAW, "the song");
     let client = scene.gateway.client().with_tasks();
@@ -283,7 +283,7 @@ async fn headers_that_say_otherwise_are_refused() {
 }
 
 #[tokio::test]
-async fn tasks_of_others_are_nobodys() {
+async fn foreign_tasks_are_unknown() {
     let (bard, poet) = (
         ScriptedAgent::start(Card::v1().skill("sing")).await,
         ScriptedAgent::start(Card::v1().skill("sing")).await,
@@ -322,7 +322,7 @@ async fn tasks_of_others_are_nobodys() {
 }
 
 #[tokio::test]
-async fn a_task_outlives_its_client() {
+async fn task_outlives_its_client() {
     let scene = Scene::tuned(QUICK).await;
     let go = scene.agent.works_for(RAW, "the song");
     let created = {

@@ -59,7 +59,7 @@ fn sends(agent: &ScriptedAgent) -> usize {
 }
 
 #[tokio::test]
-async fn a_task_is_taken_up_again_when_its_agent_is_back() {
+async fn task_resumes_when_agent_is_back() {
     let Scene { agent, gateway } = mortal(Card::v1(), HASTY).await;
     agent.on_send(|_| Reply::stream().event(begun()).stall());
     let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
@@ -75,7 +75,7 @@ async fn a_task_is_taken_up_again_when_its_agent_is_back() {
 }
 
 #[tokio::test]
-async fn a_task_of_an_older_agent_is_polled_and_never_resubscribed() {
+async fn older_task_is_polled() {
     let Scene { agent, gateway } = mortal(Card::v0_3(), HASTY).await;
     agent.on_send(|_| Reply::stream().event(v0_3::task(RAW_TASK, RAW_CONTEXT, "working")).stall());
     let call = json!({ "name": TOOL, "arguments": { "text": "sing" } });
@@ -91,7 +91,7 @@ async fn a_task_of_an_older_agent_is_polled_and_never_resubscribed() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_too_early_is_opened_again_with_nothing_lost() {
+async fn short_stream_resumes_without_loss() {
     let scene = Scene::tuned(HASTY).await;
     let (cut, done) = (Signal::new(), Signal::new());
     let wait = cut.clone();
@@ -112,7 +112,7 @@ async fn a_stream_that_ends_too_early_is_opened_again_with_nothing_lost() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_asked_about_and_not_dropped() {
+async fn silent_stream_is_checked_and_kept() {
     let settings = "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { idle_timeout: 200ms }";
     let scene = Scene::tuned(settings).await;
     let go = Signal::new();
@@ -132,7 +132,7 @@ async fn a_silent_stream_is_asked_about_and_not_dropped() {
 }
 
 #[tokio::test]
-async fn what_a_silent_stream_does_not_say_the_agent_is_asked_for() {
+async fn silent_stream_is_filled_by_get_task() {
     let scene = Scene::tuned("streams: { idle_timeout: 200ms }").await;
     scene.agent.on_send(|_| Reply::stream().event(begun()).stall());
     scene.agent.on_get(|_| Reply::result(completed()));
@@ -162,7 +162,7 @@ fn any_completed(request: &Request) -> Reply {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_down_gets_one_question_at_a_time() {
+async fn agent_that_is_down_gets_one_request() {
     const TASKS: usize = 20;
     let agent = ScriptedAgent::start_at(([127, 0, 0, 1], free_port()).into(), Card::v1().skill("sing")).await;
     let gateway = TestGateway::start(|ports| {
@@ -198,7 +198,7 @@ async fn an_agent_that_is_down_gets_one_question_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_live_task_that_its_agent_lost_has_failed() {
+async fn live_task_lost_by_agent_has_failed() {
     let scene = Scene::tuned(&format!("{HASTY}\n").replace("budget: 1s", "budget: 1s, task_after: 0s")).await;
     let cut = Signal::new();
     let wait = cut.clone();
@@ -223,7 +223,7 @@ async fn a_live_task_that_its_agent_lost_has_failed() {
 }
 
 #[tokio::test]
-async fn where_there_is_room_for_one_stream_the_other_tasks_are_polled_and_finish_too() {
+async fn tasks_beyond_stream_limit_are_polled() {
     let scene = Scene::tuned(&format!("{HASTY}\nfollowers: {{ max: 1 }}")).await;
     let go = Signal::new();
     let wait = go.clone();
@@ -270,7 +270,7 @@ async fn until_done(client: &McpClient, task: &str) -> Value {
 }
 
 #[tokio::test]
-async fn two_hundred_watch_one_task_over_one_stream() {
+async fn many_watch_task_over_one_stream() {
     const EACH: usize = 100;
     let scene = Scene::tuned("calls: { task_after: 0s, stream_after: 0s }").await;
     let go = Signal::new();
@@ -314,7 +314,7 @@ async fn two_hundred_watch_one_task_over_one_stream() {
 }
 
 #[tokio::test]
-async fn an_agent_that_stays_away_is_given_up_and_asked_again_by_whoever_comes() {
+async fn absent_agent_is_given_up_until_asked() {
     let settings = HASTY.replace("retry_max: 100ms", "retry_max: 100ms, max_attempts: 3");
     let Scene { agent, gateway } = mortal(Card::v1(), &settings).await;
     agent.on_send(|_| Reply::stream().event(begun()).stall());

@@ -36,7 +36,7 @@ fn asking(agent: &ScriptedAgent) {
 }
 
 #[tokio::test]
-async fn when_the_budget_ends_the_client_gets_a_handle_that_leads_to_the_result() {
+async fn ended_budget_gives_handle_to_result() {
     let scene = Scene::tuned(SHORT).await;
     let go = slow(&scene);
     let early = scene.said("sing").await;
@@ -54,7 +54,7 @@ async fn when_the_budget_ends_the_client_gets_a_handle_that_leads_to_the_result(
 }
 
 #[tokio::test]
-async fn a_wait_can_run_out_again_and_the_handle_stays_the_same() {
+async fn second_wait_can_end_with_same_handle() {
     let scene = Scene::tuned(SHORT).await;
     let go = slow(&scene);
     let task = task_of(&scene.said("sing").await);
@@ -65,7 +65,7 @@ async fn a_wait_can_run_out_again_and_the_handle_stays_the_same() {
 }
 
 #[tokio::test]
-async fn legacy_clients_get_the_handle_in_the_form_they_know() {
+async fn legacy_handle_has_known_form() {
     let scene = Scene::tuned(SHORT).await;
     let _go = slow(&scene);
     let session = scene.session().await;
@@ -77,7 +77,7 @@ async fn legacy_clients_get_the_handle_in_the_form_they_know() {
 }
 
 #[tokio::test]
-async fn one_who_waits_hears_the_progress_too() {
+async fn waiting_client_gets_progress_too() {
     let scene = Scene::tuned("calls: { budget: 2s, legs: 0, stream_after: 100ms }").await;
     let (go, then) = (Signal::new(), Signal::new());
     let waits = (go.clone(), then.clone());
@@ -98,7 +98,7 @@ async fn one_who_waits_hears_the_progress_too() {
 }
 
 #[tokio::test]
-async fn a_question_is_passed_on_and_answered_in_its_task() {
+async fn question_is_passed_on_and_answered() {
     let scene = Scene::new().await;
     asking(&scene.agent);
     let asked = scene.said("paint").await;
@@ -114,7 +114,7 @@ async fn a_question_is_passed_on_and_answered_in_its_task() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_task_that_asks_returns_its_question() {
+async fn wait_for_asking_task_returns_question() {
     let scene = Scene::new().await;
     asking(&scene.agent);
     let task = task_of(&scene.said("paint").await);
@@ -124,7 +124,7 @@ async fn waiting_for_a_task_that_asks_returns_its_question() {
 }
 
 #[tokio::test]
-async fn an_agent_that_needs_an_authorization_says_so() {
+async fn needed_authorization_is_reported() {
     let scene = Scene::tuned(SHORT).await;
     scene.agent.on_send(|_| {
         let ask =
@@ -138,7 +138,7 @@ async fn an_agent_that_needs_an_authorization_says_so() {
 }
 
 #[tokio::test]
-async fn text_for_a_finished_task_begins_a_new_one_after_it() {
+async fn finished_task_begins_new_one() {
     let scene = Scene::tuned(SHORT).await;
     let go = slow(&scene);
     let task = task_of(&scene.said("sing").await);
@@ -155,7 +155,7 @@ async fn text_for_a_finished_task_begins_a_new_one_after_it() {
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_under_its_handle() {
+async fn conversation_continues_under_its_handle() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([v1::completed(RAW_TASK, RAW_CONTEXT, "la")]));
     let first = scene.said("sing").await;
@@ -168,7 +168,7 @@ async fn a_conversation_goes_on_under_its_handle() {
 }
 
 #[tokio::test]
-async fn a_task_that_the_gateway_forgot_is_asked_for_at_the_agent() {
+async fn forgotten_task_is_polled() {
     let key = "seal_key: 0123456789abcdef0123456789abcdef";
     let scene = Scene::tuned(&format!("{key}\n{SHORT}")).await;
     let _go = slow(&scene);
@@ -187,7 +187,7 @@ async fn a_task_that_the_gateway_forgot_is_asked_for_at_the_agent() {
 }
 
 #[tokio::test]
-async fn an_agent_that_lost_the_task_is_told_to_the_model() {
+async fn task_lost_by_agent_is_told_to_model() {
     let scene = Scene::new().await;
     asking(&scene.agent);
     let task = task_of(&scene.said("paint").await);
@@ -200,7 +200,7 @@ async fn an_agent_that_lost_the_task_is_told_to_the_model() {
 }
 
 #[tokio::test]
-async fn handles_of_others_are_nobodys() {
+async fn foreign_handles_are_unknown() {
     let (bard, poet) = (
         ScriptedAgent::start(Card::v1().skill("sing")).await,
         ScriptedAgent::start(Card::v1().skill("sing")).await,
@@ -234,7 +234,7 @@ async fn handles_of_others_are_nobodys() {
 }
 
 #[tokio::test]
-async fn a_call_without_a_task_yet_has_a_handle_too() {
+async fn call_without_task_yet_has_handle_too() {
     let scene = Scene::tuned(SHORT).await;
     let go = Signal::new();
     let wait = go.clone();
@@ -246,7 +246,7 @@ async fn a_call_without_a_task_yet_has_a_handle_too() {
 }
 
 #[tokio::test]
-async fn many_wait_for_one_task_over_one_stream() {
+async fn many_wait_for_task_over_one_stream() {
     let scene = Scene::tuned("calls: { budget: 2s, legs: 0, stream_after: 100ms }").await;
     let go = slow(&scene);
     let task = task_of(&scene.said("sing").await);
@@ -264,7 +264,7 @@ async fn many_wait_for_one_task_over_one_stream() {
 }
 
 #[tokio::test]
-async fn a_call_that_there_is_no_room_to_follow_is_asked_for_at_the_agent() {
+async fn unfollowed_call_is_polled() {
     let scene = Scene::tuned(&format!("{SHORT}\nfollowers: {{ max: 1 }}")).await;
     let go = slow(&scene);
     let first = task_of(&scene.said("first").await);
@@ -281,7 +281,7 @@ async fn a_call_that_there_is_no_room_to_follow_is_asked_for_at_the_agent() {
 }
 
 #[tokio::test]
-async fn a_tool_with_its_own_schema_goes_on_like_any_other() {
+async fn own_schema_tool_continues_too() {
     let own = "skills:\n  sing:\n    input_schema: {type: object, properties: {song: {type: string}}, required: [song], \
                additionalProperties: false}";
     let scene = Scene::of(Card::v1().skill("sing"), own, "").await;

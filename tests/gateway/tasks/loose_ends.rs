@@ -26,7 +26,7 @@ async fn seen(client: &McpClient, task: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_the_agent_refused_piece_by_piece_is_asked_again() {
+async fn refused_partial_answer_is_asked_again() {
     let (scene, quiz) = scene("", [two_at_once()]).await;
     let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
     let (mut call, asked) = until_asked(&session).await;
@@ -48,7 +48,7 @@ async fn what_the_agent_refused_piece_by_piece_is_asked_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_came_late_is_not_lost_to_whoever_says_more() {
+async fn late_answer_survives_further_text() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
     let go = Signal::new();
     let wait = go.clone();
@@ -66,7 +66,7 @@ async fn an_answer_that_came_late_is_not_lost_to_whoever_says_more() {
 }
 
 #[tokio::test]
-async fn an_agent_that_says_nothing_of_a_task_holds_no_look_up() {
+async fn silent_agent_holds_no_look_up() {
     let scene = Scene::tuned(&format!("{KEY}\n{WORKS}")).await;
     let _go = scene.agent.works_for(RAW, "the song");
     let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
@@ -80,7 +80,7 @@ async fn an_agent_that_says_nothing_of_a_task_holds_no_look_up() {
 }
 
 #[tokio::test]
-async fn a_task_that_asks_as_soon_as_it_has_a_name_is_stopped_all_the_same() {
+async fn task_asking_once_named_is_still_stopped() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;
     let name = Signal::new();
     let asks = Reply::stream().wait(&name).event(v1::asking(RAW_TASK, RAW_CONTEXT, "Which?"));
@@ -96,7 +96,7 @@ async fn a_task_that_asks_as_soon_as_it_has_a_name_is_stopped_all_the_same() {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_result_hears_that_the_task_was_cancelled() {
+async fn result_waiter_hears_of_cancel() {
     let scene = Scene::tuned("calls: { task_after: 0s, stream_after: 0s }").await;
     let _go = scene.agent.works_for(RAW, "the song");
     scene.agent.on_cancel(|_| Reply::error(-32002, "Task cannot be canceled"));
@@ -112,7 +112,7 @@ async fn who_waits_for_the_result_hears_that_the_task_was_cancelled() {
 }
 
 #[tokio::test]
-async fn an_authorization_is_waited_out_by_a_gateway_that_did_not_see_it_asked_for() {
+async fn unseen_authorization_is_waited_out() {
     let scene = Scene::tuned(&format!("{KEY}\ncalls: {{ budget: 1s, legs: 0, stream_after: 100ms }}")).await;
     let quiz = Quiz::of(&scene.agent, [authorization("Sign in.")]);
     let task = task_of(&scene.said("pay").await);
@@ -126,7 +126,7 @@ async fn an_authorization_is_waited_out_by_a_gateway_that_did_not_see_it_asked_f
 
 /// A look that began before the stream and ends after its first events.
 #[tokio::test]
-async fn an_old_look_takes_nothing_from_a_stream() {
+async fn old_look_takes_nothing_from_stream() {
     let scene = Scene::tuned(&format!("{KEY}\n{WORKS}")).await;
     scene.agent.on_send(|_| Reply::stream().event(begun()).stall());
     let call = json!({ "name": TOOL, "arguments": { "text": "x" } });
@@ -165,7 +165,7 @@ async fn an_old_look_takes_nothing_from_a_stream() {
 }
 
 #[tokio::test]
-async fn one_error_of_an_agent_about_a_task_is_not_its_end() {
+async fn one_agent_error_does_not_end_task() {
     let scene = Scene::tuned(WORKS).await;
     scene.agent.on_send(|_| Reply::stream().event(begun()).cut());
     let done = Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song"));
@@ -179,7 +179,7 @@ async fn one_error_of_an_agent_about_a_task_is_not_its_end() {
 }
 
 #[tokio::test]
-async fn a_task_is_stopped_once_however_often_that_is_wanted() {
+async fn task_is_stopped_once_for_many_requests() {
     let scene = Scene::tuned(WORKS).await;
     let go = scene.agent.works_for(RAW, "the song");
     let answer = Signal::new();
@@ -200,7 +200,7 @@ async fn a_task_is_stopped_once_however_often_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn an_answer_elsewhere_is_heard_of_though_the_stream_of_the_question_stays_open() {
+async fn answer_elsewhere_is_noticed() {
     let (scene, quiz) = scene(KEY, [question("Which?")]).await;
     let asked = json!({ "task": quiz.task() });
     scene.agent.on_stream(move |_| Reply::stream().event(asked.clone()).stall());

@@ -12,7 +12,7 @@ const HASTY: &str =
 const LOST: &str = "Agent \"bard\" did not complete the call: it does not know this task any more; the task has expired or was lost.";
 
 #[tokio::test]
-async fn a_lost_task_reads_the_same_in_all_tools() {
+async fn lost_task_reads_same_in_all_tools() {
     let scene = Scene::tuned(HASTY).await;
     let cut = Signal::new();
     let wait = cut.clone();

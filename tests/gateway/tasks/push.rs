@@ -143,7 +143,7 @@ async fn counted(gateway: &TestGateway, outcome: &str, count: usize) {
 }
 
 #[tokio::test]
-async fn an_agent_is_told_where_to_push_in_the_words_of_its_version() {
+async fn push_config_fits_agent_version() {
     let oldest = Card::v0_1().set("protocolVersion", "0.1");
     for (card, method) in [(Card::v1(), SET[0]), (Card::v0_3(), SET[1]), (oldest, SET[2])] {
         let (is_new, is_oldest) = (method == SET[0], method == SET[2]);
@@ -199,7 +199,7 @@ async fn an_agent_is_told_where_to_push_in_the_words_of_its_version() {
 }
 
 #[tokio::test]
-async fn a_push_wakes_whoever_waits_long_before_polling_would() {
+async fn push_wakes_waiter_before_polling_would() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let gateway = gateway(&agent, NO_ROOM).await;
     let (session, task, hook) = quiet(&agent, &gateway).await;
@@ -218,7 +218,7 @@ async fn a_push_wakes_whoever_waits_long_before_polling_would() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_pushed_is_left_alone_while_others_are_polled() {
+async fn pushed_task_is_not_polled() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let gateway = gateway(&agent, NO_ROOM).await;
     let (session, _task, _hook) = quiet(&agent, &gateway).await;
@@ -233,7 +233,7 @@ async fn a_task_that_is_pushed_is_left_alone_while_others_are_polled() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_pushed_needs_no_open_stream() {
+async fn pushed_task_needs_no_open_stream() {
     let agent = ScriptedAgent::start(pushing(Card::v0_3())).await;
     let go = Signal::new();
     let wait = go.clone();
@@ -258,7 +258,7 @@ async fn a_task_that_is_pushed_needs_no_open_stream() {
 }
 
 #[tokio::test]
-async fn what_does_not_prove_itself_is_refused_and_what_is_about_another_task_is_ignored() {
+async fn unproven_push_is_refused() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let gateway = gateway(&agent, NO_ROOM).await;
     let (_session, _task, hook) = quiet(&agent, &gateway).await;
@@ -298,7 +298,7 @@ async fn what_does_not_prove_itself_is_refused_and_what_is_about_another_task_is
 }
 
 #[tokio::test]
-async fn a_flood_of_pushes_is_two_looks() {
+async fn flood_of_pushes_causes_two_looks() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let gateway = gateway(&agent, NO_ROOM).await;
     let (_session, _task, hook) = quiet(&agent, &gateway).await;
@@ -322,7 +322,7 @@ async fn a_flood_of_pushes_is_two_looks() {
 }
 
 #[tokio::test]
-async fn an_agent_that_asks_whether_the_address_is_ours_gets_its_token_back() {
+async fn address_check_gets_its_token_back() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let gateway = gateway(&agent, NO_ROOM).await;
     let (_session, _task, hook) = quiet(&agent, &gateway).await;
@@ -338,7 +338,7 @@ async fn an_agent_that_asks_whether_the_address_is_ours_gets_its_token_back() {
 }
 
 #[tokio::test]
-async fn only_a_gateway_that_wants_pushes_takes_them_and_only_at_the_door_for_them() {
+async fn pushes_come_only_to_their_listener() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let wanting = gateway(&agent, NO_ROOM).await;
     let (_session, _task, hook) = quiet(&agent, &wanting).await;
@@ -367,7 +367,7 @@ async fn only_a_gateway_that_wants_pushes_takes_them_and_only_at_the_door_for_th
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_take_the_address_is_polled_and_not_asked_again() {
+async fn agent_refusing_push_config_is_polled() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let gateway = gateway(&agent, NO_ROOM).await;
     busy(&agent);
@@ -384,7 +384,7 @@ async fn an_agent_that_does_not_take_the_address_is_polled_and_not_asked_again()
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_push_is_not_asked_to() {
+async fn agent_without_push_gets_no_config() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let gateway = gateway(&agent, NO_ROOM).await;
     busy(&agent);
@@ -397,7 +397,7 @@ async fn an_agent_that_cannot_push_is_not_asked_to() {
 
 /// Pushes take the share of the agent, not that of the caller of the task.
 #[tokio::test]
-async fn pushes_of_an_agent_take_a_share() {
+async fn pushes_of_agent_take_share() {
     let agent = ScriptedAgent::start(pushing(Card::v1())).await;
     let gateway = gateway(&agent, &format!("{NO_ROOM}limits: {{ caller_bytes: 1MiB }}\n")).await;
     let (.., hook) = quiet(&agent, &gateway).await;

@@ -11,7 +11,7 @@ use crate::support::payload::v0_3;
 use crate::support::{Card, Reply, Request};
 
 #[tokio::test]
-async fn a_modern_client_is_asked_and_calls_again_with_the_answer() {
+async fn modern_call_repeats_with_answer() {
     let (scene, _) = scene("", [question("Which colour?")]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
@@ -37,7 +37,7 @@ async fn a_modern_client_is_asked_and_calls_again_with_the_answer() {
 }
 
 #[tokio::test]
-async fn an_agent_may_ask_one_question_after_another() {
+async fn questions_may_follow_one_another() {
     let (scene, _) = scene("", ["From?", "To?", "When?"].map(question)).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("travel");
@@ -56,7 +56,7 @@ async fn an_agent_may_ask_one_question_after_another() {
 }
 
 #[tokio::test]
-async fn an_agents_own_form_comes_back_as_data_under_its_own_key() {
+async fn own_form_of_agent_returns_as_data() {
     let (scene, _) = scene("", [seat()]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("fly");
@@ -73,7 +73,7 @@ async fn an_agents_own_form_comes_back_as_data_under_its_own_key() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
+async fn unfitting_answer_leaves_question_open() {
     let (scene, _) = scene("", [seat()]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("fly");
@@ -91,7 +91,7 @@ async fn an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
 }
 
 #[tokio::test]
-async fn what_is_not_answered_is_asked_again() {
+async fn unanswered_part_is_asked_again() {
     let (scene, _) = scene("", [question("Which colour?")]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
@@ -109,7 +109,7 @@ async fn what_is_not_answered_is_asked_again() {
 }
 
 #[tokio::test]
-async fn an_answer_that_came_along_with_the_call_is_used() {
+async fn answer_given_with_call_is_used() {
     let (scene, _) = scene("", [seat(), question("And a meal?")]).await;
     let client = asked_by_form(&scene.gateway);
     let mut call = first("fly");
@@ -120,7 +120,7 @@ async fn an_answer_that_came_along_with_the_call_is_used() {
 }
 
 #[tokio::test]
-async fn a_state_belongs_to_one_call_of_one_tool() {
+async fn state_belongs_to_one_call_of_one_tool() {
     let card = Card::v1().skill("sing").skill("dance");
     let scene = Scene::of(card, "", "").await;
     Quiz::of(&scene.agent, [question("Which colour?")]);
@@ -144,7 +144,7 @@ async fn a_state_belongs_to_one_call_of_one_tool() {
 }
 
 #[tokio::test]
-async fn a_user_may_decline_or_look_away_and_the_task_stays_open() {
+async fn declined_question_leaves_task_open() {
     for (action, told) in [("decline", "declined"), ("cancel", "Which colour?")] {
         let (scene, _) = scene("", [question("Which colour?")]).await;
         let client = asked_by_form(&scene.gateway);
@@ -162,7 +162,7 @@ async fn a_user_may_decline_or_look_away_and_the_task_stays_open() {
 }
 
 #[tokio::test]
-async fn a_declined_question_ends_the_task_if_the_operator_says_so() {
+async fn declined_question_may_end_task() {
     let (scene, _) = scene("calls: { on_decline: cancel }", [question("Which colour?")]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
@@ -173,7 +173,7 @@ async fn a_declined_question_ends_the_task_if_the_operator_says_so() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_asked_gets_the_question_in_words() {
+async fn unaskable_client_gets_text() {
     let (scene, _) = scene("", [question("Which colour?")]).await;
     let no_forms = scene.gateway.client().legacy_version("2025-11-25").await;
     let by_url = scene.gateway.client().capabilities(json!({ "elicitation": { "url": {} } }));
@@ -190,7 +190,7 @@ async fn who_cannot_be_asked_gets_the_question_in_words() {
 }
 
 #[tokio::test]
-async fn older_agents_ask_in_the_same_way() {
+async fn older_agents_ask_in_same_way() {
     let scene = Scene::of(Card::v0_3().skill("sing"), "", "").await;
     let asks = |request: &Request| {
         let is_answer = request.message()["taskId"].is_string();

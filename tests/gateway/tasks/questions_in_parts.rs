@@ -23,7 +23,7 @@ async fn until_status(client: &McpClient, task: &Value, status: &str) -> Value {
 }
 
 #[tokio::test]
-async fn of_several_questions_only_the_open_ones_are_asked_again() {
+async fn only_open_questions_are_asked_again() {
     let (scene, _) = scene("", [two_at_once()]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("travel");
@@ -43,7 +43,7 @@ async fn of_several_questions_only_the_open_ones_are_asked_again() {
 }
 
 #[tokio::test]
-async fn several_questions_are_put_on_a_stream_one_by_one() {
+async fn questions_come_on_stream_one_by_one() {
     let (scene, _) = scene("", [two_at_once()]).await;
     let session = asked_on_stream(&scene.gateway, "2025-06-18").await;
     let (mut call, asked) = until_asked(&session).await;
@@ -58,7 +58,7 @@ async fn several_questions_are_put_on_a_stream_one_by_one() {
 }
 
 #[tokio::test]
-async fn a_task_of_the_extension_is_answered_piece_by_piece() {
+async fn extension_task_is_answered_in_parts() {
     let scene = Scene::tuned("calls: { task_after: 0s }").await;
     let works = Signal::new();
     Quiz::working(&scene.agent, Some(works.clone()), [two_at_once(), question("When?")]);

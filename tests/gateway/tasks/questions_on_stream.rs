@@ -11,7 +11,7 @@ const SHORT: &str = "calls: { budget: 1s, stream_after: 1s }";
 const RELATED: &str = "io.modelcontextprotocol/related-task";
 
 #[tokio::test]
-async fn a_legacy_client_is_asked_on_the_stream_of_its_call() {
+async fn call_asks_on_its_stream() {
     for (version, mode) in [("2025-06-18", None), ("2025-11-25", Some("form"))] {
         let (scene, _) = scene("", [question("Which colour?"), seat()]).await;
         let session = asked_on_stream(&scene.gateway, version).await;
@@ -33,7 +33,7 @@ async fn a_legacy_client_is_asked_on_the_stream_of_its_call() {
 }
 
 #[tokio::test]
-async fn a_legacy_user_who_will_not_answer_gets_a_handle() {
+async fn unanswered_question_gives_handle() {
     let error = json!({ "code": -32603, "message": "no window" });
     for (answer, told) in [("decline", "declined"), ("cancel", "Which colour?"), ("", "Which colour?")] {
         let (scene, _) = scene("", [question("Which colour?")]).await;
@@ -54,7 +54,7 @@ async fn a_legacy_user_who_will_not_answer_gets_a_handle() {
 }
 
 #[tokio::test]
-async fn a_question_is_taken_back_when_the_budget_ends_and_a_late_answer_counts_all_the_same() {
+async fn withdrawn_question_takes_late_answer() {
     let (scene, _) = scene(SHORT, [question("Which colour?")]).await;
     let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
     let (call, asked) = until_asked(&session).await;
@@ -75,7 +75,7 @@ async fn a_question_is_taken_back_when_the_budget_ends_and_a_late_answer_counts_
 }
 
 #[tokio::test]
-async fn a_core_task_asks_on_the_stream_of_its_result() {
+async fn core_task_asks_on_result_stream() {
     let (scene, _) = scene("", [question("Which colour?")]).await;
     let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
     let mut params = first("paint");
@@ -104,7 +104,7 @@ async fn a_core_task_asks_on_the_stream_of_its_result() {
 }
 
 #[tokio::test]
-async fn a_core_task_that_asks_who_cannot_be_asked_is_completed_with_the_question() {
+async fn unaskable_core_task_is_completed() {
     let (scene, _) = scene("", [question("Which colour?")]).await;
     let session = scene.session().await;
     let mut params = first("paint");
@@ -118,7 +118,7 @@ async fn a_core_task_that_asks_who_cannot_be_asked_is_completed_with_the_questio
 }
 
 #[tokio::test]
-async fn a_question_that_is_answered_elsewhere_is_taken_back_and_its_call_goes_on() {
+async fn answer_elsewhere_withdraws_question() {
     // Some agents close their stream at once when they ask, others never do.
     for closes in [true, false] {
         let (scene, quiz) = scene("", [question("Which colour?")]).await;

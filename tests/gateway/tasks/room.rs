@@ -44,7 +44,7 @@ async fn gateway_with(agent: &ScriptedAgent, variables: &[(&str, &str)], setting
 }
 
 #[tokio::test]
-async fn a_large_result_leaves_memory_and_is_read_again_from_the_agent() {
+async fn large_result_is_evicted_and_read_again() {
     let settings =
         "calls: { task_after: 0s, leg_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
     let scene = Scene::tuned(settings).await;
@@ -62,7 +62,7 @@ async fn a_large_result_leaves_memory_and_is_read_again_from_the_agent() {
 }
 
 #[tokio::test]
-async fn what_the_agent_has_lost_is_kept_however_large_it_is() {
+async fn lost_large_result_is_kept() {
     let settings =
         "calls: { task_after: 0s, leg_grace: 100ms }\ntasks: { keep_artifacts: 1KiB, sweep_interval: 50ms }";
     let scene = Scene::tuned(settings).await;
@@ -78,7 +78,7 @@ async fn what_the_agent_has_lost_is_kept_however_large_it_is() {
 }
 
 #[tokio::test]
-async fn results_that_together_are_too_much_are_read_again_from_the_agent() {
+async fn results_over_total_are_read_again() {
     let scene = Scene::tuned("calls: { task_after: 0s }\ntasks: { max_bytes: 100KiB }").await;
     scene.agent.on_send(|request| {
         let task = format!("raw-{}", request.number);
@@ -110,7 +110,7 @@ async fn results_that_together_are_too_much_are_read_again_from_the_agent() {
 }
 
 #[tokio::test]
-async fn a_leg_that_is_not_followed_up_holds_its_place_for_its_grace_alone() {
+async fn abandoned_leg_lasts_for_its_grace() {
     for (grace, holds) in [("10m", true), ("100ms", false)] {
         // One is followed, the other one is polled: nothing but the grace holds it.
         let settings = format!(
@@ -144,7 +144,7 @@ async fn a_leg_that_is_not_followed_up_holds_its_place_for_its_grace_alone() {
 }
 
 #[tokio::test]
-async fn tasks_live_as_long_as_the_environment_says() {
+async fn task_lifetime_comes_from_environment() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let variables = [("TASK_TTL_MS", "1000"), ("TASK_CLEANUP_INTERVAL_MS", "100")];
     let gateway = gateway_with(&agent, &variables, "calls: { task_after: 0s }").await;
@@ -158,7 +158,7 @@ async fn tasks_live_as_long_as_the_environment_says() {
 }
 
 #[tokio::test]
-async fn tasks_are_kept_where_the_environment_says() {
+async fn task_folder_comes_from_environment() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let folder = TempDir::new().unwrap();
     let variables = [("DATA_DIR", folder.path().to_str().unwrap())];
@@ -179,7 +179,7 @@ async fn tasks_are_kept_where_the_environment_says() {
 }
 
 #[tokio::test]
-async fn a_silent_stream_is_asked_about_when_the_environment_says() {
+async fn silence_check_comes_from_environment() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let variables = [("SSE_IDLE_TIMEOUT_MS", "100"), ("SSE_RETRY_BASE_MS", "50"), ("SSE_RETRY_MAX_MS", "60")];
     let gateway = gateway_with(&agent, &variables, "").await;
@@ -190,7 +190,7 @@ async fn a_silent_stream_is_asked_about_when_the_environment_says() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_away_is_given_up_after_as_many_attempts_as_the_environment_says() {
+async fn attempt_limit_comes_from_environment() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let variables = [("SSE_MAX_ATTEMPTS", "3"), ("SSE_RETRY_BASE_MS", "20"), ("SSE_RETRY_MAX_MS", "20")];
     let gateway = gateway_with(&agent, &variables, "").await;

@@ -278,12 +278,12 @@ async fn play(script: &[Doing], questions: &[&str]) {
 }
 
 #[tokio::test]
-async fn question_with_moving_time_is_asked_once() {
+async fn question_with_new_time_is_asked_once() {
     play(&[Doing::Works(asks("Which?")), Doing::Works(done())], &["Which?"]).await;
 }
 
 #[tokio::test]
-async fn interrupt_with_moving_time_is_asked_once() {
+async fn interrupt_with_new_time_is_asked_once() {
     play(&[Doing::Works(interrupts("Delete?")), Doing::Works(done())], &["Delete?"]).await;
 }
 
@@ -294,7 +294,7 @@ async fn same_words_after_work_are_asked_again() {
 }
 
 #[tokio::test]
-async fn same_words_in_response_to_the_answer_are_asked_again() {
+async fn same_words_in_reply_are_asked_again() {
     let script = [
         Doing::Works(asks("Which?")),
         Doing::Responds(asks("Which?")),
@@ -305,7 +305,7 @@ async fn same_words_in_response_to_the_answer_are_asked_again() {
 }
 
 #[tokio::test]
-async fn interrupts_with_other_artifacts_are_other_questions() {
+async fn other_artifacts_make_other_interrupts() {
     let script = [
         Doing::Works(interrupts("Delete?")),
         Doing::Responds(interrupts("Really?")),
@@ -317,7 +317,7 @@ async fn interrupts_with_other_artifacts_are_other_questions() {
 
 /// Another gateway knows nothing of the first answer: it takes the second question for the one that was put.
 #[tokio::test]
-async fn second_question_in_same_words_is_answered_through_another_gateway() {
+async fn repeated_words_work_at_other_gateway() {
     let script = || [Doing::Works(asks("Go on?")), Doing::Works(asks("Go on?")), Doing::Works(done())];
     let scene = Scene::tuned(KEY).await;
     Clerk::at(&scene.agent, script());

@@ -28,7 +28,7 @@ async fn own_tool(scene: &Scene, tool: &str, task: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_stalled_task_gives_its_client_a_handle() {
+async fn stalled_task_gives_handle() {
     for state in ["submitted", "working"] {
         let scene = Scene::of(Card::v0_3().skill("sing"), "", SOON).await;
         crashes(&scene.agent, state);
@@ -56,7 +56,7 @@ async fn a_stalled_task_gives_its_client_a_handle() {
 }
 
 #[tokio::test]
-async fn a_stalled_task_of_a_new_agent_is_told_too() {
+async fn stalled_task_of_new_agent_is_reported() {
     let scene = Scene::of(Card::v1().skill("sing"), "", SOON).await;
     scene.agent.on_send(|_| Reply::events([v1::task(RAW_TASK, RAW_CONTEXT, "submitted")]));
     scene.agent.on_get(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "submitted")));
@@ -68,7 +68,7 @@ async fn a_stalled_task_of_a_new_agent_is_told_too() {
 
 /// Each change begins the time anew.
 #[tokio::test]
-async fn a_task_that_changes_is_not_stalled() {
+async fn changing_task_is_not_stalled() {
     let scene = Scene::of(Card::v0_3().skill("sing"), "", "streams: { stalled_after: 3s }").await;
     let looks = std::sync::atomic::AtomicUsize::new(0);
     scene.agent.on_send(|_| Reply::events([v0_3::task(RAW_TASK, RAW_CONTEXT, "working")]));
@@ -90,7 +90,7 @@ async fn a_task_that_changes_is_not_stalled() {
 }
 
 #[tokio::test]
-async fn a_stalled_task_of_the_extension_says_so() {
+async fn stalled_extension_task_says_so() {
     let scene =
         Scene::of(Card::v0_3().skill("sing"), "", &format!("calls: {{ task_after: 0s }}\n{SOON}")).await;
     crashes(&scene.agent, "submitted");
@@ -113,7 +113,7 @@ async fn a_stalled_task_of_the_extension_says_so() {
 
 /// A handle of a task that goes on says whether its agent is there.
 #[tokio::test]
-async fn a_working_task_says_that_its_agent_is_away() {
+async fn working_task_says_agent_is_away() {
     let scene = Scene::tuned(
         "calls: { budget: 1s, stream_after: 1s, legs: 0 }\nstreams: { retry_base: 50ms, retry_max: 100ms }",
     )

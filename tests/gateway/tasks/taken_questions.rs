@@ -53,7 +53,7 @@ async fn answered_once(scene: &Scene, session: &LegacySession, call: Answer, ask
 }
 
 #[tokio::test]
-async fn the_stream_of_the_answer_may_begin_with_what_is_left_of_its_question() {
+async fn answer_stream_may_begin_with_open_rest() {
     let (scene, quiz, session, call, asked) = asked().await;
     let left = json!({ "task": taken(quiz.task()) });
     scene.agent.on_send(move |_| {
@@ -64,7 +64,7 @@ async fn the_stream_of_the_answer_may_begin_with_what_is_left_of_its_question() 
 }
 
 #[tokio::test]
-async fn who_waits_for_somebody_else_s_answer_is_not_asked_for_what_is_left_of_the_question() {
+async fn other_waiter_is_not_asked_for_rest() {
     for looked in [true, false] {
         let (scene, quiz) = scene("", [put("Which?", "2026-11-22T10:00:00Z")]).await;
         let (whole, left) = (quiz.task(), taken(quiz.task()));
@@ -90,7 +90,7 @@ async fn who_waits_for_somebody_else_s_answer_is_not_asked_for_what_is_left_of_t
 
 /// Its words are gone, but nobody has answered it: it is answered as it was asked.
 #[tokio::test]
-async fn an_agent_that_never_repeats_its_words_gets_its_answer() {
+async fn agent_that_never_repeats_gets_answer() {
     let (scene, quiz, session, call, asked) = asked().await;
     let (whole, left) = (quiz.task(), taken(quiz.task()));
     scene.agent.on_get(move |_| {
@@ -102,7 +102,7 @@ async fn an_agent_that_never_repeats_its_words_gets_its_answer() {
 
 /// The agent has taken the answer in and refused it: what is left of its question is open.
 #[tokio::test]
-async fn an_answer_can_be_given_again_that_was_refused_after_it_was_taken_in() {
+async fn late_refused_answer_is_repeatable() {
     let (scene, quiz) = scene("", [put("Which?", "2026-11-22T10:00:00Z")]).await;
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
@@ -127,7 +127,7 @@ async fn an_answer_can_be_given_again_that_was_refused_after_it_was_taken_in() {
 
 /// The agent has done with the answer and still waits: whoever answered is asked once more.
 #[tokio::test]
-async fn what_is_left_of_a_question_is_one_when_the_agent_has_done_with_the_answer() {
+async fn rest_is_asked_after_processing() {
     for whole_answer in [true, false] {
         let (scene, quiz, session, mut call, asked) = asked().await;
         let (left, shown) = (taken(quiz.task()), taken(quiz.task()));

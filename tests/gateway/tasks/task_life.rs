@@ -43,7 +43,7 @@ fn busy(scene: &Scene) -> Signal {
 }
 
 #[tokio::test]
-async fn a_task_that_is_forgotten_here_is_asked_for_at_its_agent() {
+async fn forgotten_task_is_polled() {
     let settings = "calls: { task_after: 0s }\ntasks: { ttl: 1s, sweep_interval: 100ms }";
     let scene = Scene::tuned(settings).await;
     let go = scene.agent.works_for(RAW, "the song");
@@ -73,7 +73,7 @@ async fn a_task_that_is_forgotten_here_is_asked_for_at_its_agent() {
 }
 
 #[tokio::test]
-async fn when_there_is_no_room_tasks_are_refused_and_calls_are_not() {
+async fn full_store_refuses_tasks_not_calls() {
     let settings = "calls: { task_after: 0s, budget: 1s, stream_after: 1s }\ntasks: { max: 1 }";
     let scene = Scene::tuned(settings).await;
     let go = busy(&scene);
@@ -99,7 +99,7 @@ async fn when_there_is_no_room_tasks_are_refused_and_calls_are_not() {
 }
 
 #[tokio::test]
-async fn a_replica_goes_on_with_a_leg_and_with_a_task() {
+async fn replica_continues_leg_and_task() {
     let scene = Scene::tuned(&format!("{KEY}\ncalls: {{ leg: 300ms, task_after: 0s }}")).await;
     let _go = scene.agent.works_for(RAW, "the song");
     let leg = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
@@ -119,7 +119,7 @@ async fn a_replica_goes_on_with_a_leg_and_with_a_task() {
 }
 
 #[tokio::test]
-async fn the_same_task_has_the_same_handle_in_every_form() {
+async fn task_has_same_handle_in_every_form() {
     let scene = Scene::tuned("calls: { task_after: 0s, budget: 1s, stream_after: 1s }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let client = scene.gateway.client().with_tasks();
@@ -142,7 +142,7 @@ async fn the_same_task_has_the_same_handle_in_every_form() {
 }
 
 #[tokio::test]
-async fn a_failure_that_comes_between_two_legs_is_told_on_the_next() {
+async fn failure_between_legs_is_told_on_next() {
     let scene = Scene::tuned("calls: { leg: 300ms, legs: 9 }").await;
     let go = scene.agent.works(RAW, [v1::status_update(RAW_TASK, RAW_CONTEXT, "failed", Some("no lute"))]);
     let mut result = scene.gateway.client().with_legs().modern("tools/call", call()).await.result().await;
@@ -156,7 +156,7 @@ async fn a_failure_that_comes_between_two_legs_is_told_on_the_next() {
 }
 
 #[tokio::test]
-async fn a_task_keeps_the_handle_that_it_had_before_it_was_named() {
+async fn unnamed_task_keeps_its_handle() {
     let scene = Scene::tuned("calls: { task_after: 100ms }").await;
     let name = Signal::new();
     let named = Reply::stream().wait(&name).event(v1::task(RAW_TASK, RAW_CONTEXT, "working")).stall();
@@ -172,7 +172,7 @@ async fn a_task_keeps_the_handle_that_it_had_before_it_was_named() {
 }
 
 #[tokio::test]
-async fn handles_fit_a_header_however_the_agent_names_its_task() {
+async fn handles_fit_header_for_any_task_name() {
     for id in ["é✓ ü".to_owned(), "x".repeat(2000), "a\"b\\c\r\nd".to_owned()] {
         let scene = Scene::of(Card::v1().skill("sing"), "", "calls: { task_after: 0s }").await;
         let go = scene.agent.works_for((&id, RAW_CONTEXT), "the song");
@@ -186,7 +186,7 @@ async fn handles_fit_a_header_however_the_agent_names_its_task() {
 }
 
 #[tokio::test]
-async fn agents_that_do_not_stream_and_older_ones_work_as_tasks_too() {
+async fn older_and_plain_agents_work_as_tasks() {
     let (new, old) =
         (v1::task(RAW_TASK, RAW_CONTEXT, "working"), v0_3::task(RAW_TASK, RAW_CONTEXT, "working"));
     let (bare, done) = (v1::bare_task(RAW_TASK, RAW_CONTEXT, "working"), v1::bare_completed);

@@ -68,7 +68,7 @@ async fn becomes(gateway: &TestGateway, uri: &str, state: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_task_is_read_while_it_runs_and_when_it_has_ended() {
+async fn task_is_readable_during_and_after_run() {
     let scene = Scene::tuned(SHORT).await;
     let go = Signal::new();
     let made = v1::artifact_update(RAW_TASK, RAW_CONTEXT, "the song", false, true);
@@ -99,7 +99,7 @@ async fn a_task_is_read_while_it_runs_and_when_it_has_ended() {
 }
 
 #[tokio::test]
-async fn an_open_question_is_read() {
+async fn open_question_is_readable() {
     let scene = Scene::tuned(SHORT).await;
     let asking = || v1::asking(RAW_TASK, RAW_CONTEXT, "Which colour?");
     scene.agent.on_send(move |_| Reply::events([v1::task(RAW_TASK, RAW_CONTEXT, "working"), asking()]));
@@ -111,7 +111,7 @@ async fn an_open_question_is_read() {
 }
 
 #[tokio::test]
-async fn a_task_that_its_agent_has_lost_is_failed() {
+async fn task_lost_by_agent_is_failed() {
     let scene = Scene::tuned(SHORT).await;
     scene.agent.on_send(|_| Reply::events([v1::task(RAW_TASK, RAW_CONTEXT, "working")]));
     scene.agent.on_get(in_order([
@@ -125,7 +125,7 @@ async fn a_task_that_its_agent_has_lost_is_failed() {
 }
 
 #[tokio::test]
-async fn large_and_binary_artifacts_are_named_in_the_task_and_read_by_themselves() {
+async fn large_artifacts_are_read_separately() {
     let scene = Scene::tuned(SHORT).await;
     let large = "é".repeat(100_000);
     let artifacts = json!([
@@ -163,7 +163,7 @@ async fn large_and_binary_artifacts_are_named_in_the_task_and_read_by_themselves
 }
 
 #[tokio::test]
-async fn what_is_not_there_and_what_is_not_yours_read_the_same() {
+async fn missing_and_foreign_read_alike() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let other = ScriptedAgent::start(Card::v1().skill("count")).await;
     let gateways = [(); 2].map(|()| {
@@ -218,7 +218,7 @@ async fn what_is_not_there_and_what_is_not_yours_read_the_same() {
 }
 
 #[tokio::test]
-async fn a_live_stream_is_read_by_who_holds_the_handle_and_listed_to_nobody() {
+async fn live_stream_is_read_by_handle() {
     let scene = Scene::tuned(SHORT).await;
     let go = Signal::new();
     works(&scene.agent, vec![(go.clone(), vec![done()])]);
@@ -242,7 +242,7 @@ async fn a_live_stream_is_read_by_who_holds_the_handle_and_listed_to_nobody() {
 }
 
 #[tokio::test]
-async fn the_registry_tells_of_every_agent_behind_the_door() {
+async fn registry_names_every_agent() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let down = ScriptedAgent::start(Card::v1()).await;
     let lost = down.card_url();

@@ -39,7 +39,7 @@ async fn sing(client: &McpClient, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn http2_and_http1_are_chosen_by_alpn() {
+async fn alpn_chooses_http2_or_http1() {
     let (authority, agent) = (Authority::new("ours"), singer().await);
     let (_gateway, client) = secure(&authority, &agent).await;
     for alpn in [&["h2"][..], &["http/1.1"], &["h2", "http/1.1"], &[]] {
@@ -78,7 +78,7 @@ async fn tls_1_2_and_1_3_are_spoken() {
 }
 
 #[tokio::test]
-async fn a_listener_shows_the_certificate_of_its_configuration() {
+async fn listener_shows_configured_certificate() {
     let (authority, agent) = (Authority::new("ours"), singer().await);
     let (gateway, client) = secure(&authority, &agent).await;
     let stranger = client_config(&Authority::new("theirs"), None, &["h2"]);
@@ -90,7 +90,7 @@ async fn a_listener_shows_the_certificate_of_its_configuration() {
 }
 
 #[tokio::test]
-async fn a_client_of_http2_that_leaves_is_noticed() {
+async fn leaving_http2_client_is_noticed() {
     let (authority, agent) = (Authority::new("ours"), singer().await);
     agent.on_send(|_| Reply::stream().event(v1::task("raw-t", "c", "working")).stall());
     agent.on_cancel(|_| Reply::result(v1::bare_task("raw-t", "c", "canceled")));
@@ -116,7 +116,7 @@ async fn before_tls(agent: &ScriptedAgent, files: &[(&str, String)], tls: &str) 
 }
 
 #[tokio::test]
-async fn an_agent_behind_its_own_ca_is_trusted_if_the_operator_says_so() {
+async fn listed_ca_of_agent_is_trusted() {
     let (authority, stranger) = (Authority::new("ours"), Authority::new("theirs"));
     let agent =
         ScriptedAgent::start_tls(Card::v1().skill("sing"), server_config(&authority.server(), None)).await;
@@ -134,7 +134,7 @@ async fn an_agent_behind_its_own_ca_is_trusted_if_the_operator_says_so() {
 }
 
 #[tokio::test]
-async fn an_agent_that_wants_a_certificate_gets_the_gateways() {
+async fn agent_gets_client_certificate() {
     let authority = Authority::new("ours");
     let tls = server_config(&authority.server(), Some(&authority));
     let agent = ScriptedAgent::start_tls(Card::v1().skill("sing"), tls).await;
@@ -199,7 +199,7 @@ impl Fixed {
 }
 
 #[tokio::test]
-async fn an_agent_that_offers_http2_is_spoken_to_in_http2() {
+async fn agent_is_called_by_offered_http2() {
     let authority = Authority::new("ours");
     let address = over_http2(&authority).await;
     let gateway = TestGateway::start(|ports| {

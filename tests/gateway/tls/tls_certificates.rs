@@ -52,7 +52,7 @@ fn careless(authority: &Authority, rsa_only: bool) -> Arc<ClientConfig> {
 }
 
 #[tokio::test]
-async fn a_client_is_shown_the_certificate_for_the_name_it_asks_for() {
+async fn certificate_fits_requested_name() {
     let shown = Shown::new();
     let gateway = shown.listen().await;
     for (name, expected) in [
@@ -71,7 +71,7 @@ async fn a_client_is_shown_the_certificate_for_the_name_it_asks_for() {
 }
 
 #[tokio::test]
-async fn a_client_that_knows_only_rsa_is_shown_rsa() {
+async fn rsa_only_client_sees_rsa() {
     let shown = Shown::new();
     let gateway = shown.listen().await;
     for (name, expected) in [("localhost", "main-rsa"), ("stranger.test", "main-rsa"), ("rsa.example", "rsa")]
@@ -83,7 +83,7 @@ async fn a_client_that_knows_only_rsa_is_shown_rsa() {
 }
 
 #[tokio::test]
-async fn a_connection_serves_only_hosts_with_the_certificate_it_was_made_with() {
+async fn connection_serves_certificate_hosts() {
     let shown = Shown::new();
     let gateway = shown.listen().await;
     let config = careless(&shown.authority, false);
@@ -104,7 +104,7 @@ async fn a_connection_serves_only_hosts_with_the_certificate_it_was_made_with() 
 }
 
 #[tokio::test]
-async fn the_modern_profile_speaks_tls_1_3_alone() {
+async fn modern_profile_speaks_only_tls_1_3() {
     let ours = Authority::new("ours");
     let gateway = start(&ours, &[], "profile: modern").await;
     assert_eq!(health(&gateway, client_config_of(&[&TLS13], &ours, None, &["h2"])).await, 200);
@@ -117,7 +117,7 @@ async fn the_modern_profile_speaks_tls_1_3_alone() {
 }
 
 #[tokio::test]
-async fn a_session_is_resumed_in_every_version() {
+async fn session_is_resumed_in_every_version() {
     let ours = Authority::new("ours");
     let files = [("ca.pem", ours.pem()), ("crl.pem", ours.crl(&[]))];
     let tls = "client_auth: { mode: required, ca: ca.pem, crl: crl.pem }";
@@ -134,7 +134,7 @@ async fn a_session_is_resumed_in_every_version() {
 }
 
 #[tokio::test]
-async fn a_session_of_one_listener_is_worth_nothing_on_another() {
+async fn session_is_worthless_at_other_listener() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let files = [("ours.pem", ours.pem()), ("theirs.pem", theirs.pem())];
     let gateway = TestGateway::start(|ports| {
@@ -167,7 +167,7 @@ async fn a_session_of_one_listener_is_worth_nothing_on_another() {
 }
 
 #[tokio::test]
-async fn only_strong_ciphers_and_groups_are_agreed_on() {
+async fn only_strong_ciphers_are_negotiated() {
     let ours = Authority::new("ours");
     let gateway = start(&ours, &[], "").await;
     for version in [&TLS12, &TLS13] {

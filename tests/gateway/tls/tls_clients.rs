@@ -9,7 +9,7 @@ use crate::support::{Authority, Identity, McpClient, PATIENCE, TestGateway};
 
 /// RUSTSEC-2026-0049: a list of revoked certificates was there and not consulted.
 #[tokio::test]
-async fn only_a_good_client_certificate_gets_in_where_one_is_required() {
+async fn only_good_certificate_gets_in() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let (leaf, good) = (ours.client("revoked"), ours.client("good"));
     let (middle, revoked_middle) = (ours.intermediate("middle"), ours.intermediate("revoked middle"));
@@ -66,7 +66,7 @@ async fn counted(gateway: &TestGateway, outcome: &str, expected: u64) {
 }
 
 #[tokio::test]
-async fn where_certificates_are_optional_none_will_do_and_a_bad_one_will_not() {
+async fn optional_certificate_must_be_good() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let gateway =
         start(&ours, &[("ca.pem", ours.pem())], "client_auth: { mode: optional, ca: ca.pem }").await;
@@ -81,7 +81,7 @@ async fn where_certificates_are_optional_none_will_do_and_a_bad_one_will_not() {
 }
 
 #[tokio::test]
-async fn any_of_several_authorities_will_do() {
+async fn any_listed_authority_suffices() {
     let (ours, theirs, nobody) = (Authority::new("ours"), Authority::new("theirs"), Authority::new("nobody"));
     let files = [("ours.pem", ours.pem()), ("theirs.pem", theirs.pem())];
     let gateway = start(&ours, &files, "client_auth: { mode: required, ca: [ours.pem, theirs.pem] }").await;
@@ -93,7 +93,7 @@ async fn any_of_several_authorities_will_do() {
 }
 
 #[tokio::test]
-async fn a_port_scanner_does_not_fill_the_log() {
+async fn port_scanner_does_not_fill_log() {
     let ours = Authority::new("ours");
     let gateway = start(&ours, &[], "").await;
     let plain = McpClient::new(&format!("http://127.0.0.1:{}/healthz", gateway.ports().other));
@@ -108,7 +108,7 @@ async fn a_port_scanner_does_not_fill_the_log() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_never_ends_is_ended() {
+async fn endless_handshake_is_ended() {
     let ours = Authority::new("ours");
     let gateway =
         TestGateway::start(|ports| listen(&ours, &[], "", ports) + "limits: { header_read: 1s }\n").await;
@@ -127,7 +127,7 @@ async fn required(ours: &Authority) -> TestGateway {
 }
 
 #[tokio::test]
-async fn key_usage_of_each_certificate_is_obeyed() {
+async fn key_usage_is_obeyed() {
     let ours = Authority::new("ours");
     let gateway = required(&ours).await;
     let use_for = |usages: &'static [KeyUsagePurpose]| {
@@ -155,7 +155,7 @@ async fn key_usage_of_each_certificate_is_obeyed() {
 
 /// Each bound on a chain, and a chain that just keeps to it.
 #[tokio::test]
-async fn chain_beyond_a_bound_is_refused() {
+async fn chain_beyond_bound_is_refused() {
     let ours = Authority::new("ours");
     let gateway = required(&ours).await;
     let below = |names: &[&str]| {

@@ -15,7 +15,7 @@ fn page(heading: &str) -> &'static str {
 }
 
 #[tokio::test]
-async fn the_configuration_of_the_readme_does_what_the_page_says() {
+async fn readme_configuration_works() {
     let ours = Authority::new("ours");
     let partners = ours.server_named(&["partners.example.com"]);
     let gateway = TestGateway::start(|ports| {

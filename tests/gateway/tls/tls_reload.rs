@@ -69,7 +69,7 @@ async fn told(gateway: &TestGateway) {
 }
 
 #[tokio::test]
-async fn a_client_that_is_revoked_is_refused_on_the_connection_it_has() {
+async fn revoked_client_loses_connection() {
     let scene = Scene::new().await;
     for version in [&TLS12, &TLS13] {
         scene.write("crl.pem", &scene.ours.crl(&[]));
@@ -87,7 +87,7 @@ async fn a_client_that_is_revoked_is_refused_on_the_connection_it_has() {
 }
 
 #[tokio::test]
-async fn each_request_of_http2_is_judged_anew() {
+async fn each_http2_request_is_judged_again() {
     let scene = Scene::new().await;
     let config = client_config(&scene.ours, Some(&scene.client), &["h2"]);
     let (mut requests, connection) = crate::kit::tls_scene::http2(&scene.gateway, config).await;
@@ -99,7 +99,7 @@ async fn each_request_of_http2_is_judged_anew() {
 }
 
 #[tokio::test]
-async fn an_event_stream_ends_with_the_certificate_of_its_client() {
+async fn event_stream_ends_with_certificate() {
     for alpn in ["h2", "http/1.1"] {
         let scene = Scene::new().await;
         let url = format!("https://localhost:{}/mcp", scene.gateway.ports().other);
@@ -127,7 +127,7 @@ fn ours_too(scene: &Scene, url: &str, alpn: &str) -> McpClient {
 }
 
 #[tokio::test]
-async fn a_session_does_not_outlive_the_certificate_it_began_with() {
+async fn session_does_not_outlive_certificate() {
     let scene = Scene::new().await;
     for version in [&TLS12, &TLS13] {
         scene.write("crl.pem", &scene.ours.crl(&[]));
@@ -146,7 +146,7 @@ async fn a_session_does_not_outlive_the_certificate_it_began_with() {
 
 /// RUSTSEC-2026-0049.
 #[tokio::test]
-async fn a_revoked_intermediate_takes_its_clients_with_it() {
+async fn revoked_intermediate_revokes_clients() {
     let ours = Authority::new("ours");
     let middle = ours.intermediate("middle");
     let files = [("ca.pem", ours.pem()), ("crl.pem", ours.crl(&[])), ("middle.crl", middle.crl(&[]))];
@@ -163,7 +163,7 @@ async fn a_revoked_intermediate_takes_its_clients_with_it() {
 }
 
 #[tokio::test]
-async fn clients_of_an_authority_that_is_dropped_are_refused() {
+async fn dropped_authority_loses_clients() {
     let scene = Scene::new().await;
     let theirs = Authority::new("theirs");
     let mut kept = Connection::open(&scene.gateway, &scene.config(&TLS13)).await;
@@ -178,7 +178,7 @@ async fn clients_of_an_authority_that_is_dropped_are_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_expires_is_refused_on_the_connection_it_has() {
+async fn expired_client_loses_connection() {
     let scene = Scene::new().await;
     let client = scene.ours.client_for("short", 3);
     let config = Arc::new(client_config(&scene.ours, Some(&client), &["http/1.1"]));
@@ -198,7 +198,7 @@ async fn a_certificate_that_expires_is_refused_on_the_connection_it_has() {
 
 /// Nobody is left who could vouch for its clients.
 #[tokio::test]
-async fn clients_of_the_only_authority_end_with_it() {
+async fn clients_of_only_authority_end_with_it() {
     let (server, theirs) = (Authority::new("server"), Authority::ending_in("theirs", 5));
     let files = [("ca.pem", theirs.pem())];
     let gateway = start(&server, &files, "client_auth: { mode: required, ca: ca.pem }").await;
@@ -218,7 +218,7 @@ async fn clients_of_the_only_authority_end_with_it() {
 }
 
 #[tokio::test]
-async fn a_revocation_list_that_nobody_renews_closes_the_door_unless_told_otherwise() {
+async fn stale_revocation_list_obeys_policy() {
     let ours = Authority::new("ours");
     let client = ours.client("good");
     for (policy, status) in [("refuse", 403), ("accept", 200)] {
@@ -244,7 +244,7 @@ async fn a_revocation_list_that_nobody_renews_closes_the_door_unless_told_otherw
 }
 
 #[tokio::test]
-async fn files_that_change_are_noticed_without_being_told() {
+async fn changed_files_are_noticed() {
     let scene = Scene::new().await;
     let renewed = scene.ours.server();
     renewed.write(&scene.gateway.ports().directory, "server");
@@ -256,7 +256,7 @@ async fn files_that_change_are_noticed_without_being_told() {
 
 /// RUSTSEC-2026-0104: a malformed list of revoked certificates brought the server down.
 #[tokio::test]
-async fn a_broken_file_changes_nothing_and_is_told_and_counted() {
+async fn broken_file_changes_nothing() {
     let scene = Scene::new().await;
     let before = Connection::open(&scene.gateway, &scene.config(&TLS13)).await.shown();
     let directory = scene.gateway.ports().directory.clone();
@@ -301,7 +301,7 @@ async fn a_broken_file_changes_nothing_and_is_told_and_counted() {
 }
 
 #[tokio::test]
-async fn nobody_notices_a_reload_under_load() {
+async fn reload_under_load_is_unnoticed() {
     let scene = Arc::new(Scene::new().await);
     let stop = Arc::new(AtomicBool::new(false));
     let answered = Arc::new(AtomicU32::new(0));
@@ -341,7 +341,7 @@ async fn nobody_notices_a_reload_under_load() {
 }
 
 #[tokio::test]
-async fn what_ends_soon_is_shown_and_warned_of() {
+async fn approaching_end_is_warned_of() {
     let ours = Authority::new("ours");
     let day = 86_400;
     let gateway = TestGateway::start(|ports| {
@@ -412,7 +412,7 @@ async fn hangup_at_start_is_obeyed() {
 }
 
 #[tokio::test]
-async fn a_gateway_without_tls_survives_being_told() {
+async fn gateway_without_tls_survives_hangup() {
     let gateway = TestGateway::start(|ports| {
         format!("{}agents: {{ a: {{ card: http://127.0.0.1:1/ }} }}\n", ports.listeners())
     })

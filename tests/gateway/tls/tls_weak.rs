@@ -51,7 +51,7 @@ async fn is_served(gateway: &TestGateway, name: &'static str, version: &'static 
 }
 
 #[tokio::test]
-async fn certificates_that_prove_little_are_refused() {
+async fn weak_certificates_are_refused() {
     let ours = Authority::new("servers");
     let gateway = TestGateway::start(|ports| {
         let folder = &ports.directory;
