@@ -1,4 +1,5 @@
-//! Promises of the A2A side that hold for any input: nothing panics, nothing is lost, chunking never matters.
+//! Promises of the A2A side that hold for any input: nothing panics, nothing is lost, chunking
+//! never matters.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! Replacing ids in what passes between a client and an agent of one version: all of them, and nothing else.
+//! Replacing ids in what passes between a client and an agent of one version: all of them, and
+//! nothing else.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

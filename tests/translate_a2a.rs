@@ -1,7 +1,9 @@
-//! Golden pairs for the A2A side: what is said to agents, and how what they say is understood.
+//! Golden pairs for the A2A side: requests as agents receive them, and replies as the gateway reads
+//! them.
 //!
-//! Each file under `tests/golden/a2a/<dialect>-<what>/` holds what is given, a line `----`, and what is expected.
-//! `UPDATE=1` rewrites the expectations. The replies are captures from the official SDKs.
+//! Each file under `tests/golden/a2a/<dialect>-<what>/` holds the input, a line `----`, and the
+//! expected output. `UPDATE=1` rewrites the expectations. The replies are captures from the
+//! official SDKs.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -76,7 +78,7 @@ fn over_rest() -> Interface {
     Interface { url, dialect: Dialect::V1, binding: Binding::HttpJson, tenant: None, version: None }
 }
 
-/// What is asked, with the message as A2A 1.0 writes it.
+/// The request, with the message as A2A 1.0 writes it.
 #[derive(Deserialize)]
 struct Ask<'a> {
     #[serde(default)]

@@ -1,7 +1,9 @@
-//! What passes between clients and agents of different A2A versions: golden pairs, and promises that hold for anything.
+//! Translation between clients and agents of different A2A versions: golden pairs, and promises
+//! that hold for any input.
 //!
-//! Each file under `tests/golden/relay/request/` is a request of a client and what every other version makes of it, and under
-//! `answer/` what an agent says, a line each, and what clients of the other versions hear. `UPDATE=1` rewrites expectations.
+//! Each file under `tests/golden/relay/request/` is a request of a client and its form in every
+//! other version; each file under `answer/` holds the answers of an agent, a line each, and their
+//! form for clients of the other versions. `UPDATE=1` rewrites expectations.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -218,7 +220,7 @@ fn event() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What a client of `to` hears of one event.
+/// One event, as a client of `to` gets it.
 fn relayed(from: Dialect, to: Dialect, event: &Value) -> Value {
     let json = json!({"jsonrpc": "2.0", "id": 1, "result": event}).to_string();
     let mut telling = Telling::new(to, &asked(to, Operation::Subscribe));

@@ -1,8 +1,8 @@
-//! Holds the source to the plan of the house: who may import whom, sizes, names, headers.
+//! Holds the source to the architecture: allowed imports, sizes, names, headers.
 //!
-//! Reads the files under `src` and `tests` as text. The plan is data at the top; moving a wall means changing it here
-//! and in the README, in the same commit. The checks themselves are proven on bad snippets below.
-//! Not here: what the compiler or clippy can tell.
+//! Reads the files under `src` and `tests` as text. The plan is data at the top; moving a wall
+//! means changing it here and in the README, in the same commit. The checks themselves are proven
+//! on bad snippets below. Out of scope: rules that the compiler or clippy checks.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,16 +40,17 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     // Fetches of tokens and files that are read again are counted.
     ("auth", &["config", "fault", "transport", "telemetry"]),
     ("agents", &["jsonrpc", "sse", "a2a", "auth", "config", "fault", "quota", "transport", "telemetry"]),
-    // Of `bridge` only `work`: what an event does to a task is pure and lives there.
+    // Of `bridge` only `work`: the effect of an event on a task is pure and lives there.
     ("tasks", &["a2a", "bridge", "fault", "seal", "config", "telemetry"]),
-    // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is stopped through `transport`.
+    // A followed call takes in what the agent says (`a2a`), ends with a `fault`, is counted, and is
+    // stopped through `transport`.
     ("follow", &["tasks", "agents", "bridge", "a2a", "fault", "quota", "telemetry", "transport"]),
     ("gateway", BELOW_GATEWAY),
     ("server", ANYTHING),
     ("tls", ANYTHING),
     ("admin", ANYTHING),
     ("cli", ANYTHING),
-    // The doors.
+    // Entry points.
     ("lib", ANYTHING),
     ("main", ANYTHING),
 ];
@@ -72,7 +73,8 @@ const BELOW_GATEWAY: &[&str] = &[
 ];
 const ANYTHING: &[&str] = &["*"];
 
-/// Modules without I/O, clock and randomness; the compiler sees to everything but the standard library.
+/// Modules without I/O, clock and randomness; the compiler sees to everything but the standard
+/// library.
 const PURE: &[&str] = &["jsonrpc", "sse", "mcp", "a2a", "fault", "seal", "bridge"];
 const IMPURE: &[&str] =
     &["Instant::now", "SystemTime::now", "std::fs", "std::env", "std::process", "std::thread", "TcpStream"];
@@ -179,7 +181,8 @@ fn check_purity(code: &str, problem: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// The top module that a file under `src` belongs to, and the module path of the file (empty: the crate root).
+/// The top module that a file under `src` belongs to, and the module path of the file (empty: the
+/// crate root).
 fn place(inside: &str) -> (String, Vec<String>) {
     let mut path: Vec<String> = inside.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     let home = path[0].clone();

@@ -1,8 +1,9 @@
 //! Just enough of Rust's grammar to see what a file imports: words, paths and import trees.
 //!
-//! Not here: what is allowed (see `main`).
+//! Out of scope: the allowed imports (see `main`).
 
-/// What the file names at the crate root, with lines: through `crate::` or enough `super::`.
+/// The names that the file uses from the crate root, with lines: through `crate::` or enough
+/// `super::`.
 pub(super) fn imports(tokens: &[Token<'_>], file: &[String]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut depth = 0;
@@ -33,7 +34,8 @@ pub(super) fn imports(tokens: &[Token<'_>], file: &[String]) -> Vec<(usize, Stri
     found
 }
 
-/// Reads one path or import tree from `at`, standing `level` modules under the root; returns where it ends.
+/// Reads one path or import tree from `at`, standing `level` modules under the root; returns where
+/// it ends.
 fn follow(tokens: &[Token<'_>], at: usize, level: usize, found: &mut Vec<(usize, String)>) -> usize {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
     let level = match text(at) {

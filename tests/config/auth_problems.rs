@@ -1,4 +1,4 @@
-//! What is wrong with `auth`, `require` and `rules`: each with its line, its path and the remedy.
+//! Mistakes in `auth`, `require` and `rules`: each with its line, its path and the remedy.
 
 use super::desk::{BASE, report, settings};
 

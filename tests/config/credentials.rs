@@ -1,4 +1,5 @@
-//! `agents.NAME.auth`, `forward_headers` and `tls.server_name`: what becomes of them, and what is wrong with them.
+//! `agents.NAME.auth`, `forward_headers` and `tls.server_name`: the settings that they become, and
+//! mistakes in them.
 
 use mcp_a2a_gateway::config::{Agent, ApiKeyPlace, Authorization, ClientProof, Grant, KeyPlace, OAuth2};
 
@@ -69,7 +70,7 @@ fn basic_and_bearer_are_read() {
     ));
 }
 
-/// What becomes of these lines under `oauth2`, for an agent with a client certificate.
+/// The settings that these lines under `oauth2` become, for an agent with a client certificate.
 fn oauth2(more: &str) -> OAuth2 {
     let own = format!(
         "auth: {{ oauth2: {{ token_url: 'https://idp.example/t', client_id: g, {more} }} }}\ntls: {{ certificate: gw.crt, key: gw.key }}"

@@ -1,4 +1,4 @@
-//! What rules where the file is silent, and that the manual says the same.
+//! Defaults where the file is silent, and the same defaults in the manual.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What every test of the configuration needs: files, an environment, and what is said about them.
+//! The kit of the configuration tests: files, an environment, and the problems that are printed.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ impl Desk {
         load_with(&self.path(name), &|variable| self.variables.get(variable).map(Into::into))
     }
 
-    /// What is printed for a configuration, without the folder.
+    /// The problems that are printed for a configuration, without the folder.
     pub(crate) fn report(self, text: &str) -> String {
         let desk = self.file("gateway.yaml", text);
         let problems = desk.load("gateway.yaml").expect_err(text);
@@ -47,7 +47,7 @@ impl Desk {
     }
 }
 
-/// What is printed for a configuration that needs no other file.
+/// The problems that are printed for a configuration that needs no other file.
 pub(crate) fn report(text: &str) -> String {
     Desk::new().report(text)
 }

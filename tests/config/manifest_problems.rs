@@ -1,11 +1,13 @@
-//! Everything that can be wrong with a manifest: all in one run, each with its line and JSON pointer, no value repeated.
+//! Everything that can be wrong with a manifest: all in one run, each with its line and JSON
+//! pointer, no value repeated.
 
 use serde_json::{Value, json};
 
 use super::manifests::{ONE, desk, with};
 use super::secrets::identity;
 
-/// What is printed for a configuration with this manifest: after the place that names it.
+/// The problems that are printed for a configuration with this manifest: after the place that names
+/// it.
 fn report_of(manifest: &Value) -> String {
     let text = serde_json::to_string_pretty(manifest).unwrap();
     let report = desk().file("ventas.json", text).report(ONE);

@@ -1,4 +1,5 @@
-//! ARDF manifests: what becomes of them. Not here: what is wrong with one (`manifest_problems`).
+//! ARDF manifests and the settings that they become. Out of scope: mistakes in a manifest
+//! (`manifest_problems`).
 
 use mcp_a2a_gateway::config::{Authorization, CardSource, ClientProof, Settings, manifest_schema};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ fn least() -> Value {
     json!({ "type": "subagent", "id": "ventas", "name": "Ventas", "a2a": { "agentCardUri": "https://ventas.example/" } })
 }
 
-/// The smallest one with a member at this JSON pointer; what is missing above it is made.
+/// The smallest manifest with a member at this JSON pointer; missing parents are made.
 pub(crate) fn with(pointer: &str, value: Value) -> Value {
     let mut manifest = least();
     put(&mut manifest, pointer, value);

@@ -8,7 +8,8 @@ use mcp_a2a_gateway::config::{
 
 use super::secrets::{authority, identity};
 
-/// Loads an example of the repository. Every variable that it may name is a PEM or a key of 32 characters.
+/// Loads an example of the repository. Every variable that it may name is a PEM or a key of 32
+/// characters.
 fn example(path: &Path) -> Settings {
     let (certificate, key) = identity();
     let (ca, crl) = authority();

@@ -1,4 +1,5 @@
-//! The environment variables of the reference implementation: used where the file says nothing, and judged like it.
+//! The environment variables of the reference implementation: used where the file says nothing, and
+//! judged like it.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What is said about the certificates, authorities and revocation lists of a listener before it starts.
+//! Problems with the certificates, authorities and revocation lists of a listener, found before it
+//! starts.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,

@@ -1,4 +1,4 @@
-//! What YAML does to people, and files that are none.
+//! Surprises of YAML, and files that are no YAML.
 
 use proptest::prelude::*;
 

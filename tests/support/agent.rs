@@ -28,7 +28,7 @@ pub struct ScriptedAgent {
     server: JoinHandle<()>,
 }
 
-/// What happened at the agent so far.
+/// The events at the agent so far.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub requests: Vec<Request>,
@@ -36,9 +36,9 @@ pub struct Log {
     pub connections: usize,
     /// Connections that have ended, from either side.
     pub closed: usize,
-    /// Numbers of the requests whose client left before the answer ended.
+    /// Numbers of the requests that their client left before the answer ended.
     pub left: Vec<usize>,
-    /// Numbers of the requests whose answer was written to its end.
+    /// Numbers of the requests that were answered to the end.
     pub answered: Vec<usize>,
 }
 
@@ -144,7 +144,8 @@ impl ScriptedAgent {
         self.on_any(&[method], handler)
     }
 
-    /// Answers a path (with its query), whatever the method: token endpoints, other cards. Wins over everything.
+    /// Answers a path (with its query) for every method: token endpoints, other cards. Wins over
+    /// everything.
     pub fn on_path(&self, path: &str, handler: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> &Self {
         self.shared.paths.lock().unwrap().insert(path.into(), Arc::new(handler));
         self
@@ -176,7 +177,8 @@ impl ScriptedAgent {
         self.log().calls(method).into_iter().cloned().collect()
     }
 
-    /// Waits until the log is as wanted, and returns it; fails after [`PATIENCE`] and shows the log.
+    /// Waits until the log is as wanted, and returns it; fails after [`PATIENCE`] and shows the
+    /// log.
     pub async fn wait_for(&self, what: &str, is_so: impl Fn(&Log) -> bool) -> Log {
         let wait = async {
             loop {

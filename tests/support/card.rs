@@ -107,7 +107,7 @@ impl Card {
         self
     }
 
-    /// Served with this (unquoted) validator, and 304 to whoever has it.
+    /// Served with this (unquoted) validator, and 304 to a client that has it.
     pub fn etag(mut self, etag: &str) -> Self {
         self.etag = Some(format!("\"{etag}\""));
         self

@@ -128,7 +128,7 @@ impl Authority {
         self.issue(expired(with_names(name, &[name], ExtendedKeyUsagePurpose::ClientAuth)))
     }
 
-    /// A client whose certificate is not valid yet.
+    /// A client with a certificate that is not valid yet.
     pub fn future_client(&self, name: &str) -> Identity {
         let mut params = with_names(name, &[name], ExtendedKeyUsagePurpose::ClientAuth);
         params.not_before = date_time_ymd(3000, 1, 1);
@@ -142,14 +142,14 @@ impl Authority {
         self.issue(params)
     }
 
-    /// A client whose certificate ends so soon.
+    /// A client with a certificate that ends so soon.
     pub fn client_for(&self, name: &str, seconds: u64) -> Identity {
         let mut params = with_names(name, &[name], ExtendedKeyUsagePurpose::ClientAuth);
         params.not_after = date_time_ymd(1970, 1, 1) + until(seconds);
         self.issue(params)
     }
 
-    /// A server with these names whose certificate ends so soon.
+    /// A server with these names and a certificate that ends so soon.
     pub fn server_for(&self, names: &[&str], seconds: u64) -> Identity {
         let mut params = with_names("server", names, ExtendedKeyUsagePurpose::ServerAuth);
         params.not_after = date_time_ymd(1970, 1, 1) + until(seconds);
@@ -168,7 +168,8 @@ impl Authority {
         self.crl_for(&serials, 50 * 365 * 86_400)
     }
 
-    /// A PEM revocation list with these serial numbers, to be followed by another within so many seconds.
+    /// A PEM revocation list with these serial numbers, to be followed by another within so many
+    /// seconds.
     pub fn crl_for(&self, revoked: &[u64], seconds: u64) -> String {
         let revoked_certs = revoked.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
@@ -242,7 +243,8 @@ impl Identity {
     }
 }
 
-/// For a client that trusts `authority`, shows `identity`, and offers these protocols (`h2`, `http/1.1`).
+/// For a client that trusts `authority`, shows `identity`, and offers these protocols (`h2`,
+/// `http/1.1`).
 pub fn client_config(authority: &Authority, identity: Option<&Identity>, alpn: &[&str]) -> ClientConfig {
     client_config_of(rustls::DEFAULT_VERSIONS, authority, identity, alpn)
 }
@@ -266,7 +268,8 @@ pub fn client_config_of(
     config
 }
 
-/// For a scripted agent that shows `identity`, and demands a client certificate of `clients` if given.
+/// For a scripted agent that shows `identity`, and demands a client certificate of `clients` if
+/// given.
 pub fn server_config(identity: &Identity, clients: Option<&Authority>) -> Arc<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))

@@ -1,6 +1,8 @@
-//! An MCP client without an SDK: what it sends is what the test says, what it shows is what came.
+//! An MCP client without an SDK: it sends exactly the request of the test, and shows exactly the
+//! answer.
 //!
-//! Each request has a connection of its own; dropping its [`Answer`] closes it, as a client does that leaves.
+//! Each request has a connection of its own; dropping its [`Answer`] closes it, as a client does
+//! that leaves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +37,7 @@ pub struct McpClient {
     next_id: Arc<AtomicU64>,
 }
 
-/// An answer whose body may still be on its way.
+/// An answer that may still have its body on the way.
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
@@ -88,12 +90,12 @@ impl McpClient {
         self.header("Authorization", &format!("Bearer {token}"))
     }
 
-    /// What the client says that it can do.
+    /// The capabilities that the client declares.
     pub fn capabilities(&self, capabilities: Value) -> Self {
         Self { capabilities, ..self.clone() }
     }
 
-    /// What the client calls itself.
+    /// The client's name of itself.
     pub fn named(&self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self.clone() }
     }
@@ -143,7 +145,7 @@ impl McpClient {
         self.post(&self.request(method, &self.with_meta(params.clone())), &headers).await
     }
 
-    /// These params with the `_meta` of the modern era; what is there already stays.
+    /// These params with the `_meta` of the modern era; members that are there already stay.
     pub fn with_meta(&self, mut params: Value) -> Value {
         let mut meta = json!({
             "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -241,7 +243,8 @@ fn build(
     Ok(request)
 }
 
-/// The value of `Mcp-Name` for this name: itself, or its base64 form where a header cannot carry it.
+/// The value of `Mcp-Name` for this name: itself, or its base64 form where a header cannot carry
+/// it.
 pub fn mirror(name: &str) -> String {
     use base64::Engine as _;
     let is_plain = name.bytes().all(|byte| (0x20..0x7F).contains(&byte)) && name.trim() == name;
@@ -323,7 +326,7 @@ impl Answer {
         String::from_utf8(self.bytes().await).expect("UTF-8")
     }
 
-    /// The JSON-RPC answer, in whichever form it comes, and the notifications before it.
+    /// The JSON-RPC answer, as JSON or as an event, and the notifications before it.
     pub async fn finish(mut self) -> Finished {
         if !self.is_stream() {
             let (status, text) = (self.status, self.text().await);
@@ -341,7 +344,7 @@ impl Answer {
         }
     }
 
-    /// The JSON-RPC answer, in whichever form it comes.
+    /// The JSON-RPC answer, as JSON or as an event.
     pub async fn json(self) -> Value {
         self.finish().await.response
     }
@@ -361,12 +364,12 @@ impl Answer {
             .unwrap_or_else(|| panic!("a result where an error was due: {response}"))
     }
 
-    /// Waits until the stream ends, cleanly or not, whatever it still sends.
+    /// Waits until the stream ends, cleanly or not, and ignores its events.
     pub async fn until_cut(mut self) {
         while let Some(Ok(_)) = self.body.frame().await {}
     }
 
-    /// Waits until the server ends the stream, whatever it still sends.
+    /// Waits until the server ends the stream, and ignores its events.
     pub async fn until_end(mut self) {
         let drained = async { while self.next_piece().await.is_some() {} };
         tokio::time::timeout(PATIENCE, drained).await.expect("the stream ends");

@@ -1,4 +1,5 @@
-//! An SSE reader of the kit's own, so that the gateway's encoder is not judged by the gateway's decoder.
+//! An SSE reader of the kit's own, so that the gateway's encoder is not judged by the gateway's
+//! decoder.
 
 use serde_json::Value;
 

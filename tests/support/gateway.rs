@@ -1,4 +1,5 @@
-//! The real gateway: the binary as a child process, on ports of its own, with a configuration of the test's.
+//! The real gateway: the binary as a child process, on ports of its own, with a configuration of
+//! the test's.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -15,7 +16,7 @@ use super::client::McpClient;
 use super::{PATIENCE, ScriptedAgent, in_time};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_mcp-a2a-gateway");
-/// How often a start is tried again when somebody took a port in between.
+/// How often a start is tried again when another process took a port in between.
 const ATTEMPTS: usize = 5;
 /// Between two looks at another process, where there is nothing to wait on.
 const POLL: Duration = Duration::from_millis(20);
@@ -36,7 +37,8 @@ pub struct Ports {
     pub admin: u16,
     /// For a second listener.
     pub other: u16,
-    /// Empty, and gone with the gateway: for certificates and other files that the configuration names.
+    /// Empty, and gone with the gateway: for certificates and other files that the configuration
+    /// names.
     pub directory: PathBuf,
 }
 
@@ -53,11 +55,13 @@ impl Ports {
     }
 }
 
-/// Below the ports that systems give to outgoing connections, so that none of those takes it meanwhile.
+/// Below the ports that systems give to outgoing connections, so that none of those takes it
+/// meanwhile.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 static NEXT_PORT: AtomicU32 = AtomicU32::new(0);
 
-/// A port that was free a moment ago, another one each time: Pingora cannot tell which one it got for 0.
+/// A port that was free a moment ago, another one each time: Pingora cannot tell which one it got
+/// for 0.
 pub fn free_port() -> u16 {
     // Test processes that run side by side begin at different places.
     let begin = std::process::id().wrapping_mul(2_654_435_761);
@@ -87,7 +91,8 @@ impl TestGateway {
         Self::start_with(&[], config).await
     }
 
-    /// The same with environment variables. Waits until it is ready; fails with what it printed if it does not become so.
+    /// The same with environment variables. Waits until it is ready; fails with what it printed if
+    /// it does not become so.
     pub async fn start_with(environment: &[(&str, &str)], config: impl Fn(&Ports) -> String) -> Self {
         let mut attempt = 1;
         loop {
@@ -192,7 +197,8 @@ impl TestGateway {
         Err(format!("the gateway was not ready within {PATIENCE:?}"))
     }
 
-    /// Each listener binds its own socket, so that the admin listener can be there before the others.
+    /// Each listener binds its own socket, so that the admin listener can be there before the
+    /// others.
     async fn listens(&self) -> bool {
         tokio::net::TcpStream::connect(self.address()).await.is_ok()
     }
@@ -259,7 +265,7 @@ impl TestGateway {
         self.admin().at("/metrics").get(&[]).await.text().await
     }
 
-    /// What it printed so far, both streams, each line marked `out` or `err`.
+    /// Its output so far, both streams, each line marked `out` or `err`.
     pub fn output(&self) -> String {
         self.output.lock().unwrap().clone()
     }

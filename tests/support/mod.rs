@@ -1,8 +1,9 @@
-//! The test kit: a scripted agent, the real gateway as a child process, and a client that shows every byte's effect.
+//! The test kit: a scripted agent, the real gateway as a child process, and a client that shows
+//! every byte's effect.
 //!
-//! Nothing here sleeps to wait for something, and no port is fixed: a test waits for a condition under a deadline, or
-//! gives a [`Signal`]. Nothing here uses the gateway's own code, so a mistake there cannot hide itself.
-//! Not here: the journeys (see `tests/gateway`).
+//! Nothing here sleeps to wait for something, and no port is fixed: a test waits for a condition
+//! under a deadline, or gives a [`Signal`]. Nothing here uses the gateway's own code, so a mistake
+//! there cannot hide itself. Out of scope: the journeys (see `tests/gateway`).
 
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of the kit")]
 #![allow(unreachable_pub, reason = "a module of test binaries, not an API")]
@@ -44,7 +45,8 @@ pub use session::LegacySession;
 pub use signal::Signal;
 pub use wire::Request;
 
-/// How long anything may take before a test fails. Generous: the machine may be busy, and a pass never waits for it.
+/// How long anything may take before a test fails. Generous: the machine may be busy, and a pass
+/// never waits for it.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Awaits under the deadline; `what` says in the failure what did not happen.

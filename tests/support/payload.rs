@@ -1,4 +1,4 @@
-//! A2A payloads, short: what goes into [`super::Reply::result`] and [`super::Reply::event`].
+//! A2A payloads, short: arguments of [`super::Reply::result`] and [`super::Reply::event`].
 
 /// A2A 1.0.
 pub mod v1 {

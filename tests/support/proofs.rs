@@ -1,4 +1,5 @@
-//! The kit itself, proven: what it shows is what happened. Run in every test binary, so kept quick.
+//! The kit itself, proven: it shows the events as they happened. Run in every test binary, so kept
+//! quick.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! What the scripted agent answers: head, framing, and the steps of the body.
+//! Answers of the scripted agent: head, framing, and the steps of the body.
 
 use std::sync::Mutex;
 

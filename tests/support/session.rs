@@ -87,7 +87,7 @@ impl LegacySession {
         self.client.delete(&self.headers()).await
     }
 
-    /// The same session, used by someone else: another client's headers and connection.
+    /// The same session, used by another client: its headers and its connection.
     pub fn stolen_by(&self, client: &McpClient) -> Self {
         Self { client: client.clone(), ..self.clone() }
     }

@@ -1,4 +1,5 @@
-//! Tasks of both protocols as their clients use them, and an agent that takes as long as the test wants.
+//! Tasks of both protocols as their clients use them, and an agent that takes as long as the test
+//! wants.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use serde_json::{Value, json};
 use super::payload::v1;
 use super::{Answer, LegacySession, McpClient, PATIENCE, Reply, ScriptedAgent, Signal};
 
-/// What the gateway declares and a client must, to get tasks of the extension.
+/// The capability that the gateway declares, and a client must, to get tasks of the extension.
 pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// Between two looks at a task, where nobody tells.
+/// Between two looks at a task without notifications.
 const POLL: Duration = Duration::from_millis(20);
 
 impl McpClient {

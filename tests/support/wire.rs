@@ -73,7 +73,7 @@ impl Request {
     }
 }
 
-/// Reads one request; `None` at the clean end of the connection. What follows it stays in `buffer`.
+/// Reads one request; `None` at the clean end of the connection. Bytes after it stay in `buffer`.
 pub async fn read_request(
     from: &mut (impl AsyncRead + Unpin),
     buffer: &mut Vec<u8>,

@@ -36,7 +36,8 @@ async fn only_judged_address_is_connected_to() {
             Ok(body) => assert!(is_open && body == "ok", "{host} {policy:?}"),
             Err(error) => {
                 let refused = matches!(&error, TransportError::Refused { class: AddressClass::Loopback, .. });
-                // A system may know `localhost` by one address only: then it is not there, and that is no way in either.
+                // A system may know `localhost` by one address only: then it is not there, and that
+                // is no way in either.
                 let away = host == "localhost" && matches!(&error, TransportError::Connect(_));
                 assert!(!is_open && (refused || away), "{host} {policy:?}: {error}");
                 assert_eq!((error.sent(), seen.accepts()), (Sent::No, before), "{host} {policy:?}");

@@ -1,4 +1,4 @@
-//! What a hostile or broken agent cannot do.
+//! Limits that a hostile or broken agent cannot break.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,7 +57,8 @@ async fn body_over_limit_is_refused_unread() {
         let error = reply.collect(2 * MIB).await.unwrap_err();
         assert!(matches!(error, TransportError::TooLarge { limit } if limit == 2 * MIB), "{error}");
         tokio::time::sleep(ms(50)).await;
-        // What was read is under the limit; the rest lies in the kernel's socket buffers.
+        // The bytes that were read are under the limit; the rest lies in the kernel's socket
+        // buffers.
         assert!(written.load(Ordering::SeqCst) < 20, "{} MiB were taken", written.load(Ordering::SeqCst));
     }
 }

@@ -79,7 +79,8 @@ async fn closed_idle_connection_is_replaced() {
 
 #[tokio::test]
 async fn stale_connections_use_up_no_tries() {
-    // Answers together, so that each of the four calls has a connection of its own, then closes all.
+    // Answers together, so that each of the four calls has a connection of its own, then closes
+    // all.
     let barrier = std::sync::Arc::new(tokio::sync::Barrier::new(4));
     let (address, seen) = serve(move |mut peer| {
         let barrier = barrier.clone();
@@ -197,7 +198,7 @@ async fn close_is_obeyed() {
 
 #[tokio::test]
 async fn bytes_after_answer_poison_connection() {
-    // A second answer that nobody asked for must never be taken for the next one.
+    // A second answer to no request must never be taken for the next one.
     let (address, seen) = always(format!("{OK}{OK}")).await;
     let (client, target) = (client(), target(address));
     for _ in 0..3 {
@@ -253,7 +254,7 @@ fn connection_stays_on_its_runtime() {
     assert_eq!(seen.accepts(), 2);
     first.block_on(call(&client, &target, "3")).unwrap();
     assert_eq!(seen.accepts(), 2);
-    // What a runtime leaves behind when it ends harms nobody.
+    // The remains of a runtime after its end do no harm.
     drop(first);
     second.block_on(call(&client, &target, "4")).unwrap();
     client.sweep(Instant::now());

@@ -66,7 +66,7 @@ impl Authority {
     }
 }
 
-/// What a secure server has seen, and how it behaves.
+/// The requests that a secure server has seen, and its behaviour.
 struct Secure {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -91,7 +91,8 @@ fn server_config(identity: Identity, clients: Option<&Authority>, protocols: &[&
     Arc::new(config)
 }
 
-/// Answers with the client's certificate (its length is not needed, its bytes are); `/together` waits for two.
+/// Answers with the client's certificate (its length is not needed, its bytes are); `/together`
+/// waits for two.
 async fn secure(config: Arc<ServerConfig>) -> Secure {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! A peer whose every byte is written by the test.
+//! A peer that writes exactly the bytes of the test.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// What the server has seen.
+/// The connections and requests that the server has seen.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) accepts: AtomicUsize,

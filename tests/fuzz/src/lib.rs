@@ -1,7 +1,8 @@
-//! What makes a program of a fuzz target.
+//! The frame that makes a program of a fuzz target.
 //!
-//! With the feature `libfuzzer` it is one of libFuzzer's; without, it replays the files and folders on its command line, which
-//! needs no C++ compiler: for seeds in CI, and for looking at a finding under a debugger.
+//! With the feature `libfuzzer` it is one of libFuzzer's; without, it replays the files and folders
+//! on its command line, which needs no C++ compiler: for seeds in CI, and for looking at a finding
+//! under a debugger.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -24,7 +25,8 @@ macro_rules! program {
     };
 }
 
-/// Gives every file named on the command line, and every file in the folders named there, to `target`.
+/// Gives every file named on the command line, and every file in the folders named there, to
+/// `target`.
 ///
 /// # Panics
 ///

@@ -1,4 +1,5 @@
-//! Whatever a card says, its tools have good names of their own, and no card takes the name of another agent's tool.
+//! Any card gives tools with good names of their own, and no card takes the name of another agent's
+//! tool.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

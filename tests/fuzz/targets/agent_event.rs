@@ -1,4 +1,5 @@
-//! Whatever an agent says becomes good JSON for clients of every revision, and the same in every dialect.
+//! Any event of an agent becomes good JSON for clients of every revision, and the same in every
+//! dialect.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

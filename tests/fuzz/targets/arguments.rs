@@ -1,5 +1,5 @@
-//! Whatever a model hands to a tool is refused with words or becomes a message that is good JSON in every dialect, and what it
-//! said stands in there unchanged.
+//! Any arguments of a model are refused with words or become a message that is good JSON in every
+//! dialect and contains them unchanged.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -48,8 +48,8 @@ fn arguments(bytes: &[u8]) {
     }
 }
 
-/// What is read typed, the schema that clients are shown accepts too; `null` for an absent member aside, and `data`, which is
-/// listed as an object and taken as any JSON.
+/// Arguments that are read typed fit the schema that clients are shown too; `null` for an absent
+/// member aside, and `data`, which is listed as an object and taken as any JSON.
 fn schema_accepts(text: &str) {
     static FLAT: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(FLAT_SCHEMA).expect("JSON"));
     let Ok(mut value) = serde_json::from_str::<Value>(text) else { return };

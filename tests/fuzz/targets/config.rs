@@ -1,4 +1,4 @@
-//! Whatever a configuration file says, it is read or refused with at least one problem, and no secret shows.
+//! Any configuration file is read or refused with at least one problem, and no secret shows.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

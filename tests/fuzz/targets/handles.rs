@@ -1,4 +1,5 @@
-//! No handle can be made up; and whatever another release sealed under the same key is refused or read back as it was.
+//! No handle can be made up; and a token that another release sealed under the same key is refused
+//! or read back as it was.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -46,7 +47,7 @@ fn handles(bytes: &[u8]) {
     }
 }
 
-/// What a handle stands for is what it stands for once more, and stands for nothing to anybody else.
+/// A handle that is sealed again has the same meaning, and none for another caller.
 fn read<T: PartialEq + Debug>(
     token: &str,
     open: impl Fn(&Sealer, &str, &str) -> Option<T>,
@@ -59,7 +60,7 @@ fn read<T: PartialEq + Debug>(
     }
 }
 
-/// A string that nobody sealed stands for nothing.
+/// A string that was never sealed has no meaning.
 fn made_up(text: &str) {
     assert_eq!(Named::open(&SEALER, CALLER, text), None);
     assert_eq!(ContextRef::open(&SEALER, CALLER, text), None);

@@ -1,5 +1,5 @@
-//! Whatever a client sends is taken apart without a panic, an id that is taken comes back byte for byte, and no name of a member is
-//! overlooked that a parser finds.
+//! Any request is taken apart without a panic, an accepted id comes back byte for byte, and no name
+//! of a member is overlooked that a parser finds.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -21,7 +21,8 @@ fuzz::program!(intake);
 const DEPTH: usize = 64;
 const BATCH: usize = 32;
 
-/// Headers up to the first line feed: revision, `Mcp-Method` and `Mcp-Name` between tabs. Then the body.
+/// Headers up to the first line feed: revision, `Mcp-Method` and `Mcp-Name` between tabs. Then the
+/// body.
 fn intake(bytes: &[u8]) {
     let mut halves = bytes.splitn(2, |byte| *byte == b'\n');
     let (Some(head), Some(body)) = (halves.next(), halves.next()) else { return };

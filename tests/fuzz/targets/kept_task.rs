@@ -1,5 +1,5 @@
-//! Whatever task is read, is kept and read back as it was: what is written of it, what is known of the work, which question is
-//! open.
+//! Any task that is read is kept and read back as it was: its JSON, the state of the work, the open
+//! question.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

@@ -1,4 +1,5 @@
-//! Whoever pushes can make the gateway ask about one task at the most, and echo nothing that a browser takes for a page.
+//! A push can make the gateway ask about one task at the most, and echo nothing that a browser
+//! takes for a page.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -11,7 +12,7 @@ fuzz::program!(push);
 const SECRET: &str = "xkqVxS6v0FvZ1bO2mWkqFqk4v1mGmVb2eWmVtV0rV5Y";
 const LONGEST_ECHO: usize = 512;
 
-/// The bytes are taken for a body, for a query and for what should prove whom it comes from.
+/// The bytes are taken for a body, for a query and for the proof of the sender.
 fn push(bytes: &[u8]) {
     if let Some(task) = push_task_id(bytes) {
         assert!(!task.is_empty());

@@ -1,5 +1,5 @@
-//! Whatever an agent asks is put to clients of every revision as a form that they know, and whatever comes back is refused with
-//! words or fits what was asked.
+//! Any question of an agent is put to clients of every revision as a form that they know, and any
+//! response is refused with words or fits the question.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

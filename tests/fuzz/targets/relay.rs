@@ -1,4 +1,5 @@
-//! Whatever a client or an agent says is told in every other version as good JSON, and ids that stay change no byte.
+//! Any message of a client or an agent becomes good JSON in every other version, and ids that stay
+//! change no byte.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
@@ -16,7 +17,8 @@ fuzz::program!(relayed);
 
 const DIALECTS: [Dialect; 3] = [Dialect::V0_1, Dialect::V0_3, Dialect::V1];
 
-/// The first byte says which operation it is; the first line is what the client says, and each other what the agent says next.
+/// The first byte says which operation it is; the first line is what the client says, and each
+/// other what the agent says next.
 fn relayed(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else { return };
     let operation = Operation::ALL[usize::from(*first) % Operation::ALL.len()];

@@ -1,4 +1,5 @@
-//! An event stream means the same however it is cut, and what is written is read again.
+//! An event stream means the same for every split into chunks, and encoded events are decoded
+//! again.
 
 #![cfg_attr(feature = "libfuzzer", no_main)]
 

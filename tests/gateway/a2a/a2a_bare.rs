@@ -1,4 +1,5 @@
-//! Agents that are called by the routes of HTTP+JSON only, behind the A2A face: clients of either binding and of any version reach them.
+//! Agents that are called by the routes of HTTP+JSON only, behind the A2A endpoint: clients of
+//! either binding and of any version reach them.
 
 use serde_json::{Value, json};
 
@@ -45,7 +46,7 @@ async fn rest(stage: &Stage, verb: &str, path: &str, body: Option<&Value>) -> An
     stage.client().at(&format!("/a2a/bard{path}")).send(verb, &headers, body).await
 }
 
-/// What was asked at this path.
+/// The requests that came at this path.
 fn asked(log: &Log, path: &str) -> Request {
     (*log.hits(path).last().unwrap_or_else(|| panic!("nothing was asked at {path}"))).clone()
 }

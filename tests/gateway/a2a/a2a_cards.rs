@@ -1,4 +1,4 @@
-//! An agent's card at the A2A face: it leads to the gateway and to nowhere else.
+//! An agent's card at the A2A endpoint: it leads to the gateway and to nowhere else.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! `ListTasks` at the A2A face where ids are sealed: full pages of the caller's own tasks, counted honestly.
+//! `ListTasks` at the A2A endpoint where ids are sealed: full pages of the caller's own tasks,
+//! counted honestly.
 
 use serde_json::{Value, json};
 
@@ -150,7 +151,7 @@ async fn foreign_context_has_no_tasks() {
         let asked = stage.agent.calls("ListTasks").pop().unwrap().params()["contextId"].clone();
         assert!(asked.as_str().unwrap().len() == 36 && asked != *context, "{asked}");
     }
-    // What is wrong with the rest is the agent's to say.
+    // Mistakes in the rest are the agent's to report.
     for size in [0, 101] {
         let refused =
             call(&stage.by("ben"), "ListTasks", json!({ "contextId": unknown, "pageSize": size })).await;

@@ -1,4 +1,4 @@
-//! Names that clients of A2A 0.1 make for tasks: whose they are, and how many there is room for.
+//! Names that clients of A2A 0.1 make for tasks: the caller that owns them, and how many fit.
 
 use serde_json::{Value, json};
 
@@ -27,8 +27,8 @@ async fn anonymous_task_name_is_unguessable() {
             Reply::result(v0_1::task(request.params()["id"].as_str().unwrap(), "working"))
         });
         let gateway = TestGateway::start(|ports| {
-            let doors = "\n    faces: [mcp, a2a]\n    require: none\nadmin:";
-            let listeners = ports.listeners().replace("\nadmin:", doors);
+            let second = "\n    faces: [mcp, a2a]\n    require: none\nadmin:";
+            let listeners = ports.listeners().replace("\nadmin:", second);
             format!("{listeners}{}agents:\n  bard:\n    card: {}\n", auth(&["ann"]), agent.card_url())
         })
         .await;
@@ -39,7 +39,7 @@ async fn anonymous_task_name_is_unguessable() {
         }
         assert!([-32001, -32602].contains(&get(&client, "1").await.error_code().await));
         assert_eq!(send(&client, uuid, uuid).await.result().await["id"], uuid);
-        // Who is known has names of its own.
+        // An authenticated caller has names of its own.
         let ann = client.header("X-Api-Key", &key_of("ann"));
         assert_eq!(send(&ann, "1", "s").await.result().await["id"], "1");
     }

@@ -1,4 +1,5 @@
-//! The A2A face where callers prove who they are: what each holds is its own, and of others' tasks nothing is to be seen.
+//! The A2A endpoint with authentication: each caller has its own tasks and sees none of the
+//! others'.
 
 use serde_json::{Value, json};
 
@@ -157,7 +158,8 @@ async fn unknown_methods_need_rule_naming_them() {
     }
     assert_eq!(call(&ruled.by("ann"), "acme/tune", json!({})).await.result().await["tuned"], true);
     assert_eq!(call(&ruled.by("ann"), "GetTask", json!({ "id": "t" })).await.status, 403);
-    // A rule for somebody else names it to nobody; one for a method of MCP is not for an agent's own of that name.
+    // A rule for another caller does not count; one for a method of MCP is not for an agent's own
+    // of that name.
     assert_eq!(call(&ruled.by("ben"), "acme/tune", json!({})).await.error_code().await, -32601);
     assert_eq!(call(&ruled.by("ann"), "tasks/list", json!({})).await.error_code().await, -32601);
 }

@@ -1,4 +1,5 @@
-//! The A2A face where nobody has to prove who it is: what is said goes through as it is, both ways, and nothing else does.
+//! The A2A endpoint without authentication: messages pass unchanged in both directions, and nothing
+//! else passes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Webhooks of A2A clients that prove who they are: the agent is told an address of the gateway's, and the client sees its own.
+//! Webhooks of A2A clients that prove who they are: the agent is told an address of the gateway's,
+//! and the client sees its own.
 
 use serde_json::{Value, json};
 
@@ -238,7 +239,8 @@ async fn push_secrets_are_hidden_from_client() {
             Spoken::New => "ListTaskPushNotificationConfigs",
             _ => "tasks/pushNotificationConfig/list",
         };
-        // An answer that says that there is no error, and one that holds a registration where a list should be.
+        // An answer that says that there is no error, and one that holds a registration where a
+        // list should be.
         let one = told.clone();
         stage.agent.on(spoken.get(), move |request| {
             Reply::json(&json!({ "jsonrpc": "2.0", "id": request.id(), "error": null, "result": one }))
@@ -260,7 +262,7 @@ async fn push_secrets_are_hidden_from_client() {
         let secret = made.url.rsplit_once('/').unwrap().1;
         assert!(refused.contains("-32602"), "{refused}");
         assert!(!refused.contains(secret) && !refused.contains(&made.token), "{spoken:?}: {refused}");
-        // What names no task is not even asked.
+        // A request that names no task is not even passed on.
         let mut nameless = spoken.registration(&task, spoken.config(&stage.url()));
         nameless.as_object_mut().unwrap().remove("taskId");
         let before = stage.agent.calls(spoken.set()).len();

@@ -1,4 +1,5 @@
-//! What an agent pushes for an A2A client: proven, under the client's ids, in its version, at its webhook and nowhere else.
+//! Pushes of an agent for an A2A client: proven, under the client's ids, in its version, at its
+//! webhook and nowhere else.
 
 use std::time::Duration;
 
@@ -82,8 +83,8 @@ async fn unproven_or_foreign_push_is_dropped() {
     counted(&stage.gateway, "other_task", 4).await;
     assert!(stage.pushes().is_empty());
     let at = format!("/push/{}", hook.url.split_once("/push/").unwrap().1);
-    let door = McpClient::new(&format!("http://127.0.0.1:{}{at}", stage.gateway.ports().other));
-    let asked = door.at(&format!("{at}?validationToken=a-b.c")).get(&[]).await;
+    let receiver = McpClient::new(&format!("http://127.0.0.1:{}{at}", stage.gateway.ports().other));
+    let asked = receiver.at(&format!("{at}?validationToken=a-b.c")).get(&[]).await;
     assert_eq!((asked.status, asked.text().await.as_str()), (200, "a-b.c"));
 }
 
@@ -152,9 +153,10 @@ async fn slow_client_uses_its_own_share() {
     let url = format!("http://127.0.0.1:{}", stage.gateway.ports().other);
     let at = format!("{url}/push/{}", hook.url.split_once("/push/").unwrap().1);
     for _ in 0..32 {
-        let (door, token, body) = (McpClient::new(&at), hook.token.clone(), body.to_string().into_bytes());
+        let (receiver, token, body) =
+            (McpClient::new(&at), hook.token.clone(), body.to_string().into_bytes());
         under_way.spawn(async move {
-            door.send("POST", &[("X-A2A-Notification-Token", &token)], body).await.status
+            receiver.send("POST", &[("X-A2A-Notification-Token", &token)], body).await.status
         });
     }
     stage.hook.wait_for("all that may be under way", |log| log.requests.len() == 32).await;
@@ -176,7 +178,7 @@ async fn silent_client_times_out() {
     assert_eq!(pushed, Ok(502));
 }
 
-/// What a client of 0.3 gets of something that is pushed in 1.0, as servers that speak both do.
+/// A push in 1.0 as a client of 0.3 gets it, from servers that speak both.
 async fn told_in_0_3(stage: &PushStage, hook: &Hook, body: &Value) -> Value {
     let before = stage.pushes().len();
     assert_eq!(hook.push(&stage.gateway, body).await, 204, "{body}");

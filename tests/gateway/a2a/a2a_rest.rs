@@ -1,4 +1,4 @@
-//! The binding HTTP+JSON of A2A 1.0 at the A2A face, before an agent that speaks JSON-RPC.
+//! The binding HTTP+JSON of A2A 1.0 at the A2A endpoint, before an agent that speaks JSON-RPC.
 
 use serde_json::{Value, json};
 

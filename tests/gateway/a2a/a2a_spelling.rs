@@ -1,4 +1,5 @@
-//! Requests that a careless server would read otherwise than the gateway does: members in other letters, or twice.
+//! Requests that a careless server would read otherwise than the gateway does: members in other
+//! letters, or twice.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Streams at the A2A face whose events change on their way: how they end, and what of odd ones is left.
+//! Streams at the A2A endpoint that are rewritten on their way: their ends, and the rest of odd
+//! ones.
 
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ async fn streamed_in_0_3(stage: &Stage) -> Answer {
     stage.client().post(&request, &[]).await
 }
 
-/// What is left of a stream, once it has ended.
+/// The rest of a stream, once it has ended.
 async fn all(mut answer: Answer) -> Vec<Value> {
     let mut told = Vec::new();
     while let Some(event) = answer.next_event().await {

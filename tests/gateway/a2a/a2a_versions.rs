@@ -1,4 +1,5 @@
-//! A client and an agent of two versions of A2A, at the A2A face: each is spoken to in its own words, and both mean the same tasks.
+//! A client and an agent of two versions of A2A, at the A2A endpoint: each is spoken to in its own
+//! words, and both mean the same tasks.
 
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ impl Speaks {
         .skill("sing")
     }
 
-    /// What it calls saying, hearing, looking, stopping.
+    /// Its names of the methods that send, stream, get and cancel.
     fn methods(self) -> [&'static str; 4] {
         match self {
             V0_1 => ["tasks/send", "tasks/sendSubscribe", "tasks/get", "tasks/cancel"],
@@ -90,7 +91,7 @@ impl Speaks {
     }
 }
 
-/// The agent's task, by the id that it has: of 0.1 whoever asks has named it.
+/// The agent's task, by the id that it has: in 0.1 the client has named it.
 fn named(request: &Request) -> String {
     request.params()["id"].as_str().unwrap_or(TASK).to_owned()
 }

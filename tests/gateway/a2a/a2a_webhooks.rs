@@ -42,8 +42,8 @@ async fn earlier_webhook_is_judged_again() {
     assert_eq!(hook.push(&stage.gateway, &song()).await, 204);
 }
 
-/// Tokens and results of clients do not travel in the open, by whichever door the agent is told of
-/// the webhook.
+/// Tokens and results of clients do not travel in the open, for any endpoint that registers the
+/// webhook.
 #[tokio::test]
 async fn webhook_over_http_needs_permission() {
     const SET: &str = "CreateTaskPushNotificationConfig";

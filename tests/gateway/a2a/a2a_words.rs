@@ -1,4 +1,4 @@
-//! The A2A face where ids are sealed: the words of an agent's errors name no id of its own.
+//! The A2A endpoint where ids are sealed: the words of an agent's errors name no id of its own.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ async fn stage() -> (Stage, Value, Value) {
     (stage, begun["id"].clone(), begun["contextId"].clone())
 }
 
-/// An error whose words are full of ids.
+/// An error with a text full of ids.
 fn error() -> Value {
     let info = json!({
         "@type": "type.googleapis.com/google.rpc.ErrorInfo",

@@ -1,4 +1,5 @@
-//! How agents come, change and go: cards from everywhere, refreshed, trusted with care, named without clashes.
+//! How agents come, change and go: cards from everywhere, refreshed, trusted with care, named
+//! without clashes.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Agents that die, stall, lie or flood: a clear `isError` result, never a hang, never another call's data.
+//! Agents that die, stall, lie or flood: a clear `isError` result, never a hang, never another
+//! call's data.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ fn said(text: &str) -> Value {
     v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some(text))
 }
 
-/// What the model is told, after the words that every trouble begins with.
+/// The text for the model, after the words that every trouble begins with.
 async fn trouble(scene: &Scene) -> String {
     let result = scene.said("x").await;
     let told = complaint(&result);

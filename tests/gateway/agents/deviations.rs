@@ -1,6 +1,8 @@
-//! What real agents do that no specification says: one row for each, by name, and what a client gets all the same.
+//! Behaviour of real agents that no specification describes: one row for each, by name, and the
+//! result that a client gets all the same.
 //!
-//! How each is read is in `tests/golden/a2a`. Not here: agents that break the protocol on purpose (see `agent_misbehaves`).
+//! How each is read is in `tests/golden/a2a`. Out of scope: agents that break the protocol on
+//! purpose (see `agent_misbehaves`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,11 +18,11 @@ const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
 
 /// One thing that agents do.
 struct Deviation {
-    /// Who, and what.
+    /// The agent, and its deviation.
     who: &'static str,
     card: fn() -> Card,
     plays: fn(&ScriptedAgent),
-    /// What the client is told.
+    /// The result that the client gets.
     told: &'static str,
 }
 
@@ -236,7 +238,7 @@ async fn every_deviation_gives_a_result() {
     }
 }
 
-/// JavaScript 0.3 by CommonJS: nobody knows what became of the cancellation, so the task is asked.
+/// JavaScript 0.3 by CommonJS: the outcome of the cancellation is unknown, so the task is asked.
 #[tokio::test]
 async fn broken_cancellation_is_not_success() {
     let scene = Scene::of(Card::v0_3().skill("sing"), "", "calls: { task_after: 0s }").await;

@@ -1,4 +1,5 @@
-//! Endpoints that fail: nothing is said twice, what fails is left alone and tried again by one, and what lives there waits.
+//! Endpoints that fail: no message is sent twice, a failed endpoint is left alone and probed by one
+//! request, and its tasks wait.
 
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -42,7 +43,7 @@ async fn dying_endpoint_repeats_nothing() {
     .await;
     let killed = cluster.kill(1).await;
     let failures: Vec<String> = in_time("all calls", calls.join_all()).await.into_iter().flatten().collect();
-    // What was on its way there when it died cannot be said again.
+    // A message on its way there when it died cannot be sent again.
     assert!(failures.len() <= 6, "{failures:#?}");
     assert!(failures.iter().all(|failure| failure.contains("is not known")), "{failures:#?}");
     let mut said: Vec<String> = cluster.said.iter().flat_map(|said| said.lock().unwrap().clone()).collect();
@@ -113,7 +114,7 @@ async fn refusals_eject_no_endpoint() {
 /// One endpoint is enough for a breaker.
 #[tokio::test]
 async fn one_request_probes_returning_agent() {
-    const CROWD: usize = 20;
+    const CALLERS: usize = 20;
     let own = "breaker: { failures: 2, base: 300ms, max: 300ms }";
     let scene = Scene::of(Card::v1().skill("sing"), own, "").await;
     scene.agent.on_send(|_| Reply::status(503, ""));
@@ -126,10 +127,10 @@ async fn one_request_probes_returning_agent() {
         count.add();
         Reply::events([v1::message("la")]).after(&wait)
     });
-    let mut crowd = JoinSet::new();
-    for _ in 0..CROWD {
+    let mut calls = JoinSet::new();
+    for _ in 0..CALLERS {
         let client = scene.gateway.client();
-        crowd.spawn(async move {
+        calls.spawn(async move {
             let mut refused = 0;
             loop {
                 let params = json!({ "name": TOOL, "arguments": { "text": "x" } });
@@ -148,14 +149,14 @@ async fn one_request_probes_returning_agent() {
         }
     })
     .await;
-    for _ in 0..CROWD {
+    for _ in 0..CALLERS {
         let refused = scene.said("y").await;
         assert!(complaint(&refused).contains("again and again"), "{refused}");
     }
-    assert_eq!(asked.get(), 1, "one probe, and nobody beside it");
+    assert_eq!(asked.get(), 1, "one probe, and no call beside it");
     go.open();
-    let refused: Vec<usize> = in_time("the crowd", crowd.join_all()).await;
-    assert!(refused.iter().filter(|refused| **refused > 0).count() >= CROWD - 1, "{refused:?}");
+    let refused: Vec<usize> = in_time("the calls", calls.join_all()).await;
+    assert!(refused.iter().filter(|refused| **refused > 0).count() >= CALLERS - 1, "{refused:?}");
     scene.gateway.wait_for_output("endpoint is back").await;
     let output = scene.gateway.output();
     assert_eq!((told(&output, "it is left alone"), told(&output, "endpoint is back")), (1, 1));

@@ -1,6 +1,7 @@
-//! An agent at several endpoints: calls are spread over them, and what an endpoint began stays there.
+//! An agent at several endpoints: calls are spread over them, and what an endpoint began stays
+//! there.
 //!
-//! Not here: endpoints that fail (see `ejection`).
+//! Out of scope: endpoints that fail (see `ejection`).
 
 use serde_json::json;
 

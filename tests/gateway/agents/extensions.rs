@@ -1,5 +1,5 @@
-//! Extensions of A2A: what a card declares is shown, what the operator activates is named, and what is required and not activated is
-//! told instead of called.
+//! Extensions of A2A: declared ones are shown, activated ones are named in requests, and an agent
+//! that requires another one is reported instead of called.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ async fn registry(gateway: &TestGateway) -> Value {
     serde_json::from_str(read["contents"][0]["text"].as_str().unwrap()).unwrap()
 }
 
-/// What the `agents` command says of the only agent, and whether it is content.
+/// The output of the `agents` command about the only agent, and whether it succeeded.
 async fn row(scene: &Scene, own: &str) -> (String, bool) {
     let card = scene.agent.card_url();
     let config =

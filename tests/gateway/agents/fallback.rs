@@ -1,4 +1,5 @@
-//! An agent that does not speak what its card promises: it is spoken to in the other version, and nothing is said twice.
+//! An agent that does not speak what its card promises: it is spoken to in the other version, and
+//! nothing is said twice.
 
 use serde_json::json;
 

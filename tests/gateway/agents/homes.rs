@@ -1,6 +1,7 @@
-//! What lives at one of several endpoints: who is asked about it, who is not, and who is blamed when something breaks.
+//! Tasks at one of several endpoints: the endpoint that is asked about them, and the one that is
+//! blamed for a failure.
 //!
-//! Not here: how calls are spread (see `endpoints`), endpoints that fail (see `ejection`).
+//! Out of scope: how calls are spread (see `endpoints`), endpoints that fail (see `ejection`).
 
 use serde_json::{Value, json};
 
@@ -31,8 +32,8 @@ fn counts(cluster: &Cluster, method: &str) -> Vec<usize> {
     cluster.agents.iter().map(|agent| agent.calls(method).len()).collect()
 }
 
-/// The same gateway with the A2A face.
-async fn with_face(cluster: &Cluster, settings: &str) -> TestGateway {
+/// The same gateway with the A2A endpoint.
+async fn with_a2a(cluster: &Cluster, settings: &str) -> TestGateway {
     let urls: Vec<String> = cluster.agents.iter().map(ScriptedAgent::url).collect();
     let (card, endpoints) = (cluster.registrar.card_url(), urls.join(", "));
     TestGateway::start(|ports| {
@@ -42,7 +43,7 @@ async fn with_face(cluster: &Cluster, settings: &str) -> TestGateway {
     .await
 }
 
-/// Says something over the A2A face; yields the conversation that the answer names.
+/// Says something over the A2A endpoint; yields the conversation that the answer names.
 async fn said(client: &McpClient, method: &str, context: Option<&Value>) -> Value {
     let mut params = crate::kit::a2a_scene::saying("x");
     if let Some(context) = context {
@@ -92,7 +93,7 @@ async fn task_list_covers_all_endpoints() {
             });
             lists(&cluster, endpoint, (0..3).map(|number| task_at(endpoint, &number.to_string())).collect());
         }
-        let gateway = with_face(&cluster, settings).await;
+        let gateway = with_a2a(&cluster, settings).await;
         let client = gateway.client().at("/a2a/bard");
         let client = key.iter().fold(client, |client, key| client.header("X-Api-Key", key));
         let mut begun = std::collections::BTreeSet::new();
@@ -117,7 +118,8 @@ async fn task_list_covers_all_endpoints() {
 
 #[tokio::test]
 async fn conversation_stays_at_its_endpoint() {
-    // Where callers have names ids are exchanged, so that an answer is read whole; else it passes as it comes.
+    // Where callers have names ids are exchanged, so that an answer is read whole; else it passes
+    // as it comes.
     for (settings, key) in [("", None), (auth(&["ann"]).as_str(), Some(key_of("ann")))] {
         for method in ["SendMessage", "SendStreamingMessage"] {
             let cluster = silent(3, Card::v1).await;
@@ -128,7 +130,7 @@ async fn conversation_stays_at_its_endpoint() {
                     false => Reply::result(task.clone()),
                 });
             }
-            let gateway = with_face(&cluster, settings).await;
+            let gateway = with_a2a(&cluster, settings).await;
             let client = gateway.client().at("/a2a/bard");
             let client = key.iter().fold(client, |client, key| client.header("X-Api-Key", key));
             let mut contexts = Vec::new();
@@ -166,7 +168,7 @@ async fn version_probe_moves_on_silence() {
                 Reply::events([v0_1::completed(request.params()["id"].as_str().unwrap(), "la")])
             });
         }
-        // Nobody listens there, and nobody else can for as long as it is held.
+        // The address has no listener, and gets none for as long as it is held.
         let nobody = tokio::net::TcpSocket::new_v4().unwrap();
         nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let first = if is_dead {
@@ -177,7 +179,7 @@ async fn version_probe_moves_on_silence() {
             cluster.agents[0].url()
         };
         let (card, last) = (cluster.registrar.card_url(), cluster.agents.last().unwrap().url());
-        // Whichever is asked first: both orders.
+        // Either may be asked first: both orders.
         for urls in [[&first, &last], [&last, &first]] {
             let gateway = TestGateway::start(|ports| {
                 let endpoints = format!("endpoints: [{}, {}]", urls[0], urls[1]);
@@ -199,7 +201,7 @@ async fn version_is_probed_at_endpoints_in_turn() {
     let last = &cluster.agents[7];
     last.on("message/send", |_| Reply::error(-32601, "Method not found"));
     last.on("tasks/send", |_| Reply::error(-32602, "Invalid parameters"));
-    let gateway = with_face(&cluster, "cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }\n").await;
+    let gateway = with_a2a(&cluster, "cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }\n").await;
     last.wait_for("the probe", |log| !log.calls("tasks/send").is_empty()).await;
     assert_eq!(counts(&cluster, "message/send"), [1; 8], "{}", gateway.output());
 }
@@ -209,7 +211,7 @@ async fn problem_is_that_of_first_endpoint() {
     let cluster = silent(2, Card::v0_1).await;
     cluster.agents[0].on("message/send", |_| Reply::status(503, ""));
     cluster.agents[1].on("message/send", |_| Reply::status(200, &"x".repeat(70_000)));
-    let gateway = with_face(&cluster, "").await;
+    let gateway = with_a2a(&cluster, "").await;
     cluster.agents[1].wait_for_call("message/send").await;
     in_time("the problem", async {
         loop {
@@ -229,7 +231,7 @@ async fn refused_task_has_no_endpoint() {
     for agent in &cluster.agents {
         agent.on("tasks/send", |_| Reply::error(-32603, "busy"));
     }
-    let gateway = with_face(&cluster, "").await;
+    let gateway = with_a2a(&cluster, "").await;
     let client = gateway.client().at("/a2a/bard");
     let mut params = crate::kit::a2a_scene::saying("x");
     params["message"]["contextId"] = json!("the-conversation");
@@ -306,7 +308,7 @@ async fn broken_stream_is_no_endpoint_failure() {
     assert_eq!(endpoints(&gateway).await[0]["up"], false);
 }
 
-/// What the metrics say of the failures of each endpoint.
+/// The failures of each endpoint in the metrics.
 async fn failures(gateway: &TestGateway) -> Vec<String> {
     let metrics = gateway.metrics().await;
     let of = |endpoint: usize| {
@@ -328,7 +330,7 @@ async fn slow_token_blames_no_endpoint() {
     let wait = go.clone();
     tokens.on_path("/token", move |_| granted(1, 3600).after(&wait));
     let gateway = TestGateway::start(|ports| {
-        // A card from a file: nobody needs a token for it.
+        // A card from a file: it needs no token.
         let card = Card::v1().skill("sing").body(&cluster.agents[0].url());
         std::fs::write(ports.directory.join("card.json"), card).unwrap();
         let health = "health: { path: /live, interval: 20ms, timeout: 20ms }\n    breaker: { failures: 1 }";

@@ -1,4 +1,5 @@
-//! Agents that are called by the routes of HTTP+JSON: no other tools, tasks, questions or errors than by JSON-RPC.
+//! Agents that are called by the routes of HTTP+JSON: no other tools, tasks, questions or errors
+//! than by JSON-RPC.
 
 use serde_json::{Value, json};
 
@@ -36,7 +37,7 @@ fn refusal(status: u16, reason: &str, message: &str) -> Reply {
     Reply::json(&json!({ "error": error })).with_status(status)
 }
 
-/// What was asked here, and how.
+/// The requests that came here, with their methods.
 fn asked(log: &Log, verb: &str, path: &str) -> Vec<Request> {
     log.hits(path).into_iter().filter(|request| request.method == verb).cloned().collect()
 }

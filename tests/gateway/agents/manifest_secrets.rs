@@ -1,5 +1,5 @@
-//! Secrets in manifests: those that are written out are refused wherever they stand, those that are
-//! references are shown to the agent alone.
+//! Secrets in manifests: literal ones are refused in every place, references are shown to the agent
+//! alone.
 
 use serde_json::{Value, json};
 

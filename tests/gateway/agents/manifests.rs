@@ -1,4 +1,5 @@
-//! Agents from ARDF manifests: called with all that the manifest says, and read back without its secrets.
+//! Agents from ARDF manifests: called with all that the manifest says, and read back without its
+//! secrets.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +17,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
 }
 
-/// What `resources/read` gives for an agent.
+/// The content that `resources/read` gives for an agent.
 async fn described(gateway: &TestGateway, uri: &str) -> String {
     let result = gateway.client().modern("resources/read", json!({ "uri": uri })).await.result().await;
     let content = &result["contents"][0];

@@ -1,4 +1,5 @@
-//! Agents: cards, versions, bindings, endpoints, manifests, and behaviour that no specification allows.
+//! Agents: cards, versions, bindings, endpoints, manifests, and behaviour that no specification
+//! allows.
 
 mod agent_cards;
 mod agent_misbehaves;

@@ -1,6 +1,7 @@
-//! Agents that move: to another address of their card, to another interface of it, to another of their endpoints.
+//! Agents that move: to another address of their card, to another interface of it, to another of
+//! their endpoints.
 //!
-//! Not here: endpoints that fail and come back where they were (see `ejection`).
+//! Out of scope: endpoints that fail and come back where they were (see `ejection`).
 
 use serde_json::{Value, json};
 
@@ -59,7 +60,7 @@ async fn until_reached(gateway: &TestGateway) {
     in_time("the first call", async { while say(gateway, "x").await["isError"] == true {} }).await;
 }
 
-/// Waits for the result of a task, whatever its tool says until then.
+/// Waits for the result of a task, through any other results of its tool.
 async fn end_of(gateway: &TestGateway, task: &str) -> Value {
     in_time("the end of the task", async {
         loop {

@@ -1,6 +1,7 @@
-//! Answers of agents that are no answers: a status of something before the agent, two lengths, nothing, the id of another request.
+//! Answers of agents that are no answers: a status of something before the agent, two lengths,
+//! nothing, the id of another request.
 //!
-//! Not here: agents that break the protocol in what they say (see `agent_misbehaves`).
+//! Out of scope: agents that break the protocol in what they say (see `agent_misbehaves`).
 
 use serde_json::json;
 
@@ -19,7 +20,7 @@ async fn status_beats_foreign_json() {
     }
 }
 
-/// What follows a response with two lengths might be read as the next one.
+/// The bytes after a response with two lengths might be read as the next one.
 #[tokio::test]
 async fn two_lengths_end_connection() {
     let scene = Scene::of(Card::v1().skill("sing").streaming(false), "", "").await;

@@ -81,7 +81,7 @@ fn untyped(schema: &Value, place: &str) {
     }
 }
 
-/// The result of a call whose agent streams these events.
+/// The result of a call to an agent that streams these events.
 async fn streamed(card: Card, events: Vec<Value>) -> Value {
     let scene = Scene::of(card, "", "").await;
     scene.agent.on_stream(move |_| Reply::events(events.clone()));
@@ -141,7 +141,8 @@ async fn message_events_are_joined() {
     }
 }
 
-/// LangGraph behind a2a-sdk 0.3: the stream ends with an error, and the task says `working` for ever.
+/// LangGraph behind a2a-sdk 0.3: the stream ends with an error, and the task says `working` for
+/// ever.
 #[tokio::test]
 async fn error_event_ends_task() {
     let scene = Scene::of(Card::v0_3().skill("sing"), "", "").await;
@@ -156,7 +157,7 @@ async fn error_event_ends_task() {
     let result = called(&scene).await;
     assert_eq!(result["isError"], true, "{result}");
     assert!(result.to_string().contains("the graph broke"), "{result}");
-    // What the agent says when it is asked counts more.
+    // The agent's own answer counts more.
     scene.agent.on_get(|_| Reply::result(v0_3::completed(RAW_TASK, RAW_CONTEXT, "la")));
     assert_eq!(words(&called(&scene).await), "la");
 }

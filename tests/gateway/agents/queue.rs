@@ -1,4 +1,5 @@
-//! Calls over an agent's cap wait in line: in their order, so many, so long; who leaves gives up its place.
+//! Calls over an agent's cap wait in line: in their order, so many, so long; a client that leaves
+//! gives up its position.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +11,8 @@ use crate::kit::scene::{Scene, TOOL};
 use crate::support::payload::v1;
 use crate::support::{Answer, Card, Reply, Signal, in_time};
 
-/// An agent that takes one call at a time, and the texts in the order in which it heard them. It answers at each signal.
+/// An agent that takes one call at a time, and the texts in the order in which it heard them. It
+/// answers at each signal.
 async fn scene(queue: &str) -> (Scene, Arc<Mutex<Vec<String>>>, Signal) {
     let scene = Scene::of(Card::v1().skill("sing"), &format!("max_calls: 1\nqueue: {queue}"), "").await;
     let (heard, go) = (Arc::<Mutex<Vec<String>>>::default(), Signal::new());

@@ -1,4 +1,5 @@
-//! The connections to agents: kept, never shared between credentials, and no message sent twice over a dead one.
+//! The connections to agents: kept, never shared between credentials, and no message sent twice
+//! over a dead one.
 
 use serde_json::json;
 
@@ -13,7 +14,8 @@ async fn connections_are_kept_for_next_call() {
     for _ in 0..5 {
         assert_eq!(words(&scene.said("x").await), "la");
     }
-    // A client may come back before the end of the last stream has been read; then there are two, and never one per call.
+    // A client may come back before the end of the last stream has been read; then there are two,
+    // and never one per call.
     let calls = scene.agent.calls("SendStreamingMessage");
     let connections: std::collections::HashSet<_> = calls.iter().map(|call| call.connection).collect();
     assert!(connections.len() < calls.len(), "a new connection per call");

@@ -1,6 +1,7 @@
 //! Agents of A2A 0.1: the same tools, tasks, questions and cancellations as for every other agent.
 //!
-//! What is different there: the gateway makes the ids, so a task can be asked for and stopped before the agent has said a word.
+//! The difference there: the gateway makes the ids, so a task can be read and cancelled before the
+//! agent's first event.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -38,7 +39,7 @@ fn id(request: &Request) -> String {
     request.params()["id"].as_str().unwrap_or_else(|| panic!("no id: {}", request.params())).to_owned()
 }
 
-/// What a client heard of progress.
+/// The progress that a client got.
 fn told(notifications: &[Value]) -> Vec<&str> {
     notifications.iter().filter_map(|told| told["params"]["message"].as_str()).collect()
 }
@@ -130,7 +131,7 @@ async fn question_is_answered_in_task() {
     let calls = [scene.agent.calls(STREAM), scene.agent.calls("tasks/send")].concat();
     let [begun, answered] = calls.as_slice() else { panic!("{calls:#?}") };
     assert_eq!(begun.params()["id"], answered.params()["id"]);
-    // What the agent says on a question is its word; here it names another session than it was given.
+    // The agent's answer to a question is its own; here it names another session than it was given.
     assert_eq!(answered.params()["sessionId"], "session-1");
 }
 

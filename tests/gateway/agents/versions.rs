@@ -1,4 +1,5 @@
-//! Which A2A version and interface an agent is called by, as far as its card tells; and how long a card is good.
+//! Which A2A version and interface an agent is called by, as far as its card tells; and how long a
+//! card is good.
 
 use serde_json::{Value, json};
 
@@ -59,7 +60,8 @@ async fn newest_common_version_is_used() {
 #[tokio::test]
 async fn unclear_agent_is_probed_without_work() {
     let scene = Scene::of(Card::v0_3().remove("protocolVersion").skill("sing"), "", "").await;
-    // The kit answers what it has no handler for with -32601, as an agent does that knows no such method.
+    // The kit answers what it has no handler for with -32601, as an agent does that knows no such
+    // method.
     assert!(
         scene.agent.calls("message/send").iter().all(|probe| probe.text().is_empty()),
         "work was given to it"

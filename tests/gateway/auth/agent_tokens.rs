@@ -1,4 +1,5 @@
-//! Tokens that the gateway fetches for an agent: used by all, renewed in time, replaced when refused, and never hammered for.
+//! Tokens that the gateway fetches for an agent: used by all, renewed in time, replaced when
+//! refused, and never hammered for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -117,8 +118,8 @@ async fn token_is_fetched_once_for_all_calls() {
 #[tokio::test]
 async fn fifty_calls_wait_for_one_fetch() {
     let (endpoint, agent) = (endpoint(3600).await, guarded(|shown| shown == "Bearer token-2").await);
-    // The first token, which the card came with, is worth nothing: the first calls find that out, and those that come later wait
-    // with them.
+    // The first token, which the card came with, is worth nothing: the first calls find that out,
+    // and those that come later wait with them.
     let hold = Signal::new();
     let held = hold.clone();
     let gateway = before(&agent, &oauth2(&endpoint, "")).await;

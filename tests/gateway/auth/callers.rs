@@ -1,4 +1,5 @@
-//! Who is calling: API keys, and what hangs on the name of a caller. Not here: tokens (see `tokens`), certificates, rules.
+//! Callers: API keys, and the rights and tasks of a caller. Out of scope: tokens (see `tokens`),
+//! certificates, rules.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -140,7 +141,7 @@ async fn task_belongs_to_caller_of_any_key() {
     assert!(again.modern("resources/read", uri).await.result().await["contents"].is_array());
 }
 
-/// Tasks of 2025-11-25 are listed to those who are somebody, and only their own.
+/// Tasks of 2025-11-25 are listed to authenticated callers, and only their own.
 #[tokio::test]
 async fn caller_lists_only_its_own_tasks() {
     let scene = Keyed::new("mcp: { page_size: 2 }\n").await;
@@ -212,7 +213,7 @@ async fn missing_key_may_be_anonymous() {
     assert_eq!(list(&gateway.client().header("X-Api-Key", "wrong")).await, 401, "what is shown must be good");
 }
 
-/// Who one is does not hang on the connection.
+/// The identity of a caller does not depend on the connection.
 #[tokio::test]
 async fn one_connection_can_have_two_callers() {
     let scene = Keyed::new("").await;

@@ -18,7 +18,8 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// A gateway whose other port wants certificates; `auth` as these lines, `require` of that listener as written.
+    /// A gateway that wants certificates on its other port; `auth` as these lines, `require` of
+    /// that listener as written.
     async fn new(mode: &str, auth: &str, require: &str) -> Self {
         Self::of(Authority::new("clients"), mode, auth, require).await
     }
@@ -76,7 +77,7 @@ async fn caller_outlives_its_certificate() {
     assert_eq!(seen(&other).await["error"]["code"], -32602);
 }
 
-/// A certificate that no rule names is good for the handshake and names nobody.
+/// A certificate that no rule names is good for the handshake and names no caller.
 #[tokio::test]
 async fn nameless_certificate_names_no_caller() {
     let place = Guarded::new("required", BY_URI, "").await;
@@ -134,7 +135,7 @@ async fn key_suffices_without_certificate() {
     assert_eq!(place.status(&place.by(None)).await, 401);
 }
 
-/// All users of one proxy have its certificate: what they hold is each one's own all the same.
+/// All users of one proxy have its certificate: each still has its own tasks.
 #[tokio::test]
 async fn shared_certificate_has_two_callers() {
     let key = Key::es256("k1");

@@ -1,6 +1,7 @@
-//! How the gateway proves itself to a token endpoint: in the form, by a signature, by a certificate.
+//! How the gateway proves itself to a token endpoint: in the form, by a signature, by a
+//! certificate.
 //!
-//! Not here: HTTP Basic, which is the default (see `tokens`).
+//! Out of scope: HTTP Basic, which is the default (see `tokens`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

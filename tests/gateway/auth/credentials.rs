@@ -1,4 +1,5 @@
-//! What an agent is shown and what it never sees: keys where its card wants them, headers that go along, and nothing else of a client.
+//! Credentials that an agent gets: keys where its card wants them, headers that go along, and
+//! nothing else of a client.
 
 use serde_json::{Value, json};
 
@@ -87,7 +88,7 @@ async fn basic_and_bearer_go_everywhere() {
     }
 }
 
-/// What a client sends that must stay here.
+/// Headers of a client that must stay here.
 const IDENTITY: [(&str, &str); 14] = [
     ("Authorization", "Bearer CANARY-client"),
     ("Cookie", "session=CANARY"),
@@ -163,7 +164,7 @@ async fn only_named_headers_go_along() {
 #[tokio::test]
 async fn manifest_method_has_own_credentials() {
     let authority = Authority::new("ours");
-    // Who shows a certificate is asked for it, and may come without.
+    // A client that has a certificate is asked for it, and may come without.
     let tls = crate::support::certs::lenient_server_config(&authority.server(), &authority);
     let agent = ScriptedAgent::start_tls(Card::v1().skill("sing").streaming(false), tls).await;
     agent.on_send(|_| Reply::result(v1::task("t", "c", "working")));
@@ -297,7 +298,8 @@ async fn agent_wanting_more_proof_is_reported() {
     assert_eq!(gateway.admin().at("/readyz").get(&[]).await.status, 200, "it is ready all the same");
 }
 
-/// A public card needs no token: it is asked for without, once its endpoint has had its time, and nobody waits for that.
+/// A public card needs no token: it is requested without one once the token endpoint has had its
+/// time, and no client waits for that.
 #[tokio::test]
 async fn token_endpoint_delays_no_readiness() {
     let endpoint = ScriptedAgent::start(Card::v1()).await;

@@ -22,7 +22,8 @@ rules:
 /// The same without a rule that denies.
 const ONE_ALLOWED: &str = "rules: [{ callers: \"key:ann\", tools: [sing, \"subagent_*\"] }]\n";
 
-/// An agent that takes what it is told, and asks; each first message begins a task named by its skill.
+/// An agent that takes what it is told, and asks; each first message begins a task named by its
+/// skill.
 async fn bard() -> ScriptedAgent {
     let agent = ScriptedAgent::start(Card::v1().name("Bard").skill("sing").skill("whisper")).await;
     let asks = |task: &str| v1::asking(task, "raw-c", "Which one?");
@@ -70,7 +71,7 @@ async fn listed(client: &McpClient) -> Vec<String> {
     list["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What the agent was told, from the first message on.
+/// The messages that the agent got, from the first one on.
 fn said(agent: &ScriptedAgent) -> Vec<String> {
     let is_said = |request: &Request| request.wants_stream() || request.rpc_method() == "SendMessage";
     agent.requests().iter().filter(|request| is_said(request)).map(Request::text).collect()
@@ -104,7 +105,8 @@ async fn start_is_message_to_whole_agent() {
     }
 }
 
-/// The gateway that gave the handles and the one that gets them differ in their rules, and in nothing else.
+/// The gateway that gave the handles and the one that gets them differ in their rules, and in
+/// nothing else.
 #[tokio::test]
 async fn send_is_judged_as_tool_of_its_task() {
     let agent = bard().await;
@@ -127,7 +129,7 @@ async fn send_is_judged_as_tool_of_its_task() {
         expected += usize::from(is_allowed);
         assert_eq!(said(&agent).len(), expected);
     }
-    // Who may say anything to the agent may say it in each of them.
+    // A caller that may use the whole agent may continue each of them.
     for task in [&none, &whisper] {
         let answer = told(&before, "subagent_send", json!({ "taskId": task, "text": "y" })).await;
         assert_eq!(answer["result"]["isError"], false, "{answer}");

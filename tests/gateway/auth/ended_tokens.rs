@@ -1,4 +1,5 @@
-//! A task that outlives the token of its caller, at an agent that is called on behalf of callers. Not here: exchanging (see `exchange`).
+//! A task that outlives the token of its caller, at an agent that is called on behalf of callers.
+//! Out of scope: exchanging (see `exchange`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,8 @@ use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, TOOL, complaint};
 use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, Signal, TestGateway, in_time};
 
-/// A gateway that exchanges its callers' tokens for others before it asks the agent, and makes every call a task.
+/// A gateway that exchanges its callers' tokens for others before it asks the agent, and makes
+/// every call a task.
 async fn exchanging(issuer: &Issuer, endpoint: &ScriptedAgent, agent: &ScriptedAgent) -> TestGateway {
     TestGateway::start(|ports| {
         let (own, card) = (oauth2(endpoint, "grant: token_exchange"), agent.card_url());
@@ -24,7 +26,8 @@ async fn exchanging(issuer: &Issuer, endpoint: &ScriptedAgent, agent: &ScriptedA
     .await
 }
 
-/// The gateway can do nothing for it until the caller comes back: it says so, hammers nobody, and loses nothing.
+/// The gateway can do nothing for it until the caller comes back: it says so, sends no requests,
+/// and loses nothing.
 #[tokio::test]
 async fn task_with_ended_token_waits_for_caller() {
     let key = Key::es256("k1");
@@ -67,14 +70,16 @@ async fn task_with_ended_token_waits_for_caller() {
     assert!(refused() <= 2, "{} times for one token", refused());
 
     agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "la")));
-    // The follower may be about to learn that its token is refused: then it continues with this one.
+    // The follower may be about to learn that its token is refused: then it continues with this
+    // one.
     in_time("the agent to be asked again", async { while status(&fresh).await != "completed" {} }).await;
     let asked =
         agent.calls("GetTask").last().and_then(|call| call.header("authorization").map(str::to_owned));
     assert_eq!(asked.as_deref(), Some("Bearer for-fresh"));
 }
 
-/// A task is followed on in the background once its caller has come back, until that token ends too.
+/// A task is followed on in the background once its caller has come back, until that token ends
+/// too.
 #[tokio::test]
 async fn returning_caller_resumes_task() {
     let key = Key::es256("k1");

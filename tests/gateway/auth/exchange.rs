@@ -1,4 +1,5 @@
-//! Tokens on behalf of callers (RFC 8693): each caller's own token is exchanged, and never sent to an agent.
+//! Tokens on behalf of callers (RFC 8693): each caller's own token is exchanged, and never sent to
+//! an agent.
 //!
 //! Most of it through the library, at real endpoints: the directory, a call and what goes along
 //! with it.
@@ -33,7 +34,8 @@ struct Stage {
     directory: Directory,
 }
 
-/// An agent that answers with what it was shown, and an endpoint that gives `for-` and the token of the caller.
+/// An agent that answers with what it was shown, and an endpoint that gives `for-` and the token of
+/// the caller.
 async fn stage(lives: u64) -> Stage {
     let agent = ScriptedAgent::start(Card::v1().skill("sing").streaming(false)).await;
     agent.on_send(|request| Reply::result(v1::message(request.header("authorization").unwrap_or_default())));
@@ -69,7 +71,7 @@ fn subject(request: &Request) -> String {
 }
 
 impl Stage {
-    /// What the agent answers when this caller calls it.
+    /// The agent's answer when this caller calls it.
     async fn call(&self, caller: Option<&str>) -> Result<String, Trouble> {
         let shown = || caller.map(|token| Subject::new(Secret::new(token)));
         let along = self.directory.along(&HeaderMap::new(), shown);

@@ -89,7 +89,8 @@ async fn new_certificate_uses_new_connection() {
     .await;
     let folder = gateway.ports().directory.clone();
     assert_eq!(call(&gateway, "bard").await, "la");
-    // The certificate comes first: for a while it does not belong to its key, and the old pair stays.
+    // The certificate comes first: for a while it does not belong to its key, and the old pair
+    // stays.
     replace(&folder.join("gw.crt"), &second.pem());
     shows(&gateway, "mcp_a2a_gateway_credential_reloads_total{agent=\"bard\",outcome=\"refused\"} 1").await;
     assert_eq!(call(&gateway, "bard").await, "la");

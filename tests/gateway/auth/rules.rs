@@ -1,4 +1,4 @@
-//! What callers may do: what they may not use is not there for them.
+//! Rules: things that a caller may not use do not exist for it.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -99,7 +99,7 @@ async fn denied_tool_reads_as_unknown() {
         assert_eq!(refused.replace(hidden, "no_such_tool"), unknown);
     }
     assert!(town.bank.requests().iter().all(|request| request.method == "GET"), "it heard nothing");
-    // The door of an agent that is not to be seen is no door.
+    // The endpoint of an agent that the caller may not see does not exist for it.
     let hidden = ann.at("/mcp/bank").modern("tools/list", json!({})).await;
     let unknown = ann.at("/mcp/nobody").modern("tools/list", json!({})).await;
     assert_eq!((hidden.status, hidden.text().await), (unknown.status, unknown.text().await));
@@ -131,7 +131,8 @@ async fn denied_agents_are_nowhere_to_be_found() {
     assert!(!town.bard.requests().is_empty());
 }
 
-/// A caller that may use some skills of an agent only does not get around that by the tool for any text.
+/// A caller that may use some skills of an agent only does not get around that by the tool for any
+/// text.
 #[tokio::test]
 async fn subagent_tools_are_tools_like_others() {
     let town = town().await;
@@ -148,7 +149,8 @@ async fn subagent_tools_are_tools_like_others() {
     assert!(town.bard.calls("SendStreamingMessage").is_empty());
 }
 
-/// Which agent a task is of is known only when its handle is opened: the rules are asked again then.
+/// Which agent a task is of is known only when its handle is opened: the rules are asked again
+/// then.
 #[tokio::test]
 async fn task_is_judged_on_every_path() {
     let rules = "\
@@ -239,7 +241,7 @@ async fn logged_arguments_are_redacted() {
     }
 }
 
-/// What is missing is said in HTTP: only so do clients get another token (step-up).
+/// A missing scope is reported in HTTP: only so do clients get another token (step-up).
 #[tokio::test]
 async fn token_lacking_scope_is_told_so() {
     let key = Key::es256("k1");
@@ -271,7 +273,8 @@ async fn token_lacking_scope_is_told_so() {
     assert_eq!(by("money", json!([])).modern("tools/call", pay).await.error_code().await, -32602);
 }
 
-/// A batch of which nothing is served is refused as one request is. Of any other each answer speaks for itself.
+/// A batch of which nothing is served is refused as one request is. Of any other each answer speaks
+/// for itself.
 #[tokio::test]
 async fn batch_lacking_scopes_fails_in_http() {
     let key = Key::es256("k1");

@@ -1,5 +1,5 @@
-//! Tokens that are bound to a key of their client, and JWTs and keys whose headers ask for more
-//! than is done.
+//! Tokens that are bound to a key of their client, and JWTs and keys with headers that ask for more
+//! than the gateway does.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

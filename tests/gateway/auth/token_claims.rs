@@ -37,7 +37,7 @@ fn opaque(said: &Value) -> String {
     said.to_string().bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The claims of a token whose `sub` is replaced by these members.
+/// The claims of a token with `sub` replaced by these members.
 fn without_subject(issuer: &Issuer, members: &Value) -> Value {
     issuer.claims(ALL, |claims| {
         let claims = claims.as_object_mut().unwrap();
@@ -73,7 +73,7 @@ async fn client_token_names_client_of_its_issuer() {
     };
     both(json!({ "client_id": "alice" }), 200).await;
     both(json!({ "client_id": "alice", "sub": null, "username": null }), 200).await;
-    // Another caller, whom no rule allows anything.
+    // Another caller, to which no rule allows anything.
     let odd = format!("client:{}#alice", issuer.name());
     for other in ["alice", "client:alice", odd.as_str()] {
         both(json!({ "sub": other }), 403).await;
@@ -152,7 +152,7 @@ async fn unreadable_token_time_is_refused() {
     drop(asked);
 }
 
-/// An issuer that answers for several, or whose own clock is off, is not believed blindly.
+/// An issuer that answers for several, or has a wrong clock, is not believed blindly.
 #[tokio::test]
 async fn introspection_claims_are_judged() {
     let (issuer, place) = introspecting("", ANY_GUESSES).await;
@@ -188,7 +188,7 @@ async fn introspection_claims_are_judged() {
     }
 }
 
-/// A rule that refuses by group or scope refuses all whose groups or scopes cannot be told.
+/// A rule that refuses by group or scope refuses every token with unknown groups or scopes.
 #[tokio::test]
 async fn unclear_groups_are_refused() {
     let key = Key::es256("k1");

@@ -1,4 +1,5 @@
-//! Bearer tokens, signed or introspected, and what OAuth clients are told. Not here: rules by scope (see `rules`).
+//! Bearer tokens, signed or introspected, and what OAuth clients are told. Out of scope: rules by
+//! scope (see `rules`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -78,7 +79,7 @@ async fn only_tokens_for_gateway_are_good() {
     }
 }
 
-/// RFC 8725 §2.1: what a token says of its own algorithm is not to be believed.
+/// RFC 8725 §2.1: the algorithm that a token names is not to be believed.
 #[tokio::test]
 async fn none_and_shared_secrets_are_refused() {
     let key = Key::es256("k1");
@@ -163,7 +164,8 @@ async fn good_keys_survive_issuer_outage() {
     assert_eq!(place.status(&key.sign(&fresh)).await, 200);
 }
 
-/// Whoever says `Bearer` shows something, readable or not: it is not let in as nobody, and it is counted among the guesses.
+/// A request with `Bearer` shows a credential, readable or not: it is not anonymous, and it is
+/// counted among the guesses.
 #[tokio::test]
 async fn bearer_without_token_is_bad_token() {
     let key = Key::es256("k1");

@@ -1,4 +1,5 @@
-//! An agent that pushes, the gateway with the A2A face and a door for pushes before it, and a client's webhook.
+//! An agent that pushes, the gateway with an A2A and a push endpoint before it, and a client's
+//! webhook.
 
 use serde_json::{Value, json};
 
@@ -54,7 +55,7 @@ impl Spoken {
         self.pick(["tasks/pushNotification/get", old, "GetTaskPushNotificationConfig"])
     }
 
-    /// What an agent says a send has begun.
+    /// The task that an agent says a send has begun.
     pub(crate) fn begun(self, request: &Request) -> Value {
         match self {
             Self::Oldest => v0_1::task(request.params()["id"].as_str().unwrap(), "working"),
@@ -63,7 +64,7 @@ impl Spoken {
         }
     }
 
-    /// What an agent pushes at the end.
+    /// The event that an agent pushes at the end.
     pub(crate) fn pushed(self, task: &str) -> Value {
         match self {
             Self::Oldest => v0_1::completed(task, "the song"),
@@ -129,7 +130,7 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// From what an agent was told, wherever it stands.
+    /// Reads the webhook from the request that the agent got, in any of its forms.
     pub(crate) fn of(params: &Value) -> Self {
         let places =
             ["/pushNotificationConfig", "/pushNotification", "/configuration/pushNotificationConfig"];
@@ -140,7 +141,7 @@ impl Hook {
         Self { url: text("url"), token: text("token") }
     }
 
-    /// Sends it to the door for pushes of a gateway.
+    /// Sends it to the push endpoint of a gateway.
     pub(crate) async fn send(&self, gateway: &TestGateway, headers: &[(&str, &str)], body: &Value) -> Answer {
         let path = self.url.split_once("/push/").expect("an address of the gateway").1;
         let at = format!("http://127.0.0.1:{}/push/{path}", gateway.ports().other);
@@ -155,16 +156,16 @@ impl Hook {
 
 /// The agent `bard` and a webhook.
 pub(crate) struct PushStage {
-    /// What its clients speak.
+    /// The version that its clients speak.
     pub(crate) spoken: Spoken,
-    /// What the agent does.
+    /// The version that the agent speaks.
     agents: Spoken,
     pub(crate) agent: ScriptedAgent,
     pub(crate) hook: ScriptedAgent,
     pub(crate) gateway: TestGateway,
 }
 
-/// The gateway before this agent, with two doors.
+/// The gateway before this agent, with two listeners.
 pub(crate) async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGateway {
     gateway_with(agent, settings, "").await
 }
@@ -173,8 +174,8 @@ pub(crate) async fn gateway(agent: &ScriptedAgent, settings: &str) -> TestGatewa
 pub(crate) async fn gateway_with(agent: &ScriptedAgent, settings: &str, of_agent: &str) -> TestGateway {
     TestGateway::start(|ports| {
         let (other, auth) = (ports.other, auth(&["ann", "ben"]));
-        let doors = format!("    faces: [mcp, a2a]\n  - address: 127.0.0.1:{other}\n    faces: [push]\nadmin:");
-        let listeners = ports.listeners().replacen("admin:", &doors, 1);
+        let second = format!("    faces: [mcp, a2a]\n  - address: 127.0.0.1:{other}\n    faces: [push]\nadmin:");
+        let listeners = ports.listeners().replacen("admin:", &second, 1);
         format!(
             "{listeners}public_url: http://127.0.0.1:{other}\nseal_key: {KEY}\npush: {{ enabled: true }}\n{auth}{settings}agents:\n  \
              bard:\n    card: {}\n{of_agent}",
@@ -209,7 +210,7 @@ impl PushStage {
         format!("{}hook?of=client", self.hook.url())
     }
 
-    /// Calls a method as somebody.
+    /// Calls a method as this caller.
     pub(crate) async fn call(&self, name: &str, method: &str, params: Value) -> Answer {
         let client = self.gateway.client().at("/a2a/bard").header("X-Api-Key", &key_of(name));
         let request = json!({ "jsonrpc": "2.0", "id": "call-1", "method": method, "params": params });
@@ -224,7 +225,8 @@ impl PushStage {
         task["id"].clone()
     }
 
-    /// Registers the webhook for a task that ann has begun: her id of the task, what she is answered, and what the agent is told.
+    /// Registers the webhook for a task that ann has begun: her id of the task, the answer to her,
+    /// and the request to the agent.
     pub(crate) async fn registered(&self) -> (Value, Value, Value) {
         let task = self.begun("ann").await;
         let params = self.spoken.registration(&task, self.spoken.config(&self.url()));
@@ -237,7 +239,7 @@ impl PushStage {
         told["taskId"].as_str().or(told["id"].as_str()).unwrap().to_owned()
     }
 
-    /// What has come to the webhook.
+    /// The pushes that have come to the webhook.
     pub(crate) fn pushes(&self) -> Vec<Request> {
         self.hook.requests()
     }

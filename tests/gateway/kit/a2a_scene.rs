@@ -1,18 +1,18 @@
-//! An agent, the gateway with the A2A face before it, and clients of that face.
+//! An agent, the gateway with the A2A endpoint before it, and clients of that endpoint.
 
 use serde_json::{Value, json};
 
 use crate::auth::rules::key_of;
 use crate::support::{Answer, Card, McpClient, ScriptedAgent, TestGateway};
 
-/// One agent, `bard`, behind the A2A face.
+/// One agent, `bard`, behind the A2A endpoint.
 pub(crate) struct Stage {
     pub(crate) agent: ScriptedAgent,
     pub(crate) gateway: TestGateway,
 }
 
 impl Stage {
-    /// With nothing more than the face.
+    /// With nothing more than the A2A endpoint.
     pub(crate) async fn new() -> Self {
         Self::with(Card::v1().skill("sing"), "", "").await
     }
@@ -28,7 +28,7 @@ impl Stage {
         Self { agent, gateway }
     }
 
-    /// A client of the agent's that is nobody.
+    /// An anonymous client of the agent.
     pub(crate) fn client(&self) -> McpClient {
         self.gateway.client().at("/a2a/bard")
     }

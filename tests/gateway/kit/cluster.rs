@@ -15,14 +15,14 @@ pub(crate) const HASTY: &str = "calls: { budget: 1s, stream_after: 1s, legs: 0 }
 /// Endpoints that come back soon.
 pub(crate) const QUICK: &str = "    breaker: { failures: 2, base: 300ms, max: 300ms }\n";
 
-/// What was said at one endpoint. Lives longer than the endpoint.
+/// The messages that came to one endpoint. Lives longer than the endpoint.
 pub(crate) type Said = Arc<Mutex<Vec<String>>>;
 
 pub(crate) struct Cluster {
     pub(crate) agents: Vec<ScriptedAgent>,
     /// By endpoint.
     pub(crate) said: Vec<Said>,
-    /// Who serves the card, and nothing else.
+    /// Serves the card, and nothing else.
     pub(crate) registrar: ScriptedAgent,
 }
 
@@ -102,7 +102,7 @@ impl Cluster {
         self.said.iter().map(|said| said.lock().unwrap().len()).collect()
     }
 
-    /// Stops an endpoint; what is returned listens there again.
+    /// Stops an endpoint; the returned one listens there again.
     pub(crate) async fn kill(&mut self, endpoint: usize) -> Killed {
         Killed { endpoint, address: self.agents.remove(endpoint).stop().await }
     }
@@ -144,7 +144,7 @@ pub(crate) async fn say(gateway: &TestGateway, text: &str) -> Value {
     call(gateway, json!({ "text": text })).await
 }
 
-/// What the operator sees of the endpoints.
+/// The operator's view of the endpoints.
 pub(crate) async fn endpoints(gateway: &TestGateway) -> Vec<Value> {
     let agents = gateway.admin().at("/agents").get(&[]).await.json().await;
     agents[0]["endpoints"].as_array().cloned().unwrap_or_default()

@@ -1,4 +1,5 @@
-//! An issuer of tokens: keys that can be exchanged, its metadata and key set over HTTP, and an introspection endpoint.
+//! An issuer of tokens: keys that can be exchanged, its metadata and key set over HTTP, and an
+//! introspection endpoint.
 
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -101,7 +102,7 @@ impl Issuer {
         issuer
     }
 
-    /// What stands in `iss`.
+    /// The value of `iss`.
     pub(crate) fn name(&self) -> String {
         self.server.url().trim_end_matches('/').to_owned()
     }

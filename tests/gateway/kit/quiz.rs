@@ -1,6 +1,7 @@
 //! An agent that asks one question after another, and is done when all are answered.
 //!
-//! What it is asked about the task it answers as an agent would: with the question that is open. Not here: what a client does.
+//! A request about the task it answers as an agent would: with the open question. Out of scope: the
+//! client's side.
 
 use std::sync::{Arc, Mutex};
 
@@ -42,7 +43,7 @@ impl Quiz {
         quiz
     }
 
-    /// Somebody else answers the open question.
+    /// Answers the open question in place of the client.
     pub(crate) fn go_on(&self) {
         *self.answered.lock().unwrap() += 1;
     }
@@ -118,7 +119,7 @@ pub(crate) fn two_at_once() -> Value {
     worded("A journey", json!({ "mcp.inputRequests": inputs }))
 }
 
-/// A modern client whose user fills in forms.
+/// A modern client with a user that fills in forms.
 pub(crate) fn asked_by_form(gateway: &TestGateway) -> McpClient {
     gateway.client().capabilities(json!({ "elicitation": { "form": {} } }))
 }
@@ -129,7 +130,7 @@ pub(crate) fn with_tasks(gateway: &TestGateway) -> McpClient {
     gateway.client().capabilities(json!({ "elicitation": { "form": {} }, "extensions": extensions }))
 }
 
-/// A legacy session of this revision whose user fills in forms.
+/// A legacy session of this revision with a user that fills in forms.
 pub(crate) async fn asked_on_stream(gateway: &TestGateway, version: &str) -> LegacySession {
     gateway.client().capabilities(json!({ "elicitation": {} })).legacy_version(version).await
 }
@@ -144,7 +145,7 @@ pub(crate) fn reply(text: &str) -> Value {
     accept(json!({ "reply": text }))
 }
 
-/// The first leg of a call: what the agent is to be told.
+/// The first leg of a call with this text for the agent.
 pub(crate) fn first(text: &str) -> Value {
     json!({ "name": TOOL, "arguments": { "text": text } })
 }
@@ -183,7 +184,7 @@ pub(crate) async fn until_asked(session: &LegacySession) -> (Answer, Value) {
     (call, asked)
 }
 
-/// What was said to the agent in its task.
+/// The messages that the agent got in its task.
 pub(crate) fn answers(agent: &ScriptedAgent) -> Vec<Value> {
     let messages = agent.requests().into_iter().map(|request| request.message());
     messages.filter(|message| message["taskId"].is_string()).collect()
@@ -198,7 +199,7 @@ pub(crate) async fn gateway_before(agent: &ScriptedAgent, settings: &str) -> Tes
     .await
 }
 
-/// A scene whose agent asks these.
+/// A scene with an agent that asks these.
 pub(crate) async fn scene(settings: &str, questions: impl IntoIterator<Item = Value>) -> (Scene, Quiz) {
     let scene = Scene::tuned(settings).await;
     let quiz = Quiz::of(&scene.agent, questions);

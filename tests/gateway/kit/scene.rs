@@ -1,4 +1,4 @@
-//! What most journeys begin with: the agent `bard`, who can `sing`, behind a gateway.
+//! The scene of most journeys: the agent `bard` with the skill `sing`, behind a gateway.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,8 @@ impl Scene {
         Self::of(Card::v1().skill("sing"), "", settings).await
     }
 
-    /// An agent with this card, with `own` lines under `agents.bard` and `settings` lines at the top.
+    /// An agent with this card, with `own` lines under `agents.bard` and `settings` lines at the
+    /// top.
     pub(crate) async fn of(card: Card, own: &str, settings: &str) -> Self {
         let agent = ScriptedAgent::start(card).await;
         let gateway = TestGateway::start(|ports| {

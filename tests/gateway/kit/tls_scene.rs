@@ -1,4 +1,5 @@
-//! What the journeys over TLS share: a gateway with a TLS listener on its other port, and clients of it.
+//! The scene of the journeys over TLS: a gateway with a TLS listener on its other port, and clients
+//! of it.
 
 use std::sync::Arc;
 
@@ -8,8 +9,8 @@ use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, NamedGroup, Signa
 
 use crate::support::{Authority, McpClient, Ports, TestGateway, in_time};
 
-/// The configuration of a gateway whose other port speaks TLS, with these lines more, and these files beside it. Its
-/// certificate is `server.crt`, of this authority.
+/// The configuration of a gateway that speaks TLS on its other port, with these lines more, and
+/// these files beside it. Its certificate is `server.crt`, of this authority.
 pub(crate) fn listen(authority: &Authority, files: &[(&str, String)], tls: &str, ports: &Ports) -> String {
     authority.server().write(&ports.directory, "server");
     listen_with(&format!("certificate: server.crt, key: server.key, {tls}"), files, ports)
@@ -87,7 +88,8 @@ impl Connection {
         Self { stream: in_time("a handshake", connector.connect(name, socket)).await.unwrap() }
     }
 
-    /// Asks for `/healthz` of this host; the head of the answer, or nothing if the connection is at its end.
+    /// Asks for `/healthz` of this host; the head of the answer, or nothing if the connection is at
+    /// its end.
     pub(crate) async fn ask(&mut self, host: &str) -> Option<String> {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let request = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\n\r\n");
@@ -115,7 +117,7 @@ impl Connection {
         self.stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// What is below, for bytes of the test's own.
+    /// The stream below, for bytes of the test's own.
     pub(crate) fn into_stream(self) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
         self.stream
     }

@@ -1,4 +1,5 @@
-//! What the gateway answers without asking an agent: handshakes, lists, resources, and what clients ask out of habit.
+//! Answers that need no agent: handshakes, lists, resources, and requests that clients send out of
+//! habit.
 
 use std::collections::BTreeSet;
 
@@ -181,7 +182,7 @@ async fn own_tools_are_listed_without_agents() {
     }
 }
 
-/// An answer that says what is served, and where agents are found, whatever is wrong with the path.
+/// An answer that says which paths are served, and where agents are found, for any wrong path.
 #[tokio::test]
 async fn unknown_paths_say_what_is_served() {
     let agent = ScriptedAgent::start(Card::v1().skill("sing")).await;

@@ -22,7 +22,7 @@ async fn refusal(answer: Answer) -> (u16, Value, i64, String) {
     (status, response["id"].clone(), code, response["error"]["message"].as_str().unwrap().to_owned())
 }
 
-/// A ping whose params hold this JSON.
+/// A ping with this JSON as params.
 fn ping_with(json: &str) -> Vec<u8> {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":{json}}}}}"#).into_bytes()
 }
@@ -121,7 +121,8 @@ async fn unknown_tool_is_named_in_error() {
     }
 }
 
-/// Envoy AI Gateway GHSA-4gph-2hhr-5mwg, Go SDK CVE-2026-27896: keys that differ in case alone were one key, and the last one won.
+/// Envoy AI Gateway GHSA-4gph-2hhr-5mwg, Go SDK CVE-2026-27896: keys that differ in case alone were
+/// one key, and the last one won.
 #[tokio::test]
 async fn duplicate_keys_never_change_meaning() {
     let scene = Scene::new().await;

@@ -1,4 +1,5 @@
-//! What has an end even if an agent has none: patience, followed calls, batches, other people's tasks.
+//! Limits that hold even for an agent without an end: patience, followed calls, batches, foreign
+//! tasks.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +64,8 @@ async fn unwatched_stream_turns_to_polling() {
     crate::support::in_time("the task to be polled", polled).await;
 }
 
-/// Messages in tasks that are followed already take no place among the followers; they have places of their own.
+/// Messages in tasks that are followed already take no place among the followers; they have places
+/// of their own.
 #[tokio::test]
 async fn messages_beyond_limit_are_not_sent() {
     const ROOM: usize = 64;
@@ -125,7 +127,8 @@ async fn own_schema_validates_arguments() {
     assert!(scene.agent.calls("SendStreamingMessage").is_empty());
 }
 
-/// Followed tasks of clients that went away make room for others, and are found again at their agent.
+/// Followed tasks of clients that went away make room for others, and are found again at their
+/// agent.
 #[tokio::test]
 async fn unwatched_tasks_make_room_in_full_map() {
     let scene = Scene::tuned(&format!("{SHORT}\ntasks: {{ max: 2 }}")).await;

@@ -1,4 +1,4 @@
-//! `tools/call` to the end: what the agent receives, and what the client gets back.
+//! `tools/call` to the end: the message to the agent, and the result for the client.
 
 use serde_json::{Value, json};
 
@@ -324,7 +324,8 @@ async fn null_members_are_absent() {
     assert_eq!(scene.agent.calls("SendStreamingMessage")[0].message()["parts"], json!([{ "text": "x" }]));
 }
 
-/// TypeScript SDK CVE-2026-0621: an expression that a peer could make the server think about for ever.
+/// TypeScript SDK CVE-2026-0621: an expression that a peer could make the server think about for
+/// ever.
 #[tokio::test]
 async fn pattern_cannot_take_for_ever() {
     let schema = "{type: object, properties: {a: {type: string, pattern: \"^(a+)+$\"}}}";

@@ -126,7 +126,7 @@ async fn cancelled_notification_stops_work() {
     let body = json!({ "jsonrpc": "2.0", "id": "call-1", "method": "tools/call", "params": call(json!(1)) });
     let mut answer = session.post(&body).await;
     answer.next_message().await;
-    // Another session's word does not count, whatever the id.
+    // A notification of another session does not count, even with the right id.
     let other = scene.session().await;
     other.notify("notifications/cancelled", json!({ "requestId": "call-1" })).await;
     session.notify("notifications/cancelled", json!({ "requestId": "call-2" })).await;

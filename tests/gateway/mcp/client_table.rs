@@ -30,7 +30,8 @@ async fn session_of(client: &McpClient, name: &str) -> LegacySession {
     client.named(name).legacy().await
 }
 
-/// The calls of these clients come back as handles although the agent never ends: by default a call waits for 45 s.
+/// The calls of these clients come back as handles although the agent never ends: by default a call
+/// waits for 45 s.
 #[tokio::test]
 async fn known_client_gets_handle_within_limit() {
     let table = "calls: { stream_after: 1s, clients: { quick: { client_name: 'Quick*', user_agent: ['*hasty/*', x], budget: 300ms } } }";

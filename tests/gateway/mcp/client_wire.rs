@@ -1,4 +1,4 @@
-//! What HTTP clients do on one connection: reuse it, chunk, expect, dawdle, and stop reading.
+//! HTTP clients on one connection: they reuse it, chunk, expect, dawdle, and stop reading.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ impl Wire {
         (head, String::from_utf8(body).unwrap())
     }
 
-    /// What comes until the gateway closes.
+    /// The bytes that come until the gateway closes.
     async fn rest(mut self) -> String {
         let mut rest = std::mem::take(&mut self.buffer);
         // A reset is an end too.
@@ -144,7 +144,7 @@ async fn endless_body_is_refused_at_limit() {
     wire.write("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     let chunk = format!("{:x}\r\n{}\r\n", 16_384, "x".repeat(16_384));
     for _ in 0..5 {
-        // The gateway may have closed already; what it said is what counts.
+        // The gateway may have closed already; only its answer counts.
         if wire.socket.write_all(chunk.as_bytes()).await.is_err() {
             break;
         }
@@ -215,7 +215,8 @@ async fn idle_connection_is_closed_in_time() {
     assert!(rested > Duration::from_millis(500), "it may rest for a second, and was closed after {rested:?}");
 }
 
-/// The client stops reading for longer than it may: the gateway lets it go, and stops the work as for any that left.
+/// The client stops reading for longer than it may: the gateway lets it go, and stops the work as
+/// for any that left.
 #[tokio::test]
 async fn client_that_stops_reading_is_dropped() {
     let scene = Scene::tuned("limits: { write_stall: 1s }").await;

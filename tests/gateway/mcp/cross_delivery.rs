@@ -1,4 +1,5 @@
-//! Many clients at once, all with the same ids: each gets its own answer, and nothing of anybody else's.
+//! Many clients at once, all with the same ids: each gets its own answer, and nothing of the
+//! others'.
 
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -24,7 +25,8 @@ fn echo(request: &Request) -> Reply {
     ])
 }
 
-/// TypeScript SDK CVE-2026-25536: equal ids of two clients swapped their answers. Here all use the id 1.
+/// TypeScript SDK CVE-2026-25536: equal ids of two clients swapped their answers. Here all use the
+/// id 1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_client_gets_its_own_answer() {
     let scene = Scene::new().await;

@@ -1,4 +1,5 @@
-//! Which era a request belongs to: the rows of the classifier, one by one, and the same request as different clients send it.
+//! Which era a request belongs to: the rows of the classifier, one by one, and the same request as
+//! different clients send it.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ fn list(params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": params })
 }
 
-/// A modern `tools/list` whose `_meta` is as given.
+/// A modern `tools/list` with this `_meta`.
 async fn with_meta(client: &McpClient, meta: Value, headers: &[(&str, &str)]) -> (u16, i64) {
     outcome(client.post(&list(json!({ "_meta": meta })), headers).await).await
 }
@@ -100,7 +101,7 @@ async fn unsupported_revision_lists_known() {
     let answer = answer.json().await;
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(5), &json!(-32022)));
     assert_eq!(answer["error"]["data"], json!({ "supported": [MODERN], "requested": "v999.0.0" }));
-    // What disagrees is told first.
+    // A disagreement is reported first.
     assert_eq!(with_meta(&client, future, &AGREED).await, (400, -32020));
     let legacy = json!({ CLAIM: "2025-11-25", "io.modelcontextprotocol/clientCapabilities": {} });
     let headers = [(VERSION, "2025-11-25"), ("Mcp-Method", "tools/list")];

@@ -1,4 +1,5 @@
-//! Finding agents through MCP: the tool `find_agent` in every revision, and completions of what is found.
+//! Finding agents through MCP: the tool `find_agent` in every revision, and completions of what is
+//! found.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use crate::kit::scene::{RAW_CONTEXT, RAW_TASK, Scene, complaint, task_of, words}
 use crate::support::payload::v1;
 use crate::support::{Card, McpClient, Reply, ScriptedAgent, TestGateway};
 
-/// Two agents behind a gateway that serves both faces: `bard`, who sings and whispers, and `bank`.
+/// Two agents behind a gateway that serves MCP and A2A: `bard` with two skills, and `bank`.
 pub(crate) async fn town(settings: &str) -> TestGateway {
     let song = json!({ "id": "sing", "name": "Sing", "description": "A song of rain", "tags": ["Music"] });
     let bard = Card::v1().name("The Bard").skill_with(song).skill("whisper");
@@ -26,7 +27,7 @@ pub(crate) async fn town(settings: &str) -> TestGateway {
     .await
 }
 
-/// Rules by which `ann` may sing and nobody whispers.
+/// Rules by which `ann` may sing and no caller may whisper.
 pub(crate) fn rules() -> String {
     let rules = "rules:\n  - { deny: true, tools: whisper }\n  - { callers: \"key:ann\", agents: bard }\n  - { \
                  callers: \"key:ann\", tools: find_agent }\n  - { callers: \"key:ben\" }\n";
@@ -44,7 +45,7 @@ fn names(told: &Value) -> Vec<&str> {
     agents.iter().map(|agent| agent["name"].as_str().unwrap()).collect()
 }
 
-/// What the model is told when a client begins: of a modern one, and of a legacy one.
+/// The instructions for the model when a client begins: a modern one, and a legacy one.
 async fn instructions(client: &McpClient) -> [String; 2] {
     let modern = client.modern("server/discover", json!({})).await.result().await;
     let legacy = client.legacy().await.initialized;
@@ -162,15 +163,18 @@ async fn denied_find_agent_keeps_its_name() {
     let told = find(&captured.gateway.client(), json!({ "query": "" })).await;
     assert_eq!(names(&told), ["bard"], "it is the gateway's");
     assert!(captured.agent.calls("SendStreamingMessage").is_empty());
-    let door = captured.gateway.client_of("bard").modern("tools/list", json!({})).await.result().await;
-    let schema = &door["tools"][0]["inputSchema"]["properties"];
-    assert!(door["tools"][0]["name"] == "find_agent" && schema["text"].is_object(), "an agent's own: {door}");
+    let own_tools = captured.gateway.client_of("bard").modern("tools/list", json!({})).await.result().await;
+    let schema = &own_tools["tools"][0]["inputSchema"]["properties"];
+    assert!(
+        own_tools["tools"][0]["name"] == "find_agent" && schema["text"].is_object(),
+        "an agent's own: {own_tools}"
+    );
 
     let off = Scene::tuned("mcp: { find_agent: false }").await;
     assert_eq!(off.gateway.client().modern("tools/call", params).await.error_code().await, -32602);
 }
 
-/// What completes a variable of a template, in a modern request.
+/// The values that complete a variable of a template, in a modern request.
 async fn completed(
     client: &McpClient,
     template: &str,
@@ -235,7 +239,7 @@ async fn anonymous_tasks_are_not_completed() {
     assert_eq!(told, json!({ "values": [], "total": 0, "hasMore": false }));
     go.open();
     scene.call(json!({ "taskId": task })).await.result().await;
-    // Who has the handle has the task.
+    // A caller with the handle has the task.
     let template = "a2a://task/{id}/artifacts/{artifactId}";
     let told = completed(&scene.gateway.client(), template, ("artifactId", ""), Some(&task)).await;
     assert_eq!(told["values"], json!(["report"]), "{told}");

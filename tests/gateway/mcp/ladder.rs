@@ -1,4 +1,5 @@
-//! Calls that take longer than their client waits: each client gets the best form that it understands.
+//! Calls that take longer than their client waits: each client gets the best form that it
+//! understands.
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -10,7 +11,7 @@ use crate::support::{Answer, Card, Reply, TestGateway};
 
 const RAW: (&str, &str) = (RAW_TASK, RAW_CONTEXT);
 
-/// What a call came to.
+/// The form that a call ended in.
 fn form(response: &Value) -> String {
     if let Some(code) = response["error"]["code"].as_i64() {
         return code.to_string();
@@ -73,7 +74,7 @@ async fn extension_client_gets_task_if_slow() {
     let scene = Scene::tuned("calls: { task_after: 100ms }").await;
     let go = scene.agent.works_for(RAW, "the song");
     let client = scene.gateway.client().with_tasks();
-    // What 2025-11-25 asks with has no meaning here.
+    // The capability of 2025-11-25 has no meaning here.
     let params = json!({ "name": TOOL, "arguments": { "text": "x" }, "task": { "ttl": 1 } });
     let task = client.modern("tools/call", params).await.result().await;
     assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
@@ -222,7 +223,7 @@ async fn held_client_gets_keep_alives() {
         go.fire();
         assert_eq!(words(&answer.result().await), "the song");
     }
-    // Who knows tasks gets one all the same.
+    // A client that declares tasks gets one all the same.
     let _go = scene.agent.works_for(RAW, "the song");
     let params = json!({ "name": TOOL, "arguments": arguments });
     let task = scene.gateway.client().with_tasks().modern("tools/call", params).await;

@@ -1,4 +1,4 @@
-//! Large messages go through whole, in both directions, whatever the sizes of the pieces.
+//! Large messages go through whole, in both directions, for all sizes of the pieces.
 
 use serde_json::json;
 

@@ -55,7 +55,7 @@ async fn changed_card_is_told_as_requested() {
         (&updated["params"]["uri"], &updated["params"]["_meta"][SUBSCRIPTION]),
         (&json!("a2a-agent://bard"), &json!("r"))
     );
-    // The others have heard of it; who asked for nothing hears nothing until the end.
+    // The others have heard of it; a client that asked for nothing hears nothing until the end.
     let mut gateway = scene.gateway;
     gateway.signal("TERM");
     let end = nothing.next_message().await;

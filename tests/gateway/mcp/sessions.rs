@@ -174,7 +174,8 @@ async fn invalid_batches_are_refused() {
     assert_eq!(session.post(&json!(vec![ping(); 32])).await.json().await.as_array().map(Vec::len), Some(32));
 }
 
-/// The gateway before `bard`, for callers with keys, with little room for what it remembers of sessions.
+/// The gateway before `bard`, for callers with keys, with little room for what it remembers of
+/// sessions.
 async fn cramped(agent: &ScriptedAgent) -> TestGateway {
     TestGateway::start(|ports| {
         let (listeners, keys, card) = (ports.listeners(), auth(&["ann", "ben"]), agent.card_url());
@@ -204,7 +205,7 @@ async fn foreign_subscription_is_not_evicted() {
         let answer = session.call("resources/subscribe", json!({ "uri": uri })).await;
         answer.json().await["result"].is_object()
     };
-    // Who was there first, and who comes when there is no room left.
+    // The session that was there first, and one that comes when there is no room left.
     let early = ben.legacy().await;
     assert!(subscribe(&early, &of_ben).await);
     for _ in 0..20 {

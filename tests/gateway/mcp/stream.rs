@@ -1,4 +1,5 @@
-//! What a client sees while its call is under way: progress in flight, log messages, keep-alives, and JSON where it is enough.
+//! The stream of a call under way: progress in flight, log messages, keep-alives, and JSON where it
+//! is enough.
 
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ fn log_level(level: &str) -> Value {
     json!({ "io.modelcontextprotocol/logLevel": level })
 }
 
-/// The next notification, whose method must be this.
+/// The next notification, which must be of this method.
 async fn told(answer: &mut Answer, method: &str) -> Value {
     let message = answer.next_message().await;
     assert_eq!(message["method"], method, "{message}");
@@ -134,7 +135,7 @@ async fn session_log_level_is_kept() {
 async fn immediate_answer_is_json() {
     let scene = Scene::new().await;
     scene.agent.on_send(|_| Reply::events([begun(), working("tuning"), completed()]));
-    // Nobody asked to be told anything.
+    // The client did not ask for notifications.
     let answer = scene.call(json!({ "text": "x" })).await;
     assert_eq!((answer.is_stream(), answer.header("content-type")), (false, Some("application/json")));
     assert!(answer.header("content-length").is_some());

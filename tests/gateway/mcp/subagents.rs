@@ -1,7 +1,8 @@
-//! The gateway's own tools through the wire: a task begun, spoken to, looked at, waited for and stopped by its handle.
+//! The gateway's own tools through the wire: a task begun, spoken to, looked at, waited for and
+//! stopped by its handle.
 //!
-//! Each structured result is judged by the `outputSchema` that the tool itself lists. Not here: when the tools are listed
-//! (see `answer_here`), what else leads to a task (see `handles`, `ladder`).
+//! Each structured result is judged by the `outputSchema` that the tool itself lists. Out of scope:
+//! when the tools are listed (see `answer_here`), other ways to a task (see `handles`, `ladder`).
 
 use std::collections::HashMap;
 
@@ -219,23 +220,23 @@ async fn agent_endpoint_starts_by_agent_tool() {
     let go = agent.works_for(RAW, "the song");
     let _counting = other.works_for(("raw-count", "raw-count-context"), "three");
     agent.on_cancel(|_| Reply::result(v1::bare_task(RAW_TASK, RAW_CONTEXT, "canceled")));
-    let door = Caller::new(gateway.client_of("bard")).await;
+    let endpoint = Caller::new(gateway.client_of("bard")).await;
     let params =
         json!({ "name": "subagent_start", "arguments": { "subagentUri": "a2a-agent://bard", "text": "x" } });
-    assert_eq!(door.client.modern("tools/call", params).await.error_code().await, -32602);
-    let task = task_of(&door.told("sing", json!({ "text": "x" })).await);
+    assert_eq!(endpoint.client.modern("tools/call", params).await.error_code().await, -32602);
+    let task = task_of(&endpoint.told("sing", json!({ "text": "x" })).await);
     for tool in ["subagent_get", "subagent_wait", "subagent_send"] {
         let mut arguments = json!({ "taskId": task });
         if tool == "subagent_send" {
             arguments["text"] = "louder".into();
         }
-        assert_eq!(task_of(&door.call(tool, arguments).await), task, "{tool}");
+        assert_eq!(task_of(&endpoint.call(tool, arguments).await), task, "{tool}");
     }
     let all = Caller::new(gateway.client()).await;
     let foreign = task_of(&all.begin("a2a-agent://counter").await);
-    let refused = door.told("subagent_get", json!({ "taskId": foreign })).await;
+    let refused = endpoint.told("subagent_get", json!({ "taskId": foreign })).await;
     assert!(complaint(&refused).starts_with("Unknown taskId"), "another agent's: {refused}");
-    let stopped = door.call("subagent_cancel", json!({ "taskId": task })).await;
+    let stopped = endpoint.call("subagent_cancel", json!({ "taskId": task })).await;
     assert_eq!(stopped["structuredContent"]["canceled"], true, "{stopped}");
     go.fire();
 }

@@ -1,4 +1,5 @@
-//! Being told of tasks: of resources and of tasks themselves, on the stream of a session and on `subscriptions/listen`.
+//! Being told of tasks: of resources and of tasks themselves, on the stream of a session and on
+//! `subscriptions/listen`.
 
 use std::time::Instant;
 
@@ -68,7 +69,7 @@ async fn session_hears_before_stream_too() {
     for uri in &late {
         subscribe(&session, uri).await;
     }
-    // At once: what happens right after the answer is told.
+    // At once: an event right after the answer is told.
     second.fire();
     let mut open: Vec<&str> = late.iter().map(String::as_str).chain([alias.as_str()]).collect();
     in_time("an update of each", async {
@@ -278,7 +279,7 @@ async fn registry_subscriber_hears_of_gone_agent() {
     assert!(registry["agents"][0]["lastSeen"].is_string(), "{registry}");
 }
 
-/// `a2a://streams` is a list: whoever reads it hears when there is another one to read.
+/// `a2a://streams` is a list: its subscribers hear when there is another entry to read.
 #[tokio::test]
 async fn caller_hears_of_its_streams() {
     let scene = Scene::tuned(&format!("{}{SHORT}\n", keys(""))).await;

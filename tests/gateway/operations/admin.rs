@@ -1,5 +1,5 @@
-//! The admin listener: for whom it answers, how long it waits, and that it answers when all else is
-//! full.
+//! The admin listener: the hosts that it answers for, its timeouts, and answers when everything
+//! else is full.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn foreign_host_is_refused() {
             let expected = if path == "/none" && status == 200 { 404 } else { status };
             assert_eq!(asked(&gateway, path, host).await, expected, "{path} of {host:?}");
         }
-        // Balancers ask for this one by whichever name, as on the other listeners.
+        // Balancers use any name for this one, as on the other listeners.
         assert_eq!(asked(&gateway, "/healthz", host.or(Some("x"))).await, 200, "{host:?}");
     }
     shows(&gateway, "mcp_a2a_gateway_refused_total{reason=\"host\"} 20").await;
@@ -81,7 +81,7 @@ async fn slow_header_is_cut() {
     assert_eq!(asked(&scene.gateway, "/healthz", Some("localhost")).await, 200);
 }
 
-/// Asks the admin listener again and again: what it needs is kept for it, not won by chance.
+/// Asks the admin listener again and again: its files are reserved for it, not won by chance.
 async fn assert_answers(gateway: &TestGateway) {
     for path in ["/healthz", "/metrics", "/agents"].iter().cycle().take(12) {
         assert_eq!(asked(gateway, path, Some("localhost")).await, 200, "{path}");
@@ -144,7 +144,8 @@ async fn admin_survives_files_used_by_agents() {
         format!("{}agents:\n  bard:\n    card: {}\n", ports.listeners(), agent.card_url())
     })
     .await;
-    // All clients are there before any call needs a connection to the agent: otherwise clients are refused first.
+    // All clients are there before any call needs a connection to the agent: otherwise clients are
+    // refused first.
     let mut clients = Vec::new();
     for _ in 0..170 {
         clients.push(connected(&gateway).await);

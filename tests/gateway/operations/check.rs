@@ -1,4 +1,5 @@
-//! `check` reads all that a configuration names: the data directory and the dates of certificates too.
+//! `check` reads all that a configuration names: the data directory and the dates of certificates
+//! too.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,6 @@
-//! What the operator sees of tasks: how many there are, what is asked and answered, what was lost from sight.
+//! Tasks in the operator's metrics: their number, questions and answers, and lost ones.
 //!
-//! Not here: requests, streams, the log (see `seen`).
+//! Out of scope: requests, streams, the log (see `seen`).
 
 use serde_json::json;
 

@@ -25,7 +25,7 @@ async fn called(gateway: &TestGateway, bytes: usize) -> Value {
     session.call_tool(TOOL, json!({ "text": bytes.to_string() })).await.result().await
 }
 
-/// The limit of file sizes is that of the file as it is now: what a full disk is to the gateway.
+/// The limit of file sizes is that of the file as it is now: to the gateway that is a full disk.
 #[tokio::test]
 async fn handle_warns_of_full_disk() {
     let data = TempDir::new().unwrap();

@@ -1,6 +1,6 @@
 //! The end of the process while agents work on: every call gets an answer that its protocol knows.
 //!
-//! Not here: calls that end in time, and what is cut by a second signal (see `shutdown`).
+//! Out of scope: calls that end in time, and what is cut by a second signal (see `shutdown`).
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The bridge inside somebody else's proxy: `examples/embed.rs` as it is.
+//! The bridge inside another proxy: `examples/embed.rs` as it is.
 
 use std::process::{Child, Command, Stdio};
 

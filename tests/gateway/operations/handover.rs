@@ -1,5 +1,6 @@
-//! One gateway takes over from another: which of the two owns the data directory and the admin address, what the other still learns,
-//! and connections that had just come. Not here: who may take over, and requests meanwhile (see `upgrade`).
+//! One gateway takes over from another: the owner of the data directory and of the admin address,
+//! later events at the old one, and connections that had just come. Out of scope: permission to
+//! take over, and requests meanwhile (see `upgrade`).
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -119,7 +120,8 @@ fn caller(gateway: &TestGateway) -> McpClient {
     gateway.client().header("X-Api-Key", NEW)
 }
 
-/// The states of the tasks of the caller. A task that has been named since it was handed out is listed by another handle.
+/// The states of the tasks of the caller. A task that has been named since it was handed out is
+/// listed by another handle.
 async fn listed(session: &LegacySession) -> Vec<String> {
     let list = session.call("tasks/list", json!({})).await.result().await;
     let tasks = list["tasks"].as_array().unwrap().iter();
@@ -232,7 +234,8 @@ async fn data_directory_has_one_owner() {
     assert_eq!(first.stolen_by(&caller(&again)).call("ping", json!({})).await.status, 200);
 }
 
-/// Streams that never end by themselves: the client hears that its stream is over, and comes to the successor.
+/// Streams that never end by themselves: the client hears that its stream is over, and comes to the
+/// successor.
 #[tokio::test]
 async fn listening_client_keeps_its_subscription() {
     for keep in ["tasks: { data_dir: DATA }", ""] {
@@ -377,7 +380,8 @@ async fn fresh_tls_connection_stays_with_acceptor() {
     new.wait_for_output("waits for the sockets").await;
     old.signal("QUIT");
     old.wait_for_output(TAKEN).await;
-    // Longer than connections without a request were kept after the close; shorter than a handshake may take.
+    // Longer than connections without a request were kept after the close; shorter than a handshake
+    // may take.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let mut served = 0;
     for (number, socket) in waiting.into_iter().enumerate() {

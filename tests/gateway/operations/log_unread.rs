@@ -57,7 +57,8 @@ async fn dropped(gateway: &TestGateway) -> u64 {
     count.unwrap_or_else(|| panic!("no {DROPPED}in {page}")).parse().unwrap()
 }
 
-/// Reads the pipe until its writer is gone, which is when this file is the only one that has it open.
+/// Reads the pipe until its writer is gone, which is when this file is the only one that has it
+/// open.
 fn read(pipe: &Path, reader: File) -> Arc<Mutex<Vec<String>>> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let (kept, pipe) = (Arc::clone(&lines), pipe.to_owned());

@@ -1,6 +1,8 @@
-//! Gateways that are killed: what a client was promised is there again, and nothing is said to an agent twice.
+//! Gateways that are killed: promised results are there again, and no message is sent to an agent
+//! twice.
 //!
-//! A gateway that is dropped is killed (SIGKILL). Not here: a gateway that ends in order (see `shutdown`).
+//! A gateway that is dropped is killed (SIGKILL). Out of scope: a gateway that ends in order (see
+//! `shutdown`).
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -35,7 +37,7 @@ impl Place {
         gateway_before(&self.agent, &self.settings()).await
     }
 
-    /// Another task gets its handle: what was to be kept before that is on disk.
+    /// Another task gets its handle: everything before that is on disk.
     async fn settle(&self, gateway: &TestGateway) {
         let other = v1::task("raw-task-other", "raw-context-other", "working");
         self.agent.on_send(move |_| Reply::stream().event(other.clone()).stall());
@@ -322,7 +324,7 @@ async fn finished_result_needs_no_agent() {
     assert!(kept.contains("Scripted Agent"), "{kept}");
 }
 
-/// What is kept is judged by the configuration of today.
+/// A kept card is judged by the configuration of today.
 #[tokio::test]
 async fn kept_card_is_judged_again() {
     let place = Place::new().await;

@@ -1,4 +1,4 @@
-//! What the operator sees: metrics, the access log, readiness; and what nobody sees: secrets.
+//! The operator's view: metrics, the access log, readiness; and secrets, which no output shows.
 
 use serde_json::{Value, json};
 
@@ -192,7 +192,8 @@ async fn secrets_are_nowhere() {
 
 #[tokio::test]
 async fn readiness_waits_for_first_look() {
-    // The kit waits for /readyz: a gateway whose only agent is down becomes ready all the same.
+    // The kit waits for /readyz: a gateway with one agent, which is down, becomes ready all the
+    // same.
     let agent = ScriptedAgent::start(Card::v1()).await;
     let url = agent.card_url();
     agent.stop().await;

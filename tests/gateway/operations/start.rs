@@ -21,7 +21,7 @@ fn complaints(output: &Output) -> String {
 /// A running demo; ends with the test.
 struct Demo {
     child: Child,
-    /// What it printed, to its last line.
+    /// Its output, to the last line.
     printed: String,
 }
 
@@ -68,7 +68,7 @@ impl Demo {
         words.find(|word| word.ends_with("/mcp")).expect("an MCP URL").to_owned()
     }
 
-    /// What the shell makes of each `curl` line; `None` where there is no `curl`.
+    /// The words that the shell makes of each `curl` line; `None` where there is no `curl`.
     async fn pasted(&self) -> Option<Vec<String>> {
         match Command::new("curl").arg("--version").output() {
             Err(error) if error.kind() == ErrorKind::NotFound => return None,

@@ -41,7 +41,7 @@ async fn singer() -> ScriptedAgent {
     agent
 }
 
-/// Asks on a connection of its own; what came instead of the result.
+/// Asks on a connection of its own; returns the failure, if a result did not come.
 async fn served(client: &McpClient) -> Result<(), String> {
     let call = client.request("tools/call", &json!({ "name": TOOL, "arguments": { "text": "x" } }));
     let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];

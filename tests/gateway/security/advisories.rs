@@ -1,4 +1,5 @@
-//! What went wrong in others of this kind and was published, and the test here that names it. In this file: the agents' side.
+//! Published advisories about similar software, and the tests here that name them. In this file:
+//! the agents' side.
 //!
 //! | Advisory | Held by |
 //! |---|---|
@@ -49,8 +50,9 @@ fn away(other: &ScriptedAgent) -> impl Fn(&Request) -> Reply + Send + Sync + Clo
     }
 }
 
-/// a2a-java GHSA-9rhm-2h4x-jwmx and GHSA-4fpj-g9jf-9rgg, ContextForge's redirects: credentials followed a redirect, and the first
-/// repair missed one path. Here: every method that an agent is called with, and its card.
+/// a2a-java GHSA-9rhm-2h4x-jwmx and GHSA-4fpj-g9jf-9rgg, ContextForge's redirects: credentials
+/// followed a redirect, and the first repair missed one path. Here: every method that an agent is
+/// called with, and its card.
 #[tokio::test]
 async fn no_call_follows_redirect() {
     let other = ScriptedAgent::start(Card::v1().skill("sing")).await;
@@ -68,8 +70,8 @@ async fn no_call_follows_redirect() {
     let agent = ScriptedAgent::start(card).await;
     let url = agent.card_url();
     let gateway = TestGateway::start(|ports| {
-        let door = format!("  - address: 127.0.0.1:{}\n    faces: [push]\nadmin:", ports.other);
-        let listeners = ports.listeners().replacen("admin:", &door, 1);
+        let listener = format!("  - address: 127.0.0.1:{}\n    faces: [push]\nadmin:", ports.other);
+        let listeners = ports.listeners().replacen("admin:", &listener, 1);
         let push = format!("public_url: http://127.0.0.1:{}\npush: {{ enabled: true }}", ports.other);
         format!("{listeners}{push}\n{calls}\n{streams}\nagents:\n  bard:\n    card: {url}\n    {SECRET}\n")
     })
@@ -86,7 +88,8 @@ async fn no_call_follows_redirect() {
     agent.on_get(away(&other));
     client.task("tasks/cancel", task).await.json().await;
     agent.wait_for_call("CancelTask").await;
-    // Another one, whose stream breaks: first it is found to work still, then it is asked about elsewhere.
+    // Another one with a stream that breaks: first it is found to work still, then it is asked
+    // about elsewhere.
     agent.on_send(|_| Reply::stream().event(v1::task("raw-other", RAW_CONTEXT, "working")).cut());
     let (looks, away_from_look) = (AtomicUsize::new(0), away(&other));
     agent.on_get(move |request| {
@@ -112,13 +115,14 @@ async fn no_call_follows_redirect() {
     assert_eq!(other.log().connections, 0, "{:?}", other.requests());
 }
 
-/// The lines of a request that are not its body: what an argument must never get into.
+/// The lines of a request that are not its body: no argument may get into them.
 fn head(request: &Request) -> (String, String, BTreeSet<(String, String)>) {
     let headers = request.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("content-length"));
     (request.method.clone(), request.path.clone(), headers.cloned().collect())
 }
 
-/// agentgateway CVE-2026-29791: arguments of a call went into path, query and headers of the request that it became.
+/// agentgateway CVE-2026-29791: arguments of a call went into path, query and headers of the
+/// request that it became.
 #[tokio::test]
 async fn no_argument_reaches_request_head() {
     let scene = Scene::of(Card::v1().skill("sing"), SECRET, "").await;
@@ -141,8 +145,8 @@ async fn no_argument_reaches_request_head() {
     assert!(sent.iter().all(|request| !request.path.contains("evil")), "{sent:?}");
 }
 
-/// agentgateway CVE-2026-29791 and mcp-gateway-registry #1391, caipe #1929: headers of a client went on to an agent. Also what
-/// Kuadrant GHSA-g53w-w6mj-hrpp steered a gateway by.
+/// agentgateway CVE-2026-29791 and mcp-gateway-registry #1391, caipe #1929: headers of a client
+/// went on to an agent. Also what Kuadrant GHSA-g53w-w6mj-hrpp steered a gateway by.
 #[tokio::test]
 async fn no_client_header_reaches_agent() {
     let scene = Scene::of(Card::v1().skill("sing"), SECRET, "").await;
@@ -173,8 +177,9 @@ async fn no_client_header_reaches_agent() {
     }
 }
 
-/// a2a-java GHSA-q78c-5jjq-57g8, a2a-python PR #895, langflow #13859: the card said where to send what, and got the key. A place that was
-/// right when the card was read first is judged again with each new card.
+/// a2a-java GHSA-q78c-5jjq-57g8, a2a-python PR #895, langflow #13859: the card said where to send
+/// what, and got the key. A place that was right when the card was read first is judged again with
+/// each new card.
 #[tokio::test]
 async fn changed_card_takes_no_credentials() {
     let scene = Scene::of(
@@ -199,7 +204,8 @@ async fn changed_card_takes_no_credentials() {
     assert_eq!(thief.log().connections, 0);
 }
 
-/// a2a-python #895 (`AgentCard.url`), mcp-remote CVE-2025-6514: URLs in what an agent says were fetched. Here they are words.
+/// a2a-python #895 (`AgentCard.url`), mcp-remote CVE-2025-6514: URLs in what an agent says were
+/// fetched. Here they are words.
 #[tokio::test]
 async fn no_url_in_card_or_result_is_fetched() {
     let bait = ScriptedAgent::start(Card::v1()).await;
@@ -231,7 +237,8 @@ async fn no_url_in_card_or_result_is_fetched() {
     assert_eq!(bait.log().connections, 0);
 }
 
-/// ContextForge #4427, agentgateway: words of the agent's machinery went to clients. What is not A2A stays in the log.
+/// ContextForge #4427, agentgateway: words of the agent's machinery went to clients. Text that is
+/// not A2A stays in the log.
 #[tokio::test]
 async fn error_page_is_not_passed_on() {
     let scene = Scene::of(Card::v1().skill("sing"), SECRET, "").await;
@@ -250,7 +257,8 @@ async fn error_page_is_not_passed_on() {
     }
 }
 
-/// a2a-java GHSA-qw47-mcm5-934w and a2a-python #786: tasks were looked up by their id alone. The agent's own id is none here.
+/// a2a-java GHSA-qw47-mcm5-934w and a2a-python #786: tasks were looked up by their id alone. The
+/// agent's own id is none here.
 #[tokio::test]
 async fn agent_task_id_opens_nothing() {
     let scene = Scene::tuned("calls: { budget: 1s, legs: 0, stream_after: 100ms }").await;

@@ -1,6 +1,6 @@
-//! Advisories about whose things are whose: sessions, tasks, conversations, questions, resources, answers.
+//! Advisories about ownership: sessions, tasks, conversations, questions, resources, answers.
 //!
-//! Not here: who a caller is (see `callers`, `tokens`, `certificates`), and what it may do (see `rules`).
+//! Out of scope: authentication (see `callers`, `tokens`, `certificates`), and rules (see `rules`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,7 +17,8 @@ fn posts(agent: &ScriptedAgent) -> usize {
     agent.requests().iter().filter(|request| request.method == "POST").count()
 }
 
-/// All that a client is told about a handle, without the handle; fails if it is told anything but a refusal.
+/// All that a client is told about a handle, without the handle; fails if it is told anything but a
+/// refusal.
 async fn refusal(
     client: &McpClient,
     method: &str,
@@ -32,8 +33,9 @@ async fn refusal(
     (status, answer.to_string().replace(handle, "HANDLE"))
 }
 
-/// Python SDK CVE-2026-52870, a2a-java GHSA-qw47-mcm5-934w, a2a-python #786 (and its `contextId` without an owner): who had the id of a
-/// task had the task. Here whatever leads to a task or a conversation reads to another caller as if it had never been.
+/// Python SDK CVE-2026-52870, a2a-java GHSA-qw47-mcm5-934w, a2a-python #786 (and its `contextId`
+/// without an owner): every caller with the id of a task had the task. Here every way to a task or
+/// a conversation reads to another caller as if it had never been.
 #[tokio::test]
 async fn foreign_task_is_unknown() {
     let scene = Keyed::new("calls: { task_after: 0s }\n").await;
@@ -94,8 +96,8 @@ async fn foreign_task_is_unknown() {
     assert_eq!(scene.by(OLD).with_tasks().task("tasks/get", &task).await.result().await["status"], "working");
 }
 
-/// Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869, oatpp CVE-2025-6515: a session was whoever's had its id. Here another caller can
-/// neither use, hear, take over nor end it.
+/// Ruby SDK CVE-2026-33946, Python SDK CVE-2026-52869, oatpp CVE-2025-6515: a session belonged to
+/// every caller with its id. Here another caller can neither use, hear, take over nor end it.
 #[tokio::test]
 async fn foreign_session_is_useless() {
     let scene = Keyed::new("cards: { min_refresh: 1s, max_refresh: 1s, retry: 100ms }\n").await;
@@ -121,7 +123,8 @@ async fn foreign_session_is_useless() {
     assert!(id.len() >= 64 && shared < id.len() / 4, "nothing to guess by: {id} {other}");
 }
 
-/// As CVE-2026-52870, for what a question leaves with a client: the state of the call, and the id of the question.
+/// As CVE-2026-52870, for what a question leaves with a client: the state of the call, and the id
+/// of the question.
 #[tokio::test]
 async fn foreign_question_is_unanswerable() {
     let scene = Keyed::new("").await;
@@ -150,7 +153,7 @@ async fn foreign_question_is_unanswerable() {
 }
 
 /// Two agents: `ci` may use both, `eve` only `bard`.
-async fn two_doors() -> (ScriptedAgent, ScriptedAgent, TestGateway) {
+async fn two_endpoints() -> (ScriptedAgent, ScriptedAgent, TestGateway) {
     let bard = ScriptedAgent::start(Card::v1().skill("sing")).await;
     let bank = ScriptedAgent::start(Card::v1().skill("pay")).await;
     let rules = "rules:\n  - { name: all, callers: [\"key:ci\"], agents: [bard, bank] }\n  - { name: songs, callers: [\"key:eve\"], \
@@ -164,11 +167,12 @@ async fn two_doors() -> (ScriptedAgent, ScriptedAgent, TestGateway) {
     (bard, bank, gateway)
 }
 
-/// agentgateway GHSA-mvgg-jvj2-4frq: a session that was begun at one door was let through at another. Here a session carries no right at
-/// all: each request is judged by its own door and caller, and what was handed out at one door is nothing at another agent's.
+/// agentgateway GHSA-mvgg-jvj2-4frq: a session that was begun at one endpoint was let through at
+/// another. Here a session carries no right at all: each request is judged by its own endpoint and
+/// caller, and what was handed out at one endpoint is nothing at another agent's.
 #[tokio::test]
 async fn session_opens_no_other_endpoint() {
-    let (bard, bank, gateway) = two_doors().await;
+    let (bard, bank, gateway) = two_endpoints().await;
     let by = |key: &str, path: &str| gateway.client().header("X-Api-Key", key).at(path);
     assert_eq!(by(EVE, "/mcp/bank").initialize("2025-11-25").await.status, 404);
     let pay = json!({ "name": "pay", "arguments": { "text": "x" } });
@@ -196,7 +200,7 @@ async fn session_opens_no_other_endpoint() {
         }
     }
     assert_eq!((posts(&bank), posts(&bard)), (0, 0));
-    // What was begun at one agent's door is nothing at another's, for its own caller too.
+    // A task of one agent's endpoint is unknown at another's, for its own caller too.
     let _go = bank.works_for((RAW_TASK, RAW_CONTEXT), "paid");
     let made = called(&by(NEW, "/mcp/bank").with_tasks(), &pay).await;
     let task = made["taskId"].as_str().unwrap_or_else(|| panic!("{made}"));
@@ -213,12 +217,13 @@ async fn session_opens_no_other_endpoint() {
     assert_eq!(posts(&bard), 0);
 }
 
-/// Pingora CVE-2026-2836 (RUSTSEC-2026-0035): what was kept for one host was given to another. The gateway keeps no answer: Pingora's cache
-/// is never switched on, and a card is kept under the name of its agent. So two hosts, two callers, two equal requests share nothing,
+/// Pingora CVE-2026-2836 (RUSTSEC-2026-0035): an answer that was kept for one host was given to
+/// another. The gateway keeps no answer: Pingora's cache is never switched on, and a card is kept
+/// under the name of its agent. So two hosts, two callers, two equal requests share nothing,
 /// however much an agent asks for it to be kept.
 #[tokio::test]
 async fn no_answer_is_cached_for_others() {
-    let (bard, bank, gateway) = two_doors().await;
+    let (bard, bank, gateway) = two_endpoints().await;
     let count = AtomicUsize::new(0);
     bard.on_send(move |_| {
         let song = v1::message(&format!("song {}", count.fetch_add(1, Ordering::SeqCst)));

@@ -1,6 +1,7 @@
-//! Advisories about HTTP/2: a client that makes work and reads none of it, over the TLS listener, byte by byte.
+//! Advisories about HTTP/2: a client that makes work and reads none of it, over the TLS listener,
+//! byte by byte.
 //!
-//! Not here: what HTTP/2 is used for (see `https`).
+//! Out of scope: ordinary use of HTTP/2 (see `https`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ fn stream(number: u32) -> u32 {
     number * 2 + 1
 }
 
-/// A connection of HTTP/2 whose every frame is the test's.
+/// A connection of HTTP/2 with every frame written by the test.
 struct Raw {
     stream: TlsStream<tokio::net::TcpStream>,
 }
@@ -77,8 +78,8 @@ impl Raw {
         Self { stream }
     }
 
-    /// Sends these, and reads what comes meanwhile; the reason of the farewell if there was one, or `None` if it has only
-    /// hung up. Fails if the gateway takes all of it and stays.
+    /// Sends these, and reads what comes meanwhile; the reason of the farewell if there was one, or
+    /// `None` if it has only hung up. Fails if the gateway takes all of it and stays.
     async fn until_cut(self, what: &str, frames: impl Iterator<Item = Vec<u8>>) -> Option<u32> {
         let (mut from, mut into) = tokio::io::split(self.stream);
         let send = async {
@@ -178,9 +179,10 @@ fn empty_data() -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
     Box::new(std::iter::once(begin).chain((0..MOST).map(|_| frame(DATA, 0, 1, &[]))))
 }
 
-/// CVE-2025-8671 MadeYouReset (RUSTSEC-2025-0070), CVE-2023-44487 rapid reset, RUSTSEC-2024-0332 (`CONTINUATION` without end),
-/// RUSTSEC-2026-0258 (empty `DATA`), and Pingora 0.8.1, which bounded what its HTTP/2 takes: work without a limit. Here such a client is cut
-/// off, and the others do not notice.
+/// CVE-2025-8671 MadeYouReset (RUSTSEC-2025-0070), CVE-2023-44487 rapid reset, RUSTSEC-2024-0332
+/// (`CONTINUATION` without end), RUSTSEC-2026-0258 (empty `DATA`), and Pingora 0.8.1, which bounded
+/// what its HTTP/2 takes: work without a limit. Here such a client is cut off, and the others do
+/// not notice.
 #[tokio::test]
 async fn http2_flood_is_cut_and_unnoticed() {
     let authority = Authority::new("everybody");
@@ -214,9 +216,10 @@ fn endless(frame: Vec<u8>) -> Box<dyn Iterator<Item = Vec<u8>> + Send> {
     Box::new(std::iter::repeat(frame.repeat(256)))
 }
 
-/// CVE-2019-9512 and -9515 (floods of `PING` and `SETTINGS`), -9511 and -9513 (windows and priorities): none of these frames is counted
-/// by h2 or Pingora. What they cause stays within bounds all the same, whether their client reads the answers or not: memory, what
-/// others notice, and how long it lasts.
+/// CVE-2019-9512 and -9515 (floods of `PING` and `SETTINGS`), -9511 and -9513 (windows and
+/// priorities): none of these frames is counted by h2 or Pingora. Their cost stays within bounds
+/// all the same, whether their client reads the answers or not: memory, delay for others, and
+/// duration.
 #[tokio::test]
 async fn uncounted_flood_costs_no_memory() {
     let authority = Authority::new("everybody");
@@ -257,7 +260,8 @@ async fn uncounted_flood_costs_no_memory() {
     assert!(!gateway.output().contains("panicked"), "{}", gateway.output());
 }
 
-/// The same frames from a client that behaves are answered: what is cut off above is cut off for what it does.
+/// The same frames from a client that behaves are answered: the client above is cut off for its
+/// behaviour.
 #[tokio::test]
 async fn few_of_these_frames_are_answered() {
     let authority = Authority::new("everybody");
@@ -285,7 +289,8 @@ async fn few_of_these_frames_are_answered() {
     assert_eq!(farewell(&seen), None);
 }
 
-/// RUSTSEC-2024-0332 and Pingora 0.8.1: headers without a bound. A list that is too long is refused, and its connection goes on.
+/// RUSTSEC-2024-0332 and Pingora 0.8.1: headers without a bound. A list that is too long is
+/// refused, and its connection goes on.
 #[tokio::test]
 async fn too_many_headers_are_refused() {
     let authority = Authority::new("everybody");

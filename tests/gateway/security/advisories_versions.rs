@@ -1,10 +1,12 @@
-//! Advisories that a version answers: what is built in must be at least as new as the repair. And the list of all of them, held to the tests.
+//! Advisories that a version answers: each built-in crate must be at least as new as the repair.
+//! And the list of all of them, held to the tests.
 //!
-//! Reads files of the repository alone. Not here: what a journey can show (the other files of this name).
+//! Reads files of the repository alone. Out of scope: advisories that a journey can show (the other
+//! files of this name).
 
 use std::path::Path;
 
-/// What must be as new as this, and why.
+/// Crates that must be as new as this, and the reason.
 const AT_LEAST: [(&str, [u64; 3], &str); 8] = [
     ("pingora", [0, 8, 1], "RUSTSEC-2025-0037, RUSTSEC-2026-0033, -0034"),
     ("pingora-core", [0, 8, 1], "RUSTSEC-2025-0070, and the bounds of HTTP/2 of 0.8.1"),
@@ -15,7 +17,7 @@ const AT_LEAST: [(&str, [u64; 3], &str); 8] = [
     ("rustls-webpki", [0, 103, 13], "RUSTSEC-2026-0049, -0098, -0099, -0104"),
     ("rmcp", [1, 4, 0], "RUSTSEC-2026-0189 (CVE-2026-42559)"),
 ];
-/// What must not be there at all, and why.
+/// Crates that must not be there at all, and the reason.
 const NEVER: [(&str, &str); 4] = [
     ("aws-lc-rs", "RUSTSEC-2026-0044, -0048; ring is the only cryptography"),
     ("aws-lc-sys", "RUSTSEC-2026-0044, -0048; ring is the only cryptography"),
@@ -39,7 +41,7 @@ fn crates(lock: &str) -> Vec<(&str, [u64; 3])> {
         .collect()
 }
 
-/// What is too old or should not be there.
+/// Crates that are too old or should not be there.
 fn complaints(lock: &str) -> Vec<String> {
     let crates = crates(lock);
     let old = crates.iter().filter_map(|(name, version)| {
@@ -84,7 +86,8 @@ fn old_or_unwanted_crate_is_found() {
     );
 }
 
-/// mcp-remote CVE-2025-6514, Inspector CVE-2025-49596 and CVE-2025-58444: words of a peer became a command.
+/// mcp-remote CVE-2025-6514, Inspector CVE-2025-49596 and CVE-2025-58444: words of a peer became a
+/// command.
 #[test]
 fn no_program_is_started() {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];

@@ -1,6 +1,7 @@
-//! Advisories about bytes on a client's connection: what is smuggled behind a request, and what breaks off.
+//! Advisories about bytes on a client's connection: requests that are smuggled behind another, and
+//! requests that break off.
 //!
-//! Not here: HTTP/2 (see `advisories_http2`), and what is odd but honest (see `client_wire`).
+//! Out of scope: HTTP/2 (see `advisories_http2`), and odd but honest clients (see `client_wire`).
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,7 +25,7 @@ async fn said(gateway: &TestGateway, bytes: &str) -> String {
 /// The same, with more bytes once an answer has begun.
 async fn said_late(gateway: &TestGateway, bytes: &str, late: &str) -> String {
     let mut socket = TcpStream::connect(gateway.address()).await.unwrap();
-    // The gateway may have refused and closed already: what it said is what counts.
+    // The gateway may have refused and closed already: only its answer counts.
     drop(socket.write_all(bytes.as_bytes()).await);
     let mut seen = Vec::new();
     if !late.is_empty() {
@@ -47,8 +48,9 @@ fn answers(said: &str) -> usize {
     said.matches("HTTP/1.1 ").count() + said.matches("HTTP/1.0 ").count()
 }
 
-/// Pingora CVE-2025-4366 (RUSTSEC-2025-0037): an answer that was given without reading the request's body left it there, and it was taken
-/// for the next request. Here: each answer that needs no body, to a request whose body looks like a request.
+/// Pingora CVE-2025-4366 (RUSTSEC-2025-0037): an answer that was given without reading the
+/// request's body left it there, and it was taken for the next request. Here: each answer that
+/// needs no body, to a request with a body that looks like a request.
 #[tokio::test]
 async fn unread_body_is_never_next_request() {
     let scene = Scene::new().await;
@@ -91,8 +93,8 @@ async fn unread_body_is_never_next_request() {
     }
 }
 
-/// Pingora CVE-2026-2833 (RUSTSEC-2026-0033): what followed an `Upgrade` went on before anybody had agreed to it. Here nothing is ever
-/// upgraded, and no agent hears of the wish or of what follows.
+/// Pingora CVE-2026-2833 (RUSTSEC-2026-0033): bytes after an `Upgrade` went on before the agent had
+/// agreed to it. Here nothing is ever upgraded, and no agent hears of the wish or of these bytes.
 #[tokio::test]
 async fn nothing_after_upgrade_is_forwarded() {
     let scene = Scene::tuned(BRIEF).await;
@@ -126,8 +128,9 @@ async fn nothing_after_upgrade_is_forwarded() {
     }
 }
 
-/// Pingora CVE-2026-2835 (RUSTSEC-2026-0034): HTTP/1.0 with `Transfer-Encoding`, several of them, or one beside a length: two readers
-/// saw two ends of the body. Here whatever could be read in two ways is refused, and what follows is not read at all.
+/// Pingora CVE-2026-2835 (RUSTSEC-2026-0034): HTTP/1.0 with `Transfer-Encoding`, several of them,
+/// or one beside a length: two readers saw two ends of the body. Here an ambiguous body is refused,
+/// and the bytes after it are not read at all.
 #[tokio::test]
 async fn body_has_one_end_or_is_refused() {
     let scene = Scene::tuned(BRIEF).await;
@@ -180,8 +183,9 @@ async fn body_has_one_end_or_is_refused() {
     assert_eq!(calls, 2 * served, "each call that was served, and none that was smuggled");
 }
 
-/// Python SDK CVE-2025-53365 and CVE-2025-53366: a client that left, or a message that was none, brought the server down. Here a request is
-/// broken off after each of its bytes, in the two ways in which a connection can end.
+/// Python SDK CVE-2025-53365 and CVE-2025-53366: a client that left, or a message that was none,
+/// brought the server down. Here a request is broken off after each of its bytes, in the two ways
+/// in which a connection can end.
 #[tokio::test]
 async fn broken_off_request_harms_no_other() {
     let scene = Scene::new().await;

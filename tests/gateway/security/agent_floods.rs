@@ -1,6 +1,8 @@
-//! Agents that send without end what is no answer, or an answer in crumbs: each call ends, and the gateway goes on.
+//! Agents that send without end what is no answer, or an answer in crumbs: each call ends, and the
+//! gateway goes on.
 //!
-//! Answers that are too large are in `agent_misbehaves`, clients that do the same in `client_floods`.
+//! Answers that are too large are in `agent_misbehaves`, clients that do the same in
+//! `client_floods`.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! Bytes that requests and answers hold: a share of each caller, one of all, and what is told beyond them.
+//! Bytes that requests and answers hold: a share of each caller, one of all, and what is told
+//! beyond them.
 //!
 //! The memory of the process is measured in `memory`; the number of calls is in `shares`.
 
@@ -15,7 +16,7 @@ use crate::support::{Answer, Card, McpClient, Reply, ScriptedAgent, Signal, Test
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// The agent `bard` behind both faces, and callers with keys.
+/// The agent `bard` behind the MCP and the A2A endpoint, and callers with keys.
 struct Bytes {
     agent: ScriptedAgent,
     gateway: TestGateway,
@@ -93,8 +94,8 @@ async fn bodies_of_one_caller_are_bounded() {
     is_refused(answer, 429).await;
     let batch = json!([scene.by(NEW).request("ping", &json!({ "x": "x".repeat(900 * KIB) }))]);
     is_refused(scene.by(NEW).post(&batch, &[]).await, 429).await;
-    let face = scene.by(NEW).at("/a2a/bard");
-    is_refused(a2a_scene::call(&face, "SendMessage", saying(&"x".repeat(900 * KIB))).await, 429).await;
+    let endpoint = scene.by(NEW).at("/a2a/bard");
+    is_refused(a2a_scene::call(&endpoint, "SendMessage", saying(&"x".repeat(900 * KIB))).await, 429).await;
     let rest = scene.by(NEW).at("/a2a/bard/message:send");
     is_refused(rest.post(&saying(&"x".repeat(900 * KIB)), &[]).await, 429).await;
     assert_eq!(scene.figure("refused_total{reason=\"caller_bytes\"} ").await, 4);
@@ -221,7 +222,7 @@ async fn answers_of_batch_count_together() {
 #[tokio::test]
 async fn answer_to_a2a_client_takes_share() {
     let scene = Bytes::new("caller_bytes: 1MiB").await;
-    let face = scene.by(NEW).at("/a2a/bard");
+    let endpoint = scene.by(NEW).at("/a2a/bard");
     let large = "x".repeat(2 * MIB);
     let answer = large.clone();
     scene.agent.on("SendMessage", move |_| Reply::result(v1::completed("t", "c", &answer)));
@@ -235,17 +236,18 @@ async fn answer_to_a2a_client_takes_share() {
         let message = told["error"]["message"].as_str().unwrap_or_else(|| panic!("{told}"));
         assert!(message.contains("no room for its answer"), "{message}");
     };
-    wants(&a2a_scene::call(&face, "SendMessage", saying("x")).await.json().await);
-    let mut stream = a2a_scene::call(&face, "SendStreamingMessage", saying("x")).await;
+    wants(&a2a_scene::call(&endpoint, "SendMessage", saying("x")).await.json().await);
+    let mut stream = a2a_scene::call(&endpoint, "SendStreamingMessage", saying("x")).await;
     let task = stream.next_message().await["result"]["task"]["id"].clone();
     wants(&stream.next_message().await);
-    wants(&a2a_scene::call(&face, "GetTask", json!({ "id": task })).await.json().await);
+    wants(&a2a_scene::call(&endpoint, "GetTask", json!({ "id": task })).await.json().await);
     let rest = scene.by(NEW).at("/a2a/bard/message:send");
     let told = rest.post(&saying("x"), &[]).await.json().await;
     assert!(told["error"]["message"].as_str().unwrap().contains("no room for its answer"), "{told}");
     scene.agent.on("SendMessage", |_| Reply::result(v1::completed("t", "c", "la")));
     assert_eq!(
-        a2a_scene::call(&face, "SendMessage", saying("x")).await.json().await["result"]["task"]["status"]["state"],
+        a2a_scene::call(&endpoint, "SendMessage", saying("x")).await.json().await["result"]["task"]["status"]
+            ["state"],
         v1::bare_completed("t", "c", "la")["status"]["state"]
     );
     scene.holds(|bytes| bytes == 0).await;

@@ -1,4 +1,4 @@
-//! Who may call from a browser, and under which host: on by default.
+//! Allowed hosts, and allowed origins of browsers: on by default.
 
 use serde_json::json;
 
@@ -33,8 +33,8 @@ async fn raw_status(scene: &Scene, lines: &str) -> u16 {
     head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"))
 }
 
-/// rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript SDK CVE-2025-66414, Python SDK CVE-2025-66416: no `Host` was checked unless somebody
-/// asked for it.
+/// rmcp CVE-2026-42559 (RUSTSEC-2026-0189), TypeScript SDK CVE-2025-66414, Python SDK
+/// CVE-2025-66416: no `Host` was checked unless the operator asked for it.
 #[tokio::test]
 async fn only_own_hosts_are_served() {
     let scene = Scene::tuned(
@@ -71,7 +71,8 @@ async fn request_names_its_host_once() {
     }
 }
 
-/// Go SDK CVE-2026-34742, Java SDK CVE-2026-35568, Python SDK CVE-2026-59950: the same for `Origin`.
+/// Go SDK CVE-2026-34742, Java SDK CVE-2026-35568, Python SDK CVE-2026-59950: the same for
+/// `Origin`.
 #[tokio::test]
 async fn only_known_origins_may_call() {
     let scene = Scene::tuned(

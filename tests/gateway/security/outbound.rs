@@ -1,6 +1,7 @@
-//! Places that a card sends the gateway to: which are called, which are not, and how the operator opens them.
+//! Places that a card sends the gateway to: which are called, which are not, and how the operator
+//! opens them.
 //!
-//! Not here: cards' signatures (see `signatures`), redirects (see `advisories`).
+//! Out of scope: cards' signatures (see `signatures`), redirects (see `advisories`).
 
 use std::net::SocketAddr;
 
@@ -48,7 +49,7 @@ async fn call(gateway: &TestGateway) -> Value {
     gateway.client().modern("tools/call", params).await.json().await
 }
 
-/// What the operator is told about the agent.
+/// The problem that the operator is told about the agent.
 async fn problem(gateway: &TestGateway) -> String {
     gateway.admin().at("/agents").get(&[]).await.text().await
 }

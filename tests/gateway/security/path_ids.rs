@@ -1,4 +1,5 @@
-//! Ids that would lead elsewhere in a path never reach an agent that is called by paths (HTTP+JSON).
+//! Ids that would lead elsewhere in a path never reach an agent that is called by paths
+//! (HTTP+JSON).
 //!
 //! Percent-encoding does not help: a proxy before the agent may decode the path before it routes.
 
@@ -29,7 +30,7 @@ const ATTACKS: [&str; 14] = [
     "a\r\nHost: x",
     "a\u{85}b",
 ];
-/// What an agent calls its own task.
+/// The agent's id of its own task.
 const OWN: &str = "../../../admin/users";
 
 fn card() -> Card {
@@ -75,7 +76,7 @@ async fn json_rpc_with_path_as_id_is_refused() {
             assert!(!answer["error"]["message"].to_string().contains("admin"), "{answer}");
         }
     }
-    // Clients of another version, whose params are written anew.
+    // Clients of another version, so that params are rewritten.
     for id in ATTACKS {
         for (method, params) in [
             ("tasks/get", json!({ "id": id })),
@@ -120,7 +121,8 @@ async fn http_json_with_path_as_id_is_refused() {
     assert_eq!(asked(&stage.agent), [""; 0]);
 }
 
-/// An agent with `auth` before it: a task's id is a sealed handle, that of a push configuration is the client's.
+/// An agent with `auth` before it: a task's id is a sealed handle, that of a push configuration is
+/// the client's.
 #[tokio::test]
 async fn sealed_ids_do_not_open_to_path() {
     let agent = ScriptedAgent::start(push::pushing(card())).await;
@@ -147,7 +149,7 @@ async fn sealed_ids_do_not_open_to_path() {
     assert_eq!(asked(&agent), ["POST /message:send"; 2]);
 }
 
-/// An agent that names its task so is never asked for it again, whichever tool or method leads there.
+/// An agent that names its task so is never asked for it again, by any tool or method.
 #[tokio::test]
 async fn mcp_never_requests_path_as_task() {
     let scene = Scene::of(card(), "", "calls: { task_after: 100ms, stream_after: 100ms }").await;
@@ -242,7 +244,7 @@ async fn json_rpc_agent_gets_any_id() {
         let task = call(&stage.client(), "GetTask", json!({ "id": id })).await.result().await;
         assert_eq!(task["id"], id);
     }
-    // A path is decoded once: what still has an escape in it is the id.
+    // A path is decoded once: an id may still have an escape in it.
     let path = format!("/a2a/bard/tasks/{}", percent_encoded("%2e%2e"));
     let task = stage.client().at(&path).get(&[("A2A-Version", "1.0")]).await.json().await;
     assert_eq!(task["id"], "%2e%2e");

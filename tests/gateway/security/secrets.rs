@@ -1,4 +1,5 @@
-//! Every secret of a configuration, looked for in everything that the gateway says: it is used, and shown nowhere.
+//! Every secret of a configuration, looked for in everything that the gateway says: it is used, and
+//! shown nowhere.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,9 +9,9 @@ use crate::support::certs::server_config;
 use crate::support::payload::v1;
 use crate::support::{Authority, Card, Reply, ScriptedAgent, TestGateway, in_time};
 
-/// What every secret here has in it.
+/// A text that every secret here contains.
 const MARK: &str = "CANARY";
-/// What every answer of a peer has in it that nobody should repeat.
+/// A text that every answer of a peer contains and no output may repeat.
 const WORD: &str = "PARROT";
 
 const CONFIG: &str = r#"
@@ -64,7 +65,8 @@ fn play(agent: &ScriptedAgent, names: &[&str]) {
     });
 }
 
-/// ContextForge #5013, #6080: lists of what is to be hidden were kept by hand, and missed some of it.
+/// ContextForge #5013, #6080: lists of what is to be hidden were kept by hand, and missed some of
+/// it.
 #[tokio::test]
 async fn secrets_are_shown_to_agents_alone() {
     let authority = Authority::new("ours");

@@ -1,4 +1,4 @@
-//! What one caller, one agent and one listener may have; more is refused at once, and said so.
+//! Limits of one caller, one agent and one listener; excess is refused at once, with the reason.
 
 use std::time::Duration;
 
@@ -350,7 +350,8 @@ async fn address_limit_can_be_switched_off() {
     assert_eq!(health_from(&scene, [127, 0, 0, 2]).await, Some(200));
 }
 
-/// What is beyond is closed before it costs anything, and there is room again when others leave.
+/// A connection beyond the limit is closed before it costs anything, and there is room again when
+/// others leave.
 #[tokio::test]
 async fn connections_of_listener_are_bounded() {
     use tokio::io::AsyncReadExt as _;

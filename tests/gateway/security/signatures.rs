@@ -1,6 +1,8 @@
-//! Cards that must bear a signature: whose is believed, what of such a card counts, what the operator is told of any other.
+//! Cards that must bear a signature: the trusted signers, the signed parts of a card, and the
+//! operator's report of any other.
 //!
-//! Signed here, by a key of the test's. Not here: cards that official SDKs signed (see `agents::signature`), each form and algorithm.
+//! Signed here, by a key of the test's. Out of scope: cards that official SDKs signed (see
+//! `agents::signature`), each form and algorithm.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,7 +15,7 @@ use crate::kit::scene::{TOOL, words};
 use crate::support::payload::v1;
 use crate::support::{Card, Reply, ScriptedAgent, TestGateway, in_time};
 
-/// Who signs cards.
+/// The signers of cards.
 struct Signer {
     id: &'static str,
     key: KeyPair,
@@ -35,7 +37,8 @@ impl Signer {
         json!({ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": self.id, "use": "sig" })
     }
 
-    /// The card of this agent with a signature. None of its members is empty, so that all signers agree on its form.
+    /// The card of this agent with a signature. None of its members is empty, so that all signers
+    /// agree on its form.
     fn sign(&self, agent: &ScriptedAgent, card: Card) -> Card {
         let mut json: Value = serde_json::from_slice(&card.body(&agent.url())).unwrap();
         let payload = serde_json_canonicalizer::to_vec(&json).unwrap();
@@ -67,7 +70,7 @@ async fn agents(gateway: &TestGateway) -> String {
     gateway.admin().at("/agents").get(&[]).await.text().await
 }
 
-/// What the command shows of the agent, and whether it ended well.
+/// The command's output about the agent, and whether it ended well.
 async fn shown(agent: &ScriptedAgent, signer: &Signer) -> (bool, String) {
     let folder = tempfile::TempDir::new().unwrap();
     let keys = folder.path().join("keys.jwks");
@@ -183,7 +186,8 @@ async fn unrequired_signature_warns_operator() {
     }
 }
 
-/// A key that is not in the file any more signs nothing any more, the card in use included. A broken file changes nothing.
+/// A key that is not in the file any more signs nothing any more, the card in use included. A
+/// broken file changes nothing.
 #[tokio::test]
 async fn signing_keys_change_at_runtime() {
     let (old, new) = (Signer::new("owner-1"), Signer::new("owner-2"));

@@ -1,4 +1,5 @@
-//! Questions of frameworks: they are shown whole, and answered in the form that the framework takes.
+//! Questions of frameworks: they are shown whole, and answered in the form that the framework
+//! takes.
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,8 @@
-//! Answers that got lost on their way: nobody knows whether the agent has them, until it says how the task stands.
+//! Answers that got lost on their way: their delivery is unknown until the agent tells the state of
+//! the task.
 //!
-//! Not here: answers that come twice (see `answers_once`), that the agent refuses (see `loose_ends`).
+//! Out of scope: answers that come twice (see `answers_once`), that the agent refuses (see
+//! `loose_ends`).
 
 use serde_json::json;
 
@@ -66,7 +68,7 @@ async fn question_of_lost_answer_reopens() {
     assert_eq!(told, ["blue", "red"]);
 }
 
-/// The connection broke, but the agent has gone on: nobody is asked again.
+/// The connection broke, but the agent has gone on: the user is not asked again.
 #[tokio::test]
 async fn arrived_answer_is_not_asked_again() {
     let (scene, quiz, client, task) = asking_task(&["Which?", "How many?"]).await;

@@ -1,4 +1,5 @@
-//! Answers that come twice, late or to somebody else's question: the agent gets one message, and the right one.
+//! Answers that come twice, late or to a question of another caller: the agent gets one message,
+//! and the right one.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +18,8 @@ use crate::support::{Reply, ScriptedAgent, Signal, in_time};
 /// Streams open at once, so that a test sees that a call has arrived.
 const OPEN: &str = "calls: { stream_after: 0s }";
 
-/// An agent that takes its time with an answer: until the signal its question is open, for whoever looks.
+/// An agent that takes its time with an answer: until the signal its question is open, for every
+/// request.
 fn slow_to_take(agent: &ScriptedAgent) -> Signal {
     let go = Signal::new();
     let wait = go.clone();
@@ -143,7 +145,7 @@ async fn answer_to_old_question_is_dropped() {
     let client = asked_by_form(&scene.gateway);
     let call = first("paint");
     let asked = called(&client, &call).await;
-    // Somebody else answers, at the agent itself.
+    // The question is answered at the agent itself.
     quiz.go_on();
     let next = called(&client, &again(&call, &asked, keyed(&asked, reply("blue")))).await;
     assert_eq!(next["inputRequests"][key_of(&next)]["params"]["message"], "Which shade?", "{next}");
@@ -182,7 +184,8 @@ async fn same_answer_has_same_message_id() {
     let call = first("paint");
     let asked = called(&asked_by_form(&scene.gateway), &call).await;
     let answer = |text: &str| again(&call, &asked, keyed(&asked, reply(text)));
-    // Two replicas at once, each without a record of the other's: what remains possible is seen by the agent to be one answer.
+    // Two replicas at once, each without a record of the other's: the agent sees the remaining
+    // duplicates as one answer.
     let one = asked_by_form(&scene.gateway).modern("tools/call", answer("blue")).await;
     told(&scene).await;
     let two = tokio::spawn({

@@ -26,7 +26,7 @@ async fn authorization_shows_its_page() {
         (&request["mode"], &request["url"], request.get("elicitationId")),
         (&json!("url"), &json!(page), None)
     );
-    // What comes with the consent goes nowhere.
+    // Content that comes with the consent goes nowhere.
     let consent = keyed(&asked, accept(json!({ "password": "CANARY" })));
     let waiting = tokio::spawn({
         let (client, params) = (client.clone(), again(&call, &asked, consent));

@@ -1,6 +1,8 @@
-//! A call that a client of a session cancels: its task lives on for `calls.cancel_grace`, and the next call names it.
+//! A call that a client of a session cancels: its task lives on for `calls.cancel_grace`, and the
+//! next call names it.
 //!
-//! Not here: cancelling at once, and what is not cancelled at all (see `cancelling` and `client_leaves`).
+//! Out of scope: cancelling at once, and what is not cancelled at all (see `cancelling` and
+//! `client_leaves`).
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +14,8 @@ use crate::support::{Card, LegacySession, Log, Reply, Signal};
 
 const CANCEL: &str = "CancelTask";
 
-/// An agent with two skills. A text that begins with `long` is worked on until the signal, as the task `raw-TEXT`; `data` gets
-/// data, and anything else a reply at once.
+/// An agent with two skills. A text that begins with `long` is worked on until the signal, as the
+/// task `raw-TEXT`; `data` gets data, and anything else a reply at once.
 async fn scene_of(settings: &str) -> (Scene, Signal) {
     let scene = Scene::of(Card::v1().skill("sing").skill("dance"), "", settings).await;
     let go = Signal::new();
@@ -91,7 +93,8 @@ async fn cancelled_call_ends_task_after_grace() {
     assert!(told(&called(&session, "x").await).is_empty(), "it is over");
 }
 
-/// That its grace is over is seen by the task of a later call in another session, which is cancelled.
+/// That its grace is over is seen by the task of a later call in another session, which is
+/// cancelled.
 #[tokio::test]
 async fn next_call_names_task_and_keeps_it() {
     let (scene, go) = scene_of("calls: { cancel_grace: 3s }").await;
@@ -145,7 +148,7 @@ async fn failed_call_leaves_tasks_to_next() {
     assert!(scene.agent.calls(CANCEL).is_empty());
 }
 
-/// What ended within the grace is not lost.
+/// A task that ended within the grace is not lost.
 #[tokio::test]
 async fn ended_task_is_named_as_ended() {
     let (scene, go) = scene_of("calls: { cancel_grace: 1h }").await;
@@ -166,7 +169,8 @@ async fn ended_task_is_named_as_ended() {
     assert!(words(&result).contains("end of long"), "{result}");
 }
 
-/// The client would cancel this call as it did the last one: it gets its handle before. A call waits for 45 s by default.
+/// The client would cancel this call as it did the last one: it gets its handle before. A call
+/// waits for 45 s by default.
 #[tokio::test]
 async fn next_call_waits_no_longer() {
     let (scene, _go) = scene_of("").await;
@@ -205,7 +209,8 @@ async fn oldest_task_of_session_gives_way() {
     let (scene, _go) = scene_of("calls: { cancel_grace: 1h }").await;
     let session = scene.session().await;
     for number in 1..=8 {
-        // The name of another tool: each next call of the same tool would take the earlier ones along.
+        // The name of another tool: each next call of the same tool would take the earlier ones
+        // along.
         let tool = if number == 1 { "bard_dance" } else { TOOL };
         cancelled(&session, tool, &format!("long-{number}")).await;
     }

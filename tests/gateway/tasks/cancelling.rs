@@ -1,4 +1,5 @@
-//! Cancelling, in both directions: what reaches the agent, when, and what never does.
+//! Cancelling, in both directions: the cancellations that reach the agent, their time, and those
+//! that never do.
 
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ fn names_late(scene: &Scene) -> (Signal, Signal) {
     (name, go)
 }
 
-/// A call under this id, whose stream is open.
+/// A call under this id with an open stream.
 async fn calling(session: &LegacySession, id: &str) -> Answer {
     calling_with(session, id, json!({ "text": "x" })).await
 }
@@ -206,7 +207,7 @@ async fn task_survives_client_leaving_after_leg() {
     let leg = client.modern("tools/call", again.clone()).await;
     assert!(leg.is_stream(), "it waits");
     drop(leg);
-    // The gateway has noticed once nobody's stream is open.
+    // The gateway has noticed once no stream is open.
     let is_open = async || {
         let health = scene.gateway.client().at("/healthz").get(&[]).await.json().await;
         health["activeSse"] != 0

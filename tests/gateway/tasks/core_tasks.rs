@@ -1,4 +1,5 @@
-//! Tasks of 2025-11-25: the client asks for one, looks how it stands, waits for its result, cancels it.
+//! Tasks of 2025-11-25: the client asks for one, looks how it stands, waits for its result, cancels
+//! it.
 
 use serde_json::{Value, json};
 

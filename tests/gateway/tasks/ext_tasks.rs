@@ -1,4 +1,5 @@
-//! Tasks of the extension of 2026-07-28: the gateway decides that a call becomes one; its client gets, updates and cancels it.
+//! Tasks of the extension of 2026-07-28: the gateway decides that a call becomes one; its client
+//! gets, updates and cancels it.
 
 use serde_json::{Value, json};
 
@@ -97,7 +98,7 @@ async fn undeclared_extension_is_reported() {
         }
     }
     assert!(scene.agent.calls("CancelTask").is_empty());
-    // What one request declares counts for that request.
+    // A capability that one request declares counts for that request.
     let params = json!({ "taskId": id_of(&created), "_meta": {
         "io.modelcontextprotocol/clientCapabilities": { "extensions": { EXTENSION: {} } },
     }});
@@ -167,7 +168,7 @@ async fn cancel_is_left_to_agent() {
     let created = begin(&client).await;
     let task = id_of(&created);
     acknowledged(client.task("tasks/cancel", task).await).await;
-    // What the agent said to that has been heard: it is asked how the task stands.
+    // The agent's answer to that has been read: it is asked for the state of the task.
     scene.agent.wait_for_call("GetTask").await;
     assert_eq!(client.task("tasks/get", task).await.result().await["status"], "working", "it was refused");
     acknowledged(client.task("tasks/cancel", task).await).await;
@@ -209,7 +210,7 @@ async fn question_is_answered_with_update() {
     let client = client.capabilities(able);
     let created = begin(&client).await;
     let task = id_of(&created);
-    // Nothing is asked yet: what comes is for nobody.
+    // No question is open yet: these answers have none.
     let update = async |responses: Value| {
         client.modern("tasks/update", json!({ "taskId": task, "inputResponses": responses })).await
     };

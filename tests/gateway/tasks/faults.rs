@@ -1,4 +1,5 @@
-//! Agents and streams that break while a task is under way: it is taken up again, asked about gently, and never begun twice.
+//! Agents and streams that break while a task is under way: it is taken up again, asked about
+//! gently, and never begun twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -174,7 +175,7 @@ async fn agent_that_is_down_gets_one_request() {
     agent.on_send(|request| Reply::stream().event(v1::task(&named(request), RAW_CONTEXT, "working")).stall());
     let handles = begin(&gateway, TASKS).await;
     let agent = ScriptedAgent::start_at(agent.stop().await, Card::v1().skill("sing")).await;
-    // It is there again, but not well. Who asked before that was known has its answer by then.
+    // It is there again, but not well. Earlier requests have their answer by then.
     agent.on_get(|_| Reply::status(503, ""));
     agent.wait_for("many questions", |log| log.calls("GetTask").len() > TASKS).await;
     let (asked, let_go) = (Arc::new(AtomicUsize::new(0)), Signal::new());

@@ -1,6 +1,6 @@
-//! What several things at once must not break: answers, looks, cancellations and waits that meet in one task.
+//! Races of several requests in one task: answers, looks, cancellations and waits.
 //!
-//! Not here: each of them by itself (see the journeys of their names).
+//! Out of scope: each of them by itself (see the journeys of their names).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Push notifications of agents: what an agent is told to send where, and what becomes of what comes.
+//! Push notifications of agents: the webhook that an agent is told, and the effect of a push.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const KEY: &str = "0123456789abcdef0123456789abcdef";
 const SET: [&str; 3] =
     ["CreateTaskPushNotificationConfig", "tasks/pushNotificationConfig/set", "tasks/pushNotification/set"];
 const GET: &str = "GetTask";
-/// Nobody polls within the patience of a test: what is heard is heard because of a push.
+/// Polling takes longer than the patience of a test: an event is heard because of a push.
 const CALM: &str = "streams: { idle_timeout: 10m, retry_base: 10m, retry_max: 10m }\n";
 const SHORT: &str = "calls: { budget: 1s, stream_after: 100ms }\n";
 
@@ -42,7 +42,8 @@ pub(crate) const ON: &str = "push: { enabled: true }\n";
 /// No room for a second stream.
 const NO_ROOM: &str = "push: { enabled: true }\nfollowers: { max: 1 }\n";
 
-/// An agent whose first call takes the only place for ever; all others begin a task of their own. It takes webhooks.
+/// An agent with a first call that takes the only place for ever; all others begin a task of their
+/// own. It takes webhooks.
 fn busy(agent: &ScriptedAgent) {
     agent.on_send(|request| {
         let first = request.text() == "first";
@@ -102,7 +103,8 @@ fn url(port: u16) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-/// A task that waits for its turn, its agent asked for pushes: nothing but a push is heard of it any more.
+/// A task that waits for its turn, its agent asked for pushes: nothing but a push is heard of it
+/// any more.
 async fn quiet(agent: &ScriptedAgent, gateway: &TestGateway) -> (LegacySession, String, Hook) {
     busy(agent);
     let session = gateway.client().legacy().await;

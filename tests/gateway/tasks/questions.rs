@@ -1,4 +1,5 @@
-//! Agents that ask modern clients: the user is asked, the call comes again, and the agent gets one answer in its task.
+//! Agents that ask modern clients: the user is asked, the call comes again, and the agent gets one
+//! answer in its task.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! Agents that ask for several things at once: what is answered is not asked again, and the agent hears of it when all is there.
+//! Agents that ask for several things at once: answered parts are not asked again, and the agent
+//! gets one message when all are there.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Agents that ask legacy clients: `elicitation/create` on the stream of the call, or of the result of its task.
+//! Agents that ask legacy clients: `elicitation/create` on the stream of the call, or of the result
+//! of its task.
 
 use serde_json::{Value, json};
 

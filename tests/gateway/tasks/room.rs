@@ -1,6 +1,8 @@
-//! What of a task stays in memory and for how long, and the environment variables that say so where the file does not.
+//! Tasks in memory: their size and lifetime, and the environment variables that set both where the
+//! file does not.
 //!
-//! Not here: when a task is forgotten altogether (see `task_life`), what survives a restart in full (see `restart`).
+//! Out of scope: when a task is forgotten altogether (see `task_life`), tasks that survive a
+//! restart in full (see `restart`).
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -54,7 +56,7 @@ async fn large_result_is_evicted_and_read_again() {
     let task = begin(&client).await;
     scene.agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "kept by the agent")));
     go.fire();
-    // Only whoever means to let go of it asks for it.
+    // The gateway asks the agent only before it evicts the artifacts.
     scene.agent.wait_for_call("GetTask").await;
     let held = async || figure(&scene.gateway, "mcp_a2a_gateway_task_bytes ").await;
     in_time("the artifacts to be let go of", async { while held().await > 10_000 {} }).await;
@@ -168,7 +170,7 @@ async fn task_folder_comes_from_environment() {
     let task = begin(&client).await;
     go.fire();
     client.task_until(&task, "completed").await;
-    // Another one gets its handle: what came before is on disk.
+    // Another one gets its handle: everything before is on disk.
     agent.on_send(|_| Reply::stream().event(v1::task("raw-other", RAW_CONTEXT, "working")).stall());
     begin(&client).await;
     drop(gateway);

@@ -1,8 +1,9 @@
-//! Agents that write time, message id and artifact id anew each time that they show a question, and agents that ask the same words twice.
+//! Agents that write time, message id and artifact id anew each time that they show a question, and
+//! agents that ask the same words twice.
 //!
-//! A question is its words, its parts and the state of its task. Once it was answered, the same words are another question as soon as
-//! the agent reported another state, or asks them in its response to the answer. Not here: questions that lose their words (see
-//! `taken_questions`).
+//! A question is its words, its parts and the state of its task. Once it was answered, the same
+//! words are another question as soon as the agent reported another state, or asks them in its
+//! response to the answer. Out of scope: questions that lose their words (see `taken_questions`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -33,7 +34,7 @@ enum Way {
 
 const WAYS: [Way; 5] = [Way::Legs, Way::OnStream, Way::Handle, Way::Subagents, Way::Task];
 
-/// What an agent does with a message.
+/// The agent's reaction to a message.
 #[derive(Clone)]
 enum Doing {
     /// It reports that it works, and shows this after that.
@@ -42,8 +43,8 @@ enum Doing {
     Responds(Value),
 }
 
-/// An agent that shows its task with fresh ids and times whenever it is asked. It works until the signal before it asks for the first
-/// time.
+/// An agent that shows its task with fresh ids and times whenever it is asked. It works until the
+/// signal before it asks for the first time.
 #[derive(Clone)]
 struct Clerk(Arc<Mutex<Desk>>, Signal);
 
@@ -72,7 +73,8 @@ impl Desk {
         task
     }
 
-    /// A task as a stream brings it: an interrupt comes as an artifact, and a status without a message.
+    /// A task as a stream brings it: an interrupt comes as an artifact, and a status without a
+    /// message.
     fn events(&mut self, task: &Value) -> Vec<Value> {
         let task = self.stamped(task);
         let named = |mut event: Value| {
@@ -180,7 +182,8 @@ fn done() -> Value {
     json!({ "status": { "state": "TASK_STATE_COMPLETED" }, "artifacts": made })
 }
 
-/// A client that answers every question by the next of these until the call has another result. Returns what it was asked.
+/// A client that answers every question by the next of these until the call has another result.
+/// Returns what it was asked.
 async fn converse(scene: &Scene, clerk: &Clerk, way: Way, said: &[&str]) -> Vec<String> {
     let mut said = said.iter();
     let mut next = |asked: &[String]| *said.next().unwrap_or_else(|| panic!("asked too often: {asked:?}"));
@@ -252,7 +255,8 @@ async fn converse(scene: &Scene, clerk: &Clerk, way: Way, said: &[&str]) -> Vec<
     asked
 }
 
-/// Plays this script to a client of each way, before an agent that streams and before one that does not. The client is asked these.
+/// Plays this script to a client of each way, before an agent that streams and before one that does
+/// not. The client is asked these.
 async fn play(script: &[Doing], questions: &[&str]) {
     for (way, streams) in WAYS.into_iter().flat_map(|way| [(way, true), (way, false)]) {
         let settings = if way == Way::Task { "calls: { task_after: 0s }" } else { "" };
@@ -315,7 +319,8 @@ async fn other_artifacts_make_other_interrupts() {
     play(&script, &["Delete?", "Really?", "Really?"]).await;
 }
 
-/// Another gateway knows nothing of the first answer: it takes the second question for the one that was put.
+/// Another gateway knows nothing of the first answer: it takes the second question for the one that
+/// was put.
 #[tokio::test]
 async fn repeated_words_work_at_other_gateway() {
     let script = || [Doing::Works(asks("Go on?")), Doing::Works(asks("Go on?")), Doing::Works(done())];

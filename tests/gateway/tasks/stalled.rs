@@ -1,6 +1,7 @@
-//! Agents that end a stream and not its task: their clients are not held, and are told what is known.
+//! Agents that end a stream and not its task: their clients are not held, and are told what is
+//! known.
 //!
-//! Not here: agents that cannot be reached (see `faults`).
+//! Out of scope: agents that cannot be reached (see `faults`).
 
 use serde_json::{Value, json};
 
@@ -16,7 +17,8 @@ fn texts(result: &Value) -> String {
     result["content"].as_array().unwrap().iter().filter_map(|block| block["text"].as_str()).collect()
 }
 
-/// An executor that crashed behind its SDK: the stream ends, and the task is said to be in this state for ever.
+/// An executor that crashed behind its SDK: the stream ends, and the task is said to be in this
+/// state for ever.
 fn crashes(agent: &ScriptedAgent, state: &'static str) {
     agent.on_send(move |_| Reply::events([v0_3::task(RAW_TASK, RAW_CONTEXT, state)]));
     agent.on_get(move |_| Reply::result(v0_3::task(RAW_TASK, RAW_CONTEXT, state)));

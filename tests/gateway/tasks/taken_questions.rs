@@ -1,7 +1,9 @@
-//! Agents that take an answer in before they work on it: the words of the question have gone into the history, the rest still stands.
+//! Agents that take an answer in before they work on it: the words of the question have gone into
+//! the history, the rest still stands.
 //!
-//! As a server of the official Python SDK shows its task between an answer and its own next word. Not here: agents that repeat
-//! the whole question (see `answers_once`), answers that get lost (see `answers_lost`).
+//! As a server of the official Python SDK shows its task between an answer and its own next word.
+//! Out of scope: agents that repeat the whole question (see `answers_once`), answers that get lost
+//! (see `answers_lost`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,13 +25,13 @@ fn put(text: &str, time: &str) -> Value {
     question
 }
 
-/// A task whose question has lost its words.
+/// A task with a question that has lost its words.
 fn taken(mut task: Value) -> Value {
     task["status"].as_object_mut().unwrap().remove("message").expect("a question");
     task
 }
 
-/// What one hand sets and another one sees.
+/// A flag that one side sets and another one reads.
 fn shared() -> (Arc<AtomicBool>, Arc<AtomicBool>) {
     let one = Arc::new(AtomicBool::new(false));
     (one.clone(), one)
@@ -88,7 +90,7 @@ async fn other_waiter_is_not_asked_for_rest() {
     }
 }
 
-/// Its words are gone, but nobody has answered it: it is answered as it was asked.
+/// Its words are gone, but it has no answer yet: it is answered as it was asked.
 #[tokio::test]
 async fn agent_that_never_repeats_gets_answer() {
     let (scene, quiz, session, call, asked) = asked().await;
@@ -100,7 +102,7 @@ async fn agent_that_never_repeats_gets_answer() {
     answered_once(&scene, &session, call, &asked).await;
 }
 
-/// The agent has taken the answer in and refused it: what is left of its question is open.
+/// The agent has taken the answer in and refused it: the rest of its question is open.
 #[tokio::test]
 async fn late_refused_answer_is_repeatable() {
     let (scene, quiz) = scene("", [put("Which?", "2026-11-22T10:00:00Z")]).await;
@@ -125,7 +127,7 @@ async fn late_refused_answer_is_repeatable() {
     assert_eq!(answers(&scene.agent).len(), 2);
 }
 
-/// The agent has done with the answer and still waits: whoever answered is asked once more.
+/// The agent has processed the answer and still waits: the client that answered is asked once more.
 #[tokio::test]
 async fn rest_is_asked_after_processing() {
     for whole_answer in [true, false] {

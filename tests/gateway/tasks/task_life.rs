@@ -26,7 +26,7 @@ async fn replica(agent: &ScriptedAgent) -> TestGateway {
     TestGateway::start(|ports| config(ports.listeners())).await
 }
 
-/// An agent whose every message begins another task, all of which go on until the signal.
+/// An agent that begins another task for every message; all of them go on until the signal.
 fn busy(scene: &Scene) -> Signal {
     let go = Signal::new();
     let wait = go.clone();
@@ -92,7 +92,7 @@ async fn full_store_refuses_tasks_not_calls() {
     assert_eq!(client.task("tasks/get", &first).await.result().await["status"], "working");
     go.open();
     client.task_until(&first, "completed").await;
-    // What is over makes room.
+    // An ended task makes room.
     let _others = busy(&scene);
     let third = begin(&client).await;
     assert_eq!(client.task("tasks/get", &third).await.result().await["status"], "working");

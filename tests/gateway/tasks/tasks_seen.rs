@@ -1,4 +1,5 @@
-//! Tasks as resources: what is read while they run, ask and end; what others may not read; streams and the registry.
+//! Tasks as resources: their content while they run, ask and end; the callers that may not read
+//! them; streams and the registry.
 
 use serde_json::{Value, json};
 
@@ -14,7 +15,8 @@ pub(crate) fn keeper(gateway: &TestGateway) -> McpClient {
     gateway.client().capabilities(json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } }))
 }
 
-/// An agent that names its task and says what it does; then it sends these events one after the other, each upon its signal.
+/// An agent that names its task and says what it does; then it sends these events one after the
+/// other, each upon its signal.
 pub(crate) fn works(agent: &ScriptedAgent, then: Vec<(Signal, Vec<Value>)>) {
     agent.on_send(move |_| {
         let busy = v1::status_update(RAW_TASK, RAW_CONTEXT, "working", Some("on it"));
@@ -212,7 +214,7 @@ async fn missing_and_foreign_read_alike() {
         assert_eq!(refused(&first, "/mcp", uri.clone()).await, nothing, "{uri}");
     }
     let uri = format!("a2a://task/{task}");
-    assert_eq!(refused(&first, "/mcp/clerk", uri.clone()).await, nothing, "another agent's door");
+    assert_eq!(refused(&first, "/mcp/clerk", uri.clone()).await, nothing, "another agent's endpoint");
     assert_eq!(refused(&second, "/mcp", uri.clone()).await, nothing, "the agent has lost it");
     assert_eq!(json_of(&second, &uri).await["state"], "completed", "any replica asks the agent");
 }
@@ -230,7 +232,7 @@ async fn live_stream_is_read_by_handle() {
         (&json!(format!("a2a://task/{task}")), &json!("working"))
     );
     assert!(stream["watchers"].is_u64() && stream["since"].is_string(), "{stream}");
-    // Those who are nobody share one name.
+    // Anonymous callers share one name.
     assert_eq!(json_of(&scene.gateway, "a2a://streams").await, json!({ "streams": [] }));
     let list = scene.gateway.client().modern("resources/list", json!({})).await.result().await;
     let uris: Vec<&str> =
@@ -268,7 +270,8 @@ async fn registry_names_every_agent() {
         (&json!("clerk"), &json!("unreachable"), None)
     );
     assert_eq!(clerk["url"], lost, "without its query");
-    let door = gateway.client_of("bard");
-    let read = door.modern("resources/read", json!({ "uri": "a2a://agents/registry" })).await.result().await;
+    let endpoint = gateway.client_of("bard");
+    let read =
+        endpoint.modern("resources/read", json!({ "uri": "a2a://agents/registry" })).await.result().await;
     assert!(!read.to_string().contains("clerk"), "{read}");
 }

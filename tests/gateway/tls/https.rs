@@ -1,4 +1,5 @@
-//! HTTPS on both sides: the listener's certificates and protocols, and agents behind a CA of their own.
+//! HTTPS on both sides: the listener's certificates and protocols, and agents behind a CA of their
+//! own.
 
 use rustls::version::{TLS12, TLS13};
 use serde_json::json;
@@ -83,7 +84,7 @@ async fn listener_shows_configured_certificate() {
     let (gateway, client) = secure(&authority, &agent).await;
     let stranger = client_config(&Authority::new("theirs"), None, &["h2"]);
     assert!(client.tls(stranger).try_send("GET", &[], Vec::new()).await.is_err());
-    // A plain client of the TLS port gets nothing, and everybody else goes on.
+    // A plain client of the TLS port gets nothing, and all others go on.
     let plain = McpClient::new(&format!("http://127.0.0.1:{}/mcp", gateway.ports().other));
     assert!(plain.try_send("GET", &[], Vec::new()).await.is_err());
     assert_eq!(sing(&gateway.client(), "la").await, "la");

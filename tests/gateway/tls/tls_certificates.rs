@@ -1,4 +1,5 @@
-//! What a TLS listener shows: certificates by name and kind of key, versions, sessions that are resumed.
+//! The TLS listener as a client sees it: certificates by name and kind of key, versions, sessions
+//! that are resumed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Client certificates: who gets through a handshake, and who does not.
+//! Client certificates: the clients that get through a handshake, and those that do not.
 
 use rcgen::{CertificateParams, KeyUsagePurpose, SanType};
 use rustls::version::{TLS12, TLS13};
@@ -37,7 +37,7 @@ async fn only_good_certificate_gets_in() {
         ("wrong_usage", Some(&ours.server())),
         ("revoked", Some(&leaf)),
         ("revoked", Some(&revoked_middle.client("below"))),
-        // Its authority has no list here, so that nobody knows.
+        // Its authority has no list here, so that its state is unknown.
         ("revocation_unknown", Some(&ours.intermediate("unlisted").client("below"))),
         ("bad_certificate", Some(&ours.client_that_signs("both"))),
     ] {

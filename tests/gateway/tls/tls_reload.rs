@@ -196,7 +196,7 @@ async fn expired_client_loses_connection() {
     refused(&scene.gateway, client_config(&scene.ours, Some(&client), &["http/1.1"])).await;
 }
 
-/// Nobody is left who could vouch for its clients.
+/// No authority is left that could vouch for its clients.
 #[tokio::test]
 async fn clients_of_only_authority_end_with_it() {
     let (server, theirs) = (Authority::new("server"), Authority::ending_in("theirs", 5));

@@ -1,5 +1,5 @@
-//! Client certificates that are too weak to prove anything. Made, and shown, by the openssl command: what is used elsewhere here refuses
-//! to make them.
+//! Client certificates that are too weak to prove anything. Made, and shown, by the openssl
+//! command, as the library that the other tests use refuses to make them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
-//! What the official Rust MCP client must be able to do with one agent behind the gateway.
+//! Checks of the official Rust MCP client with one agent behind the gateway.
 //!
-//! Not part of the gateway. Usage: `rmcp-client URL AGENT`; prints one line per check and exits 1 if
-//! any failed. `clients/py_checks.py` makes the same checks in Python.
+//! Not part of the gateway. Usage: `rmcp-client URL AGENT`; prints one line per check and exits 1
+//! if any failed. `clients/py_checks.py` makes the same checks in Python.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ fn expect(condition: bool, why: impl std::fmt::Debug) -> Outcome {
     if condition { Ok(()) } else { Err(format!("{why:?}")) }
 }
 
-/// The result, if it is a success whose text contains `wanted`.
+/// The result, if it is a success with a text that contains `wanted`.
 fn success(result: CallToolResult, wanted: &str) -> Outcome {
     expect(result.is_error != Some(true) && text_of(&result).contains(wanted), result)
 }
