@@ -182,77 +182,95 @@ fn done() -> Value {
     json!({ "status": { "state": "TASK_STATE_COMPLETED" }, "artifacts": made })
 }
 
-/// A client that answers every question by the next of these until the call has another result.
-/// Returns what it was asked.
-async fn converse(scene: &Scene, clerk: &Clerk, way: Way, said: &[&str]) -> Vec<String> {
-    let mut said = said.iter();
-    let mut next = |asked: &[String]| *said.next().unwrap_or_else(|| panic!("asked too often: {asked:?}"));
-    let mut asked = Vec::new();
+/// The answers that a client gives, and the questions that it was asked.
+struct Answers<'a> {
+    answers: std::slice::Iter<'a, &'a str>,
+    asked: Vec<String>,
+}
+
+impl Answers<'_> {
+    /// Records a question and returns the answer to it.
+    fn answer(&mut self, question: &Value) -> &str {
+        self.asked.push(question.to_string());
+        self.answers.next().unwrap_or_else(|| panic!("asked too often: {:?}", self.asked))
+    }
+}
+
+/// Lets a client answer every question by the next of these until the call has another result.
+/// Returns the questions that it was asked.
+async fn converse(scene: &Scene, clerk: &Clerk, way: Way, answers: &[&str]) -> Vec<String> {
+    let mut answers = Answers { answers: answers.iter(), asked: Vec::new() };
     let last = match way {
-        Way::Legs => {
-            let (client, call) = (asked_by_form(&scene.gateway), first("paint"));
-            let mut result = called(&client, &call).await;
-            while result["resultType"] == "input_required" {
-                asked.push(result["inputRequests"][key_of(&result)]["params"]["message"].to_string());
-                let answer = keyed(&result, reply(next(&asked)));
-                result = called(&client, &again(&call, &result, answer)).await;
-            }
-            result
-        }
-        Way::OnStream => {
-            let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
-            let (mut call, mut message) = until_asked(&session).await;
-            while message["method"] == "elicitation/create" {
-                asked.push(message["params"]["message"].to_string());
-                session.respond(&message["id"], reply(next(&asked))).await;
-                message = call.next_message().await;
-            }
-            message["result"].clone()
-        }
-        Way::Handle | Way::Subagents => {
-            let client = scene.gateway.client();
-            let own = async |tool: &str, arguments: Value| {
-                called(&client, &json!({ "name": tool, "arguments": arguments })).await
-            };
-            let mut result = scene.said("paint").await;
-            while result["structuredContent"]["state"] == "input-required" {
-                asked.push(result["content"].to_string());
-                let task = result["structuredContent"]["taskId"].clone();
-                let answer = json!({ "taskId": task, "text": next(&asked) });
-                result = match way {
-                    Way::Handle => own(TOOL, answer).await,
-                    _ => {
-                        own("subagent_send", answer).await;
-                        own("subagent_wait", json!({ "taskId": task })).await
-                    }
-                };
-            }
-            result
-        }
-        Way::Task => {
-            let client = with_tasks(&scene.gateway);
-            let task = called(&client, &first("paint")).await["taskId"].as_str().unwrap().to_owned();
-            clerk.go_on();
-            let mut keys = Vec::new();
-            loop {
-                let found = client.modern("tasks/get", json!({ "taskId": task })).await.result().await;
-                if found["status"] == "completed" {
-                    break found["result"].clone();
-                }
-                if found["status"] != "input_required" || keys.contains(&key_of(&found)) {
-                    tokio::task::yield_now().await;
-                    continue;
-                }
-                keys.push(key_of(&found));
-                asked.push(found["inputRequests"][key_of(&found)]["params"]["message"].to_string());
-                let answer = keyed(&found, reply(next(&asked)));
-                let params = json!({ "taskId": task, "inputResponses": answer });
-                client.modern("tasks/update", params).await.result().await;
-            }
-        }
+        Way::Legs => converse_by_legs(scene, &mut answers).await,
+        Way::OnStream => converse_on_stream(scene, &mut answers).await,
+        Way::Handle | Way::Subagents => converse_by_handle(scene, way, &mut answers).await,
+        Way::Task => converse_in_task(scene, clerk, &mut answers).await,
     };
     assert!(last["content"].to_string().contains("thank you"), "{way:?}: {last}");
-    asked
+    answers.asked
+}
+
+async fn converse_by_legs(scene: &Scene, answers: &mut Answers<'_>) -> Value {
+    let (client, call) = (asked_by_form(&scene.gateway), first("paint"));
+    let mut result = called(&client, &call).await;
+    while result["resultType"] == "input_required" {
+        let question = &result["inputRequests"][key_of(&result)]["params"]["message"];
+        let answer = keyed(&result, reply(answers.answer(question)));
+        result = called(&client, &again(&call, &result, answer)).await;
+    }
+    result
+}
+
+async fn converse_on_stream(scene: &Scene, answers: &mut Answers<'_>) -> Value {
+    let session = asked_on_stream(&scene.gateway, "2025-11-25").await;
+    let (mut call, mut message) = until_asked(&session).await;
+    while message["method"] == "elicitation/create" {
+        let answer = answers.answer(&message["params"]["message"]);
+        session.respond(&message["id"], reply(answer)).await;
+        message = call.next_message().await;
+    }
+    message["result"].clone()
+}
+
+async fn converse_by_handle(scene: &Scene, way: Way, answers: &mut Answers<'_>) -> Value {
+    let client = scene.gateway.client();
+    let own = async |tool: &str, arguments: Value| {
+        called(&client, &json!({ "name": tool, "arguments": arguments })).await
+    };
+    let mut result = scene.said("paint").await;
+    while result["structuredContent"]["state"] == "input-required" {
+        let task = result["structuredContent"]["taskId"].clone();
+        let answer = json!({ "taskId": task, "text": answers.answer(&result["content"]) });
+        if way == Way::Handle {
+            result = own(TOOL, answer).await;
+        } else {
+            own("subagent_send", answer).await;
+            result = own("subagent_wait", json!({ "taskId": task })).await;
+        }
+    }
+    result
+}
+
+async fn converse_in_task(scene: &Scene, clerk: &Clerk, answers: &mut Answers<'_>) -> Value {
+    let client = with_tasks(&scene.gateway);
+    let task = called(&client, &first("paint")).await["taskId"].as_str().unwrap().to_owned();
+    clerk.go_on();
+    let mut keys = Vec::new();
+    loop {
+        let found = client.modern("tasks/get", json!({ "taskId": task })).await.result().await;
+        if found["status"] == "completed" {
+            return found["result"].clone();
+        }
+        if found["status"] != "input_required" || keys.contains(&key_of(&found)) {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        keys.push(key_of(&found));
+        let question = &found["inputRequests"][key_of(&found)]["params"]["message"];
+        let answer = keyed(&found, reply(answers.answer(question)));
+        let params = json!({ "taskId": task, "inputResponses": answer });
+        client.modern("tasks/update", params).await.result().await;
+    }
 }
 
 /// Plays this script to a client of each way, before an agent that streams and before one that does
