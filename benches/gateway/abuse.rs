@@ -1,7 +1,7 @@
 //! What good callers notice of others who misbehave: the time of their calls without and with each of them, in turns, in one run.
 //!
 //! Good callers make one call each so many times in a second, whatever the others do; those do what they can. Not here: floods of HTTP/2
-//! (see `tests/gateway/advisories_http2`).
+//! (see `tests/gateway/security/advisories_http2`).
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
