@@ -9,7 +9,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mcp_a2a_gateway::tasks::store::{Store, Table};
+use mcp_a2a_gateway::tasks::store::{Store, StoreTable};
 use tokio::task::JoinSet;
 
 const LASTS: Duration = Duration::from_secs(2);
@@ -38,7 +38,7 @@ async fn waited_for(lanes: u64) {
         all.spawn(async move {
             let mut rows = 0_u64;
             while began.elapsed() < LASTS {
-                store.put(Table::Tasks, key(rows * lanes + lane), vec![7; 1024]).unwrap();
+                store.put(StoreTable::Tasks, key(rows * lanes + lane), vec![7; 1024]).unwrap();
                 store.flush().await.unwrap();
                 rows += 1;
             }
@@ -57,7 +57,7 @@ fn handed_over() {
     let (began, worked) = (Instant::now(), processor());
     let mut rows = 0;
     while began.elapsed() < LASTS {
-        rows += u64::from(store.put(Table::Tasks, key(rows), vec![7; 1024]).is_ok());
+        rows += u64::from(store.put(StoreTable::Tasks, key(rows), vec![7; 1024]).is_ok());
     }
     report("put without waiting", &store, rows, (began, worked), 0.0);
 }
@@ -67,7 +67,7 @@ fn opened() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
     for number in 0..100_000_u64 {
-        let row = || store.put(Table::Tasks, number.to_be_bytes().to_vec(), vec![7; 1024]);
+        let row = || store.put(StoreTable::Tasks, number.to_be_bytes().to_vec(), vec![7; 1024]);
         while row().is_err() {
             std::thread::yield_now();
         }
@@ -77,7 +77,7 @@ fn opened() {
     let store = Store::open(home.path()).unwrap();
     let open = began.elapsed();
     let mut bytes = 0;
-    store.load(Table::Tasks, |_, value| bytes += value.len()).unwrap();
+    store.load(StoreTable::Tasks, |_, value| bytes += value.len()).unwrap();
     assert_eq!(bytes, 100_000 * 1024);
     println!("open 100,000 rows: {open:.0?} to check, {:.0?} to load", began.elapsed().saturating_sub(open));
 }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use mcp_a2a_gateway::config;
-use mcp_a2a_gateway::gateway::{Bridge, BridgeService, Handled};
+use mcp_a2a_gateway::gateway::{BackgroundService, Gateway, Handled};
 use mcp_a2a_gateway::tls::install_provider;
 use pingora::proxy::{ProxyHttp, Session, http_proxy_service};
 use pingora::server::Server;
@@ -24,7 +24,7 @@ use pingora::upstreams::peer::HttpPeer;
 
 /// A proxy that someone had before.
 struct Host {
-    bridge: Bridge,
+    bridge: Gateway,
     upstream: SocketAddr,
 }
 
@@ -36,9 +36,9 @@ impl ProxyHttp for Host {
 
     async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
         match self.bridge.handle(http).await {
-            Handled::Yes => Ok(true),
+            Handled::Served => Ok(true),
             // Nothing has been read or written: the host goes on as it always did.
-            Handled::NotOurs => Ok(false),
+            Handled::NotHandled => Ok(false),
         }
     }
 
@@ -66,12 +66,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn bridge(path: &Path) -> Result<(Bridge, BridgeService), Box<dyn std::error::Error>> {
+fn bridge(path: &Path) -> Result<(Gateway, BackgroundService), Box<dyn std::error::Error>> {
     install_provider();
-    Ok(Bridge::new(config::load(path)?)?)
+    Ok(Gateway::new(config::load(path)?)?)
 }
 
-fn serve(listen: &str, host: Host, service: BridgeService) -> ! {
+fn serve(listen: &str, host: Host, service: BackgroundService) -> ! {
     let mut server = Server::new_with_opt_and_conf(None, Default::default());
     server.bootstrap();
     let mut proxy = http_proxy_service(&server.configuration, host);

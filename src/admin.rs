@@ -16,37 +16,37 @@ use pingora::server::ShutdownWatch;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::gateway::{Bridge, check_host};
+use crate::gateway::{Gateway, check_host};
 use crate::telemetry::label::Refusal;
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
 
 /// The application behind the admin listener.
-pub struct Admin {
-    pages: Arc<Pages>,
+pub struct AdminApp {
+    pages: Arc<AdminPages>,
     within: Duration,
 }
 
 /// The pages of the admin listener.
-struct Pages {
-    bridge: Bridge,
+struct AdminPages {
+    bridge: Gateway,
     hosts: Vec<String>,
     listeners: Vec<SocketAddr>,
     accepts: AtomicBool,
 }
 
-impl Admin {
+impl AdminApp {
     /// The application for a bridge that is served at `listeners`. Answers requests for one of
     /// these `hosts` that are over `within` this time.
-    pub fn new(bridge: &Bridge, hosts: Vec<String>, listeners: Vec<SocketAddr>, within: Duration) -> Self {
-        let pages = Pages { bridge: bridge.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
+    pub fn new(bridge: &Gateway, hosts: Vec<String>, listeners: Vec<SocketAddr>, within: Duration) -> Self {
+        let pages = AdminPages { bridge: bridge.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
         Self { pages: Arc::new(pages), within }
     }
 }
 
 #[async_trait]
-impl HttpServerApp for Admin {
+impl HttpServerApp for AdminApp {
     async fn process_new_http(
         self: &Arc<Self>,
         session: ServerSession,
@@ -61,7 +61,7 @@ impl HttpServerApp for Admin {
 }
 
 #[async_trait]
-impl ServeHttp for Pages {
+impl ServeHttp for AdminPages {
     async fn response(&self, http: &mut ServerSession) -> Response<Vec<u8>> {
         http.set_keepalive(None);
         let request = http.req_header();
@@ -93,15 +93,15 @@ impl ServeHttp for Pages {
     }
 }
 
-impl Pages {
+impl AdminPages {
     /// Whether every listener takes connections. Services start in no order; once they run, they run.
     async fn accepts(&self) -> bool {
-        const SHORTLY: Duration = Duration::from_millis(500);
+        const ACCEPT_TIMEOUT: Duration = Duration::from_millis(500);
         if self.accepts.load(Ordering::Acquire) {
             return true;
         }
         for address in &self.listeners {
-            let connecting = tokio::time::timeout(SHORTLY, TcpStream::connect(address));
+            let connecting = tokio::time::timeout(ACCEPT_TIMEOUT, TcpStream::connect(address));
             if !matches!(connecting.await, Ok(Ok(_))) {
                 return false;
             }

@@ -14,12 +14,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A timer for one wait after another.
 #[derive(Default)]
-pub(crate) struct Alarm {
+pub(crate) struct ReusableTimer {
     /// The timer and the runtime that it belongs to: it must not be polled on another, that may outlive its own.
     set: Option<(Id, Pin<Box<Sleep>>)>,
 }
 
-impl Alarm {
+impl ReusableTimer {
     /// Ready once `deadline` has passed. Until then the task is woken at that time at the latest, perhaps before for nothing.
     ///
     /// Outside of the task's budget of tokio (`task::coop`): a peer that always has more to read spends that in every poll, and a
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    async fn wait(alarm: &mut Alarm, seconds: u64) -> Duration {
+    async fn wait(alarm: &mut ReusableTimer, seconds: u64) -> Duration {
         let begun = Instant::now();
         let deadline = begun + Duration::from_secs(seconds);
         poll_fn(|cx| alarm.poll(cx, deadline)).await;
@@ -78,7 +78,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn every_wait_lasts_to_its_own_deadline() {
-        let mut alarm = Alarm::default();
+        let mut alarm = ReusableTimer::default();
         for seconds in [30, 60, 5, 60, 1, 0] {
             let waited = wait(&mut alarm, seconds).await;
             assert_eq!(waited.as_secs(), seconds, "{waited:?}");
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_wait_goes_on_elsewhere_when_its_runtime_has_ended() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (mut alarm, first) = (Alarm::default(), runtime());
+        let (mut alarm, first) = (ReusableTimer::default(), runtime());
         let begun = first.block_on(async {
             let far = Instant::now() + Duration::from_secs(600);
             assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx, far))).await.is_pending());
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_deadline_acts_in_a_task_without_budget() {
-        let (mut alarm, deadline) = (Alarm::default(), Instant::now() + Duration::from_millis(20));
+        let (mut alarm, deadline) = (ReusableTimer::default(), Instant::now() + Duration::from_millis(20));
         poll_fn(|cx| {
             let spent = (0..10_000).any(|_| pin!(consume_budget()).poll(cx).is_pending());
             assert!(spent && deadline.elapsed() < Duration::from_secs(10));
@@ -114,7 +114,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_wait_that_was_given_up_neither_ends_nor_prolongs_the_next() {
         for (given_up, seconds) in [(30, 60), (60, 30), (30, 30)] {
-            let mut alarm = Alarm::default();
+            let mut alarm = ReusableTimer::default();
             let short = Duration::from_secs(10);
             assert!(tokio::time::timeout(short, wait(&mut alarm, given_up)).await.is_err());
             assert_eq!(wait(&mut alarm, seconds).await.as_secs(), seconds, "after {given_up}");

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::fault::{Fault, Trouble};
+use crate::fault::{AgentFailure, Fault};
 use crate::telemetry::label::Refusal;
 use crate::telemetry::metrics::Metrics;
 
@@ -24,7 +24,7 @@ const SHARDS: usize = 16;
 
 /// The owner of a share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Whose {
+pub enum QuotaOwner {
     /// A caller, by its name.
     Caller(Arc<str>),
     /// Callers from this address that proved nothing.
@@ -53,7 +53,7 @@ impl From<NoRoomError> for Fault {
     }
 }
 
-impl From<NoRoomError> for Trouble {
+impl From<NoRoomError> for AgentFailure {
     fn from(error: NoRoomError) -> Self {
         match error {
             NoRoomError::OfCaller => Self::CallerBytes,
@@ -68,14 +68,14 @@ pub struct ByteQuota {
     max_caller_bytes: usize,
     used: AtomicUsize,
     /// Those who hold bytes now.
-    accounts: [Mutex<HashMap<Whose, Arc<Account>>>; SHARDS],
+    accounts: [Mutex<HashMap<QuotaOwner, Arc<ByteAccount>>>; SHARDS],
     hasher: RandomState,
     metrics: Arc<Metrics>,
 }
 
 /// The bytes of one caller.
 #[derive(Debug, Default)]
-struct Account(AtomicUsize);
+struct ByteAccount(AtomicUsize);
 
 impl ByteQuota {
     /// A quota of `max_bytes`, of which no caller gets more than `max_caller_bytes`.
@@ -99,11 +99,11 @@ impl ByteQuota {
 
     /// A permit for a buffer of this caller, or of none. It counts nothing yet.
     #[must_use]
-    pub fn permit(self: &Arc<Self>, whose: Option<&Whose>) -> BytePermit {
+    pub fn permit(self: &Arc<Self>, whose: Option<&QuotaOwner>) -> BytePermit {
         BytePermit { quota: self.clone(), whose: whose.cloned(), account: None, counted: 0 }
     }
 
-    fn acquire(&self, account: Option<&Account>, bytes: usize) -> Result<(), NoRoomError> {
+    fn acquire(&self, account: Option<&ByteAccount>, bytes: usize) -> Result<(), NoRoomError> {
         if account.is_some_and(|account| !add(&account.0, bytes, self.max_caller_bytes)) {
             return Err(self.refused(NoRoomError::OfCaller));
         }
@@ -124,12 +124,12 @@ impl ByteQuota {
         error
     }
 
-    fn account(&self, whose: &Whose) -> Option<Arc<Account>> {
+    fn account(&self, whose: &QuotaOwner) -> Option<Arc<ByteAccount>> {
         Some(self.shard(whose)?.entry(whose.clone()).or_default().clone())
     }
 
     /// Lets go of the account of a caller; the last permit removes it.
-    fn close(&self, whose: &Whose, account: Arc<Account>) {
+    fn close(&self, whose: &QuotaOwner, account: Arc<ByteAccount>) {
         let Some(mut shard) = self.shard(whose) else { return };
         // Under the lock: of two that let go at once one is the last.
         drop(account);
@@ -138,7 +138,7 @@ impl ByteQuota {
         }
     }
 
-    fn shard(&self, whose: &Whose) -> Option<MutexGuard<'_, HashMap<Whose, Arc<Account>>>> {
+    fn shard(&self, whose: &QuotaOwner) -> Option<MutexGuard<'_, HashMap<QuotaOwner, Arc<ByteAccount>>>> {
         let at = usize::try_from(self.hasher.hash_one(whose) % SHARDS as u64).ok()?;
         Some(self.accounts.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -153,9 +153,9 @@ fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
 /// The bytes of one buffer, until this is dropped.
 pub struct BytePermit {
     quota: Arc<ByteQuota>,
-    whose: Option<Whose>,
+    whose: Option<QuotaOwner>,
     /// Looked up once something is counted.
-    account: Option<Arc<Account>>,
+    account: Option<Arc<ByteAccount>>,
     counted: usize,
 }
 
@@ -266,8 +266,8 @@ mod tests {
         Arc::new(ByteQuota::new(4 * MIB, 2 * MIB, Metrics::new().unwrap()))
     }
 
-    fn whose(name: &str) -> Whose {
-        Whose::Caller(name.into())
+    fn whose(name: &str) -> QuotaOwner {
+        QuotaOwner::Caller(name.into())
     }
 
     fn held(quota: &ByteQuota) -> usize {

@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use mcp_a2a_gateway::a2a::{
-    Artifact, Artifacts, Card, Change, Dialect, Event, Message, Part, PartBody, Question, Role, Send, clean,
-    depth_within,
+    AgentCard, Artifact, Artifacts, Dialect, Message, OperationRequest, Part, PartBody, ProbeRequest, Role,
+    StreamResponse, TextChange, clean, depth_within,
 };
 use mcp_a2a_gateway::sse::{self, Decoder};
 use proptest::prelude::*;
@@ -94,16 +94,16 @@ fn message(parts: Vec<Part>) -> Message {
 
 /// Writes a message in a dialect, and reads what was written as if an agent had answered with it.
 fn there_and_back(dialect: Dialect, message: &Message) -> Message {
-    let ask = Send { message, accepted_output_modes: &[], tenant: None };
+    let ask = OperationRequest { message, accepted_output_modes: &[], tenant: None };
     let body: Value = serde_json::from_slice(&dialect.send(&ask, false)).unwrap();
     let answer = json!({"jsonrpc": "2.0", "id": 1, "result": {"message": body["params"]["message"]}});
     match dialect.event(answer.to_string().as_bytes()).unwrap() {
         // 0.1 names both beside the message.
-        Event::Message(message) if dialect == Dialect::V0_1 => {
+        StreamResponse::Message(message) if dialect == Dialect::V0_1 => {
             let named = |name: &str| body["params"][name].as_str().map(str::to_owned);
             Message { task_id: named("id"), context_id: named("sessionId"), ..message }
         }
-        Event::Message(message) => message,
+        StreamResponse::Message(message) => message,
         other => panic!("not a message: {other:?}"),
     }
 }
@@ -119,8 +119,8 @@ proptest! {
             prop_assert!(dialect.event(&bytes).is_err());
             prop_assert!(dialect.task(&bytes).is_err());
         }
-        prop_assert!(Card::parse(&bytes).is_err());
-        Question::MessageSend.verdict(200, &bytes);
+        prop_assert!(AgentCard::parse(&bytes).is_err());
+        ProbeRequest::MessageSend.verdict(200, &bytes);
         depth_within(&bytes, 3);
         let mut decoder = Decoder::new(64);
         prop_assert!(bytes.chunks(7).map(|chunk| decoder.push(chunk)).count() <= 43);
@@ -133,12 +133,12 @@ proptest! {
             for dialect in DIALECTS {
                 let event = dialect.event(text.as_bytes());
                 prop_assert_eq!(event.is_ok(), dialect.event(text.as_bytes()).is_ok());
-                if let Ok(Event::Message(message)) = event {
+                if let Ok(StreamResponse::Message(message)) = event {
                     there_and_back(dialect, &message);
                 }
                 prop_assert!(dialect.task(text.as_bytes()).is_err() || text.contains("status"));
             }
-            if let Ok(card) = Card::parse(text.as_bytes()) {
+            if let Ok(card) = AgentCard::parse(text.as_bytes()) {
                 prop_assert!(card.interface(None).is_err() || text.contains("http"));
             }
         }
@@ -256,9 +256,9 @@ proptest! {
             let parts = texts.into_iter().map(|text| Part::new(PartBody::Text(text))).collect();
             let piece = Artifact { artifact_id: "a".to_owned(), name: None, description: None, parts, extensions: Vec::new(), metadata: None };
             match artifacts.apply(piece, append) {
-                Ok(Change::Added(text)) => shown += &text,
-                Ok(Change::Replaced(text)) => shown = text,
-                Ok(Change::Nothing) | Err(_) => {}
+                Ok(TextChange::Added(text)) => shown += &text,
+                Ok(TextChange::Replaced(text)) => shown = text,
+                Ok(TextChange::Nothing) | Err(_) => {}
             }
             let parts = artifacts.iter().flat_map(|artifact| &artifact.parts);
             let text: String = parts.map(|part| match &part.body { PartBody::Text(text) => text.as_str(), _ => "" }).collect();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 
 use mcp_a2a_gateway::a2a::Dialect::{self, V0_1, V0_3, V1};
-use mcp_a2a_gateway::a2a::relay::{IdKind, Operation, Unspliced, splice_params, splice_result};
+use mcp_a2a_gateway::a2a::relay::{IdKind, Operation, RewriteError, splice_params, splice_result};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -156,18 +156,18 @@ fn only_ids_of_results_are_replaced() {
 fn unknown_or_non_text_id_is_refused() {
     let nobody = |kind, _: &str| Err::<Option<String>, _>(kind);
     for (json, refused) in [
-        (r#"{"id":"t"}"#, Unspliced::Refused(IdKind::Task)),
-        (r#"{"id":7}"#, Unspliced::NotText(IdKind::Task)),
-        (r#"{"id":["t"]}"#, Unspliced::NotText(IdKind::Task)),
-        (r#"{"id":"\ud800"}"#, Unspliced::NotText(IdKind::Task)),
-        (r#"{"id":null,"#, Unspliced::NotJson),
-        (r#"{"id":null} x"#, Unspliced::NotJson),
-        ("", Unspliced::NotJson),
+        (r#"{"id":"t"}"#, RewriteError::Refused(IdKind::Task)),
+        (r#"{"id":7}"#, RewriteError::NotText(IdKind::Task)),
+        (r#"{"id":["t"]}"#, RewriteError::NotText(IdKind::Task)),
+        (r#"{"id":"\ud800"}"#, RewriteError::NotText(IdKind::Task)),
+        (r#"{"id":null,"#, RewriteError::NotJson),
+        (r#"{"id":null} x"#, RewriteError::NotJson),
+        ("", RewriteError::NotJson),
     ] {
         assert_eq!(splice_params(json, V1, Operation::Get, nobody), Err(refused), "{json}");
     }
     let deep = format!(r#"{{"metadata":{}{}}}"#, "[".repeat(200), "]".repeat(200));
-    assert_eq!(splice_params(&deep, V1, Operation::Get, marked), Err(Unspliced::NotJson));
+    assert_eq!(splice_params(&deep, V1, Operation::Get, marked), Err(RewriteError::NotJson));
 }
 
 /// JSON with members that mean something in A2A.

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::{env, fs};
 
 use mcp_a2a_gateway::a2a::{
-    AgentError, Artifact, Binding, Card, Dialect, Event, Interface, Message, Part, PartBody, Requirement,
-    Send, Status, Task,
+    AgentCard, AgentError, AgentInterface, Artifact, Binding, Dialect, Message, OperationRequest, Part,
+    PartBody, SecurityRequirement, StreamResponse, Task, TaskStatus,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -73,9 +73,9 @@ fn translate(what: &str, given: &str) -> String {
 }
 
 /// An agent that is called by HTTP+JSON.
-fn over_rest() -> Interface {
+fn over_rest() -> AgentInterface {
     let url = "http://agent.example/".to_owned();
-    Interface { url, dialect: Dialect::V1, binding: Binding::HttpJson, tenant: None, version: None }
+    AgentInterface { url, dialect: Dialect::V1, binding: Binding::HttpJson, tenant: None, version: None }
 }
 
 /// The request, with the message as A2A 1.0 writes it.
@@ -95,10 +95,14 @@ struct Ask<'a> {
 fn send(dialect: Dialect, given: &str) -> String {
     let ask: Ask<'_> = serde_json::from_str(given).unwrap();
     let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"message":{}}}}}"#, ask.message);
-    let Ok(Event::Message(message)) = Dialect::V1.event(answer.as_bytes()) else {
+    let Ok(StreamResponse::Message(message)) = Dialect::V1.event(answer.as_bytes()) else {
         panic!("no message: {given}")
     };
-    let asked = Send { message: &message, accepted_output_modes: &ask.modes, tenant: ask.tenant.as_deref() };
+    let asked = OperationRequest {
+        message: &message,
+        accepted_output_modes: &ask.modes,
+        tenant: ask.tenant.as_deref(),
+    };
     let mut out = String::new();
     for (name, value) in dialect.headers(&ask.extensions) {
         writeln!(out, "{name}: {}", value.to_str().unwrap()).unwrap();
@@ -106,19 +110,19 @@ fn send(dialect: Dialect, given: &str) -> String {
     out + &String::from_utf8(dialect.send(&asked, ask.streaming)).unwrap()
 }
 
-fn event(event: Result<Event, AgentError>) -> String {
+fn event(event: Result<StreamResponse, AgentError>) -> String {
     let mut out = Page::default();
     match event {
         Err(error) => out.line(0, &format!("error {error:?}")),
-        Ok(Event::Unknown) => out.line(0, "unknown"),
-        Ok(Event::Task(task)) => out.task(&task),
-        Ok(Event::Message(message)) => out.message(0, &message),
-        Ok(Event::Status { task_id, context_id, status, last, metadata }) => {
+        Ok(StreamResponse::Unknown) => out.line(0, "unknown"),
+        Ok(StreamResponse::Task(task)) => out.task(&task),
+        Ok(StreamResponse::Message(message)) => out.message(0, &message),
+        Ok(StreamResponse::Status { task_id, context_id, status, last, metadata }) => {
             out.line(0, &format!("status of {task_id:?} in {context_id:?} last={last}"));
             out.status(1, &status);
             out.metadata(1, metadata.as_deref());
         }
-        Ok(Event::Artifact { task_id, context_id, artifact, append, last_chunk, metadata }) => {
+        Ok(StreamResponse::Artifact { task_id, context_id, artifact, append, last_chunk, metadata }) => {
             out.line(
                 0,
                 &format!("artifact of {task_id:?} in {context_id:?} append={append} last={last_chunk}"),
@@ -131,7 +135,7 @@ fn event(event: Result<Event, AgentError>) -> String {
 }
 
 fn task(task: Result<Task, AgentError>) -> String {
-    event(task.map(Event::Task))
+    event(task.map(StreamResponse::Task))
 }
 
 /// A stable text for people; not a format.
@@ -161,8 +165,8 @@ impl Page {
         self.metadata(1, task.metadata.as_deref());
     }
 
-    fn status(&mut self, depth: usize, status: &Status) {
-        self.line(depth, &format!("state {} at {:?}", status.state.word(), status.timestamp));
+    fn status(&mut self, depth: usize, status: &TaskStatus) {
+        self.line(depth, &format!("state {} at {:?}", status.state.as_str(), status.timestamp));
         if let Some(message) = &status.message {
             self.message(depth + 1, message);
         }
@@ -210,7 +214,7 @@ impl Page {
         }
     }
 
-    fn card(&mut self, card: &Card) {
+    fn card(&mut self, card: &AgentCard) {
         self.line(0, &format!("card {:?} version {:?} by {:?}", card.name, card.version, card.provider));
         self.line(1, &format!("description {:?}", card.description));
         self.line(
@@ -242,7 +246,7 @@ impl Page {
         }
     }
 
-    fn requirements(&mut self, depth: usize, requirements: &[Requirement]) {
+    fn requirements(&mut self, depth: usize, requirements: &[SecurityRequirement]) {
         for requirement in requirements {
             self.line(depth, &format!("requires {:?}", requirement.schemes));
         }
@@ -251,7 +255,7 @@ impl Page {
 
 fn card(given: &str) -> String {
     let mut out = Page::default();
-    match Card::parse(given.as_bytes()) {
+    match AgentCard::parse(given.as_bytes()) {
         Err(error) => out.line(0, &format!("error {error}")),
         Ok(card) => {
             assert_eq!(card.raw.get(), given.trim(), "the card is kept as it came");

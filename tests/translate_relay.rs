@@ -12,7 +12,9 @@ use std::path::Path;
 use std::{env, fs};
 
 use mcp_a2a_gateway::a2a::Dialect::{self, V0_1, V0_3, V1};
-use mcp_a2a_gateway::a2a::relay::{Answer, IdKind, Operation, Refusal, Request, Telling};
+use mcp_a2a_gateway::a2a::relay::{
+    AgentResponse, ClientRequest, IdKind, Operation, ResponseTranslator, RpcError,
+};
 use proptest::prelude::*;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -64,11 +66,11 @@ fn request(given: &str) -> String {
             writeln!(out, "{} has no such thing", to.version()).unwrap();
             continue;
         };
-        match Request::read(from, operation, Some(&params)) {
+        match ClientRequest::read(from, operation, Some(&params)) {
             Err(error) => writeln!(out, "{error}").unwrap(),
             Ok(mut request) => {
                 let mut made = 0;
-                request.complete(to, || {
+                request.generate_missing_ids(to, || {
                     made += 1;
                     format!("made-{made}")
                 });
@@ -90,7 +92,7 @@ fn request(given: &str) -> String {
 }
 
 /// The least that a client says to hear an answer.
-fn asked(dialect: Dialect, operation: Operation) -> Request {
+fn asked(dialect: Dialect, operation: Operation) -> ClientRequest {
     let message = json!({"messageId": "m", "role": "user", "parts": [{"text": "x"}]});
     let params = match (dialect, operation) {
         (V0_1, Operation::Send | Operation::Stream) => {
@@ -99,7 +101,7 @@ fn asked(dialect: Dialect, operation: Operation) -> Request {
         (_, Operation::Send | Operation::Stream) => json!({ "message": message }),
         _ => json!({"id": "mine", "taskId": "mine", "pushNotificationConfig": {"url": "u"}, "url": "u"}),
     };
-    Request::read(dialect, operation, Some(&to_raw_value(&params).unwrap())).unwrap()
+    ClientRequest::read(dialect, operation, Some(&to_raw_value(&params).unwrap())).unwrap()
 }
 
 fn answer(given: &str) -> String {
@@ -108,31 +110,36 @@ fn answer(given: &str) -> String {
     for to in ALL.into_iter().filter(|to| *to != from && operation.name(*to).is_some()) {
         writeln!(out, "{}", to.version()).unwrap();
         let request = asked(to, operation);
-        let mut telling = Telling::new(to, &request);
+        let mut telling = ResponseTranslator::new(to, &request);
         if from == V0_1 {
             telling.names(IdKind::Context, "c".to_owned());
         }
         for line in lines.lines() {
-            out.push_str(&heard(Answer::read(from, operation, line.as_bytes()), &mut telling, to, operation));
+            out.push_str(&heard(
+                AgentResponse::read(from, operation, line.as_bytes()),
+                &mut telling,
+                to,
+                operation,
+            ));
         }
     }
     out
 }
 
 fn heard(
-    answer: Result<Answer, mcp_a2a_gateway::a2a::AgentError>,
-    telling: &mut Telling,
+    answer: Result<AgentResponse, mcp_a2a_gateway::a2a::AgentError>,
+    telling: &mut ResponseTranslator,
     to: Dialect,
     operation: Operation,
 ) -> String {
     let said = answer.and_then(|answer| {
-        let ends = if operation.is_stream() && answer.ends() { "end\n" } else { "" };
+        let ends = if operation.is_stream() && answer.is_final() { "end\n" } else { "" };
         let told = if operation.is_stream() { telling.events(answer) } else { vec![telling.result(answer)?] };
         let lines = told.into_iter().map(|json| String::from_utf8(json).unwrap() + "\n");
         Ok(lines.collect::<String>() + ends)
     });
     said.unwrap_or_else(|error| {
-        let Refusal { code, message, data } = Refusal::of(&error, to);
+        let RpcError { code, message, data } = RpcError::of(&error, to);
         format!("{code} {message} {}\n", data.map_or(String::new(), |data| data.get().to_owned()))
     })
 }
@@ -141,10 +148,11 @@ fn heard(
 fn continued_task_keeps_conversation() {
     let params =
         json!({"message": {"messageId": "m", "role": "user", "parts": [{"text": "x"}], "taskId": "t"}});
-    let mut request = Request::read(V1, Operation::Send, Some(&to_raw_value(&params).unwrap())).unwrap();
-    request.complete(V0_1, || "made".to_owned());
+    let mut request =
+        ClientRequest::read(V1, Operation::Send, Some(&to_raw_value(&params).unwrap())).unwrap();
+    request.generate_missing_ids(V0_1, || "made".to_owned());
     assert_eq!((request.task_id(), request.context_id()), (Some("t"), None));
-    request.forget_new(true, false);
+    request.drop_client_ids(true, false);
     assert_eq!(request.task_id(), None);
 }
 
@@ -223,8 +231,8 @@ fn event() -> impl Strategy<Value = Value> {
 /// One event, as a client of `to` gets it.
 fn relayed(from: Dialect, to: Dialect, event: &Value) -> Value {
     let json = json!({"jsonrpc": "2.0", "id": 1, "result": event}).to_string();
-    let mut telling = Telling::new(to, &asked(to, Operation::Subscribe));
-    let told = telling.events(Answer::read(from, Operation::Subscribe, json.as_bytes()).unwrap());
+    let mut telling = ResponseTranslator::new(to, &asked(to, Operation::Subscribe));
+    let told = telling.events(AgentResponse::read(from, Operation::Subscribe, json.as_bytes()).unwrap());
     serde_json::from_slice(told.first().unwrap()).unwrap()
 }
 
@@ -300,7 +308,7 @@ proptest! {
         if message["parts"].as_array().unwrap().is_empty() {
             return Ok(());
         }
-        let request = |from, json: &Value| Request::read(from, Operation::Send, Some(&to_raw_value(json).unwrap())).unwrap();
+        let request = |from, json: &Value| ClientRequest::read(from, Operation::Send, Some(&to_raw_value(json).unwrap())).unwrap();
         let there: Value = serde_json::from_slice(&request(V1, &given).write(V0_3, None)).unwrap();
         let back: Value = serde_json::from_slice(&request(V0_3, &there).write(V1, None)).unwrap();
         prop_assert_eq!(back, given);
@@ -312,15 +320,15 @@ proptest! {
         let raw = to_raw_value(&value).unwrap();
         for (from, to) in ALL.into_iter().flat_map(|from| ALL.map(|to| (from, to))) {
             for operation in Operation::ALL {
-                if let Ok(request) = Request::read(from, operation, Some(&raw)) {
+                if let Ok(request) = ClientRequest::read(from, operation, Some(&raw)) {
                     prop_assert!(serde_json::from_slice::<Value>(&request.write(to, None)).is_ok());
                 }
                 if operation.name(to).is_none() {
                     continue;
                 }
                 for events in [false, true] {
-                    let Ok(answer) = Answer::read(from, operation, raw.get().as_bytes()) else { continue };
-                    let mut telling = Telling::new(to, &asked(to, operation));
+                    let Ok(answer) = AgentResponse::read(from, operation, raw.get().as_bytes()) else { continue };
+                    let mut telling = ResponseTranslator::new(to, &asked(to, operation));
                     let told = if events { telling.events(answer) } else { telling.result(answer).into_iter().collect() };
                     for json in told {
                         prop_assert!(serde_json::from_slice::<Value>(&json).is_ok());

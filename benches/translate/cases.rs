@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
-use mcp_a2a_gateway::a2a::{Card, Dialect, Send};
+use mcp_a2a_gateway::a2a::{AgentCard, Dialect, OperationRequest};
 use mcp_a2a_gateway::bridge::arguments;
-use mcp_a2a_gateway::bridge::catalogue::{Catalogue, Plan};
-use mcp_a2a_gateway::bridge::extension::Offered;
-use mcp_a2a_gateway::bridge::order::{Order, Sender, Trace, order};
-use mcp_a2a_gateway::bridge::outcome::{Audience, TaskTools, result};
-use mcp_a2a_gateway::bridge::progress::Teller;
-use mcp_a2a_gateway::bridge::work::Work;
+use mcp_a2a_gateway::bridge::catalogue::{Catalogue, ToolPlan};
+use mcp_a2a_gateway::bridge::extension::ClientExtensions;
+use mcp_a2a_gateway::bridge::order::{AgentAction, CallOrigin, TraceContext, build};
+use mcp_a2a_gateway::bridge::outcome::{ResultContext, TaskTools, result};
+use mcp_a2a_gateway::bridge::progress::ProgressNotifier;
+use mcp_a2a_gateway::bridge::work::AgentOutput;
 use mcp_a2a_gateway::jsonrpc::{Id, parse, well_formed};
-use mcp_a2a_gateway::mcp::classify::place;
+use mcp_a2a_gateway::mcp::classify::classify;
 use mcp_a2a_gateway::mcp::content::ResourceLinks;
-use mcp_a2a_gateway::mcp::headers::Headers;
-use mcp_a2a_gateway::mcp::lifecycle::ServerInfo;
-use mcp_a2a_gateway::mcp::reply::Writer;
-use mcp_a2a_gateway::mcp::{Params, Version};
+use mcp_a2a_gateway::mcp::headers::McpHeaders;
+use mcp_a2a_gateway::mcp::lifecycle::Implementation;
+use mcp_a2a_gateway::mcp::reply::ResultWriter;
+use mcp_a2a_gateway::mcp::{ClientParams, Version};
 use mcp_a2a_gateway::seal::Sealer;
 use mcp_a2a_gateway::sse::{Decoder, encoder};
 
@@ -41,9 +41,9 @@ pub(crate) struct Desk {
 
 impl Desk {
     pub(crate) fn new() -> Self {
-        let card = Card::parse(bodies::card().to_string().as_bytes()).unwrap();
+        let card = AgentCard::parse(bodies::card().to_string().as_bytes()).unwrap();
         let modes = card.default_output_modes.clone();
-        let plan = Plan { agent: "weather".into(), ..Plan::default() };
+        let plan = ToolPlan { agent: "weather".into(), ..ToolPlan::default() };
         let mut legacy = HeaderMap::new();
         for (name, value) in [
             ("host", "127.0.0.1:8080"),
@@ -73,33 +73,36 @@ impl Desk {
 
     /// From the body of a client's request to the body of the agent's.
     fn ask(&self, headers: &HeaderMap, body: &[u8], dialect: Dialect) -> Vec<u8> {
-        let headers = Headers::read(headers);
+        let headers = McpHeaders::read(headers);
         let text = well_formed(body, 64).unwrap();
-        let message = parse::<Params<'_>>(text).unwrap();
-        let era = place(&message, &headers).unwrap().era();
+        let message = parse::<ClientParams<'_>>(text).unwrap();
+        let era = classify(&message, &headers).unwrap().era();
         std::hint::black_box(era);
         let params = message.params.as_ref().unwrap();
         let tool =
             self.catalogue.all().find(params.name.as_ref().unwrap().as_str()).unwrap().of_agent().unwrap();
         let asked = arguments::read(&tool.input, params.arguments).unwrap();
-        let sender = Sender {
+        let sender = CallOrigin {
             caller: "anonymous",
             sealer: &self.sealer,
             agent: &tool.agent,
             skill: tool.skill.as_deref(),
-            trace: Trace::default(),
+            trace: TraceContext::default(),
             message_id: [7; 16],
-            extensions: Offered::default(),
+            extensions: ClientExtensions::default(),
         };
-        let Ok(Order::Say(message)) = order(asked, &sender) else { return Vec::new() };
-        dialect.send(&Send { message: &message, accepted_output_modes: &self.modes, tenant: None }, false)
+        let Ok(AgentAction::Say(message)) = build(asked, &sender) else { return Vec::new() };
+        dialect.send(
+            &OperationRequest { message: &message, accepted_output_modes: &self.modes, tenant: None },
+            false,
+        )
     }
 
     /// From the body of an agent's answer to the body of the client's.
     fn answer(&self, body: &[u8], dialect: Dialect, version: Version) -> Vec<u8> {
-        let mut work = Work::new(ARTIFACTS);
+        let mut work = AgentOutput::new(ARTIFACTS);
         work.apply(dialect.event(body).unwrap()).unwrap();
-        let audience = Audience {
+        let audience = ResultContext {
             version,
             caller: "anonymous",
             sealer: &self.sealer,
@@ -108,17 +111,17 @@ impl Desk {
             extensions: &[],
             links: ResourceLinks::default(),
         };
-        let server = ServerInfo { name: "bench", version: "1.0.0" };
-        let writer = Writer { era: version.era(), server, ttl_ms: 60_000 };
-        writer.spoken(&self.id, &result(&work, &audience, [1; 16]))
+        let server = Implementation { name: "bench", version: "1.0.0" };
+        let writer = ResultWriter { era: version.era(), server, ttl_ms: 60_000 };
+        writer.uncacheable(&self.id, &result(&work, &audience, [1; 16]))
     }
 }
 
 /// What a stream has gone through.
 struct Stream {
     decoder: Decoder,
-    work: Work,
-    teller: Teller,
+    work: AgentOutput,
+    teller: ProgressNotifier,
     out: Vec<u8>,
 }
 
@@ -126,8 +129,8 @@ impl Stream {
     fn new(token: &Id) -> Self {
         Self {
             decoder: Decoder::new(EVENT),
-            work: Work::new(ARTIFACTS),
-            teller: Teller::new(Some(token.clone()), None, "weather"),
+            work: AgentOutput::new(ARTIFACTS),
+            teller: ProgressNotifier::new(Some(token.clone()), None, "weather"),
             out: Vec::with_capacity(1024),
         }
     }
@@ -137,7 +140,7 @@ impl Stream {
         self.out.clear();
         for event in self.decoder.push(bytes).unwrap() {
             let note = self.work.apply(Dialect::V1.event(&event.data).unwrap()).unwrap();
-            for told in note.iter().flat_map(|note| self.teller.tell(note)) {
+            for told in note.iter().flat_map(|note| self.teller.notifications(note)) {
                 encoder::event(&mut self.out, &told);
             }
         }

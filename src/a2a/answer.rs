@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::model::{Message, Part, PartBody};
-use super::question::{MAX_INPUTS, Wanted};
+use super::question::{InputItem, MAX_INPUTS};
 
 /// The name of ADK's function for confirmations of tools.
 const CONFIRMATION: &str = "adk_request_confirmation";
@@ -64,15 +64,15 @@ impl AnswerForm {
 }
 
 /// Returns the inputs that a status message asks for in the form of its framework.
-pub(super) fn framework_inputs(message: &Message) -> Vec<Wanted> {
+pub(super) fn framework_inputs(message: &Message) -> Vec<InputItem> {
     let mut wanted = Vec::new();
     for part in &message.parts {
         let PartBody::Data(data) = &part.body else { continue };
         if let Some(call) = FunctionCall::read(part, data) {
             wanted.push(call.wanted(data));
         }
-        let listed: Interrupts = serde_json::from_str(data.get()).unwrap_or_default();
-        wanted.extend(listed.interrupts.into_iter().map(Interrupt::wanted));
+        let listed: StrandsInterrupts = serde_json::from_str(data.get()).unwrap_or_default();
+        wanted.extend(listed.interrupts.into_iter().map(StrandsInterrupt::wanted));
     }
     wanted.truncate(MAX_INPUTS);
     wanted
@@ -101,13 +101,13 @@ impl FunctionCall {
         (marks.adk_type.as_deref() == Some("function_call") || call.name == CONFIRMATION).then_some(call)
     }
 
-    fn wanted(self, data: &RawValue) -> Wanted {
+    fn wanted(self, data: &RawValue) -> InputItem {
         let is_confirmation = self.name == CONFIRMATION;
         let shown = serde_json::from_str::<Value>(data.get()).unwrap_or_default();
         let shown = serde_json::to_string_pretty(&shown).unwrap_or_default();
         let hint = self.args.pointer("/toolConfirmation/hint").and_then(Value::as_str).unwrap_or_default();
         let message = format!("{hint}\n{shown}").trim_start().to_owned();
-        Wanted {
+        InputItem {
             key: String::new(),
             message: Some(message),
             schema: RawValue::from_string(CONFIRMED.to_owned()).ok().filter(|_| is_confirmation),
@@ -117,14 +117,14 @@ impl FunctionCall {
 }
 
 #[derive(Default, Deserialize)]
-struct Interrupts {
+struct StrandsInterrupts {
     #[serde(default)]
-    interrupts: Vec<Interrupt>,
+    interrupts: Vec<StrandsInterrupt>,
 }
 
 /// An interrupt of Strands.
 #[derive(Deserialize)]
-struct Interrupt {
+struct StrandsInterrupt {
     #[serde(rename = "interruptId")]
     id: String,
     #[serde(default)]
@@ -133,8 +133,8 @@ struct Interrupt {
     reason: Value,
 }
 
-impl Interrupt {
-    fn wanted(self) -> Wanted {
+impl StrandsInterrupt {
+    fn wanted(self) -> InputItem {
         let reason = match &self.reason {
             Value::Null => String::new(),
             Value::String(text) => text.clone(),
@@ -144,7 +144,7 @@ impl Interrupt {
         };
         let message = format!("{}: {reason}", self.name);
         let message = message.trim_matches([':', ' ']).to_owned();
-        Wanted {
+        InputItem {
             key: String::new(),
             message: Some(message),
             schema: None,
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::a2a::read_task;
 
-    fn wanted(parts: &str) -> Vec<Wanted> {
+    fn wanted(parts: &str) -> Vec<InputItem> {
         let task =
             format!(r#"{{"id":"t","status":{{"state":"input-required","message":{{"parts":{parts}}}}}}}"#);
         framework_inputs(&read_task(task.as_bytes()).unwrap().status.message.unwrap())

@@ -27,7 +27,7 @@ pub struct Artifacts {
 
 /// What a piece changed, as far as text goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum TextChange {
     /// The artifact grew by this text; by other content only, if the text is empty.
     Added(String),
     /// The artifact is another now; this is all of its text.
@@ -39,7 +39,7 @@ pub enum Change {
 /// The task's artifacts would pass the bound. What was there before stays as it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("artifacts of one task exceed {max_bytes} bytes or {MAX_ARTIFACTS} in number")]
-pub struct TooMuch {
+pub struct ArtifactLimitExceeded {
     /// The bound that was set.
     pub max_bytes: usize,
 }
@@ -55,7 +55,7 @@ impl Artifacts {
     /// # Errors
     ///
     /// [`TooMuch`], if it does not fit.
-    pub fn apply(&mut self, artifact: Artifact, append: bool) -> Result<Change, TooMuch> {
+    pub fn apply(&mut self, artifact: Artifact, append: bool) -> Result<TextChange, ArtifactLimitExceeded> {
         // The newest first: a stream works on one artifact at a time.
         let known = self.artifacts.iter_mut().rposition(|known| known.artifact_id == artifact.artifact_id);
         match known {
@@ -70,7 +70,7 @@ impl Artifacts {
     /// # Errors
     ///
     /// [`TooMuch`], if they do not fit.
-    pub fn replace_all(&mut self, artifacts: Vec<Artifact>) -> Result<(), TooMuch> {
+    pub fn replace_all(&mut self, artifacts: Vec<Artifact>) -> Result<(), ArtifactLimitExceeded> {
         let bytes = artifacts.iter().map(weight).fold(0, usize::saturating_add);
         if artifacts.len() > MAX_ARTIFACTS || bytes > self.max_bytes {
             return Err(self.too_much());
@@ -107,35 +107,35 @@ impl Artifacts {
         self.bytes
     }
 
-    fn begin(&mut self, artifact: Artifact) -> Result<Change, TooMuch> {
+    fn begin(&mut self, artifact: Artifact) -> Result<TextChange, ArtifactLimitExceeded> {
         if self.artifacts.len() >= MAX_ARTIFACTS {
             return Err(self.too_much());
         }
         self.account(0, weight(&artifact))?;
         let text = text_of(&artifact.parts);
         self.artifacts.push(artifact);
-        Ok(Change::Added(text))
+        Ok(TextChange::Added(text))
     }
 
-    fn append(&mut self, at: usize, piece: Artifact) -> Result<Change, TooMuch> {
+    fn append(&mut self, at: usize, piece: Artifact) -> Result<TextChange, ArtifactLimitExceeded> {
         if piece.parts.is_empty() {
-            return Ok(Change::Nothing);
+            return Ok(TextChange::Nothing);
         }
         self.account(0, piece.parts.iter().map(part_weight).fold(0, usize::saturating_add))?;
         let text = text_of(&piece.parts);
         if let Some(artifact) = self.artifacts.get_mut(at) {
             artifact.parts.extend(piece.parts);
         }
-        Ok(Change::Added(text))
+        Ok(TextChange::Added(text))
     }
 
-    fn replace(&mut self, at: usize, artifact: Artifact) -> Result<Change, TooMuch> {
+    fn replace(&mut self, at: usize, artifact: Artifact) -> Result<TextChange, ArtifactLimitExceeded> {
         let Some(old) = self.artifacts.get(at) else { return self.begin(artifact) };
         let (before, now) = (text_of(&old.parts), text_of(&artifact.parts));
         let change = match now.strip_prefix(before.as_str()) {
-            Some("") if same_parts(&old.parts, &artifact.parts) => Change::Nothing,
-            Some(added) => Change::Added(added.to_owned()),
-            None => Change::Replaced(now),
+            Some("") if same_parts(&old.parts, &artifact.parts) => TextChange::Nothing,
+            Some(added) => TextChange::Added(added.to_owned()),
+            None => TextChange::Replaced(now),
         };
         self.account(weight(old), weight(&artifact))?;
         if let Some(old) = self.artifacts.get_mut(at) {
@@ -144,7 +144,7 @@ impl Artifacts {
         Ok(change)
     }
 
-    fn account(&mut self, freed: usize, taken: usize) -> Result<(), TooMuch> {
+    fn account(&mut self, freed: usize, taken: usize) -> Result<(), ArtifactLimitExceeded> {
         let bytes = self.bytes.saturating_sub(freed).saturating_add(taken);
         if bytes > self.max_bytes {
             return Err(self.too_much());
@@ -153,8 +153,8 @@ impl Artifacts {
         Ok(())
     }
 
-    fn too_much(&self) -> TooMuch {
-        TooMuch { max_bytes: self.max_bytes }
+    fn too_much(&self) -> ArtifactLimitExceeded {
+        ArtifactLimitExceeded { max_bytes: self.max_bytes }
     }
 }
 
@@ -238,17 +238,23 @@ mod tests {
 
     #[test]
     fn a_piece_says_what_is_new() {
-        let added = |text: &str| Change::Added(text.to_owned());
+        let added = |text: &str| TextChange::Added(text.to_owned());
         let mut artifacts = Artifacts::new(10_000);
         for (id, texts, append, change, after) in [
             ("a", &["chunk-1 "][..], true, added("chunk-1 "), "chunk-1 "),
             ("a", &["chunk-2 "], true, added("chunk-2 "), "chunk-1 chunk-2 "),
             ("b", &["other"], false, added("other"), "chunk-1 chunk-2 |other"),
             ("a", &["chunk-1 chunk-2 ", "chunk-3"], false, added("chunk-3"), "chunk-1 chunk-2 chunk-3|other"),
-            ("a", &["chunk-1 ", "chunk-2 chunk-3"], false, Change::Nothing, "chunk-1 chunk-2 chunk-3|other"),
-            ("a", &["fresh"], false, Change::Replaced("fresh".to_owned()), "fresh|other"),
-            ("a", &[], true, Change::Nothing, "fresh|other"),
-            ("a", &[], false, Change::Replaced(String::new()), "|other"),
+            (
+                "a",
+                &["chunk-1 ", "chunk-2 chunk-3"],
+                false,
+                TextChange::Nothing,
+                "chunk-1 chunk-2 chunk-3|other",
+            ),
+            ("a", &["fresh"], false, TextChange::Replaced("fresh".to_owned()), "fresh|other"),
+            ("a", &[], true, TextChange::Nothing, "fresh|other"),
+            ("a", &[], false, TextChange::Replaced(String::new()), "|other"),
         ] {
             assert_eq!(artifacts.apply(piece(id, texts), append), Ok(change), "{id} {texts:?} {append}");
             assert_eq!(all_text(&artifacts), after);
@@ -281,9 +287,9 @@ mod tests {
         };
         let mut artifacts = Artifacts::new(10_000);
         for (base64, change) in [
-            ("AA==", Change::Added(String::new())),
-            ("AA==", Change::Nothing),
-            ("BB==", Change::Added(String::new())),
+            ("AA==", TextChange::Added(String::new())),
+            ("AA==", TextChange::Nothing),
+            ("BB==", TextChange::Added(String::new())),
         ] {
             assert_eq!(artifacts.apply(file(base64), false), Ok(change));
         }

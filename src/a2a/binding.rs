@@ -6,11 +6,11 @@
 use bytes::Bytes;
 use http::Method;
 
-use super::card::Interface;
-use super::dialect::Send;
+use super::card::AgentInterface;
+use super::dialect::OperationRequest;
 use super::error::AgentError;
-use super::model::{Event, Message, Task};
-use super::push::Webhook;
+use super::model::{Message, StreamResponse, Task};
+use super::push::PushNotificationConfig;
 use super::{read, v1};
 
 /// An id that cannot be one segment of a path.
@@ -41,7 +41,7 @@ pub(super) const HOOKS: &str = "/pushNotificationConfigs";
 
 /// One request, as its binding writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct BoundRequest {
     /// `POST`, but for some of HTTP+JSON.
     pub verb: Method,
     /// What comes after the path of the interface: `/tasks/7`, or nothing.
@@ -50,14 +50,14 @@ pub struct Outgoing {
     pub body: Bytes,
 }
 
-impl From<Bytes> for Outgoing {
+impl From<Bytes> for BoundRequest {
     /// A request of JSON-RPC.
     fn from(body: Bytes) -> Self {
         Self { verb: Method::POST, route: String::new(), body }
     }
 }
 
-impl From<Vec<u8>> for Outgoing {
+impl From<Vec<u8>> for BoundRequest {
     /// A request of JSON-RPC.
     fn from(body: Vec<u8>) -> Self {
         Bytes::from(body).into()
@@ -74,7 +74,7 @@ impl Binding {
     }
 }
 
-impl Interface {
+impl AgentInterface {
     /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`. See
     /// [`Dialect::send`](super::Dialect::send).
     ///
@@ -86,12 +86,12 @@ impl Interface {
         message: &Message,
         accepted_output_modes: &[String],
         streaming: bool,
-    ) -> Result<Outgoing, PathSegmentError> {
-        let ask = Send { message, accepted_output_modes, tenant: self.tenant.as_deref() };
+    ) -> Result<BoundRequest, PathSegmentError> {
+        let ask = OperationRequest { message, accepted_output_modes, tenant: self.tenant.as_deref() };
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.send(&ask, streaming).into()),
             Binding::HttpJson => {
-                let body = written(&v1::SendParams(&Send { tenant: None, ..ask }));
+                let body = written(&v1::SendParams(&OperationRequest { tenant: None, ..ask }));
                 self.post(if streaming { "/message:stream" } else { "/message:send" }, body)
             }
         }
@@ -102,7 +102,7 @@ impl Interface {
     /// # Errors
     ///
     /// As [`Interface::send`].
-    pub fn get_task(&self, task_id: &str) -> Result<Outgoing, PathSegmentError> {
+    pub fn get_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.get_task(task_id, self.tenant.as_deref()).into()),
             Binding::HttpJson => self.about(Method::GET, task_id, ""),
@@ -114,7 +114,7 @@ impl Interface {
     /// # Errors
     ///
     /// As [`Interface::send`].
-    pub fn cancel_task(&self, task_id: &str) -> Result<Outgoing, PathSegmentError> {
+    pub fn cancel_task(&self, task_id: &str) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.cancel_task(task_id, self.tenant.as_deref()).into()),
             Binding::HttpJson => self.about(Method::POST, task_id, ":cancel"),
@@ -127,11 +127,11 @@ impl Interface {
     /// # Errors
     ///
     /// As [`Interface::send`].
-    pub fn subscribe(&self, task_id: &str) -> Result<Vec<Outgoing>, PathSegmentError> {
+    pub fn subscribe(&self, task_id: &str) -> Result<Vec<BoundRequest>, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => {
                 let body = self.dialect.subscribe(task_id, self.tenant.as_deref());
-                Ok(body.into_iter().map(Outgoing::from).collect())
+                Ok(body.into_iter().map(BoundRequest::from).collect())
             }
             // The text of the specification has the one, its protobuf the other.
             Binding::HttpJson => {
@@ -146,12 +146,16 @@ impl Interface {
     /// # Errors
     ///
     /// As [`Interface::send`].
-    pub fn set_push(&self, task_id: &str, webhook: &Webhook<'_>) -> Result<Outgoing, PathSegmentError> {
+    pub fn set_push(
+        &self,
+        task_id: &str,
+        webhook: &PushNotificationConfig<'_>,
+    ) -> Result<BoundRequest, PathSegmentError> {
         match self.binding {
             Binding::JsonRpc => Ok(self.dialect.set_push(task_id, webhook, self.tenant.as_deref()).into()),
             Binding::HttpJson => {
                 let body = written(&v1::SetPushParams::new(task_id, webhook, None));
-                Ok(Outgoing { body: body.into(), ..self.about(Method::POST, task_id, HOOKS)? })
+                Ok(BoundRequest { body: body.into(), ..self.about(Method::POST, task_id, HOOKS)? })
             }
         }
     }
@@ -162,7 +166,7 @@ impl Interface {
     /// # Errors
     ///
     /// [`AgentError`], if the agent refused or the bytes are no answer.
-    pub fn event(&self, json: &[u8]) -> Result<Event, AgentError> {
+    pub fn event(&self, json: &[u8]) -> Result<StreamResponse, AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.event(json),
             Binding::HttpJson => read::plain(json, self.dialect)?.event(),
@@ -175,7 +179,7 @@ impl Interface {
     ///
     /// [`AgentError`], if the agent refused or the answer holds no task.
     pub fn task(&self, json: &[u8]) -> Result<Task, AgentError> {
-        self.event(json).and_then(Event::into_task)
+        self.event(json).and_then(StreamResponse::into_task)
     }
 
     /// Reads the answer to the registration of a webhook.
@@ -205,17 +209,17 @@ impl Interface {
         verb: Method,
         task_id: &str,
         what: &str,
-    ) -> Result<Outgoing, PathSegmentError> {
+    ) -> Result<BoundRequest, PathSegmentError> {
         let body = if verb == Method::GET { Vec::new() } else { b"{}".to_vec() };
-        Ok(Outgoing { verb, ..self.post(&format!("/tasks/{}{what}", segment(task_id)?), body)? })
+        Ok(BoundRequest { verb, ..self.post(&format!("/tasks/{}{what}", segment(task_id)?), body)? })
     }
 
     /// A request with a body, below the place of the tenant.
-    pub(super) fn post(&self, route: &str, body: Vec<u8>) -> Result<Outgoing, PathSegmentError> {
+    pub(super) fn post(&self, route: &str, body: Vec<u8>) -> Result<BoundRequest, PathSegmentError> {
         let tenant = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
         let tenant = tenant.map(segment).transpose()?;
         let tenant = tenant.map(|tenant| format!("/{tenant}")).unwrap_or_default();
-        Ok(Outgoing { verb: Method::POST, route: format!("{tenant}{route}"), body: body.into() })
+        Ok(BoundRequest { verb: Method::POST, route: format!("{tenant}{route}"), body: body.into() })
     }
 }
 
@@ -259,8 +263,8 @@ mod tests {
     use super::*;
     use crate::a2a::{Dialect, ErrorKind};
 
-    fn interface(tenant: Option<&str>) -> Interface {
-        Interface {
+    fn interface(tenant: Option<&str>) -> AgentInterface {
+        AgentInterface {
             url: "http://h/".to_owned(),
             dialect: Dialect::V1,
             binding: Binding::HttpJson,
@@ -269,7 +273,7 @@ mod tests {
         }
     }
 
-    fn told(outgoing: &Outgoing) -> String {
+    fn told(outgoing: &BoundRequest) -> String {
         let body = String::from_utf8_lossy(&outgoing.body);
         format!("{} {} {body}", outgoing.verb, outgoing.route).trim_end().to_owned()
     }
@@ -277,7 +281,7 @@ mod tests {
     #[test]
     fn every_method_has_its_route() {
         let own = interface(None);
-        let hook = Webhook { id: "w", url: "https://gw/x", token: "s" };
+        let hook = PushNotificationConfig { id: "w", url: "https://gw/x", token: "s" };
         for (outgoing, expected) in [
             (own.get_task("t-1").unwrap(), "GET /tasks/t-1"),
             (own.cancel_task("t-1").unwrap(), "POST /tasks/t-1:cancel {}"),
@@ -310,7 +314,7 @@ mod tests {
             ["", ".", "..", "..;x", ";", "a/b", "a\\b", "a?b", "a#b", "%2e", "a:b", "a\r\nb", "\0", "\u{9f}"]
         {
             let own = interface(None);
-            let hook = Webhook { id: "w", url: "https://gw/x", token: "s" };
+            let hook = PushNotificationConfig { id: "w", url: "https://gw/x", token: "s" };
             let refused = Err(PathSegmentError);
             assert_eq!(own.get_task(id), refused, "{id:?}");
             assert_eq!(own.cancel_task(id), refused, "{id:?}");

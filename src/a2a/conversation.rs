@@ -5,28 +5,28 @@
 use serde::Deserialize;
 
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::{Object, Text};
+use super::loose::{LenientObject, LenientString};
 
 /// A request of JSON-RPC, or the body of one of HTTP+JSON.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Asked {
-    params: Object<Params>,
-    message: Object<Said>,
+struct RequestOrParams {
+    params: LenientObject<MessageParams>,
+    message: LenientObject<MessageIds>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Params {
-    message: Object<Said>,
+struct MessageParams {
+    message: LenientObject<MessageIds>,
     /// In 0.1.
-    session_id: Text,
+    session_id: LenientString,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Said {
-    context_id: Text,
+struct MessageIds {
+    context_id: LenientString,
 }
 
 /// The id of the conversation that the message in a request is of. What cannot be read names none.
@@ -34,8 +34,9 @@ pub fn context_of(request: &[u8]) -> Option<String> {
     if !depth_within(request, MAX_DEPTH) {
         return None;
     }
-    let Asked { params, message } = serde_json::from_slice::<Object<Asked>>(request).ok()?.0?;
-    let Params { message: inside, session_id } = params.0.unwrap_or_default();
+    let RequestOrParams { params, message } =
+        serde_json::from_slice::<LenientObject<RequestOrParams>>(request).ok()?.0?;
+    let MessageParams { message: inside, session_id } = params.0.unwrap_or_default();
     let said = inside.0.or(message.0).and_then(|said| said.context_id.filled());
     said.or(session_id.filled())
 }

@@ -7,9 +7,9 @@ use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use super::error::AgentError;
-use super::loose::{Object, Text};
-use super::model::{Event, Message, PartBody, Task};
-use super::push::Webhook;
+use super::loose::{LenientObject, LenientString};
+use super::model::{Message, PartBody, StreamResponse, Task};
+use super::push::PushNotificationConfig;
 use super::{read, v0_1, v0_3, v1};
 
 const VERSION: HeaderName = HeaderName::from_static("a2a-version");
@@ -34,7 +34,7 @@ pub enum Dialect {
 
 /// What is asked of an agent.
 #[derive(Debug, Clone, Copy)]
-pub struct Send<'a> {
+pub struct OperationRequest<'a> {
     /// The turn. Its `message_id` should be set: every version but 0.1 requires one, and it is sent empty otherwise. Where
     /// [`Dialect::asker_names_tasks`], its `task_id` and `context_id` should be set too.
     pub message: &'a Message,
@@ -56,7 +56,7 @@ impl Dialect {
 
     /// Whether whoever asks makes the ids of a new task and of its conversation, and not the agent. They must be such that nobody
     /// guesses them: a message with the id of a task continues it.
-    pub fn asker_names_tasks(self) -> bool {
+    pub fn client_generates_task_ids(self) -> bool {
         match self {
             Self::V0_1 => true,
             Self::V0_3 | Self::V1 => false,
@@ -72,8 +72,8 @@ impl Dialect {
     }
 
     /// The request that sends a message, and waits for the task to end or to ask; as a stream, if `streaming`.
-    pub fn send(self, ask: &Send<'_>, streaming: bool) -> Vec<u8> {
-        let room = room_for(ask);
+    pub fn send(self, ask: &OperationRequest<'_>, streaming: bool) -> Vec<u8> {
+        let room = capacity_hint(ask);
         match (self, streaming) {
             (Self::V0_1, false) => call("tasks/send", &v0_1::SendParams(ask), room),
             (Self::V0_1, true) => call("tasks/sendSubscribe", &v0_1::SendParams(ask), room),
@@ -91,16 +91,16 @@ impl Dialect {
                 let params = TaskParams { history_length: Some(v0_1::HISTORY), ..TaskParams::new(task_id) };
                 call("tasks/get", &params, 128 + task_id.len())
             }
-            Self::V0_3 => about_task("tasks/get", task_id, None),
-            Self::V1 => about_task("GetTask", task_id, tenant),
+            Self::V0_3 => task_params("tasks/get", task_id, None),
+            Self::V1 => task_params("GetTask", task_id, tenant),
         }
     }
 
     /// The request to cancel a task.
     pub fn cancel_task(self, task_id: &str, tenant: Option<&str>) -> Vec<u8> {
         match self {
-            Self::V0_1 | Self::V0_3 => about_task("tasks/cancel", task_id, None),
-            Self::V1 => about_task("CancelTask", task_id, tenant),
+            Self::V0_1 | Self::V0_3 => task_params("tasks/cancel", task_id, None),
+            Self::V1 => task_params("CancelTask", task_id, tenant),
         }
     }
 
@@ -110,12 +110,17 @@ impl Dialect {
             // Resubscribing makes the Python SDK 0.3 store every event once per listener: the task is corrupted.
             // Servers of 0.1 have no resubscription, or one like that.
             Self::V0_1 | Self::V0_3 => None,
-            Self::V1 => Some(about_task("SubscribeToTask", task_id, tenant)),
+            Self::V1 => Some(task_params("SubscribeToTask", task_id, tenant)),
         }
     }
 
     /// The request to send push notifications about a task to this webhook.
-    pub fn set_push(self, task_id: &str, webhook: &Webhook<'_>, tenant: Option<&str>) -> Vec<u8> {
+    pub fn set_push(
+        self,
+        task_id: &str,
+        webhook: &PushNotificationConfig<'_>,
+        tenant: Option<&str>,
+    ) -> Vec<u8> {
         let room = 256 + task_id.len() + webhook.url.len() + 2 * webhook.token.len();
         match self {
             Self::V0_1 => {
@@ -152,8 +157,8 @@ impl Dialect {
     /// # Errors
     ///
     /// [`AgentError`], if the agent refused or the bytes are not such an object.
-    pub fn event(self, json: &[u8]) -> Result<Event, AgentError> {
-        read::result(json, self)?.map_or(Ok(Event::Unknown), |body| body.event())
+    pub fn event(self, json: &[u8]) -> Result<StreamResponse, AgentError> {
+        read::result(json, self)?.map_or(Ok(StreamResponse::Unknown), |body| body.event())
     }
 
     /// Reads the answer to [`Dialect::set_push`]: the id that the agent keeps the webhook under, if it says so.
@@ -163,8 +168,8 @@ impl Dialect {
     /// [`AgentError`], if the agent refused or did not answer.
     pub fn webhook_id(self, json: &[u8]) -> Result<Option<String>, AgentError> {
         read::result(json, self)?;
-        let Object(answer) = serde_json::from_slice::<Object<PushAnswer>>(json)
-            .map_err(|error| AgentError::not_a2a(&format!("not JSON: {error}")))?;
+        let LenientObject(answer) = serde_json::from_slice::<LenientObject<PushAnswer>>(json)
+            .map_err(|error| AgentError::invalid_response(&format!("not JSON: {error}")))?;
         let result = answer.and_then(|answer| answer.result.0).unwrap_or_default();
         let nested = result.push_notification_config.0.and_then(|config| config.id.filled());
         Ok(match self {
@@ -180,32 +185,32 @@ impl Dialect {
     ///
     /// [`AgentError`], if the agent refused or the answer holds no task.
     pub fn task(self, json: &[u8]) -> Result<Task, AgentError> {
-        self.event(json).and_then(Event::into_task)
+        self.event(json).and_then(StreamResponse::into_task)
     }
 }
 
 #[derive(Deserialize)]
 struct PushAnswer {
     #[serde(default)]
-    result: Object<PushResult>,
+    result: LenientObject<PushResult>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PushResult {
-    id: Text,
+    id: LenientString,
     /// Before 1.0.
-    push_notification_config: Object<PushNamed>,
+    push_notification_config: LenientObject<PushNamed>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PushNamed {
-    id: Text,
+    id: LenientString,
 }
 
 #[derive(Serialize)]
-struct Call<'a, P> {
+struct EncodedCall<'a, P> {
     jsonrpc: &'static str,
     id: u8,
     method: &'static str,
@@ -227,14 +232,14 @@ impl<'a> TaskParams<'a> {
     }
 }
 
-fn about_task(method: &'static str, id: &str, tenant: Option<&str>) -> Vec<u8> {
+fn task_params(method: &'static str, id: &str, tenant: Option<&str>) -> Vec<u8> {
     let params = TaskParams { tenant: tenant.filter(|tenant| !tenant.is_empty()), ..TaskParams::new(id) };
     call(method, &params, 128 + id.len())
 }
 
 fn call<P: Serialize>(method: &'static str, params: &P, room: usize) -> Vec<u8> {
     let mut body = Vec::with_capacity(room);
-    let call = Call { jsonrpc: "2.0", id: 1, method, params };
+    let call = EncodedCall { jsonrpc: "2.0", id: 1, method, params };
     // Writing to memory does not fail, and neither does text or JSON that was read before.
     match serde_json::to_writer(&mut body, &call) {
         Ok(()) => body,
@@ -243,7 +248,7 @@ fn call<P: Serialize>(method: &'static str, params: &P, room: usize) -> Vec<u8> 
 }
 
 /// About how many bytes the request takes, so that it is written without growing.
-fn room_for(ask: &Send<'_>) -> usize {
+fn capacity_hint(ask: &OperationRequest<'_>) -> usize {
     let parts = ask.message.parts.iter().map(|part| {
         128 + match &part.body {
             PartBody::Text(text) => text.len() + text.len() / 8,
@@ -298,7 +303,7 @@ mod tests {
     #[test]
     fn a_webhook_is_registered_and_taken_back_in_the_words_of_the_dialect() {
         use Dialect::{V0_1, V0_3, V1};
-        let hook = Webhook { id: "w", url: "https://gw/push/x", token: "s\"" };
+        let hook = PushNotificationConfig { id: "w", url: "https://gw/push/x", token: "s\"" };
         for (body, expected) in [
             (
                 V0_1.set_push("t", &hook, Some("acme")),

@@ -122,11 +122,11 @@ impl AgentError {
         }
     }
 
-    pub(super) fn refused_as(kind: ErrorKind, code: i64, message: &str) -> Self {
+    pub(super) fn from_code(kind: ErrorKind, code: i64, message: &str) -> Self {
         Self::Refused { code, kind, message: clean(message, MAX_MESSAGE) }
     }
 
-    pub(crate) fn not_a2a(what: &str) -> Self {
+    pub(crate) fn invalid_response(what: &str) -> Self {
         Self::NotA2a(clean_line(what, MAX_WHAT))
     }
 }
@@ -149,23 +149,23 @@ mod tests {
                 (404, false),
                 (i64::MIN, false),
             ] {
-                let error = AgentError::refused_as(ErrorKind::of(code, dialect), code, "");
+                let error = AgentError::from_code(ErrorKind::of(code, dialect), code, "");
                 assert_eq!(error.proves_not_executed(), proves, "{code} {dialect:?}");
             }
         }
-        assert!(!AgentError::not_a2a("x").proves_not_executed());
+        assert!(!AgentError::invalid_response("x").proves_not_executed());
     }
 
     #[test]
     fn words_of_an_agent_are_capped_and_cleaned() {
         let AgentError::Refused { message, .. } =
-            AgentError::refused_as(ErrorKind::Other, 1, &"\u{1b}é".repeat(5000))
+            AgentError::from_code(ErrorKind::Other, 1, &"\u{1b}é".repeat(5000))
         else {
             panic!("not refused");
         };
         assert_eq!(message, "é".repeat(1024));
         assert_eq!(
-            AgentError::not_a2a(&"x\n".repeat(100)),
+            AgentError::invalid_response(&"x\n".repeat(100)),
             AgentError::NotA2a("x ".repeat(50).trim_end().to_owned())
         );
     }

@@ -5,15 +5,15 @@
 
 use serde_json::value::RawValue;
 
-use super::loose::{List, Object};
+use super::loose::{LenientList, LenientObject};
 use super::model::{Message, Role};
 use super::read::MessageIn;
 
 /// The messages of a task so far, as far as the agent gives them.
 #[derive(Debug, Clone, Default)]
-pub struct History(Option<Box<RawValue>>);
+pub struct TaskHistory(Option<Box<RawValue>>);
 
-impl History {
+impl TaskHistory {
     /// Keeps what an agent gave; anything but a list reads as no message.
     pub(super) fn new(raw: Option<Box<RawValue>>) -> Self {
         Self(raw.filter(|raw| raw.get().starts_with('[')))
@@ -22,7 +22,7 @@ impl History {
     /// The messages, oldest first. Reads all of them each time.
     pub fn messages(&self) -> Vec<Message> {
         let list = self.0.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
-        let list: List<Object<MessageIn>> = list.unwrap_or_default();
+        let list: LenientList<LenientObject<MessageIn>> = list.unwrap_or_default();
         list.items().filter_map(|message| message.0).map(Message::from).collect()
     }
 
@@ -46,8 +46,8 @@ impl History {
 mod tests {
     use super::*;
 
-    fn history(json: &str) -> History {
-        History::new(Some(RawValue::from_string(json.to_owned()).unwrap()))
+    fn history(json: &str) -> TaskHistory {
+        TaskHistory::new(Some(RawValue::from_string(json.to_owned()).unwrap()))
     }
 
     #[test]
@@ -66,6 +66,6 @@ mod tests {
         for json in ["null", "{}", "7", r#""text""#, "[]", r#"[null]"#, r#"[{"messageId":"\ud800"}]"#] {
             assert_eq!(history(json).messages().len(), 0, "{json}");
         }
-        assert_eq!(History::default().messages().len(), 0);
+        assert_eq!(TaskHistory::default().messages().len(), 0);
     }
 }

@@ -42,9 +42,9 @@ pub(crate) use absent;
 
 /// A string; anything else reads as absent.
 #[derive(Debug, Default)]
-pub(crate) struct Text(pub(crate) Option<String>);
+pub(crate) struct LenientString(pub(crate) Option<String>);
 
-impl Text {
+impl LenientString {
     /// The string, unless it is empty: agents print `""` for "absent".
     pub(crate) fn filled(self) -> Option<String> {
         self.0.filter(|text| !text.is_empty())
@@ -56,14 +56,14 @@ impl Text {
     }
 }
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for LenientString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Text;
+            type Value = LenientString;
             absent!(bool, number, list, object);
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(Some(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<LenientString, E> {
+                Ok(LenientString(Some(text.to_owned())))
             }
         }
         deserializer.deserialize_any(Reader)
@@ -99,23 +99,23 @@ impl<'de> Deserialize<'de> for VersionText {
 
 /// `true` or `false`; anything else reads as absent.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Flag(pub(crate) Option<bool>);
+pub(crate) struct LenientBool(pub(crate) Option<bool>);
 
-impl Flag {
+impl LenientBool {
     /// Whether it says `true`.
     pub(crate) fn is_set(self) -> bool {
         self.0 == Some(true)
     }
 }
 
-impl<'de> Deserialize<'de> for Flag {
+impl<'de> Deserialize<'de> for LenientBool {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Flag;
+            type Value = LenientBool;
             absent!(text, number, list, object);
-            fn visit_bool<E>(self, flag: bool) -> Result<Flag, E> {
-                Ok(Flag(Some(flag)))
+            fn visit_bool<E>(self, flag: bool) -> Result<LenientBool, E> {
+                Ok(LenientBool(Some(flag)))
             }
         }
         deserializer.deserialize_any(Reader)
@@ -124,24 +124,24 @@ impl<'de> Deserialize<'de> for Flag {
 
 /// A whole number, also if it is written as a float; anything else reads as absent.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Whole(pub(crate) Option<i64>);
+pub(crate) struct LenientInteger(pub(crate) Option<i64>);
 
-impl<'de> Deserialize<'de> for Whole {
+impl<'de> Deserialize<'de> for LenientInteger {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Whole;
+            type Value = LenientInteger;
             absent!(bool, text, list, object);
-            fn visit_i64<E>(self, number: i64) -> Result<Whole, E> {
-                Ok(Whole(Some(number)))
+            fn visit_i64<E>(self, number: i64) -> Result<LenientInteger, E> {
+                Ok(LenientInteger(Some(number)))
             }
-            fn visit_u64<E>(self, number: u64) -> Result<Whole, E> {
-                Ok(Whole(i64::try_from(number).ok()))
+            fn visit_u64<E>(self, number: u64) -> Result<LenientInteger, E> {
+                Ok(LenientInteger(i64::try_from(number).ok()))
             }
-            fn visit_f64<E>(self, number: f64) -> Result<Whole, E> {
+            fn visit_f64<E>(self, number: f64) -> Result<LenientInteger, E> {
                 // Beyond 2^53 a float is not a number that somebody meant.
                 let meant = number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0;
-                Ok(Whole(meant.then_some(number as i64)))
+                Ok(LenientInteger(meant.then_some(number as i64)))
             }
         }
         deserializer.deserialize_any(Reader)
@@ -150,22 +150,22 @@ impl<'de> Deserialize<'de> for Whole {
 
 /// An object of a known shape; anything else reads as absent.
 #[derive(Debug)]
-pub(crate) struct Object<T>(pub(crate) Option<T>);
+pub(crate) struct LenientObject<T>(pub(crate) Option<T>);
 
-impl<T> Default for Object<T> {
+impl<T> Default for LenientObject<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
-            type Value = Object<T>;
+            type Value = LenientObject<T>;
             absent!(bool, text, number, list);
-            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<Object<T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(object)).map(|value| Object(Some(value)))
+            fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<LenientObject<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(object)).map(|value| LenientObject(Some(value)))
             }
         }
         deserializer.deserialize_any(Reader(PhantomData))
@@ -174,9 +174,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
 /// A list; anything else reads as absent.
 #[derive(Debug)]
-pub(crate) struct List<T>(pub(crate) Option<Vec<T>>);
+pub(crate) struct LenientList<T>(pub(crate) Option<Vec<T>>);
 
-impl<T> List<T> {
+impl<T> LenientList<T> {
     /// What is in the list; nothing, if there is none.
     pub(crate) fn items(self) -> impl Iterator<Item = T> {
         self.0.unwrap_or_default().into_iter()
@@ -188,24 +188,24 @@ impl<T> List<T> {
     }
 }
 
-impl<T> Default for List<T> {
+impl<T> Default for LenientList<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
-            type Value = List<T>;
+            type Value = LenientList<T>;
             absent!(bool, text, number, object);
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<List<T>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LenientList<T>, A::Error> {
                 let mut items = Vec::new();
                 while let Some(item) = list.next_element()? {
                     items.push(item);
                 }
-                Ok(List(Some(items)))
+                Ok(LenientList(Some(items)))
             }
         }
         deserializer.deserialize_any(Reader(PhantomData))
@@ -214,26 +214,26 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
 
 /// The members of an object whose names are not known beforehand, in their order; anything else reads as absent.
 #[derive(Debug)]
-pub(crate) struct Members<T>(pub(crate) Option<Vec<(String, T)>>);
+pub(crate) struct LenientMap<T>(pub(crate) Option<Vec<(String, T)>>);
 
-impl<T> Default for Members<T> {
+impl<T> Default for LenientMap<T> {
     fn default() -> Self {
         Self(None)
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Members<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LenientMap<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
-            type Value = Members<T>;
+            type Value = LenientMap<T>;
             absent!(bool, text, number, list);
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Members<T>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<LenientMap<T>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = object.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(Some(members)))
+                Ok(LenientMap(Some(members)))
             }
         }
         deserializer.deserialize_any(Reader(PhantomData))

@@ -30,23 +30,26 @@ mod v1;
 mod write;
 
 pub use answer::AnswerForm;
-pub use artifacts::{Artifacts, Change, TooMuch};
-pub use binding::{Binding, Outgoing, PathSegmentError};
+pub use artifacts::{ArtifactLimitExceeded, Artifacts, TextChange};
+pub use binding::{Binding, BoundRequest, PathSegmentError};
 pub use card::{
-    Card, CardError, Covered, Extension, Form, Interface, KeyPlace, MAX_CARD_BYTES, MAX_SKILLS, Offer, Proof,
-    Requirement, SchemeKind, SecurityScheme, Signature, SignedCard, Skill, skill_id,
+    AgentCard, AgentExtension, AgentInterface, AgentSkill, ApiKeyLocation, CanonicalForm, CardError,
+    CardSignature, InterfaceCandidate, MAX_CARD_BYTES, MAX_SKILLS, SchemeKind, SecurityRequirement,
+    SecurityScheme, SignedCard, SignedContent, VerifiedSignature, skill_id,
 };
 pub use conversation::context_of;
 pub use depth::{MAX_DEPTH, depth_within};
-pub use dialect::{Dialect, Send};
+pub use dialect::{Dialect, OperationRequest};
 pub use error::{AgentError, ErrorKind};
-pub use history::History;
+pub use history::TaskHistory;
 pub use id::uuid;
-pub use model::{Artifact, Event, Message, Part, PartBody, Role, State, Status, Task};
-pub use probe::{Question, Verdict};
-pub use push::{MAX_PUSH_BYTES, PUSH_TOKEN, Webhook, accepts, proves, push_task_id, validation_echo};
-pub use question::{Content, Fingerprint, Wanted, Wording, fingerprint, stamp_of, wording};
+pub use model::{Artifact, Message, Part, PartBody, Role, StreamResponse, Task, TaskState, TaskStatus};
+pub use probe::{ProbeOutcome, ProbeRequest};
+pub use push::{
+    MAX_PUSH_BYTES, PUSH_TOKEN, PushNotificationConfig, accepts, matches_token, push_task_id, validation_echo,
+};
+pub use question::{Content, Fingerprint, InputHints, InputItem, fingerprint, stamp_of, wording};
 pub(crate) use question::{canonical, is_wording};
 pub use text::clean;
 pub(crate) use text::clean_line;
-pub use write::{Parts, read_task, task_json};
+pub use write::{EncodedParts, read_task, task_json};

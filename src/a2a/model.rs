@@ -5,7 +5,7 @@
 use serde_json::value::RawValue;
 
 use super::error::AgentError;
-use super::history::History;
+use super::history::TaskHistory;
 
 /// Who wrote a message (A2A 1.0 `Role`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Role {
 
 /// Where a task stands (A2A 1.0 `TaskState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum TaskState {
     /// Received, not begun.
     Submitted,
     /// Being worked on.
@@ -39,7 +39,7 @@ pub enum State {
     Unknown,
 }
 
-impl State {
+impl TaskState {
     /// Whether the task will never change again.
     pub fn is_terminal(self) -> bool {
         match self {
@@ -77,7 +77,7 @@ impl State {
     }
 
     /// The word for people and models: lower case with hyphens, as in A2A 0.3.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Submitted => "submitted",
             Self::Working => "working",
@@ -130,7 +130,7 @@ impl Part {
     /// and `adk_thought` of Google's ADK, in the metadata of the part.
     pub fn is_thought(&self) -> bool {
         let marked = |json: &RawValue| {
-            let marks: Thought = serde_json::from_str(json.get()).unwrap_or_default();
+            let marks: ThoughtMarks = serde_json::from_str(json.get()).unwrap_or_default();
             marks.adk_thought == Some(true) || marks.thought == Some(true)
         };
         self.metadata.as_deref().is_some_and(|json| json.get().contains("thought") && marked(json))
@@ -174,7 +174,7 @@ fn continues(text: &str, more: &str) -> bool {
 
 /// The marks of [`Part::is_thought`].
 #[derive(Default, serde::Deserialize)]
-struct Thought {
+struct ThoughtMarks {
     #[serde(default, deserialize_with = "flag")]
     adk_thought: Option<bool>,
     #[serde(default, deserialize_with = "flag")]
@@ -210,9 +210,9 @@ pub struct Message {
 
 /// The state of a task with the words that go with it (A2A 1.0 `TaskStatus`).
 #[derive(Debug, Clone)]
-pub struct Status {
+pub struct TaskStatus {
     /// Where the task stands.
-    pub state: State,
+    pub state: TaskState,
     /// What the agent says about it; the open question, when the task is interrupted.
     pub message: Option<Message>,
     /// When, as the agent wrote it.
@@ -244,18 +244,18 @@ pub struct Task {
     /// The conversation that it belongs to.
     pub context_id: Option<String>,
     /// Where it stands.
-    pub status: Status,
+    pub status: TaskStatus,
     /// What it made so far.
     pub artifacts: Vec<Artifact>,
     /// Messages so far, as far as the agent gives them.
-    pub history: History,
+    pub history: TaskHistory,
     /// Metadata as a JSON object, byte for byte.
     pub metadata: Option<Box<RawValue>>,
 }
 
 /// One thing that an agent says: an event of a stream, or the whole answer of a plain call.
 #[derive(Debug, Clone)]
-pub enum Event {
+pub enum StreamResponse {
     /// The task as it stands; replaces what was known.
     Task(Task),
     /// The answer of an agent that made no task; ends the exchange.
@@ -267,7 +267,7 @@ pub enum Event {
         /// Its conversation.
         context_id: Option<String>,
         /// Where it stands now.
-        status: Status,
+        status: TaskStatus,
         /// Whether the agent says that this is the last event (A2A 0.x `final`).
         last: bool,
         /// Metadata as a JSON object, byte for byte.
@@ -292,13 +292,13 @@ pub enum Event {
     Unknown,
 }
 
-impl Event {
+impl StreamResponse {
     /// The task that this is.
     pub(super) fn into_task(self) -> Result<Task, AgentError> {
         match self {
             Self::Task(task) => Ok(task),
             Self::Message(_) | Self::Status { .. } | Self::Artifact { .. } | Self::Unknown => {
-                Err(AgentError::not_a2a("the answer holds no task"))
+                Err(AgentError::invalid_response("the answer holds no task"))
             }
         }
     }
@@ -306,28 +306,28 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
-    use super::State;
+    use super::TaskState;
 
     #[test]
     fn a_state_is_read_however_it_is_written() {
         for (words, state) in [
-            (&["submitted", "TASK_STATE_SUBMITTED"][..], State::Submitted),
-            (&["working", "Working", "task_state_working"], State::Working),
-            (&["input-required", "input_required", "TASK_STATE_INPUT_REQUIRED"], State::InputRequired),
-            (&["auth-required", "TASK_STATE_AUTH_REQUIRED"], State::AuthRequired),
-            (&["completed", "TASK_STATE_COMPLETED"], State::Completed),
-            (&["failed", "TASK_STATE_FAILED"], State::Failed),
-            (&["canceled", "cancelled", "TASK_STATE_CANCELED", "TASK_STATE_CANCELLED"], State::Canceled),
-            (&["rejected", "TASK_STATE_REJECTED"], State::Rejected),
+            (&["submitted", "TASK_STATE_SUBMITTED"][..], TaskState::Submitted),
+            (&["working", "Working", "task_state_working"], TaskState::Working),
+            (&["input-required", "input_required", "TASK_STATE_INPUT_REQUIRED"], TaskState::InputRequired),
+            (&["auth-required", "TASK_STATE_AUTH_REQUIRED"], TaskState::AuthRequired),
+            (&["completed", "TASK_STATE_COMPLETED"], TaskState::Completed),
+            (&["failed", "TASK_STATE_FAILED"], TaskState::Failed),
+            (&["canceled", "cancelled", "TASK_STATE_CANCELED", "TASK_STATE_CANCELLED"], TaskState::Canceled),
+            (&["rejected", "TASK_STATE_REJECTED"], TaskState::Rejected),
             (
                 &["", "unknown", "TASK_STATE_UNSPECIFIED", "TASK_STATE_", "tâches", "pondering"],
-                State::Unknown,
+                TaskState::Unknown,
             ),
         ] {
             for word in words {
-                assert_eq!(State::from_wire(word), state, "{word}");
+                assert_eq!(TaskState::from_wire(word), state, "{word}");
             }
-            assert_eq!(State::from_wire(state.word()), state);
+            assert_eq!(TaskState::from_wire(state.as_str()), state);
         }
     }
 }

@@ -7,7 +7,7 @@
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-use super::loose::Members;
+use super::loose::LenientMap;
 use super::model::{Part, PartBody};
 
 /// Marks a data part whose value is wrapped.
@@ -27,13 +27,13 @@ impl<'a> PushAuthentication<'a> {
 }
 
 /// The parts of a message.
-pub(super) struct Parts<'a> {
+pub(super) struct LegacyParts<'a> {
     pub(super) parts: &'a [Part],
     /// The member that says what a part is.
     pub(super) tag: &'static str,
 }
 
-impl Serialize for Parts<'_> {
+impl Serialize for LegacyParts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.parts.iter().map(|part| PartOut { part, tag: self.tag }))
     }
@@ -47,8 +47,12 @@ struct PartOut<'a> {
 impl Serialize for PartOut<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { part, tag } = self;
-        let mut metadata =
-            Metadata { given: part.metadata.as_deref(), wrapped: false, filename: None, media_type: None };
+        let mut metadata = LegacyMetadata {
+            given: part.metadata.as_deref(),
+            wrapped: false,
+            filename: None,
+            media_type: None,
+        };
         let mut map = serializer.serialize_map(None)?;
         match &part.body {
             PartBody::Unknown(json) => return unknown(map, json),
@@ -69,7 +73,7 @@ impl Serialize for PartOut<'_> {
                 map.serialize_entry(tag, "data")?;
                 metadata.wrapped = !json.get().starts_with('{');
                 if metadata.wrapped {
-                    map.serialize_entry("data", &Value { value: json })?;
+                    map.serialize_entry("data", &LegacyValue { value: json })?;
                 } else {
                     map.serialize_entry("data", json)?;
                 }
@@ -84,12 +88,12 @@ impl Serialize for PartOut<'_> {
 }
 
 #[derive(serde::Serialize)]
-struct Value<'a> {
+struct LegacyValue<'a> {
     value: &'a RawValue,
 }
 
 #[derive(serde::Serialize)]
-struct File<'a> {
+struct LegacyFile<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
@@ -101,7 +105,7 @@ struct File<'a> {
 }
 
 fn file<M: SerializeMap>(map: &mut M, part: &Part, member: &str, content: &str) -> Result<(), M::Error> {
-    let file = File {
+    let file = LegacyFile {
         name: part.filename.as_deref(),
         mime_type: part.media_type.as_deref(),
         bytes: (member == "bytes").then_some(content),
@@ -120,30 +124,30 @@ fn unknown<M: SerializeMap>(mut map: M, json: &RawValue) -> Result<M::Ok, M::Err
 
 /// The members of a JSON object, in their order; none, if it is none.
 pub(crate) fn members(json: &RawValue) -> Vec<(String, &RawValue)> {
-    let Members(members) = serde_json::from_str(json.get()).unwrap_or_default();
+    let LenientMap(members) = serde_json::from_str(json.get()).unwrap_or_default();
     members.unwrap_or_default()
 }
 
 /// The metadata of a part: what was given, and what has no other place.
-struct Metadata<'a> {
+struct LegacyMetadata<'a> {
     given: Option<&'a RawValue>,
     wrapped: bool,
     filename: Option<&'a str>,
     media_type: Option<&'a str>,
 }
 
-impl<'a> Metadata<'a> {
+impl<'a> LegacyMetadata<'a> {
     fn describe(&mut self, part: &'a Part) {
         self.filename = part.filename.as_deref();
         self.media_type = part.media_type.as_deref();
     }
 
-    fn adds(&self) -> bool {
+    fn has_extra(&self) -> bool {
         self.wrapped || self.filename.is_some() || self.media_type.is_some()
     }
 
     fn is_empty(&self) -> bool {
-        self.given.is_none() && !self.adds()
+        self.given.is_none() && !self.has_extra()
     }
 
     fn overwrites(&self, name: &str) -> bool {
@@ -156,9 +160,9 @@ impl<'a> Metadata<'a> {
     }
 }
 
-impl Serialize for Metadata<'_> {
+impl Serialize for LegacyMetadata<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if let (Some(given), false) = (self.given, self.adds()) {
+        if let (Some(given), false) = (self.given, self.has_extra()) {
             return given.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;

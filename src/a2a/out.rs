@@ -8,25 +8,25 @@ use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
-use super::model::{Artifact, Message, Part, Role, State, Status, Task};
+use super::model::{Artifact, Message, Part, Role, Task, TaskState, TaskStatus};
 use super::older;
 use super::write;
 
 /// The word for a state.
-fn state_word(state: State, dialect: Dialect) -> &'static str {
+fn state_word(state: TaskState, dialect: Dialect) -> &'static str {
     match (dialect, state) {
-        (Dialect::V0_1, State::Rejected) => State::Failed.word(),
-        (Dialect::V0_1, State::AuthRequired) => State::InputRequired.word(),
-        (Dialect::V0_1 | Dialect::V0_3, state) => state.word(),
-        (Dialect::V1, State::Submitted) => "TASK_STATE_SUBMITTED",
-        (Dialect::V1, State::Working) => "TASK_STATE_WORKING",
-        (Dialect::V1, State::InputRequired) => "TASK_STATE_INPUT_REQUIRED",
-        (Dialect::V1, State::AuthRequired) => "TASK_STATE_AUTH_REQUIRED",
-        (Dialect::V1, State::Completed) => "TASK_STATE_COMPLETED",
-        (Dialect::V1, State::Failed) => "TASK_STATE_FAILED",
-        (Dialect::V1, State::Canceled) => "TASK_STATE_CANCELED",
-        (Dialect::V1, State::Rejected) => "TASK_STATE_REJECTED",
-        (Dialect::V1, State::Unknown) => "TASK_STATE_UNSPECIFIED",
+        (Dialect::V0_1, TaskState::Rejected) => TaskState::Failed.as_str(),
+        (Dialect::V0_1, TaskState::AuthRequired) => TaskState::InputRequired.as_str(),
+        (Dialect::V0_1 | Dialect::V0_3, state) => state.as_str(),
+        (Dialect::V1, TaskState::Submitted) => "TASK_STATE_SUBMITTED",
+        (Dialect::V1, TaskState::Working) => "TASK_STATE_WORKING",
+        (Dialect::V1, TaskState::InputRequired) => "TASK_STATE_INPUT_REQUIRED",
+        (Dialect::V1, TaskState::AuthRequired) => "TASK_STATE_AUTH_REQUIRED",
+        (Dialect::V1, TaskState::Completed) => "TASK_STATE_COMPLETED",
+        (Dialect::V1, TaskState::Failed) => "TASK_STATE_FAILED",
+        (Dialect::V1, TaskState::Canceled) => "TASK_STATE_CANCELED",
+        (Dialect::V1, TaskState::Rejected) => "TASK_STATE_REJECTED",
+        (Dialect::V1, TaskState::Unknown) => "TASK_STATE_UNSPECIFIED",
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) struct StatusOut<'a> {
 }
 
 impl<'a> StatusOut<'a> {
-    pub(super) fn new(status: &'a Status, dialect: Dialect) -> Self {
+    pub(super) fn new(status: &'a TaskStatus, dialect: Dialect) -> Self {
         Self {
             state: state_word(status.state, dialect),
             message: status.message.as_ref().map(|message| MessageOut::new(message, dialect)),
@@ -183,7 +183,7 @@ impl<'a> MessageOut<'a> {
     }
 
     /// What is sent has an id, whatever comes, where messages have one.
-    pub(super) fn to_send(message: &'a Message, dialect: Dialect) -> Self {
+    pub(super) fn without_output_only(message: &'a Message, dialect: Dialect) -> Self {
         let given = Self::new(message, dialect);
         match dialect {
             Dialect::V0_1 => given,
@@ -234,7 +234,7 @@ impl<'a> ArtifactOut<'a> {
     }
 
     /// A piece of an artifact as 0.1 streams it.
-    pub(super) fn piece(artifact: &'a Artifact, index: usize, append: bool, last_chunk: bool) -> Self {
+    pub(super) fn part(artifact: &'a Artifact, index: usize, append: bool, last_chunk: bool) -> Self {
         let whole = Self::new(artifact, index, Dialect::V0_1);
         Self { append: Some(append), last_chunk: Some(last_chunk), ..whole }
     }
@@ -251,9 +251,9 @@ impl Serialize for PartsOut<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { parts, dialect } = *self;
         match dialect {
-            Dialect::V0_1 => older::Parts { parts, tag: "type" }.serialize(serializer),
-            Dialect::V0_3 => older::Parts { parts, tag: "kind" }.serialize(serializer),
-            Dialect::V1 => write::Parts::whole(parts).serialize(serializer),
+            Dialect::V0_1 => older::LegacyParts { parts, tag: "type" }.serialize(serializer),
+            Dialect::V0_3 => older::LegacyParts { parts, tag: "kind" }.serialize(serializer),
+            Dialect::V1 => write::EncodedParts::with_history(parts).serialize(serializer),
         }
     }
 }

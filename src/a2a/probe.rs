@@ -6,11 +6,11 @@
 use serde::Deserialize;
 
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::{Object, Whole};
+use super::loose::{LenientInteger, LenientObject};
 
 /// One question to an agent, asked by POST of [`Question::body`] to the card's URL, without `A2A-Version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum ProbeRequest {
     /// A2A 0.2 and 0.3: `message/send`. Ask this one first.
     MessageSend,
     /// A2A 0.1: `tasks/send`. Ask only after [`Verdict::AskTasksSend`].
@@ -19,7 +19,7 @@ pub enum Question {
 
 /// What an answer shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ProbeOutcome {
     /// A2A 0.2 or 0.3.
     Slash,
     /// A2A 1.0.
@@ -32,7 +32,7 @@ pub enum Verdict {
     Undecided,
 }
 
-impl Question {
+impl ProbeRequest {
     /// The JSON-RPC request.
     pub fn body(self) -> &'static [u8] {
         match self {
@@ -42,35 +42,35 @@ impl Question {
     }
 
     /// Reads the answer to this question: its HTTP status and body.
-    pub fn verdict(self, status: u16, body: &[u8]) -> Verdict {
+    pub fn verdict(self, status: u16, body: &[u8]) -> ProbeOutcome {
         // Everything else comes from whatever stands before the agent: authentication, limits, a broken backend.
         if !matches!(status, 200..=299 | 400 | 404 | 422) {
-            return Verdict::Undecided;
+            return ProbeOutcome::Undecided;
         }
         match (self, code(body), status) {
-            (Self::MessageSend, Some(-32602 | -32603), _) => Verdict::Slash,
+            (Self::MessageSend, Some(-32602 | -32603), _) => ProbeOutcome::Slash,
             // The Python reference server of 0.1 refuses every unknown method so, with this status.
-            (Self::MessageSend, Some(-32600), 400) => Verdict::V0_1,
-            (Self::MessageSend, Some(-32600), _) => Verdict::Slash,
-            (Self::MessageSend, Some(-32009), _) => Verdict::V1,
-            (Self::MessageSend, Some(-32601), _) => Verdict::AskTasksSend,
-            (Self::TasksSend, Some(-32602 | -32600), _) => Verdict::V0_1,
-            (Self::TasksSend, Some(_), _) => Verdict::V1,
-            (Self::MessageSend, Some(_), _) | (_, None, _) => Verdict::Undecided,
+            (Self::MessageSend, Some(-32600), 400) => ProbeOutcome::V0_1,
+            (Self::MessageSend, Some(-32600), _) => ProbeOutcome::Slash,
+            (Self::MessageSend, Some(-32009), _) => ProbeOutcome::V1,
+            (Self::MessageSend, Some(-32601), _) => ProbeOutcome::AskTasksSend,
+            (Self::TasksSend, Some(-32602 | -32600), _) => ProbeOutcome::V0_1,
+            (Self::TasksSend, Some(_), _) => ProbeOutcome::V1,
+            (Self::MessageSend, Some(_), _) | (_, None, _) => ProbeOutcome::Undecided,
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct ProbeResponse {
     #[serde(default)]
-    error: Object<ErrorIn>,
+    error: LenientObject<ErrorIn>,
 }
 
 #[derive(Deserialize)]
 struct ErrorIn {
     #[serde(default)]
-    code: Whole,
+    code: LenientInteger,
 }
 
 /// The code of a JSON-RPC error, if that is what the body is.
@@ -78,7 +78,7 @@ fn code(body: &[u8]) -> Option<i64> {
     if !depth_within(body, MAX_DEPTH) {
         return None;
     }
-    let Object(answer) = serde_json::from_slice::<Object<Answer>>(body).ok()?;
+    let LenientObject(answer) = serde_json::from_slice::<LenientObject<ProbeResponse>>(body).ok()?;
     answer?.error.0?.code.0
 }
 
@@ -88,23 +88,23 @@ mod tests {
 
     #[test]
     fn every_known_server_is_told_by_how_it_refuses() {
-        use Question::{MessageSend, TasksSend};
+        use ProbeRequest::{MessageSend, TasksSend};
         for (peer, question, status, code, verdict) in [
-            ("0.1 Python", MessageSend, 400, -32600, Verdict::V0_1),
-            ("0.1 JavaScript", MessageSend, 200, -32601, Verdict::AskTasksSend),
-            ("0.1 JavaScript", TasksSend, 200, -32602, Verdict::V0_1),
-            ("Python 0.2.16", MessageSend, 200, -32600, Verdict::Slash),
-            ("Python 0.3.26", MessageSend, 200, -32602, Verdict::Slash),
-            ("JavaScript 0.3.14", MessageSend, 200, -32603, Verdict::Slash),
-            ("Python 1.3", MessageSend, 200, -32601, Verdict::AskTasksSend),
-            ("Python 1.3", TasksSend, 200, -32601, Verdict::V1),
-            ("Python 1.3 compat", MessageSend, 200, -32600, Verdict::Slash),
-            ("JavaScript 1.3", MessageSend, 200, -32009, Verdict::V1),
-            ("JavaScript 1.3", TasksSend, 200, -32009, Verdict::V1),
-            ("JavaScript 1.3 compat", MessageSend, 200, -32602, Verdict::Slash),
-            ("a guard", MessageSend, 401, -32602, Verdict::Undecided),
-            ("a broken backend", TasksSend, 503, -32602, Verdict::Undecided),
-            ("something else", MessageSend, 200, -1, Verdict::Undecided),
+            ("0.1 Python", MessageSend, 400, -32600, ProbeOutcome::V0_1),
+            ("0.1 JavaScript", MessageSend, 200, -32601, ProbeOutcome::AskTasksSend),
+            ("0.1 JavaScript", TasksSend, 200, -32602, ProbeOutcome::V0_1),
+            ("Python 0.2.16", MessageSend, 200, -32600, ProbeOutcome::Slash),
+            ("Python 0.3.26", MessageSend, 200, -32602, ProbeOutcome::Slash),
+            ("JavaScript 0.3.14", MessageSend, 200, -32603, ProbeOutcome::Slash),
+            ("Python 1.3", MessageSend, 200, -32601, ProbeOutcome::AskTasksSend),
+            ("Python 1.3", TasksSend, 200, -32601, ProbeOutcome::V1),
+            ("Python 1.3 compat", MessageSend, 200, -32600, ProbeOutcome::Slash),
+            ("JavaScript 1.3", MessageSend, 200, -32009, ProbeOutcome::V1),
+            ("JavaScript 1.3", TasksSend, 200, -32009, ProbeOutcome::V1),
+            ("JavaScript 1.3 compat", MessageSend, 200, -32602, ProbeOutcome::Slash),
+            ("a guard", MessageSend, 401, -32602, ProbeOutcome::Undecided),
+            ("a broken backend", TasksSend, 503, -32602, ProbeOutcome::Undecided),
+            ("something else", MessageSend, 200, -1, ProbeOutcome::Undecided),
         ] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"no"}}}}"#);
             assert_eq!(question.verdict(status, body.as_bytes()), verdict, "{peer} {question:?}");
@@ -121,8 +121,8 @@ mod tests {
             r#"{"error":"unauthorized"}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
         ] {
-            for question in [Question::MessageSend, Question::TasksSend] {
-                assert_eq!(question.verdict(200, body.as_bytes()), Verdict::Undecided, "{body}");
+            for question in [ProbeRequest::MessageSend, ProbeRequest::TasksSend] {
+                assert_eq!(question.verdict(200, body.as_bytes()), ProbeOutcome::Undecided, "{body}");
             }
         }
     }

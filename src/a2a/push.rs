@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
 
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::{Object, Text};
+use super::loose::{LenientObject, LenientString};
 
 /// Largest push that is read, in bytes.
 pub const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;
@@ -23,7 +23,7 @@ const MAX_ECHO: usize = 512;
 
 /// Where an agent is to send what it has to say about a task. Not to be printed: there are secrets in it.
 #[derive(Clone, Copy)]
-pub struct Webhook<'a> {
+pub struct PushNotificationConfig<'a> {
     /// The name of this registration, unique within the task.
     pub id: &'a str,
     /// The address, which nobody can guess.
@@ -46,7 +46,7 @@ pub fn accepts(headers: &HeaderMap, token: &str) -> bool {
 }
 
 /// The same without a JWT in place of the token: for pushes whose body is believed.
-pub fn proves(headers: &HeaderMap, token: &str) -> bool {
+pub fn matches_token(headers: &HeaderMap, token: &str) -> bool {
     is_proven(headers, token, false)
 }
 
@@ -88,7 +88,7 @@ pub fn push_task_id(body: &[u8]) -> Option<String> {
     if body.len() > MAX_PUSH_BYTES || !depth_within(body, MAX_DEPTH) {
         return None;
     }
-    let Object(said) = serde_json::from_slice::<Object<Box<Said>>>(body).ok()?;
+    let LenientObject(said) = serde_json::from_slice::<LenientObject<Box<PushBody>>>(body).ok()?;
     let mut said = said?;
     // Some send a whole JSON-RPC message; its own id is not a task's.
     let inner = said.result.0.take().or_else(|| said.params.0.take());
@@ -97,28 +97,28 @@ pub fn push_task_id(body: &[u8]) -> Option<String> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Said {
-    result: Object<Box<Said>>,
-    params: Object<Box<Said>>,
-    task: Object<Named>,
-    status_update: Object<Named>,
-    artifact_update: Object<Named>,
-    message: Object<Named>,
-    kind: Text,
-    id: Text,
-    task_id: Text,
+struct PushBody {
+    result: LenientObject<Box<PushBody>>,
+    params: LenientObject<Box<PushBody>>,
+    task: LenientObject<TaskIdOnly>,
+    status_update: LenientObject<TaskIdOnly>,
+    artifact_update: LenientObject<TaskIdOnly>,
+    message: LenientObject<TaskIdOnly>,
+    kind: LenientString,
+    id: LenientString,
+    task_id: LenientString,
     status: Option<IgnoredAny>,
     artifact: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Named {
-    id: Text,
-    task_id: Text,
+struct TaskIdOnly {
+    id: LenientString,
+    task_id: LenientString,
 }
 
-impl Said {
+impl PushBody {
     fn about(self) -> Option<String> {
         if let Some(task) = self.task.0 {
             return task.id.filled();
@@ -200,8 +200,11 @@ mod tests {
             assert_eq!(accepts(&headers(given), "secret"), accepted, "{given:?}");
         }
         assert!(!accepts(&headers(&[("x-a2a-notification-token", "")]), ""), "no token is not a token");
-        assert!(!proves(&headers(&[("authorization", &bearer_jwt)]), "secret"), "not where the body counts");
-        assert!(proves(&headers(&[("authorization", "Bearer secret")]), "secret"));
+        assert!(
+            !matches_token(&headers(&[("authorization", &bearer_jwt)]), "secret"),
+            "not where the body counts"
+        );
+        assert!(matches_token(&headers(&[("authorization", "Bearer secret")]), "secret"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::answer::{AnswerForm, framework_inputs};
-use super::model::{Artifact, Message, Part, PartBody, State, Status, Task};
+use super::model::{Artifact, Message, Part, PartBody, Task, TaskState, TaskStatus};
 use super::older::members;
 
 /// Most questions that an agent may ask at once.
@@ -88,12 +88,12 @@ pub struct Content([u8; 16]);
 impl Content {
     /// Reads what is asked in this state by a message, or by the artifact that was made last if there is none. Returns `None`
     /// unless the task is interrupted.
-    pub fn of(state: State, message: Option<&Message>, artifact: Option<&Artifact>) -> Option<Self> {
+    pub fn of(state: TaskState, message: Option<&Message>, artifact: Option<&Artifact>) -> Option<Self> {
         if !state.is_interrupted() {
             return None;
         }
         let mut pieces = Pieces::default();
-        pieces.add(state.word());
+        pieces.add(state.as_str());
         match (message, artifact) {
             (Some(message), _) => pieces.add_message(message),
             (None, Some(artifact)) => pieces.add_artifact(artifact),
@@ -120,7 +120,7 @@ pub fn fingerprint(task: &Task) -> Option<Fingerprint> {
 
 /// Returns what tells this very status of an agent from any other: the id of its message and its time, if it has any of them. No
 /// question is another one because of it.
-pub fn stamp_of(status: &Status) -> Option<[u8; 16]> {
+pub fn stamp_of(status: &TaskStatus) -> Option<[u8; 16]> {
     let id = status.message.as_ref().and_then(|message| message.message_id.as_deref());
     let time = status.timestamp.as_deref();
     id.or(time)?;
@@ -205,22 +205,22 @@ fn content(part: &Part) -> (&'static str, String) {
 /// The same JSON for the same value: without white space, members sorted by name. What cannot be read stays as it is.
 pub(crate) fn canonical(json: &RawValue) -> String {
     let value: Option<Value> = serde_json::from_str(json.get()).ok();
-    let sorted = value.and_then(|value| serde_json::to_string(&Sorted(&value)).ok());
+    let sorted = value.and_then(|value| serde_json::to_string(&CanonicalJson(&value)).ok());
     sorted.unwrap_or_else(|| json.get().to_owned())
 }
 
 /// Sorts members itself: whether a tree keeps them sorted depends on what else is built into the program.
-struct Sorted<'a>(&'a Value);
+struct CanonicalJson<'a>(&'a Value);
 
-impl Serialize for Sorted<'_> {
+impl Serialize for CanonicalJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::Object(members) => {
-                let sorted: BTreeMap<&String, Sorted<'_>> =
-                    members.iter().map(|(name, value)| (name, Sorted(value))).collect();
+                let sorted: BTreeMap<&String, CanonicalJson<'_>> =
+                    members.iter().map(|(name, value)| (name, CanonicalJson(value))).collect();
                 serializer.collect_map(sorted)
             }
-            Value::Array(items) => serializer.collect_seq(items.iter().map(Sorted)),
+            Value::Array(items) => serializer.collect_seq(items.iter().map(CanonicalJson)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
                 self.0.serialize(serializer)
             }
@@ -230,18 +230,18 @@ impl Serialize for Sorted<'_> {
 
 /// How an agent wants its question put. Everything is optional.
 #[derive(Debug, Clone, Default)]
-pub struct Wording {
+pub struct InputHints {
     /// The key under which the answer is to come.
     pub key: Option<String>,
     /// JSON Schema of the answer: an object, not judged yet.
     pub schema: Option<Box<RawValue>>,
     /// Several questions at once.
-    pub inputs: Vec<Wanted>,
+    pub inputs: Vec<InputItem>,
 }
 
 /// One of several questions.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct InputItem {
     /// The key under which its answer is to come; empty if the agent names none.
     pub key: String,
     /// The question in words.
@@ -253,15 +253,15 @@ pub struct Wanted {
 }
 
 /// What a status message says about how to ask. The metadata goes before data parts, and earlier ones before later ones.
-pub fn wording(message: &Message) -> Wording {
-    let mut wording = Wording::default();
+pub fn wording(message: &Message) -> InputHints {
+    let mut wording = InputHints::default();
     if let Some(metadata) = &message.metadata {
-        wording.learn(&members(metadata), false);
+        wording.merge(&members(metadata), false);
     }
     for part in &message.parts {
         if let PartBody::Data(data) = &part.body {
             let members = members(data);
-            wording.learn(&members, true);
+            wording.merge(&members, true);
             if wording.schema.is_none() && is_schema(&members) {
                 wording.schema = schema(data);
             }
@@ -276,14 +276,14 @@ pub fn wording(message: &Message) -> Wording {
 /// Returns whether data says how to ask, and is no data of the question.
 pub(crate) fn is_wording(data: &RawValue) -> bool {
     let members = members(data);
-    let mut wording = Wording::default();
-    wording.learn(&members, true);
+    let mut wording = InputHints::default();
+    wording.merge(&members, true);
     is_schema(&members) || wording.schema.is_some() || wording.key.is_some() || !wording.inputs.is_empty()
 }
 
-impl Wording {
+impl InputHints {
     /// Takes what is not known yet from an object; `bare`: its members need no prefix.
-    fn learn(&mut self, object: &[(String, &RawValue)], bare: bool) {
+    fn merge(&mut self, object: &[(String, &RawValue)], bare: bool) {
         let member = |name: &str| {
             let prefixed = object.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(name));
             let found = prefixed.or_else(|| object.iter().find(|(known, _)| bare && known == name));
@@ -297,8 +297,8 @@ impl Wording {
     }
 }
 
-fn inputs(json: &RawValue) -> Vec<Wanted> {
-    let mut all: Vec<Wanted> = Vec::new();
+fn inputs(json: &RawValue) -> Vec<InputItem> {
+    let mut all: Vec<InputItem> = Vec::new();
     for (key, value) in members(json) {
         let new = is_key(&key) && all.iter().all(|known| known.key != key);
         if !new || !value.get().starts_with('{') || all.len() >= MAX_INPUTS {
@@ -307,7 +307,7 @@ fn inputs(json: &RawValue) -> Vec<Wanted> {
         let inside = members(value);
         let member = |name: &str| inside.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
         let message = member("message").and_then(text).filter(|text| !text.is_empty());
-        all.push(Wanted {
+        all.push(InputItem {
             key,
             message,
             schema: member("requestedSchema").and_then(schema),
@@ -341,7 +341,7 @@ fn is_schema(object: &[(String, &RawValue)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Dialect, Event};
+    use crate::a2a::{Dialect, StreamResponse};
 
     fn task(json: &str) -> Task {
         Dialect::V1.task(format!(r#"{{"result":{{"task":{json}}}}}"#).as_bytes()).unwrap()
@@ -351,7 +351,7 @@ mod tests {
         fingerprint(&task(&format!(r#"{{"id":"t",{rest}}}"#)))
     }
 
-    fn asked(message: &str) -> Wording {
+    fn asked(message: &str) -> InputHints {
         let status = format!(r#"{{"state":"TASK_STATE_INPUT_REQUIRED","message":{message}}}"#);
         wording(&task(&format!(r#"{{"id":"t","status":{status}}}"#)).status.message.unwrap())
     }
@@ -373,7 +373,9 @@ mod tests {
         let event = format!(
             r#"{{"result":{{"kind":"status-update","taskId":"t","status":{{"state":"input-required","timestamp":"1","message":{said}}}}}}}"#
         );
-        let Event::Status { status, .. } = Dialect::V0_3.event(event.as_bytes()).unwrap() else { panic!() };
+        let StreamResponse::Status { status, .. } = Dialect::V0_3.event(event.as_bytes()).unwrap() else {
+            panic!()
+        };
         let streamed = Content::of(status.state, status.message.as_ref(), None);
         let got = shown(&format!(
             r#""status":{{"message":{again},"timestamp":"2","state":"TASK_STATE_INPUT_REQUIRED"}}"#

@@ -11,7 +11,7 @@ use std::str::Chars;
 /// Line feeds and tabs stay; carriage returns and line separators become line feeds.
 pub fn clean(text: &str, max_bytes: usize) -> String {
     let text = text.trim();
-    if text.len() <= max_bytes && !text.chars().any(|c| hides(c) || ends_line(c)) {
+    if text.len() <= max_bytes && !text.chars().any(|c| is_invisible(c) || ends_line(c)) {
         return text.to_owned();
     }
     let mut out = String::with_capacity(text.len().min(max_bytes));
@@ -24,7 +24,7 @@ pub fn clean(text: &str, max_bytes: usize) -> String {
         let pair = after_return && c == '\n';
         after_return = c == '\r';
         let c = if ends_line(c) { '\n' } else { c };
-        if pair || hides(c) {
+        if pair || is_invisible(c) {
             continue;
         }
         if out.len() + c.len_utf8() > max_bytes {
@@ -47,7 +47,7 @@ pub(crate) fn clean_line(text: &str, max_bytes: usize) -> String {
 
 /// The same JSON, with what a reader would not see written as escapes: what it says is not changed.
 pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
-    let is_hidden = |c: char| hides(c) || (ends_line(c) && !c.is_ascii());
+    let is_hidden = |c: char| is_invisible(c) || (ends_line(c) && !c.is_ascii());
     if !json.chars().any(is_hidden) {
         return Cow::Borrowed(json);
     }
@@ -91,7 +91,7 @@ fn ends_line(c: char) -> bool {
 }
 
 /// Characters that a reader does not see, or that change how others are seen.
-fn hides(c: char) -> bool {
+fn is_invisible(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control() && !matches!(c, '\n' | '\t' | '\r');
     }

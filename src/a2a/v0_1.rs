@@ -5,21 +5,21 @@
 
 use serde::ser::{Serialize, Serializer};
 
-use super::dialect::{Dialect, Send};
+use super::dialect::{Dialect, OperationRequest};
 use super::older::PushAuthentication;
 use super::out::MessageOut;
-use super::push::Webhook;
+use super::push::PushNotificationConfig;
 
 /// How many messages of a task's history are asked for: servers give none of their own accord, and some agents put their answer
 /// there.
 pub(super) const HISTORY: u8 = 10;
 
 /// `TaskSendParams`.
-pub(crate) struct SendParams<'a>(pub(crate) &'a Send<'a>);
+pub(crate) struct SendParams<'a>(pub(crate) &'a OperationRequest<'a>);
 
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Params<'a> {
+struct SendTaskParams<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,10 +33,10 @@ struct Params<'a> {
 impl Serialize for SendParams<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(ask) = self;
-        Params {
+        SendTaskParams {
             id: ask.message.task_id.as_deref(),
             session_id: ask.message.context_id.as_deref(),
-            message: MessageOut::to_send(ask.message, Dialect::V0_1),
+            message: MessageOut::without_output_only(ask.message, Dialect::V0_1),
             accepted_output_modes: ask.accepted_output_modes,
             history_length: HISTORY,
         }
@@ -60,9 +60,9 @@ struct PushConfig<'a> {
 }
 
 impl<'a> SetPushParams<'a> {
-    pub(crate) fn new(task_id: &'a str, webhook: &Webhook<'a>) -> Self {
+    pub(crate) fn new(task_id: &'a str, webhook: &PushNotificationConfig<'a>) -> Self {
         // One webhook per task: there is no id to tell two apart.
-        let Webhook { id: _, url, token } = *webhook;
+        let PushNotificationConfig { id: _, url, token } = *webhook;
         let authentication = PushAuthentication::new(token);
         Self { id: task_id, push_notification_config: PushConfig { url, token, authentication } }
     }

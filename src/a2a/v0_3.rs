@@ -4,23 +4,23 @@
 
 use serde::ser::{Serialize, Serializer};
 
-use super::dialect::{Dialect, Send};
+use super::dialect::{Dialect, OperationRequest};
 use super::older::PushAuthentication;
 use super::out::MessageOut;
-use super::push::Webhook;
+use super::push::PushNotificationConfig;
 
 /// `MessageSendParams`.
-pub(crate) struct SendParams<'a>(pub(crate) &'a Send<'a>);
+pub(crate) struct SendParams<'a>(pub(crate) &'a OperationRequest<'a>);
 
 #[derive(serde::Serialize)]
-struct Params<'a> {
+struct MessageSendParams<'a> {
     message: MessageOut<'a>,
-    configuration: Configuration<'a>,
+    configuration: MessageSendConfiguration<'a>,
 }
 
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Configuration<'a> {
+struct MessageSendConfiguration<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     accepted_output_modes: &'a [String],
     blocking: bool,
@@ -29,9 +29,12 @@ struct Configuration<'a> {
 impl Serialize for SendParams<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(ask) = self;
-        Params {
-            message: MessageOut::to_send(ask.message, Dialect::V0_3),
-            configuration: Configuration { accepted_output_modes: ask.accepted_output_modes, blocking: true },
+        MessageSendParams {
+            message: MessageOut::without_output_only(ask.message, Dialect::V0_3),
+            configuration: MessageSendConfiguration {
+                accepted_output_modes: ask.accepted_output_modes,
+                blocking: true,
+            },
         }
         .serialize(serializer)
     }
@@ -54,8 +57,8 @@ struct PushConfig<'a> {
 }
 
 impl<'a> SetPushParams<'a> {
-    pub(crate) fn new(task_id: &'a str, webhook: &Webhook<'a>) -> Self {
-        let Webhook { id, url, token } = *webhook;
+    pub(crate) fn new(task_id: &'a str, webhook: &PushNotificationConfig<'a>) -> Self {
+        let PushNotificationConfig { id, url, token } = *webhook;
         let authentication = PushAuthentication::new(token);
         Self { task_id, push_notification_config: PushConfig { id, url, token, authentication } }
     }

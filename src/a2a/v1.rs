@@ -4,25 +4,25 @@
 
 use serde::ser::{Serialize, Serializer};
 
-use super::dialect::{Dialect, Send};
+use super::dialect::{Dialect, OperationRequest};
 use super::out::MessageOut;
-use super::push::Webhook;
+use super::push::PushNotificationConfig;
 
 /// `SendMessageRequest`.
-pub(crate) struct SendParams<'a>(pub(crate) &'a Send<'a>);
+pub(crate) struct SendParams<'a>(pub(crate) &'a OperationRequest<'a>);
 
 #[derive(serde::Serialize)]
-struct Params<'a> {
+struct SendMessageParams<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<&'a str>,
     message: MessageOut<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    configuration: Option<Configuration<'a>>,
+    configuration: Option<SendMessageConfiguration<'a>>,
 }
 
 #[derive(serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Configuration<'a> {
+struct SendMessageConfiguration<'a> {
     accepted_output_modes: &'a [String],
 }
 
@@ -30,10 +30,11 @@ impl Serialize for SendParams<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(ask) = self;
         let modes = ask.accepted_output_modes;
-        Params {
+        SendMessageParams {
             tenant: ask.tenant.filter(|tenant| !tenant.is_empty()),
-            message: MessageOut::to_send(ask.message, Dialect::V1),
-            configuration: (!modes.is_empty()).then_some(Configuration { accepted_output_modes: modes }),
+            message: MessageOut::without_output_only(ask.message, Dialect::V1),
+            configuration: (!modes.is_empty())
+                .then_some(SendMessageConfiguration { accepted_output_modes: modes }),
         }
         .serialize(serializer)
     }
@@ -59,8 +60,12 @@ struct PushAuthentication<'a> {
 }
 
 impl<'a> SetPushParams<'a> {
-    pub(crate) fn new(task_id: &'a str, webhook: &Webhook<'a>, tenant: Option<&'a str>) -> Self {
-        let Webhook { id, url, token } = *webhook;
+    pub(crate) fn new(
+        task_id: &'a str,
+        webhook: &PushNotificationConfig<'a>,
+        tenant: Option<&'a str>,
+    ) -> Self {
+        let PushNotificationConfig { id, url, token } = *webhook;
         let authentication = PushAuthentication { scheme: "Bearer", credentials: token };
         Self { tenant: tenant.filter(|tenant| !tenant.is_empty()), task_id, id, url, token, authentication }
     }

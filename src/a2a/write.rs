@@ -35,24 +35,24 @@ pub fn read_task(json: &[u8]) -> Result<Task, AgentError> {
 
 /// The parts of a message or an artifact, written as A2A 1.0.
 #[derive(Debug, Clone, Copy)]
-pub struct Parts<'a> {
+pub struct EncodedParts<'a> {
     parts: &'a [Part],
     bare: bool,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> EncodedParts<'a> {
     /// The content alone, to be shown: agents put ids of their own into metadata.
-    pub fn bare(parts: &'a [Part]) -> Self {
+    pub fn without_history(parts: &'a [Part]) -> Self {
         Self { parts, bare: true }
     }
 
     /// The content and all that goes with it.
-    pub(super) fn whole(parts: &'a [Part]) -> Self {
+    pub(super) fn with_history(parts: &'a [Part]) -> Self {
         Self { parts, bare: false }
     }
 }
 
-impl Serialize for Parts<'_> {
+impl Serialize for EncodedParts<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.parts.iter().map(|part| PartOut { part, bare: self.bare }))
     }
@@ -65,7 +65,7 @@ struct PartOut<'a> {
 
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Members<'a> {
+struct EncodedMembers<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,11 +85,11 @@ struct Members<'a> {
 impl Serialize for PartOut<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { part, bare } = self;
-        let mut members = Members {
+        let mut members = EncodedMembers {
             filename: part.filename.as_deref(),
             media_type: part.media_type.as_deref(),
             metadata: part.metadata.as_deref().filter(|_| !bare),
-            ..Members::default()
+            ..EncodedMembers::default()
         };
         match &part.body {
             PartBody::Text(text) => members.text = Some(text),

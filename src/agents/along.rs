@@ -5,32 +5,32 @@
 
 use http::{HeaderMap, HeaderName};
 
-use crate::auth::Subject;
+use crate::auth::SubjectToken;
 
 /// What goes along. Each agent takes out of it what its own settings name.
-pub struct Along {
+pub struct ForwardedContext {
     headers: HeaderMap,
-    subject: Option<Subject>,
+    subject: Option<SubjectToken>,
 }
 
-impl Along {
+impl ForwardedContext {
     /// Takes the headers of these names out of a request.
-    pub(super) fn new(names: &[HeaderName], request: &HeaderMap, subject: Option<Subject>) -> Self {
-        Self { headers: chosen(names, request), subject }
+    pub(super) fn new(names: &[HeaderName], request: &HeaderMap, subject: Option<SubjectToken>) -> Self {
+        Self { headers: select(names, request), subject }
     }
 
     /// Puts the headers of these names into others.
-    pub(super) fn put(&self, names: &[HeaderName], into: &mut HeaderMap) {
-        into.extend(chosen(names, &self.headers));
+    pub(super) fn insert(&self, names: &[HeaderName], into: &mut HeaderMap) {
+        into.extend(select(names, &self.headers));
     }
 
     /// The token of the caller, for exchanging it.
-    pub(super) fn subject(&self) -> Option<&Subject> {
+    pub(super) fn subject(&self) -> Option<&SubjectToken> {
         self.subject.as_ref()
     }
 }
 
-fn chosen(names: &[HeaderName], from: &HeaderMap) -> HeaderMap {
+fn select(names: &[HeaderName], from: &HeaderMap) -> HeaderMap {
     let mut chosen = HeaderMap::new();
     for name in names {
         for value in from.get_all(name) {

@@ -7,44 +7,44 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::drive::{Drive, Outlet};
-use super::known::{Ask, Known, in_effect};
-use super::reach::{Found, find_task};
-use super::rpc::{Form, by_status, cancel_task, first_refusal, post, set_webhook, whole};
-use super::stream::{Ending, Listening, Track};
-use crate::a2a::{Event, Fingerprint, Message, State, Task, fingerprint, uuid};
+use super::drive::{DetachableCall, EventSender};
+use super::known::{AgentRequest, ResolvedAgent, current};
+use super::reach::{LocatedTask, find_task};
+use super::rpc::{BodyKind, by_status, cancel_task, first_refusal, post, set_webhook, whole};
+use super::stream::{EventStream, StreamEnd, TaskTracker};
+use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState, fingerprint, uuid};
 use crate::config::AgentMethod as Method;
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
-use crate::transport::{Client, Reply};
+use crate::transport::{HttpClient, Response};
 use tracing::warn;
 
 /// What is to be done.
 #[derive(Debug)]
-pub enum Errand {
+pub enum AgentOperation {
     /// Say this.
     Say(Message),
     /// Say this in a task.
-    Continue(Continue),
+    Continue(FollowUpMessage),
     /// Wait for the task to end or to ask something new.
-    Await(String, Asked),
+    Await(String, KnownQuestions),
     /// See how the task stands.
     Look(String),
     /// Stop the task.
     Cancel(String),
     /// Ask the agent to push what is new of the task.
-    Webhook(String, Hook),
+    Webhook(String, WebhookTarget),
 }
 
 /// Where an agent is to push what is new of a task. The one registration of this gateway for the task: to ask twice changes nothing.
-pub struct Hook {
+pub struct WebhookTarget {
     /// The address.
     pub url: String,
     /// What the agent is to prove itself with.
     pub token: String,
 }
 
-impl fmt::Debug for Hook {
+impl fmt::Debug for WebhookTarget {
     /// Both are secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hook").finish_non_exhaustive()
@@ -53,13 +53,13 @@ impl fmt::Debug for Hook {
 
 /// The questions of a task that are known already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct KnownQuestions {
     /// This one is open: the agent says nothing new while it repeats it.
     pub open: Option<Fingerprint>,
     /// This one has been answered: while the agent repeats it, it has not begun to work on the answer.
     pub answered: Option<Fingerprint>,
     /// In which state the agent asks it.
-    pub state: Option<State>,
+    pub state: Option<TaskState>,
     /// Whether the agent asks with a message. Once that has gone into the history, an answer has come in, and what is left is the
     /// same question, until the agent is done with the answer.
     pub has_words: bool,
@@ -67,7 +67,7 @@ pub struct Asked {
 
 /// What is said in a live task.
 #[derive(Debug)]
-pub struct Continue {
+pub struct FollowUpMessage {
     /// The task.
     pub task: String,
     /// What is said.
@@ -75,14 +75,14 @@ pub struct Continue {
     /// The question that it answers: nothing is said if that is not open any more. `None`: said in any case.
     pub turn: Option<Fingerprint>,
     /// The state in which it was asked, if it had words. Without them it is as open as before, if an answer was taken in and refused.
-    pub worded: Option<State>,
+    pub worded: Option<TaskState>,
     /// Whether somebody else listens to the task already: then no second stream is opened.
     pub beside: bool,
 }
 
 /// What an agent may send, in bytes, and how long the gateway has patience with it.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct CallLimits {
     /// Bytes of one event of a stream.
     pub event: usize,
     /// How long a stream may be silent before the agent is asked how the task stands.
@@ -98,42 +98,47 @@ pub struct Terms {
 }
 
 /// One call.
-pub(super) struct Call {
-    pub(super) client: Client,
-    pub(super) known: Arc<Known>,
-    pub(super) terms: Terms,
+pub(super) struct AgentCall {
+    pub(super) client: HttpClient,
+    pub(super) known: Arc<ResolvedAgent>,
+    pub(super) terms: CallLimits,
 }
 
 /// Begins a call; its answers are held in this room. Nothing happens until the drive is polled.
-pub fn start(client: Client, known: Arc<Known>, (terms, room): (Terms, AnswerRoom), errand: Errand) -> Drive {
-    let call = Call { client, known: in_effect(known.newest()), terms };
-    Drive::new(move |outlet| async move { call.run(errand, (outlet, room)).await })
+pub fn start(
+    client: HttpClient,
+    known: Arc<ResolvedAgent>,
+    (terms, room): (CallLimits, AnswerRoom),
+    errand: AgentOperation,
+) -> DetachableCall {
+    let call = AgentCall { client, known: current(known.newest()), terms };
+    DetachableCall::new(move |outlet| async move { call.run(errand, (outlet, room)).await })
 }
 
-impl Call {
-    async fn run(self, errand: Errand, out: (Outlet, AnswerRoom)) -> Result<(), Trouble> {
+impl AgentCall {
+    async fn run(self, errand: AgentOperation, out: (EventSender, AnswerRoom)) -> Result<(), AgentFailure> {
         match errand {
-            Errand::Say(message) => self.say(message, Track::new(out, None)).await,
+            AgentOperation::Say(message) => self.send_message(message, TaskTracker::new(out, None)).await,
             // Boxed, here and below: what a plain call does not need must not make it larger.
-            Errand::Continue(what) => Box::pin(self.go_on(what, out)).await,
-            Errand::Await(task, asked) => {
-                let mut track = Track::new(out, Some(task)).knowing(asked);
-                Box::pin(self.judge(&mut track, Trouble::TaskLost)).await
+            AgentOperation::Continue(what) => Box::pin(self.continue_task(what, out)).await,
+            AgentOperation::Await(task, asked) => {
+                let mut track = TaskTracker::new(out, Some(task)).for_task(asked);
+                Box::pin(self.recover(&mut track, AgentFailure::TaskNotFound)).await
             }
-            Errand::Look(task) => {
-                let mut track = Track::new(out, Some(task.clone()));
+            AgentOperation::Look(task) => {
+                let mut track = TaskTracker::new(out, Some(task.clone()));
                 let asked = find_task(&self.client, &self.known, &task, &mut track.room);
                 let found = Box::pin(asked).await?;
                 track.take_look(found.task).await;
                 Ok(())
             }
-            Errand::Cancel(task) => {
-                let mut track = Track::new(out, Some(task.clone()));
+            AgentOperation::Cancel(task) => {
+                let mut track = TaskTracker::new(out, Some(task.clone()));
                 let stopped = Box::pin(self.cancel(&task, &mut track.room)).await?;
-                track.take(Event::Task(stopped)).await;
+                track.on_event(StreamResponse::Task(stopped)).await;
                 Ok(())
             }
-            Errand::Webhook(task, hook) => {
+            AgentOperation::Webhook(task, hook) => {
                 let (_, mut room) = out;
                 set_webhook(&self.client, &self.known, (&task, &hook), &mut room).await
             }
@@ -142,25 +147,30 @@ impl Call {
 
     /// A task is looked at before anything is said in it: its question may have been answered, and a finished one takes no more
     /// messages.
-    async fn go_on(&self, what: Continue, mut out: (Outlet, AnswerRoom)) -> Result<(), Trouble> {
-        let Continue { task, mut message, turn, worded, beside } = what;
-        let Found { known, task: found } = find_task(&self.client, &self.known, &task, &mut out.1).await?;
+    async fn continue_task(
+        &self,
+        what: FollowUpMessage,
+        mut out: (EventSender, AnswerRoom),
+    ) -> Result<(), AgentFailure> {
+        let FollowUpMessage { task, mut message, turn, worded, beside } = what;
+        let LocatedTask { known, task: found } =
+            find_task(&self.client, &self.known, &task, &mut out.1).await?;
         let open = fingerprint(&found);
         let (state, has_message) = (found.status.state, found.status.message.is_some());
         let is_left = worded == Some(state) && !has_message;
         let is_open = turn.is_none_or(|turn| open.is_some_and(|open| open.asks_same(turn)));
         if !is_open && !is_left {
             // Somebody has answered it, here or elsewhere: it is not answered twice.
-            let mut track = Track::new(out, Some(task.clone()));
+            let mut track = TaskTracker::new(out, Some(task.clone()));
             if track.take_look(found).await {
                 return Ok(());
             }
-            return if beside { Ok(()) } else { self.judge(&mut track, Trouble::TaskLost).await };
+            return if beside { Ok(()) } else { self.recover(&mut track, AgentFailure::TaskNotFound).await };
         }
         if state.is_terminal() {
-            return Err(Trouble::Refused("the task ended before this was said".into()));
+            return Err(AgentFailure::Rejected("the task ended before this was said".into()));
         }
-        let asked = Asked {
+        let asked = KnownQuestions {
             open: None,
             answered: turn.or(open),
             state: Some(state).filter(|state| state.is_interrupted()),
@@ -171,21 +181,22 @@ impl Call {
         drop(found);
         out.1.permit.shrink_to(0);
         message.task_id = Some(task);
-        let track = Track::new(out, message.task_id.clone()).knowing(asked).answering(turn);
-        let track = if beside { track.beside() } else { track };
+        let track = TaskTracker::new(out, message.task_id.clone()).for_task(asked).answering(turn);
+        let track = if beside { track.ignore_foreign() } else { track };
         // Where the task was found, and nowhere else.
         self.at(known).say_here(message, track).await
     }
 
     /// Stops a task. One that the gateway named may not have begun at the agent: the message that begins it is under way.
-    async fn cancel(&self, task: &str, room: &mut AnswerRoom) -> Result<Task, Trouble> {
-        let mut tries = if self.known.interface.dialect.asker_names_tasks() { CANCEL_TRIES } else { 1 };
+    async fn cancel(&self, task: &str, room: &mut AnswerRoom) -> Result<Task, AgentFailure> {
+        let mut tries =
+            if self.known.interface.dialect.client_generates_task_ids() { CANCEL_TRIES } else { 1 };
         loop {
             tries -= 1;
             match cancel_task(&self.client, &self.known, task, room).await {
-                Err(Trouble::TaskLost) if tries > 0 => self.pause(FIRST_PAUSE).await,
+                Err(AgentFailure::TaskNotFound) if tries > 0 => self.pause(FIRST_PAUSE).await,
                 // Nothing was sent: the agent may be somewhere else by now.
-                Err(unsent @ (Trouble::Unreachable(_) | Trouble::Resting(_))) => {
+                Err(unsent @ (AgentFailure::Unreachable(_) | AgentFailure::BreakerOpen(_))) => {
                     let found = find_task(&self.client, &self.known, task, room).await.map_err(|_| unsent)?;
                     return cancel_task(&self.client, &found.known, task, room).await;
                 }
@@ -195,13 +206,13 @@ impl Call {
     }
 
     /// The same call, to the agent as it is called by this.
-    pub(super) fn at(&self, known: Arc<Known>) -> Self {
+    pub(super) fn at(&self, known: Arc<ResolvedAgent>) -> Self {
         Self { client: self.client.clone(), known, terms: self.terms }
     }
 
     /// Says a message that begins something; by another interface of the card while nothing was sent, because there is no
     /// connection.
-    async fn say(&self, message: Message, track: Track) -> Result<(), Trouble> {
+    async fn send_message(&self, message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
         if self.known.standbys.is_empty() {
             return self.say_here(message, track).await;
         }
@@ -209,16 +220,16 @@ impl Call {
         Box::pin(self.say_anywhere(message, track)).await
     }
 
-    async fn say_anywhere(&self, message: Message, track: Track) -> Result<(), Trouble> {
+    async fn say_anywhere(&self, message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
         let mut said = self.say_here(message.clone(), track.clone()).await;
         for standby in self.known.standbys.iter() {
-            let is_unsent = matches!(said, Err(Trouble::Unreachable(_) | Trouble::Resting(_)));
+            let is_unsent = matches!(said, Err(AgentFailure::Unreachable(_) | AgentFailure::BreakerOpen(_)));
             if !is_unsent || !track.may_begin_anew() {
                 break;
             }
             let call = self.at(standby.clone().along(self.known.along.as_ref()));
             match call.say_here(message.clone(), track.clone()).await {
-                Err(Trouble::Unreachable(_) | Trouble::Resting(_)) => {}
+                Err(AgentFailure::Unreachable(_) | AgentFailure::BreakerOpen(_)) => {}
                 other => said = other,
             }
         }
@@ -226,17 +237,17 @@ impl Call {
     }
 
     /// Says a message; once more in another version if the agent proves that it understood nothing of the first try.
-    async fn say_here(&self, mut message: Message, track: Track) -> Result<(), Trouble> {
+    async fn say_here(&self, mut message: Message, track: TaskTracker) -> Result<(), AgentFailure> {
         let (task, context) = (message.task_id.clone(), message.context_id.clone());
-        match (self.say_once(&mut message, track.clone()).await, &self.known.other) {
-            (Err(Trouble::WrongVersion(why)), Some(other)) if track.may_begin_anew() => {
+        match (self.send_once(&mut message, track.clone()).await, &self.known.other) {
+            (Err(AgentFailure::VersionNotSupported(why)), Some(other)) if track.may_begin_anew() => {
                 let (from, to) = (self.known.interface.dialect.version(), other.interface.dialect.version());
                 warn!(from, to, why, "agent does not speak what its card promises; trying another version");
                 let call = self.at(other.clone());
                 (message.task_id, message.context_id) = (task, context);
-                let said = Box::pin(call.say_once(&mut message, track)).await;
+                let said = Box::pin(call.send_once(&mut message, track)).await;
                 // Remembered, unless it understood nothing of this either.
-                let is_wrong = !matches!(said, Err(Trouble::WrongVersion(_)));
+                let is_wrong = !matches!(said, Err(AgentFailure::VersionNotSupported(_)));
                 self.known.is_wrong.store(is_wrong, Ordering::Release);
                 said
             }
@@ -244,11 +255,11 @@ impl Call {
         }
     }
 
-    async fn say_once(&self, message: &mut Message, mut track: Track) -> Result<(), Trouble> {
+    async fn send_once(&self, message: &mut Message, mut track: TaskTracker) -> Result<(), AgentFailure> {
         let interface = &self.known.interface;
         // What the agent knows already.
         let about = message.task_id.clone();
-        let begins = about.is_none() && interface.dialect.asker_names_tasks();
+        let begins = about.is_none() && interface.dialect.client_generates_task_ids();
         if begins {
             message.context_id.get_or_insert_with(|| uuid(rand::random()));
             let task = message.task_id.insert(uuid(rand::random()));
@@ -258,15 +269,17 @@ impl Call {
         let written = interface.send(message, &self.known.output_modes, streams)?;
         let method = if streams { Method::Stream } else { Method::Send };
         let endpoints = &self.known.endpoints;
-        let mut ask = Ask::new(method, about.as_deref(), written);
+        let mut ask = AgentRequest::new(method, about.as_deref(), written);
         ask.context = message.context_id.clone().filter(|_| endpoints.are_several());
         ask.begins = message.task_id.clone().filter(|_| begins);
         let mut track = track.opening();
-        match self.hear(&ask, &mut track).await {
+        match self.read_response(&ask, &mut track).await {
             // No answer, but the task has a name to ask for it by.
-            Err(trouble @ (Trouble::Slow(_) | Trouble::Broken(_))) if begins && !track.is_judged() => {
-                match Box::pin(self.judge(&mut track, trouble.clone())).await {
-                    Err(Trouble::TaskLost) => Err(trouble),
+            Err(trouble @ (AgentFailure::Timeout(_) | AgentFailure::ConnectionLost(_)))
+                if begins && !track.is_judged() =>
+            {
+                match Box::pin(self.recover(&mut track, trouble.clone())).await {
+                    Err(AgentFailure::TaskNotFound) => Err(trouble),
                     judged => judged,
                 }
             }
@@ -275,15 +288,15 @@ impl Call {
     }
 
     /// Asks, and passes on what comes of it.
-    async fn hear(&self, ask: &Ask, track: &mut Track) -> Result<(), Trouble> {
+    async fn read_response(&self, ask: &AgentRequest, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         let (form, mut reply) = post(&self.client, &self.known, ask).await?;
         let endpoints = &self.known.endpoints;
         if endpoints.are_several() {
             track.home = ask.place().map(|at| (endpoints.clone(), at));
         }
         match form {
-            Form::Stream => self.listen(reply, track).await,
-            Form::Json => {
+            BodyKind::Stream => self.read_stream(reply, track).await,
+            BodyKind::Json => {
                 let status = reply.status();
                 let body = whole(&mut reply, &self.known, &mut track.room).await?;
                 let event = self.known.interface.event(&body);
@@ -291,43 +304,47 @@ impl Call {
                 // From here on the event alone is held.
                 drop(body);
                 track.response_has_come();
-                if track.take(event).await || track.is_beside() {
+                if track.on_event(event).await || track.is_beside() {
                     return Ok(());
                 }
                 if track.task_id.is_none() {
-                    return Err(Trouble::Misbehaved("its answer is neither a task nor a message".into()));
+                    return Err(AgentFailure::ProtocolViolation(
+                        "its answer is neither a task nor a message".into(),
+                    ));
                 }
                 self.pause(FIRST_PAUSE).await;
-                Box::pin(self.judge(track, Trouble::TaskLost)).await
+                Box::pin(self.recover(track, AgentFailure::TaskNotFound)).await
             }
         }
     }
 
     /// Reads a stream to its end, and asks the agent what became of the task if that came too early, or if it falls silent.
-    async fn listen(&self, reply: Reply, track: &mut Track) -> Result<(), Trouble> {
-        let mut listening = Listening::new(reply, self.terms);
+    async fn read_stream(&self, reply: Response, track: &mut TaskTracker) -> Result<(), AgentFailure> {
+        let mut listening = EventStream::new(reply, self.terms);
         loop {
             match listening.read(&self.known, track).await? {
-                Ending::Said => return Ok(()),
-                Ending::Early(_) if track.awaits_authorization() => {
+                StreamEnd::Said => return Ok(()),
+                StreamEnd::Early(_) if track.awaits_authorization() => {
                     track.response_broke_off();
-                    return Box::pin(self.judge(track, Trouble::TaskLost)).await;
+                    return Box::pin(self.recover(track, AgentFailure::TaskNotFound)).await;
                 }
-                Ending::Early(stopped) => {
+                StreamEnd::Early(stopped) => {
                     track.response_broke_off();
                     return self.judge_stopped(track, stopped).await;
                 }
-                Ending::Ended if track.awaits_authorization() => {
+                StreamEnd::Ended if track.awaits_authorization() => {
                     track.response_ended();
-                    return Box::pin(self.judge(track, Trouble::TaskLost)).await;
+                    return Box::pin(self.recover(track, AgentFailure::TaskNotFound)).await;
                 }
-                Ending::Ended => {
+                StreamEnd::Ended => {
                     track.response_ended();
                     track.watch_stall(self.terms.stalled);
-                    return self.judge_stopped(track, Trouble::Broken("its stream ended too early")).await;
+                    return self
+                        .judge_stopped(track, AgentFailure::ConnectionLost("its stream ended too early"))
+                        .await;
                 }
-                Ending::Silent => {
-                    if Box::pin(self.look_aside(track)).await? {
+                StreamEnd::Silent => {
+                    if Box::pin(self.check_status(track)).await? {
                         return Ok(());
                     }
                 }
@@ -336,12 +353,16 @@ impl Call {
     }
 }
 
-impl Call {
-    async fn judge_stopped(&self, track: &mut Track, stopped: Trouble) -> Result<(), Trouble> {
+impl AgentCall {
+    async fn judge_stopped(
+        &self,
+        track: &mut TaskTracker,
+        stopped: AgentFailure,
+    ) -> Result<(), AgentFailure> {
         if track.task_id.is_some() {
             self.known.metrics.reattached();
         }
-        Box::pin(self.judge(track, stopped)).await
+        Box::pin(self.recover(track, stopped)).await
     }
 }
 

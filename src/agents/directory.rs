@@ -12,19 +12,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::along::Along;
+use super::along::ForwardedContext;
 use super::endpoints::Endpoints;
-use super::fetch::CardProblem;
-use super::interface::{Leave, trusted};
+use super::fetch::CardFetchError;
+use super::interface::{CardPolicy, trusted};
 use super::kept::KeptCards;
-use super::known::{Instead, Known, Latest, Way, Ways};
-use super::signers::Signers;
-use crate::a2a::{Binding, Card, Dialect, Interface};
-use crate::auth::{Credentials, Subject, Tokens};
+use super::known::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
+use super::signers::CardKeys;
+use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
+use crate::auth::{AgentTokens, Credentials, SubjectToken};
 use crate::config::{self, AllowList, CardSource, Protocol, Settings};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::telemetry::outbound::OutboundMetrics;
-use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts};
+use crate::transport::{AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream};
 
 /// Most interfaces of a card that are used besides the first.
 const MOST_STANDBYS: usize = 7;
@@ -35,11 +35,11 @@ pub struct Agent {
     pub settings: config::Agent,
     outbound: Arc<AllowList>,
     /// Who signs its card.
-    pub(super) signers: Option<Arc<Signers>>,
-    pub(super) card_target: ArcSwapOption<Target>,
+    pub(super) signers: Option<Arc<CardKeys>>,
+    pub(super) card_target: ArcSwapOption<Upstream>,
     pub(super) credentials: Arc<Credentials>,
     forwards: Arc<[HeaderName]>,
-    latest: Arc<Latest>,
+    latest: Arc<LatestAgent>,
     problem: Mutex<Option<String>>,
     looks: AtomicU64,
     /// When its card was last there, in milliseconds since 1970; 0 before that.
@@ -56,12 +56,12 @@ pub struct Agent {
 impl Agent {
     fn new(
         settings: config::Agent,
-        (client, outbound): (Client, Arc<AllowList>),
+        (client, outbound): (HttpClient, Arc<AllowList>),
         metrics: Arc<AgentMetrics>,
-    ) -> Result<Self, CardProblem> {
+    ) -> Result<Self, CardFetchError> {
         let credentials =
-            Credentials::new(&settings, client, metrics.clone()).map_err(CardProblem::Setting)?;
-        let signers = settings.signature.as_ref().map(Signers::new).transpose()?.map(Arc::new);
+            Credentials::new(&settings, client, metrics.clone()).map_err(CardFetchError::Setting)?;
+        let signers = settings.signature.as_ref().map(CardKeys::new).transpose()?.map(Arc::new);
         let configured = Arc::new(Endpoints::new(&settings, 0, &metrics));
         let agent = Self {
             forwards: settings.forward_headers.clone().into(),
@@ -100,31 +100,31 @@ impl Agent {
     }
 
     /// Makes a new way to the card.
-    fn reach_card(&self) -> Result<(), CardProblem> {
+    fn reach_card(&self) -> Result<(), CardFetchError> {
         let CardSource::Url(url) = &self.settings.card else { return Ok(()) };
         let uri: Uri =
-            url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
+            url.parse().map_err(|_| CardFetchError::Setting(format!("card: {url:?} is not a URL")))?;
         // The operator wrote it.
-        self.card_target.store(Some(Arc::new(self.target((uri, Policy::Trusted), true)?)));
+        self.card_target.store(Some(Arc::new(self.target((uri, AddressPolicy::Trusted), true)?)));
         Ok(())
     }
 
     /// Leaves the connections of the old identity behind.
-    pub(super) fn reconnect(&self) -> Result<(), CardProblem> {
+    pub(super) fn reconnect(&self) -> Result<(), CardFetchError> {
         self.reach_card()?;
         let Some(known) = self.known() else { return Ok(()) };
         for known in std::iter::once(&known).chain(&known.other).chain(known.standbys.iter()) {
             let renewed = known
                 .ways
                 .load()
-                .renewed(|way| self.way((way.uri.clone(), way.policy.clone()), way.shows))?;
+                .with_fresh_token(|way| self.route((way.uri.clone(), way.policy.clone()), way.shows))?;
             known.ways.store(Arc::new(renewed));
         }
         Ok(())
     }
 
     /// What is known of it now; `None` until its card has been seen.
-    pub fn known(&self) -> Option<Arc<Known>> {
+    pub fn known(&self) -> Option<Arc<ResolvedAgent>> {
         self.latest.known.load_full()
     }
 
@@ -133,12 +133,12 @@ impl Agent {
         self.versions.load(Ordering::Acquire)
     }
 
-    fn is_on_behalf(&self) -> bool {
-        self.credentials.tokens().is_some_and(Tokens::is_on_behalf)
+    fn uses_caller_token(&self) -> bool {
+        self.credentials.tokens().is_some_and(AgentTokens::is_on_behalf)
     }
 
     /// Whether its card has been looked for at least once, with whatever outcome.
-    pub fn has_been_looked_at(&self) -> bool {
+    pub fn is_initialized(&self) -> bool {
         self.looks.load(Ordering::Acquire) > 0
     }
 
@@ -165,12 +165,12 @@ impl Agent {
     }
 
     /// How the agent is called, by its card.
-    pub(super) fn understand(
+    pub(super) fn apply_card(
         &self,
-        card: Card,
+        card: AgentCard,
         from: Option<&Uri>,
         pin: Option<Dialect>,
-    ) -> Result<Known, CardProblem> {
+    ) -> Result<ResolvedAgent, CardFetchError> {
         let card = Arc::new(card);
         let known = self.call_by(&card, card.interface(pin)?, (from, 0))?;
         let standbys = self.standbys(&known, from, pin);
@@ -182,28 +182,33 @@ impl Agent {
         };
         let other = card.interface(Some(other)).ok().filter(|_| pin.is_none());
         let other = other.and_then(|interface| self.call_by(&card, interface, (from, 0)).ok());
-        let other = other.map(|other| Arc::new(Known { standbys: standbys.clone(), ..other }));
-        Ok(Known { other, standbys, ..known })
+        let other = other.map(|other| Arc::new(ResolvedAgent { standbys: standbys.clone(), ..other }));
+        Ok(ResolvedAgent { other, standbys, ..known })
     }
 
     /// The other interfaces of the card, for when the first cannot be reached. Where the operator wrote endpoints, those count.
-    fn standbys(&self, known: &Known, from: Option<&Uri>, pin: Option<Dialect>) -> Arc<[Arc<Known>]> {
+    fn standbys(
+        &self,
+        known: &ResolvedAgent,
+        from: Option<&Uri>,
+        pin: Option<Dialect>,
+    ) -> Arc<[Arc<ResolvedAgent>]> {
         if !self.settings.endpoints.is_empty() {
             return Arc::default();
         }
         let others = known.card.other_interfaces(&known.interface, pin);
-        let standby = |(number, interface): (usize, Interface)| {
+        let standby = |(number, interface): (usize, AgentInterface)| {
             let made = self.call_by(&known.card, interface, (from, number + 1));
             let agent = self.settings.name.as_str();
             let made = made
                 .inspect_err(|problem| info!(agent, %problem, "another interface of the card is not used"));
-            made.ok().map(|made| Arc::new(Known { is_standby: true, ..made }))
+            made.ok().map(|made| Arc::new(ResolvedAgent { is_standby: true, ..made }))
         };
         others.into_iter().take(MOST_STANDBYS).enumerate().filter_map(standby).collect()
     }
 
     /// The endpoints at these addresses, with all that is known of them; `first` is the number of the first one.
-    pub(super) fn endpoints_at(&self, places: &[(Uri, Policy)], first: usize) -> Arc<Endpoints> {
+    pub(super) fn endpoints_at(&self, places: &[(Uri, AddressPolicy)], first: usize) -> Arc<Endpoints> {
         if !self.settings.endpoints.is_empty() {
             return self.configured.clone();
         }
@@ -221,19 +226,19 @@ impl Agent {
 
     fn call_by(
         &self,
-        card: &Arc<Card>,
-        interface: Interface,
+        card: &Arc<AgentCard>,
+        interface: AgentInterface,
         (from, number): (Option<&Uri>, usize),
-    ) -> Result<Known, CardProblem> {
+    ) -> Result<ResolvedAgent, CardFetchError> {
         let places = self.places(&interface.url, from)?;
-        let ways = Arc::new(ArcSwap::from_pointee(self.ways(&places, from)?));
+        let ways = Arc::new(ArcSwap::from_pointee(self.routes(&places, from)?));
         let headers = self.headers(&interface);
         let streaming = card.streaming && self.settings.streaming;
         let output_modes = self.settings.output_modes.clone();
         let output_modes = output_modes.unwrap_or_else(|| card.default_output_modes.clone());
         let card = card.clone();
         let metrics = self.metrics.clone();
-        Ok(Known {
+        Ok(ResolvedAgent {
             card,
             interface,
             ways,
@@ -254,53 +259,66 @@ impl Agent {
     }
 
     /// Where it is called: at the endpoints that the operator wrote, else where its card says.
-    pub(super) fn places(&self, url: &str, from: Option<&Uri>) -> Result<Vec<(Uri, Policy)>, CardProblem> {
+    pub(super) fn places(
+        &self,
+        url: &str,
+        from: Option<&Uri>,
+    ) -> Result<Vec<(Uri, AddressPolicy)>, CardFetchError> {
         if self.settings.endpoints.is_empty() {
-            return Ok(vec![trusted(url, from, self.leave())?]);
+            return Ok(vec![trusted(url, from, self.card_policy())?]);
         }
         let uri = |url: &String| {
-            let uri =
-                url.parse().map_err(|_| CardProblem::Setting(format!("endpoints: {url:?} is not a URL")))?;
-            Ok((uri, Policy::Trusted))
+            let uri = url
+                .parse()
+                .map_err(|_| CardFetchError::Setting(format!("endpoints: {url:?} is not a URL")))?;
+            Ok((uri, AddressPolicy::Trusted))
         };
         self.settings.endpoints.iter().map(uri).collect()
     }
 
     /// The ways there; what single methods say is trusted no more than a URL on the card.
-    fn ways(&self, places: &[(Uri, Policy)], from: Option<&Uri>) -> Result<Ways, CardProblem> {
+    fn routes(
+        &self,
+        places: &[(Uri, AddressPolicy)],
+        from: Option<&Uri>,
+    ) -> Result<RouteTable, CardFetchError> {
         let ways =
-            |shows| places.iter().map(|place| self.way(place.clone(), shows)).collect::<Result<_, _>>();
+            |shows| places.iter().map(|place| self.route(place.clone(), shows)).collect::<Result<_, _>>();
         let from = from.or(places.first().map(|(uri, _)| uri));
         let methods = self.settings.methods.try_map(|method| {
             let shows = method.mtls.unwrap_or(true);
-            Ok::<_, CardProblem>(match &method.endpoint {
+            Ok::<_, CardFetchError>(match &method.endpoint {
                 Some(url) => {
-                    let place = trusted(url, from, self.leave())?;
-                    Some(Instead::There(Box::new(self.way(place, shows)?)))
+                    let place = trusted(url, from, self.card_policy())?;
+                    Some(MethodOverride::There(Box::new(self.route(place, shows)?)))
                 }
                 None if shows => None,
-                None => Some(Instead::Unshown(ways(false)?)),
+                None => Some(MethodOverride::Unshown(ways(false)?)),
             })
         })?;
-        Ok(Ways { own: ways(true)?, methods })
+        Ok(RouteTable { own: ways(true)?, methods })
     }
 
     /// A place of this agent's, reached with its own trust and, if `shows`, its client certificate.
-    pub(super) fn way(&self, place: (Uri, Policy), shows: bool) -> Result<Way, CardProblem> {
+    pub(super) fn route(
+        &self,
+        place: (Uri, AddressPolicy),
+        shows: bool,
+    ) -> Result<EndpointRoute, CardFetchError> {
         let target = self.target(place.clone(), shows)?;
         let (uri, policy) = place;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        Ok(Way { target, uri, policy, shows, path })
+        Ok(EndpointRoute { target, uri, policy, shows, path })
     }
 
     /// What its card may do.
-    pub(super) fn leave(&self) -> Leave<'_> {
-        Leave { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
+    pub(super) fn card_policy(&self) -> CardPolicy<'_> {
+        CardPolicy { hosts: &self.settings.allow_hosts, outbound: &self.outbound }
     }
 
-    fn target(&self, (uri, policy): (Uri, Policy), shows: bool) -> Result<Target, CardProblem> {
+    fn target(&self, (uri, policy): (Uri, AddressPolicy), shows: bool) -> Result<Upstream, CardFetchError> {
         let timeouts = &self.settings.timeouts;
-        let timeouts = Timeouts {
+        let timeouts = ExchangeTimeouts {
             connect: timeouts.connect,
             first_byte: timeouts.first_byte,
             idle: timeouts.idle,
@@ -308,10 +326,10 @@ impl Agent {
         };
         let tls = self.credentials.identity().tls(shows);
         let server_name = self.settings.tls.server_name.clone();
-        Ok(Target::new(TargetSettings { tls, timeouts, server_name, ..TargetSettings::new(uri, policy) })?)
+        Ok(Upstream::new(TargetSettings { tls, timeouts, server_name, ..TargetSettings::new(uri, policy) })?)
     }
 
-    fn headers(&self, interface: &Interface) -> HeaderMap {
+    fn headers(&self, interface: &AgentInterface) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let (content, accepted) = match interface.binding {
             Binding::JsonRpc => ("application/json", "application/json, text/event-stream"),
@@ -334,7 +352,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn learn(&self, known: Known) {
+    pub(super) fn learn(&self, known: ResolvedAgent) {
         let known = Arc::new(known);
         if let Some(old) = self.latest.known.swap(Some(known.clone())) {
             old.all_endpoints().for_each(|endpoints| endpoints.retire());
@@ -359,7 +377,7 @@ pub struct Directory {
     forwards: Vec<HeaderName>,
     on_behalf: bool,
     changed: watch::Sender<u64>,
-    pub(super) client: Client,
+    pub(super) client: HttpClient,
     /// Counts places that cards name and that are not called.
     pub(super) refusals: OutboundMetrics,
     pub(super) cards: config::Cards,
@@ -373,7 +391,11 @@ impl Directory {
     /// # Errors
     ///
     /// [`CardProblem::Setting`] with the agent's name, when its settings cannot be used.
-    pub fn new(settings: &Settings, client: Client, metrics: &Arc<Metrics>) -> Result<Self, CardProblem> {
+    pub fn new(
+        settings: &Settings,
+        client: HttpClient,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, CardFetchError> {
         client.count_refusals(metrics.outbound.clone());
         let outbound = Arc::new(settings.outbound.allow.clone());
         let mut agents = Vec::with_capacity(settings.agents.len());
@@ -381,13 +403,13 @@ impl Directory {
             let name = agent.name.clone();
             let through = (client.clone(), outbound.clone());
             let agent = Agent::new(agent.clone(), through, metrics.agent(&name))
-                .map_err(|problem| CardProblem::Setting(format!("agents.{name}: {problem}")))?;
+                .map_err(|problem| CardFetchError::Setting(format!("agents.{name}: {problem}")))?;
             agents.push(Arc::new(agent));
         }
         let places =
             agents.iter().enumerate().map(|(place, agent)| (agent.settings.name.clone(), place)).collect();
         let forwards = agents.iter().flat_map(|agent| agent.forwards.iter().cloned()).collect();
-        let on_behalf = agents.iter().any(|agent| agent.is_on_behalf());
+        let on_behalf = agents.iter().any(|agent| agent.uses_caller_token());
         let (changed, cards) = (watch::Sender::new(0), settings.cards);
         let refusals = metrics.outbound.clone();
         let kept = settings.tasks.data_dir.as_deref().map(KeptCards::new).map(Arc::new);
@@ -399,13 +421,13 @@ impl Directory {
     pub fn along(
         &self,
         request: &HeaderMap,
-        subject: impl FnOnce() -> Option<Subject>,
-    ) -> Option<Arc<Along>> {
+        subject: impl FnOnce() -> Option<SubjectToken>,
+    ) -> Option<Arc<ForwardedContext>> {
         if self.forwards.is_empty() && !self.on_behalf {
             return None;
         }
         let subject = if self.on_behalf { subject() } else { None };
-        Some(Arc::new(Along::new(&self.forwards, request, subject)))
+        Some(Arc::new(ForwardedContext::new(&self.forwards, request, subject)))
     }
 
     /// Every agent, sorted by name.
@@ -428,7 +450,7 @@ impl Directory {
         self.changed.subscribe()
     }
 
-    pub(super) fn tell(&self) {
+    pub(super) fn notify_changed(&self) {
         self.changed.send_modify(|count| *count += 1);
     }
 }

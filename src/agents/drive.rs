@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::a2a::{Event, Fingerprint};
-use crate::fault::{Delay, Trouble};
+use crate::a2a::{Fingerprint, StreamResponse};
+use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::BytePermit;
 
 /// Events that may wait for a slow reader; then the agent's stream is not read on.
@@ -22,49 +22,49 @@ const WAITING_BYTES: usize = 32 * 1024;
 /// What comes next in a call.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "made and taken apart at once, never stored")]
-pub enum Turn {
+pub enum DriveEvent {
     /// The agent said something.
-    Said(Event),
+    Said(StreamResponse),
     /// The task does not go on at present, or goes on again. The call goes on.
-    Delayed(Option<Delay>),
+    Delayed(Option<TaskDelay>),
     /// Nothing more will come.
-    Over(Result<(), Trouble>),
+    Over(Result<(), AgentFailure>),
 }
 
 /// Where a call puts what the agent says.
 ///
 /// Exchange and reader are polled by the same task, one after the other, so that neither ever has to wake the other.
 #[derive(Clone, Default)]
-pub(super) struct Outlet(Arc<Shared>);
+pub(super) struct EventSender(Arc<CallShared>);
 
 #[derive(Default)]
-struct Shared {
-    waiting: Mutex<Queue>,
+struct CallShared {
+    waiting: Mutex<EventQueue>,
     may_rest: AtomicBool,
     is_detached: AtomicBool,
     /// The id that the gateway gave the task.
-    name: Mutex<Name>,
-    delay: Mutex<Option<Delay>>,
+    name: Mutex<UnconfirmedId>,
+    delay: Mutex<Option<TaskDelay>>,
     /// Whether the reader has yet to hear of another delay.
     is_delay_news: AtomicBool,
 }
 
-impl Shared {
-    fn delay(&self) -> MutexGuard<'_, Option<Delay>> {
+impl CallShared {
+    fn delay(&self) -> MutexGuard<'_, Option<TaskDelay>> {
         self.delay.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Events that are not read yet.
 #[derive(Default)]
-struct Queue {
-    events: VecDeque<Waiting>,
+struct EventQueue {
+    events: VecDeque<QueuedEvent>,
     bytes: usize,
 }
 
 /// An event, and how many bytes it came in.
-struct Waiting {
-    event: Event,
+struct QueuedEvent {
+    event: StreamResponse,
     size: EventSize,
     bearing: Bearing,
 }
@@ -100,13 +100,13 @@ impl EventSize {
     }
 }
 
-impl Queue {
-    fn push(&mut self, waiting: Waiting) {
+impl EventQueue {
+    fn push(&mut self, waiting: QueuedEvent) {
         self.bytes += waiting.size.bytes();
         self.events.push_back(waiting);
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
+    fn pop(&mut self) -> Option<QueuedEvent> {
         let waiting = self.events.pop_front()?;
         self.bytes -= waiting.size.bytes();
         Some(waiting)
@@ -119,7 +119,7 @@ impl Queue {
 
 /// An id that the agent has not confirmed.
 #[derive(Default)]
-enum Name {
+enum UnconfirmedId {
     #[default]
     None,
     Given(String),
@@ -127,37 +127,37 @@ enum Name {
     Used(String),
 }
 
-impl Outlet {
-    fn waiting(&self) -> MutexGuard<'_, Queue> {
+impl EventSender {
+    fn waiting(&self) -> MutexGuard<'_, EventQueue> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether nobody minds if the task is not asked for again and again.
-    pub(super) fn may_rest(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.0.may_rest.load(Ordering::Acquire)
     }
 
-    fn name(&self) -> MutexGuard<'_, Name> {
+    fn name(&self) -> MutexGuard<'_, UnconfirmedId> {
         self.0.name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the id that the gateway gives the task of this call.
-    pub(super) fn give_name(&self, task: &str) {
-        *self.name() = Name::Given(task.to_owned());
+    pub(super) fn set_unconfirmed_id(&self, task: &str) {
+        *self.name() = UnconfirmedId::Given(task.to_owned());
     }
 
     /// Takes back the id that was given; says whether nobody goes by it.
-    pub(super) fn take_name_back(&self) -> bool {
+    pub(super) fn clear_unconfirmed_id(&self) -> bool {
         let mut name = self.name();
-        let is_free = !matches!(*name, Name::Used(_));
+        let is_free = !matches!(*name, UnconfirmedId::Used(_));
         if is_free {
-            *name = Name::None;
+            *name = UnconfirmedId::None;
         }
         is_free
     }
 
     /// Notes why the task does not go on at present, if it does not. Returns true if that is new.
-    pub(super) fn set_delay(&self, delay: Option<Delay>) -> bool {
+    pub(super) fn set_delay(&self, delay: Option<TaskDelay>) -> bool {
         let is_news = std::mem::replace(&mut *self.0.delay(), delay) != delay;
         if is_news {
             self.0.is_delay_news.store(true, Ordering::Release);
@@ -167,7 +167,7 @@ impl Outlet {
 
     /// The agent has answered: whatever else is known of the task stays.
     pub(super) fn reached(&self) {
-        if *self.0.delay() == Some(Delay::Unreached) {
+        if *self.0.delay() == Some(TaskDelay::Unreached) {
             self.set_delay(None);
         }
     }
@@ -178,8 +178,8 @@ impl Outlet {
     }
 
     /// Puts an event; waits while too much is not read yet.
-    pub(super) async fn send(&self, event: Event, size: EventSize, bearing: Bearing) {
-        self.waiting().push(Waiting { event, size, bearing });
+    pub(super) async fn send(&self, event: StreamResponse, size: EventSize, bearing: Bearing) {
+        self.waiting().push(QueuedEvent { event, size, bearing });
         // The reader polls again once it has read all.
         std::future::poll_fn(|_| match self.waiting().is_full() {
             true => Poll::Pending,
@@ -190,28 +190,28 @@ impl Outlet {
 }
 
 /// A call that is under way.
-pub struct Drive {
-    exchange: Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send>>,
-    said: Outlet,
-    over: Option<Result<(), Trouble>>,
+pub struct DetachableCall {
+    exchange: Pin<Box<dyn Future<Output = Result<(), AgentFailure>> + Send>>,
+    said: EventSender,
+    over: Option<Result<(), AgentFailure>>,
     /// That of the last event that was read.
     size: EventSize,
     bearing: Bearing,
 }
 
-impl Drive {
+impl DetachableCall {
     /// A call that runs as `exchange` does and puts events into the outlet it is given.
-    pub(super) fn new<F>(exchange: impl FnOnce(Outlet) -> F) -> Self
+    pub(super) fn new<F>(exchange: impl FnOnce(EventSender) -> F) -> Self
     where
-        F: Future<Output = Result<(), Trouble>> + Send + 'static,
+        F: Future<Output = Result<(), AgentFailure>> + Send + 'static,
     {
-        let said = Outlet::default();
+        let said = EventSender::default();
         let exchange = Box::pin(exchange(said.clone()));
         Self { exchange, said, over: None, size: EventSize::default(), bearing: Bearing::default() }
     }
 
     /// What comes next. May be dropped and called again: nothing is lost.
-    pub async fn next(&mut self) -> Turn {
+    pub async fn next(&mut self) -> DriveEvent {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
@@ -233,7 +233,7 @@ impl Drive {
     }
 
     /// Why the task does not go on at present, if it does not.
-    pub fn delay(&self) -> Option<Delay> {
+    pub fn delay(&self) -> Option<TaskDelay> {
         *self.said.0.delay()
     }
 
@@ -243,7 +243,7 @@ impl Drive {
     }
 
     /// From now on the call may end while its task goes on, once there is no stream to listen to: somebody else will hear of news.
-    pub fn rest(&self) {
+    pub fn wait_idle(&self) {
         self.said.0.may_rest.store(true, Ordering::Release);
     }
 
@@ -251,15 +251,17 @@ impl Drive {
     /// call keeps to it from now on.
     pub fn given_name(&self) -> Option<String> {
         let mut name = self.said.name();
-        let (Name::Given(task) | Name::Used(task)) = std::mem::take(&mut *name) else { return None };
-        *name = Name::Used(task.clone());
+        let (UnconfirmedId::Given(task) | UnconfirmedId::Used(task)) = std::mem::take(&mut *name) else {
+            return None;
+        };
+        *name = UnconfirmedId::Used(task.clone());
         Some(task)
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Turn> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<DriveEvent> {
         self.size = EventSize::default();
         if let Some(event) = self.pop() {
-            return Poll::Ready(Turn::Said(event));
+            return Poll::Ready(DriveEvent::Said(event));
         }
         if self.over.is_none()
             && let Poll::Ready(result) = self.exchange.as_mut().poll(context)
@@ -268,17 +270,17 @@ impl Drive {
         }
         // What was said during that poll comes before the end.
         match (self.pop(), &self.over) {
-            (Some(event), _) => Poll::Ready(Turn::Said(event)),
-            (None, Some(result)) => Poll::Ready(Turn::Over(result.clone())),
+            (Some(event), _) => Poll::Ready(DriveEvent::Said(event)),
+            (None, Some(result)) => Poll::Ready(DriveEvent::Over(result.clone())),
             (None, None) if self.said.0.is_delay_news.swap(false, Ordering::AcqRel) => {
-                Poll::Ready(Turn::Delayed(self.delay()))
+                Poll::Ready(DriveEvent::Delayed(self.delay()))
             }
             (None, None) => Poll::Pending,
         }
     }
 
-    fn pop(&mut self) -> Option<Event> {
-        let Waiting { event, size, bearing } = self.said.waiting().pop()?;
+    fn pop(&mut self) -> Option<StreamResponse> {
+        let QueuedEvent { event, size, bearing } = self.said.waiting().pop()?;
         (self.size, self.bearing) = (size, bearing);
         Some(event)
     }
@@ -290,12 +292,12 @@ mod tests {
 
     #[tokio::test]
     async fn everything_said_comes_before_the_end_however_often_it_is_interrupted() {
-        let mut drive = Drive::new(|outlet| async move {
+        let mut drive = DetachableCall::new(|outlet| async move {
             for number in 0..3 * WAITING {
                 if number % 7 == 0 {
                     tokio::task::yield_now().await;
                 }
-                outlet.send(Event::Unknown, EventSize::default(), Bearing::default()).await;
+                outlet.send(StreamResponse::Unknown, EventSize::default(), Bearing::default()).await;
             }
             Ok(())
         });
@@ -305,9 +307,9 @@ mod tests {
                 biased;
                 () = std::future::ready(()), if said % 2 == 1 => { said += 1; continue }
                 turn = drive.next() => match turn {
-                    Turn::Said(_) => said += 2,
-                    Turn::Delayed(_) => {}
-                    Turn::Over(result) => { assert_eq!(result, Ok(())); break }
+                    DriveEvent::Said(_) => said += 2,
+                    DriveEvent::Delayed(_) => {}
+                    DriveEvent::Over(result) => { assert_eq!(result, Ok(())); break }
                 }
             }
         }

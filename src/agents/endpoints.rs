@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::breaker::{Breaker, Pass};
-use super::homes::{Homes, Kept};
-use super::known::Ask;
-use super::turn::{Shared, Site, Turn};
-use crate::a2a::Event;
+use super::breaker::{Breaker, BreakerPermit};
+use super::homes::{AffinityKey, AffinityMap};
+use super::known::AgentRequest;
+use super::turn::{EndpointPermit, EndpointTracker, EndpointsShared};
+use crate::a2a::StreamResponse;
 use crate::config::{self, AgentMethod, PerMethod};
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 use crate::telemetry::metrics::AgentMetrics;
 
 /// The names of places of single methods, in the order of [`PerMethod::all`].
@@ -26,7 +26,7 @@ const METHODS: [&str; 4] = ["send", "stream", "get", "cancel"];
 /// their addresses: another address has another value of this.
 pub(super) struct Endpoints {
     /// The endpoints, then the places of single methods.
-    sites: Box<[Site]>,
+    sites: Box<[EndpointTracker]>,
     count: usize,
     methods: PerMethod<Option<usize>>,
     /// Where the next search for the least busy one begins.
@@ -34,17 +34,17 @@ pub(super) struct Endpoints {
     /// Whether checks find out which are back, so that calls need not.
     is_checked: bool,
     /// Where tasks live; `None` where there is but one place for them.
-    homes: Option<Homes>,
-    shared: Arc<Shared>,
+    homes: Option<AffinityMap>,
+    shared: Arc<EndpointsShared>,
 }
 
 /// Which endpoints a request has been to.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tried(u64);
+pub(super) struct TriedEndpoints(u64);
 
 /// How one endpoint is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct EndpointStatus {
     /// Requests under way; not counted where there is but one endpoint.
     pub(super) busy: usize,
     /// How long it is left alone yet; `None`: it is asked.
@@ -63,8 +63,8 @@ impl Endpoints {
                 names.push(name.to_owned());
             }
         }
-        let shared = Arc::<Shared>::default();
-        let site = |name: String| Site {
+        let shared = Arc::<EndpointsShared>::default();
+        let site = |name: String| EndpointTracker {
             agent: agent.name.clone(),
             metrics: metrics.endpoint(&name),
             name,
@@ -78,7 +78,7 @@ impl Endpoints {
             methods,
             next: AtomicUsize::new(0),
             is_checked: agent.health.is_some(),
-            homes: (count > 1).then(|| Homes::new(Instant::now())),
+            homes: (count > 1).then(|| AffinityMap::new(Instant::now())),
             shared,
         }
     }
@@ -96,9 +96,9 @@ impl Endpoints {
 
     /// Returns true while none of them may be asked.
     pub(super) fn all_rest(&self) -> bool {
-        let is_resting = |site: &Site| {
+        let is_resting = |site: &EndpointTracker| {
             !site.breaker.is_closed()
-                && site.breaker.rests(Instant::now()).is_some_and(|rests| !rests.is_zero())
+                && site.breaker.open_for(Instant::now()).is_some_and(|rests| !rests.is_zero())
         };
         self.sites.iter().take(self.count).all(is_resting)
     }
@@ -128,51 +128,60 @@ impl Endpoints {
     /// # Errors
     ///
     /// [`Trouble::Resting`] if that is left alone, or all are.
-    pub(super) fn turn(self: &Arc<Self>, ask: &Ask, tried: Tried) -> Result<Turn<'_>, Trouble> {
-        let turn = match self.place_of(ask) {
-            Some(at) => self.turn_at(at),
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        ask: &AgentRequest,
+        tried: TriedEndpoints,
+    ) -> Result<EndpointPermit<'_>, AgentFailure> {
+        let turn = match self.endpoint_of(ask) {
+            Some(at) => self.acquire_at(at),
             None => self.least_busy(tried),
         };
-        turn.map_err(|wait| Trouble::Resting(wait.as_secs().saturating_add(1)))
+        turn.map_err(|wait| AgentFailure::BreakerOpen(wait.as_secs().saturating_add(1)))
     }
 
     /// Where a request must go, if it must go anywhere.
-    fn place_of(&self, ask: &Ask) -> Option<usize> {
+    fn endpoint_of(&self, ask: &AgentRequest) -> Option<usize> {
         if let Some(at) = self.of(ask.method) {
             return Some(at);
         }
         let Some(homes) = &self.homes else { return Some(0) };
         let now = Instant::now();
-        let task = || homes.find(Kept::Task(ask.task.as_deref()?), now);
-        let context = || homes.find(Kept::Context(ask.context.as_deref()?), now);
+        let task = || homes.find(AffinityKey::Task(ask.task.as_deref()?), now);
+        let context = || homes.find(AffinityKey::Context(ask.context.as_deref()?), now);
         ask.place().or_else(task).or_else(context)
     }
 
     /// Whether a request that was not sent may go to another endpoint than those that it was tried at.
-    pub(super) fn may_move(&self, ask: &Ask) -> bool {
-        self.place_of(ask).is_none()
+    pub(super) fn can_fail_over(&self, ask: &AgentRequest) -> bool {
+        self.endpoint_of(ask).is_none()
     }
 
     /// The right to ask this place.
-    fn turn_at(self: &Arc<Self>, at: usize) -> Result<Turn<'_>, Duration> {
+    fn acquire_at(self: &Arc<Self>, at: usize) -> Result<EndpointPermit<'_>, Duration> {
         let site = self.sites.get(at).ok_or(Duration::ZERO)?;
-        let pass = site.breaker.pass(Instant::now)?;
-        Ok(self.taken(at, site, pass))
+        let pass = site.breaker.acquire(Instant::now)?;
+        Ok(self.in_flight(at, site, pass))
     }
 
-    fn taken<'a>(self: &'a Arc<Self>, at: usize, site: &'a Site, pass: Pass) -> Turn<'a> {
-        Turn::new((at, site), pass, self.are_several().then_some(self))
+    fn in_flight<'a>(
+        self: &'a Arc<Self>,
+        at: usize,
+        site: &'a EndpointTracker,
+        pass: BreakerPermit,
+    ) -> EndpointPermit<'a> {
+        EndpointPermit::new((at, site), pass, self.are_several().then_some(self))
     }
 
     /// A place, by its number.
-    pub(super) fn site(&self, at: usize) -> Option<&Site> {
+    pub(super) fn site(&self, at: usize) -> Option<&EndpointTracker> {
         self.sites.get(at)
     }
 
-    fn least_busy(self: &Arc<Self>, tried: Tried) -> Result<Turn<'_>, Duration> {
+    fn least_busy(self: &Arc<Self>, tried: TriedEndpoints) -> Result<EndpointPermit<'_>, Duration> {
         let mut best: Option<(usize, usize)> = None;
         let mut resting = Vec::new();
-        for (at, site) in self.in_turn(1).filter(|(at, _)| !tried.has(*at)) {
+        for (at, site) in self.round_robin(1).filter(|(at, _)| !tried.has(*at)) {
             let busy = site.busy.load(Ordering::Relaxed);
             match site.breaker.is_closed() {
                 true if best.is_none_or(|(least, _)| busy < least) => best = Some((busy, at)),
@@ -184,20 +193,20 @@ impl Endpoints {
         if best.is_none() || !self.is_checked {
             // Somebody must find out whether one is back; a connection that cannot be made costs the request nothing.
             for (at, site) in resting {
-                match site.breaker.pass(Instant::now) {
-                    Ok(pass) => return Ok(self.taken(at, site, pass)),
+                match site.breaker.acquire(Instant::now) {
+                    Ok(pass) => return Ok(self.in_flight(at, site, pass)),
                     Err(rests) => wait = wait.min(rests),
                 }
             }
         }
         match best {
-            Some((_, at)) => self.turn_at(at),
+            Some((_, at)) => self.acquire_at(at),
             None => Err(wait),
         }
     }
 
     /// Every endpoint once; the next time begins so many further on.
-    fn in_turn(&self, step: usize) -> impl Iterator<Item = (usize, &Site)> {
+    fn round_robin(&self, step: usize) -> impl Iterator<Item = (usize, &EndpointTracker)> {
         let start = self.next.fetch_add(step, Ordering::Relaxed) % self.count;
         let sites = move || self.sites.iter().enumerate().take(self.count);
         sites().skip(start).chain(sites().take(start))
@@ -205,13 +214,13 @@ impl Endpoints {
 
     /// The numbers of all endpoints; the next time begins so many further on.
     pub(super) fn numbers(&self, step: usize) -> impl Iterator<Item = usize> {
-        self.in_turn(step).map(|(at, _)| at)
+        self.round_robin(step).map(|(at, _)| at)
     }
 
     /// The endpoint where a task lives, if that is known.
     pub(super) fn home(&self, task: &str) -> Option<usize> {
         match &self.homes {
-            Some(homes) => homes.find(Kept::Task(task), Instant::now()),
+            Some(homes) => homes.find(AffinityKey::Task(task), Instant::now()),
             None => Some(0),
         }
     }
@@ -222,13 +231,13 @@ impl Endpoints {
         let round = self.round();
         self.homes
             .as_ref()
-            .is_none_or(|homes| !homes.was_asked(Kept::Task(task), (at, round), Instant::now()))
+            .is_none_or(|homes| !homes.was_asked(AffinityKey::Task(task), (at, round), Instant::now()))
     }
 
     /// Notes that an endpoint does not know a task.
     pub(super) fn note_asked(&self, task: &str, at: usize) {
         if let Some(homes) = &self.homes {
-            homes.note_asked(Kept::Task(task), (at, self.round()), Instant::now());
+            homes.note_asked(AffinityKey::Task(task), (at, self.round()), Instant::now());
         }
     }
 
@@ -252,41 +261,40 @@ impl Endpoints {
     pub(super) fn remember(&self, at: usize, task: Option<&str>, context: Option<&str>) {
         let Some(homes) = self.homes.as_ref().filter(|_| at < self.count) else { return };
         let now = Instant::now();
-        for kept in [task.map(Kept::Task), context.map(Kept::Context)].into_iter().flatten() {
+        for kept in [task.map(AffinityKey::Task), context.map(AffinityKey::Context)].into_iter().flatten() {
             homes.remember(kept, at, now);
         }
     }
 
     /// Remembers where what an event is about lives.
-    pub(super) fn hear(&self, at: usize, event: &Event) {
+    pub(super) fn hear(&self, at: usize, event: &StreamResponse) {
         let (task, context) = match event {
-            Event::Task(task) => (Some(&task.id), task.context_id.as_ref()),
-            Event::Message(message) => (message.task_id.as_ref(), message.context_id.as_ref()),
-            Event::Status { task_id, context_id, .. } | Event::Artifact { task_id, context_id, .. } => {
-                (task_id.as_ref(), context_id.as_ref())
-            }
-            Event::Unknown => (None, None),
+            StreamResponse::Task(task) => (Some(&task.id), task.context_id.as_ref()),
+            StreamResponse::Message(message) => (message.task_id.as_ref(), message.context_id.as_ref()),
+            StreamResponse::Status { task_id, context_id, .. }
+            | StreamResponse::Artifact { task_id, context_id, .. } => (task_id.as_ref(), context_id.as_ref()),
+            StreamResponse::Unknown => (None, None),
         };
         self.remember(at, task.map(String::as_str), context.map(String::as_str));
     }
 
     /// The right to check an endpoint; `None` while it is left alone.
-    pub(super) fn check(self: &Arc<Self>, at: usize) -> Option<Turn<'_>> {
-        self.turn_at(at).ok()
+    pub(super) fn check(self: &Arc<Self>, at: usize) -> Option<EndpointPermit<'_>> {
+        self.acquire_at(at).ok()
     }
 
     /// How the endpoints are doing.
-    pub(super) fn standing(&self) -> Vec<Standing> {
+    pub(super) fn standing(&self) -> Vec<EndpointStatus> {
         let now = Instant::now();
-        let standing = |site: &Site| Standing {
+        let standing = |site: &EndpointTracker| EndpointStatus {
             busy: site.busy.load(Ordering::Relaxed),
-            rests: site.breaker.rests(now),
+            rests: site.breaker.open_for(now),
         };
         self.sites.iter().take(self.count).map(standing).collect()
     }
 }
 
-impl Tried {
+impl TriedEndpoints {
     pub(super) fn add(&mut self, at: usize) {
         self.0 |= 1 << (at % 64);
     }

@@ -13,19 +13,19 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use super::directory::Agent;
 use tokio::io::AsyncReadExt as _;
 
-use crate::a2a::{Card, CardError};
-use crate::auth::Pass;
+use crate::a2a::{AgentCard, CardError};
+use crate::auth::AccessToken;
 use crate::config::CardSource;
-use crate::transport::{Client, Reply, TransportError};
+use crate::transport::{HttpClient, Response, TransportError};
 
 /// Longest card that is read, in bytes.
-const LONGEST: usize = 1024 * 1024;
+const MAX_CARD_BODY_BYTES: usize = 1024 * 1024;
 /// Where cards are, newest place first.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
 /// Why there is no card.
 #[derive(Debug, thiserror::Error)]
-pub enum CardProblem {
+pub enum CardFetchError {
     /// The agent does not answer.
     #[error("cannot be reached: {0}")]
     Transport(#[from] TransportError),
@@ -37,10 +37,10 @@ pub enum CardProblem {
     Card(#[from] CardError),
     /// The card sends the gateway to a place that it may not go to.
     #[error("{0}")]
-    Distrusted(#[from] super::interface::Distrust),
+    Distrusted(#[from] super::interface::UntrustedInterface),
     /// The card is not by whom it must be.
     #[error("{0}; the operator demands a signature (signature.required)")]
-    Unsigned(#[from] super::signature::Unsigned),
+    Unsigned(#[from] super::signature::CardSignatureError),
     /// The file cannot be read.
     #[error("cannot read {0}: {1}")]
     File(String, std::io::Error),
@@ -51,9 +51,9 @@ pub enum CardProblem {
 
 /// A card that was fetched.
 #[derive(Debug)]
-pub struct Fetched {
+pub struct FetchedCard {
     /// The card; `None` when it is still the one that the validator belongs to.
-    pub card: Option<Card>,
+    pub card: Option<AgentCard>,
     /// Validator for the next look.
     pub etag: Option<String>,
     /// How long the agent says that the card stays good.
@@ -63,41 +63,41 @@ pub struct Fetched {
 }
 
 /// How a card is asked for.
-pub(super) struct Asking<'a> {
-    pub(super) client: &'a Client,
+pub(super) struct CardRequest<'a> {
+    pub(super) client: &'a HttpClient,
     /// Whose card it is.
     pub(super) agent: &'a Agent,
     pub(super) etag: Option<&'a str>,
 }
 
-impl Asking<'_> {
+impl CardRequest<'_> {
     /// Fetches the card of an agent.
-    pub(super) async fn fetch(&self) -> Result<Fetched, CardProblem> {
+    pub(super) async fn fetch(&self) -> Result<FetchedCard, CardFetchError> {
         let url = match &self.agent.settings.card {
             CardSource::File(path) => return from_file(path).await,
             CardSource::Url(url) => url,
         };
         let uri: Uri =
-            url.parse().map_err(|_| CardProblem::Setting(format!("card: {url:?} is not a URL")))?;
+            url.parse().map_err(|_| CardFetchError::Setting(format!("card: {url:?} is not a URL")))?;
         if is_exact(&uri) {
             return self.get(&uri, uri.path_and_query().map_or("/", |path| path.as_str())).await;
         }
         let base = uri.path().trim_end_matches('/');
         let [newest, older] = WELL_KNOWN.map(|path| format!("{base}{path}"));
         match self.get(&uri, &newest).await {
-            Err(CardProblem::Status(_, 404 | 405 | 410) | CardProblem::Card(CardError::NotJson(_))) => {
+            Err(CardFetchError::Status(_, 404 | 405 | 410) | CardFetchError::Card(CardError::NotJson(_))) => {
                 self.get(&uri, &older).await
             }
             other => other,
         }
     }
 
-    async fn get(&self, origin: &Uri, path: &str) -> Result<Fetched, CardProblem> {
-        let mut pass = self.agent.pass().await;
+    async fn get(&self, origin: &Uri, path: &str) -> Result<FetchedCard, CardFetchError> {
+        let mut pass = self.agent.token().await;
         let mut reply = self.ask(path, pass.as_ref()).await?;
         if reply.status() == StatusCode::UNAUTHORIZED
             && let Some(refused) = pass.take()
-            && let Some(another) = self.agent.another_pass(&refused).await
+            && let Some(another) = self.agent.refresh_token(&refused).await
         {
             reply = self.ask(path, Some(&another)).await?;
         }
@@ -108,24 +108,24 @@ impl Asking<'_> {
             // Unasked it says nothing: there is no card that it could be.
             StatusCode::NOT_MODIFIED if self.etag.is_some() => {
                 let etag = etag.or_else(|| self.etag.map(str::to_owned));
-                Ok(Fetched { card: None, etag, fresh_for, from })
+                Ok(FetchedCard { card: None, etag, fresh_for, from })
             }
             StatusCode::OK => {
-                let body = reply.collect(LONGEST).await?;
-                Ok(Fetched { card: Some(Card::parse(&body)?), etag, fresh_for, from })
+                let body = reply.collect(MAX_CARD_BODY_BYTES).await?;
+                Ok(FetchedCard { card: Some(AgentCard::parse(&body)?), etag, fresh_for, from })
             }
             status => {
                 // Without the query: it may carry a secret.
                 let path = path.split('?').next().unwrap_or_default().to_owned();
-                Err(CardProblem::Status(path, status.as_u16()))
+                Err(CardFetchError::Status(path, status.as_u16()))
             }
         }
     }
 }
 
-impl Asking<'_> {
-    async fn ask(&self, path: &str, pass: Option<&Pass>) -> Result<Reply, CardProblem> {
-        let setting = |what: &str| CardProblem::Setting(format!("card: {what}"));
+impl CardRequest<'_> {
+    async fn ask(&self, path: &str, pass: Option<&AccessToken>) -> Result<Response, CardFetchError> {
+        let setting = |what: &str| CardFetchError::Setting(format!("card: {what}"));
         let target = self.agent.card_target.load_full().ok_or_else(|| setting("no such place"))?;
         let path = path.parse().map_err(|_| setting("its path cannot be called"))?;
         let mut request = Request::new(Bytes::new());
@@ -137,7 +137,7 @@ impl Asking<'_> {
         if let Some(etag) = self.etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
             headers.insert(IF_NONE_MATCH, etag);
         }
-        self.agent.dress(&mut request, &path, pass).map_err(setting)?;
+        self.agent.apply_credentials(&mut request, &path, pass).map_err(setting)?;
         Ok(self.client.send(&target, request).await?)
     }
 }
@@ -147,16 +147,16 @@ fn is_exact(uri: &Uri) -> bool {
     uri.query().is_some() || uri.path().ends_with(".json") || uri.path().contains("/.well-known/")
 }
 
-async fn from_file(path: &Path) -> Result<Fetched, CardProblem> {
+async fn from_file(path: &Path) -> Result<FetchedCard, CardFetchError> {
     let shown = || path.display().to_string();
-    let unread = |error| CardProblem::File(shown(), error);
+    let unread = |error| CardFetchError::File(shown(), error);
     let file = tokio::fs::File::open(path).await.map_err(unread)?;
     let mut body = Vec::new();
-    file.take(LONGEST as u64 + 1).read_to_end(&mut body).await.map_err(unread)?;
-    if body.len() > LONGEST {
-        return Err(CardProblem::Card(CardError::TooLarge { bytes: body.len() }));
+    file.take(MAX_CARD_BODY_BYTES as u64 + 1).read_to_end(&mut body).await.map_err(unread)?;
+    if body.len() > MAX_CARD_BODY_BYTES {
+        return Err(CardFetchError::Card(CardError::TooLarge { bytes: body.len() }));
     }
-    Ok(Fetched { card: Some(Card::parse(&body)?), etag: None, fresh_for: None, from: None })
+    Ok(FetchedCard { card: Some(AgentCard::parse(&body)?), etag: None, fresh_for: None, from: None })
 }
 
 fn max_age(headers: &HeaderMap) -> Option<Duration> {

@@ -10,17 +10,17 @@ use http::uri::PathAndQuery;
 use http::{Method, Request};
 
 use super::directory::{Agent, Directory};
-use super::known::Known;
-use crate::auth::Pass;
+use super::known::ResolvedAgent;
+use crate::auth::AccessToken;
 use crate::config::Health;
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 
 /// Longest answer that is read, in bytes; read at all so that the connection can be used again.
 const ANSWER: usize = 1 << 20;
 
 impl Directory {
     /// Checks one endpoint of an agent, for ever. Returns at once where nobody asks for that.
-    pub(crate) async fn keep_checked(&self, agent: &Arc<Agent>, at: usize) {
+    pub(crate) async fn run_health_checks(&self, agent: &Arc<Agent>, at: usize) {
         let Some(health) = &agent.settings.health else { return };
         let Ok(path) = health.path.parse::<PathAndQuery>() else { return };
         loop {
@@ -39,7 +39,7 @@ impl Directory {
         };
         let health = agent.settings.health.clone().unwrap_or_default();
         let Ok(path) = health.path.parse::<PathAndQuery>() else { return Vec::new() };
-        let pass = agent.pass().await;
+        let pass = agent.token().await;
         let mut found = Vec::new();
         for (at, endpoint) in agent.endpoints().into_iter().enumerate() {
             let answer = tokio::time::timeout(
@@ -51,21 +51,26 @@ impl Directory {
         found
     }
 
-    async fn check(&self, agent: &Agent, (known, at): (&Known, usize), asked: (&Health, &PathAndQuery)) {
+    async fn check(
+        &self,
+        agent: &Agent,
+        (known, at): (&ResolvedAgent, usize),
+        asked: (&Health, &PathAndQuery),
+    ) {
         let (health, path) = asked;
         // What the gateway has to fetch before it can ask says nothing of the endpoint.
-        let pass = agent.pass().await;
+        let pass = agent.token().await;
         let Some(turn) = known.endpoints.check(at) else { return };
         let asking = self.fetch_from(agent, (known, at), (path, pass.as_ref()));
         match tokio::time::timeout(health.timeout, asking).await {
-            Ok(Ok(true)) => turn.checked(),
-            Ok(Ok(false)) | Err(_) => turn.missed(),
-            Ok(Err(Trouble::Gateway(why))) => {
+            Ok(Ok(true)) => turn.record_check(),
+            Ok(Ok(false)) | Err(_) => turn.record_unreachable(),
+            Ok(Err(AgentFailure::Internal(why))) => {
                 tracing::warn!(agent = agent.settings.name, why, "endpoints cannot be checked");
             }
             Ok(Err(trouble)) => {
                 tracing::debug!(agent = agent.settings.name, endpoint = at, %trouble, "endpoint is not there");
-                turn.missed();
+                turn.record_unreachable();
             }
         }
     }
@@ -74,15 +79,15 @@ impl Directory {
     async fn fetch_from(
         &self,
         agent: &Agent,
-        (known, at): (&Known, usize),
-        (path, pass): (&PathAndQuery, Option<&Pass>),
-    ) -> Result<bool, Trouble> {
+        (known, at): (&ResolvedAgent, usize),
+        (path, pass): (&PathAndQuery, Option<&AccessToken>),
+    ) -> Result<bool, AgentFailure> {
         let mut request = Request::new(Bytes::new());
         *request.method_mut() = Method::GET;
-        agent.dress(&mut request, path, pass).map_err(Trouble::Gateway)?;
+        agent.apply_credentials(&mut request, path, pass).map_err(AgentFailure::Internal)?;
         let target = known.ways.load().own.get(at).map(|way| way.target.clone());
-        let target = target.ok_or(Trouble::Gateway("there is no such endpoint"))?;
-        let failed = |error| super::rpc::trouble(&error, known);
+        let target = target.ok_or(AgentFailure::Internal("there is no such endpoint"))?;
+        let failed = |error| super::rpc::to_failure(&error, known);
         let mut reply = self.client.send(&target, request).await.map_err(failed)?;
         let is_good = reply.status().as_u16() < 500;
         if is_good {

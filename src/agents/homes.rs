@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Ids of one generation; there are two.
-const MOST: usize = 65_536;
+const MAX_GENERATION_IDS: usize = 65_536;
 /// How long a generation is added to.
 const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// What lives somewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kept<'a> {
+pub(super) enum AffinityKey<'a> {
     /// A task, by its id.
     Task(&'a str),
     /// A conversation, by its id.
@@ -27,7 +27,7 @@ pub(super) enum Kept<'a> {
 
 /// Where it lives, and which other places do not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Home {
+struct Affinity {
     at: usize,
     /// The round in which the others were asked.
     round: u32,
@@ -36,64 +36,64 @@ struct Home {
 }
 
 /// The homes of the tasks and conversations of one agent.
-pub(super) struct Homes {
+pub(super) struct AffinityMap {
     hashers: [RandomState; 2],
-    inside: Mutex<Inside>,
+    inside: Mutex<AffinityState>,
 }
 
-struct Inside {
-    young: HashMap<[u64; 2], Home>,
-    old: HashMap<[u64; 2], Home>,
+struct AffinityState {
+    young: HashMap<[u64; 2], Affinity>,
+    old: HashMap<[u64; 2], Affinity>,
     since: Instant,
     most: usize,
 }
 
-impl Homes {
+impl AffinityMap {
     pub(super) fn new(now: Instant) -> Self {
-        Self::of(MOST, now)
+        Self::of(MAX_GENERATION_IDS, now)
     }
 
     fn of(most: usize, now: Instant) -> Self {
-        let inside = Inside { young: HashMap::new(), old: HashMap::new(), since: now, most };
+        let inside = AffinityState { young: HashMap::new(), old: HashMap::new(), since: now, most };
         Self { hashers: [RandomState::new(), RandomState::new()], inside: Mutex::new(inside) }
     }
 
     /// Where it lives, if that is known.
-    pub(super) fn find(&self, kept: Kept<'_>, now: Instant) -> Option<usize> {
+    pub(super) fn find(&self, kept: AffinityKey<'_>, now: Instant) -> Option<usize> {
         let key = self.key(kept);
         self.inside().touch(key, now).map(|home| home.at)
     }
 
     /// Remembers where it lives.
-    pub(super) fn remember(&self, kept: Kept<'_>, at: usize, now: Instant) {
+    pub(super) fn remember(&self, kept: AffinityKey<'_>, at: usize, now: Instant) {
         let key = self.key(kept);
         let mut inside = self.inside();
         let home = inside.touch(key, now).filter(|home| home.at == at);
-        inside.put(key, home.unwrap_or(Home { at, round: 0, asked: 0 }), now);
+        inside.put(key, home.unwrap_or(Affinity { at, round: 0, asked: 0 }), now);
     }
 
     /// Returns true if this place said in this round that it does not know it. A round ends when any
     /// place goes or comes back.
-    pub(super) fn was_asked(&self, kept: Kept<'_>, (at, round): (usize, u32), now: Instant) -> bool {
+    pub(super) fn was_asked(&self, kept: AffinityKey<'_>, (at, round): (usize, u32), now: Instant) -> bool {
         let key = self.key(kept);
         let home = self.inside().touch(key, now);
         home.is_some_and(|home| home.round == round && home.asked & bit(at) != 0)
     }
 
     /// Notes that this place does not know it.
-    pub(super) fn note_asked(&self, kept: Kept<'_>, (at, round): (usize, u32), now: Instant) {
+    pub(super) fn note_asked(&self, kept: AffinityKey<'_>, (at, round): (usize, u32), now: Instant) {
         let key = self.key(kept);
         let mut inside = self.inside();
         let Some(home) = inside.touch(key, now) else { return };
         let asked = if home.round == round { home.asked } else { 0 };
-        inside.put(key, Home { round, asked: asked | bit(at), ..home }, now);
+        inside.put(key, Affinity { round, asked: asked | bit(at), ..home }, now);
     }
 
-    fn key(&self, kept: Kept<'_>) -> [u64; 2] {
+    fn key(&self, kept: AffinityKey<'_>) -> [u64; 2] {
         self.hashers.each_ref().map(|hasher| hasher.hash_one(kept))
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, AffinityState> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,9 +102,9 @@ fn bit(at: usize) -> u64 {
     1 << (at % 64)
 }
 
-impl Inside {
+impl AffinityState {
     /// What is used stays.
-    fn touch(&mut self, key: [u64; 2], now: Instant) -> Option<Home> {
+    fn touch(&mut self, key: [u64; 2], now: Instant) -> Option<Affinity> {
         self.turn(now);
         if let Some(home) = self.young.get(&key) {
             return Some(*home);
@@ -114,7 +114,7 @@ impl Inside {
         Some(home)
     }
 
-    fn put(&mut self, key: [u64; 2], home: Home, now: Instant) {
+    fn put(&mut self, key: [u64; 2], home: Affinity, now: Instant) {
         if self.young.len() >= self.most && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
             self.since = now;
@@ -138,46 +138,46 @@ mod tests {
     #[test]
     fn a_task_and_a_conversation_of_the_same_name_are_two() {
         let now = Instant::now();
-        let homes = Homes::new(now);
-        homes.remember(Kept::Task("x"), 1, now);
-        homes.remember(Kept::Context("x"), 2, now);
+        let homes = AffinityMap::new(now);
+        homes.remember(AffinityKey::Task("x"), 1, now);
+        homes.remember(AffinityKey::Context("x"), 2, now);
         assert_eq!(
-            (homes.find(Kept::Task("x"), now), homes.find(Kept::Context("x"), now)),
+            (homes.find(AffinityKey::Task("x"), now), homes.find(AffinityKey::Context("x"), now)),
             (Some(1), Some(2))
         );
-        homes.remember(Kept::Task("x"), 3, now);
-        assert_eq!(homes.find(Kept::Task("x"), now), Some(3));
+        homes.remember(AffinityKey::Task("x"), 3, now);
+        assert_eq!(homes.find(AffinityKey::Task("x"), now), Some(3));
     }
 
     #[test]
     fn what_is_used_stays_and_the_rest_is_forgotten() {
         let mut now = Instant::now();
-        let homes = Homes::of(3, now);
-        homes.remember(Kept::Task("used"), 1, now);
-        homes.remember(Kept::Task("unused"), 1, now);
+        let homes = AffinityMap::of(3, now);
+        homes.remember(AffinityKey::Task("used"), 1, now);
+        homes.remember(AffinityKey::Task("unused"), 1, now);
         for number in 0..20 {
-            homes.remember(Kept::Task(&number.to_string()), 2, now);
-            assert_eq!(homes.find(Kept::Task("used"), now), Some(1), "{number}");
+            homes.remember(AffinityKey::Task(&number.to_string()), 2, now);
+            assert_eq!(homes.find(AffinityKey::Task("used"), now), Some(1), "{number}");
         }
-        assert_eq!(homes.find(Kept::Task("unused"), now), None);
+        assert_eq!(homes.find(AffinityKey::Task("unused"), now), None);
         let held = {
             let inside = homes.inside();
             inside.young.len() + inside.old.len()
         };
         assert!(held <= 6, "{held}");
         now += AGE;
-        assert_eq!(homes.find(Kept::Task("used"), now), Some(1));
+        assert_eq!(homes.find(AffinityKey::Task("used"), now), Some(1));
         now += AGE;
-        homes.find(Kept::Task("other"), now);
+        homes.find(AffinityKey::Task("other"), now);
         now += AGE;
-        assert_eq!(homes.find(Kept::Task("used"), now), None);
+        assert_eq!(homes.find(AffinityKey::Task("used"), now), None);
     }
 
     #[test]
     fn a_place_is_asked_once_in_each_round() {
         let now = Instant::now();
-        let homes = Homes::new(now);
-        let task = Kept::Task("x");
+        let homes = AffinityMap::new(now);
+        let task = AffinityKey::Task("x");
         homes.note_asked(task, (2, 1), now);
         assert!(!homes.was_asked(task, (2, 1), now), "it has no home");
         homes.remember(task, 1, now);

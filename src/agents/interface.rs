@@ -8,11 +8,11 @@ use std::sync::Arc;
 use http::Uri;
 
 use crate::config::{AllowList, Host};
-use crate::transport::{AddressClass, Policy};
+use crate::transport::{AddressClass, AddressPolicy};
 
 /// Why an interface of a card is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Distrust {
+pub enum UntrustedInterface {
     /// Not an absolute http or https URL.
     #[error("the card's interface URL {0:?} is not an http(s) URL")]
     NotAUrl(String),
@@ -37,7 +37,7 @@ pub enum Distrust {
     },
 }
 
-impl Distrust {
+impl UntrustedInterface {
     /// A short name for metrics; one of a closed set.
     pub(super) fn label(&self) -> &'static str {
         match self {
@@ -52,7 +52,7 @@ impl Distrust {
 
 /// What the operator lets cards do.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Leave<'a> {
+pub(super) struct CardPolicy<'a> {
     /// Hosts that this agent's card may name.
     pub(super) hosts: &'a [String],
     /// What any card may name.
@@ -70,40 +70,41 @@ pub(super) struct Leave<'a> {
 pub(super) fn trusted(
     interface: &str,
     card: Option<&Uri>,
-    leave: Leave<'_>,
-) -> Result<(Uri, Policy), Distrust> {
-    let uri: Uri = interface.parse().map_err(|_| Distrust::NotAUrl(shown(interface)))?;
+    leave: CardPolicy<'_>,
+) -> Result<(Uri, AddressPolicy), UntrustedInterface> {
+    let uri: Uri = interface.parse().map_err(|_| UntrustedInterface::NotAUrl(shown(interface)))?;
     let (Some(host), Some("http" | "https")) = (uri.host(), uri.scheme_str()) else {
-        return Err(Distrust::NotAUrl(shown(interface)));
+        return Err(UntrustedInterface::NotAUrl(shown(interface)));
     };
-    let read = Host::read(host).map_err(|problem| Distrust::OddHost(shown(interface), problem))?;
-    let Some(card) = card else { return Ok((uri, Policy::Trusted)) };
+    let read = Host::read(host).map_err(|problem| UntrustedInterface::OddHost(shown(interface), problem))?;
+    let Some(card) = card else { return Ok((uri, AddressPolicy::Trusted)) };
     if card.scheme_str() == Some("https") && uri.scheme_str() == Some("http") {
-        return Err(Distrust::Downgrade(shown(interface)));
+        return Err(UntrustedInterface::Downgrade(shown(interface)));
     }
     let expected_host = card.host().unwrap_or_default();
-    let expected = place(expected_host, port(card));
-    let found = place(host, port(&uri));
+    let expected = origin(expected_host, port(card));
+    let found = origin(host, port(&uri));
     if found == expected || (is_loopback(host) && is_loopback(expected_host) && port(&uri) == port(card)) {
-        return Ok((uri, Policy::Trusted));
+        return Ok((uri, AddressPolicy::Trusted));
     }
     if is_unspecified(host) && port(&uri) == port(card) {
-        let moved = moved(&uri, expected_host).ok_or_else(|| Distrust::NotAUrl(shown(interface)))?;
-        return Ok((moved, Policy::Trusted));
+        let moved =
+            rebase(&uri, expected_host).ok_or_else(|| UntrustedInterface::NotAUrl(shown(interface)))?;
+        return Ok((moved, AddressPolicy::Trusted));
     }
     let has_leave = leave.hosts.iter().any(|allowed| *allowed == found || allowed.eq_ignore_ascii_case(host));
     if has_leave || leave.outbound.has_host(host, &found) {
-        return Ok((uri, Policy::Trusted));
+        return Ok((uri, AddressPolicy::Trusted));
     }
     match (read, leave.outbound) {
         (Host::Address(address), outbound) if outbound.network_of(address).is_none() => {
-            Err(Distrust::OtherHost { found, class: Some(AddressClass::of(address)), expected })
+            Err(UntrustedInterface::OtherHost { found, class: Some(AddressClass::of(address)), expected })
         }
         // Where a name leads is judged when it is connected to.
         (Host::Name(_), outbound) if outbound.networks().next().is_none() => {
-            Err(Distrust::OtherHost { found, class: None, expected })
+            Err(UntrustedInterface::OtherHost { found, class: None, expected })
         }
-        (_, outbound) => Ok((uri, Policy::Listed(outbound.clone()))),
+        (_, outbound) => Ok((uri, AddressPolicy::Listed(outbound.clone()))),
     }
 }
 
@@ -117,7 +118,7 @@ fn shown(url: &str) -> String {
     shown.chars().take(200).collect()
 }
 
-fn place(host: &str, port: u16) -> String {
+fn origin(host: &str, port: u16) -> String {
     format!("{}:{port}", host.to_ascii_lowercase())
 }
 
@@ -133,9 +134,9 @@ fn is_unspecified(host: &str) -> bool {
     matches!(host, "0.0.0.0" | "[::]")
 }
 
-fn moved(uri: &Uri, host: &str) -> Option<Uri> {
+fn rebase(uri: &Uri, host: &str) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
-    parts.authority = Some(place(host, port(uri)).parse().ok()?);
+    parts.authority = Some(origin(host, port(uri)).parse().ok()?);
     Uri::from_parts(parts).ok()
 }
 
@@ -144,21 +145,22 @@ mod tests {
     use super::*;
     use crate::config::Allowed;
 
-    fn judged(interface: &str, card: &str, allowed: &[&str]) -> Result<String, Distrust> {
+    fn judged(interface: &str, card: &str, allowed: &[&str]) -> Result<String, UntrustedInterface> {
         let hosts: Vec<String> = allowed.iter().map(ToString::to_string).collect();
         let outbound = Arc::default();
-        let leave = Leave { hosts: &hosts, outbound: &outbound };
+        let leave = CardPolicy { hosts: &hosts, outbound: &outbound };
         trusted(interface, Some(&card.parse().unwrap()), leave).map(|(uri, policy)| {
-            assert!(matches!(policy, Policy::Trusted), "{policy:?}");
+            assert!(matches!(policy, AddressPolicy::Trusted), "{policy:?}");
             uri.to_string()
         })
     }
 
     /// How an interface is judged by an agent at `a.example`, where any card may lead to these.
-    fn listed(interface: &str, allow: &[Allowed]) -> Result<Policy, Distrust> {
+    fn listed(interface: &str, allow: &[Allowed]) -> Result<AddressPolicy, UntrustedInterface> {
         let outbound = Arc::new(AllowList(allow.to_vec()));
         let card = "http://a.example/c.json".parse().unwrap();
-        trusted(interface, Some(&card), Leave { hosts: &[], outbound: &outbound }).map(|(_, policy)| policy)
+        trusted(interface, Some(&card), CardPolicy { hosts: &[], outbound: &outbound })
+            .map(|(_, policy)| policy)
     }
 
     #[test]
@@ -188,10 +190,13 @@ mod tests {
             "https://[::ffff:169.254.169.254]/",
         ] {
             let distrust = judged(elsewhere, card, &["a.example:9"]).unwrap_err();
-            assert!(matches!(distrust, Distrust::OtherHost { .. }), "{elsewhere}: {distrust}");
+            assert!(matches!(distrust, UntrustedInterface::OtherHost { .. }), "{elsewhere}: {distrust}");
         }
-        assert!(matches!(judged("http://a.example/", card, &["a.example"]), Err(Distrust::Downgrade(_))));
-        assert!(matches!(judged("file:///etc/passwd", card, &[]), Err(Distrust::NotAUrl(_))));
+        assert!(matches!(
+            judged("http://a.example/", card, &["a.example"]),
+            Err(UntrustedInterface::Downgrade(_))
+        ));
+        assert!(matches!(judged("file:///etc/passwd", card, &[]), Err(UntrustedInterface::NotAUrl(_))));
         assert!(judged("https://b.example/", card, &["b.example"]).is_ok());
         assert!(judged("https://b.example:9/", card, &["b.example:9"]).is_ok());
     }
@@ -203,7 +208,10 @@ mod tests {
             ["0x7f.1", "2130706433", "0177.0.0.1", "127.1", "127.0.0.1.", "%31%32%37.0.0.1", "[fe80::1%25lo]"]
         {
             let judged = judged(&format!("http://{odd}:99/"), card, &[odd, &format!("{odd}:99")]);
-            assert!(matches!(judged, Err(Distrust::OddHost(..) | Distrust::NotAUrl(_))), "{odd}: {judged:?}");
+            assert!(
+                matches!(judged, Err(UntrustedInterface::OddHost(..) | UntrustedInterface::NotAUrl(_))),
+                "{odd}: {judged:?}"
+            );
         }
     }
 
@@ -228,12 +236,15 @@ mod tests {
     fn a_list_for_all_agents_opens_hosts_and_networks() {
         let network = |text: &str| Allowed::Network(text.parse().unwrap());
         let host = |text: &str| Allowed::Host(text.to_owned());
-        assert!(matches!(listed("http://b.example/", &[host("b.example")]), Ok(Policy::Trusted)));
-        assert!(matches!(listed("http://b.example:8/", &[host("b.example:8")]), Ok(Policy::Trusted)));
+        assert!(matches!(listed("http://b.example/", &[host("b.example")]), Ok(AddressPolicy::Trusted)));
+        assert!(matches!(listed("http://b.example:8/", &[host("b.example:8")]), Ok(AddressPolicy::Trusted)));
         assert!(listed("http://b.example:9/", &[host("b.example:8")]).is_err());
-        assert!(matches!(listed("http://10.0.0.9/", &[network("10.0.0.0/8")]), Ok(Policy::Listed(_))));
+        assert!(matches!(listed("http://10.0.0.9/", &[network("10.0.0.0/8")]), Ok(AddressPolicy::Listed(_))));
         assert!(listed("http://11.0.0.9/", &[network("10.0.0.0/8")]).is_err());
         // It may lead there; that is judged when it is connected to.
-        assert!(matches!(listed("http://b.example/", &[network("10.0.0.0/8")]), Ok(Policy::Listed(_))));
+        assert!(matches!(
+            listed("http://b.example/", &[network("10.0.0.0/8")]),
+            Ok(AddressPolicy::Listed(_))
+        ));
     }
 }

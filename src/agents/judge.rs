@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, FIRST_PAUSE, Terms};
-use super::reach::{Found, find_task, wait_for};
-use super::rpc::{Form, get_task, refusal, subscribe, whole};
-use super::stream::{Ending, Listening, Track};
-use crate::a2a::State;
-use crate::fault::Trouble;
+use super::call::{AgentCall, CallLimits, FIRST_PAUSE};
+use super::reach::{LocatedTask, find_task, wait_for};
+use super::rpc::{BodyKind, get_task, refusal, subscribe, whole};
+use super::stream::{EventStream, StreamEnd, TaskTracker};
+use crate::a2a::TaskState;
+use crate::fault::AgentFailure;
 
 /// The longest pause between two questions to an agent that answers them.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -22,23 +22,27 @@ const LOOKS_AFTER_ERROR: u32 = 3;
 /// So often in a row an agent may refuse to say how a task stands; then it does not mean to.
 const MOST_REFUSALS: u32 = 4;
 
-impl Call {
+impl AgentCall {
     /// Follows a task until it ends or asks; or until there is no stream to listen to, if the call may rest then.
     ///
     /// `stopped` is why the agent stopped talking, told if it is never heard of again.
-    pub(super) async fn judge(&self, track: &mut Track, stopped: Trouble) -> Result<(), Trouble> {
+    pub(super) async fn recover(
+        &self,
+        track: &mut TaskTracker,
+        stopped: AgentFailure,
+    ) -> Result<(), AgentFailure> {
         let Some(task) = track.task_id.clone() else { return Err(stopped) };
         track.judging();
-        let mut pace = Pace::new(self);
+        let mut pace = PollBackoff::new(self);
         let mut known = self.known.clone();
         let mut subscribes = known.streaming;
         // An error on the stream ends the task, unless the agent says something better soon.
-        let mut looks = matches!(stopped, Trouble::Refused(_)).then_some(LOOKS_AFTER_ERROR);
+        let mut looks = matches!(stopped, AgentFailure::Rejected(_)).then_some(LOOKS_AFTER_ERROR);
         loop {
             // Looked at first: what happens after the answer is told by whoever lets the call rest.
             let may_rest = track.may_rest();
             match find_task(&self.client, &known, &task, &mut track.room).await {
-                Ok(Found { known: place, task: found }) => {
+                Ok(LocatedTask { known: place, task: found }) => {
                     pace.answered();
                     track.set_reached(true);
                     if !Arc::ptr_eq(&place.endpoints, &known.endpoints) {
@@ -51,7 +55,7 @@ impl Call {
                     if is_over {
                         return Ok(());
                     }
-                    if let Some(left) = looks.as_mut().filter(|_| open != State::AuthRequired) {
+                    if let Some(left) = looks.as_mut().filter(|_| open != TaskState::AuthRequired) {
                         *left = left.saturating_sub(1);
                         if *left == 0 {
                             return Err(stopped);
@@ -59,7 +63,7 @@ impl Call {
                         self.pause(FIRST_PAUSE).await;
                         continue;
                     }
-                    let mut listens = subscribes && open != State::AuthRequired;
+                    let mut listens = subscribes && open != TaskState::AuthRequired;
                     if listens {
                         let there = self.at(known.clone());
                         subscribes = Box::pin(there.subscribe(&task, track, &mut pace)).await?;
@@ -73,13 +77,13 @@ impl Call {
                     }
                 }
                 // Nobody was asked: a task waits for its endpoint as long as somebody waits for the task.
-                Err(Trouble::Resting(_)) => {
+                Err(AgentFailure::BreakerOpen(_)) => {
                     track.set_reached(false);
                     wait_for(&known, &task, pace.resting()).await;
                     continue;
                 }
                 // It knows no such task: what it said before is all that will ever be known.
-                Err(Trouble::TaskLost) => return Err(lost(stopped)),
+                Err(AgentFailure::TaskNotFound) => return Err(lost(stopped)),
                 Err(trouble) => pace.survives(trouble, track)?,
             }
             // Nothing of the answer is held until the next one.
@@ -91,11 +95,11 @@ impl Call {
 
     /// Asks how the task of a silent stream stands, without letting the stream go: some agents stop their work when it closes.
     /// Says whether that was the last word.
-    pub(super) async fn look_aside(&self, track: &mut Track) -> Result<bool, Trouble> {
+    pub(super) async fn check_status(&self, track: &mut TaskTracker) -> Result<bool, AgentFailure> {
         let Some(task) = track.task_id.clone() else { return Ok(false) };
         match get_task(&self.client, &self.known, &task, &mut track.room).await {
             Ok(found) => Ok(track.take_look(found).await),
-            Err(Trouble::TaskLost) => Err(Trouble::TaskLost),
+            Err(AgentFailure::TaskNotFound) => Err(AgentFailure::TaskNotFound),
             Err(trouble) => {
                 tracing::debug!(%trouble, "agent is silent and does not say how the task stands");
                 Ok(false)
@@ -104,39 +108,44 @@ impl Call {
     }
 
     /// Listens to a live task. Says whether listening is worth another try.
-    async fn subscribe(&self, task: &str, track: &mut Track, pace: &mut Pace) -> Result<bool, Trouble> {
+    async fn subscribe(
+        &self,
+        task: &str,
+        track: &mut TaskTracker,
+        pace: &mut PollBackoff,
+    ) -> Result<bool, AgentFailure> {
         let (form, mut reply) = match subscribe(&self.client, &self.known, task).await {
             None => return Ok(false),
             Some(Ok(answer)) => answer,
             Some(Err(trouble)) => return Ok(is_passing(&trouble)),
         };
-        if form == Form::Json {
+        if form == BodyKind::Json {
             let body = whole(&mut reply, &self.known, &mut track.room).await?;
             let event = self.known.interface.event(&body);
             drop(body);
             return match event {
-                Ok(event) => Ok(!track.take(event).await),
+                Ok(event) => Ok(!track.on_event(event).await),
                 Err(error) => {
                     tracing::debug!(trouble = %refusal(error), "agent does not let the gateway subscribe");
                     Ok(false)
                 }
             };
         }
-        let before = track.heard();
+        let before = track.has_events();
         let silence = track
             .until_stalled()
             .map_or(self.terms.silence, |left| self.terms.silence.min(left.max(SHORTEST_PAUSE)));
-        let terms = Terms { silence, ..self.terms };
-        match Listening::new(reply, terms).read(&self.known, track).await? {
-            Ending::Said => Ok(false),
-            ending @ (Ending::Early(_) | Ending::Ended | Ending::Silent) => {
-                if ending == Ending::Ended {
+        let terms = CallLimits { silence, ..self.terms };
+        match EventStream::new(reply, terms).read(&self.known, track).await? {
+            StreamEnd::Said => Ok(false),
+            ending @ (StreamEnd::Early(_) | StreamEnd::Ended | StreamEnd::Silent) => {
+                if ending == StreamEnd::Ended {
                     track.watch_stall(self.terms.stalled);
                 }
                 // A stream that brought something was worth it; one that closes at once must not be opened in a circle.
-                if track.heard() > before {
+                if track.has_events() > before {
                     self.known.metrics.reattached();
-                    pace.begin_anew();
+                    pace.resubscribe();
                 }
                 Ok(true)
             }
@@ -150,7 +159,7 @@ impl Call {
 }
 
 /// How fast an agent is asked: slower while nothing changes, and slower still while it cannot be reached.
-struct Pace {
+struct PollBackoff {
     pause: Duration,
     failures: u32,
     /// Whether it was left alone since it answered.
@@ -160,8 +169,8 @@ struct Pace {
     max_attempts: u32,
 }
 
-impl Pace {
-    fn new(call: &Call) -> Self {
+impl PollBackoff {
+    fn new(call: &AgentCall) -> Self {
         let terms = call.terms;
         Self {
             pause: FIRST_PAUSE,
@@ -173,13 +182,13 @@ impl Pace {
         }
     }
 
-    fn begin_anew(&mut self) {
+    fn resubscribe(&mut self) {
         (self.failures, self.pause, self.is_resting) = (0, FIRST_PAUSE, false);
     }
 
     fn answered(&mut self) {
         if self.failures > 0 || self.is_resting {
-            self.begin_anew();
+            self.resubscribe();
         }
     }
 
@@ -188,9 +197,9 @@ impl Pace {
     /// # Errors
     ///
     /// The failure, if it does, or if there were too many.
-    fn survives(&mut self, trouble: Trouble, track: &mut Track) -> Result<(), Trouble> {
+    fn survives(&mut self, trouble: AgentFailure, track: &mut TaskTracker) -> Result<(), AgentFailure> {
         // Any error of the agent's own reads as a refusal: one of them is no proof.
-        let is_doubtful = matches!(trouble, Trouble::Refused(_)) && self.failures + 1 < MOST_REFUSALS;
+        let is_doubtful = matches!(trouble, AgentFailure::Rejected(_)) && self.failures + 1 < MOST_REFUSALS;
         if !is_passing(&trouble) && !is_doubtful {
             return Err(trouble);
         }
@@ -203,7 +212,7 @@ impl Pace {
     /// # Errors
     ///
     /// The trouble, once it is one too many.
-    fn failed(&mut self, trouble: Trouble) -> Result<(), Trouble> {
+    fn failed(&mut self, trouble: AgentFailure) -> Result<(), AgentFailure> {
         self.failures = self.failures.saturating_add(1);
         if self.failures == self.max_attempts {
             return Err(trouble);
@@ -229,35 +238,35 @@ impl Pace {
 }
 
 /// Whether a failure says nothing about the task: the agent may be back soon.
-pub(super) fn is_passing(trouble: &Trouble) -> bool {
+pub(super) fn is_passing(trouble: &AgentFailure) -> bool {
     matches!(
         trouble,
-        Trouble::Unreachable(_)
-            | Trouble::Resting(_)
-            | Trouble::NoToken(_)
-            | Trouble::Slow(_)
-            | Trouble::Broken(_)
-            | Trouble::Status(408 | 429 | 500..)
-            | Trouble::CallerBytes
-            | Trouble::Bytes
+        AgentFailure::Unreachable(_)
+            | AgentFailure::BreakerOpen(_)
+            | AgentFailure::TokenUnavailable(_)
+            | AgentFailure::Timeout(_)
+            | AgentFailure::ConnectionLost(_)
+            | AgentFailure::HttpStatus(408 | 429 | 500..)
+            | AgentFailure::CallerBytes
+            | AgentFailure::Bytes
     )
 }
 
 /// Whether a failure says that the agent cannot be asked at present.
-pub fn is_away(trouble: &Trouble) -> bool {
+pub fn is_away(trouble: &AgentFailure) -> bool {
     matches!(
         trouble,
-        Trouble::Unreachable(_)
-            | Trouble::Resting(_)
-            | Trouble::Slow(_)
-            | Trouble::Broken(_)
-            | Trouble::Status(500..)
+        AgentFailure::Unreachable(_)
+            | AgentFailure::BreakerOpen(_)
+            | AgentFailure::Timeout(_)
+            | AgentFailure::ConnectionLost(_)
+            | AgentFailure::HttpStatus(500..)
     )
 }
 
-fn lost(stopped: Trouble) -> Trouble {
+fn lost(stopped: AgentFailure) -> AgentFailure {
     match stopped {
-        Trouble::Refused(_) => stopped,
-        _ => Trouble::TaskLost,
+        AgentFailure::Rejected(_) => stopped,
+        _ => AgentFailure::TaskNotFound,
     }
 }

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::a2a::{Card, Dialect, MAX_CARD_BYTES};
+use crate::a2a::{AgentCard, Dialect, MAX_CARD_BYTES};
 
 /// The folder in the data directory.
 const FOLDER: &str = "cards";
 /// Longest file that is read, in bytes.
-const LONGEST: u64 = MAX_CARD_BYTES as u64 + 4096;
+const MAX_FILE_BYTES: u64 = MAX_CARD_BYTES as u64 + 4096;
 
 /// Where the cards of all agents are kept.
 pub(super) struct KeptCards {
@@ -29,7 +29,7 @@ pub(super) struct KeptCards {
 
 /// A card as it is kept.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct CachedCardRecord {
     /// The hash of the URL that it came from.
     from: String,
     /// The version that a probe found, for a card that shows none.
@@ -40,7 +40,7 @@ struct Record {
 
 /// A card that was kept.
 pub(super) struct KeptCard {
-    pub(super) card: Card,
+    pub(super) card: AgentCard,
     /// The version that a probe found.
     pub(super) probed: Option<Dialect>,
 }
@@ -64,12 +64,12 @@ impl KeptCards {
     pub(super) fn read(&self, agent: &str, url: &str) -> Option<KeptCard> {
         let mut json = Vec::new();
         let file = OpenOptions::new().read(true).open(self.file(agent)).ok()?;
-        file.take(LONGEST).read_to_end(&mut json).ok()?;
-        let record: Record = serde_json::from_slice(&json).ok()?;
+        file.take(MAX_FILE_BYTES).read_to_end(&mut json).ok()?;
+        let record: CachedCardRecord = serde_json::from_slice(&json).ok()?;
         if record.from != hash(url) {
             return None;
         }
-        let card = Card::parse(record.card.get().as_bytes()).ok()?;
+        let card = AgentCard::parse(record.card.get().as_bytes()).ok()?;
         let all = [Dialect::V0_1, Dialect::V0_3, Dialect::V1];
         let probed =
             record.probed.and_then(|probed| all.into_iter().find(|dialect| dialect.version() == probed));
@@ -88,7 +88,8 @@ impl KeptCards {
         probed: Option<Dialect>,
     ) -> io::Result<()> {
         let probed = probed.map(|dialect| dialect.version().to_owned());
-        let record = Record { from: hash(url), probed, card: RawValue::from_string(card.to_owned())? };
+        let record =
+            CachedCardRecord { from: hash(url), probed, card: RawValue::from_string(card.to_owned())? };
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let draft = self.folder.join(format!("{agent}.json.new"));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;

@@ -12,63 +12,63 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri};
 use tokio::sync::watch;
 
-use super::along::Along;
-use super::endpoints::{Endpoints, Tried};
-use super::rpc::trouble;
-use crate::a2a::{Card, Dialect, Interface, Outgoing};
-use crate::auth::{Credentials, NoToken, Pass, Tokens};
+use super::along::ForwardedContext;
+use super::endpoints::{Endpoints, TriedEndpoints};
+use super::rpc::to_failure;
+use crate::a2a::{AgentCard, AgentInterface, BoundRequest, Dialect};
+use crate::auth::{AccessToken, AgentTokens, Credentials, TokenUnavailable};
 use crate::config::{AgentMethod, PerMethod};
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::{Client, Policy, Reply, Sent, Target};
+use crate::transport::{AddressPolicy, DeliveryState, HttpClient, Response, Upstream};
 
 /// What is known of an agent whose card has been seen. Clones share what is learned later.
 #[derive(Clone)]
-pub struct Known {
+pub struct ResolvedAgent {
     /// Its card.
-    pub card: Arc<Card>,
+    pub card: Arc<AgentCard>,
     /// Where and how it is called.
-    pub interface: Interface,
-    pub(super) ways: Arc<ArcSwap<Ways>>,
+    pub interface: AgentInterface,
+    pub(super) ways: Arc<ArcSwap<RouteTable>>,
     /// Those of the protocol.
     pub(super) headers: HeaderMap,
     pub(super) credentials: Arc<Credentials>,
     /// The names of the headers that go along.
     pub(super) forwards: Arc<[HeaderName]>,
     /// What goes along with this call.
-    pub(super) along: Option<Arc<Along>>,
+    pub(super) along: Option<Arc<ForwardedContext>>,
     pub(super) streaming: bool,
     pub(super) output_modes: Vec<String>,
     pub(super) metrics: Arc<AgentMetrics>,
     pub(super) endpoints: Arc<Endpoints>,
     /// How it is called if it turns out not to speak what its card promises; `None` when the operator pinned the version.
-    pub(super) other: Option<Arc<Known>>,
+    pub(super) other: Option<Arc<ResolvedAgent>>,
     /// Whether it has turned out so.
     pub(super) is_wrong: Arc<AtomicBool>,
     /// How it is called by the other interfaces of its card, in their order.
-    pub(super) standbys: Arc<[Arc<Known>]>,
+    pub(super) standbys: Arc<[Arc<ResolvedAgent>]>,
     /// Whether this is one of those.
     pub(super) is_standby: bool,
     /// How it is called by its newest card.
-    pub(super) latest: Weak<Latest>,
+    pub(super) latest: Weak<LatestAgent>,
 }
 
 /// How an agent is called by its newest card.
-pub(super) struct Latest {
+pub(super) struct LatestAgent {
     /// `None` while there is no card.
-    pub(super) known: ArcSwapOption<Known>,
+    pub(super) known: ArcSwapOption<ResolvedAgent>,
     /// Tells of each new card.
     pub(super) changed: watch::Sender<()>,
 }
 
-impl Default for Latest {
+impl Default for LatestAgent {
     fn default() -> Self {
         Self { known: ArcSwapOption::empty(), changed: watch::Sender::new(()) }
     }
 }
 
 /// One request to an agent.
-pub(super) struct Ask {
+pub(super) struct AgentRequest {
     /// What it is, for what differs by method.
     pub(super) method: AgentMethod,
     /// The task that it is about, if that is known to the agent already.
@@ -88,10 +88,10 @@ pub(super) struct Ask {
 /// No endpoint in particular.
 const ANYWHERE: usize = usize::MAX;
 
-impl Ask {
+impl AgentRequest {
     /// A request about a task of the agent's, or about none yet.
-    pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<Outgoing>) -> Self {
-        let Outgoing { verb, route, body } = written.into();
+    pub(super) fn new(method: AgentMethod, task: Option<&str>, written: impl Into<BoundRequest>) -> Self {
+        let BoundRequest { verb, route, body } = written.into();
         let (task, place) = (task.map(str::to_owned), AtomicUsize::new(ANYWHERE));
         Self { method, task, context: None, begins: None, verb, route, body, place }
     }
@@ -107,72 +107,77 @@ impl Ask {
     }
 
     /// The path that is called, at this place.
-    fn path(&self, place: &PathAndQuery) -> Result<PathAndQuery, Trouble> {
+    fn path(&self, place: &PathAndQuery) -> Result<PathAndQuery, AgentFailure> {
         if self.route.is_empty() {
             return Ok(place.clone());
         }
         let base = place.path().trim_end_matches('/');
         let query = place.query().map(|query| format!("?{query}")).unwrap_or_default();
         let whole = format!("{base}{}{query}", self.route);
-        whole.parse().map_err(|_| Trouble::Gateway("its path cannot be called"))
+        whole.parse().map_err(|_| AgentFailure::Internal("its path cannot be called"))
     }
 }
 
 /// Where it is called.
-pub(super) struct Ways {
+pub(super) struct RouteTable {
     /// Its endpoints, by their numbers.
-    pub(super) own: Box<[Way]>,
+    pub(super) own: Box<[EndpointRoute]>,
     /// Where or how single methods are called instead.
-    pub(super) methods: PerMethod<Option<Instead>>,
+    pub(super) methods: PerMethod<Option<MethodOverride>>,
 }
 
 /// Where or how a single method is called.
-pub(super) enum Instead {
+pub(super) enum MethodOverride {
     /// At a place of its own.
-    There(Box<Way>),
+    There(Box<EndpointRoute>),
     /// At the endpoints, without the client certificate.
-    Unshown(Box<[Way]>),
+    Unshown(Box<[EndpointRoute]>),
 }
 
 /// A place, and how to get there.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct EndpointRoute {
     pub(super) uri: Uri,
     /// Which addresses its host may have.
-    pub(super) policy: Policy,
+    pub(super) policy: AddressPolicy,
     /// Whether the client certificate is shown there.
     pub(super) shows: bool,
-    pub(super) target: Target,
+    pub(super) target: Upstream,
     /// Without keys.
     pub(super) path: PathAndQuery,
 }
 
-impl Ways {
+impl RouteTable {
     /// The same places, each reached anew.
-    pub(super) fn renewed<E>(&self, mut renew: impl FnMut(&Way) -> Result<Way, E>) -> Result<Self, E> {
+    pub(super) fn with_fresh_token<E>(
+        &self,
+        mut renew: impl FnMut(&EndpointRoute) -> Result<EndpointRoute, E>,
+    ) -> Result<Self, E> {
         let own = self.own.iter().map(&mut renew).collect::<Result<_, E>>()?;
         let methods = self.methods.try_map(|instead| match instead {
             None => Ok(None),
-            Some(Instead::There(way)) => renew(way).map(|way| Some(Instead::There(Box::new(way)))),
-            Some(Instead::Unshown(ways)) => {
+            Some(MethodOverride::There(way)) => {
+                renew(way).map(|way| Some(MethodOverride::There(Box::new(way))))
+            }
+            Some(MethodOverride::Unshown(ways)) => {
                 let ways = ways.iter().map(&mut renew).collect::<Result<_, E>>()?;
-                Ok(Some(Instead::Unshown(ways)))
+                Ok(Some(MethodOverride::Unshown(ways)))
             }
         })?;
         Ok(Self { own, methods })
     }
 
     /// The way to an endpoint, or to the place of this method alone.
-    fn of(&self, method: AgentMethod, at: usize) -> Option<&Way> {
+    fn of(&self, method: AgentMethod, at: usize) -> Option<&EndpointRoute> {
         match self.methods.of(method).and_then(Option::as_ref) {
-            Some(Instead::There(way)) => Some(way),
-            Some(Instead::Unshown(ways)) => ways.get(at),
+            Some(MethodOverride::There(way)) => Some(way),
+            Some(MethodOverride::Unshown(ways)) => ways.get(at),
             None => self.own.get(at),
         }
     }
 }
 
-impl Known {
+impl ResolvedAgent {
     /// Whether a live task can be listened to again.
     pub fn can_subscribe(&self) -> bool {
         match self.interface.dialect {
@@ -183,22 +188,26 @@ impl Known {
 
     /// The same agent for one request of a client, with what goes along. Where nothing does, it is the same value.
     #[must_use]
-    pub fn along(self: Arc<Self>, along: Option<&Arc<Along>>) -> Arc<Self> {
-        let is_on_behalf = self.credentials.tokens().is_some_and(Tokens::is_on_behalf);
+    pub fn along(self: Arc<Self>, along: Option<&Arc<ForwardedContext>>) -> Arc<Self> {
+        let is_on_behalf = self.credentials.tokens().is_some_and(AgentTokens::is_on_behalf);
         match along.filter(|_| is_on_behalf || !self.forwards.is_empty()) {
             None => self,
             Some(along) => Arc::new(self.with(along)),
         }
     }
 
-    fn with(&self, along: &Arc<Along>) -> Self {
+    fn with(&self, along: &Arc<ForwardedContext>) -> Self {
         let other = self.other.as_ref().map(|other| Arc::new(other.with(along)));
         Self { along: Some(along.clone()), other, ..self.clone() }
     }
 
     /// Sends a request and waits for the head of the answer. An agent that refuses a token that the gateway fetched is asked once more
     /// with another: 401 says that it has not done anything.
-    pub(super) async fn send(&self, client: &Client, ask: &Ask) -> Result<Reply, Trouble> {
+    pub(super) async fn send(
+        &self,
+        client: &HttpClient,
+        ask: &AgentRequest,
+    ) -> Result<Response, AgentFailure> {
         match self.credentials.tokens() {
             None => self.send_once(client, ask, None).await,
             // Boxed: what a call without tokens does not need must not make it larger.
@@ -206,46 +215,56 @@ impl Known {
         }
     }
 
-    async fn send_with(&self, tokens: &Tokens, client: &Client, ask: &Ask) -> Result<Reply, Trouble> {
+    async fn send_with(
+        &self,
+        tokens: &AgentTokens,
+        client: &HttpClient,
+        ask: &AgentRequest,
+    ) -> Result<Response, AgentFailure> {
         let subject = self.along.as_ref().and_then(|along| along.subject());
         let no_token = |no_token| match no_token {
-            NoToken::Now(why) => Trouble::NoToken(why),
-            NoToken::OfCaller(why) => Trouble::CallerToken(why),
+            TokenUnavailable::Now(why) => AgentFailure::TokenUnavailable(why),
+            TokenUnavailable::OfCaller(why) => AgentFailure::TokenExchangeFailed(why),
         };
         let pass = tokens.pass(subject).await.map_err(no_token)?;
         let reply = self.send_once(client, ask, Some(&pass)).await?;
         if reply.status() != StatusCode::UNAUTHORIZED {
             return Ok(reply);
         }
-        match tokens.another(&pass, subject).await.map_err(no_token)? {
+        match tokens.replace_rejected(&pass, subject).await.map_err(no_token)? {
             Some(another) => self.send_once(client, ask, Some(&another)).await,
             None => Ok(reply),
         }
     }
 
-    async fn send_once(&self, client: &Client, ask: &Ask, pass: Option<&Pass>) -> Result<Reply, Trouble> {
-        let mut tried = Tried::default();
+    async fn send_once(
+        &self,
+        client: &HttpClient,
+        ask: &AgentRequest,
+        pass: Option<&AccessToken>,
+    ) -> Result<Response, AgentFailure> {
+        let mut tried = TriedEndpoints::default();
         let mut failed = None;
         loop {
-            let turn = match self.endpoints.turn(ask, tried) {
+            let turn = match self.endpoints.acquire(ask, tried) {
                 Ok(turn) => turn,
                 Err(resting) => return Err(failed.unwrap_or(resting)),
             };
             let mut request = Request::new(ask.body.clone());
-            let target = self.address(&mut request, (ask, turn.at()), pass)?;
+            let target = self.prepare(&mut request, (ask, turn.at()), pass)?;
             self.endpoints.remember(turn.at(), ask.begins.as_deref(), None);
             match client.send(&target, request).await {
                 Ok(reply) => {
                     ask.place.store(turn.at(), Ordering::Relaxed);
-                    let busy = turn.answered(reply.status());
+                    let busy = turn.record_success(reply.status());
                     return Ok(if let Some(busy) = busy { reply.holding(busy) } else { reply });
                 }
                 Err(error) => {
                     tried.add(turn.at());
                     turn.failed(&error);
-                    let trouble = trouble(&error, self);
+                    let trouble = to_failure(&error, self);
                     // What was sent may have been done, and is not done twice.
-                    if error.sent() != Sent::No || !self.endpoints.may_move(ask) {
+                    if error.sent() != DeliveryState::No || !self.endpoints.can_fail_over(ask) {
                         return Err(trouble);
                     }
                     failed = Some(trouble);
@@ -255,27 +274,27 @@ impl Known {
     }
 
     /// Fills in where a request goes, and all that it shows. What comes from a client never wins over what is the gateway's.
-    fn address(
+    fn prepare(
         &self,
         request: &mut Request<Bytes>,
-        (ask, at): (&Ask, usize),
-        pass: Option<&Pass>,
-    ) -> Result<Target, Trouble> {
+        (ask, at): (&AgentRequest, usize),
+        pass: Option<&AccessToken>,
+    ) -> Result<Upstream, AgentFailure> {
         let ways = self.ways.load();
-        let way = ways.of(ask.method, at).ok_or(Trouble::Gateway("there is no such endpoint"))?;
-        let shown = self.credentials.shown();
-        let path = shown.keyed(&ask.path(&way.path)?).map_err(Trouble::Gateway)?;
+        let way = ways.of(ask.method, at).ok_or(AgentFailure::Internal("there is no such endpoint"))?;
+        let shown = self.credentials.request_credentials();
+        let path = shown.keyed(&ask.path(&way.path)?).map_err(AgentFailure::Internal)?;
         let mut headers = self.headers.clone();
         if ask.body.is_empty() {
             headers.remove(CONTENT_TYPE);
         }
         if let Some(along) = &self.along {
             let mut first = HeaderMap::new();
-            along.put(&self.forwards, &mut first);
+            along.insert(&self.forwards, &mut first);
             first.extend(headers);
             headers = first;
         }
-        shown.dress(ask.method, &mut headers);
+        shown.apply(ask.method, &mut headers);
         if let Some(pass) = pass {
             headers.insert(AUTHORIZATION, pass.value().clone());
         }
@@ -287,7 +306,7 @@ impl Known {
 }
 
 /// How the agent is really called, by all that is known now.
-pub(super) fn in_effect(known: Arc<Known>) -> Arc<Known> {
+pub(super) fn current(known: Arc<ResolvedAgent>) -> Arc<ResolvedAgent> {
     match &known.other {
         Some(other) if known.is_wrong.load(Ordering::Acquire) => other.clone(),
         _ => known,

@@ -9,35 +9,35 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, StatusCode};
 
-use super::ear::Ear;
-use super::known::{Ask, Known, in_effect};
-use super::rpc::{Form, is_no_route, post_for_all, trouble, whole};
-use super::seek::find_home;
-use crate::a2a::{Outgoing, context_of};
+use super::ear::AffinityRecorder;
+use super::known::{AgentRequest, ResolvedAgent, current};
+use super::rpc::{BodyKind, is_no_route, post_for_all, to_failure, whole};
+use super::seek::locate_endpoint;
+use crate::a2a::{BoundRequest, context_of};
 use crate::config::AgentMethod;
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
-use crate::transport::{Client, Reply};
+use crate::transport::{HttpClient, Response};
 
 /// What is passed on.
-pub struct Asking {
+pub struct ForwardRequest {
     /// What it is, for what differs by method.
     pub method: AgentMethod,
     /// The task that it is about, by the agent's id of it.
     pub task: Option<String>,
     /// The request in the agent's version and binding: several, if the first that the agent has a route for counts.
-    pub written: Vec<Outgoing>,
+    pub written: Vec<BoundRequest>,
     /// The number of the endpoint that is asked, in their order; `None`: the one that this is for.
     pub at: Option<usize>,
 }
 
 /// The answer of an agent, whose head has come.
-pub struct Passed {
-    form: Form,
-    reply: Reply,
-    known: Arc<Known>,
+pub struct ForwardedResponse {
+    form: BodyKind,
+    reply: Response,
+    known: Arc<ResolvedAgent>,
     /// `None` where it says nothing that must be remembered.
-    ear: Option<Ear>,
+    ear: Option<AffinityRecorder>,
 }
 
 /// Passes a request on and waits for the head of the answer. A task that is looked at, to learn which endpoint knows it, takes of
@@ -46,48 +46,48 @@ pub struct Passed {
 /// # Errors
 ///
 /// [`Trouble`], if no answer came that a client of A2A could read.
-pub async fn pass(
-    client: &Client,
-    known: Arc<Known>,
-    asking: Asking,
+pub async fn forward(
+    client: &HttpClient,
+    known: Arc<ResolvedAgent>,
+    asking: ForwardRequest,
     room: &mut AnswerRoom,
-) -> Result<Passed, Trouble> {
-    let Asking { method, task, written, at } = asking;
+) -> Result<ForwardedResponse, AgentFailure> {
+    let ForwardRequest { method, task, written, at } = asking;
     if !known.endpoints.are_several() || at.is_some() {
         let asks = written.into_iter().map(|written| {
-            let ask = Ask::new(method, task.as_deref(), written);
+            let ask = AgentRequest::new(method, task.as_deref(), written);
             if let Some(at) = at { ask.to(at) } else { ask }
         });
         let (answer, _) = first_with_route(client, &known, asks).await;
-        return answer.map(|(form, reply)| Passed { form, reply, known, ear: None });
+        return answer.map(|(form, reply)| ForwardedResponse { form, reply, known, ear: None });
     }
     // Boxed: what agents with one endpoint do not need must not make their requests larger.
-    Box::pin(pass_home(client, known, Asking { method, task, written, at }, room)).await
+    Box::pin(forward_to_affine(client, known, ForwardRequest { method, task, written, at }, room)).await
 }
 
 /// The same, to the endpoint where its task or its conversation lives.
-async fn pass_home(
-    client: &Client,
-    known: Arc<Known>,
-    asking: Asking,
+async fn forward_to_affine(
+    client: &HttpClient,
+    known: Arc<ResolvedAgent>,
+    asking: ForwardRequest,
     room: &mut AnswerRoom,
-) -> Result<Passed, Trouble> {
-    let Asking { method, task, written, .. } = asking;
+) -> Result<ForwardedResponse, AgentFailure> {
+    let ForwardRequest { method, task, written, .. } = asking;
     let says = matches!(method, AgentMethod::Send | AgentMethod::Stream);
     let said = written.first().filter(|_| says);
     let context = said.and_then(|written| context_of(&written.body));
     // A task that its client names may not be there yet.
-    let may_begin = known.interface.dialect.asker_names_tasks() && says;
+    let may_begin = known.interface.dialect.client_generates_task_ids() && says;
     if let Some(task) = &task {
-        match find_home(client, &known, task, room).await {
+        match locate_endpoint(client, &known, task, room).await {
             // Whoever is asked then says so in its own words.
-            Ok(()) | Err(Trouble::TaskLost) => {}
+            Ok(()) | Err(AgentFailure::TaskNotFound) => {}
             Err(_) if may_begin => {}
             Err(trouble) => return Err(trouble),
         }
     }
     let asks = written.into_iter().map(|written| {
-        let mut ask = Ask::new(method, task.as_deref(), written);
+        let mut ask = AgentRequest::new(method, task.as_deref(), written);
         ask.context.clone_from(&context);
         ask
     });
@@ -95,21 +95,21 @@ async fn pass_home(
     let (form, reply) = answer?;
     let at = at.filter(|_| says);
     // Only a stream is there before it says what it is of; a refusal begins nothing.
-    let has_begun = may_begin && form == Form::Stream && reply.status().is_success();
+    let has_begun = may_begin && form == BodyKind::Stream && reply.status().is_success();
     if let Some(at) = at.filter(|_| has_begun) {
         known.endpoints.remember(at, task.as_deref(), context.as_deref());
     }
-    let ear = at.map(|at| Ear::new(known.clone(), at, form));
-    Ok(Passed { form, reply, known, ear })
+    let ear = at.map(|at| AffinityRecorder::new(known.clone(), at, form));
+    Ok(ForwardedResponse { form, reply, known, ear })
 }
 
 /// The answer to the first request that the agent has a route for, and the endpoint that gave it.
 async fn first_with_route(
-    client: &Client,
-    known: &Known,
-    asks: impl Iterator<Item = Ask>,
-) -> (Result<(Form, Reply), Trouble>, Option<usize>) {
-    let mut last = (Err(Trouble::Gateway("there is no way to ask this")), None);
+    client: &HttpClient,
+    known: &ResolvedAgent,
+    asks: impl Iterator<Item = AgentRequest>,
+) -> (Result<(BodyKind, Response), AgentFailure>, Option<usize>) {
+    let mut last = (Err(AgentFailure::Internal("there is no way to ask this")), None);
     for ask in asks {
         let answer = post_for_all(client, known, &ask).await;
         last = (answer, ask.place());
@@ -120,7 +120,7 @@ async fn first_with_route(
     last
 }
 
-impl Known {
+impl ResolvedAgent {
     /// How many endpoints it has.
     #[must_use]
     pub fn endpoints(&self) -> usize {
@@ -131,7 +131,7 @@ impl Known {
     /// alone.
     #[must_use]
     pub fn in_effect(self: Arc<Self>) -> Arc<Self> {
-        let known = in_effect(self);
+        let known = current(self);
         if known.standbys.is_empty() || !known.endpoints.all_rest() {
             return known;
         }
@@ -150,11 +150,11 @@ impl Known {
     }
 }
 
-impl Passed {
+impl ForwardedResponse {
     /// Whether the answer is a stream of events; else it is one JSON value.
     #[must_use]
     pub fn is_stream(&self) -> bool {
-        self.form == Form::Stream
+        self.form == BodyKind::Stream
     }
 
     /// The status as the agent sent it: that of a success, or of an error whose body may say more.
@@ -190,11 +190,11 @@ impl Passed {
     /// # Errors
     ///
     /// [`Trouble`], when it broke off, or nothing came in time.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Trouble> {
-        let chunk = self.reply.chunk().await.map_err(|error| trouble(&error, &self.known))?;
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, AgentFailure> {
+        let chunk = self.reply.chunk().await.map_err(|error| to_failure(&error, &self.known))?;
         if let Some(ear) = &mut self.ear {
             // Before anybody hears of the task, and asks for it.
-            ear.hear(chunk.as_deref().unwrap_or_default());
+            ear.observe(chunk.as_deref().unwrap_or_default());
             if self.reply.is_over() || chunk.is_none() {
                 ear.end();
             }
@@ -207,10 +207,10 @@ impl Passed {
     /// # Errors
     ///
     /// [`Trouble`], also if there is no room for it.
-    pub async fn whole(&mut self, room: &mut AnswerRoom) -> Result<Bytes, Trouble> {
+    pub async fn whole(&mut self, room: &mut AnswerRoom) -> Result<Bytes, AgentFailure> {
         let body = whole(&mut self.reply, &self.known, room).await?;
         if let Some(ear) = &mut self.ear {
-            ear.hear(&body);
+            ear.observe(&body);
             ear.end();
         }
         Ok(body)

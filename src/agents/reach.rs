@@ -10,20 +10,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::judge::is_passing;
-use super::known::{Known, in_effect};
+use super::known::{ResolvedAgent, current};
 use super::rpc::get_task;
 use crate::a2a::Task;
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
-use crate::transport::Client;
+use crate::transport::HttpClient;
 
 /// A task, and how its agent is called where it was found.
-pub(super) struct Found {
-    pub(super) known: Arc<Known>,
+pub(super) struct LocatedTask {
+    pub(super) known: Arc<ResolvedAgent>,
     pub(super) task: Task,
 }
 
-impl Known {
+impl ResolvedAgent {
     /// Returns the agent as its newest card has it, with what goes along with this call.
     pub(super) fn newest(self: Arc<Self>) -> Arc<Self> {
         let Some(newest) = self.latest.upgrade().and_then(|latest| latest.known.load_full()) else {
@@ -38,7 +38,7 @@ impl Known {
     /// Returns the interface in effect, then the others of the card.
     pub(super) fn interfaces(self: &Arc<Self>) -> impl Iterator<Item = Arc<Self>> {
         let others = self.standbys.iter().map(|standby| standby.clone().along(self.along.as_ref()));
-        std::iter::once(in_effect(self.clone())).chain(others)
+        std::iter::once(current(self.clone())).chain(others)
     }
 
     /// The endpoints of all interfaces.
@@ -54,32 +54,32 @@ impl Known {
 ///
 /// [`Trouble::TaskLost`] only if all say so; else why the first that may know the task does not say how it stands.
 pub(super) async fn find_task(
-    client: &Client,
-    known: &Arc<Known>,
+    client: &HttpClient,
+    known: &Arc<ResolvedAgent>,
     task: &str,
     room: &mut AnswerRoom,
-) -> Result<Found, Trouble> {
+) -> Result<LocatedTask, AgentFailure> {
     let newest = known.clone().newest();
-    let mut trouble: Option<Trouble> = None;
+    let mut trouble: Option<AgentFailure> = None;
     for known in newest.interfaces() {
         match get_task(client, &known, task, room).await {
-            Ok(task) => return Ok(Found { known, task }),
-            Err(why) if why == Trouble::TaskLost || is_passing(&why) => {
-                let is_first = trouble.as_ref().is_none_or(|trouble| *trouble == Trouble::TaskLost);
+            Ok(task) => return Ok(LocatedTask { known, task }),
+            Err(why) if why == AgentFailure::TaskNotFound || is_passing(&why) => {
+                let is_first = trouble.as_ref().is_none_or(|trouble| *trouble == AgentFailure::TaskNotFound);
                 trouble = if is_first { Some(why) } else { trouble };
             }
             Err(why) => return Err(trouble.unwrap_or(why)),
         }
     }
-    Err(trouble.unwrap_or(Trouble::TaskLost))
+    Err(trouble.unwrap_or(AgentFailure::TaskNotFound))
 }
 
 /// Waits until a task whose places are left alone may be asked for again: at one of them, at a place that is not left alone but
 /// did not answer (`pause`), or at the places of another card.
-pub(super) async fn wait_for(known: &Arc<Known>, task: &str, pause: Duration) {
+pub(super) async fn wait_for(known: &Arc<ResolvedAgent>, task: &str, pause: Duration) {
     let latest = known.latest.upgrade();
     let mut changes = latest.as_ref().map(|latest| latest.changed.subscribe());
-    let interfaces: Vec<Arc<Known>> = known.clone().newest().interfaces().collect();
+    let interfaces: Vec<Arc<ResolvedAgent>> = known.clone().newest().interfaces().collect();
     let mut waits: Vec<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = Vec::new();
     let mut is_polled = false;
     for breaker in interfaces.iter().flat_map(|known| known.endpoints.breakers_of(task)) {

@@ -11,14 +11,14 @@ use http::{Method, Request, Uri};
 use tracing::{info, warn};
 
 use super::directory::{Agent, Directory};
-use super::fetch::{Asking, CardProblem, Fetched};
+use super::fetch::{CardFetchError, CardRequest, FetchedCard};
 use super::kept::KeptCards;
-use super::known::Known;
-use super::signature::proven;
-use crate::a2a::{Card, CardError, Dialect, Question, Verdict};
+use super::known::ResolvedAgent;
+use super::signature::verify;
+use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::config::CardSource;
 use crate::telemetry::label::Refresh;
-use crate::transport::Policy;
+use crate::transport::AddressPolicy;
 
 /// Longest answer to a probe that is read, in bytes.
 const PROBE_ANSWER: usize = 64 * 1024;
@@ -28,7 +28,7 @@ const MOST_PROBED: usize = 4;
 
 /// What one look brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum CardRefreshOutcome {
     Changed(Option<Duration>),
     Same(Option<Duration>),
     Failed,
@@ -36,7 +36,7 @@ enum Look {
 
 /// What is remembered between two looks.
 #[derive(Default)]
-struct Memory {
+struct CardCacheState {
     etag: Option<String>,
     raw: Option<String>,
     failures: u32,
@@ -44,24 +44,24 @@ struct Memory {
 
 impl Directory {
     /// Keeps the card of one agent fresh, for ever.
-    pub(crate) async fn keep_fresh(&self, agent: &Arc<Agent>) {
-        let mut memory = Memory::default();
+    pub(crate) async fn run_refresh(&self, agent: &Arc<Agent>) {
+        let mut memory = CardCacheState::default();
         let mut signers = agent.signers.as_ref().map(|signers| signers.changes());
         self.use_kept(agent, &mut memory).await;
         loop {
-            let look = self.look(agent, &mut memory).await;
-            if let (Look::Changed(_), Some(raw)) = (look, &memory.raw) {
+            let look = self.fetch_card(agent, &mut memory).await;
+            if let (CardRefreshOutcome::Changed(_), Some(raw)) = (look, &memory.raw) {
                 self.keep(agent, raw.clone()).await;
             }
             let outcome = match look {
-                Look::Changed(_) => Refresh::Changed,
-                Look::Same(_) => Refresh::Unchanged,
-                Look::Failed => Refresh::Failed,
+                CardRefreshOutcome::Changed(_) => Refresh::Changed,
+                CardRefreshOutcome::Same(_) => Refresh::Unchanged,
+                CardRefreshOutcome::Failed => Refresh::Failed,
             };
             agent.metrics.card_refresh(outcome);
-            agent.metrics.up(look != Look::Failed);
+            agent.metrics.up(look != CardRefreshOutcome::Failed);
             agent.looked();
-            self.tell();
+            self.notify_changed();
             let other_signers = async {
                 match &mut signers {
                     Some(signers) => signers.changed().await.is_ok(),
@@ -70,13 +70,13 @@ impl Directory {
             };
             let changed = tokio::time::timeout(self.pause(look, &memory), other_signers).await;
             if changed == Ok(true) {
-                self.judge_again(agent, &mut memory);
+                self.reverify(agent, &mut memory);
             }
         }
     }
 
     /// Uses the card that was kept, until the agent gives its own. It is judged as if it came now.
-    async fn use_kept(&self, agent: &Arc<Agent>, memory: &mut Memory) {
+    async fn use_kept(&self, agent: &Arc<Agent>, memory: &mut CardCacheState) {
         let (Some(kept), CardSource::Url(url)) = (&self.kept, &agent.settings.card) else { return };
         let (kept, name, place) = (kept.clone(), agent.settings.name.clone(), url.clone());
         let read = tokio::task::spawn_blocking(move || kept.read(&name, &place)).await;
@@ -87,14 +87,14 @@ impl Directory {
             Err(CardError::Ambiguous { .. }) => kept.probed,
             _ => agent.pin(),
         };
-        match believed(agent, kept.card).and_then(|card| agent.understand(card, Some(&from), pin)) {
+        match verified(agent, kept.card).and_then(|card| agent.apply_card(card, Some(&from), pin)) {
             Ok(known) => {
                 info!(agent = name, "kept agent card is used until the agent gives its own");
                 // Takes in where the card wants keys; what is wrong with that is told of the agent's own card.
                 drop(agent.credential_problems(&known.card));
                 agent.learn(known);
                 memory.raw = Some(raw);
-                self.tell();
+                self.notify_changed();
             }
             Err(problem) => warn!(agent = name, %problem, "kept agent card is not used"),
         }
@@ -129,16 +129,16 @@ impl Directory {
     }
 
     /// Judges the card in use by other keys than before: one that they did not sign is not used any more.
-    fn judge_again(&self, agent: &Agent, memory: &mut Memory) {
+    fn reverify(&self, agent: &Agent, memory: &mut CardCacheState) {
         let (Some(signers), Some(raw)) = (&agent.signers, memory.raw.take()) else { return };
         // It is read anew in any case: what of it counts may be something else.
         memory.etag = None;
-        if let Err(problem) = proven(&raw, &signers.keys())
+        if let Err(problem) = verify(&raw, &signers.keys())
             && signers.required()
         {
             warn!(agent = agent.settings.name, %problem, "agent card is not used any more");
             agent.forget();
-            self.tell();
+            self.notify_changed();
         }
     }
 
@@ -147,15 +147,15 @@ impl Directory {
     /// # Errors
     ///
     /// Why there is no card, or none that can be used.
-    pub async fn look_once(&self, agent: &Arc<Agent>) -> Result<(), CardProblem> {
-        self.renew(agent, &mut Memory::default()).await.map(|_| ())
+    pub async fn refresh_once(&self, agent: &Arc<Agent>) -> Result<(), CardFetchError> {
+        self.renew(agent, &mut CardCacheState::default()).await.map(|_| ())
     }
 
-    async fn look(&self, agent: &Arc<Agent>, memory: &mut Memory) -> Look {
+    async fn fetch_card(&self, agent: &Arc<Agent>, memory: &mut CardCacheState) -> CardRefreshOutcome {
         let name = agent.settings.name.as_str();
         match self.renew(agent, memory).await {
             Ok(look) => {
-                if memory.failures > 0 || matches!(look, Look::Changed(_)) {
+                if memory.failures > 0 || matches!(look, CardRefreshOutcome::Changed(_)) {
                     info!(agent = name, "agent card read");
                 }
                 memory.failures = 0;
@@ -164,7 +164,7 @@ impl Directory {
                 look
             }
             Err(problem) => {
-                if let CardProblem::Distrusted(distrust) = &problem {
+                if let CardFetchError::Distrusted(distrust) = &problem {
                     self.refusals.refused(distrust.label());
                 }
                 if memory.failures == 0 {
@@ -172,21 +172,25 @@ impl Directory {
                 }
                 memory.failures = memory.failures.saturating_add(1);
                 agent.set_problem(Some(problem.to_string()));
-                Look::Failed
+                CardRefreshOutcome::Failed
             }
         }
     }
 
-    async fn renew(&self, agent: &Arc<Agent>, memory: &mut Memory) -> Result<Look, CardProblem> {
-        let asking = Asking { client: &self.client, agent, etag: memory.etag.as_deref() };
-        let Fetched { card, etag, fresh_for, from } = asking.fetch().await?;
-        let Some(card) = card else { return Ok(Look::Same(fresh_for)) };
+    async fn renew(
+        &self,
+        agent: &Arc<Agent>,
+        memory: &mut CardCacheState,
+    ) -> Result<CardRefreshOutcome, CardFetchError> {
+        let asking = CardRequest { client: &self.client, agent, etag: memory.etag.as_deref() };
+        let FetchedCard { card, etag, fresh_for, from } = asking.fetch().await?;
+        let Some(card) = card else { return Ok(CardRefreshOutcome::Same(fresh_for)) };
         if memory.raw.as_deref() == Some(card.raw.get()) {
             memory.etag = etag;
-            return Ok(Look::Same(fresh_for));
+            return Ok(CardRefreshOutcome::Same(fresh_for));
         }
         let raw = card.raw.get().to_owned();
-        let card = believed(agent, card)?;
+        let card = verified(agent, card)?;
         let known = self.understand(agent, card, from.as_ref()).await?;
         for problem in &known.card.problems {
             warn!(agent = agent.settings.name, %problem, "agent card has a flaw");
@@ -201,23 +205,28 @@ impl Directory {
         // Only now: a card that was not understood must be looked at again as a whole.
         memory.etag = etag;
         memory.raw = Some(raw);
-        Ok(Look::Changed(fresh_for))
+        Ok(CardRefreshOutcome::Changed(fresh_for))
     }
 
-    async fn understand(&self, agent: &Agent, card: Card, from: Option<&Uri>) -> Result<Known, CardProblem> {
+    async fn understand(
+        &self,
+        agent: &Agent,
+        card: AgentCard,
+        from: Option<&Uri>,
+    ) -> Result<ResolvedAgent, CardFetchError> {
         let pin = agent.pin();
         match card.interface(pin) {
             Err(CardError::Ambiguous { url }) => {
                 let dialect = self.probe(agent, &url, from).await?;
-                agent.understand(card, from, Some(dialect))
+                agent.apply_card(card, from, Some(dialect))
             }
-            _ => agent.understand(card, from, pin),
+            _ => agent.apply_card(card, from, pin),
         }
     }
 
     /// Asks an agent whose card does not say which version it speaks: one of its endpoints after another until one says it, those that
     /// are left alone last. No more than a few: the next look begins after as many. What is wrong at the first one is told.
-    async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardProblem> {
+    async fn probe(&self, agent: &Agent, url: &str, from: Option<&Uri>) -> Result<Dialect, CardFetchError> {
         let places = agent.places(url, from)?;
         let endpoints = agent.endpoints_at(&places, 0);
         let standing = endpoints.standing();
@@ -230,29 +239,36 @@ impl Directory {
                 Err(why) => problem = problem.or(Some(why)),
             }
         }
-        Err(problem.unwrap_or_else(|| CardProblem::Setting("there is no endpoint".to_owned())))
+        Err(problem.unwrap_or_else(|| CardFetchError::Setting("there is no endpoint".to_owned())))
     }
 
     /// Asks at one place. The questions are malformed on purpose: no agent begins work on them.
-    async fn probe_at(&self, agent: &Agent, url: &str, place: (Uri, Policy)) -> Result<Dialect, CardProblem> {
-        let way = agent.way(place, true)?;
-        let pass = agent.pass().await;
-        let mut question = Question::MessageSend;
+    async fn probe_at(
+        &self,
+        agent: &Agent,
+        url: &str,
+        place: (Uri, AddressPolicy),
+    ) -> Result<Dialect, CardFetchError> {
+        let way = agent.route(place, true)?;
+        let pass = agent.token().await;
+        let mut question = ProbeRequest::MessageSend;
         loop {
             let mut request = Request::new(Bytes::from_static(question.body()));
             *request.method_mut() = Method::POST;
             request.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
-            let unusable = |what: &str| CardProblem::Setting(what.to_owned());
-            agent.dress(&mut request, &way.path, pass.as_ref()).map_err(unusable)?;
+            let unusable = |what: &str| CardFetchError::Setting(what.to_owned());
+            agent.apply_credentials(&mut request, &way.path, pass.as_ref()).map_err(unusable)?;
             let mut reply = self.client.send(&way.target, request).await?;
             let status = reply.status().as_u16();
             let body = reply.collect(PROBE_ANSWER).await?;
             match question.verdict(status, &body) {
-                Verdict::Slash => return Ok(Dialect::V0_3),
-                Verdict::V1 => return Ok(Dialect::V1),
-                Verdict::V0_1 => return Ok(Dialect::V0_1),
-                Verdict::AskTasksSend if question == Question::MessageSend => question = Question::TasksSend,
-                Verdict::AskTasksSend | Verdict::Undecided => {
+                ProbeOutcome::Slash => return Ok(Dialect::V0_3),
+                ProbeOutcome::V1 => return Ok(Dialect::V1),
+                ProbeOutcome::V0_1 => return Ok(Dialect::V0_1),
+                ProbeOutcome::AskTasksSend if question == ProbeRequest::MessageSend => {
+                    question = ProbeRequest::TasksSend
+                }
+                ProbeOutcome::AskTasksSend | ProbeOutcome::Undecided => {
                     return Err(CardError::Ambiguous { url: url.to_owned() }.into());
                 }
             }
@@ -260,11 +276,13 @@ impl Directory {
     }
 
     /// How long to wait before the next look.
-    fn pause(&self, look: Look, memory: &Memory) -> Duration {
+    fn pause(&self, look: CardRefreshOutcome, memory: &CardCacheState) -> Duration {
         let (floor, ceiling) = (self.cards.min_refresh, self.cards.max_refresh.max(self.cards.min_refresh));
         match look {
-            Look::Changed(fresh) | Look::Same(fresh) => fresh.unwrap_or(floor).clamp(floor, ceiling),
-            Look::Failed => {
+            CardRefreshOutcome::Changed(fresh) | CardRefreshOutcome::Same(fresh) => {
+                fresh.unwrap_or(floor).clamp(floor, ceiling)
+            }
+            CardRefreshOutcome::Failed => {
                 let doublings = memory.failures.saturating_sub(1).min(16);
                 self.cards.retry.saturating_mul(1 << doublings).min(floor.max(self.cards.retry))
             }
@@ -273,9 +291,9 @@ impl Directory {
 }
 
 /// The card as far as it is signed by whom the operator named; as it came, if that need not be.
-fn believed(agent: &Agent, card: Card) -> Result<Card, CardProblem> {
+fn verified(agent: &Agent, card: AgentCard) -> Result<AgentCard, CardFetchError> {
     let Some(signers) = &agent.signers else { return Ok(card) };
-    match proven(card.raw.get(), &signers.keys()) {
+    match verify(card.raw.get(), &signers.keys()) {
         Ok(card) => {
             if let Some(proof) = &card.proof {
                 let name = agent.settings.name.as_str();
@@ -283,7 +301,7 @@ fn believed(agent: &Agent, card: Card) -> Result<Card, CardProblem> {
             }
             Ok(card)
         }
-        Err(CardProblem::Unsigned(why)) if !signers.required() => {
+        Err(CardFetchError::Unsigned(why)) if !signers.required() => {
             let mut card = card;
             card.problems.push(format!("{why}; it is used all the same (signature.required: false)"));
             Ok(card)

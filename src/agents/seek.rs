@@ -5,27 +5,27 @@
 //! Not here: what is remembered (see `homes`).
 
 use super::judge::is_passing;
-use super::known::{Ask, Known};
-use super::rpc::{task_of, the_one_asked_for};
+use super::known::{AgentRequest, ResolvedAgent};
+use super::rpc::{ensure_task_id, task_of};
 use crate::a2a::Task;
 use crate::config::AgentMethod as Call;
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 use crate::quota::AnswerRoom;
-use crate::transport::Client;
+use crate::transport::HttpClient;
 
 /// Asks for a task where it lives; elsewhere while that is not known or cannot be asked, in case the endpoints share their tasks or
 /// their agent has moved to another of them. One that does not know the task is asked again when some endpoint has gone or come back.
-pub(super) async fn seek(
-    client: &Client,
-    known: &Known,
+pub(super) async fn locate(
+    client: &HttpClient,
+    known: &ResolvedAgent,
     task: &str,
     room: &mut AnswerRoom,
-) -> Result<Task, Trouble> {
+) -> Result<Task, AgentFailure> {
     let endpoints = &known.endpoints;
     let home = endpoints.home(task);
     let mut trouble = None;
     if let Some(home) = home {
-        match ask_at(home, client, known, task, room).await {
+        match probe_endpoint(home, client, known, task, room).await {
             Err(passing) if is_passing(&passing) => trouble = Some(passing),
             result => return result,
         }
@@ -36,38 +36,38 @@ pub(super) async fn seek(
         if !is_to_be_asked(&at) {
             continue;
         }
-        match ask_at(at, client, known, task, room).await {
+        match probe_endpoint(at, client, known, task, room).await {
             Ok(found) => return Ok(found),
-            Err(Trouble::TaskLost) => endpoints.note_asked(task, at),
+            Err(AgentFailure::TaskNotFound) => endpoints.note_asked(task, at),
             // It may be the one that knows the task.
             Err(other) => trouble = trouble.or(Some(other)),
         }
     }
-    Err(trouble.unwrap_or(Trouble::TaskLost))
+    Err(trouble.unwrap_or(AgentFailure::TaskNotFound))
 }
 
-async fn ask_at(
+async fn probe_endpoint(
     at: usize,
-    client: &Client,
-    known: &Known,
+    client: &HttpClient,
+    known: &ResolvedAgent,
     task: &str,
     room: &mut AnswerRoom,
-) -> Result<Task, Trouble> {
-    let ask = Ask::new(Call::Get, Some(task), known.interface.get_task(task)?).to(at);
-    let found = task_of(client, known, &ask, room).await.and_then(|found| the_one_asked_for(found, task))?;
+) -> Result<Task, AgentFailure> {
+    let ask = AgentRequest::new(Call::Get, Some(task), known.interface.get_task(task)?).to(at);
+    let found = task_of(client, known, &ask, room).await.and_then(|found| ensure_task_id(found, task))?;
     known.endpoints.remember(at, Some(&found.id), found.context_id.as_deref());
     Ok(found)
 }
 
 /// Sees to it that the home of a task is known, and is not left alone, before anything is asked of it that may change it.
-pub(super) async fn find_home(
-    client: &Client,
-    known: &Known,
+pub(super) async fn locate_endpoint(
+    client: &HttpClient,
+    known: &ResolvedAgent,
     task: &str,
     room: &mut AnswerRoom,
-) -> Result<(), Trouble> {
+) -> Result<(), AgentFailure> {
     let endpoints = &known.endpoints;
     let is_known = endpoints.of(Call::Get).is_some()
         || endpoints.home(task).is_some_and(|home| !endpoints.are_several() || endpoints.is_up(home));
-    if is_known { Ok(()) } else { seek(client, known, task, room).await.map(drop) }
+    if is_known { Ok(()) } else { locate(client, known, task, room).await.map(drop) }
 }

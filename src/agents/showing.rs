@@ -14,16 +14,16 @@ use tracing::warn;
 
 use super::directory::{Agent, Directory};
 use super::signers::Seen;
-use crate::a2a::{Card, KeyPlace, Requirement, SchemeKind, SecurityScheme};
-use crate::auth::{CardKey, Looked, NoToken, Pass};
+use crate::a2a::{AgentCard, ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
+use crate::auth::{AccessToken, CardKey, ReloadOutcome, TokenUnavailable};
 use crate::config::{AgentMethod, ApiKeyPlace, Authorization};
 
 /// How often files are looked at, and whether a token is to be renewed.
-const LOOK: Duration = Duration::from_millis(500);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Agent {
     /// A token for what is not asked for any caller: its card. Where there is none it is asked without, since most cards are public.
-    pub(super) async fn pass(&self) -> Option<Pass> {
+    pub(super) async fn token(&self) -> Option<AccessToken> {
         let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
         let mut pass = std::pin::pin!(tokens.pass(None));
         match tokio::time::timeout(self.settings.timeouts.connect, &mut pass).await {
@@ -39,25 +39,25 @@ impl Agent {
     /// Why the gateway gets no token of its own for this agent, if it is to have one.
     pub async fn token_problem(&self) -> Option<String> {
         let tokens = self.credentials.tokens().filter(|tokens| !tokens.is_on_behalf())?;
-        let no_token = tokens.pass(None).await.err().map(NoToken::why);
+        let no_token = tokens.pass(None).await.err().map(TokenUnavailable::why);
         no_token.map(|why| format!("auth.oauth2: no token: {why}"))
     }
 
     /// Another token in place of a refused one, if another could be better.
-    pub(super) async fn another_pass(&self, refused: &Pass) -> Option<Pass> {
-        self.credentials.tokens()?.another(refused, None).await.ok().flatten()
+    pub(super) async fn refresh_token(&self, refused: &AccessToken) -> Option<AccessToken> {
+        self.credentials.tokens()?.replace_rejected(refused, None).await.ok().flatten()
     }
 
     /// Fills in the path of a request that is no call, and what the agent is shown.
-    pub(super) fn dress(
+    pub(super) fn apply_credentials(
         &self,
         request: &mut Request<Bytes>,
         path: &PathAndQuery,
-        pass: Option<&Pass>,
+        pass: Option<&AccessToken>,
     ) -> Result<(), &'static str> {
-        let shown = self.credentials.shown();
+        let shown = self.credentials.request_credentials();
         *request.uri_mut() = shown.keyed(path)?.into();
-        shown.dress(AgentMethod::Other, request.headers_mut());
+        shown.apply(AgentMethod::Other, request.headers_mut());
         if let Some(pass) = pass {
             request.headers_mut().insert(AUTHORIZATION, pass.value().clone());
         }
@@ -65,7 +65,7 @@ impl Agent {
     }
 
     /// Takes in where a card wants API keys, and says what else it asks for that the configuration does not give.
-    pub fn credential_problems(&self, card: &Card) -> Vec<String> {
+    pub fn credential_problems(&self, card: &AgentCard) -> Vec<String> {
         let keys = card.security_schemes.iter().filter_map(|scheme| match &scheme.kind {
             SchemeKind::ApiKey { place, name } => {
                 Some(CardKey { scheme: scheme.name.clone(), place: *place, name: name.clone() })
@@ -84,15 +84,15 @@ impl Agent {
     }
 
     /// What none of these alternatives is given.
-    fn lacks(&self, card: &Card, alternatives: &[Requirement]) -> Option<String> {
+    fn lacks(&self, card: &AgentCard, alternatives: &[SecurityRequirement]) -> Option<String> {
         let scheme = |name: &str| card.security_schemes.iter().find(|scheme| scheme.name == name);
-        let lacking = |alternative: &Requirement| -> BTreeSet<String> {
+        let lacking = |alternative: &SecurityRequirement| -> BTreeSet<String> {
             let lacking = alternative
                 .schemes
                 .iter()
-                .filter(|(name, _)| !scheme(name).is_some_and(|scheme| self.gives(scheme)));
+                .filter(|(name, _)| !scheme(name).is_some_and(|scheme| self.satisfies(scheme)));
             lacking
-                .map(|(name, _)| scheme(name).map_or_else(|| format!("{name} (not on the card)"), words))
+                .map(|(name, _)| scheme(name).map_or_else(|| format!("{name} (not on the card)"), describe))
                 .collect()
         };
         let all: Vec<BTreeSet<String>> = alternatives.iter().map(lacking).collect();
@@ -105,7 +105,7 @@ impl Agent {
     }
 
     /// Whether the configuration gives what a scheme asks for.
-    fn gives(&self, scheme: &SecurityScheme) -> bool {
+    fn satisfies(&self, scheme: &SecurityScheme) -> bool {
         let settings = &self.settings;
         let header = |wanted: &HeaderName| settings.headers.iter().find(|(name, _)| name == wanted);
         let authorization = header(&AUTHORIZATION).map(|(_, secret)| secret.expose());
@@ -123,8 +123,8 @@ impl Agent {
                     HeaderName::from_bytes(name.as_bytes()).is_ok_and(|name| header(&name).is_some());
                 let is_cookie = header(&http::header::COOKIE).is_some();
                 let keys = &settings.auth.api_keys;
-                (*place == KeyPlace::Header && is_header)
-                    || (*place == KeyPlace::Cookie && is_cookie)
+                (*place == ApiKeyLocation::Header && is_header)
+                    || (*place == ApiKeyLocation::Cookie && is_cookie)
                     || keys.iter().any(|key| match &key.place {
                         ApiKeyPlace::Written(at, under) => at == place && same(*place, under, name),
                         ApiKeyPlace::Card(Some(wanted)) => *wanted == scheme.name,
@@ -143,12 +143,12 @@ impl Agent {
     }
 }
 
-fn same(place: KeyPlace, one: &str, other: &str) -> bool {
-    if place == KeyPlace::Header { one.eq_ignore_ascii_case(other) } else { one == other }
+fn same(place: ApiKeyLocation, one: &str, other: &str) -> bool {
+    if place == ApiKeyLocation::Header { one.eq_ignore_ascii_case(other) } else { one == other }
 }
 
 /// A scheme in words, with what would give it.
-fn words(scheme: &SecurityScheme) -> String {
+fn describe(scheme: &SecurityScheme) -> String {
     let name = &scheme.name;
     match &scheme.kind {
         SchemeKind::ApiKey { .. } => format!("{name} (an API key: auth.api_key)"),
@@ -176,14 +176,14 @@ impl Directory {
                 return;
             }
             loop {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(REFRESH_INTERVAL).await;
                 look_again(agent).await;
             }
         };
         let renewed = async {
             let Some(tokens) = tokens else { return };
             loop {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(REFRESH_INTERVAL).await;
                 tokens.renew().await;
             }
         };
@@ -195,7 +195,7 @@ async fn keep_signers(agent: &Arc<Agent>) {
     let Some(signers) = &agent.signers else { return };
     let mut seen = Seen::default();
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
         let (signers, agent, before) = (signers.clone(), agent.clone(), seen.clone());
         let look = move || signers.look_again(before, &agent.settings.name, &agent.metrics);
         match tokio::task::spawn_blocking(look).await {
@@ -207,9 +207,9 @@ async fn keep_signers(agent: &Arc<Agent>) {
 
 async fn look_again(agent: &Arc<Agent>) {
     let credentials = agent.credentials.clone();
-    match tokio::task::spawn_blocking(move || credentials.look_again()).await {
-        Ok(Looked::Same) => {}
-        Ok(Looked::NewIdentity) => {
+    match tokio::task::spawn_blocking(move || credentials.reload_changed()).await {
+        Ok(ReloadOutcome::Same) => {}
+        Ok(ReloadOutcome::NewIdentity) => {
             if let Err(problem) = agent.reconnect() {
                 warn!(agent = agent.settings.name, %problem, "connections stay as they were");
             }

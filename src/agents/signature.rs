@@ -8,16 +8,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::fetch::CardProblem;
-use crate::a2a::{Card, Covered, Form, Proof, Signature, SignedCard, clean};
-use crate::auth::{ALGORITHMS, Keys, Unproven};
+use super::fetch::CardFetchError;
+use crate::a2a::{
+    AgentCard, CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature, clean,
+};
+use crate::auth::{ALGORITHMS, KeySet, SignatureError};
 
 /// Longest name of a peer's that is told to the operator, in bytes.
 const SHOWN: usize = 64;
 
 /// Why a card is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unsigned {
+pub enum CardSignatureError {
     /// It has no signature.
     #[error("the card is not signed")]
     None,
@@ -37,7 +39,7 @@ pub enum Unsigned {
 
 /// The protected header of a JWS, as far as it counts.
 #[derive(Deserialize)]
-struct Header {
+struct ProtectedHeader {
     alg: String,
     #[serde(default)]
     kid: String,
@@ -57,49 +59,55 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error>
 /// # Errors
 ///
 /// Why there is none: of several signatures what is wrong with the first one of a known key, or else with the first.
-pub(super) fn proven(json: &str, keys: &Keys) -> Result<Card, CardProblem> {
-    let card = SignedCard::read(json).ok_or(Unsigned::None)?;
-    let forms: Vec<(Form, Covered)> =
-        Form::ALL.into_iter().filter_map(|form| Some((form, card.covered(form)?))).collect();
+pub(super) fn verify(json: &str, keys: &KeySet) -> Result<AgentCard, CardFetchError> {
+    let card = SignedCard::read(json).ok_or(CardSignatureError::None)?;
+    let forms: Vec<(CanonicalForm, SignedContent)> =
+        CanonicalForm::ALL.into_iter().filter_map(|form| Some((form, card.covered(form)?))).collect();
     let mut why = None;
     for signature in &card.signatures {
-        match judge(signature, &forms, keys) {
+        match verify_one(signature, &forms, keys) {
             Ok((covered, proof)) => {
-                let mut card = Card::parse(&covered.card)?;
+                let mut card = AgentCard::parse(&covered.card)?;
                 card.proof = Some(proof);
                 return Ok(card);
             }
-            Err(wrong @ Unsigned::Wrong(_)) if !matches!(why, Some(Unsigned::Wrong(_))) => why = Some(wrong),
+            Err(wrong @ CardSignatureError::Wrong(_))
+                if !matches!(why, Some(CardSignatureError::Wrong(_))) =>
+            {
+                why = Some(wrong)
+            }
             Err(other) => why = why.or(Some(other)),
         }
     }
-    Err(why.unwrap_or(Unsigned::None).into())
+    Err(why.unwrap_or(CardSignatureError::None).into())
 }
 
-fn judge<'a>(
-    signature: &Signature,
-    forms: &'a [(Form, Covered)],
-    keys: &Keys,
-) -> Result<(&'a Covered, Proof), Unsigned> {
+fn verify_one<'a>(
+    signature: &CardSignature,
+    forms: &'a [(CanonicalForm, SignedContent)],
+    keys: &KeySet,
+) -> Result<(&'a SignedContent, VerifiedSignature), CardSignatureError> {
     let header = URL_SAFE_NO_PAD.decode(&signature.protected);
-    let header = header.map_err(|_| Unsigned::Unreadable("its header is not base64url"))?;
-    let header: Header = serde_json::from_slice(&header)
-        .map_err(|_| Unsigned::Unreadable("its header is no JSON with an algorithm"))?;
+    let header = header.map_err(|_| CardSignatureError::Unreadable("its header is not base64url"))?;
+    let header: ProtectedHeader = serde_json::from_slice(&header)
+        .map_err(|_| CardSignatureError::Unreadable("its header is no JSON with an algorithm"))?;
     if header.has_crit {
-        return Err(Unsigned::Unreadable("its header demands extensions (crit)"));
+        return Err(CardSignatureError::Unreadable("its header demands extensions (crit)"));
     }
     for (form, covered) in forms {
         let signed = format!("{}.{}", signature.protected, URL_SAFE_NO_PAD.encode(&covered.payload));
         match keys.verify(&header.kid, &header.alg, signed.as_bytes(), &signature.signature) {
-            Ok(()) => return Ok((covered, Proof { key: header.kid, form: *form })),
-            Err(Unproven::Wrong) => {}
-            Err(Unproven::Algorithm | Unproven::OtherAlgorithm) => {
-                return Err(Unsigned::Algorithm(clean(&header.alg, SHOWN)));
+            Ok(()) => return Ok((covered, VerifiedSignature { key: header.kid, form: *form })),
+            Err(SignatureError::Wrong) => {}
+            Err(SignatureError::Algorithm | SignatureError::OtherAlgorithm) => {
+                return Err(CardSignatureError::Algorithm(clean(&header.alg, SHOWN)));
             }
-            Err(Unproven::UnknownKey) => return Err(Unsigned::UnknownKey(clean(&header.kid, SHOWN))),
+            Err(SignatureError::UnknownKey) => {
+                return Err(CardSignatureError::UnknownKey(clean(&header.kid, SHOWN)));
+            }
         }
     }
-    Err(Unsigned::Wrong(clean(&header.kid, SHOWN)))
+    Err(CardSignatureError::Wrong(clean(&header.kid, SHOWN)))
 }
 
 #[cfg(test)]
@@ -111,28 +119,28 @@ mod tests {
         std::fs::read_to_string(path).unwrap()
     }
 
-    fn keys() -> Keys {
-        Keys::new(&serde_json::from_str(&golden("keys.jwks")).unwrap()).unwrap()
+    fn keys() -> KeySet {
+        KeySet::new(&serde_json::from_str(&golden("keys.jwks")).unwrap()).unwrap()
     }
 
     fn refusal(json: &str) -> String {
-        proven(json, &keys()).unwrap_err().to_string()
+        verify(json, &keys()).unwrap_err().to_string()
     }
 
     #[test]
     fn cards_that_others_signed_verify_in_the_form_of_their_signer() {
         for (file, key, form) in [
-            ("python-1.3-ES256.json", "key-ES256", Form::Sdk),
-            ("python-1.3-ES384.json", "key-ES384", Form::Sdk),
-            ("python-1.3-EdDSA.json", "key-EdDSA", Form::Sdk),
-            ("python-1.3-RS256.json", "key-RS256", Form::Sdk),
-            ("python-1.3-PS256.json", "key-PS256", Form::Sdk),
-            ("python-1.3-compat.json", "key-ES256", Form::Sdk),
-            ("specification.json", "key-ES256", Form::Specification),
-            ("python-0.3.json", "key-ES256", Form::V0_3),
-            ("raw.json", "key-ES256", Form::Raw),
+            ("python-1.3-ES256.json", "key-ES256", CanonicalForm::Sdk),
+            ("python-1.3-ES384.json", "key-ES384", CanonicalForm::Sdk),
+            ("python-1.3-EdDSA.json", "key-EdDSA", CanonicalForm::Sdk),
+            ("python-1.3-RS256.json", "key-RS256", CanonicalForm::Sdk),
+            ("python-1.3-PS256.json", "key-PS256", CanonicalForm::Sdk),
+            ("python-1.3-compat.json", "key-ES256", CanonicalForm::Sdk),
+            ("specification.json", "key-ES256", CanonicalForm::Specification),
+            ("python-0.3.json", "key-ES256", CanonicalForm::V0_3),
+            ("raw.json", "key-ES256", CanonicalForm::Raw),
         ] {
-            let card = proven(&golden(file), &keys()).unwrap_or_else(|why| panic!("{file}: {why}"));
+            let card = verify(&golden(file), &keys()).unwrap_or_else(|why| panic!("{file}: {why}"));
             let proof = card.proof.as_ref().unwrap();
             assert_eq!((proof.key.as_str(), proof.form), (key, form), "{file}");
             assert!(card.interface(None).is_ok(), "{file}");
@@ -167,14 +175,14 @@ mod tests {
             "{ \"url\": \"http://thief.example/\", \"preferredTransport\": \"JSONRPC\",",
             1,
         );
-        let card = proven(&more, &keys()).unwrap();
+        let card = verify(&more, &keys()).unwrap();
         assert!(!card.raw.get().contains("thief"), "{}", card.raw);
         // A second member of the same name cannot stand in for the first.
         let twice =
             json.replacen('{', "{ \"supportedInterfaces\": [{ \"url\": \"http://thief.example/\" }],", 1);
-        let card = proven(&twice, &keys()).unwrap();
+        let card = verify(&twice, &keys()).unwrap();
         assert!(!card.raw.get().contains("thief"), "{}", card.raw);
-        let card = proven(&golden("specification.json"), &keys()).unwrap();
+        let card = verify(&golden("specification.json"), &keys()).unwrap();
         assert!(!card.raw.get().contains("vendor"));
     }
 
@@ -207,6 +215,6 @@ mod tests {
         let mut both = card;
         let other = serde_json::json!({ "protected": URL_SAFE_NO_PAD.encode(r#"{"alg":"ES256","kid":"x"}"#), "signature": "AA" });
         both["signatures"].as_array_mut().unwrap().insert(0, other);
-        assert!(proven(&both.to_string(), &keys()).is_ok());
+        assert!(verify(&both.to_string(), &keys()).is_ok());
     }
 }

@@ -9,16 +9,16 @@ use arc_swap::ArcSwap;
 use jsonwebtoken::jwk::JwkSet;
 use tokio::sync::watch;
 
-use super::fetch::CardProblem;
-use crate::auth::{Keys, Stamps};
+use super::fetch::CardFetchError;
+use crate::auth::{FileStamps, KeySet};
 use crate::config::CardSignature;
 use crate::telemetry::label::Reload;
 use crate::telemetry::metrics::AgentMetrics;
 
 /// The keys of one agent's card.
-pub(super) struct Signers {
+pub(super) struct CardKeys {
     signature: CardSignature,
-    current: ArcSwap<Keys>,
+    current: ArcSwap<KeySet>,
     /// How many sets of keys there have been.
     sets: watch::Sender<u64>,
 }
@@ -26,22 +26,22 @@ pub(super) struct Signers {
 /// What is remembered between two looks at the file.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
-    stamps: Stamps,
+    stamps: FileStamps,
     set: Option<JwkSet>,
     /// What was wrong at the last look; the file is read again until nothing is.
     problem: Option<String>,
 }
 
-impl Signers {
-    pub(super) fn new(signature: &CardSignature) -> Result<Self, CardProblem> {
-        let keys = Keys::new(&signature.keys)
-            .map_err(|problem| CardProblem::Setting(format!("signature.keys: {problem}")))?;
+impl CardKeys {
+    pub(super) fn new(signature: &CardSignature) -> Result<Self, CardFetchError> {
+        let keys = KeySet::new(&signature.keys)
+            .map_err(|problem| CardFetchError::Setting(format!("signature.keys: {problem}")))?;
         let (current, sets) = (ArcSwap::from_pointee(keys), watch::Sender::new(0));
         Ok(Self { signature: signature.clone(), current, sets })
     }
 
     /// The keys as they are now.
-    pub(super) fn keys(&self) -> Arc<Keys> {
+    pub(super) fn keys(&self) -> Arc<KeySet> {
         self.current.load_full()
     }
 
@@ -57,12 +57,12 @@ impl Signers {
 
     /// Looks at the file, and uses the keys in it from now on if they are others. Blocks.
     pub(super) fn look_again(&self, seen: Seen, agent: &str, metrics: &AgentMetrics) -> Seen {
-        let stamps = Stamps::of([self.signature.file.as_path()].into_iter());
+        let stamps = FileStamps::of([self.signature.file.as_path()].into_iter());
         let has_changed = stamps != seen.stamps;
         if !has_changed && seen.problem.is_none() {
             return seen;
         }
-        let read = self.signature.read_again().and_then(|set| Ok((Keys::new(&set)?, set)));
+        let read = self.signature.read_again().and_then(|set| Ok((KeySet::new(&set)?, set)));
         match read {
             Ok((keys, set)) => {
                 if *seen.set.as_ref().unwrap_or(&self.signature.keys) != set {

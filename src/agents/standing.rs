@@ -24,7 +24,7 @@ impl Agent {
         let ways = known.ways.load();
         let standing = known.endpoints.standing();
         let states = ways.own.iter().zip(standing).map(|(way, standing)| EndpointState {
-            url: shown(&way.uri),
+            url: snapshot(&way.uri),
             busy: standing.busy,
             rests: standing.rests.map(|rests| rests.as_secs().saturating_add(1)),
         });
@@ -32,7 +32,7 @@ impl Agent {
     }
 }
 
-fn shown(uri: &Uri) -> String {
+fn snapshot(uri: &Uri) -> String {
     let host = uri.host().unwrap_or_default();
     let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{host}{port}{}", uri.scheme_str().unwrap_or_default(), uri.path())

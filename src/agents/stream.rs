@@ -9,27 +9,29 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::call::{Asked, Terms};
-use super::drive::{Bearing, EventSize, Outlet, ResponseTo};
+use super::call::{CallLimits, KnownQuestions};
+use super::drive::{Bearing, EventSender, EventSize, ResponseTo};
 use super::endpoints::Endpoints;
-use super::known::Known;
-use super::rpc::{first_refusal, refusal, trouble};
-use crate::a2a::{Content, Event, Fingerprint, Message, Part, PartBody, State, Status, Task};
-use crate::fault::{Delay, Trouble};
+use super::known::ResolvedAgent;
+use super::rpc::{first_refusal, refusal, to_failure};
+use crate::a2a::{
+    Content, Fingerprint, Message, Part, PartBody, StreamResponse, Task, TaskState, TaskStatus,
+};
+use crate::fault::{AgentFailure, TaskDelay};
 use crate::quota::AnswerRoom;
 use crate::sse::Decoder;
-use crate::transport::{Pieces, Reply};
+use crate::transport::{BodyPieces, Response};
 
 /// Most events of one stream, and pieces that end none; a peer must not keep the gateway busy for ever.
 const MOST_EVENTS: usize = 1_000_000;
 
 /// How reading a stream came to a stop.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum StreamEnd {
     /// The agent said its last word.
     Said,
     /// It stopped in the middle; whether the work goes on is not known.
-    Early(Trouble),
+    Early(AgentFailure),
     /// It ended the stream, and not the task.
     Ended,
     /// It has not said anything for a while, and the stream is still open.
@@ -38,8 +40,8 @@ pub(super) enum Ending {
 
 /// What is known of the task while its events go by.
 #[derive(Clone)]
-pub(super) struct Track {
-    outlet: Outlet,
+pub(super) struct TaskTracker {
+    outlet: EventSender,
     /// The room of the answer that is read now.
     pub(super) room: AnswerRoom,
     /// Bytes of the event that is passed on next.
@@ -48,12 +50,12 @@ pub(super) struct Track {
     pub(super) task_id: Option<String>,
     /// The conversation, where the gateway named it: events of 0.1 do not repeat it.
     context_id: Option<String>,
-    state: Option<State>,
+    state: Option<TaskState>,
     heard: usize,
     over: bool,
-    asked: Asked,
+    asked: KnownQuestions,
     /// To what was said in the task, if something was.
-    response: Option<Response>,
+    response: Option<AnswerStream>,
     /// Whether the agent has made something since the question was asked.
     has_made: bool,
     opens: bool,
@@ -62,14 +64,14 @@ pub(super) struct Track {
     /// Where it was said, if that is to be remembered.
     pub(super) home: Option<(Arc<Endpoints>, usize)>,
     /// Of a task whose stream the agent has ended.
-    stall: Option<Stall>,
+    stall: Option<StalledTask>,
     /// How often it was found to be stalled, and is not counted yet.
     stalls: u32,
 }
 
-impl Track {
-    pub(super) fn new((outlet, room): (Outlet, AnswerRoom), task_id: Option<String>) -> Self {
-        let (context_id, state, asked, response, home) = (None, None, Asked::default(), None, None);
+impl TaskTracker {
+    pub(super) fn new((outlet, room): (EventSender, AnswerRoom), task_id: Option<String>) -> Self {
+        let (context_id, state, asked, response, home) = (None, None, KnownQuestions::default(), None, None);
         let (heard, over, opens, is_beside, is_judged) = (0, false, false, false, false);
         Self {
             outlet,
@@ -93,24 +95,24 @@ impl Track {
     }
 
     /// The same, for a task of which these questions are known.
-    pub(super) fn knowing(self, asked: Asked) -> Self {
+    pub(super) fn for_task(self, asked: KnownQuestions) -> Self {
         Self { asked, ..self }
     }
 
     /// The same, for the response to what is said in a task: the answer to this question, or to none.
     pub(super) fn answering(self, turn: Option<Fingerprint>) -> Self {
-        Self { response: Some(Response { to: ResponseTo { turn }, stage: Stage::Begun }), ..self }
+        Self { response: Some(AnswerStream { to: ResponseTo { turn }, stage: Stage::Begun }), ..self }
     }
 
     /// The same, for a task that the gateway names in this conversation.
     pub(super) fn naming(self, task: &str, context: Option<&str>) -> Self {
-        self.outlet.give_name(task);
+        self.outlet.set_unconfirmed_id(task);
         Self { task_id: Some(task.to_owned()), context_id: context.map(str::to_owned), ..self }
     }
 
     /// Whether the call may be made anew, with another name for its task.
     pub(super) fn may_begin_anew(&self) -> bool {
-        self.outlet.take_name_back()
+        self.outlet.clear_unconfirmed_id()
     }
 
     /// The same, for the first answer to a message.
@@ -119,7 +121,7 @@ impl Track {
     }
 
     /// The same, for a message to a task whose stream is read elsewhere.
-    pub(super) fn beside(self) -> Self {
+    pub(super) fn ignore_foreign(self) -> Self {
         Self { is_beside: true, ..self }
     }
 
@@ -129,18 +131,18 @@ impl Track {
     }
 
     /// How many events were passed on.
-    pub(super) fn heard(&self) -> usize {
+    pub(super) fn has_events(&self) -> usize {
         self.heard
     }
 
     /// Whether the task need not be asked for again and again.
     pub(super) fn may_rest(&self) -> bool {
-        self.outlet.may_rest()
+        self.outlet.is_idle()
     }
 
     /// The agent has ended its stream: a task that does not change for so long from now on is stalled.
     pub(super) fn watch_stall(&mut self, after: Duration) {
-        self.stall.get_or_insert_with(|| Stall::new(after));
+        self.stall.get_or_insert_with(|| StalledTask::new(after));
     }
 
     /// How long the task may stay as it is yet; `None` where that is over, or does not matter.
@@ -155,7 +157,7 @@ impl Track {
     pub(super) fn set_reached(&self, is_reached: bool) {
         match is_reached {
             true => self.outlet.reached(),
-            false => drop(self.outlet.set_delay(Some(Delay::Unreached))),
+            false => drop(self.outlet.set_delay(Some(TaskDelay::Unreached))),
         }
     }
 
@@ -165,11 +167,11 @@ impl Track {
     }
 
     /// Notes whether an event changes a task that may be stalled. Returns true if it is stalled since this event.
-    fn note_change(&mut self, event: &Event) -> bool {
+    fn note_change(&mut self, event: &StreamResponse) -> bool {
         let Some(stall) = &mut self.stall else { return false };
         let was_over = stall.is_over;
         stall.see(event);
-        self.outlet.set_delay(stall.is_over.then_some(Delay::Stalled(stall.after)));
+        self.outlet.set_delay(stall.is_over.then_some(TaskDelay::Stalled(stall.after)));
         stall.is_over && !was_over
     }
 
@@ -212,7 +214,7 @@ impl Track {
 
     /// Whether the agent waits for an authorization that is given elsewhere.
     pub(super) fn awaits_authorization(&self) -> bool {
-        self.state == Some(State::AuthRequired)
+        self.state == Some(TaskState::AuthRequired)
     }
 
     /// Returns true unless an event names another task.
@@ -221,16 +223,16 @@ impl Track {
     }
 
     /// Passes an event on if it is ours; says whether it is the last one.
-    pub(super) async fn take(&mut self, event: Event) -> bool {
+    pub(super) async fn on_event(&mut self, event: StreamResponse) -> bool {
         self.take_from(event, false).await
     }
 
     /// The same for the task as the agent gave it when it was asked for it.
     pub(super) async fn take_look(&mut self, task: Task) -> bool {
-        self.take_from(Event::Task(task), true).await
+        self.take_from(StreamResponse::Task(task), true).await
     }
 
-    async fn take_from(&mut self, mut event: Event, is_look: bool) -> bool {
+    async fn take_from(&mut self, mut event: StreamResponse, is_look: bool) -> bool {
         // The permit goes with the event, or is dropped with it.
         let size = EventSize { bytes: std::mem::take(&mut self.bytes), permit: self.room.permit.split() };
         let repeat = self.compare(&event);
@@ -238,7 +240,7 @@ impl Track {
             return false;
         }
         let is_new = self.heard == 0 || self.task_id.is_none();
-        let (task_id, state, last) = facts(&event);
+        let (task_id, state, last) = observed_ids(&event);
         match (&self.task_id, task_id) {
             (Some(ours), Some(theirs)) if ours != theirs => return false,
             (None, Some(theirs)) => self.task_id = Some(theirs.to_owned()),
@@ -247,8 +249,8 @@ impl Track {
         self.state = state.or(self.state);
         let ends = repeat != Repeat::Answered
             && (last
-                || matches!(event, Event::Message(_))
-                || state.is_some_and(|state| state.is_terminal() || state == State::InputRequired));
+                || matches!(event, StreamResponse::Message(_))
+                || state.is_some_and(|state| state.is_terminal() || state == TaskState::InputRequired));
         self.heard += 1;
         self.over |= ends;
         if self.note_change(&event) {
@@ -269,43 +271,45 @@ impl Track {
     /// Finds out whether an event only repeats a question that is known. Agents repeat an answered one at the head of the stream of
     /// the answer, and for as long as they have not begun to work on that. After any other state, or where the agent asks in its
     /// response to the answer, the same words are another question.
-    fn compare(&mut self, event: &Event) -> Repeat {
+    fn compare(&mut self, event: &StreamResponse) -> Repeat {
         let (task_id, status) = match event {
-            Event::Task(task) => (Some(task.id.as_str()), &task.status),
-            Event::Status { task_id, status, .. } => (task_id.as_deref(), status),
-            Event::Artifact { task_id, .. } => {
+            StreamResponse::Task(task) => (Some(task.id.as_str()), &task.status),
+            StreamResponse::Status { task_id, status, .. } => (task_id.as_deref(), status),
+            StreamResponse::Artifact { task_id, .. } => {
                 self.has_made |= self.is_ours(task_id.as_deref());
                 return Repeat::None;
             }
-            Event::Message(_) | Event::Unknown => return Repeat::None,
+            StreamResponse::Message(_) | StreamResponse::Unknown => return Repeat::None,
         };
         let is_open = self.asked.open.is_some();
         if !self.is_ours(task_id) || (!is_open && self.asked.answered.is_none()) {
             return Repeat::None;
         }
         if !status.state.is_interrupted() || !self.shows_asked(event, status) {
-            self.asked = Asked::default();
+            self.asked = KnownQuestions::default();
             return Repeat::None;
         }
         if is_open {
             return Repeat::Open;
         }
         if self.response.as_ref().is_some_and(|response| response.asks(event, self.heard > 0, self.asked)) {
-            self.asked = Asked::default();
+            self.asked = KnownQuestions::default();
             return Repeat::Anew;
         }
         Repeat::Answered
     }
 
     /// Returns whether an event of the task shows the question that is known, or what is left of it.
-    fn shows_asked(&self, event: &Event, status: &Status) -> bool {
-        let Asked { open, answered, state, has_words } = self.asked;
+    fn shows_asked(&self, event: &StreamResponse, status: &TaskStatus) -> bool {
+        let KnownQuestions { open, answered, state, has_words } = self.asked;
         let is_same_state = state.is_none_or(|state| state == status.state);
         if status.message.is_none() && has_words {
             return is_same_state;
         }
         let content = match event {
-            Event::Task(task) => Content::of(status.state, status.message.as_ref(), task.artifacts.last()),
+            StreamResponse::Task(task) => {
+                Content::of(status.state, status.message.as_ref(), task.artifacts.last())
+            }
             // What is asked without a message was made before, and is not repeated.
             _ if status.message.is_none() => return is_same_state && !self.has_made,
             _ => Content::of(status.state, status.message.as_ref(), None),
@@ -331,7 +335,7 @@ enum Repeat {
 
 /// The agent's response to what was said in a task.
 #[derive(Clone)]
-struct Response {
+struct AnswerStream {
     /// What it is the response to.
     to: ResponseTo,
     stage: Stage,
@@ -347,14 +351,16 @@ enum Stage {
     Whole,
 }
 
-impl Response {
+impl AnswerStream {
     /// Returns whether the agent asks anew by an event that looks like the question that was answered. In a stream the head may
     /// repeat how the task stands, and so may a task anywhere; what follows as a status, or ends the stream, is said by the agent.
-    fn asks(&self, event: &Event, is_later: bool, asked: Asked) -> bool {
+    fn asks(&self, event: &StreamResponse, is_later: bool, asked: KnownQuestions) -> bool {
         let (is_status, is_last, has_message) = match event {
-            Event::Status { status, last, .. } => (true, *last, status.message.is_some()),
-            Event::Task(task) => (false, false, task.status.message.is_some()),
-            Event::Message(_) | Event::Artifact { .. } | Event::Unknown => return false,
+            StreamResponse::Status { status, last, .. } => (true, *last, status.message.is_some()),
+            StreamResponse::Task(task) => (false, false, task.status.message.is_some()),
+            StreamResponse::Message(_) | StreamResponse::Artifact { .. } | StreamResponse::Unknown => {
+                return false;
+            }
         };
         match self.stage {
             Stage::Begun => is_status && (is_later || is_last),
@@ -367,7 +373,7 @@ impl Response {
 
 /// A task whose stream the agent has ended: what it showed last, and since when.
 #[derive(Clone)]
-struct Stall {
+struct StalledTask {
     after: Duration,
     since: Instant,
     is_over: bool,
@@ -375,29 +381,29 @@ struct Stall {
     artifacts: Option<(usize, usize)>,
 }
 
-impl Stall {
+impl StalledTask {
     fn new(after: Duration) -> Self {
         Self { after, since: Instant::now(), is_over: false, status: None, artifacts: None }
     }
 
     /// What is seen first is no change.
-    fn see(&mut self, event: &Event) {
+    fn see(&mut self, event: &StreamResponse) {
         let is_other = |old: Option<u64>, new| old.is_some_and(|old| old != new);
         let is_changed = match event {
-            Event::Task(task) => {
+            StreamResponse::Task(task) => {
                 let made = (task.artifacts.len(), artifact_bytes(task));
                 let (status, shown) = (status_hash(&task.status), self.artifacts.replace(made));
                 is_other(self.status.replace(status), status) || shown.is_some_and(|shown| shown != made)
             }
-            Event::Status { status, .. } => {
+            StreamResponse::Status { status, .. } => {
                 let status = status_hash(status);
                 is_other(self.status.replace(status), status)
             }
-            Event::Artifact { .. } => {
+            StreamResponse::Artifact { .. } => {
                 self.artifacts = None;
                 true
             }
-            Event::Message(_) | Event::Unknown => false,
+            StreamResponse::Message(_) | StreamResponse::Unknown => false,
         };
         if is_changed {
             (self.since, self.is_over) = (Instant::now(), false);
@@ -412,9 +418,9 @@ fn artifact_bytes(task: &Task) -> usize {
 }
 
 /// Without the time: some agents give that of the answer.
-fn status_hash(status: &Status) -> u64 {
+fn status_hash(status: &TaskStatus) -> u64 {
     let mut hasher = DefaultHasher::new();
-    status.state.word().hash(&mut hasher);
+    status.state.as_str().hash(&mut hasher);
     if let Some(message) = &status.message {
         message.message_id.hash(&mut hasher);
         for part in &message.parts {
@@ -428,24 +434,26 @@ fn status_hash(status: &Status) -> u64 {
 }
 
 /// Task, state and end, as far as an event says them.
-fn facts(event: &Event) -> (Option<&str>, Option<State>, bool) {
+fn observed_ids(event: &StreamResponse) -> (Option<&str>, Option<TaskState>, bool) {
     match event {
-        Event::Task(task) => (Some(&task.id), Some(task.status.state), false),
-        Event::Message(message) => (message.task_id.as_deref(), None, true),
-        Event::Status { task_id, status, last, .. } => (task_id.as_deref(), Some(status.state), *last),
-        Event::Artifact { task_id, .. } => (task_id.as_deref(), None, false),
-        Event::Unknown => (None, None, false),
+        StreamResponse::Task(task) => (Some(&task.id), Some(task.status.state), false),
+        StreamResponse::Message(message) => (message.task_id.as_deref(), None, true),
+        StreamResponse::Status { task_id, status, last, .. } => {
+            (task_id.as_deref(), Some(status.state), *last)
+        }
+        StreamResponse::Artifact { task_id, .. } => (task_id.as_deref(), None, false),
+        StreamResponse::Unknown => (None, None, false),
     }
 }
 
 /// Says of an event that does not which task and which conversation it is of.
-fn name(event: &mut Event, task: &str, context: &str) {
+fn name(event: &mut StreamResponse, task: &str, context: &str) {
     let (named, within) = match event {
-        Event::Task(Task { context_id, .. }) => (None, context_id),
-        Event::Message(Message { task_id, context_id, .. })
-        | Event::Status { task_id, context_id, .. }
-        | Event::Artifact { task_id, context_id, .. } => (Some(task_id), context_id),
-        Event::Unknown => return,
+        StreamResponse::Task(Task { context_id, .. }) => (None, context_id),
+        StreamResponse::Message(Message { task_id, context_id, .. })
+        | StreamResponse::Status { task_id, context_id, .. }
+        | StreamResponse::Artifact { task_id, context_id, .. } => (Some(task_id), context_id),
+        StreamResponse::Unknown => return,
     };
     within.get_or_insert_with(|| context.to_owned());
     if let Some(named) = named {
@@ -454,12 +462,12 @@ fn name(event: &mut Event, task: &str, context: &str) {
 }
 
 /// A stream that is being read.
-pub(super) struct Listening {
-    reply: Reply,
+pub(super) struct EventStream {
+    reply: Response,
     decoder: Decoder,
     count: usize,
     /// Those of the event that is not whole yet.
-    pieces: Pieces,
+    pieces: BodyPieces,
     silence: Duration,
     /// The messages of the stream so far, as one: some agents send their answer in many.
     message: Option<Message>,
@@ -471,13 +479,13 @@ pub(super) struct Listening {
 /// answer. Agents end such a stream at once (A2A 1.0 §3.1.2), or send the next piece.
 const MESSAGE_GAP: Duration = Duration::from_secs(5);
 
-impl Listening {
-    pub(super) fn new(reply: Reply, terms: Terms) -> Self {
+impl EventStream {
+    pub(super) fn new(reply: Response, terms: CallLimits) -> Self {
         Self {
             reply,
             decoder: Decoder::new(terms.event),
             count: 0,
-            pieces: Pieces::default(),
+            pieces: BodyPieces::default(),
             silence: terms.silence,
             message: None,
             messages: (0, 0),
@@ -489,7 +497,11 @@ impl Listening {
     /// # Errors
     ///
     /// [`Trouble`] when the agent breaks the protocol or a limit: nothing more is read of it.
-    pub(super) async fn read(&mut self, known: &Known, track: &mut Track) -> Result<Ending, Trouble> {
+    pub(super) async fn read(
+        &mut self,
+        known: &ResolvedAgent,
+        track: &mut TaskTracker,
+    ) -> Result<StreamEnd, AgentFailure> {
         // One timer for the whole stream: it is put off when it rings, not with every byte.
         let mut last_byte = Instant::now();
         let mut alarm = pin!(tokio::time::sleep_until(last_byte + self.silence));
@@ -504,8 +516,8 @@ impl Listening {
                         continue;
                     }
                     match self.end_message(track).await {
-                        true => return Ok(Ending::Said),
-                        false => return Ok(Ending::Silent),
+                        true => return Ok(StreamEnd::Said),
+                        false => return Ok(StreamEnd::Silent),
                     }
                 }
             };
@@ -513,7 +525,7 @@ impl Listening {
             let ended = match bytes {
                 Ok(Some(bytes)) => {
                     let had_message = self.message.is_some();
-                    if let Some(ending) = self.take(&bytes, known, track).await? {
+                    if let Some(ending) = self.on_event(&bytes, known, track).await? {
                         return Ok(ending);
                     }
                     if !had_message && self.message.is_some() {
@@ -523,17 +535,17 @@ impl Listening {
                 }
                 Ok(None) => {
                     return match self.end_message(track).await {
-                        true => Ok(Ending::Said),
-                        false => Ok(Ending::Ended),
+                        true => Ok(StreamEnd::Said),
+                        false => Ok(StreamEnd::Ended),
                     };
                 }
                 // One message is a whole answer; of several, more may have been lost.
-                Err(error) if self.messages.0 > 1 => return Ok(Ending::Early(trouble(&error, known))),
-                Err(error) => trouble(&error, known),
+                Err(error) if self.messages.0 > 1 => return Ok(StreamEnd::Early(to_failure(&error, known))),
+                Err(error) => to_failure(&error, known),
             };
             return match self.end_message(track).await {
-                true => Ok(Ending::Said),
-                false => Ok(Ending::Early(ended)),
+                true => Ok(StreamEnd::Said),
+                false => Ok(StreamEnd::Early(ended)),
             };
         }
     }
@@ -547,7 +559,7 @@ impl Listening {
     /// # Errors
     ///
     /// [`Trouble::TooMuch`] once they are larger than one response may be.
-    fn add_message(&mut self, message: Message, max_bytes: usize) -> Result<(), Trouble> {
+    fn add_message(&mut self, message: Message, max_bytes: usize) -> Result<(), AgentFailure> {
         let (count, before) = self.messages;
         let bytes = before.saturating_add(message.parts.iter().map(Part::bytes).sum());
         self.messages = (count.saturating_add(1), bytes);
@@ -556,17 +568,17 @@ impl Listening {
             None => self.message = Some(message),
         }
         match bytes > max_bytes {
-            true => Err(Trouble::TooMuch(max_bytes, "the messages of one stream")),
+            true => Err(AgentFailure::LimitExceeded(max_bytes, "the messages of one stream")),
             false => Ok(()),
         }
     }
 
     /// Passes the messages on as the answer. Returns false if there are none.
-    async fn end_message(&mut self, track: &mut Track) -> bool {
+    async fn end_message(&mut self, track: &mut TaskTracker) -> bool {
         match self.message.take() {
             Some(message) => {
                 track.bytes = self.messages.1;
-                track.take(Event::Message(message)).await
+                track.on_event(StreamResponse::Message(message)).await
             }
             None => false,
         }
@@ -574,52 +586,56 @@ impl Listening {
 
     /// Passes an event on that is no message. Messages before it are the answer if it ends a task
     /// that has no other output, and progress otherwise.
-    async fn pass(&mut self, event: Event, track: &mut Track) -> bool {
-        let Some(message) = self.message.take() else { return track.take(event).await };
-        let said = |status: &Status| status.message.as_ref().is_some_and(|said| !said.parts.is_empty());
+    async fn pass(&mut self, event: StreamResponse, track: &mut TaskTracker) -> bool {
+        let Some(message) = self.message.take() else { return track.on_event(event).await };
+        let said = |status: &TaskStatus| status.message.as_ref().is_some_and(|said| !said.parts.is_empty());
         let is_silent_end = match &event {
-            Event::Status { status, .. } => status.state == State::Completed && !said(status),
-            Event::Task(task) => {
-                task.status.state == State::Completed && task.artifacts.is_empty() && !said(&task.status)
+            StreamResponse::Status { status, .. } => status.state == TaskState::Completed && !said(status),
+            StreamResponse::Task(task) => {
+                task.status.state == TaskState::Completed && task.artifacts.is_empty() && !said(&task.status)
             }
-            Event::Message(_) | Event::Artifact { .. } => false,
-            Event::Unknown => {
+            StreamResponse::Message(_) | StreamResponse::Artifact { .. } => false,
+            StreamResponse::Unknown => {
                 self.message = Some(message);
                 return false;
             }
         };
         if is_silent_end {
-            return track.take(Event::Message(message)).await;
+            return track.on_event(StreamResponse::Message(message)).await;
         }
         let (task_id, context_id) = (message.task_id.clone(), message.context_id.clone());
-        let status = Status { state: State::Working, message: Some(message), timestamp: None };
-        let progress = Event::Status { task_id, context_id, status, last: false, metadata: None };
-        track.take(progress).await || track.take(event).await
+        let status = TaskStatus { state: TaskState::Working, message: Some(message), timestamp: None };
+        let progress = StreamResponse::Status { task_id, context_id, status, last: false, metadata: None };
+        track.on_event(progress).await || track.on_event(event).await
     }
 
-    async fn take(
+    async fn on_event(
         &mut self,
         bytes: &[u8],
-        known: &Known,
-        track: &mut Track,
-    ) -> Result<Option<Ending>, Trouble> {
+        known: &ResolvedAgent,
+        track: &mut TaskTracker,
+    ) -> Result<Option<StreamEnd>, AgentFailure> {
         // Counted before it is held. The events of one read go on one after the other: the first takes what is counted along.
         if let Err(no_room) = track.room.permit.set(self.decoder.held() + bytes.len() + self.messages.1) {
             return no_room_for(no_room.into(), track);
         }
-        let events =
-            self.decoder.push(bytes).map_err(|too_large| Trouble::TooMuch(too_large.limit, "one event"))?;
+        let events = self
+            .decoder
+            .push(bytes)
+            .map_err(|too_large| AgentFailure::LimitExceeded(too_large.limit, "one event"))?;
         if events.is_empty() {
             track.room.permit.shrink_to(self.decoder.held());
         }
         self.count += events.len().max(1);
         if self.count > MOST_EVENTS {
-            return Err(Trouble::Misbehaved("its stream has too many events".into()));
+            return Err(AgentFailure::ProtocolViolation("its stream has too many events".into()));
         }
         if self.decoder.held() == 0 || !events.is_empty() {
-            self.pieces = Pieces::default();
+            self.pieces = BodyPieces::default();
         } else if !self.pieces.add(bytes.len()) {
-            return Err(Trouble::Misbehaved("an event of its stream comes in too many small pieces".into()));
+            return Err(AgentFailure::ProtocolViolation(
+                "an event of its stream comes in too many small pieces".into(),
+            ));
         }
         for event in events {
             let data = event.data;
@@ -627,18 +643,18 @@ impl Listening {
             let event = match known.interface.event(&data) {
                 Ok(event) => event,
                 Err(error) if track.opens && track.heard == 0 => return Err(first_refusal(error)),
-                Err(error) => return said_no(refusal(error), track).map(Some),
+                Err(error) => return on_rejection(refusal(error), track).map(Some),
             };
             // From here on the event alone is held.
             drop(data);
             match event {
-                Event::Message(message) if track.is_ours(message.task_id.as_deref()) => {
+                StreamResponse::Message(message) if track.is_ours(message.task_id.as_deref()) => {
                     self.add_message(message, track.room.limit)?;
                 }
                 event => {
                     if self.pass(event, track).await {
                         self.finish().await;
-                        return Ok(Some(Ending::Said));
+                        return Ok(Some(StreamEnd::Said));
                     }
                 }
             }
@@ -648,9 +664,9 @@ impl Listening {
 
     /// Waits shortly for the end of a stream whose last event is read, so that the connection can be used again.
     async fn finish(&mut self) {
-        const SHORTLY: Duration = Duration::from_millis(50);
+        const TRAILING_CLOSE_TIMEOUT: Duration = Duration::from_millis(50);
         let end = async { while let Ok(Some(_)) = self.reply.chunk().await {} };
-        if tokio::time::timeout(SHORTLY, end).await.is_err() {
+        if tokio::time::timeout(TRAILING_CLOSE_TIMEOUT, end).await.is_err() {
             tracing::trace!("agent keeps its stream open after the last event");
         }
     }
@@ -658,14 +674,14 @@ impl Listening {
 
 /// The end of a stream with an event that there is no room for: an error while a client waits; a task without a waiting client is
 /// asked for later.
-fn no_room_for(trouble: Trouble, track: &Track) -> Result<Option<Ending>, Trouble> {
-    if track.outlet.is_detached() { Ok(Some(Ending::Early(trouble))) } else { Err(trouble) }
+fn no_room_for(trouble: AgentFailure, track: &TaskTracker) -> Result<Option<StreamEnd>, AgentFailure> {
+    if track.outlet.is_detached() { Ok(Some(StreamEnd::Early(trouble))) } else { Err(trouble) }
 }
 
 /// An error in the middle: the task itself may say more about it.
-fn said_no(trouble: Trouble, track: &Track) -> Result<Ending, Trouble> {
+fn on_rejection(trouble: AgentFailure, track: &TaskTracker) -> Result<StreamEnd, AgentFailure> {
     match trouble {
-        Trouble::Refused(_) if track.task_id.is_some() => Ok(Ending::Early(trouble)),
+        AgentFailure::Rejected(_) if track.task_id.is_some() => Ok(StreamEnd::Early(trouble)),
         _ => Err(trouble),
     }
 }

@@ -10,24 +10,24 @@ use http::StatusCode;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::breaker::{Breaker, Change, Pass};
+use super::breaker::{Breaker, BreakerPermit, Transition};
 use super::endpoints::Endpoints;
 use crate::telemetry::endpoints::EndpointMetrics;
 use crate::transport::TransportError;
 
 /// One place.
-pub(super) struct Site {
+pub(super) struct EndpointTracker {
     pub(super) agent: String,
     pub(super) name: String,
     pub(super) breaker: Breaker,
     pub(super) busy: AtomicUsize,
     pub(super) metrics: EndpointMetrics,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<EndpointsShared>,
 }
 
 /// State that all places of one set of endpoints have in common.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct EndpointsShared {
     /// How often any of them went or came back.
     pub(super) rounds: AtomicU32,
     /// Set when the newest card does not name them any more: others have their metrics then.
@@ -35,54 +35,58 @@ pub(super) struct Shared {
 }
 
 /// The right to ask one place once. Given up when it is dropped.
-pub(super) struct Turn<'a> {
+pub(super) struct EndpointPermit<'a> {
     at: usize,
-    site: &'a Site,
-    pass: Pass,
-    busy: Option<Busy>,
+    site: &'a EndpointTracker,
+    pass: BreakerPermit,
+    busy: Option<InFlightGuard>,
 }
 
 /// A request that is under way at an endpoint, while this lives.
-pub(super) struct Busy {
+pub(super) struct InFlightGuard {
     endpoints: Arc<Endpoints>,
     at: usize,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> EndpointPermit<'a> {
     /// The right to send one request to a place that let it pass. Where there are `several`, it is counted while it is under way.
-    pub(super) fn new((at, site): (usize, &'a Site), pass: Pass, several: Option<&Arc<Endpoints>>) -> Self {
+    pub(super) fn new(
+        (at, site): (usize, &'a EndpointTracker),
+        pass: BreakerPermit,
+        several: Option<&Arc<Endpoints>>,
+    ) -> Self {
         site.metrics.requests.inc();
-        if pass == Pass::Probe {
+        if pass == BreakerPermit::Probe {
             site.metrics.probes.inc();
         }
         let busy = several.map(|endpoints| {
             site.busy.fetch_add(1, Ordering::Relaxed);
-            Busy { endpoints: Arc::clone(endpoints), at }
+            InFlightGuard { endpoints: Arc::clone(endpoints), at }
         });
         Self { at, site, pass, busy }
     }
 }
 
-impl Turn<'_> {
+impl EndpointPermit<'_> {
     /// Which place it is.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
     /// Notes that an answer has begun. The request is under way until what is returned is dropped.
-    pub(super) fn answered(mut self, status: StatusCode) -> Option<Busy> {
+    pub(super) fn record_success(mut self, status: StatusCode) -> Option<InFlightGuard> {
         match status.as_u16() {
             502..=504 => self.fail(),
             _ => self.site.note(self.site.breaker.answered(self.pass)),
         }
-        self.pass = Pass::Plain;
+        self.pass = BreakerPermit::Plain;
         self.busy.take()
     }
 
     /// Notes that a check was answered.
-    pub(super) fn checked(mut self) {
+    pub(super) fn record_check(mut self) {
         self.site.note(self.site.breaker.checked(self.pass));
-        self.pass = Pass::Plain;
+        self.pass = BreakerPermit::Plain;
     }
 
     /// Notes that there was no answer.
@@ -109,13 +113,13 @@ impl Turn<'_> {
             // Nobody was asked.
             TransportError::BadUri(_) | TransportError::OpenFiles => return,
         }
-        self.pass = Pass::Plain;
+        self.pass = BreakerPermit::Plain;
     }
 
     /// Notes that a check was not answered in time, or badly.
-    pub(super) fn missed(mut self) {
+    pub(super) fn record_unreachable(mut self) {
         self.fail();
-        self.pass = Pass::Plain;
+        self.pass = BreakerPermit::Plain;
     }
 
     fn fail(&self) {
@@ -124,15 +128,15 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for EndpointPermit<'_> {
     fn drop(&mut self) {
-        if self.pass == Pass::Probe {
+        if self.pass == BreakerPermit::Probe {
             self.site.breaker.given_up(self.pass, Instant::now());
         }
     }
 }
 
-impl Drop for Busy {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if let Some(site) = self.endpoints.site(self.at) {
             site.busy.fetch_sub(1, Ordering::Relaxed);
@@ -140,7 +144,7 @@ impl Drop for Busy {
     }
 }
 
-impl Site {
+impl EndpointTracker {
     /// Sets the gauge of this place, unless it is that of another place by now.
     pub(super) fn show_up(&self, is_up: bool) {
         if !self.shared.is_retired.load(Ordering::Acquire) {
@@ -149,10 +153,10 @@ impl Site {
     }
 
     /// Tells of what changed, once.
-    fn note(&self, change: Change) {
+    fn note(&self, change: Transition) {
         match change {
-            Change::None => {}
-            Change::Ejected(pause) => {
+            Transition::None => {}
+            Transition::Ejected(pause) => {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);
                 self.metrics.ejections.inc();
                 self.show_up(false);
@@ -163,7 +167,7 @@ impl Site {
                     "endpoint fails again and again; it is left alone"
                 );
             }
-            Change::Returned => {
+            Transition::Returned => {
                 self.shared.rounds.fetch_add(1, Ordering::Relaxed);
                 self.show_up(true);
                 info!(agent = self.agent, endpoint = self.name, "endpoint is back");

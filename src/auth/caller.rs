@@ -24,14 +24,14 @@ pub(super) struct Identity {
     pub(super) scopes: Vec<String>,
     pub(super) groups: Vec<String>,
     /// Whether its token may have more scopes, or name more groups, than could be read.
-    pub(super) unclear: Unclear,
+    pub(super) unclear: UnreadableClaims,
     /// Whether it showed a token, so that it could get one with more scopes.
     pub(super) has_token: bool,
 }
 
 /// Which claims of a token could not be read: no rule allows anything by them, and each refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Unclear {
+pub(super) struct UnreadableClaims {
     pub(super) scopes: bool,
     pub(super) groups: bool,
 }
@@ -49,7 +49,7 @@ impl Caller {
     }
 
     /// Whoever has this name, with these scopes and groups: to ask what they might do.
-    pub fn supposed(name: &str, scopes: Vec<String>, groups: Vec<String>) -> Self {
+    pub fn hypothetical(name: &str, scopes: Vec<String>, groups: Vec<String>) -> Self {
         let parts: Vec<String> = name.split(AND).map(|part| part.replace("&&", "&")).collect();
         let kind =
             |part: &String| part.split_once(':').map(|(kind, name)| (kind.to_owned(), name.to_owned()));
@@ -59,7 +59,7 @@ impl Caller {
         let is_of_token = |part: &String| part.starts_with("token:") || part.starts_with("client:");
         let has_token = parts.iter().any(is_of_token);
         let parts = if parts.len() > 1 { parts } else { Vec::new() };
-        let unclear = Unclear::default();
+        let unclear = UnreadableClaims::default();
         Self::from(Identity { name: name.to_owned(), parts, certificate, scopes, groups, unclear, has_token })
     }
 
@@ -91,7 +91,7 @@ impl Caller {
     }
 
     /// Which claims of its token could not be read.
-    pub(super) fn unclear(&self) -> Unclear {
+    pub(super) fn unclear(&self) -> UnreadableClaims {
         self.0.unclear
     }
 
@@ -163,8 +163,8 @@ mod tests {
         let both = who("cn:app").and(&who("token:i#ann"));
         assert_eq!(both.name(), "cn:app & token:i#ann");
         assert_eq!(both.names().collect::<Vec<_>>(), ["cn:app & token:i#ann", "cn:app", "token:i#ann"]);
-        assert_eq!(both, Caller::supposed(both.name(), Vec::new(), Vec::new()));
-        let has_token = |name| Caller::supposed(name, Vec::new(), Vec::new()).has_token();
+        assert_eq!(both, Caller::hypothetical(both.name(), Vec::new(), Vec::new()));
+        let has_token = |name| Caller::hypothetical(name, Vec::new(), Vec::new()).has_token();
         assert!(has_token("client:i#job") && has_token(both.name()) && !has_token("cn:client:i"));
         assert_eq!(both.clone().and(&who("key:k")).name(), "cn:app & token:i#ann & key:k");
         for one in ["cn:app", "token:i#ann", "cn:app & token:i#bob"] {

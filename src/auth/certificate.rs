@@ -23,7 +23,7 @@ use super::subject;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Whom a listener trusts at a time: its authorities and revocation lists, none of which ever changes.
-pub struct Trusted {
+pub struct TrustAnchors {
     number: u64,
     /// `None`: no authority is trusted.
     verifier: Option<Arc<ChainVerifier>>,
@@ -32,33 +32,33 @@ pub struct Trusted {
 }
 
 /// Whom a listener trusts now. Shared with its connections.
-pub struct Trust {
-    current: ArcSwap<Trusted>,
+pub struct TrustHandle {
+    current: ArcSwap<TrustAnchors>,
     changes: watch::Sender<u64>,
 }
 
-impl Trust {
+impl TrustHandle {
     /// Trust in whomever `verifier` accepts, to be looked at anew whenever one of `ends` has passed.
     pub fn new(verifier: Arc<ChainVerifier>, ends: Vec<SystemTime>) -> Arc<Self> {
-        let current = ArcSwap::from_pointee(Trusted { number: 0, verifier: Some(verifier), ends });
+        let current = ArcSwap::from_pointee(TrustAnchors { number: 0, verifier: Some(verifier), ends });
         Arc::new(Self { current, changes: watch::Sender::new(0) })
     }
 
     /// Trust in somebody else from now on, by connections that are open too; in nobody if there is no verifier.
     pub fn replace(&self, verifier: Option<Arc<ChainVerifier>>, ends: Vec<SystemTime>) {
         let number = self.current.load().number + 1;
-        self.current.store(Arc::new(Trusted { number, verifier, ends }));
+        self.current.store(Arc::new(TrustAnchors { number, verifier, ends }));
         self.changes.send_replace(number);
     }
 
     /// As it is now.
-    pub fn current(&self) -> Arc<Trusted> {
+    pub fn current(&self) -> Arc<TrustAnchors> {
         self.current.load_full()
     }
 }
 
-impl Trusted {
-    fn admits(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> bool {
+impl TrustAnchors {
+    fn verifies(&self, chain: &[CertificateDer<'_>], now: SystemTime) -> bool {
         let Some((certificate, others)) = chain.split_first() else { return false };
         let now = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or_default());
         let verifier = self.verifier.as_ref();
@@ -80,13 +80,13 @@ pub struct ClientCertificate {
     chain: Vec<CertificateDer<'static>>,
     /// When the certificates of the chain end.
     ends: Vec<SystemTime>,
-    trust: Arc<Trust>,
-    verdict: Mutex<Option<Verdict>>,
+    trust: Arc<TrustHandle>,
+    verdict: Mutex<Option<CachedValidity>>,
 }
 
 /// The last answer to whether it is good, and how long that holds.
 #[derive(Clone, Copy)]
-struct Verdict {
+struct CachedValidity {
     number: u64,
     until: SystemTime,
     is_good: bool,
@@ -100,8 +100,8 @@ impl ClientCertificate {
     /// [`UnreadableCertificate`]; such a client must not be taken for one without a certificate.
     pub fn read(
         chain: &[CertificateDer<'static>],
-        trust: &Arc<Trust>,
-        verified: &Trusted,
+        trust: &Arc<TrustHandle>,
+        verified: &TrustAnchors,
         now: SystemTime,
     ) -> Result<Self, UnreadableCertificate> {
         let all = parse_all(chain)?;
@@ -130,7 +130,7 @@ impl ClientCertificate {
         let ends = || read.ends.iter().chain(&verified.ends);
         if ends().all(|end| *end > now) {
             let until = ends().min().copied().unwrap_or(now);
-            *read.verdict() = Some(Verdict { number: verified.number, until, is_good: true });
+            *read.verdict() = Some(CachedValidity { number: verified.number, until, is_good: true });
         }
         Ok(read)
     }
@@ -161,7 +161,7 @@ impl ClientCertificate {
     }
 
     /// Whether it may still be used at `now`: not expired, not revoked, and issued by an authority that is still trusted.
-    pub fn is_good(&self, now: SystemTime) -> bool {
+    pub fn is_valid(&self, now: SystemTime) -> bool {
         let trusted = self.trust.current();
         if let Some(last) = *self.verdict()
             && last.number == trusted.number
@@ -173,10 +173,11 @@ impl ClientCertificate {
         let is_permitted = |name: &String| {
             parse_all(&self.chain).is_ok_and(|chain| trusted.permits_common_name(&chain, name))
         };
-        let is_good = trusted.admits(&self.chain, now) && self.common_name.as_ref().is_none_or(is_permitted);
+        let is_good =
+            trusted.verifies(&self.chain, now) && self.common_name.as_ref().is_none_or(is_permitted);
         let next = self.ends.iter().chain(&trusted.ends).filter(|end| **end > now).min();
         let until = next.copied().unwrap_or_else(|| now + Duration::from_secs(60));
-        *self.verdict() = Some(Verdict { number: trusted.number, until, is_good });
+        *self.verdict() = Some(CachedValidity { number: trusted.number, until, is_good });
         is_good
     }
 
@@ -195,7 +196,7 @@ impl ClientCertificate {
         }
     }
 
-    fn verdict(&self) -> MutexGuard<'_, Option<Verdict>> {
+    fn verdict(&self) -> MutexGuard<'_, Option<CachedValidity>> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -207,7 +208,7 @@ impl fmt::Debug for ClientCertificate {
 }
 
 /// What a TLS handshake has shown of a client. Goes with its connection, as the extension of Pingora's digest of it.
-pub struct Handshake {
+pub struct ClientTlsInfo {
     /// Its certificate, if it showed one.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// Whether a client that asks for this host is shown the same certificates as this one was.
@@ -241,7 +242,7 @@ mod tests {
 
     struct Authority {
         issuer: Issuer<'static, KeyPair>,
-        trust: Arc<Trust>,
+        trust: Arc<TrustHandle>,
     }
 
     fn verifier(der: &CertificateDer<'static>) -> Arc<ChainVerifier> {
@@ -257,7 +258,7 @@ mod tests {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let der = params.self_signed(&key).unwrap().der().clone();
-        Authority { issuer: Issuer::new(params, key), trust: Trust::new(verifier(&der), Vec::new()) }
+        Authority { issuer: Issuer::new(params, key), trust: TrustHandle::new(verifier(&der), Vec::new()) }
     }
 
     impl Authority {
@@ -318,10 +319,10 @@ mod tests {
     #[test]
     fn it_is_good_until_it_expires() {
         let certificate = authority().certificate(&named(&[]));
-        assert!(certificate.is_good(at(2025)));
-        assert!(certificate.is_good(at(2030)), "its last second");
-        assert!(!certificate.is_good(at(2030) + Duration::from_secs(1)));
-        assert!(!certificate.is_good(at(2031)));
+        assert!(certificate.is_valid(at(2025)));
+        assert!(certificate.is_valid(at(2030)), "its last second");
+        assert!(!certificate.is_valid(at(2030) + Duration::from_secs(1)));
+        assert!(!certificate.is_valid(at(2031)));
     }
 
     #[test]
@@ -329,7 +330,7 @@ mod tests {
         let authority = authority();
         let mut params = named(&[]);
         params.not_after = date_time_ymd(2024, 1, 1);
-        assert!(!authority.certificate(&params).is_good(at(2025)));
+        assert!(!authority.certificate(&params).is_valid(at(2025)));
     }
 
     #[test]
@@ -338,12 +339,12 @@ mod tests {
         let certificate = authority.certificate(&named(&[]));
         let own = authority.trust.current().verifier.clone();
         authority.trust.replace(other.trust.current().verifier.clone(), Vec::new());
-        assert!(!certificate.is_good(at(2025)));
+        assert!(!certificate.is_valid(at(2025)));
         authority.trust.replace(own, Vec::new());
-        assert!(certificate.is_good(at(2025)));
+        assert!(certificate.is_valid(at(2025)));
         // The last authority is over.
         authority.trust.replace(None, Vec::new());
-        assert!(!certificate.is_good(at(2025)));
+        assert!(!certificate.is_valid(at(2025)));
     }
 
     #[test]

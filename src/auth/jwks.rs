@@ -23,14 +23,14 @@ use crate::config::key_algorithms;
 /// What a card may be signed with, for people.
 pub const ALGORITHMS: &str = "ES256, ES384, EdDSA, RS256 or PS256";
 /// Most keys of a set of somebody else's that are read.
-const MOST: usize = 64;
+const MAX_KEYS: usize = 64;
 
 /// Public keys by their ids.
 #[derive(Clone, Default)]
-pub struct Keys(Vec<Key>);
+pub struct KeySet(Vec<VerificationKey>);
 
 #[derive(Clone)]
-struct Key {
+struct VerificationKey {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
@@ -38,7 +38,7 @@ struct Key {
 
 /// Why a signature is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unproven {
+pub enum SignatureError {
     /// Its algorithm is not accepted at all.
     Algorithm,
     /// No key has its id.
@@ -49,7 +49,7 @@ pub enum Unproven {
     Wrong,
 }
 
-impl Keys {
+impl KeySet {
     /// Takes the keys of a set.
     ///
     /// # Errors
@@ -57,15 +57,15 @@ impl Keys {
     /// The first key that cannot be used, and why.
     pub fn new(set: &JwkSet) -> Result<Self, String> {
         let keys = set.keys.iter().enumerate();
-        let key = |(at, jwk)| Key::new(jwk).map_err(|problem| format!("keys[{at}] {problem}"));
+        let key = |(at, jwk)| VerificationKey::new(jwk).map_err(|problem| format!("keys[{at}] {problem}"));
         keys.map(key).collect::<Result<_, _>>().map(Self)
     }
 
     /// Takes the keys of a set that can be used; others, and those of unknown kinds, are passed over (RFC 7517 §5).
     pub(super) fn usable(set: &Map<String, Value>) -> Self {
         let all = set.get("keys").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let key = |value: &Value| Key::new(&serde_json::from_value(value.clone()).ok()?).ok();
-        Self(all.iter().take(MOST).filter_map(key).collect())
+        let key = |value: &Value| VerificationKey::new(&serde_json::from_value(value.clone()).ok()?).ok();
+        Self(all.iter().take(MAX_KEYS).filter_map(key).collect())
     }
 
     /// How many there are.
@@ -81,12 +81,12 @@ impl Keys {
         algorithm: Algorithm,
         (message, signature): (&[u8], &[u8]),
     ) -> Option<bool> {
-        let mut fitting = self.fitting(id, algorithm).peekable();
+        let mut fitting = self.matching(id, algorithm).peekable();
         fitting.peek()?;
         Some(fitting.any(|key| has_signed(key, algorithm, (message, signature))))
     }
 
-    fn fitting(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
+    fn matching(&self, id: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
         let named = self.0.iter().filter(move |key| id.is_none_or(|id| key.id.as_deref() == Some(id)));
         named.filter(move |key| key.algorithms.contains(&algorithm)).map(|key| &key.key)
     }
@@ -96,28 +96,34 @@ impl Keys {
     /// # Errors
     ///
     /// [`Unproven`] says why it is not believed.
-    pub fn verify(&self, id: &str, algorithm: &str, signed: &[u8], signature: &str) -> Result<(), Unproven> {
-        let algorithm = accepted(algorithm).ok_or(Unproven::Algorithm)?;
+    pub fn verify(
+        &self,
+        id: &str,
+        algorithm: &str,
+        signed: &[u8],
+        signature: &str,
+    ) -> Result<(), SignatureError> {
+        let algorithm = allowed_algorithms(algorithm).ok_or(SignatureError::Algorithm)?;
         if !self.0.iter().any(|key| key.id.as_deref() == Some(id)) {
-            return Err(Unproven::UnknownKey);
+            return Err(SignatureError::UnknownKey);
         }
         // A signature that cannot be read is that of no key.
         let signature = URL_SAFE_NO_PAD.decode(signature).unwrap_or_default();
         match self.have_signed(Some(id), algorithm, (signed, &signature)) {
-            None => Err(Unproven::OtherAlgorithm),
-            Some(false) => Err(Unproven::Wrong),
+            None => Err(SignatureError::OtherAlgorithm),
+            Some(false) => Err(SignatureError::Wrong),
             Some(true) => Ok(()),
         }
     }
 }
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|key| &key.id)).finish()
     }
 }
 
-impl Key {
+impl VerificationKey {
     fn new(jwk: &Jwk) -> Result<Self, &'static str> {
         let algorithms = key_algorithms(jwk)?;
         let key = DecodingKey::from_jwk(jwk).map_err(|_| "is no key (its numbers cannot be read)")?;
@@ -157,7 +163,7 @@ fn rsa(algorithm: Algorithm) -> Option<&'static RsaParameters> {
 }
 
 /// The algorithms that cards are signed with.
-fn accepted(algorithm: &str) -> Option<Algorithm> {
+fn allowed_algorithms(algorithm: &str) -> Option<Algorithm> {
     match algorithm {
         "ES256" => Some(Algorithm::ES256),
         "ES384" => Some(Algorithm::ES384),
@@ -174,26 +180,26 @@ mod tests {
 
     const KEYS: &str = include_str!("../../tests/golden/signatures/keys.jwks");
 
-    fn keys() -> Keys {
-        Keys::new(&serde_json::from_str(KEYS).unwrap()).unwrap()
+    fn keys() -> KeySet {
+        KeySet::new(&serde_json::from_str(KEYS).unwrap()).unwrap()
     }
 
     #[test]
     fn an_algorithm_belongs_to_its_kind_of_key() {
         let keys = keys();
         for (id, algorithm, expected) in [
-            ("key-ES256", "none", Unproven::Algorithm),
-            ("key-ES256", "", Unproven::Algorithm),
-            ("key-RS256", "HS256", Unproven::Algorithm),
-            ("key-RS256", "RS512", Unproven::Algorithm),
-            ("key-ES256", "es256", Unproven::Algorithm),
-            ("key-ES256", "RS256", Unproven::OtherAlgorithm),
-            ("key-ES256", "ES384", Unproven::OtherAlgorithm),
-            ("key-EdDSA", "ES256", Unproven::OtherAlgorithm),
-            ("key-none", "ES256", Unproven::UnknownKey),
-            ("", "ES256", Unproven::UnknownKey),
-            ("key-ES256", "ES256", Unproven::Wrong),
-            ("key-RS256", "PS256", Unproven::Wrong),
+            ("key-ES256", "none", SignatureError::Algorithm),
+            ("key-ES256", "", SignatureError::Algorithm),
+            ("key-RS256", "HS256", SignatureError::Algorithm),
+            ("key-RS256", "RS512", SignatureError::Algorithm),
+            ("key-ES256", "es256", SignatureError::Algorithm),
+            ("key-ES256", "RS256", SignatureError::OtherAlgorithm),
+            ("key-ES256", "ES384", SignatureError::OtherAlgorithm),
+            ("key-EdDSA", "ES256", SignatureError::OtherAlgorithm),
+            ("key-none", "ES256", SignatureError::UnknownKey),
+            ("", "ES256", SignatureError::UnknownKey),
+            ("key-ES256", "ES256", SignatureError::Wrong),
+            ("key-RS256", "PS256", SignatureError::Wrong),
         ] {
             for signature in ["", "AAAA", "not base64!"] {
                 assert_eq!(keys.verify(id, algorithm, b"x", signature), Err(expected), "{id} {algorithm}");
@@ -204,9 +210,9 @@ mod tests {
     #[test]
     fn a_key_that_names_its_algorithm_verifies_by_no_other() {
         let set = KEYS.replace("\"kid\": \"key-RS256\"", "\"alg\": \"RS256\", \"kid\": \"key-RS256\"");
-        let keys = Keys::new(&serde_json::from_str(&set).unwrap()).unwrap();
-        assert_eq!(keys.verify("key-RS256", "PS256", b"x", "AAAA"), Err(Unproven::OtherAlgorithm));
-        assert_eq!(keys.verify("key-RS256", "RS256", b"x", "AAAA"), Err(Unproven::Wrong));
+        let keys = KeySet::new(&serde_json::from_str(&set).unwrap()).unwrap();
+        assert_eq!(keys.verify("key-RS256", "PS256", b"x", "AAAA"), Err(SignatureError::OtherAlgorithm));
+        assert_eq!(keys.verify("key-RS256", "RS256", b"x", "AAAA"), Err(SignatureError::Wrong));
     }
 
     #[test]
@@ -222,8 +228,8 @@ mod tests {
             rsa, with("use", "enc"), with("alg", "RS256"), with("alg", "RSA-OAEP"), with("alg", "ES256"), with("kty", "AKP"),
             { "kty": "oct", "k": "c2VjcmV0" }, 7,
         ]});
-        let keys = Keys::usable(set.as_object().unwrap());
-        let count = |id, algorithm| keys.fitting(id, algorithm).count();
+        let keys = KeySet::usable(set.as_object().unwrap());
+        let count = |id, algorithm| keys.matching(id, algorithm).count();
         assert_eq!((count(None, Algorithm::RS256), count(None, Algorithm::PS512)), (2, 1));
         assert_eq!((count(Some("a"), Algorithm::RS256), count(Some("b"), Algorithm::RS256)), (2, 0));
         assert_eq!((keys.len(), count(None, Algorithm::ES256), count(None, Algorithm::HS256)), (2, 0, 0));

@@ -16,11 +16,16 @@ mod rules;
 mod subject;
 
 pub use caller::Caller;
-pub use certificate::{ClientCertificate, Handshake, Trust, Trusted};
+pub use certificate::{ClientCertificate, ClientTlsInfo, TrustAnchors, TrustHandle};
 pub use chain::{ChainVerifier, UnreadableCertificate};
 pub use failures::{FailureLimiter, network};
-pub use inbound::{AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, Face, Proofs};
-pub use jwks::{ALGORITHMS, Keys, Unproven};
-pub use outbound::{CardKey, Credentials, Identity, Looked, NoToken, Pass, Shown, Stamps, Subject, Tokens};
-pub(crate) use pattern::fits as fits_pattern;
-pub use rules::{Rules, Verdict, Wanted};
+pub use inbound::{
+    AuthProblem, Authenticator, CertificateFacts, Denied, Endpoint, PresentedCredentials, ServedProtocol,
+};
+pub use jwks::{ALGORITHMS, KeySet, SignatureError};
+pub use outbound::{
+    AccessToken, AgentTokens, CardKey, Credentials, FileStamps, ReloadOutcome, RequestCredentials,
+    SubjectToken, TlsIdentity, TokenUnavailable,
+};
+pub(crate) use pattern::matches as fits_pattern;
+pub use rules::{Action, PolicyDecision, Rules};

@@ -3,7 +3,7 @@
 //! Takes time in proportion to pattern times text at worst, never more: both come from outside.
 
 /// Whether a text fits a pattern, from its first to its last byte.
-pub(crate) fn fits(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };
     let mut pieces = rest.split('*').peekable();
@@ -18,8 +18,8 @@ pub(crate) fn fits(pattern: &str, text: &str) -> bool {
 }
 
 /// Whether a text fits one of these patterns; all do if there are none.
-pub(super) fn any_fits(patterns: Option<&[String]>, text: &str) -> bool {
-    patterns.is_none_or(|patterns| patterns.iter().any(|pattern| fits(pattern, text)))
+pub(super) fn any_matches(patterns: Option<&[String]>, text: &str) -> bool {
+    patterns.is_none_or(|patterns| patterns.iter().any(|pattern| matches(pattern, text)))
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
             ("spiffe://corp/*", "spiffe://corp.evil/x", false),
             ("spiffe://corp/*", "spiffe://corp/x/y", true),
         ] {
-            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
     }
 }

@@ -4,12 +4,12 @@
 //! which is as if the thing were not there (see `gateway`).
 
 use super::Caller;
-use super::pattern::{any_fits, fits};
+use super::pattern::{any_matches, matches};
 use crate::config::Rule;
 
 /// What somebody wants to do. The methods that name no agent leave the rest out.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted<'a> {
+pub struct Action<'a> {
     /// The method: of MCP, or of A2A by its name in 1.0.
     pub method: &'a str,
     /// The agent that it is about.
@@ -22,7 +22,7 @@ pub struct Wanted<'a> {
 
 /// What the rules say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub enum PolicyDecision<'a> {
     /// It may, by this rule; `None`: there are no rules.
     Allowed(Option<&'a str>),
     /// It may not, by this rule; `None`: no rule allows it.
@@ -31,7 +31,7 @@ pub enum Verdict<'a> {
     ScopesNeeded(&'a str, &'a [String]),
 }
 
-impl Verdict<'_> {
+impl PolicyDecision<'_> {
     /// Whether it may.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
@@ -59,7 +59,7 @@ impl Rules {
     }
 
     /// What the rules say of a caller that wants to do something.
-    pub fn judge(&self, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'_> {
+    pub fn evaluate(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         self.decide(caller, |rule| is_about(rule, wanted))
     }
 
@@ -68,10 +68,10 @@ impl Rules {
     pub fn judge_any<'s>(
         &self,
         caller: &Caller,
-        wanted: &Wanted<'_>,
+        wanted: &Action<'_>,
         skills: impl Iterator<Item = &'s str> + Clone,
-    ) -> Verdict<'_> {
-        let is_of = |rule: &Rule, skill| is_about(rule, &Wanted { tool: Some((skill, skill)), ..*wanted });
+    ) -> PolicyDecision<'_> {
+        let is_of = |rule: &Rule, skill| is_about(rule, &Action { tool: Some((skill, skill)), ..*wanted });
         self.decide(caller, |rule| {
             is_about(rule, wanted) || (rule.deny && skills.clone().any(|skill| is_of(rule, skill)))
         })
@@ -79,33 +79,33 @@ impl Rules {
 
     /// What the rules say of a caller that wants to use a method on an agent as a whole, whichever skill that will use: a rule that
     /// allows some of its tools does not allow that, and one that refuses any of them does refuse it.
-    pub fn judge_whole(&self, caller: &Caller, wanted: (&str, &str)) -> Verdict<'_> {
+    pub fn evaluate_any(&self, caller: &Caller, wanted: (&str, &str)) -> PolicyDecision<'_> {
         self.decide(caller, |rule| is_whole(rule, wanted))
     }
 
     /// What the rules say of a caller that wants to use a tool that any skill of an agent may serve: they must allow the tool, and the
     /// method on the agent as a whole.
-    pub fn judge_skilless(&self, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'_> {
-        match (self.judge(caller, wanted), wanted.agent) {
-            (Verdict::Allowed(_), Some(agent)) => self.judge_whole(caller, (wanted.method, agent)),
+    pub fn judge_skilless(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
+        match (self.evaluate(caller, wanted), wanted.agent) {
+            (PolicyDecision::Allowed(_), Some(agent)) => self.evaluate_any(caller, (wanted.method, agent)),
             (verdict, _) => verdict,
         }
     }
 
     /// What the rules say of a method on an agent as a whole that nobody here knows: only a rule that names it, or the beginning of its name, allows it.
-    pub fn judge_named(&self, caller: &Caller, wanted: (&str, &str)) -> Verdict<'_> {
+    pub fn evaluate_agent(&self, caller: &Caller, wanted: (&str, &str)) -> PolicyDecision<'_> {
         if self.0.is_empty() {
-            return Verdict::Refused(None);
+            return PolicyDecision::Refused(None);
         }
-        let named = |pattern: &String| !pattern.starts_with('*') && fits(pattern, wanted.0);
+        let named = |pattern: &String| !pattern.starts_with('*') && matches(pattern, wanted.0);
         self.decide(caller, |rule| {
             is_whole(rule, wanted) && (rule.deny || rule.methods.iter().flatten().any(named))
         })
     }
 
-    fn decide(&self, caller: &Caller, is_about: impl Fn(&Rule) -> bool) -> Verdict<'_> {
+    fn decide(&self, caller: &Caller, is_about: impl Fn(&Rule) -> bool) -> PolicyDecision<'_> {
         if self.0.is_empty() {
-            return Verdict::Allowed(None);
+            return PolicyDecision::Allowed(None);
         }
         let mut needed = None;
         for rule in &self.0 {
@@ -120,7 +120,7 @@ impl Rules {
                 continue;
             }
             if !rule.deny {
-                return Verdict::Allowed(Some(&rule.name));
+                return PolicyDecision::Allowed(Some(&rule.name));
             }
             // A later rule that needs scopes would not be reached with them either, an earlier one would.
             return refused(needed, caller, Some(&rule.name));
@@ -134,7 +134,7 @@ impl Rules {
             return true;
         }
         for rule in self.0.iter().filter(|rule| is_for(rule, caller)) {
-            if !any_fits(rule.agents.as_deref(), agent) || !has_scopes(rule, caller) {
+            if !any_matches(rule.agents.as_deref(), agent) || !has_scopes(rule, caller) {
                 continue;
             }
             let is_whole = rule.tools.is_none() && rule.methods.is_none() && rule.resources.is_none();
@@ -146,16 +146,16 @@ impl Rules {
     }
 
     /// Whether a caller may do something.
-    pub fn allow(&self, caller: &Caller, wanted: &Wanted<'_>) -> bool {
-        self.judge(caller, wanted).is_allowed()
+    pub fn allow(&self, caller: &Caller, wanted: &Action<'_>) -> bool {
+        self.evaluate(caller, wanted).is_allowed()
     }
 }
 
-fn refused<'a>(needed: Option<&'a Rule>, caller: &Caller, by: Option<&'a str>) -> Verdict<'a> {
+fn refused<'a>(needed: Option<&'a Rule>, caller: &Caller, by: Option<&'a str>) -> PolicyDecision<'a> {
     match needed {
         // Who has no token cannot get one with more scopes.
-        Some(rule) if caller.has_token() => Verdict::ScopesNeeded(&rule.name, &rule.scopes),
-        _ => Verdict::Refused(by),
+        Some(rule) if caller.has_token() => PolicyDecision::ScopesNeeded(&rule.name, &rule.scopes),
+        _ => PolicyDecision::Refused(by),
     }
 }
 
@@ -171,10 +171,10 @@ fn has_scopes(rule: &Rule, caller: &Caller) -> bool {
 fn is_for(rule: &Rule, caller: &Caller) -> bool {
     let has = |patterns: &Option<Vec<String>>, values: &[String]| match patterns {
         None => true,
-        Some(patterns) => patterns.iter().any(|pattern| values.iter().any(|value| fits(pattern, value))),
+        Some(patterns) => patterns.iter().any(|pattern| values.iter().any(|value| matches(pattern, value))),
     };
     // Who proved more is neither out of reach of a rule by one of its names nor without what that allows.
-    let is_named = caller.names().any(|name| any_fits(rule.callers.as_deref(), name));
+    let is_named = caller.names().any(|name| any_matches(rule.callers.as_deref(), name));
     let is_in_group = (rule.deny && caller.unclear().groups) || has(&rule.groups, caller.groups());
     is_named && has(&rule.certificates, caller.certificate()) && is_in_group
 }
@@ -182,10 +182,10 @@ fn is_for(rule: &Rule, caller: &Caller) -> bool {
 /// Whether a rule speaks of what is wanted. A rule that names tools speaks of no resource, and the other way round. What names
 /// neither, or no agent, is allowed by every rule that allows any of it (lists are filtered item by item), and refused only by one
 /// that refuses everything of that method.
-fn is_about(rule: &Rule, wanted: &Wanted<'_>) -> bool {
+fn is_about(rule: &Rule, wanted: &Action<'_>) -> bool {
     let agent = match (&rule.agents, wanted.agent) {
         (None, _) => true,
-        (Some(patterns), Some(agent)) => any_fits(Some(patterns), agent),
+        (Some(patterns), Some(agent)) => any_matches(Some(patterns), agent),
         (Some(_), None) => !rule.deny,
     };
     let thing = match (&rule.tools, &rule.resources) {
@@ -196,15 +196,15 @@ fn is_about(rule: &Rule, wanted: &Wanted<'_>) -> bool {
                 let is_tool = |(skill, name)| {
                     tools
                         .as_ref()
-                        .is_some_and(|all| all.iter().any(|one| fits(one, skill) || fits(one, name)))
+                        .is_some_and(|all| all.iter().any(|one| matches(one, skill) || matches(one, name)))
                 };
                 let is_resource =
-                    |uri| resources.as_ref().is_some_and(|all| all.iter().any(|one| fits(one, uri)));
+                    |uri| resources.as_ref().is_some_and(|all| all.iter().any(|one| matches(one, uri)));
                 tool.is_some_and(is_tool) || resource.is_some_and(is_resource)
             }
         },
     };
-    agent && thing && any_fits(rule.methods.as_deref(), wanted.method)
+    agent && thing && any_matches(rule.methods.as_deref(), wanted.method)
 }
 
 /// Whether a rule speaks of a method on an agent as a whole.
@@ -214,13 +214,13 @@ fn is_whole(rule: &Rule, (method, agent): (&str, &str)) -> bool {
         (Some(tools), _) => rule.deny || tools.iter().any(|tool| tool == "*"),
         (None, Some(_)) => false,
     };
-    is_whole && any_fits(rule.agents.as_deref(), agent) && any_fits(rule.methods.as_deref(), method)
+    is_whole && any_matches(rule.agents.as_deref(), agent) && any_matches(rule.methods.as_deref(), method)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::caller::{Identity, Unclear};
+    use crate::auth::caller::{Identity, UnreadableClaims};
 
     fn list(all: &[&str]) -> Option<Vec<String>> {
         Some(all.iter().map(|one| (*one).to_owned()).collect())
@@ -230,21 +230,21 @@ mod tests {
         Rule { name: name.to_owned(), ..Rule::default() }
     }
 
-    fn call<'a>(agent: &'a str, skill: &'a str) -> Wanted<'a> {
-        Wanted { method: "tools/call", agent: Some(agent), tool: Some((skill, skill)), resource: None }
+    fn call<'a>(agent: &'a str, skill: &'a str) -> Action<'a> {
+        Action { method: "tools/call", agent: Some(agent), tool: Some((skill, skill)), resource: None }
     }
 
     fn who(name: &str) -> Caller {
-        Caller::supposed(name, Vec::new(), Vec::new())
+        Caller::hypothetical(name, Vec::new(), Vec::new())
     }
 
     #[test]
     fn without_rules_everybody_may_and_with_one_nobody_else() {
-        assert_eq!(Rules::default().judge(&who("key:a"), &call("x", "y")), Verdict::Allowed(None));
+        assert_eq!(Rules::default().evaluate(&who("key:a"), &call("x", "y")), PolicyDecision::Allowed(None));
         let rules = Rules::new(vec![Rule { callers: list(&["key:a"]), ..rule("one") }]);
-        assert_eq!(rules.judge(&who("key:a"), &call("x", "y")), Verdict::Allowed(Some("one")));
-        assert_eq!(rules.judge(&who("key:ab"), &call("x", "y")), Verdict::Refused(None));
-        assert_eq!(rules.judge(&Caller::anonymous(), &call("x", "y")), Verdict::Refused(None));
+        assert_eq!(rules.evaluate(&who("key:a"), &call("x", "y")), PolicyDecision::Allowed(Some("one")));
+        assert_eq!(rules.evaluate(&who("key:ab"), &call("x", "y")), PolicyDecision::Refused(None));
+        assert_eq!(rules.evaluate(&Caller::anonymous(), &call("x", "y")), PolicyDecision::Refused(None));
     }
 
     #[test]
@@ -253,9 +253,15 @@ mod tests {
             Rule { deny: true, agents: list(&["money"]), ..rule("no money") },
             Rule { callers: list(&["key:*"]), agents: list(&["money", "weather"]), ..rule("keys") },
         ]);
-        assert_eq!(rules.judge(&who("key:a"), &call("money", "s")), Verdict::Refused(Some("no money")));
-        assert_eq!(rules.judge(&who("key:a"), &call("weather", "s")), Verdict::Allowed(Some("keys")));
-        assert_eq!(rules.judge(&who("key:a"), &call("other", "s")), Verdict::Refused(None));
+        assert_eq!(
+            rules.evaluate(&who("key:a"), &call("money", "s")),
+            PolicyDecision::Refused(Some("no money"))
+        );
+        assert_eq!(
+            rules.evaluate(&who("key:a"), &call("weather", "s")),
+            PolicyDecision::Allowed(Some("keys"))
+        );
+        assert_eq!(rules.evaluate(&who("key:a"), &call("other", "s")), PolicyDecision::Refused(None));
     }
 
     #[test]
@@ -265,7 +271,7 @@ mod tests {
             Rule { callers: list(&["key:a"]), tools: list(&["rain"]), ..rule("a") },
             Rule { callers: list(&["key:b"]), methods: list(&["tools/call"]), ..rule("b") },
         ]);
-        let lists = Wanted { method: "tools/list", ..Wanted::default() };
+        let lists = Action { method: "tools/list", ..Action::default() };
         assert!(rules.allow(&who("key:a"), &lists));
         assert!(!rules.allow(&who("key:b"), &lists));
         assert!(rules.allow(&who("key:a"), &call("weather", "rain")));
@@ -278,7 +284,7 @@ mod tests {
             Rule { callers: list(&["key:a"]), resources: list(&["a2a-agent://*"]), ..rule("read") },
             Rule { callers: list(&["key:b"]), tools: list(&["*"]), ..rule("call") },
         ]);
-        let card = Wanted {
+        let card = Action {
             method: "resources/read",
             agent: Some("weather"),
             resource: Some("a2a-agent://weather"),
@@ -286,7 +292,7 @@ mod tests {
         };
         assert!(rules.allow(&who("key:a"), &card) && !rules.allow(&who("key:a"), &call("weather", "rain")));
         assert!(!rules.allow(&who("key:b"), &card) && rules.allow(&who("key:b"), &call("weather", "rain")));
-        let task = Wanted { method: "tasks/get", agent: Some("weather"), ..Wanted::default() };
+        let task = Action { method: "tasks/get", agent: Some("weather"), ..Action::default() };
         assert!(rules.allow(&who("key:a"), &task) && rules.allow(&who("key:b"), &task));
     }
 
@@ -310,16 +316,19 @@ mod tests {
             Rule { agents: list(&["weather"]), ..rule("all") },
         ]);
         let token = |scopes: &[&str]| {
-            Caller::supposed("token:i#s", scopes.iter().map(|s| (*s).to_owned()).collect(), Vec::new())
+            Caller::hypothetical("token:i#s", scopes.iter().map(|s| (*s).to_owned()).collect(), Vec::new())
         };
         let admin = ["admin".to_owned()];
         assert_eq!(
-            rules.judge(&token(&[]), &call("money", "s")),
-            Verdict::ScopesNeeded("admins", admin.as_slice())
+            rules.evaluate(&token(&[]), &call("money", "s")),
+            PolicyDecision::ScopesNeeded("admins", admin.as_slice())
         );
-        assert_eq!(rules.judge(&token(&["admin"]), &call("money", "s")), Verdict::Allowed(Some("admins")));
-        assert_eq!(rules.judge(&who("key:a"), &call("money", "s")), Verdict::Refused(None));
-        assert_eq!(rules.judge(&token(&[]), &call("weather", "s")), Verdict::Allowed(Some("all")));
+        assert_eq!(
+            rules.evaluate(&token(&["admin"]), &call("money", "s")),
+            PolicyDecision::Allowed(Some("admins"))
+        );
+        assert_eq!(rules.evaluate(&who("key:a"), &call("money", "s")), PolicyDecision::Refused(None));
+        assert_eq!(rules.evaluate(&token(&[]), &call("weather", "s")), PolicyDecision::Allowed(Some("all")));
     }
 
     #[test]
@@ -330,10 +339,13 @@ mod tests {
             Rule { callers: list(&["token:i#ann"]), ..rule("ann") },
         ]);
         let both = |token: &str| who("uri:spiffe://corp/host").and(&who(token));
-        assert_eq!(rules.judge(&both("token:i#bob"), &call("x", "y")), Verdict::Refused(Some("not bob")));
         assert_eq!(
-            rules.judge(&both("token:i#ann"), &call("x", "y")),
-            Verdict::Allowed(Some("certificates"))
+            rules.evaluate(&both("token:i#bob"), &call("x", "y")),
+            PolicyDecision::Refused(Some("not bob"))
+        );
+        assert_eq!(
+            rules.evaluate(&both("token:i#ann"), &call("x", "y")),
+            PolicyDecision::Allowed(Some("certificates"))
         );
     }
 
@@ -346,7 +358,7 @@ mod tests {
             Rule { callers: list(&["key:c"]), resources: list(&["*"]), ..rule("c") },
             Rule { callers: list(&["key:d"]), ..rule("d") },
         ]);
-        let judged = |name: &str, method, agent| rules.judge_whole(&who(name), (method, agent)).is_allowed();
+        let judged = |name: &str, method, agent| rules.evaluate_any(&who(name), (method, agent)).is_allowed();
         assert!(!judged("key:a", "SendMessage", "weather") && !judged("key:c", "SendMessage", "weather"));
         assert!(judged("key:b", "SendMessage", "weather") && !judged("key:b", "GetTask", "weather"));
         assert!(judged("key:d", "GetTask", "weather") && !judged("key:d", "SendMessage", "money"));
@@ -359,7 +371,7 @@ mod tests {
             Rule { callers: list(&["key:a"]), tools: list(&["money"]), ..rule("a") },
         ]);
         let judged = |agent, skills: &[&str]| {
-            let wanted = Wanted { tool: Some(("", "money")), ..call(agent, "") };
+            let wanted = Action { tool: Some(("", "money")), ..call(agent, "") };
             rules.judge_any(&who("key:a"), &wanted, skills.iter().copied()).is_allowed()
         };
         assert!(judged("money", &[]) && judged("money", &["pay"]) && judged("bank", &["steal"]));
@@ -375,19 +387,20 @@ mod tests {
             Rule { callers: list(&["key:b"]), ..rule("b") },
             Rule { callers: list(&["key:c"]), methods: list(&["**", "*/*", "*"]), ..rule("c") },
         ]);
-        let judged = |name: &str, method, agent| rules.judge_named(&who(name), (method, agent)).is_allowed();
+        let judged =
+            |name: &str, method, agent| rules.evaluate_agent(&who(name), (method, agent)).is_allowed();
         assert!(judged("key:a", "acme/x", "weather") && !judged("key:a", "acme/x", "money"));
         assert!(!judged("key:a", "other/x", "weather"), "that a rule allows everything is not enough");
         assert!(!judged("key:b", "acme/x", "weather"), "the rule that names it is for somebody else");
         assert!(!judged("key:c", "acme/x", "weather"));
-        assert!(!Rules::default().judge_named(&who("key:a"), ("acme/x", "weather")).is_allowed());
+        assert!(!Rules::default().evaluate_agent(&who("key:a"), ("acme/x", "weather")).is_allowed());
     }
 
     #[test]
     fn unclear_groups_and_scopes_are_refused_and_allow_nothing() {
         let scopes = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         let of = |scopes_unclear, groups_unclear| {
-            let unclear = Unclear { scopes: scopes_unclear, groups: groups_unclear };
+            let unclear = UnreadableClaims { scopes: scopes_unclear, groups: groups_unclear };
             Caller::from(Identity { name: "token:i#s".to_owned(), unclear, ..Identity::default() })
         };
         let rules = Rules::new(vec![
@@ -406,10 +419,10 @@ mod tests {
         ] {
             for (agent, expected) in [("money", money), ("weather", weather)] {
                 let verdict = match expected {
-                    "all" => Verdict::Allowed(Some("all")),
-                    by => Verdict::Refused(Some(by)),
+                    "all" => PolicyDecision::Allowed(Some("all")),
+                    by => PolicyDecision::Refused(Some(by)),
                 };
-                assert_eq!(rules.judge(&caller, &call(agent, "s")), verdict, "{caller:?} {agent}");
+                assert_eq!(rules.evaluate(&caller, &call(agent, "s")), verdict, "{caller:?} {agent}");
                 assert_eq!(rules.sees(&caller, agent), expected == "all", "{caller:?} {agent}");
             }
         }
@@ -423,7 +436,7 @@ mod tests {
         ]);
         assert!(!rules.allow(&who("key:a"), &call("x", "y")));
         assert!(rules.allow(&who("uri:spiffe://corp/a"), &call("x", "y")));
-        let ops = Caller::supposed("token:i#s", Vec::new(), vec!["ops".to_owned()]);
-        assert_eq!(rules.judge(&ops, &call("x", "y")), Verdict::Allowed(Some("ops")));
+        let ops = Caller::hypothetical("token:i#s", Vec::new(), vec!["ops".to_owned()]);
+        assert_eq!(rules.evaluate(&ops, &call("x", "y")), PolicyDecision::Allowed(Some("ops")));
     }
 }

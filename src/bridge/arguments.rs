@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::judge::complaints;
-use super::members::Members;
+use super::judge::schema_errors;
+use super::members::UniqueObject;
 use crate::jsonrpc::{Object, Text};
 
 /// The default input of a tool as JSON Schema, as clients get it.
@@ -28,23 +28,23 @@ static FLAT: LazyLock<Option<Validator>> = LazyLock::new(|| {
 
 /// What a tool takes.
 #[derive(Debug)]
-pub enum Input {
+pub enum ToolInput {
     /// The default.
     Flat,
     /// Its own schema; arguments travel as one data part.
-    Own(OwnSchema),
+    Own(CustomSchema),
 }
 
 /// A schema from the configuration, ready to judge.
 #[derive(Debug)]
-pub struct OwnSchema {
+pub struct CustomSchema {
     schema: Box<RawValue>,
     validator: Validator,
     claims_task_id: bool,
     claims_context_id: bool,
 }
 
-impl OwnSchema {
+impl CustomSchema {
     /// Takes a schema.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl OwnSchema {
     }
 }
 
-impl Input {
+impl ToolInput {
     /// The schema as JSON text.
     pub fn schema(&self) -> Option<&RawValue> {
         match self {
@@ -140,7 +140,7 @@ fn is_blank(json: &RawValue) -> bool {
 
 /// What was asked, as far as it can be told without a look at the handles.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct ToolArguments {
     /// Words for the agent.
     pub text: Option<String>,
     /// Any JSON: `data`, or all arguments of a tool with its own schema.
@@ -155,7 +155,7 @@ pub struct Asked {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Flat<'a> {
+struct DefaultArguments<'a> {
     #[serde(borrow, default)]
     text: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -176,17 +176,17 @@ const MOST_FILES: usize = 32;
 /// # Errors
 ///
 /// What is wrong, in words that let a model correct itself.
-pub fn read(input: &Input, arguments: Option<&RawValue>) -> Result<Asked, String> {
+pub fn read(input: &ToolInput, arguments: Option<&RawValue>) -> Result<ToolArguments, String> {
     let text = arguments.map(RawValue::get).filter(|text| *text != "null").unwrap_or("{}");
     match input {
-        Input::Flat => flat(text),
-        Input::Own(own) => read_own(own, text),
+        ToolInput::Flat => default_schema(text),
+        ToolInput::Own(own) => read_custom(own, text),
     }
 }
 
-fn flat(text: &str) -> Result<Asked, String> {
-    let Ok(Object(flat)) = serde_json::from_str::<Object<Flat<'_>>>(text) else {
-        return Err(complaint(FLAT.as_ref(), text));
+fn default_schema(text: &str) -> Result<ToolArguments, String> {
+    let Ok(Object(flat)) = serde_json::from_str::<Object<DefaultArguments<'_>>>(text) else {
+        return Err(schema_error(FLAT.as_ref(), text));
     };
     let mut files = flat.files.unwrap_or_default();
     // Clients in strict mode write every member, and "" or {} for those that they do not use.
@@ -199,7 +199,7 @@ fn flat(text: &str) -> Result<Asked, String> {
         return Err(format!("Invalid arguments: /files/{place} needs either url or bytes, and not both."));
     }
     let given = |text: Option<Text<'_>>| text.map(|text| text.0.into_owned()).filter(|text| !text.is_empty());
-    let asked = Asked {
+    let asked = ToolArguments {
         text: given(flat.text),
         data: flat.data.filter(|json| !is_blank(json)).map(ToOwned::to_owned),
         files,
@@ -216,11 +216,11 @@ fn flat(text: &str) -> Result<Asked, String> {
     Ok(asked)
 }
 
-fn read_own(own: &OwnSchema, text: &str) -> Result<Asked, String> {
-    let members: Members<'_> = serde_json::from_str(text).map_err(invalid)?;
+fn read_custom(own: &CustomSchema, text: &str) -> Result<ToolArguments, String> {
+    let members: UniqueObject<'_> = serde_json::from_str(text).map_err(invalid)?;
     // What results tell the model to do next works for tools with their own schema too.
     if !own.claims_task_id && members.handle("taskId").is_some() {
-        return flat(text);
+        return default_schema(text);
     }
     let context = if own.claims_context_id { None } else { members.handle("contextId") };
     let text = match &context {
@@ -228,17 +228,17 @@ fn read_own(own: &OwnSchema, text: &str) -> Result<Asked, String> {
         None => Cow::Borrowed(text),
     };
     let value: Value = serde_json::from_str(&text).map_err(invalid)?;
-    if let Some(told) = complaints(&own.validator, &value) {
+    if let Some(told) = schema_errors(&own.validator, &value) {
         return Err(invalid(told));
     }
     let data = RawValue::from_string(text.into_owned()).map_err(|error| error.to_string())?;
-    Ok(Asked { data: Some(data), context, ..Asked::default() })
+    Ok(ToolArguments { data: Some(data), context, ..ToolArguments::default() })
 }
 
-fn complaint(validator: Option<&Validator>, text: &str) -> String {
+fn schema_error(validator: Option<&Validator>, text: &str) -> String {
     match serde_json::from_str::<Value>(text) {
         Ok(value) => validator
-            .and_then(|validator| complaints(validator, &value))
+            .and_then(|validator| schema_errors(validator, &value))
             .map_or_else(|| invalid("a member is there twice"), invalid),
         Err(error) => invalid(error),
     }
@@ -253,9 +253,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn asked(text: &str) -> Result<Asked, String> {
+    fn asked(text: &str) -> Result<ToolArguments, String> {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
-        read(&Input::Flat, Some(&raw))
+        read(&ToolInput::Flat, Some(&raw))
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
             let error = asked(given).unwrap_err();
             assert!(error.contains(told), "{given}: {error}");
         }
-        assert!(read(&Input::Flat, None).is_err());
+        assert!(read(&ToolInput::Flat, None).is_err());
     }
 
     #[test]
@@ -313,9 +313,10 @@ mod tests {
 
     #[test]
     fn an_own_schema_judges_and_its_arguments_travel_whole() {
-        let own =
-            OwnSchema::new(&json!({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}));
-        let input = Input::Own(own.unwrap());
+        let own = CustomSchema::new(
+            &json!({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}),
+        );
+        let input = ToolInput::Own(own.unwrap());
         let raw = RawValue::from_string(r#"{"n": 1 }"#.into()).unwrap();
         assert_eq!(read(&input, Some(&raw)).unwrap().data.unwrap().get(), r#"{"n": 1 }"#);
         assert!(read(&input, None).unwrap_err().contains("\"n\" is a required property"));
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_bad_schema_is_refused_and_nothing_is_fetched() {
-        assert!(OwnSchema::new(&json!({"type":"objekt"})).is_err());
-        assert!(OwnSchema::new(&json!({"$ref":"https://example.com/s.json"})).is_err());
+        assert!(CustomSchema::new(&json!({"type":"objekt"})).is_err());
+        assert!(CustomSchema::new(&json!({"$ref":"https://example.com/s.json"})).is_err());
     }
 }

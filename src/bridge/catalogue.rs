@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::arguments::{FLAT_SCHEMA, Input, OwnSchema};
-use super::entry::Forms;
-pub use super::entry::{Entry, OwnTool, ToolEntry};
-use super::finding::Index;
-use super::names::{Wish, assign, readable_name};
-use crate::a2a::{Card, Skill};
-use crate::mcp::tools::{Annotations, TaskSupport, Tool};
+use super::arguments::{CustomSchema, FLAT_SCHEMA, ToolInput};
+use super::entry::EncodedTool;
+pub use super::entry::{BuiltinTool, ToolEntry, ToolRef};
+use super::finding::AgentIndex;
+use super::names::{NameRequest, assign, readable_name};
+use crate::a2a::{AgentCard, AgentSkill};
+use crate::mcp::tools::{TaskSupport, Tool, ToolAnnotations};
 
 /// What the configuration says about the tools of one agent.
 #[derive(Debug, Default, Clone)]
-pub struct Plan {
+pub struct ToolPlan {
     /// The agent's name.
     pub agent: String,
     /// One tool for the whole agent, and not one a skill.
@@ -50,14 +50,14 @@ pub struct SkillPlan {
 
 /// The tools of one endpoint, sorted by name.
 #[derive(Debug, Default)]
-pub struct View {
-    tools: Vec<Entry>,
+pub struct CatalogueView {
+    tools: Vec<ToolRef>,
     places: HashMap<String, usize>,
 }
 
-impl View {
+impl CatalogueView {
     /// The tool of this name.
-    pub fn find(&self, name: &str) -> Option<&Entry> {
+    pub fn find(&self, name: &str) -> Option<&ToolRef> {
         self.tools.get(*self.places.get(name)?)
     }
 
@@ -67,113 +67,115 @@ impl View {
         &self,
         after: Option<&str>,
         most: usize,
-        is_shown: impl Fn(&Entry) -> bool,
-    ) -> (Vec<&Entry>, Option<&str>) {
+        is_shown: impl Fn(&ToolRef) -> bool,
+    ) -> (Vec<&ToolRef>, Option<&str>) {
         let start = after.map_or(0, |after| self.tools.partition_point(|tool| tool.name() <= after));
         let rest = self.tools.get(start..).unwrap_or_default();
         let mut shown = rest.iter().filter(|tool| is_shown(tool));
-        let page: Vec<&Entry> = shown.by_ref().take(most).collect();
+        let page: Vec<&ToolRef> = shown.by_ref().take(most).collect();
         let next = shown.next().and(page.last()).map(|last| last.name());
         (page, next)
     }
 
     /// All of them.
-    pub fn tools(&self) -> &[Entry] {
+    pub fn tools(&self) -> &[ToolRef] {
         &self.tools
     }
 
     /// Those of agents.
     pub fn of_agents(&self) -> impl Iterator<Item = &ToolEntry> {
-        self.tools.iter().filter_map(Entry::of_agent)
+        self.tools.iter().filter_map(ToolRef::of_agent)
     }
 }
 
 /// Every tool, by endpoint.
 #[derive(Debug, Default)]
 pub struct Catalogue {
-    all: View,
-    single: HashMap<String, View>,
+    all: CatalogueView,
+    single: HashMap<String, CatalogueView>,
     /// The gateway's own beside the tools of one agent, for agents whose cards are not known.
-    own: View,
-    index: Index,
+    own: CatalogueView,
+    index: AgentIndex,
 }
 
 impl Catalogue {
     /// Makes the tools of agents whose cards are known, and puts the gateway's `own` beside them.
-    pub fn build(agents: &[(Plan, Arc<Card>)], own: &[OwnTool]) -> Self {
-        let drafts: Vec<Draft<'_>> = agents.iter().flat_map(|(plan, card)| drafts(plan, card)).collect();
+    pub fn build(agents: &[(ToolPlan, Arc<AgentCard>)], own: &[BuiltinTool]) -> Self {
+        let drafts: Vec<UnnamedTool<'_>> =
+            agents.iter().flat_map(|(plan, card)| drafts(plan, card)).collect();
         let single = agents.iter().map(|(plan, _)| {
-            let its: Vec<&Draft<'_>> = drafts.iter().filter(|draft| *draft.agent == *plan.agent).collect();
+            let its: Vec<&UnnamedTool<'_>> =
+                drafts.iter().filter(|draft| *draft.agent == *plan.agent).collect();
             let own = own.iter().filter(|tool| tool.is_with_one_agent());
-            (plan.agent.clone(), view(&its, Draft::alone, own))
+            (plan.agent.clone(), view(&its, UnnamedTool::alone, own))
         });
         let single = single.collect();
         let alone = own.iter().filter(|tool| tool.is_with_one_agent());
-        let of_none = view(&[], Draft::alone, alone);
-        let all = view(&drafts.iter().collect::<Vec<_>>(), Draft::among_others, own.iter());
-        let index = Index::build(agents, &all);
+        let of_none = view(&[], UnnamedTool::alone, alone);
+        let all = view(&drafts.iter().collect::<Vec<_>>(), UnnamedTool::visible_to, own.iter());
+        let index = AgentIndex::build(agents, &all);
         Self { all, single, own: of_none, index }
     }
 
     /// The tools of all agents.
-    pub fn all(&self) -> &View {
+    pub fn all(&self) -> &CatalogueView {
         &self.all
     }
 
     /// The tools of one agent; the gateway's own alone while its card is not known.
-    pub fn of(&self, agent: &str) -> &View {
+    pub fn of(&self, agent: &str) -> &CatalogueView {
         self.single.get(agent).unwrap_or(&self.own)
     }
 
     /// What agents are found by.
-    pub fn index(&self) -> &Index {
+    pub fn index(&self) -> &AgentIndex {
         &self.index
     }
 }
 
 /// A tool without a name.
-struct Draft<'a> {
+struct UnnamedTool<'a> {
     agent: Arc<str>,
-    skill: Option<&'a Skill>,
+    skill: Option<&'a AgentSkill>,
     given: Option<&'a str>,
     title: &'a str,
     description: String,
-    input: Arc<Input>,
+    input: Arc<ToolInput>,
     task: TaskSupport,
 }
 
-impl Draft<'_> {
-    fn wish(&self, natural: String) -> Wish<'_> {
+impl UnnamedTool<'_> {
+    fn name_request(&self, natural: String) -> NameRequest<'_> {
         let skill = self.skill.map(|skill| skill.id.as_str());
-        Wish { agent: &self.agent, skill, natural, given: self.given }
+        NameRequest { agent: &self.agent, skill, natural, given: self.given }
     }
 
-    fn alone(&self) -> Wish<'_> {
-        self.wish(self.skill.map_or_else(
+    fn alone(&self) -> NameRequest<'_> {
+        self.name_request(self.skill.map_or_else(
             || self.agent.to_string(),
             |skill| readable_name(&skill.id, &skill.name).into_owned(),
         ))
     }
 
-    fn among_others(&self) -> Wish<'_> {
-        self.wish(match self.skill {
+    fn visible_to(&self) -> NameRequest<'_> {
+        self.name_request(match self.skill {
             Some(skill) => format!("{}_{}", self.agent, readable_name(&skill.id, &skill.name)),
             None => self.agent.to_string(),
         })
     }
 }
 
-fn drafts<'a>(plan: &'a Plan, card: &'a Card) -> Vec<Draft<'a>> {
+fn drafts<'a>(plan: &'a ToolPlan, card: &'a AgentCard) -> Vec<UnnamedTool<'a>> {
     let agent: Arc<str> = plan.agent.as_str().into();
     if plan.per_agent || card.skills.is_empty() {
         let description = plan.description.as_deref().unwrap_or(&card.description);
-        return vec![Draft {
+        return vec![UnnamedTool {
             agent,
             skill: None,
             given: plan.tool_name.as_deref(),
             title: &card.name,
             description: described(description, (&card.name, None), &[]),
-            input: Arc::new(Input::Flat),
+            input: Arc::new(ToolInput::Flat),
             task: plan.task,
         }];
     }
@@ -182,17 +184,23 @@ fn drafts<'a>(plan: &'a Plan, card: &'a Card) -> Vec<Draft<'a>> {
     shown.map(|skill| draft(&agent, plan, card, skill)).collect()
 }
 
-fn draft<'a>(agent: &Arc<str>, whole: &'a Plan, card: &'a Card, skill: &'a Skill) -> Draft<'a> {
+fn draft<'a>(
+    agent: &Arc<str>,
+    whole: &'a ToolPlan,
+    card: &'a AgentCard,
+    skill: &'a AgentSkill,
+) -> UnnamedTool<'a> {
     let plan = whole.skills.get(&skill.id);
-    let own = plan.and_then(|plan| plan.input_schema.as_ref()).and_then(|schema| OwnSchema::new(schema).ok());
+    let own =
+        plan.and_then(|plan| plan.input_schema.as_ref()).and_then(|schema| CustomSchema::new(schema).ok());
     let description = plan.and_then(|plan| plan.description.as_deref()).unwrap_or(&skill.description);
-    Draft {
+    UnnamedTool {
         agent: agent.clone(),
         skill: Some(skill),
         given: plan.and_then(|plan| plan.tool_name.as_deref()),
         title: &skill.name,
         description: described(description, (&card.name, whole.description.as_deref()), &skill.examples),
-        input: Arc::new(own.map_or(Input::Flat, Input::Own)),
+        input: Arc::new(own.map_or(ToolInput::Flat, ToolInput::Own)),
         task: plan.and_then(|plan| plan.task).unwrap_or(whole.task),
     }
 }
@@ -210,11 +218,11 @@ fn described(description: &str, (agent, about): (&str, Option<&str>), examples: 
 }
 
 fn view<'a>(
-    drafts: &[&'a Draft<'a>],
-    wish: impl Fn(&'a Draft<'a>) -> Wish<'a>,
-    own: impl Iterator<Item = &'a OwnTool> + Clone,
-) -> View {
-    let wishes: Vec<Wish<'a>> = drafts.iter().map(|draft| wish(draft)).collect();
+    drafts: &[&'a UnnamedTool<'a>],
+    wish: impl Fn(&'a UnnamedTool<'a>) -> NameRequest<'a>,
+    own: impl Iterator<Item = &'a BuiltinTool> + Clone,
+) -> CatalogueView {
+    let wishes: Vec<NameRequest<'a>> = drafts.iter().map(|draft| wish(draft)).collect();
     let mut tools: Vec<ToolEntry> =
         drafts.iter().zip(assign(&wishes)).filter_map(|(draft, name)| entry(draft, name)).collect();
     tools.sort_by(|one, other| one.name.cmp(&other.name));
@@ -223,21 +231,21 @@ fn view<'a>(
         tools.windows(2).filter(|pair| same_name(pair)).flatten().map(|tool| tool.name.clone()).collect();
     // The operator can give any name away but these.
     tools.retain(|tool| !twice.contains(&tool.name) && own.clone().all(|own| own.name != tool.name));
-    let tools = tools.into_iter().map(Entry::Agent);
-    let mut tools: Vec<Entry> = tools.chain(own.cloned().map(Entry::Own)).collect();
+    let tools = tools.into_iter().map(ToolRef::Agent);
+    let mut tools: Vec<ToolRef> = tools.chain(own.cloned().map(ToolRef::Own)).collect();
     tools.sort_by(|one, other| one.name().cmp(other.name()));
     let places = tools.iter().enumerate().map(|(place, tool)| (tool.name().to_owned(), place)).collect();
-    View { tools, places }
+    CatalogueView { tools, places }
 }
 
 fn same_name(pair: &[ToolEntry]) -> bool {
     matches!(pair, [one, other] if one.name == other.name)
 }
 
-fn entry(draft: &Draft<'_>, name: String) -> Option<ToolEntry> {
+fn entry(draft: &UnnamedTool<'_>, name: String) -> Option<ToolEntry> {
     let flat: &RawValue = serde_json::from_str(FLAT_SCHEMA).ok()?;
     let schema = draft.input.schema().unwrap_or(flat);
-    let forms = Forms::write(|version| {
+    let forms = EncodedTool::write(|version| {
         // The title stands where the revision has a place for it.
         let (title, annotated) = match version.has_structured_output() {
             true => (Some(draft.title), None),
@@ -249,7 +257,7 @@ fn entry(draft: &Draft<'_>, name: String) -> Option<ToolEntry> {
             description: &draft.description,
             input_schema: schema,
             output_schema: None,
-            annotations: Annotations::of_an_agent(annotated),
+            annotations: ToolAnnotations::of_an_agent(annotated),
             execution: draft.task.execution().filter(|_| version.has_core_tasks()),
         };
         serde_json::value::to_raw_value(&tool).ok()
@@ -273,34 +281,39 @@ mod tests {
         Version::V2026_07_28,
     ];
 
-    fn card() -> Arc<Card> {
+    fn card() -> Arc<AgentCard> {
         let card =
             br#"{"name":"W","url":"http://h/","skills":[{"id":"a","name":"A"},{"id":"z","name":"Z"}]}"#;
-        Arc::new(Card::parse(card).unwrap())
+        Arc::new(AgentCard::parse(card).unwrap())
     }
 
-    fn plan(task: TaskSupport, of_z: Option<TaskSupport>, tool_name: Option<&str>) -> Plan {
+    fn plan(task: TaskSupport, of_z: Option<TaskSupport>, tool_name: Option<&str>) -> ToolPlan {
         let tool_name = tool_name.map(str::to_owned);
         let skill = SkillPlan { task: of_z, tool_name, ..SkillPlan::default() };
-        Plan { agent: "w".into(), task, skills: BTreeMap::from([("z".into(), skill)]), ..Plan::default() }
+        ToolPlan {
+            agent: "w".into(),
+            task,
+            skills: BTreeMap::from([("z".into(), skill)]),
+            ..ToolPlan::default()
+        }
     }
 
-    fn own() -> [OwnTool; 2] {
+    fn own() -> [BuiltinTool; 2] {
         let own = |name, with_one_agent| {
             let write = |version: Version| {
                 let output = version.has_structured_output().then_some("structured");
                 to_raw_value(&json!({ "name": name, "output": output })).ok()
             };
-            OwnTool::new(name, with_one_agent, write).unwrap()
+            BuiltinTool::new(name, with_one_agent, write).unwrap()
         };
         [own("subagent_wait", true), own("subagent_start", false)]
     }
 
-    fn names<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<&'a str> {
-        entries.into_iter().map(Entry::name).collect()
+    fn names<'a>(entries: impl IntoIterator<Item = &'a ToolRef>) -> Vec<&'a str> {
+        entries.into_iter().map(ToolRef::name).collect()
     }
 
-    fn listed(view: &View, name: &str, version: Version) -> Value {
+    fn listed(view: &CatalogueView, name: &str, version: Version) -> Value {
         serde_json::from_str(view.find(name).unwrap().listed(version).get()).unwrap()
     }
 
@@ -322,7 +335,7 @@ mod tests {
                 let titled = version.has_structured_output();
                 assert_eq!((&tool["title"] == "Z", &tool["annotations"]["title"] == "Z"), (titled, !titled));
             }
-            let entry = catalogue.all().find("w_z").and_then(Entry::of_agent).unwrap();
+            let entry = catalogue.all().find("w_z").and_then(ToolRef::of_agent).unwrap();
             assert_eq!(entry.task, skill.unwrap_or(agent));
         }
     }
@@ -336,9 +349,9 @@ mod tests {
         assert_eq!((names(page), next), (vec!["subagent_start", "subagent_wait", "w_a"], Some("w_a")));
         assert_eq!(names(all.page(next, 3, |_| true).0), ["w_z"]);
         assert!(
-            matches!(all.find("subagent_start"), Some(Entry::Own(tool)) if tool.name == "subagent_start")
+            matches!(all.find("subagent_start"), Some(ToolRef::Own(tool)) if tool.name == "subagent_start")
         );
-        assert!(matches!(all.find("w_a"), Some(Entry::Agent(tool)) if tool.name == "w_a"));
+        assert!(matches!(all.find("w_a"), Some(ToolRef::Agent(tool)) if tool.name == "w_a"));
         assert_eq!(listed(all, "subagent_wait", Version::V2025_03_26)["output"], Value::Null);
         assert_eq!(listed(all, "subagent_wait", Version::V2025_06_18)["output"], "structured");
         assert_eq!(names(catalogue.of("w").tools()), ["a", "subagent_wait", "z"]);
@@ -359,7 +372,7 @@ mod tests {
     fn an_operator_cannot_hide_a_tool_of_the_gateway() {
         let plan = plan(TaskSupport::Optional, None, Some("subagent_wait"));
         let catalogue = Catalogue::build(&[(plan, card())], &own());
-        assert!(matches!(catalogue.all().find("subagent_wait"), Some(Entry::Own(_))));
+        assert!(matches!(catalogue.all().find("subagent_wait"), Some(ToolRef::Own(_))));
         assert_eq!(names(catalogue.all().tools()), ["subagent_start", "subagent_wait", "w_a"]);
     }
 }

@@ -14,18 +14,18 @@ use serde_json::value::RawValue;
 
 use crate::a2a::{Part, PartBody};
 use crate::mcp::Version;
-use crate::mcp::content::{Block, Body, Embedded};
+use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 
 /// How a client is shown blocks.
 #[derive(Debug, Clone, Copy)]
-pub struct Display {
+pub struct ContentDisplay {
     /// The revision that the client speaks.
     pub version: Version,
     /// Whether links stand beside the URLs in the text.
     pub links: bool,
 }
 
-impl Display {
+impl ContentDisplay {
     /// Returns whether link blocks are shown.
     pub(super) fn has_links(self) -> bool {
         self.links && self.version.has_structured_output()
@@ -33,7 +33,11 @@ impl Display {
 }
 
 /// Turns the parts of one message into blocks, one each. Thoughts are no output.
-pub fn blocks<'a>(parts: impl IntoIterator<Item = &'a Part>, display: Display, out: &mut Vec<Block>) {
+pub fn blocks<'a>(
+    parts: impl IntoIterator<Item = &'a Part>,
+    display: ContentDisplay,
+    out: &mut Vec<ContentBlock>,
+) {
     for part in parts.into_iter().filter(|part| !part.is_thought()) {
         add(part, display, out);
     }
@@ -41,12 +45,18 @@ pub fn blocks<'a>(parts: impl IntoIterator<Item = &'a Part>, display: Display, o
 
 /// Turns the parts of one artifact into blocks. Texts that follow each other are pieces of one text: a stream brings them in
 /// chunks, and agents keep the chunks apart.
-pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Part>, display: Display, out: &mut Vec<Block>) {
+pub fn joined<'a>(
+    parts: impl IntoIterator<Item = &'a Part>,
+    display: ContentDisplay,
+    out: &mut Vec<ContentBlock>,
+) {
     let mut open = false;
     for part in parts.into_iter().filter(|part| !part.is_thought()) {
         let plain = matches!(&part.body, PartBody::Text(_)) && part.metadata.is_none();
         match (&part.body, out.last_mut()) {
-            (PartBody::Text(more), Some(Block::Text { text, .. })) if open && plain => text.push_str(more),
+            (PartBody::Text(more), Some(ContentBlock::Text { text, .. })) if open && plain => {
+                text.push_str(more)
+            }
             _ => add(part, display, out),
         }
         open = plain;
@@ -54,12 +64,12 @@ pub fn joined<'a>(parts: impl IntoIterator<Item = &'a Part>, display: Display, o
 }
 
 /// Adds the block of one part, and the link beside it.
-fn add(part: &Part, display: Display, out: &mut Vec<Block>) {
+fn add(part: &Part, display: ContentDisplay, out: &mut Vec<ContentBlock>) {
     out.push(block(part, display.version));
     if let PartBody::Url(url) = &part.body
         && display.has_links()
     {
-        out.push(Block::ResourceLink {
+        out.push(ContentBlock::ResourceLink {
             uri: url.clone(),
             name: part.filename.clone().unwrap_or_else(|| "file".to_owned()),
             media_type: part.media_type.clone(),
@@ -68,36 +78,40 @@ fn add(part: &Part, display: Display, out: &mut Vec<Block>) {
 }
 
 /// Turns one part into a block.
-fn block(part: &Part, version: Version) -> Block {
-    let hints = Hints::of(part);
+fn block(part: &Part, version: Version) -> ContentBlock {
+    let hints = DisplayHints::of(part);
     match &part.body {
         PartBody::Text(text) => match hints.resource_uri {
-            Some(uri) => embedded(uri, part.media_type.clone(), Body::Text(text.clone())),
-            None => Block::text(text.clone()),
+            Some(uri) => embedded(uri, part.media_type.clone(), ResourceContents::Text(text.clone())),
+            None => ContentBlock::text(text.clone()),
         },
         PartBody::Raw(data) => match standard_base64(data) {
             Some(data) => raw(part, &data, hints, version),
             None => {
                 let name = part.filename.as_deref().unwrap_or("without a name");
-                Block::text(format!("(A file, {name}, that cannot be shown: its content is not base64.)"))
+                ContentBlock::text(format!(
+                    "(A file, {name}, that cannot be shown: its content is not base64.)"
+                ))
             }
         },
-        PartBody::Url(url) => Block::text(named_url(part, url)),
-        PartBody::Data(json) | PartBody::Unknown(json) => Block::text(json.get()),
+        PartBody::Url(url) => ContentBlock::text(named_url(part, url)),
+        PartBody::Data(json) | PartBody::Unknown(json) => ContentBlock::text(json.get()),
     }
 }
 
-fn raw(part: &Part, data: &str, hints: Hints, version: Version) -> Block {
+fn raw(part: &Part, data: &str, hints: DisplayHints, version: Version) -> ContentBlock {
     let media_type = part.media_type.clone().unwrap_or_else(|| "application/octet-stream".to_owned());
     let is = |kind: &str| media_type.get(..kind.len()).is_some_and(|start| start.eq_ignore_ascii_case(kind));
     match hints.resource_uri {
-        None if is("image/") => Block::Image { data: data.to_owned(), media_type },
-        None if is("audio/") && version.has_audio() => Block::Audio { data: data.to_owned(), media_type },
+        None if is("image/") => ContentBlock::Image { data: data.to_owned(), media_type },
+        None if is("audio/") && version.has_audio() => {
+            ContentBlock::Audio { data: data.to_owned(), media_type }
+        }
         None => {
             let uri = format!("a2a-file:///{}", path_safe(part.filename.as_deref().unwrap_or("file")));
-            embedded(uri, Some(media_type), Body::Blob(data.to_owned()))
+            embedded(uri, Some(media_type), ResourceContents::Blob(data.to_owned()))
         }
-        Some(uri) => embedded(uri, Some(media_type), Body::Blob(data.to_owned())),
+        Some(uri) => embedded(uri, Some(media_type), ResourceContents::Blob(data.to_owned())),
     }
 }
 
@@ -106,19 +120,19 @@ pub(super) fn named_url(part: &Part, url: &str) -> String {
     format!("{}: {url}", part.filename.as_deref().unwrap_or("file"))
 }
 
-fn embedded(uri: String, media_type: Option<String>, content: Body) -> Block {
-    Block::Resource { resource: Embedded { uri, media_type, content } }
+fn embedded(uri: String, media_type: Option<String>, content: ResourceContents) -> ContentBlock {
+    ContentBlock::Resource { resource: EmbeddedResource { uri, media_type, content } }
 }
 
 /// What an agent may say about how a part is to be shown, in the part's metadata.
 #[derive(Default, Deserialize)]
-struct Hints {
+struct DisplayHints {
     /// The URI under which the part is a resource.
     #[serde(default, rename = "mcp.resourceUri")]
     resource_uri: Option<String>,
 }
 
-impl Hints {
+impl DisplayHints {
     fn of(part: &Part) -> Self {
         let metadata: Option<&RawValue> = part.metadata.as_deref();
         metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok()).unwrap_or_default()
@@ -159,7 +173,7 @@ mod tests {
 
     fn shown(part: Part, version: Version) -> String {
         let mut out = Vec::new();
-        blocks([&part], Display { version, links: false }, &mut out);
+        blocks([&part], ContentDisplay { version, links: false }, &mut out);
         serde_json::to_string(&out[0]).unwrap()
     }
 
@@ -223,9 +237,9 @@ mod tests {
         let text = |text: &str| Part::new(PartBody::Text(text.into()));
         let parts = [text("a"), text("b"), Part::new(PartBody::Url("u:v".into())), text("c")];
         let mut out = Vec::new();
-        joined(&parts, Display { version: Version::V2026_07_28, links: false }, &mut out);
+        joined(&parts, ContentDisplay { version: Version::V2026_07_28, links: false }, &mut out);
         assert_eq!(out.len(), 3);
-        assert!(matches!(&out[0], Block::Text { text, .. } if text == "ab"));
+        assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text == "ab"));
     }
 
     #[test]
@@ -237,9 +251,9 @@ mod tests {
             (Version::V2025_03_26, true, 1),
         ] {
             let mut out = Vec::new();
-            blocks([&given], Display { version, links }, &mut out);
+            blocks([&given], ContentDisplay { version, links }, &mut out);
             assert_eq!(out.len(), count, "{version:?} {links}");
-            assert!(matches!(&out[0], Block::Text { text, .. } if text == "y: https://x/y"));
+            assert!(matches!(&out[0], ContentBlock::Text { text, .. } if text == "y: https://x/y"));
         }
     }
 

@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::envelope::Envelope;
-use super::handle::{Audience, advice};
+use super::envelope::StructuredEnvelope;
+use super::handle::{ResultContext, next_step_hint};
 use super::outcome::{AGAIN, ELSEWHERE};
-use super::work::{Standing, Work};
-use crate::mcp::content::Block;
-use crate::mcp::tools::CallResult;
+use super::work::{AgentOutput, OutputState};
+use crate::mcp::content::ContentBlock;
+use crate::mcp::tools::CallToolResult;
 
 /// A call that was cancelled, and whose task goes on.
 #[derive(Debug, Clone, Copy)]
 pub struct EarlierCall<'a> {
     /// The work that it began.
-    pub work: &'a Work,
+    pub work: &'a AgentOutput,
     /// Names the call while its task has no name.
     pub local: [u8; 16],
     /// Whether it was a call of one of the gateway's own tools.
@@ -26,12 +26,12 @@ pub struct EarlierCall<'a> {
 
 impl EarlierCall<'_> {
     /// Returns the sentences that name the task, and say how to get its result.
-    pub fn told(&self, audience: &Audience<'_>) -> String {
+    pub fn told(&self, audience: &ResultContext<'_>) -> String {
         let tool = if self.is_own_tool { ELSEWHERE } else { AGAIN };
         let task = audience.task(self.work, self.local);
         let task = task.as_str();
-        if self.work.standing() != Standing::Finished {
-            let advice = advice(self.work, audience, (tool, task));
+        if self.work.state() != OutputState::Finished {
+            let advice = next_step_hint(self.work, audience, (tool, task));
             return format!(
                 "An earlier call of this tool was cancelled before its result came; it is still running as task {task:?}. {advice}"
             );
@@ -45,11 +45,11 @@ impl EarlierCall<'_> {
 }
 
 /// Adds sentences of the gateway to a result: to its text, and to its structured content, which some clients show alone.
-pub fn add(result: &mut CallResult, said: &str) {
+pub fn add(result: &mut CallToolResult, said: &str) {
     if let Some(structured) = result.structured_content.take() {
         result.structured_content = Some(with_text(structured, said));
     }
-    result.content.push(Block::text(said));
+    result.content.push(ContentBlock::text(said));
 }
 
 /// Returns an envelope with this text besides: one that is there already, or one around a lone piece of data.
@@ -57,7 +57,7 @@ fn with_text(structured: Box<RawValue>, said: &str) -> Box<RawValue> {
     let added = match envelope_members(&structured) {
         Some((members, text)) if text.is_empty() => with_member(members, said),
         Some((members, text)) => with_member(members, &format!("{text}\n{said}")),
-        None => to_raw_value(&Envelope::with_data(said, &structured)).ok(),
+        None => to_raw_value(&StructuredEnvelope::with_data(said, &structured)).ok(),
     };
     added.unwrap_or(structured)
 }
@@ -94,7 +94,7 @@ mod tests {
             (Some("[7]"), Some(r#"{"text":"b","data":[[7]],"files":[]}"#)),
         ] {
             let structured_content = before.map(|json| RawValue::from_string(json.to_owned()).unwrap());
-            let mut result = CallResult { structured_content, ..CallResult::default() };
+            let mut result = CallToolResult { structured_content, ..CallToolResult::default() };
             add(&mut result, "b");
             assert_eq!(result.structured_content.as_deref().map(RawValue::get), after);
             assert_eq!(serde_json::to_value(&result.content).unwrap()[0]["text"], "b");

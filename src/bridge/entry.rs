@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::arguments::Input;
+use super::arguments::ToolInput;
 use crate::mcp::Version;
 use crate::mcp::tools::TaskSupport;
 
 /// A tool as JSON, in each form that some revision needs.
 #[derive(Debug)]
-pub(super) struct Forms {
+pub(super) struct EncodedTool {
     /// For clients without structured output.
     plain: Box<RawValue>,
     titled: Box<RawValue>,
@@ -20,7 +20,7 @@ pub(super) struct Forms {
     with_tasks: Option<Box<RawValue>>,
 }
 
-impl Forms {
+impl EncodedTool {
     pub(super) fn write(write: impl Fn(Version) -> Option<Box<RawValue>>) -> Option<Self> {
         let plain = write(Version::V2025_03_26)?;
         let titled = write(Version::V2026_07_28)?;
@@ -46,24 +46,24 @@ pub struct ToolEntry {
     /// The skill that it stands for; `None` for the one tool of an agent.
     pub skill: Option<Arc<str>>,
     /// What it takes.
-    pub input: Arc<Input>,
+    pub input: Arc<ToolInput>,
     /// Its name.
     pub name: String,
     /// Whether its calls can run as tasks of the core.
     pub task: TaskSupport,
-    pub(super) forms: Forms,
+    pub(super) forms: EncodedTool,
 }
 
 /// A tool of the gateway itself.
 #[derive(Debug, Clone)]
-pub struct OwnTool {
+pub struct BuiltinTool {
     /// Its name; one that no agent's tool can have (see [`super::names::is_reserved`]).
     pub name: &'static str,
     with_one_agent: bool,
-    forms: Arc<Forms>,
+    forms: Arc<EncodedTool>,
 }
 
-impl OwnTool {
+impl BuiltinTool {
     /// A tool that `write` writes as a revision's clients see it. It is listed among the tools of all agents, and
     /// `with_one_agent` also among those of each single one. `None` if it cannot be written.
     pub fn new(
@@ -71,7 +71,7 @@ impl OwnTool {
         with_one_agent: bool,
         write: impl Fn(Version) -> Option<Box<RawValue>>,
     ) -> Option<Self> {
-        Some(Self { name, with_one_agent, forms: Arc::new(Forms::write(write)?) })
+        Some(Self { name, with_one_agent, forms: Arc::new(EncodedTool::write(write)?) })
     }
 
     pub(super) fn is_with_one_agent(&self) -> bool {
@@ -81,14 +81,14 @@ impl OwnTool {
 
 /// A tool that can be called.
 #[derive(Debug)]
-pub enum Entry {
+pub enum ToolRef {
     /// An agent does the work.
     Agent(ToolEntry),
     /// The gateway does it.
-    Own(OwnTool),
+    Own(BuiltinTool),
 }
 
-impl Entry {
+impl ToolRef {
     /// What it is called by.
     pub fn name(&self) -> &str {
         match self {

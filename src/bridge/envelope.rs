@@ -11,7 +11,7 @@ use crate::a2a::{Part, PartBody};
 
 /// The pieces of a result, as data.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Envelope<'a> {
+pub(super) struct StructuredEnvelope<'a> {
     /// All text, and the URLs of files.
     text: String,
     /// The data parts, in order.
@@ -33,7 +33,7 @@ struct FileNote<'a> {
     url: Option<&'a str>,
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> StructuredEnvelope<'a> {
     /// Begins with a text of the gateway.
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }

@@ -8,52 +8,52 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::work::{MOST_BYTES, Work};
-use crate::mcp::params::{EXTENSIONS, Extending, MOST_EXTENSIONS};
+use super::work::{AgentOutput, MOST_BYTES};
+use crate::mcp::params::{EXTENSIONS, ExtensionMembers, MOST_EXTENSIONS};
 
 /// Most artifacts of which data passes.
 const MOST_ARTIFACTS: usize = 100;
 
 /// Data by the names of its members.
-type Data<'a> = BTreeMap<String, &'a RawValue>;
+type ExtensionData<'a> = BTreeMap<String, &'a RawValue>;
 
 /// What a client gives for extensions, and which of them are active.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Offered<'a> {
+pub struct ClientExtensions<'a> {
     /// What of `_meta` may be data of extensions; `None`: there is no `_meta`.
-    pub given: Option<&'a Extending<'a>>,
+    pub given: Option<&'a ExtensionMembers<'a>>,
     /// The URIs that the operator activated for the agent.
     pub active: &'a [String],
 }
 
 /// What of it goes to the agent.
 #[derive(Debug, Default)]
-pub(super) struct Passing<'a> {
+pub(super) struct MessageExtensions<'a> {
     /// Members of the metadata of the message.
-    pub(super) data: Data<'a>,
+    pub(super) data: ExtensionData<'a>,
     /// The extensions that they are of, each once.
     pub(super) uris: Vec<String>,
 }
 
 /// The same as it stands in a message that says nothing else beside its parts.
 #[derive(Debug, Default)]
-pub struct Beside {
+pub struct DataOnlyMessage {
     /// The metadata of the message.
     pub metadata: Option<Box<RawValue>>,
     /// The extensions that it is of, each once.
     pub uris: Vec<String>,
 }
 
-impl<'a> Offered<'a> {
+impl<'a> ClientExtensions<'a> {
     /// What of it goes to the agent, for a message.
     ///
     /// # Errors
     ///
     /// What is wrong with it, in words: it is more than passes, or than is looked at.
-    pub fn beside(&self) -> Result<Beside, String> {
-        let Passing { data, uris } = self.passing()?;
+    pub fn beside(&self) -> Result<DataOnlyMessage, String> {
+        let MessageExtensions { data, uris } = self.passing()?;
         let metadata = if data.is_empty() { None } else { to_raw_value(&data).ok() };
-        Ok(Beside { metadata, uris })
+        Ok(DataOnlyMessage { metadata, uris })
     }
 
     /// What of it goes to the agent; the rest stays here.
@@ -61,8 +61,8 @@ impl<'a> Offered<'a> {
     /// # Errors
     ///
     /// What is wrong with it, in words: it is more than passes, or than is looked at.
-    pub(super) fn passing(&self) -> Result<Passing<'a>, String> {
-        let mut passing = Passing::default();
+    pub(super) fn passing(&self) -> Result<MessageExtensions<'a>, String> {
+        let mut passing = MessageExtensions::default();
         let Some(given) = self.given.filter(|_| !self.active.is_empty()) else { return Ok(passing) };
         if given.are_too_many {
             return Err(format!(
@@ -70,7 +70,7 @@ impl<'a> Offered<'a> {
             ));
         }
         let mut left = MOST_BYTES;
-        let inside = |value: &'a RawValue| serde_json::from_str::<Data<'a>>(value.get()).ok();
+        let inside = |value: &'a RawValue| serde_json::from_str::<ExtensionData<'a>>(value.get()).ok();
         let inside = given.inside.and_then(inside).unwrap_or_default();
         let named = given.named.iter().map(|(name, value)| (name.as_str().to_owned(), *value));
         for (name, value) in named.chain(inside) {
@@ -108,14 +108,14 @@ fn written(name: &str) -> usize {
 
 /// What an agent says of extensions.
 #[derive(Serialize)]
-struct Told<'a> {
+struct AgentExtensions<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    task: Data<'a>,
+    task: ExtensionData<'a>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    message: Data<'a>,
+    message: ExtensionData<'a>,
     /// By the ids of the artifacts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    artifacts: BTreeMap<&'a str, Data<'a>>,
+    artifacts: BTreeMap<&'a str, ExtensionData<'a>>,
     /// How many members were left out for their size.
     #[serde(skip_serializing_if = "is_none")]
     omitted: usize,
@@ -130,11 +130,11 @@ fn is_none(count: &usize) -> bool {
 ///
 /// At most 64 KiB of names, ids of artifacts and values, in the order of that list, and of no more than 100 artifacts. What does not
 /// fit is counted, as far as its name is known (see [`Metadata`](super::work::Metadata)).
-pub fn told(work: &Work, active: &[String]) -> Option<Box<RawValue>> {
+pub fn told(work: &AgentOutput, active: &[String]) -> Option<Box<RawValue>> {
     if active.is_empty() {
         return None;
     }
-    let mut taking = Taking { active, left: MOST_BYTES, omitted: 0 };
+    let mut taking = BoundedCollector { active, left: MOST_BYTES, omitted: 0 };
     let task = taking.keep(work.metadata.members().map(|(name, value)| (name.to_owned(), value)).collect());
     taking.omitted += work.metadata.omitted().filter(|name| owner(name, active).is_some()).count();
     let message = work.reply.as_ref().or(work.status.as_ref());
@@ -152,25 +152,25 @@ pub fn told(work: &Work, active: &[String]) -> Option<Box<RawValue>> {
             artifacts.insert(id, data);
         }
     }
-    let told = Told { task, message, artifacts, omitted: taking.omitted };
+    let told = AgentExtensions { task, message, artifacts, omitted: taking.omitted };
     let is_nothing = told.task.is_empty() && told.message.is_empty() && told.artifacts.is_empty();
     if is_nothing && told.omitted == 0 { None } else { to_raw_value(&told).ok() }
 }
 
 /// Takes data out of metadata until there is no more room.
-struct Taking<'a> {
+struct BoundedCollector<'a> {
     active: &'a [String],
     left: usize,
     omitted: usize,
 }
 
-impl Taking<'_> {
-    fn take<'m>(&mut self, metadata: Option<&'m RawValue>) -> Data<'m> {
-        let members = metadata.and_then(|json| serde_json::from_str::<Data<'m>>(json.get()).ok());
+impl BoundedCollector<'_> {
+    fn take<'m>(&mut self, metadata: Option<&'m RawValue>) -> ExtensionData<'m> {
+        let members = metadata.and_then(|json| serde_json::from_str::<ExtensionData<'m>>(json.get()).ok());
         self.keep(members.unwrap_or_default())
     }
 
-    fn keep<'m>(&mut self, mut data: Data<'m>) -> Data<'m> {
+    fn keep<'m>(&mut self, mut data: ExtensionData<'m>) -> ExtensionData<'m> {
         data.retain(|name, value| {
             if owner(name, self.active).is_none() {
                 return false;
@@ -187,8 +187,8 @@ impl Taking<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Dialect, Event};
-    use crate::mcp::params::Meta;
+    use crate::a2a::{Dialect, StreamResponse};
+    use crate::mcp::params::RequestMeta;
 
     const TRACE: &str = "https://example.test/ext/trace/v1";
 
@@ -198,9 +198,9 @@ mod tests {
 
     /// What of this `_meta` goes to an agent: its metadata and its extensions.
     fn passed(meta: &str) -> Result<(String, Vec<String>), String> {
-        let meta: Meta<'_> = serde_json::from_str(meta).unwrap();
+        let meta: RequestMeta<'_> = serde_json::from_str(meta).unwrap();
         let active = active();
-        let passing = Offered { given: Some(&meta.extensions), active: &active }.passing()?;
+        let passing = ClientExtensions { given: Some(&meta.extensions), active: &active }.passing()?;
         Ok((serde_json::to_string(&passing.data).unwrap(), passing.uris))
     }
 
@@ -248,12 +248,12 @@ mod tests {
                 true => assert_eq!(found.unwrap().0, r#"{"urn:money":1}"#),
                 false => assert!(found.unwrap_err().contains("More than 32 names")),
             }
-            let meta: Meta<'_> = serde_json::from_str(&meta).unwrap();
-            let idle = Offered { given: Some(&meta.extensions), active: &[] }.passing().unwrap();
+            let meta: RequestMeta<'_> = serde_json::from_str(&meta).unwrap();
+            let idle = ClientExtensions { given: Some(&meta.extensions), active: &[] }.passing().unwrap();
             assert!(idle.data.is_empty(), "where nothing passes nothing is too much");
         }
         let twice = r#"{"mcp-a2a-gateway/extensions":{},"mcp-a2a-gateway/extensions":{}}"#;
-        assert!(serde_json::from_str::<Meta<'_>>(twice).is_err());
+        assert!(serde_json::from_str::<RequestMeta<'_>>(twice).is_err());
     }
 
     #[test]
@@ -267,18 +267,18 @@ mod tests {
             ("https://x.test/bill/v20", bill[0]),
         ] {
             let meta = format!(r#"{{"{name}":1}}"#);
-            let meta: Meta<'_> = serde_json::from_str(&meta).unwrap();
-            let offered = Offered { given: Some(&meta.extensions), active: &active };
+            let meta: RequestMeta<'_> = serde_json::from_str(&meta).unwrap();
+            let offered = ClientExtensions { given: Some(&meta.extensions), active: &active };
             assert_eq!(offered.passing().unwrap().uris, [uri], "{name}");
         }
     }
 
     /// The work after these answers of an agent.
-    fn work(results: &[&str]) -> Work {
-        let mut work = Work::new(1 << 22);
+    fn work(results: &[&str]) -> AgentOutput {
+        let mut work = AgentOutput::new(1 << 22);
         for result in results {
             let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
-            let event: Event = Dialect::V1.event(answer.as_bytes()).unwrap();
+            let event: StreamResponse = Dialect::V1.event(answer.as_bytes()).unwrap();
             work.apply(event).unwrap();
         }
         work

@@ -10,20 +10,20 @@ use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
 use super::arguments::validator;
-use super::judge::complaints;
-use super::members::Members;
-use super::question::{Input, Question};
-use crate::a2a::{AnswerForm, Fingerprint, Part, PartBody, State, canonical, clean, uuid};
+use super::judge::schema_errors;
+use super::members::UniqueObject;
+use super::question::{AgentQuestion, InputField};
+use crate::a2a::{AnswerForm, Fingerprint, Part, PartBody, TaskState, canonical, clean, uuid};
 use crate::mcp::Version;
-use crate::mcp::elicitation::{Action, Answer};
-use crate::mcp::form::fitted;
+use crate::mcp::elicitation::{ElicitAction, ElicitResult};
+use crate::mcp::form::adapt;
 
 /// Most bytes of an agent's schema that a text for the model quotes.
 const MAX_SCHEMA_BYTES: usize = 8 * 1024;
 
 /// What the user answered, as far as the client has told.
 #[derive(Debug, Clone, Default)]
-pub struct Given {
+pub struct UserResponse {
     /// Answers by key; each an object that fits what was asked.
     pub accepted: BTreeMap<String, Box<RawValue>>,
     /// Something was declined.
@@ -34,10 +34,13 @@ pub struct Given {
     pub missing: Vec<String>,
 }
 
-impl Question {
+impl AgentQuestion {
     /// What is given before any answer has come.
-    pub fn nothing_given(&self) -> Given {
-        Given { missing: self.inputs.iter().map(|input| input.key.clone()).collect(), ..Given::default() }
+    pub fn empty(&self) -> UserResponse {
+        UserResponse {
+            missing: self.inputs.iter().map(|input| input.key.clone()).collect(),
+            ..UserResponse::default()
+        }
     }
 
     /// Reads `inputResponses`. Unknown keys are passed over; answers that are not there are missing.
@@ -45,15 +48,15 @@ impl Question {
     /// # Errors
     ///
     /// What is wrong with an answer, in words.
-    pub fn read_responses(&self, responses: Option<&RawValue>) -> Result<Given, String> {
+    pub fn read_responses(&self, responses: Option<&RawValue>) -> Result<UserResponse, String> {
         let json = responses.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
         let wrong = |error: serde_json::Error| format!("Invalid inputResponses: {error}.");
-        serde_json::from_str::<Members<'_>>(json).map_err(wrong)?;
+        serde_json::from_str::<UniqueObject<'_>>(json).map_err(wrong)?;
         let responses: BTreeMap<String, &RawValue> = serde_json::from_str(json).map_err(wrong)?;
-        let mut given = self.nothing_given();
-        for Input { key, .. } in &self.inputs {
+        let mut given = self.empty();
+        for InputField { key, .. } in &self.inputs {
             if let Some(json) = responses.get(key) {
-                let answer = Answer::read(json).ok_or_else(|| no_answer(key))?;
+                let answer = ElicitResult::read(json).ok_or_else(|| no_answer(key))?;
                 self.take(&mut given, key, answer)?;
             }
         }
@@ -65,19 +68,19 @@ impl Question {
     /// # Errors
     ///
     /// What is wrong with it, in words; then nothing was taken.
-    pub fn take(&self, given: &mut Given, key: &str, answer: Answer) -> Result<(), String> {
+    pub fn take(&self, given: &mut UserResponse, key: &str, answer: ElicitResult) -> Result<(), String> {
         let Some(input) = self.inputs.iter().find(|input| input.key == key) else { return Ok(()) };
         match answer.action {
-            Action::Decline => given.declined = true,
-            Action::Cancel => given.cancelled = true,
-            Action::Accept => {
+            ElicitAction::Decline => given.declined = true,
+            ElicitAction::Cancel => given.cancelled = true,
+            ElicitAction::Accept => {
                 // Whatever came with an authorization stays here: it could be a secret.
-                let asked = self.state != State::AuthRequired;
+                let asked = self.state != TaskState::AuthRequired;
                 let content = answer.content.filter(|_| asked);
                 let content = content.or_else(|| RawValue::from_string("{}".into()).ok());
                 let content = content.ok_or_else(|| no_answer(key))?;
                 if asked {
-                    input.judge(&content)?;
+                    input.validate(&content)?;
                 }
                 given.accepted.insert(key.to_owned(), content);
             }
@@ -144,10 +147,10 @@ impl Question {
         } else {
             keyed = serde_json::from_str(data.ok_or_else(how)?.get()).map_err(|_| how())?;
         }
-        let part = |input: &Input| {
+        let part = |input: &InputField| {
             let given = keyed.get(&input.key)?;
             if input.form.is_confirmation() {
-                input.judge(given).ok()?;
+                input.validate(given).ok()?;
             }
             input.form.part(given)
         };
@@ -156,7 +159,7 @@ impl Question {
 
     /// Returns a sentence without its full stop: how an answer is given as an argument of a tool.
     pub fn answer_hint(&self) -> String {
-        let value = |input: &Input| match (input.form.is_confirmation(), &input.schema) {
+        let value = |input: &InputField| match (input.form.is_confirmation(), &input.schema) {
             (true, _) => r#"{"confirmed": true} or {"confirmed": false}"#.to_owned(),
             // The agent wrote it, and the sentence is the gateway's.
             (false, Some(schema)) => {
@@ -177,7 +180,7 @@ impl Question {
     }
 
     /// Names one input where there is room for a turn only: the question itself, unless it asks for several things.
-    pub fn turn_of(&self, key: &str) -> [u8; 16] {
+    pub fn question_fingerprint(&self, key: &str) -> [u8; 16] {
         match self.inputs.as_slice() {
             [_] => self.turn.to_bytes(),
             _ => {
@@ -196,24 +199,25 @@ impl Question {
 
     /// The input that [`Question::turn_of`] named; `None` if another question is open now.
     pub fn key_of(&self, turn: [u8; 16]) -> Option<&str> {
-        self.inputs.iter().map(|input| input.key.as_str()).find(|key| self.turn_of(key) == turn)
+        self.inputs.iter().map(|input| input.key.as_str()).find(|key| self.question_fingerprint(key) == turn)
     }
 }
 
-impl Input {
+impl InputField {
     /// Judges an answer by all that the agent's schema says, or by the form if the schema is of no use.
-    fn judge(&self, content: &RawValue) -> Result<(), String> {
+    fn validate(&self, content: &RawValue) -> Result<(), String> {
         let wrong = |what: String| format!("Invalid answer to {:?}: {what}.", self.key);
         // What is judged must be what is sent: each name once.
-        serde_json::from_str::<Members<'_>>(content.get()).map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_str::<UniqueObject<'_>>(content.get()).map_err(|error| wrong(error.to_string()))?;
         let value: Value = serde_json::from_str(content.get()).map_err(|error| wrong(error.to_string()))?;
         let compiled = |schema: &RawValue| {
             serde_json::from_str(schema.get()).ok().and_then(|schema| validator(&schema).ok())
         };
-        let form = || fitted(self.asked(), Version::V2026_07_28).and_then(|form| compiled(&form));
-        let judge =
-            compiled(self.asked()).or_else(form).ok_or_else(|| wrong("it cannot be judged".into()))?;
-        complaints(&judge, &value).map_or(Ok(()), |what| Err(wrong(what)))
+        let form = || adapt(self.to_elicitations(), Version::V2026_07_28).and_then(|form| compiled(&form));
+        let judge = compiled(self.to_elicitations())
+            .or_else(form)
+            .ok_or_else(|| wrong("it cannot be judged".into()))?;
+        schema_errors(&judge, &value).map_or(Ok(()), |what| Err(wrong(what)))
     }
 }
 
@@ -269,25 +273,26 @@ fn hashed(pieces: &[&[u8]]) -> [u8; 16] {
 mod tests {
     use super::*;
     use crate::a2a::read_task;
-    use crate::bridge::work::Work;
+    use crate::bridge::work::AgentOutput;
     use proptest::prelude::*;
 
     fn raw(json: &str) -> Box<RawValue> {
         RawValue::from_string(json.into()).unwrap()
     }
 
-    fn question(state: &str, metadata: &str) -> Question {
+    fn question(state: &str, metadata: &str) -> AgentQuestion {
         let task =
             format!(r#"{{"id":"t","status":{{"state":"{state}","message":{{"metadata":{metadata}}}}}}}"#);
-        Question::of(&Work::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap()).unwrap()
+        AgentQuestion::of(&AgentOutput::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap())
+            .unwrap()
     }
 
-    fn form() -> Question {
+    fn form() -> AgentQuestion {
         let schema = r#"{"type":"object","properties":{"user_name":{"type":"string","pattern":"^[a-z]+$"}},"required":["user_name"]}"#;
         question("input-required", &format!(r#"{{"mcp.inputKey":"k","mcp.requestedSchema":{schema}}}"#))
     }
 
-    fn several() -> Question {
+    fn several() -> AgentQuestion {
         question("input-required", r#"{"mcp.inputRequests":{"a":{},"b":{}}}"#)
     }
 
@@ -364,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_agent_is_told_in_the_way_it_asked() {
-        let told = |question: &Question, json: &str| {
+        let told = |question: &AgentQuestion, json: &str| {
             let given = question.read_responses(Some(&raw(json))).unwrap();
             data(&question.message(&given.accepted)).to_owned()
         };
@@ -390,12 +395,12 @@ mod tests {
     #[test]
     fn an_input_is_found_by_its_turn_while_its_question_is_open() {
         for question in [form(), several()] {
-            for Input { key, .. } in &question.inputs {
-                assert_eq!(question.key_of(question.turn_of(key)), Some(key.as_str()));
+            for InputField { key, .. } in &question.inputs {
+                assert_eq!(question.key_of(question.question_fingerprint(key)), Some(key.as_str()));
             }
         }
-        assert_eq!(form().turn_of("k"), form().turn.to_bytes());
-        assert_eq!(form().key_of(several().turn_of("a")), None);
+        assert_eq!(form().question_fingerprint("k"), form().turn.to_bytes());
+        assert_eq!(form().key_of(several().question_fingerprint("a")), None);
     }
 
     #[test]

@@ -5,17 +5,17 @@
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::content::{Display, blocks, joined};
-use super::envelope::Envelope;
+use super::content::{ContentDisplay, blocks, joined};
+use super::envelope::StructuredEnvelope;
 use super::extension;
-use super::question::Question;
+use super::question::AgentQuestion;
 use super::resources::{artifact_uri, task_uri};
 use super::status::state_of;
-use super::work::Work;
-use crate::a2a::{Part, PartBody, State, clean};
+use super::work::AgentOutput;
+use crate::a2a::{Part, PartBody, TaskState, clean};
 use crate::mcp::Version;
-use crate::mcp::content::{Block, ResourceLinks};
-use crate::mcp::tools::CallResult;
+use crate::mcp::content::{ContentBlock, ResourceLinks};
+use crate::mcp::tools::CallToolResult;
 use crate::seal::{ContextRef, LocalRef, Sealer, TaskHandle, TaskRef};
 
 /// Most artifacts that a result names; the resource of the task names all.
@@ -32,7 +32,7 @@ pub struct TaskTools {
 
 /// For whom a result is made.
 #[derive(Debug, Clone, Copy)]
-pub struct Audience<'a> {
+pub struct ResultContext<'a> {
     /// The revision that the client speaks.
     pub version: Version,
     /// The stable name of the caller.
@@ -49,10 +49,10 @@ pub struct Audience<'a> {
     pub links: ResourceLinks,
 }
 
-impl Audience<'_> {
+impl ResultContext<'_> {
     /// Returns how blocks are shown to the client.
-    pub(super) fn display(&self) -> Display {
-        Display { version: self.version, links: self.links == ResourceLinks::All }
+    pub(super) fn display(&self) -> ContentDisplay {
+        ContentDisplay { version: self.version, links: self.links == ResourceLinks::All }
     }
 
     /// Returns what takes an answer: `subagent_send`, or `tool` where the caller may not use that.
@@ -61,7 +61,7 @@ impl Audience<'_> {
     }
 
     /// The caller's handle of the task; `local` names the call while its task has no name.
-    pub fn task(&self, work: &Work, local: [u8; 16]) -> TaskHandle {
+    pub fn task(&self, work: &AgentOutput, local: [u8; 16]) -> TaskHandle {
         let agent = self.agent.to_owned();
         let skill = || work.skill.as_deref().map(str::to_owned);
         let known = work.task_id.as_deref();
@@ -73,7 +73,7 @@ impl Audience<'_> {
     }
 
     /// The caller's handle of the conversation, if there is one that fits.
-    pub fn context(&self, work: &Work) -> Option<String> {
+    pub fn context(&self, work: &AgentOutput) -> Option<String> {
         let context = work.context_id.clone()?;
         let known = ContextRef { agent: self.agent.to_owned(), context };
         known.fits().then(|| known.seal(self.sealer, self.caller).into_string())
@@ -83,9 +83,9 @@ impl Audience<'_> {
 /// What a client holds of a task. One shape wherever it appears; the subagent tools promise it as their output.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Handle<'a> {
+struct TaskHandleData<'a> {
     #[serde(flatten)]
-    envelope: Envelope<'a>,
+    envelope: StructuredEnvelope<'a>,
     task_id: &'a str,
     task_uri: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ struct Handle<'a> {
     status_message: Option<String>,
     artifacts: Vec<ArtifactLink<'a>>,
     #[serde(flatten)]
-    extras: Extras,
+    extras: HandleNotes,
 }
 
 #[derive(Serialize)]
@@ -109,7 +109,7 @@ struct ArtifactLink<'a> {
 
 /// What some results say besides.
 #[derive(Default, Serialize)]
-pub(super) struct Extras {
+pub(super) struct HandleNotes {
     /// The structured output of finished work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) output: Option<Box<RawValue>>,
@@ -125,20 +125,21 @@ pub(super) struct Extras {
 }
 
 /// The content of a handle result, as blocks and as data.
-pub(super) struct Told<'a> {
-    pub(super) content: Vec<Block>,
-    pub(super) envelope: Envelope<'a>,
+pub(super) struct HandleContent<'a> {
+    pub(super) content: Vec<ContentBlock>,
+    pub(super) envelope: StructuredEnvelope<'a>,
 }
 
 /// A handle result that begins with `said`. A task that waits for an answer shows its question.
 pub(super) fn handle(
-    work: &Work,
-    audience: &Audience<'_>,
+    work: &AgentOutput,
+    audience: &ResultContext<'_>,
     local: [u8; 16],
     said: String,
-    extras: Extras,
-) -> CallResult {
-    let (mut content, mut envelope) = (vec![Block::text(said.as_str())], Envelope::new(said));
+    extras: HandleNotes,
+) -> CallToolResult {
+    let (mut content, mut envelope) =
+        (vec![ContentBlock::text(said.as_str())], StructuredEnvelope::new(said));
     if state_of(work).is_interrupted() {
         // Text and data of the question are in the words.
         let is_said = |part: &&Part| matches!(part.body, PartBody::Text(_) | PartBody::Data(_));
@@ -158,27 +159,27 @@ pub(super) fn handle(
             }
         }
     }
-    handle_of(work, audience, local, Told { content, envelope }, extras)
+    handle_of(work, audience, local, HandleContent { content, envelope }, extras)
 }
 
 /// A handle result that says `told`.
 pub(super) fn handle_of(
-    work: &Work,
-    audience: &Audience<'_>,
+    work: &AgentOutput,
+    audience: &ResultContext<'_>,
     local: [u8; 16],
-    told: Told<'_>,
-    extras: Extras,
-) -> CallResult {
-    let Told { mut content, envelope } = told;
+    told: HandleContent<'_>,
+    extras: HandleNotes,
+) -> CallToolResult {
+    let HandleContent { mut content, envelope } = told;
     let extensions = extension::told(work, audience.extensions);
     if !audience.version.has_structured_output() {
-        return CallResult { content, extensions, ..CallResult::default() };
+        return CallToolResult { content, extensions, ..CallToolResult::default() };
     }
     let task = audience.task(work, local);
     let task = task.as_str();
     let uri = task_uri(task);
     if extras.is_linked || audience.links == ResourceLinks::All {
-        content.push(Block::ResourceLink {
+        content.push(ContentBlock::ResourceLink {
             uri: uri.clone(),
             name: "task".into(),
             media_type: Some("application/json".into()),
@@ -189,27 +190,31 @@ pub(super) fn handle_of(
         name: artifact.name.as_deref(),
         uri: artifact_uri(task, &artifact.artifact_id),
     });
-    let handle = Handle {
+    let handle = TaskHandleData {
         envelope,
         task_id: task,
         task_uri: &uri,
         context_id: audience.context(work),
-        state: state_of(work).word(),
+        state: state_of(work).as_str(),
         status_message: Some(work.status_text()).filter(|text| !text.is_empty()),
         artifacts: artifacts.collect(),
         extras,
     };
-    CallResult { content, structured_content: to_raw_value(&handle).ok(), is_error: false, extensions }
+    CallToolResult { content, structured_content: to_raw_value(&handle).ok(), is_error: false, extensions }
 }
 
 /// Returns text of an agent as it may stand within a sentence of the gateway's.
 pub(super) fn quotable(text: &str) -> String {
-    const LONGEST: usize = 8 * 1024;
-    clean(text, LONGEST)
+    const MAX_QUOTE_BYTES: usize = 8 * 1024;
+    clean(text, MAX_QUOTE_BYTES)
 }
 
 /// What the model can do next about work that is not finished; `tool` takes a `taskId` where the gateway's own tools may not be used.
-pub(super) fn advice(work: &Work, audience: &Audience<'_>, (tool, task): (&str, &str)) -> String {
+pub(super) fn next_step_hint(
+    work: &AgentOutput,
+    audience: &ResultContext<'_>,
+    (tool, task): (&str, &str),
+) -> String {
     let state = state_of(work);
     let said = Some(work.status_text()).filter(|text| !text.is_empty());
     let said =
@@ -220,26 +225,26 @@ pub(super) fn advice(work: &Work, audience: &Audience<'_>, (tool, task): (&str, 
     let answer = if send { format!("subagent_send with taskId={task:?}") } else { again.clone() };
     let wait = if wait { format!("subagent_wait with taskId={task:?}") } else { format!("{again} alone") };
     match state {
-        State::InputRequired => format!(
+        TaskState::InputRequired => format!(
             "The agent asks: {}\nTo answer, call {answer}. {}.",
             said.unwrap_or("(it did not say what)"),
-            Question::of(work)
+            AgentQuestion::of(work)
                 .map_or_else(|| "Give the answer as text".to_owned(), |open| open.answer_hint())
         ),
-        State::AuthRequired => format!(
+        TaskState::AuthRequired => format!(
             "The agent needs an authorization before it can go on: {}\nOnce it has been given, call {wait} to get the result. Do \
              not send secrets.",
             said.unwrap_or("(it did not say which)")
         ),
-        State::Submitted
-        | State::Working
-        | State::Completed
-        | State::Failed
-        | State::Canceled
-        | State::Rejected
-        | State::Unknown => format!(
+        TaskState::Submitted
+        | TaskState::Working
+        | TaskState::Completed
+        | TaskState::Failed
+        | TaskState::Canceled
+        | TaskState::Rejected
+        | TaskState::Unknown => format!(
             "The agent is still working ({}{}). Call {wait} to wait for the result.",
-            state.word(),
+            state.as_str(),
             said.map(|said| format!(": {said:?}")).unwrap_or_default()
         ),
     }

@@ -10,15 +10,15 @@ use sha2::{Digest, Sha256};
 
 use crate::a2a::canonical;
 use crate::mcp::tools::TaskSupport;
-use crate::mcp::{Capabilities, Era, Version};
+use crate::mcp::{ClientCapabilities, Era, Version};
 
 /// What is known of the client of one call.
 #[derive(Debug, Clone, Copy)]
-pub struct Client {
+pub struct ClientAbilities {
     /// The revision that it speaks.
     pub version: Version,
     /// What it can do.
-    pub capabilities: Capabilities,
+    pub capabilities: ClientCapabilities,
     /// Whether this call asks for a task (2025-11-25).
     pub wants_task: bool,
     /// How many legs of this call it has been through.
@@ -32,7 +32,7 @@ pub struct Client {
 
 /// How long what may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Thresholds {
+pub struct CallTimeouts {
     /// Until a client must have something final.
     pub budget: Duration,
     /// Until a client that knows tasks gets one.
@@ -47,7 +47,7 @@ pub struct Thresholds {
 
 /// What a call gets when its patience ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum Fallback {
     /// A task of the extension (2026-07-28).
     Task,
     /// A task of the core (2025-11-25), whatever has come meanwhile.
@@ -60,16 +60,16 @@ pub enum Then {
 
 /// How one call is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rung {
+pub struct ResponsePlan {
     /// How long the client waits; `None`: for as long as it takes.
     pub patience: Option<Duration>,
     /// What it gets then.
-    pub then: Then,
+    pub then: Fallback,
 }
 
 /// Why a call cannot be served at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unserved {
+pub enum TaskModeError {
     /// The tool runs as a task only, and this client does not know the extension.
     NeedsExtension,
     /// The tool runs as a task only, and the call does not ask for one.
@@ -83,29 +83,35 @@ pub enum Unserved {
 /// # Errors
 ///
 /// [`Unserved`] when client and tool do not agree about tasks.
-pub fn rung(client: &Client, times: &Thresholds, support: TaskSupport) -> Result<Rung, Unserved> {
-    let patience = |patience, then| Ok(Rung { patience: Some(patience), then });
+pub fn choose(
+    client: &ClientAbilities,
+    times: &CallTimeouts,
+    support: TaskSupport,
+) -> Result<ResponsePlan, TaskModeError> {
+    let patience = |patience, then| Ok(ResponsePlan { patience: Some(patience), then });
     if client.in_batch {
-        return patience(times.budget, Then::Handle);
+        return patience(times.budget, Fallback::Handle);
     }
-    let knows_tasks = client.capabilities.has(Capabilities::TASKS_EXTENSION);
+    let knows_tasks = client.capabilities.has(ClientCapabilities::TASKS_EXTENSION);
     match (client.version.era(), support) {
-        (Era::Modern, TaskSupport::Required) if !knows_tasks => Err(Unserved::NeedsExtension),
+        (Era::Modern, TaskSupport::Required) if !knows_tasks => Err(TaskModeError::NeedsExtension),
         (Era::Modern, TaskSupport::Required | TaskSupport::Optional) if knows_tasks => {
-            patience(times.task_after.min(times.budget), Then::Task)
+            patience(times.task_after.min(times.budget), Fallback::Task)
         }
         _ if times.hold && !(client.wants_task && client.version.has_core_tasks()) => {
-            Ok(Rung { patience: None, then: Then::Handle })
+            Ok(ResponsePlan { patience: None, then: Fallback::Handle })
         }
         (Era::Modern, _) if client.makes_legs && client.round < times.legs => {
-            patience(times.leg.min(times.budget), Then::Leg)
+            patience(times.leg.min(times.budget), Fallback::Leg)
         }
-        (Era::Modern, _) => patience(times.budget, Then::Handle),
-        (Era::Legacy, _) if !client.version.has_core_tasks() => patience(times.budget, Then::Handle),
-        (Era::Legacy, TaskSupport::Never) if client.wants_task => Err(Unserved::NoTask),
-        (Era::Legacy, TaskSupport::Required) if !client.wants_task => Err(Unserved::NeedsTask),
-        (Era::Legacy, _) if client.wants_task => patience(times.task_after.min(times.budget), Then::CoreTask),
-        (Era::Legacy, _) => patience(times.budget, Then::Handle),
+        (Era::Modern, _) => patience(times.budget, Fallback::Handle),
+        (Era::Legacy, _) if !client.version.has_core_tasks() => patience(times.budget, Fallback::Handle),
+        (Era::Legacy, TaskSupport::Never) if client.wants_task => Err(TaskModeError::NoTask),
+        (Era::Legacy, TaskSupport::Required) if !client.wants_task => Err(TaskModeError::NeedsTask),
+        (Era::Legacy, _) if client.wants_task => {
+            patience(times.task_after.min(times.budget), Fallback::CoreTask)
+        }
+        (Era::Legacy, _) => patience(times.budget, Fallback::Handle),
     }
 }
 
@@ -123,7 +129,7 @@ mod tests {
     use super::*;
     use Version::{V2025_03_26, V2025_06_18, V2025_11_25, V2026_07_28};
 
-    const TIMES: Thresholds = Thresholds {
+    const TIMES: CallTimeouts = CallTimeouts {
         budget: Duration::from_secs(45),
         task_after: Duration::from_secs(2),
         leg: Duration::from_secs(40),
@@ -131,10 +137,10 @@ mod tests {
         hold: false,
     };
 
-    fn client(version: Version) -> Client {
-        Client {
+    fn client(version: Version) -> ClientAbilities {
+        ClientAbilities {
             version,
-            capabilities: Capabilities::default(),
+            capabilities: ClientCapabilities::default(),
             wants_task: false,
             round: 0,
             in_batch: false,
@@ -142,69 +148,69 @@ mod tests {
         }
     }
 
-    fn knowing_tasks() -> Client {
-        Client { capabilities: Capabilities::TASKS_EXTENSION, ..client(V2026_07_28) }
+    fn knowing_tasks() -> ClientAbilities {
+        ClientAbilities { capabilities: ClientCapabilities::TASKS_EXTENSION, ..client(V2026_07_28) }
     }
 
     #[test]
     fn every_client_gets_the_best_form_that_it_understands() {
-        let asking = |version| Client { wants_task: true, ..client(version) };
-        let late = |round| Client { round, ..client(V2026_07_28) };
+        let asking = |version| ClientAbilities { wants_task: true, ..client(version) };
+        let late = |round| ClientAbilities { round, ..client(V2026_07_28) };
         for (client, seconds, then) in [
-            (client(V2025_03_26), 45, Then::Handle),
-            (client(V2025_06_18), 45, Then::Handle),
-            (client(V2025_11_25), 45, Then::Handle),
-            (asking(V2025_06_18), 45, Then::Handle),
-            (asking(V2025_11_25), 2, Then::CoreTask),
-            (client(V2026_07_28), 40, Then::Leg),
-            (asking(V2026_07_28), 40, Then::Leg),
-            (late(6), 40, Then::Leg),
-            (late(7), 45, Then::Handle),
-            (Client { makes_legs: false, ..client(V2026_07_28) }, 45, Then::Handle),
-            (knowing_tasks(), 2, Then::Task),
-            (Client { in_batch: true, ..asking(V2025_11_25) }, 45, Then::Handle),
+            (client(V2025_03_26), 45, Fallback::Handle),
+            (client(V2025_06_18), 45, Fallback::Handle),
+            (client(V2025_11_25), 45, Fallback::Handle),
+            (asking(V2025_06_18), 45, Fallback::Handle),
+            (asking(V2025_11_25), 2, Fallback::CoreTask),
+            (client(V2026_07_28), 40, Fallback::Leg),
+            (asking(V2026_07_28), 40, Fallback::Leg),
+            (late(6), 40, Fallback::Leg),
+            (late(7), 45, Fallback::Handle),
+            (ClientAbilities { makes_legs: false, ..client(V2026_07_28) }, 45, Fallback::Handle),
+            (knowing_tasks(), 2, Fallback::Task),
+            (ClientAbilities { in_batch: true, ..asking(V2025_11_25) }, 45, Fallback::Handle),
         ] {
-            let wanted = Rung { patience: Some(Duration::from_secs(seconds)), then };
-            assert_eq!(rung(&client, &TIMES, TaskSupport::Optional), Ok(wanted), "{client:?}");
+            let wanted = ResponsePlan { patience: Some(Duration::from_secs(seconds)), then };
+            assert_eq!(choose(&client, &TIMES, TaskSupport::Optional), Ok(wanted), "{client:?}");
         }
     }
 
     #[test]
     fn a_task_comes_never_later_than_the_budget_ends() {
-        let times = Thresholds { task_after: Duration::from_secs(90), ..TIMES };
-        let asking = Client { wants_task: true, ..client(V2025_11_25) };
+        let times = CallTimeouts { task_after: Duration::from_secs(90), ..TIMES };
+        let asking = ClientAbilities { wants_task: true, ..client(V2025_11_25) };
         for client in [knowing_tasks(), asking] {
-            let patience = rung(&client, &times, TaskSupport::Optional).map(|rung| rung.patience);
+            let patience = choose(&client, &times, TaskSupport::Optional).map(|rung| rung.patience);
             assert_eq!(patience, Ok(Some(times.budget)), "{client:?}");
         }
     }
 
     #[test]
     fn who_knows_no_better_form_is_held_if_the_operator_says_so() {
-        let times = Thresholds { hold: true, ..TIMES };
-        let held = Ok(Rung { patience: None, then: Then::Handle });
+        let times = CallTimeouts { hold: true, ..TIMES };
+        let held = Ok(ResponsePlan { patience: None, then: Fallback::Handle });
         for version in [V2025_03_26, V2025_11_25, V2026_07_28] {
-            assert_eq!(rung(&client(version), &times, TaskSupport::Optional), held);
+            assert_eq!(choose(&client(version), &times, TaskSupport::Optional), held);
         }
-        let asking = Client { wants_task: true, ..client(V2025_11_25) };
-        for (client, then) in [(asking, Then::CoreTask), (knowing_tasks(), Then::Task)] {
-            assert_eq!(rung(&client, &times, TaskSupport::Optional).map(|rung| rung.then), Ok(then));
+        let asking = ClientAbilities { wants_task: true, ..client(V2025_11_25) };
+        for (client, then) in [(asking, Fallback::CoreTask), (knowing_tasks(), Fallback::Task)] {
+            assert_eq!(choose(&client, &times, TaskSupport::Optional).map(|rung| rung.then), Ok(then));
         }
     }
 
     #[test]
     fn tool_and_client_must_agree_about_tasks() {
-        let asking = Client { wants_task: true, ..client(V2025_11_25) };
+        let asking = ClientAbilities { wants_task: true, ..client(V2025_11_25) };
         for (client, support, unserved) in [
-            (client(V2026_07_28), TaskSupport::Required, Unserved::NeedsExtension),
-            (client(V2025_11_25), TaskSupport::Required, Unserved::NeedsTask),
-            (asking, TaskSupport::Never, Unserved::NoTask),
+            (client(V2026_07_28), TaskSupport::Required, TaskModeError::NeedsExtension),
+            (client(V2025_11_25), TaskSupport::Required, TaskModeError::NeedsTask),
+            (asking, TaskSupport::Never, TaskModeError::NoTask),
         ] {
-            assert_eq!(rung(&client, &TIMES, support), Err(unserved));
+            assert_eq!(choose(&client, &TIMES, support), Err(unserved));
         }
-        let never = rung(&knowing_tasks(), &TIMES, TaskSupport::Never);
-        assert_eq!(never.map(|rung| rung.then), Ok(Then::Leg));
+        let never = choose(&knowing_tasks(), &TIMES, TaskSupport::Never);
+        assert_eq!(never.map(|rung| rung.then), Ok(Fallback::Leg));
         // A revision without tasks cannot be asked to use them.
-        assert!(rung(&client(V2025_06_18), &TIMES, TaskSupport::Required).is_ok());
+        assert!(choose(&client(V2025_06_18), &TIMES, TaskSupport::Required).is_ok());
     }
 }

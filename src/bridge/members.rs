@@ -12,9 +12,9 @@ use serde_json::value::RawValue;
 
 /// An object whose names, at every depth, are there once.
 #[derive(Debug)]
-pub(super) struct Members<'a>(Vec<(String, &'a RawValue)>);
+pub(super) struct UniqueObject<'a>(Vec<(String, &'a RawValue)>);
 
-impl Members<'_> {
+impl UniqueObject<'_> {
     /// A member that is a string with something in it.
     pub(super) fn handle(&self, name: &str) -> Option<String> {
         let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
@@ -35,7 +35,7 @@ impl Members<'_> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for UniqueObject<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct All;
         impl<'de> Visitor<'de> for All {
@@ -48,64 +48,64 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                 let mut names = HashSet::new();
                 while let Some((name, value)) = map.next_entry::<String, &'de RawValue>()? {
                     if !names.insert(name.clone()) {
-                        return Err(twice(&name));
+                        return Err(duplicate_key(&name));
                     }
-                    serde_json::from_str::<Unique>(value.get()).map_err(A::Error::custom)?;
+                    serde_json::from_str::<UniqueValue>(value.get()).map_err(A::Error::custom)?;
                     members.push((name, value));
                 }
                 Ok(members)
             }
         }
-        deserializer.deserialize_map(All).map(Members)
+        deserializer.deserialize_map(All).map(UniqueObject)
     }
 }
 
-fn twice<E: Error>(name: &str) -> E {
+fn duplicate_key<E: Error>(name: &str) -> E {
     let shown: String = name.chars().take(50).collect();
     E::custom(format!("member {shown:?} is there twice"))
 }
 
 /// Any value whose objects have each name once; the value itself is not kept.
-struct Unique;
+struct UniqueValue;
 
-impl<'de> Deserialize<'de> for Unique {
+impl<'de> Deserialize<'de> for UniqueValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Any;
         impl<'de> Visitor<'de> for Any {
-            type Value = Unique;
+            type Value = UniqueValue;
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str("any value")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueValue, A::Error> {
                 let mut names = HashSet::new();
-                while let Some((name, Unique)) = map.next_entry::<String, Unique>()? {
+                while let Some((name, UniqueValue)) = map.next_entry::<String, UniqueValue>()? {
                     if let Some(name) = names.replace(name) {
-                        return Err(twice(&name));
+                        return Err(duplicate_key(&name));
                     }
                 }
-                Ok(Unique)
+                Ok(UniqueValue)
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Unique, A::Error> {
-                while let Some(Unique) = all.next_element()? {}
-                Ok(Unique)
+            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<UniqueValue, A::Error> {
+                while let Some(UniqueValue) = all.next_element()? {}
+                Ok(UniqueValue)
             }
-            fn visit_bool<E: Error>(self, _: bool) -> Result<Unique, E> {
-                Ok(Unique)
+            fn visit_bool<E: Error>(self, _: bool) -> Result<UniqueValue, E> {
+                Ok(UniqueValue)
             }
-            fn visit_i64<E: Error>(self, _: i64) -> Result<Unique, E> {
-                Ok(Unique)
+            fn visit_i64<E: Error>(self, _: i64) -> Result<UniqueValue, E> {
+                Ok(UniqueValue)
             }
-            fn visit_u64<E: Error>(self, _: u64) -> Result<Unique, E> {
-                Ok(Unique)
+            fn visit_u64<E: Error>(self, _: u64) -> Result<UniqueValue, E> {
+                Ok(UniqueValue)
             }
-            fn visit_f64<E: Error>(self, _: f64) -> Result<Unique, E> {
-                Ok(Unique)
+            fn visit_f64<E: Error>(self, _: f64) -> Result<UniqueValue, E> {
+                Ok(UniqueValue)
             }
-            fn visit_str<E: Error>(self, _: &str) -> Result<Unique, E> {
-                Ok(Unique)
+            fn visit_str<E: Error>(self, _: &str) -> Result<UniqueValue, E> {
+                Ok(UniqueValue)
             }
-            fn visit_unit<E: Error>(self) -> Result<Unique, E> {
-                Ok(Unique)
+            fn visit_unit<E: Error>(self) -> Result<UniqueValue, E> {
+                Ok(UniqueValue)
             }
         }
         deserializer.deserialize_any(Any)

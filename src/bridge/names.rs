@@ -10,11 +10,11 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 
 /// Longest name of a tool.
-pub const LONGEST: usize = 50;
+pub const MAX_TOOL_NAME_CHARS: usize = 50;
 
 /// A tool that wants a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish<'a> {
+pub struct NameRequest<'a> {
     /// The agent's name in the configuration.
     pub agent: &'a str,
     /// The skill's id on the card; `None` for the one tool of an agent.
@@ -29,7 +29,7 @@ pub struct Wish<'a> {
 ///
 /// The operator's names are taken as they are (the configuration sees to it that they differ). The result does not depend on
 /// the order of the wishes.
-pub fn assign(wishes: &[Wish<'_>]) -> Vec<String> {
+pub fn assign(wishes: &[NameRequest<'_>]) -> Vec<String> {
     let mut names: Vec<String> = wishes.iter().map(first_choice).collect();
     // A suffixed name can meet a natural one that was made to look like it; then that one steps aside too.
     for _ in 0..3 {
@@ -50,7 +50,7 @@ pub fn assign(wishes: &[Wish<'_>]) -> Vec<String> {
     names
 }
 
-fn first_choice(wish: &Wish<'_>) -> String {
+fn first_choice(wish: &NameRequest<'_>) -> String {
     match wish.given {
         Some(given) => given.to_owned(),
         None if is_plain(&wish.natural) && !is_reserved(&wish.natural) => wish.natural.clone(),
@@ -96,7 +96,7 @@ fn is_generated(id: &str) -> bool {
 
 /// Whether a name can be used as it is.
 pub fn is_plain(name: &str) -> bool {
-    (1..=LONGEST).contains(&name.len())
+    (1..=MAX_TOOL_NAME_CHARS).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
@@ -105,7 +105,7 @@ pub fn is_reserved(name: &str) -> bool {
     name.starts_with("subagent_") || name == "find_agent"
 }
 
-fn suffixed(wish: &Wish<'_>) -> String {
+fn suffixed(wish: &NameRequest<'_>) -> String {
     let mut hash = Sha256::new();
     hash.update(wish.agent);
     hash.update([0]);
@@ -115,9 +115,9 @@ fn suffixed(wish: &Wish<'_>) -> String {
         'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '-' => letter,
         _ => '_',
     });
-    let head: String = clean.take(LONGEST - tail.len() - 1).collect();
+    let head: String = clean.take(MAX_TOOL_NAME_CHARS - tail.len() - 1).collect();
     let head = if is_reserved(&head) {
-        format!("x_{head}").chars().take(LONGEST - tail.len() - 1).collect()
+        format!("x_{head}").chars().take(MAX_TOOL_NAME_CHARS - tail.len() - 1).collect()
     } else {
         head
     };
@@ -128,8 +128,8 @@ fn suffixed(wish: &Wish<'_>) -> String {
 mod tests {
     use super::*;
 
-    fn wish<'a>(agent: &'a str, skill: &'a str) -> Wish<'a> {
-        Wish { agent, skill: Some(skill), natural: format!("{agent}_{skill}"), given: None }
+    fn wish<'a>(agent: &'a str, skill: &'a str) -> NameRequest<'a> {
+        NameRequest { agent, skill: Some(skill), natural: format!("{agent}_{skill}"), given: None }
     }
 
     #[test]
@@ -141,12 +141,12 @@ mod tests {
     fn bad_long_and_reserved_names_get_a_suffix() {
         let long = "x".repeat(80);
         for skill in ["a b", "é", "a.b/c", long.as_str(), ""] {
-            let name = assign(&[Wish { natural: skill.into(), ..wish("w", skill) }]).remove(0);
-            assert!(is_plain(&name) && name.len() <= LONGEST, "{skill} → {name}");
+            let name = assign(&[NameRequest { natural: skill.into(), ..wish("w", skill) }]).remove(0);
+            assert!(is_plain(&name) && name.len() <= MAX_TOOL_NAME_CHARS, "{skill} → {name}");
             assert_ne!(name, skill);
         }
         for reserved in ["subagent_start", "find_agent"] {
-            let name = assign(&[Wish { natural: reserved.into(), ..wish("w", reserved) }]).remove(0);
+            let name = assign(&[NameRequest { natural: reserved.into(), ..wish("w", reserved) }]).remove(0);
             assert!(is_plain(&name) && !is_reserved(&name), "{name}");
         }
     }
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn the_operator_is_obeyed() {
-        let given = Wish { given: Some("mine"), ..wish("a", "b") };
-        let other = Wish { natural: "mine".into(), ..wish("c", "d") };
+        let given = NameRequest { given: Some("mine"), ..wish("a", "b") };
+        let other = NameRequest { natural: "mine".into(), ..wish("c", "d") };
         let names = assign(&[given, other]);
         assert_eq!(names[0], "mine");
         assert_ne!(names[1], "mine");

@@ -8,25 +8,25 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::arguments::{Asked, FileArgument};
-use super::extension::{Offered, Passing};
+use super::arguments::{FileArgument, ToolArguments};
+use super::extension::{ClientExtensions, MessageExtensions};
 use crate::a2a::{Message, Part, PartBody, Role, uuid};
-use crate::seal::{ContextRef, Named, Sealer};
+use crate::seal::{ContextRef, Sealer, TaskKey};
 
 /// What is to be done at the agent.
 #[derive(Debug)]
-pub enum Order {
+pub enum AgentAction {
     /// Say this.
     Say(Message),
     /// Say this in the task, or after it if it is finished.
-    Continue(Named, Message),
+    Continue(TaskKey, Message),
     /// Wait for the task.
-    Await(Named),
+    Await(TaskKey),
 }
 
 /// The caller's trace (W3C), handed on to the agent.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Trace<'a> {
+pub struct TraceContext<'a> {
     /// `traceparent`.
     pub parent: Option<&'a str>,
     /// `tracestate`.
@@ -35,7 +35,7 @@ pub struct Trace<'a> {
 
 /// Who orders what of whom.
 #[derive(Debug, Clone, Copy)]
-pub struct Sender<'a> {
+pub struct CallOrigin<'a> {
     /// The stable name of the caller.
     pub caller: &'a str,
     /// Opens what it holds.
@@ -45,16 +45,16 @@ pub struct Sender<'a> {
     /// The skill that the tool stands for.
     pub skill: Option<&'a str>,
     /// The caller's trace.
-    pub trace: Trace<'a>,
+    pub trace: TraceContext<'a>,
     /// Random; becomes the id of the message.
     pub message_id: [u8; 16],
     /// What it gives for extensions of A2A.
-    pub extensions: Offered<'a>,
+    pub extensions: ClientExtensions<'a>,
 }
 
 /// What the metadata of a message says.
 #[derive(Serialize)]
-struct Metadata<'a> {
+struct MessageMetadata<'a> {
     #[serde(rename = "skillId", skip_serializing_if = "Option::is_none")]
     skill: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,20 +70,20 @@ struct Metadata<'a> {
 /// # Errors
 ///
 /// What is wrong with a handle, or with data of extensions, for the model. Foreign, expired, tampered and unknown ones read the same.
-pub fn order(asked: Asked, sender: &Sender<'_>) -> Result<Order, String> {
+pub fn build(asked: ToolArguments, sender: &CallOrigin<'_>) -> Result<AgentAction, String> {
     let context = match &asked.context {
         None => None,
         Some(handle) => Some(open_context(handle, sender)?),
     };
-    let Some(handle) = &asked.task else { return message(asked, context, sender).map(Order::Say) };
+    let Some(handle) = &asked.task else { return message(asked, context, sender).map(AgentAction::Say) };
     let speaks = asked.text.is_some() || asked.data.is_some() || !asked.files.is_empty();
-    let named = Named::open(sender.sealer, sender.caller, handle);
+    let named = TaskKey::open(sender.sealer, sender.caller, handle);
     let Some((_, named)) = named.filter(|(agent, _)| agent == sender.agent) else {
         return Err(unknown_task());
     };
     Ok(match speaks {
-        true => Order::Continue(named, message(asked, context, sender)?),
-        false => Order::Await(named),
+        true => AgentAction::Continue(named, message(asked, context, sender)?),
+        false => AgentAction::Await(named),
     })
 }
 
@@ -93,7 +93,7 @@ pub fn unknown_task() -> String {
         .into()
 }
 
-fn open_context(handle: &str, sender: &Sender<'_>) -> Result<String, String> {
+fn open_context(handle: &str, sender: &CallOrigin<'_>) -> Result<String, String> {
     ContextRef::open(sender.sealer, sender.caller, handle)
         .filter(|known| known.agent == sender.agent)
         .map(|known| known.context)
@@ -103,7 +103,11 @@ fn open_context(handle: &str, sender: &Sender<'_>) -> Result<String, String> {
         })
 }
 
-fn message(asked: Asked, context_id: Option<String>, sender: &Sender<'_>) -> Result<Message, String> {
+fn message(
+    asked: ToolArguments,
+    context_id: Option<String>,
+    sender: &CallOrigin<'_>,
+) -> Result<Message, String> {
     let passing = sender.extensions.passing()?;
     let mut parts = Vec::with_capacity(2);
     parts.extend(asked.text.map(|text| Part::new(PartBody::Text(text))));
@@ -121,8 +125,8 @@ fn message(asked: Asked, context_id: Option<String>, sender: &Sender<'_>) -> Res
     })
 }
 
-fn metadata(sender: &Sender<'_>, passing: &Passing<'_>) -> Option<Box<RawValue>> {
-    let metadata = Metadata {
+fn metadata(sender: &CallOrigin<'_>, passing: &MessageExtensions<'_>) -> Option<Box<RawValue>> {
+    let metadata = MessageMetadata {
         skill: sender.skill,
         traceparent: sender.trace.parent.filter(|text| text.len() <= 256),
         tracestate: sender.trace.state.filter(|text| text.len() <= 512),
@@ -146,22 +150,22 @@ fn file(file: FileArgument) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::arguments::{Input, read};
+    use crate::bridge::arguments::{ToolInput, read};
     use crate::seal::TaskRef;
 
     fn sealer() -> Sealer {
         Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap()
     }
 
-    fn sender<'a>(sealer: &'a Sealer, caller: &'a str, agent: &'a str) -> Sender<'a> {
-        let trace = Trace { parent: Some("00-t"), state: None };
-        let extensions = Offered::default();
-        Sender { caller, sealer, agent, skill: Some("sing"), trace, message_id: [7; 16], extensions }
+    fn sender<'a>(sealer: &'a Sealer, caller: &'a str, agent: &'a str) -> CallOrigin<'a> {
+        let trace = TraceContext { parent: Some("00-t"), state: None };
+        let extensions = ClientExtensions::default();
+        CallOrigin { caller, sealer, agent, skill: Some("sing"), trace, message_id: [7; 16], extensions }
     }
 
-    fn ask(text: &str) -> Asked {
+    fn ask(text: &str) -> ToolArguments {
         let raw = RawValue::from_string(text.to_owned()).unwrap();
-        read(&Input::Flat, Some(&raw)).unwrap()
+        read(&ToolInput::Flat, Some(&raw)).unwrap()
     }
 
     #[test]
@@ -169,7 +173,9 @@ mod tests {
         let sealer = sealer();
         let asked =
             ask(r#"{"text":"hi","data":[1],"files":[{"bytes":"QQ==","mediaType":"a/b","name":"f"}]}"#);
-        let Order::Say(message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else { panic!() };
+        let AgentAction::Say(message) = build(asked, &sender(&sealer, "me", "bard")).unwrap() else {
+            panic!()
+        };
         assert_eq!(message.parts.len(), 3);
         assert_eq!(message.metadata.unwrap().get(), r#"{"skillId":"sing","traceparent":"00-t"}"#);
         assert_eq!(message.message_id.as_deref(), Some("07070707-0707-4707-8707-070707070707"));
@@ -182,11 +188,11 @@ mod tests {
         let handle = known.seal(&sealer, "me");
         let asked = || ask(&format!(r#"{{"taskId":"{handle}"}}"#));
         assert!(
-            matches!(order(asked(), &sender(&sealer, "me", "bard")), Ok(Order::Await(Named::Task(task, None))) if task.as_str() == "t1")
+            matches!(build(asked(), &sender(&sealer, "me", "bard")), Ok(AgentAction::Await(TaskKey::Task(task, None))) if task.as_str() == "t1")
         );
-        let foreign = order(asked(), &sender(&sealer, "you", "bard")).unwrap_err();
-        let other_agent = order(asked(), &sender(&sealer, "me", "scribe")).unwrap_err();
-        let nonsense = order(ask(r#"{"taskId":"nonsense"}"#), &sender(&sealer, "me", "bard")).unwrap_err();
+        let foreign = build(asked(), &sender(&sealer, "you", "bard")).unwrap_err();
+        let other_agent = build(asked(), &sender(&sealer, "me", "scribe")).unwrap_err();
+        let nonsense = build(ask(r#"{"taskId":"nonsense"}"#), &sender(&sealer, "me", "bard")).unwrap_err();
         assert_eq!(foreign, nonsense);
         assert_eq!(foreign, other_agent);
     }
@@ -199,11 +205,12 @@ mod tests {
         let handle = handle.seal(&sealer, "me");
         let context = ContextRef { agent: "bard".into(), context: "c1".into() }.seal(&sealer, "me");
         let asked = ask(&format!(r#"{{"text":"on","taskId":"{handle}","contextId":"{context}"}}"#));
-        let Order::Continue(task, message) = order(asked, &sender(&sealer, "me", "bard")).unwrap() else {
+        let AgentAction::Continue(task, message) = build(asked, &sender(&sealer, "me", "bard")).unwrap()
+        else {
             panic!()
         };
-        assert_eq!(task, Named::Task("t1".into(), skill));
+        assert_eq!(task, TaskKey::Task("t1".into(), skill));
         assert_eq!(message.context_id.as_deref(), Some("c1"));
-        assert!(order(ask(r#"{"text":"a","contextId":"c1"}"#), &sender(&sealer, "me", "bard")).is_err());
+        assert!(build(ask(r#"{"text":"a","contextId":"c1"}"#), &sender(&sealer, "me", "bard")).is_err());
     }
 }

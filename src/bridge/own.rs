@@ -6,12 +6,12 @@ use jsonschema::Validator;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::judge::complaints;
-use super::members::Members;
+use super::judge::schema_errors;
+use super::members::UniqueObject;
 use crate::mcp::Version;
 
 /// What is said of a tool.
-pub(super) struct Sheet {
+pub(super) struct BuiltinToolSpec {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
     pub(super) description: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Sheet {
     pub(super) annotations: Value,
 }
 
-impl Sheet {
+impl BuiltinToolSpec {
     /// The tool as a client of this revision sees it.
     pub(super) fn json(self, version: Version) -> Option<Box<RawValue>> {
         let mut annotations = self.annotations;
@@ -51,17 +51,17 @@ fn insert(object: &mut Value, name: &str, value: Value) {
 /// # Errors
 ///
 /// What is wrong, in words that let a model correct itself.
-pub(super) fn given(judge: Option<&Validator>, arguments: Option<&RawValue>) -> Result<Value, String> {
+pub(super) fn argument(judge: Option<&Validator>, arguments: Option<&RawValue>) -> Result<Value, String> {
     let json = arguments.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
     let wrong = |error: serde_json::Error| format!("Invalid arguments: {error}.");
     let mut value: Value = serde_json::from_str(json).map_err(wrong)?;
     if let Value::Object(members) = &mut value {
         // What is judged is what counts: each name once. And clients write `null` for what is not there.
-        serde_json::from_str::<Members<'_>>(json).map_err(wrong)?;
+        serde_json::from_str::<UniqueObject<'_>>(json).map_err(wrong)?;
         members.retain(|_, value| !value.is_null());
     }
     let judge = judge.ok_or("The gateway cannot judge arguments of this tool.")?;
-    match complaints(judge, &value) {
+    match schema_errors(judge, &value) {
         Some(complaints) => Err(format!("Invalid arguments: {complaints}.")),
         None => Ok(value),
     }

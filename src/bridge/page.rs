@@ -12,15 +12,15 @@ use crate::a2a::{Message, Part, PartBody};
 const SCHEME: &str = "https";
 
 /// Longest link, in bytes.
-const LONGEST: usize = 2048;
+const MAX_LINK_BYTES: usize = 2048;
 
 /// The page that a message names: as a link, as the `url` of its data, or in its text, in this order.
-pub(super) fn page_of(said: &Message) -> Option<String> {
+pub(super) fn authorization_url(said: &Message) -> Option<String> {
     let find = |page: fn(&Part) -> Option<String>| said.parts.iter().find_map(page);
-    find(linked).or_else(|| find(in_data)).or_else(|| find(in_text))
+    find(first_link).or_else(|| find(in_data)).or_else(|| find(in_text))
 }
 
-fn linked(part: &Part) -> Option<String> {
+fn first_link(part: &Part) -> Option<String> {
     match &part.body {
         PartBody::Url(url) => page(url),
         PartBody::Text(_) | PartBody::Raw(_) | PartBody::Data(_) | PartBody::Unknown(_) => None,
@@ -54,7 +54,7 @@ fn in_text(part: &Part) -> Option<String> {
 /// The link, if it is one that a user may be sent to, its scheme in the small letters that clients compare. A name before the
 /// host would make one site look like another.
 fn page(link: &str) -> Option<String> {
-    let uri: Uri = Some(link).filter(|link| link.len() <= LONGEST && link.is_ascii())?.parse().ok()?;
+    let uri: Uri = Some(link).filter(|link| link.len() <= MAX_LINK_BYTES && link.is_ascii())?.parse().ok()?;
     let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
     if uri.scheme_str() != Some(SCHEME) || authority.host().is_empty() {
         return None;
@@ -70,7 +70,7 @@ mod tests {
     fn page_in(parts: &str) -> Option<String> {
         let task =
             format!(r#"{{"id":"t","status":{{"state":"auth-required","message":{{"parts":{parts}}}}}}}"#);
-        page_of(&read_task(task.as_bytes()).unwrap().status.message.unwrap())
+        authorization_url(&read_task(task.as_bytes()).unwrap().status.message.unwrap())
     }
 
     #[test]
@@ -93,6 +93,6 @@ mod tests {
         ] {
             assert_eq!(page_in(parts).as_deref(), expected, "{parts}");
         }
-        assert_eq!(page_in(&format!(r#"[{{"url":"https://a.test/{}"}}]"#, "x".repeat(LONGEST))), None);
+        assert_eq!(page_in(&format!(r#"[{{"url":"https://a.test/{}"}}]"#, "x".repeat(MAX_LINK_BYTES))), None);
     }
 }

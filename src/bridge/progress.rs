@@ -2,26 +2,26 @@
 //!
 //! Reads mcp.md §2.7, §2.8. Progress strictly grows. Not here: on which stream it goes.
 
-use super::work::Note;
+use super::work::ProgressUpdate;
 use crate::jsonrpc::Id;
-use crate::mcp::notifications::{Level, message, progress};
+use crate::mcp::notifications::{LoggingLevel, message, progress};
 
 /// Longest text of one notification, in characters.
-const LONGEST: usize = 8 * 1024;
+const MAX_MESSAGE_CHARS: usize = 8 * 1024;
 
 /// What one client asked to be told during one call.
 #[derive(Debug)]
-pub struct Teller {
+pub struct ProgressNotifier {
     token: Option<Id>,
-    level: Option<Level>,
+    level: Option<LoggingLevel>,
     agent: String,
     last: f64,
     total: Option<f64>,
 }
 
-impl Teller {
+impl ProgressNotifier {
     /// A client that gave `token` for progress, wants log messages from `level` on, and calls `agent`.
-    pub fn new(token: Option<Id>, level: Option<Level>, agent: &str) -> Self {
+    pub fn new(token: Option<Id>, level: Option<LoggingLevel>, agent: &str) -> Self {
         Self { token, level, agent: agent.to_owned(), last: 0.0, total: None }
     }
 
@@ -31,23 +31,23 @@ impl Teller {
     }
 
     fn logs(&self) -> bool {
-        self.level.is_some_and(|level| level <= Level::Info)
+        self.level.is_some_and(|level| level <= LoggingLevel::Info)
     }
 
     /// The notifications that a note becomes, as JSON texts.
-    pub fn tell(&mut self, note: &Note) -> impl Iterator<Item = Vec<u8>> + use<> {
+    pub fn notifications(&mut self, note: &ProgressUpdate) -> impl Iterator<Item = Vec<u8>> + use<> {
         let text = note.text.as_deref().map(capped);
         let told = self.token.clone().map(|token| {
-            self.step(note);
+            self.next_progress(note);
             progress(&token, self.last, self.total, text)
         });
-        let logged = text.filter(|_| self.logs()).map(|text| message(Level::Info, &self.agent, text));
+        let logged = text.filter(|_| self.logs()).map(|text| message(LoggingLevel::Info, &self.agent, text));
         told.into_iter().chain(logged)
     }
 
     /// The agent's own number if it grows, else a step of ours: a whole one, or a small one where the agent counts. Numbers that
     /// leave no room for a step, and goals that are passed already, are not believed.
-    fn step(&mut self, note: &Note) {
+    fn next_progress(&mut self, note: &ProgressUpdate) {
         const BELIEVED: f64 = 1e12;
         let reported = note.progress.filter(|value| *value > self.last && *value < BELIEVED);
         let is_goal = |total: &f64| *total > 0.0 && *total < BELIEVED;
@@ -59,7 +59,7 @@ impl Teller {
 }
 
 fn capped(text: &str) -> &str {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_MESSAGE_CHARS) {
         Some((end, _)) => text.get(..end).unwrap_or(text),
         None => text,
     }
@@ -69,18 +69,18 @@ fn capped(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn note(text: &str, progress: Option<f64>, total: Option<f64>) -> Note {
-        Note { text: Some(text.into()), progress, total }
+    fn note(text: &str, progress: Option<f64>, total: Option<f64>) -> ProgressUpdate {
+        ProgressUpdate { text: Some(text.into()), progress, total }
     }
 
-    fn told(teller: &mut Teller, given: &Note) -> Vec<String> {
-        teller.tell(given).map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    fn told(teller: &mut ProgressNotifier, given: &ProgressUpdate) -> Vec<String> {
+        teller.notifications(given).map(|bytes| String::from_utf8(bytes).unwrap()).collect()
     }
 
     #[test]
     fn progress_strictly_grows_whatever_the_agent_says() {
         let token: Id = serde_json::from_str("\"p\"").unwrap();
-        let mut teller = Teller::new(Some(token), None, "a");
+        let mut teller = ProgressNotifier::new(Some(token), None, "a");
         let mut last = 0.0;
         for (value, total) in [
             (None, None),
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn a_client_is_told_what_it_asked_for_and_nothing_else() {
         let given = note("hello", None, None);
-        assert!(told(&mut Teller::new(None, None, "a"), &given).is_empty());
-        assert!(told(&mut Teller::new(None, Some(Level::Error), "a"), &given).is_empty());
-        let logged = told(&mut Teller::new(None, Some(Level::Debug), "bard"), &given);
+        assert!(told(&mut ProgressNotifier::new(None, None, "a"), &given).is_empty());
+        assert!(told(&mut ProgressNotifier::new(None, Some(LoggingLevel::Error), "a"), &given).is_empty());
+        let logged = told(&mut ProgressNotifier::new(None, Some(LoggingLevel::Debug), "bard"), &given);
         assert_eq!(
             logged,
             [
@@ -117,6 +117,6 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_between_characters() {
-        assert_eq!(capped(&"é".repeat(LONGEST + 5)).chars().count(), LONGEST);
+        assert_eq!(capped(&"é".repeat(MAX_MESSAGE_CHARS + 5)).chars().count(), MAX_MESSAGE_CHARS);
     }
 }

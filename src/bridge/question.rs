@@ -5,27 +5,27 @@
 
 use serde_json::value::RawValue;
 
-use super::page::page_of;
-use super::work::Work;
-use crate::a2a::{AnswerForm, Fingerprint, State, Wanted, clean, wording};
-use crate::mcp::elicitation::{Ask, input_requests};
-use crate::mcp::form::{asks_secrets, fitted, is_form};
-use crate::mcp::{Capabilities, Version};
+use super::page::authorization_url;
+use super::work::AgentOutput;
+use crate::a2a::{AnswerForm, Fingerprint, InputItem, TaskState, clean, wording};
+use crate::mcp::elicitation::{ElicitRequest, input_requests};
+use crate::mcp::form::{adapt, is_form, requests_secret};
+use crate::mcp::{ClientCapabilities, Version};
 
 /// Longest text of a question, in bytes.
-const LONGEST: usize = 8 * 1024;
+const MAX_QUESTION_BYTES: usize = 8 * 1024;
 /// The form when the agent has none of its own.
 const REPLY: &str = r#"{"type":"object","properties":{"reply":{"type":"string","title":"Reply","minLength":1,"maxLength":10000}},"required":["reply"]}"#;
 
 /// The open question of a task.
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct AgentQuestion {
     /// Which question it is.
     pub turn: Fingerprint,
     /// What the agent waits for: an answer or an authorization.
-    pub state: State,
+    pub state: TaskState,
     /// What is asked, at least one thing.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<InputField>,
     /// Where the authorization is given.
     pub url: Option<String>,
     /// Whether something is wanted that no form may ask for.
@@ -34,7 +34,7 @@ pub struct Question {
 
 /// One thing that is asked.
 #[derive(Debug, Clone)]
-pub struct Input {
+pub struct InputField {
     /// The key of its answer.
     pub key: String,
     /// The question in words.
@@ -45,33 +45,33 @@ pub struct Input {
     pub form: AnswerForm,
 }
 
-impl Input {
+impl InputField {
     /// The schema of the answer.
-    pub(super) fn asked(&self) -> &RawValue {
+    pub(super) fn to_elicitations(&self) -> &RawValue {
         let own = self.schema.as_deref();
         own.or_else(|| serde_json::from_str(REPLY).ok()).unwrap_or(RawValue::NULL)
     }
 }
 
-impl Question {
+impl AgentQuestion {
     /// The question that is open; `None` if none is.
-    pub fn of(work: &Work) -> Option<Self> {
+    pub fn of(work: &AgentOutput) -> Option<Self> {
         let (turn, state) = (work.question_turn()?, work.state?);
         let said = work.status.as_ref();
         let texts = [work.status_text(), work.made_text()];
         let text = texts.into_iter().filter(|text| !text.is_empty()).reduce(|all, text| all + "\n\n" + &text);
-        let text = text.map(|text| clean(&text, LONGEST));
+        let text = text.map(|text| clean(&text, MAX_QUESTION_BYTES));
         let how = said.map(wording).unwrap_or_default();
         let digits: String = turn.hex().chars().take(8).collect();
         let key = how.key.unwrap_or_else(|| format!("q-{digits}"));
-        if state == State::AuthRequired {
+        if state == TaskState::AuthRequired {
             let message = text.unwrap_or_else(|| "The agent needs an authorization.".into());
-            let inputs = vec![Input { key, message, schema: None, form: AnswerForm::Plain }];
-            return Some(Self { turn, state, inputs, url: said.and_then(page_of), secret: false });
+            let inputs = vec![InputField { key, message, schema: None, form: AnswerForm::Plain }];
+            return Some(Self { turn, state, inputs, url: said.and_then(authorization_url), secret: false });
         }
         let mut wanted = how.inputs;
         if wanted.is_empty() {
-            wanted.push(Wanted { key, message: None, schema: how.schema, form: AnswerForm::Plain });
+            wanted.push(InputItem { key, message: None, schema: how.schema, form: AnswerForm::Plain });
         } else {
             // Frameworks ask without keys.
             let is_one = wanted.len() == 1;
@@ -80,40 +80,46 @@ impl Question {
                 one.key = if is_one { key.clone() } else { format!("{key}-{}", number + 1) };
             }
         }
-        let secret = wanted.iter().filter_map(|one| one.schema.as_deref()).any(asks_secrets);
+        let secret = wanted.iter().filter_map(|one| one.schema.as_deref()).any(requests_secret);
         let inputs = wanted.into_iter().map(|one| {
-            let said = one.message.map(|message| clean(&message, LONGEST)).filter(|text| !text.is_empty());
+            let said = one
+                .message
+                .map(|message| clean(&message, MAX_QUESTION_BYTES))
+                .filter(|text| !text.is_empty());
             let message = said.or_else(|| text.clone()).unwrap_or_else(|| "The agent asks for input.".into());
             let schema = one.schema.filter(|schema| is_form(schema));
-            Input { key: one.key, message, schema, form: one.form }
+            InputField { key: one.key, message, schema, form: one.form }
         });
         Some(Self { turn, state, inputs: inputs.collect(), url: None, secret })
     }
 
     /// How a client of this revision with these capabilities can be asked; `None` if it cannot.
-    pub fn asks(&self, version: Version, capabilities: Capabilities) -> Option<Asks> {
-        let ask = |input: &Input| {
+    pub fn asks(&self, version: Version, capabilities: ClientCapabilities) -> Option<ElicitationRequests> {
+        let ask = |input: &InputField| {
             let message = input.message.clone();
-            let ask = if self.state == State::AuthRequired {
-                let can = version >= Version::V2025_11_25 && capabilities.has(Capabilities::URL);
-                Ask::Url { message, url: self.url.clone().filter(|_| can)? }
+            let ask = if self.state == TaskState::AuthRequired {
+                let can = version >= Version::V2025_11_25 && capabilities.has(ClientCapabilities::URL);
+                ElicitRequest::Url { message, url: self.url.clone().filter(|_| can)? }
             } else {
-                let can = capabilities.has(Capabilities::FORM) && !self.secret;
-                Ask::Form { message, schema: fitted(input.asked(), version).filter(|_| can)? }
+                let can = capabilities.has(ClientCapabilities::FORM) && !self.secret;
+                ElicitRequest::Form {
+                    message,
+                    schema: adapt(input.to_elicitations(), version).filter(|_| can)?,
+                }
             };
             Some((input.key.clone(), ask))
         };
-        self.inputs.iter().map(ask).collect::<Option<Vec<_>>>().map(Asks)
+        self.inputs.iter().map(ask).collect::<Option<Vec<_>>>().map(ElicitationRequests)
     }
 }
 
 /// How a client can be asked, each thing under its key.
 #[derive(Debug, Clone)]
-pub struct Asks(Vec<(String, Ask)>);
+pub struct ElicitationRequests(Vec<(String, ElicitRequest)>);
 
-impl Asks {
+impl ElicitationRequests {
     /// What is asked, each under its key.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Ask)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &ElicitRequest)> {
         self.0.iter().map(|(key, ask)| (key.as_str(), ask))
     }
 
@@ -137,10 +143,10 @@ mod tests {
     use serde_json::{Value, json};
 
     /// The question of an interrupted task with this status message.
-    fn question(state: &str, message: &str) -> Question {
+    fn question(state: &str, message: &str) -> AgentQuestion {
         let task = format!(r#"{{"id":"t","status":{{"state":"{state}","message":{message}}}}}"#);
-        let work = Work::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap();
-        Question::of(&work).unwrap()
+        let work = AgentOutput::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap();
+        AgentQuestion::of(&work).unwrap()
     }
 
     fn read(json: &str) -> Value {
@@ -156,8 +162,8 @@ mod tests {
         Version::V2026_07_28,
     ];
 
-    fn both() -> Capabilities {
-        Capabilities::from_bits(Capabilities::FORM.bits() | Capabilities::URL.bits())
+    fn both() -> ClientCapabilities {
+        ClientCapabilities::from_bits(ClientCapabilities::FORM.bits() | ClientCapabilities::URL.bits())
     }
 
     #[test]
@@ -165,14 +171,14 @@ mod tests {
         let question = question("input-required", r#"{"parts":[{"text":"Which date?"}]}"#);
         let key = format!("q-{}", question.turn.hex().split_at(8).0);
         assert_eq!(question.inputs[0].key, key);
-        let asked = question.asks(NEWEST, Capabilities::FORM).unwrap().input_requests().unwrap();
+        let asked = question.asks(NEWEST, ClientCapabilities::FORM).unwrap().input_requests().unwrap();
         let params = json!({"mode": "form", "message": "Which date?", "requestedSchema": read(REPLY)});
         assert_eq!(read(asked.get()), json!({key: {"method": "elicitation/create", "params": params}}));
     }
 
     #[test]
     fn a_client_is_asked_only_in_a_way_that_it_knows() {
-        let none = Capabilities::default();
+        let none = ClientCapabilities::default();
         let form = question("input-required", r#"{"parts":[{"text":"a"}]}"#);
         let url = question("auth-required", r#"{"parts":[{"url":"https://a.test"}]}"#);
         let lost = question("auth-required", r#"{"parts":[{"text":"Log in at http://a.test"}]}"#);
@@ -181,11 +187,11 @@ mod tests {
             let by_url = version >= Version::V2025_11_25;
             for (question, capabilities, can) in [
                 (&form, both(), by_form),
-                (&form, Capabilities::FORM, by_form),
-                (&form, Capabilities::URL, false),
+                (&form, ClientCapabilities::FORM, by_form),
+                (&form, ClientCapabilities::URL, false),
                 (&form, none, false),
                 (&url, both(), by_url),
-                (&url, Capabilities::FORM, false),
+                (&url, ClientCapabilities::FORM, false),
                 (&lost, both(), false),
             ] {
                 assert_eq!(question.asks(version, capabilities).is_some(), can, "{version:?} {question:?}");
@@ -203,10 +209,10 @@ mod tests {
         let asks = question.asks(NEWEST, both()).unwrap();
         let all: Vec<_> = asks.iter().collect();
         assert!(
-            matches!(all.as_slice(), [(_, Ask::Url { url, .. })] if url == "https://a.test/x"),
+            matches!(all.as_slice(), [(_, ElicitRequest::Url { url, .. })] if url == "https://a.test/x"),
             "{all:?}"
         );
-        assert!(question.asks(NEWEST, Capabilities::FORM).is_none());
+        assert!(question.asks(NEWEST, ClientCapabilities::FORM).is_none());
     }
 
     #[test]
@@ -216,10 +222,10 @@ mod tests {
             r#"{{"parts":[{{"text":"All?"}}],"metadata":{{"mcp.inputRequests":{{"a":{{"message":"A?","requestedSchema":{form}}},"b":{{}}}}}}}}"#
         );
         let question = question("input-required", &several);
-        let asks = question.asks(NEWEST, Capabilities::FORM).unwrap();
+        let asks = question.asks(NEWEST, ClientCapabilities::FORM).unwrap();
         let told = asks.iter().map(|(key, ask)| match ask {
-            Ask::Form { message, schema } => json!([key, message, read(schema.get())]),
-            Ask::Url { .. } => json!("url"),
+            ElicitRequest::Form { message, schema } => json!([key, message, read(schema.get())]),
+            ElicitRequest::Url { .. } => json!("url"),
         });
         let expected = [json!(["a", "A?", read(form)]), json!(["b", "All?", read(REPLY)])];
         assert_eq!(told.collect::<Vec<_>>(), expected);

@@ -17,7 +17,7 @@ pub struct AgentEntry<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<&'a str>,
     /// Whether it can be called.
-    pub status: Reach,
+    pub status: Reachability,
     /// Why it cannot be called although its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'a str>,
@@ -26,7 +26,7 @@ pub struct AgentEntry<'a> {
     pub last_seen: Option<&'a str>,
     /// What it can do, once its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub capabilities: Option<Abilities>,
+    pub capabilities: Option<AgentCapabilities>,
     /// How many places it is called at, if these are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<EndpointCount>,
@@ -41,7 +41,7 @@ pub struct AgentEntry<'a> {
 /// Whether an agent can be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Reach {
+pub enum Reachability {
     /// Its card is known.
     Ready,
     /// Its card cannot be had.
@@ -75,7 +75,7 @@ pub struct ExtensionEntry<'a> {
 /// What an agent says that it can do.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Abilities {
+pub struct AgentCapabilities {
     /// It streams.
     pub streaming: bool,
     /// It sends push notifications.
@@ -100,10 +100,10 @@ pub fn registry(agents: &[AgentEntry<'_>]) -> String {
     let count = |status| agents.iter().filter(|agent| agent.status == status).count();
     let totals = Totals {
         agents: agents.len(),
-        ready: count(Reach::Ready),
-        unreachable: count(Reach::Unreachable),
-        unusable: count(Reach::Unusable),
-        unknown: count(Reach::Unknown),
+        ready: count(Reachability::Ready),
+        unreachable: count(Reachability::Unreachable),
+        unusable: count(Reachability::Unusable),
+        unknown: count(Reachability::Unknown),
     };
     json(&Registry { agents, totals })
 }
@@ -119,16 +119,16 @@ mod tests {
         let ready = AgentEntry {
             name: "a",
             url: Some("https://a.test/"),
-            status: Reach::Ready,
+            status: Reachability::Ready,
             reason: None,
             extensions: vec![ExtensionEntry { uri: "urn:x", required: false, active: true }],
             last_seen: Some("2026-01-01T00:00:00.000Z"),
-            capabilities: Some(Abilities { streaming: true, push_notifications: false }),
+            capabilities: Some(AgentCapabilities { streaming: true, push_notifications: false }),
             endpoints: Some(EndpointCount { total: 3, up: 2 }),
             card: Some(&card),
         };
         let lost = AgentEntry {
-            status: Reach::Unreachable,
+            status: Reachability::Unreachable,
             last_seen: None,
             extensions: Vec::new(),
             capabilities: None,

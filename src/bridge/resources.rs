@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::mcp::resources::Template;
+use crate::mcp::resources::ResourceTemplate;
 
 /// How the URI of an agent begins.
 const AGENT: &str = "a2a-agent://";
@@ -22,26 +22,26 @@ const OF_ARTIFACT: &str = "a2a://task/{id}/artifacts/{artifactId}";
 const OF_STREAM: &str = "a2a://streams/{id}";
 
 /// The templates that a client may fill in.
-pub const TEMPLATES: &[Template] = &[
-    Template {
+pub const TEMPLATES: &[ResourceTemplate] = &[
+    ResourceTemplate {
         uri_template: OF_AGENT,
         name: "agent",
         description: "The card of an A2A agent behind this gateway",
         mime_type: JSON,
     },
-    Template {
+    ResourceTemplate {
         uri_template: OF_TASK,
         name: "task",
         description: "A task of an A2A agent: its state, messages and artifacts. The id is the taskId of a result.",
         mime_type: JSON,
     },
-    Template {
+    ResourceTemplate {
         uri_template: OF_ARTIFACT,
         name: "artifact",
         description: "One artifact of a task, whole",
         mime_type: "application/octet-stream",
     },
-    Template {
+    ResourceTemplate {
         uri_template: OF_STREAM,
         name: "stream",
         description: "A live stream of yours: which task it follows and how far it is",
@@ -52,7 +52,7 @@ const JSON: &str = "application/json";
 
 /// What fills a variable of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hole {
+pub enum TemplateVariable {
     /// The name of an agent.
     Agent,
     /// The handle of a task.
@@ -63,7 +63,7 @@ pub enum Hole {
     Stream,
 }
 
-impl Hole {
+impl TemplateVariable {
     /// What fills this variable of this template; `None` if there is no such.
     pub fn read(template: &str, variable: &str) -> Option<Self> {
         match (template, variable) {
@@ -78,7 +78,7 @@ impl Hole {
 
 /// What a URI names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Named<'a> {
+pub enum ResourceUri<'a> {
     /// The agent of this name.
     Agent(&'a str),
     /// The task of this handle.
@@ -98,7 +98,7 @@ pub enum Named<'a> {
     Stream(&'a str),
 }
 
-impl<'a> Named<'a> {
+impl<'a> ResourceUri<'a> {
     /// Reads a URI; `a2a://tasks/{id}` is taken for `a2a://task/{id}`. `None`: no URI of the gateway's.
     pub fn read(uri: &'a str) -> Option<Self> {
         if let Some(agent) = agent_of(uri) {
@@ -206,17 +206,17 @@ mod tests {
     #[test]
     fn each_uri_names_one_thing() {
         let artifact =
-            |task, artifact: &'static str| Some(Named::Artifact { task, artifact: artifact.into() });
+            |task, artifact: &'static str| Some(ResourceUri::Artifact { task, artifact: artifact.into() });
         for (uri, named) in [
-            ("a2a-agent:///weather", Some(Named::Agent("weather"))),
-            ("a2a://agents/registry", Some(Named::Registry)),
-            ("a2a://task/a-B_9", Some(Named::Task("a-B_9"))),
-            ("a2a://tasks/a", Some(Named::Task("a"))),
+            ("a2a-agent:///weather", Some(ResourceUri::Agent("weather"))),
+            ("a2a://agents/registry", Some(ResourceUri::Registry)),
+            ("a2a://task/a-B_9", Some(ResourceUri::Task("a-B_9"))),
+            ("a2a://tasks/a", Some(ResourceUri::Task("a"))),
             ("a2a://task/a/artifacts/x", artifact("a", "x")),
             ("a2a://tasks/a/artifacts/x%2Fy%20z", artifact("a", "x/y z")),
             ("a2a://task/a/artifacts/", artifact("a", "")),
-            ("a2a://streams", Some(Named::Streams)),
-            ("a2a://streams/s", Some(Named::Stream("s"))),
+            ("a2a://streams", Some(ResourceUri::Streams)),
+            ("a2a://streams/s", Some(ResourceUri::Stream("s"))),
             ("a2a://task/", None),
             ("a2a://task", None),
             ("a2a://task/a%20b", None),
@@ -229,7 +229,7 @@ mod tests {
             ("a2a-agent://", None),
             ("http://task/a", None),
         ] {
-            assert_eq!(Named::read(uri), named, "{uri}");
+            assert_eq!(ResourceUri::read(uri), named, "{uri}");
         }
     }
 
@@ -239,10 +239,10 @@ mod tests {
             let filled = ["{agent}", "{id}", "{artifactId}"]
                 .iter()
                 .fold(template.uri_template.to_owned(), |uri, hole| uri.replace(hole, "x"));
-            assert!(Named::read(&filled).is_some(), "{filled}");
+            assert!(ResourceUri::read(&filled).is_some(), "{filled}");
             let holes = template.uri_template.split('{').skip(1).filter_map(|rest| rest.split_once('}'));
             for (hole, _) in holes {
-                assert!(Hole::read(template.uri_template, hole).is_some(), "{hole}");
+                assert!(TemplateVariable::read(template.uri_template, hole).is_some(), "{hole}");
             }
         }
     }
@@ -251,10 +251,10 @@ mod tests {
         #[test]
         fn the_id_of_an_artifact_survives_its_uri(id in any::<String>(), handle in "[a-zA-Z0-9_-]{1,20}") {
             let uri = artifact_uri(&handle, &id);
-            prop_assert_eq!(Named::read(&uri), Some(Named::Artifact { task: &handle, artifact: id.as_str().into() }));
+            prop_assert_eq!(ResourceUri::read(&uri), Some(ResourceUri::Artifact { task: &handle, artifact: id.as_str().into() }));
             let (task, stream) = (task_uri(&handle), stream_uri(&handle));
-            prop_assert_eq!(Named::read(&task), Some(Named::Task(&handle)));
-            prop_assert_eq!(Named::read(&stream), Some(Named::Stream(&handle)));
+            prop_assert_eq!(ResourceUri::read(&task), Some(ResourceUri::Task(&handle)));
+            prop_assert_eq!(ResourceUri::read(&stream), Some(ResourceUri::Stream(&handle)));
         }
     }
 }

@@ -4,27 +4,27 @@
 //! failures: where the core says failed, the extension says completed with an error in the result. Not here: the shapes (see
 //! `mcp::tasks`), the result itself (see `outcome`).
 
-use super::work::{Work, words};
-use crate::a2a::{State, clean};
+use super::work::{AgentOutput, words};
+use crate::a2a::{TaskState, clean};
 use crate::mcp::tasks::TaskStatus;
 
 /// Longest status message, in bytes.
-const LONGEST: usize = 2 * 1024;
+const MAX_STATUS_BYTES: usize = 2 * 1024;
 
 /// How a task stands, for the one client that looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standpoint {
+pub struct ClientTaskStatus {
     /// What the agent says.
-    pub state: State,
+    pub state: TaskState,
     /// Whether the client has cancelled it, whatever the agent did about that.
     pub cancelled: bool,
     /// Whether this client can be asked what the agent asks; else the task is done for it, with a handle as its result.
     pub askable: bool,
 }
 
-impl Standpoint {
+impl ClientTaskStatus {
     /// How the work stands. An agent that answered without a task has completed it.
-    pub fn of(work: &Work, cancelled: bool, askable: bool) -> Self {
+    pub fn of(work: &AgentOutput, cancelled: bool, askable: bool) -> Self {
         Self { state: state_of(work), cancelled, askable }
     }
 
@@ -32,21 +32,21 @@ impl Standpoint {
     pub fn core(self) -> TaskStatus {
         match self.state {
             _ if self.cancelled => TaskStatus::Cancelled,
-            State::Submitted | State::Working | State::Unknown => TaskStatus::Working,
-            State::InputRequired | State::AuthRequired => self.waiting(),
-            State::Completed => TaskStatus::Completed,
-            State::Failed | State::Rejected => TaskStatus::Failed,
-            State::Canceled => TaskStatus::Cancelled,
+            TaskState::Submitted | TaskState::Working | TaskState::Unknown => TaskStatus::Working,
+            TaskState::InputRequired | TaskState::AuthRequired => self.waiting(),
+            TaskState::Completed => TaskStatus::Completed,
+            TaskState::Failed | TaskState::Rejected => TaskStatus::Failed,
+            TaskState::Canceled => TaskStatus::Cancelled,
         }
     }
 
     /// The status of a task of the extension. Cancelling is a wish there: the agent's word counts.
     pub fn extension(self) -> TaskStatus {
         match self.state {
-            State::Submitted | State::Working | State::Unknown => TaskStatus::Working,
-            State::InputRequired | State::AuthRequired => self.waiting(),
-            State::Completed | State::Failed | State::Rejected => TaskStatus::Completed,
-            State::Canceled => TaskStatus::Cancelled,
+            TaskState::Submitted | TaskState::Working | TaskState::Unknown => TaskStatus::Working,
+            TaskState::InputRequired | TaskState::AuthRequired => self.waiting(),
+            TaskState::Completed | TaskState::Failed | TaskState::Rejected => TaskStatus::Completed,
+            TaskState::Canceled => TaskStatus::Cancelled,
         }
     }
 
@@ -56,37 +56,37 @@ impl Standpoint {
 }
 
 /// The state of the work.
-pub(super) fn state_of(work: &Work) -> State {
-    if work.reply.is_some() { State::Completed } else { work.state.unwrap_or(State::Submitted) }
+pub(super) fn state_of(work: &AgentOutput) -> TaskState {
+    if work.reply.is_some() { TaskState::Completed } else { work.state.unwrap_or(TaskState::Submitted) }
 }
 
 /// How the work stands in words: the agent's, and the state where they do not tell it. Clients show this alone when a task
 /// failed. `cancelled`: whether the status beside it says so, which for the extension is the agent's word only.
-pub fn message(work: &Work, cancelled: bool) -> Option<String> {
+pub fn message(work: &AgentOutput, cancelled: bool) -> Option<String> {
     let said = match state_of(work) {
-        State::Failed | State::Rejected | State::Canceled => work.reason(),
-        State::Submitted
-        | State::Working
-        | State::InputRequired
-        | State::AuthRequired
-        | State::Completed
-        | State::Unknown => work.status.as_ref().map(words),
+        TaskState::Failed | TaskState::Rejected | TaskState::Canceled => work.reason(),
+        TaskState::Submitted
+        | TaskState::Working
+        | TaskState::InputRequired
+        | TaskState::AuthRequired
+        | TaskState::Completed
+        | TaskState::Unknown => work.status.as_ref().map(words),
     };
-    let said = said.map(|said| clean(&said, LONGEST)).filter(|text| !text.is_empty());
+    let said = said.map(|said| clean(&said, MAX_STATUS_BYTES)).filter(|text| !text.is_empty());
     let with = |what: &str| match &said {
         Some(said) => format!("{what}: {said}"),
         None => what.to_owned(),
     };
     match state_of(work) {
-        State::Canceled if cancelled => Some(with("cancelled")),
+        TaskState::Canceled if cancelled => Some(with("cancelled")),
         _ if cancelled => Some("cancelled; the agent may not have stopped".to_owned()),
-        State::Submitted => said.or_else(|| Some("submitted".to_owned())),
-        State::Working | State::Unknown | State::Completed => said,
-        State::InputRequired => said.or_else(|| Some("input required".to_owned())),
-        State::AuthRequired => said.or_else(|| Some("authorization required".to_owned())),
-        State::Failed => Some(with("failed")),
-        State::Rejected => Some(with("rejected")),
-        State::Canceled => Some(with("canceled by the agent")),
+        TaskState::Submitted => said.or_else(|| Some("submitted".to_owned())),
+        TaskState::Working | TaskState::Unknown | TaskState::Completed => said,
+        TaskState::InputRequired => said.or_else(|| Some("input required".to_owned())),
+        TaskState::AuthRequired => said.or_else(|| Some("authorization required".to_owned())),
+        TaskState::Failed => Some(with("failed")),
+        TaskState::Rejected => Some(with("rejected")),
+        TaskState::Canceled => Some(with("canceled by the agent")),
     }
 }
 
@@ -95,16 +95,16 @@ mod tests {
     use super::*;
     use crate::a2a::read_task;
 
-    const STATES: [State; 9] = [
-        State::Submitted,
-        State::Working,
-        State::InputRequired,
-        State::AuthRequired,
-        State::Completed,
-        State::Failed,
-        State::Canceled,
-        State::Rejected,
-        State::Unknown,
+    const STATES: [TaskState; 9] = [
+        TaskState::Submitted,
+        TaskState::Working,
+        TaskState::InputRequired,
+        TaskState::AuthRequired,
+        TaskState::Completed,
+        TaskState::Failed,
+        TaskState::Canceled,
+        TaskState::Rejected,
+        TaskState::Unknown,
     ];
 
     #[test]
@@ -122,9 +122,9 @@ mod tests {
             (Working, Working),
         ];
         for (state, expected) in STATES.into_iter().zip(askable) {
-            let stands = Standpoint { state, cancelled: false, askable: true };
+            let stands = ClientTaskStatus { state, cancelled: false, askable: true };
             assert_eq!((stands.core(), stands.extension()), expected, "{state:?}");
-            let mute = Standpoint { askable: false, ..stands };
+            let mute = ClientTaskStatus { askable: false, ..stands };
             let expected = if state.is_interrupted() { (Completed, Completed) } else { expected };
             assert_eq!((mute.core(), mute.extension()), expected, "{state:?}");
         }
@@ -133,11 +133,11 @@ mod tests {
     #[test]
     fn a_core_task_stays_cancelled_and_the_extension_believes_the_agent() {
         for state in STATES {
-            let stands = Standpoint { state, cancelled: true, askable: true };
+            let stands = ClientTaskStatus { state, cancelled: true, askable: true };
             assert_eq!(stands.core(), TaskStatus::Cancelled, "{state:?}");
             assert_eq!(
                 stands.extension(),
-                Standpoint { cancelled: false, ..stands }.extension(),
+                ClientTaskStatus { cancelled: false, ..stands }.extension(),
                 "{state:?}"
             );
         }
@@ -158,17 +158,17 @@ mod tests {
             ("completed", "done", true, Some("cancelled; the agent may not have stopped")),
         ] {
             let task = serde_json::json!({"id": "t", "status": {"state": state, "message": {"parts": [{"text": said}]}}});
-            let work = Work::from_task(read_task(task.to_string().as_bytes()).unwrap(), 1000).unwrap();
+            let work = AgentOutput::from_task(read_task(task.to_string().as_bytes()).unwrap(), 1000).unwrap();
             assert_eq!(message(&work, cancelled).as_deref(), expected, "{state} {said}");
         }
     }
 
     #[test]
     fn an_answer_without_a_task_is_completed() {
-        let mut work = Work::new(10);
-        assert_eq!(Standpoint::of(&work, false, true).core(), TaskStatus::Working);
+        let mut work = AgentOutput::new(10);
+        assert_eq!(ClientTaskStatus::of(&work, false, true).core(), TaskStatus::Working);
         let answer = br#"{"result":{"message":{"role":"ROLE_AGENT","parts":[{"text":"hi"}]}}}"#;
         work.apply(crate::a2a::Dialect::V1.event(answer).unwrap()).unwrap();
-        assert_eq!(Standpoint::of(&work, false, true).extension(), TaskStatus::Completed);
+        assert_eq!(ClientTaskStatus::of(&work, false, true).extension(), TaskStatus::Completed);
     }
 }

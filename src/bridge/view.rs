@@ -5,20 +5,20 @@
 
 use serde::Serialize;
 
-use super::content::{Display, blocks};
+use super::content::{ContentDisplay, blocks};
 use super::resources::{artifact_uri, stream_uri, task_uri};
-use super::work::{Work, words};
-use crate::a2a::{Artifact, Message, Part, PartBody, Parts, Role, State, clean};
+use super::work::{AgentOutput, words};
+use crate::a2a::{Artifact, EncodedParts, Message, Part, PartBody, Role, TaskState, clean};
 use crate::mcp::Version;
-use crate::mcp::content::{Block, Body, Embedded};
+use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 
 /// A task as one caller sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct TaskInput<'a> {
     /// What is known of it.
-    pub work: &'a Work,
+    pub work: &'a AgentOutput,
     /// Where it stands, whatever the agent said last: it may be lost, or its question answered.
-    pub state: State,
+    pub state: TaskState,
     /// Why it failed, if that is not the agent's word.
     pub failure: Option<&'a str>,
     /// The caller's handle of the task.
@@ -59,7 +59,7 @@ struct TaskView<'a> {
 #[derive(Serialize)]
 struct MessageView<'a> {
     role: &'static str,
-    parts: Parts<'a>,
+    parts: EncodedParts<'a>,
 }
 
 impl<'a> From<&'a Message> for MessageView<'a> {
@@ -68,7 +68,7 @@ impl<'a> From<&'a Message> for MessageView<'a> {
             Role::User => "user",
             Role::Agent => "agent",
         };
-        Self { role, parts: Parts::bare(&message.parts) }
+        Self { role, parts: EncodedParts::without_history(&message.parts) }
     }
 }
 
@@ -82,7 +82,7 @@ struct ArtifactView<'a> {
     description: Option<&'a str>,
     uri: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parts: Option<Parts<'a>>,
+    parts: Option<EncodedParts<'a>>,
     /// How much there is to read at the URI.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<usize>,
@@ -98,7 +98,7 @@ impl<'a> ArtifactView<'a> {
             name: artifact.name.as_deref(),
             description: artifact.description.as_deref(),
             uri: artifact_uri(task, &artifact.artifact_id),
-            parts: inline.then(|| Parts::bare(&artifact.parts)),
+            parts: inline.then(|| EncodedParts::without_history(&artifact.parts)),
             bytes: (!inline).then_some(bytes),
         }
     }
@@ -112,18 +112,18 @@ fn part_bytes(part: &Part) -> usize {
 }
 
 /// The resource of a task, as JSON. Artifacts above `most` bytes, and binary ones, are named by their URI only.
-pub fn task(seen: &Seen<'_>, most: usize) -> String {
-    const LONGEST: usize = 8 * 1024;
+pub fn task(seen: &TaskInput<'_>, most: usize) -> String {
+    const MAX_TEXT_BYTES: usize = 8 * 1024;
     let work = seen.work;
     let history = work.messages();
     let said = work.status.as_ref().or(work.reply.as_ref());
-    let words = |said| Some(clean(&words(said), LONGEST)).filter(|text| !text.is_empty());
+    let words = |said| Some(clean(&words(said), MAX_TEXT_BYTES)).filter(|text| !text.is_empty());
     let view = TaskView {
         task_id: seen.task,
         task_uri: task_uri(seen.task),
         context_id: seen.context,
         agent: seen.agent,
-        state: seen.state.word(),
+        state: seen.state.as_str(),
         status_message: seen.failure.map(str::to_owned).or_else(|| said.and_then(words)),
         message: said.map(MessageView::from),
         history: history.iter().map(MessageView::from).collect(),
@@ -136,8 +136,8 @@ pub fn task(seen: &Seen<'_>, most: usize) -> String {
 }
 
 /// The content of an artifact under its URI: its text as one, each other part by itself. Never empty.
-pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<Embedded> {
-    let mut contents: Vec<Embedded> = Vec::new();
+pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedResource> {
+    let mut contents: Vec<EmbeddedResource> = Vec::new();
     let mut text: Option<(String, Option<String>)> = None;
     for part in &artifact.parts {
         match &part.body {
@@ -146,45 +146,51 @@ pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<Embedded> {
                 all.push_str(more);
             }
             PartBody::Raw(_) => contents.extend(blob(part, uri)),
-            PartBody::Url(url) => contents.push(embedded(uri, "text/uri-list", Body::Text(url.clone()))),
+            PartBody::Url(url) => {
+                contents.push(embedded(uri, "text/uri-list", ResourceContents::Text(url.clone())))
+            }
             PartBody::Data(data) | PartBody::Unknown(data) => {
-                contents.push(embedded(uri, "application/json", Body::Text(data.get().to_owned())));
+                contents.push(embedded(
+                    uri,
+                    "application/json",
+                    ResourceContents::Text(data.get().to_owned()),
+                ));
             }
         }
     }
     if text.is_some() || contents.is_empty() {
         let (all, media_type) = text.unwrap_or_default();
         let media_type = media_type.unwrap_or_else(|| "text/plain".to_owned());
-        contents.insert(0, embedded(uri, &media_type, Body::Text(all)));
+        contents.insert(0, embedded(uri, &media_type, ResourceContents::Text(all)));
     }
     contents
 }
 
 /// Bytes in the base64 that clients take; words, if they are none.
-fn blob(part: &Part, uri: &str) -> Option<Embedded> {
+fn blob(part: &Part, uri: &str) -> Option<EmbeddedResource> {
     let mut shown = Vec::new();
-    blocks([part], Display { version: Version::V2026_07_28, links: false }, &mut shown);
+    blocks([part], ContentDisplay { version: Version::V2026_07_28, links: false }, &mut shown);
     match shown.pop()? {
-        Block::Image { data, media_type } | Block::Audio { data, media_type } => {
-            Some(embedded(uri, &media_type, Body::Blob(data)))
+        ContentBlock::Image { data, media_type } | ContentBlock::Audio { data, media_type } => {
+            Some(embedded(uri, &media_type, ResourceContents::Blob(data)))
         }
-        Block::Resource { resource } => Some(Embedded { uri: uri.to_owned(), ..resource }),
-        Block::Text { text, .. } => Some(embedded(uri, "text/plain", Body::Text(text))),
-        Block::ResourceLink { .. } => None,
+        ContentBlock::Resource { resource } => Some(EmbeddedResource { uri: uri.to_owned(), ..resource }),
+        ContentBlock::Text { text, .. } => Some(embedded(uri, "text/plain", ResourceContents::Text(text))),
+        ContentBlock::ResourceLink { .. } => None,
     }
 }
 
-fn embedded(uri: &str, media_type: &str, content: Body) -> Embedded {
-    Embedded { uri: uri.to_owned(), media_type: Some(media_type.to_owned()), content }
+fn embedded(uri: &str, media_type: &str, content: ResourceContents) -> EmbeddedResource {
+    EmbeddedResource { uri: uri.to_owned(), media_type: Some(media_type.to_owned()), content }
 }
 
 /// The stream of a task as one caller sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Stream<'a> {
+pub struct StreamView<'a> {
     /// The caller's handle of the task, which is the id of the stream.
     pub task: &'a str,
     /// Where the task stands.
-    pub state: State,
+    pub state: TaskState,
     /// How many watch it now.
     pub watchers: usize,
     /// Whether its agent is listened to now.
@@ -195,7 +201,7 @@ pub struct Stream<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct StreamView<'a> {
+struct EncodedStream<'a> {
     id: &'a str,
     uri: String,
     task_uri: String,
@@ -205,13 +211,13 @@ struct StreamView<'a> {
     since: &'a str,
 }
 
-impl<'a> From<&Stream<'a>> for StreamView<'a> {
-    fn from(stream: &Stream<'a>) -> Self {
+impl<'a> From<&StreamView<'a>> for EncodedStream<'a> {
+    fn from(stream: &StreamView<'a>) -> Self {
         Self {
             id: stream.task,
             uri: stream_uri(stream.task),
             task_uri: task_uri(stream.task),
-            state: stream.state.word(),
+            state: stream.state.as_str(),
             watchers: stream.watchers,
             followed: stream.followed,
             since: stream.since,
@@ -220,17 +226,17 @@ impl<'a> From<&Stream<'a>> for StreamView<'a> {
 }
 
 /// A stream, as JSON.
-pub fn stream(stream: &Stream<'_>) -> String {
-    json(&StreamView::from(stream))
+pub fn stream(stream: &StreamView<'_>) -> String {
+    json(&EncodedStream::from(stream))
 }
 
 /// A list of streams, as JSON.
-pub fn streams(streams: &[Stream<'_>]) -> String {
+pub fn streams(streams: &[StreamView<'_>]) -> String {
     #[derive(Serialize)]
     struct Streams<'a> {
-        streams: Vec<StreamView<'a>>,
+        streams: Vec<EncodedStream<'a>>,
     }
-    json(&Streams { streams: streams.iter().map(StreamView::from).collect() })
+    json(&Streams { streams: streams.iter().map(EncodedStream::from).collect() })
 }
 
 /// Writing to memory does not fail, and neither does text or JSON that was read before.
@@ -244,14 +250,14 @@ mod tests {
     use crate::a2a::read_task;
     use serde_json::{Value, json};
 
-    fn work(task: &Value) -> Work {
-        Work::from_task(read_task(task.to_string().as_bytes()).unwrap(), 10_000).unwrap()
+    fn work(task: &Value) -> AgentOutput {
+        AgentOutput::from_task(read_task(task.to_string().as_bytes()).unwrap(), 10_000).unwrap()
     }
 
-    fn shown(work: &Work, cancelled: bool, most: usize) -> Value {
-        let seen = Seen {
+    fn shown(work: &AgentOutput, cancelled: bool, most: usize) -> Value {
+        let seen = TaskInput {
             work,
-            state: work.state.unwrap_or(State::Submitted),
+            state: work.state.unwrap_or(TaskState::Submitted),
             failure: None,
             task: "tk",
             context: Some("cx"),
@@ -291,8 +297,8 @@ mod tests {
             &json!({"id": "t", "status": {"state": "working", "message": {"parts": [{"text": "on it"}]}}}),
         );
         let (created_at, last_updated_at) = ("C", "U");
-        let (state, failure) = (State::Failed, Some("lost"));
-        let seen = Seen {
+        let (state, failure) = (TaskState::Failed, Some("lost"));
+        let seen = TaskInput {
             work: &work,
             state,
             failure,
@@ -309,7 +315,8 @@ mod tests {
 
     #[test]
     fn a_stream_leads_to_its_task() {
-        let one = Stream { task: "tk", state: State::Working, watchers: 2, followed: true, since: "S" };
+        let one =
+            StreamView { task: "tk", state: TaskState::Working, watchers: 2, followed: true, since: "S" };
         let told = json!({"id": "tk", "uri": "a2a://streams/tk", "taskUri": "a2a://task/tk", "state": "working",
             "watchers": 2, "followed": true, "since": "S"});
         assert_eq!(serde_json::from_str::<Value>(&stream(&one)).unwrap(), told);

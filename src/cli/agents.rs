@@ -7,17 +7,17 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::{complain, load, say};
-use crate::a2a::Card;
-use crate::agents::{Agent, Declared, Directory};
+use super::{load, print_error, print_line};
+use crate::a2a::AgentCard;
+use crate::agents::{Agent, DeclaredExtension, Directory};
 use crate::gateway::tools_of;
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::visible::{Escape, visible};
+use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::install_provider;
-use crate::transport::{Client, ClientLimits};
+use crate::transport::{ClientLimits, HttpClient};
 
 #[derive(Serialize)]
-struct Row {
+struct AgentRow {
     agent: String,
     protocol: String,
     binding: &'static str,
@@ -38,7 +38,7 @@ struct EndpointRow {
 }
 
 /// What a look at an agent brought besides its card.
-struct Found {
+struct AgentFindings {
     problems: Vec<String>,
     endpoints: Vec<EndpointRow>,
 }
@@ -51,7 +51,7 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let directory = Metrics::new().map_err(|error| error.to_string()).and_then(|metrics| {
-        let client = Client::new(ClientLimits::default());
+        let client = HttpClient::new(ClientLimits::default());
         Directory::new(&settings, client, &metrics).map_err(|problem| problem.to_string())
     });
     let rows = match (runtime, directory) {
@@ -60,9 +60,9 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
         (_, Err(problem)) => return failed(&format!("{}: {problem}", path.display())),
     };
     if json {
-        say(&visible(&serde_json::to_string_pretty(&rows).unwrap_or_default(), Escape::Json));
+        print_line(&visible(&serde_json::to_string_pretty(&rows).unwrap_or_default(), EscapeStyle::Json));
     } else {
-        table(&rows).iter().for_each(|line| say(&visible(line, Escape::Text)));
+        table(&rows).iter().for_each(|line| print_line(&visible(line, EscapeStyle::Text)));
     }
     match rows.iter().all(|row| row.problems.is_empty()) {
         true => ExitCode::SUCCESS,
@@ -71,18 +71,18 @@ pub(super) fn run(path: &Path, json: bool) -> ExitCode {
 }
 
 fn failed(line: &str) -> ExitCode {
-    complain(line);
+    print_error(line);
     ExitCode::FAILURE
 }
 
-async fn look(directory: &Directory) -> Vec<Row> {
+async fn look(directory: &Directory) -> Vec<AgentRow> {
     let mut found = Vec::new();
     for agent in directory.agents() {
-        let card = directory.look_once(agent).await.err().map(|problem| problem.to_string());
+        let card = directory.refresh_once(agent).await.err().map(|problem| problem.to_string());
         let endpoints = directory.check_once(agent).await;
         let gone =
             endpoints.iter().filter(|(_, up)| !up).map(|(url, _)| format!("endpoint {url} is not there"));
-        found.push(Found {
+        found.push(AgentFindings {
             problems: card.into_iter().chain(agent.token_problem().await).chain(gone).collect(),
             endpoints: endpoints.into_iter().map(|(url, up)| EndpointRow { url, up }).collect(),
         });
@@ -91,15 +91,15 @@ async fn look(directory: &Directory) -> Vec<Row> {
     agents.map(|(agent, found)| row(directory, agent, found)).collect()
 }
 
-fn row(directory: &Directory, agent: &Agent, found: Found) -> Row {
-    let Found { mut problems, endpoints } = found;
+fn row(directory: &Directory, agent: &Agent, found: AgentFindings) -> AgentRow {
+    let AgentFindings { mut problems, endpoints } = found;
     let known = agent.known();
     let card = known.as_ref().map(|known| &*known.card);
     problems.extend(card.iter().flat_map(|card| card.problems.clone()));
     problems.extend(card.into_iter().flat_map(|card| agent.credential_problems(card)));
     problems.extend(card.and_then(|card| agent.obstacle_of(card)));
     problems.extend(card.into_iter().flat_map(|card| agent.idle_extensions(card)));
-    Row {
+    AgentRow {
         agent: agent.settings.name.clone(),
         protocol: known.as_ref().map_or("-", |known| known.interface.dialect.version()).to_owned(),
         binding: known.as_ref().map_or("-", |known| known.interface.binding.name()),
@@ -116,7 +116,7 @@ fn row(directory: &Directory, agent: &Agent, found: Found) -> Row {
 }
 
 /// An extension, and what becomes of it.
-fn extension(Declared { uri, required, active }: Declared<'_>) -> String {
+fn extension(DeclaredExtension { uri, required, active }: DeclaredExtension<'_>) -> String {
     match (required, active) {
         (true, true) => format!("{uri} (required, active)"),
         (true, false) => format!("{uri} (required)"),
@@ -126,7 +126,7 @@ fn extension(Declared { uri, required, active }: Declared<'_>) -> String {
 }
 
 /// By whom a card is signed, as far as that was checked.
-fn signed(card: &Card) -> String {
+fn signed(card: &AgentCard) -> String {
     match &card.proof {
         Some(proof) => proof.key.clone(),
         None if card.signed => "not verified".to_owned(),
@@ -134,7 +134,7 @@ fn signed(card: &Card) -> String {
     }
 }
 
-fn table(rows: &[Row]) -> Vec<String> {
+fn table(rows: &[AgentRow]) -> Vec<String> {
     let head = [
         "AGENT",
         "A2A",

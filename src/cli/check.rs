@@ -8,38 +8,38 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::{complain, done, may, say};
+use super::{done, may, print_error, print_line};
 use crate::config::certificate::{self, CertificateProblem};
 use crate::config::{self, Pem, Problem, Settings};
-use crate::gateway::Bridge;
+use crate::gateway::Gateway;
 use crate::tasks::{data_dir, keyfile};
-use crate::telemetry::visible::{Escape, visible};
-use crate::tls::{self, SOON};
+use crate::telemetry::visible::{EscapeStyle, visible};
+use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 
 /// What is found beyond the text of the file.
 #[derive(Default)]
-pub(super) struct Findings {
+pub(super) struct CheckFindings {
     pub(super) problems: Vec<Problem>,
     pub(super) warnings: Vec<Problem>,
 }
 
-pub(super) fn run(path: &Path, as_json: bool, question: &may::Question) -> ExitCode {
+pub(super) fn run(path: &Path, as_json: bool, question: &may::AccessQuery) -> ExitCode {
     let settings = match config::load(path) {
         Ok(settings) if question.is_there() => return question.answer(&settings, as_json),
         Ok(settings) => settings,
         Err(problems) if as_json => return told_in_json(problems.list(), &[]),
         Err(problems) => {
-            complain(&problems.to_string());
+            print_error(&problems.to_string());
             return ExitCode::FAILURE;
         }
     };
-    let Findings { problems, warnings } = found(&settings, SystemTime::now());
+    let CheckFindings { problems, warnings } = found(&settings, SystemTime::now());
     if as_json {
         return told_in_json(&problems, &warnings);
     }
     let file = path.display();
-    warnings.iter().for_each(|warning| complain(&format!("{file}: warning: {warning}")));
-    problems.iter().for_each(|problem| complain(&format!("{file}: {problem}")));
+    warnings.iter().for_each(|warning| print_error(&format!("{file}: warning: {warning}")));
+    problems.iter().for_each(|problem| print_error(&format!("{file}: {problem}")));
     match problems.is_empty() {
         true => done(&format!("{file}: no problems, {} agents", settings.agents.len())),
         false => ExitCode::FAILURE,
@@ -53,11 +53,11 @@ fn told_in_json(problems: &[Problem], warnings: &[Problem]) -> ExitCode {
     };
     let is_good = problems.is_empty();
     let report = json!({ "ok": is_good, "problems": written(problems), "warnings": written(warnings) });
-    say(&visible(&report.to_string(), Escape::Json));
+    print_line(&visible(&report.to_string(), EscapeStyle::Json));
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn found(settings: &Settings, now: SystemTime) -> Findings {
+fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
     let mut findings = dates(settings, now);
     if let Some(dir) = &settings.tasks.data_dir {
         let probed = data_dir::probe(dir).map_err(|problem| problem.to_string());
@@ -71,14 +71,14 @@ fn found(settings: &Settings, now: SystemTime) -> Findings {
     tls::install_provider();
     let mut trial = settings.clone();
     trial.tasks.data_dir = None;
-    let made = Bridge::taking_over(trial).map(drop);
+    let made = Gateway::with_store_handover(trial).map(drop);
     findings.problems.extend(made.err().map(|problem| about("", problem.to_string())));
     findings
 }
 
 /// What certificates have ended, or will soon.
-pub(super) fn dates(settings: &Settings, now: SystemTime) -> Findings {
-    let mut findings = Findings::default();
+pub(super) fn dates(settings: &Settings, now: SystemTime) -> CheckFindings {
+    let mut findings = CheckFindings::default();
     for agent in &settings.agents {
         if let Some(certificate) = &agent.tls.certificate {
             let at = format!("agents.{}.tls.certificate", agent.name);
@@ -98,12 +98,12 @@ pub(super) fn dates(settings: &Settings, now: SystemTime) -> Findings {
     findings
 }
 
-impl Findings {
+impl CheckFindings {
     fn judge(&mut self, at: String, (chain, now): (&Pem, SystemTime)) {
         match certificate::end(chain, now) {
             Ok(end) => {
                 let left = end.duration_since(now).unwrap_or_default();
-                let soon = Duration::from_secs(SOON.unsigned_abs());
+                let soon = Duration::from_secs(EXPIRY_WARNING_SECONDS.unsigned_abs());
                 if left < soon {
                     let days = left.as_secs() / 86_400;
                     self.warnings.push(about(at, format!("expires in {days} days (get a new one)")));

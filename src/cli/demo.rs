@@ -8,10 +8,10 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{complain, say, start_log};
+use super::{print_error, print_line, start_log};
 use crate::config::{Admin, Agent, Listener, Settings};
 use crate::demo::DemoAgent;
-use crate::gateway::Bridge;
+use crate::gateway::Gateway;
 use crate::server::prepare;
 
 /// The port that is tried first.
@@ -28,10 +28,10 @@ pub(super) fn run_agent(port: Option<u16>) -> ExitCode {
         Ok(agent) => agent,
         Err(error) => return failed(&agent_problem(&error)),
     };
-    say(&format!("A2A agent      {}", agent.card));
-    say("\nIn another terminal, a gateway in front of it:\n");
-    say("mcp-a2a-gateway serve --config examples/weather.yaml");
-    say("\nCtrl-C ends the agent.");
+    print_line(&format!("A2A agent      {}", agent.card));
+    print_line("\nIn another terminal, a gateway in front of it:\n");
+    print_line("mcp-a2a-gateway serve --config examples/weather.yaml");
+    print_line("\nCtrl-C ends the agent.");
     if agent.thread.join().is_err() {
         return failed("the demo agent ended");
     }
@@ -70,7 +70,7 @@ pub(super) fn run(port: Option<u16>, agent_port: Option<u16>) -> ExitCode {
 }
 
 fn failed(line: &str) -> ExitCode {
-    complain(line);
+    print_error(line);
     ExitCode::FAILURE
 }
 
@@ -119,11 +119,11 @@ fn free(port: Option<u16>) -> std::io::Result<SocketAddr> {
 }
 
 /// Says how to use it, once it can be used.
-fn announce(bridge: &Bridge, address: SocketAddr, admin: Option<SocketAddr>, card: &str) {
+fn announce(bridge: &Gateway, address: SocketAddr, admin: Option<SocketAddr>, card: &str) {
     let until = Instant::now() + STARTS_WITHIN;
     while !(bridge.is_ready() && TcpStream::connect(address).is_ok()) {
         if Instant::now() > until {
-            return complain("the demo did not start in time");
+            return print_error("the demo did not start in time");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -136,14 +136,14 @@ fn announce(bridge: &Bridge, address: SocketAddr, admin: Option<SocketAddr>, car
         )
     };
     let stream = " -H 'Accept: application/json, text/event-stream'";
-    say(&format!("MCP endpoint   {url}"));
-    say(&format!("A2A agent      {card}"));
+    print_line(&format!("MCP endpoint   {url}"));
+    print_line(&format!("A2A agent      {card}"));
     if let Some(admin) = admin {
-        say(&format!("admin          http://{admin}/metrics"));
+        print_line(&format!("admin          http://{admin}/metrics"));
     }
-    say("\nPaste this to call the agent:\n");
-    say(&call("demo_echo", "Hello, agent", ""));
-    say("\nand this to watch a task that takes several seconds:\n");
-    say(&call("demo_countdown", "5", stream));
-    say("\nCtrl-C ends the demo.");
+    print_line("\nPaste this to call the agent:\n");
+    print_line(&call("demo_echo", "Hello, agent", ""));
+    print_line("\nand this to watch a task that takes several seconds:\n");
+    print_line(&call("demo_countdown", "5", stream));
+    print_line("\nCtrl-C ends the demo.");
 }

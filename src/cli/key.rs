@@ -11,7 +11,7 @@ use rand::rngs::OsRng;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::say;
+use super::print_line;
 
 /// Random bytes of a key.
 const BYTES: usize = 32;
@@ -23,10 +23,10 @@ pub(super) fn run(as_json: bool) -> ExitCode {
     let key = URL_SAFE_NO_PAD.encode(random);
     let hex: String = Sha256::digest(key.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     if as_json {
-        say(&json!({ "key": key, "hash": format!("sha256:{hex}") }).to_string());
+        print_line(&json!({ "key": key, "hash": format!("sha256:{hex}") }).to_string());
     } else {
-        say(&format!("key (for the caller, shown once):   {key}"));
-        say(&format!("hash (for auth.api_keys.keys):      sha256:{hex}"));
+        print_line(&format!("key (for the caller, shown once):   {key}"));
+        print_line(&format!("hash (for auth.api_keys.keys):      sha256:{hex}"));
     }
     ExitCode::SUCCESS
 }

@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::{complain, say};
+use super::{print_error, print_line};
 use crate::a2a::relay::Operation;
-use crate::auth::{Caller, Rules, Verdict, Wanted};
-use crate::bridge::subagent::Tool;
+use crate::auth::{Action, Caller, PolicyDecision, Rules};
+use crate::bridge::subagent::TaskTool;
 use crate::config::{Settings, check_spiffe_id, is_spiffe_uri};
 
 /// Whom to ask for, and what it wants.
 #[derive(Debug, Args)]
-pub(super) struct Question {
+pub(super) struct AccessQuery {
     /// Ask what this caller may do, by its name in the rules: key:NAME, token:ISSUER#SUBJECT,
     /// client:ISSUER#CLIENT_ID, uri:URI, dns:NAME, cn:NAME, anonymous.
     #[arg(long = "as", value_name = "CALLER")]
@@ -40,7 +40,7 @@ pub(super) struct Question {
     resource: Option<String>,
 }
 
-impl Question {
+impl AccessQuery {
     /// Whether something is asked.
     pub(super) fn is_there(&self) -> bool {
         self.caller.is_some()
@@ -50,10 +50,10 @@ impl Question {
     pub(super) fn answer(&self, settings: &Settings, as_json: bool) -> ExitCode {
         let name = self.caller.as_deref().unwrap_or("anonymous");
         if let Some(problem) = unnameable(name) {
-            complain(&format!("--as: {problem}"));
+            print_error(&format!("--as: {problem}"));
             return ExitCode::FAILURE;
         }
-        let caller = Caller::supposed(name, self.scope.clone(), self.group.clone());
+        let caller = Caller::hypothetical(name, self.scope.clone(), self.group.clone());
         let rules = Rules::new(settings.rules.clone());
         let Some(method) = self.may.as_deref() else {
             return list(name, (&caller, &rules), settings, as_json);
@@ -61,29 +61,29 @@ impl Question {
         if let Some(agent) = self.agent.as_deref()
             && !settings.agents.iter().any(|known| known.name == agent)
         {
-            complain(&format!("--agent: there is no agent {agent:?} in this configuration"));
+            print_error(&format!("--agent: there is no agent {agent:?} in this configuration"));
             return ExitCode::FAILURE;
         }
         let tool = self.tool.as_deref().map(|tool| (tool, tool));
         let wanted =
-            Wanted { method, agent: self.agent.as_deref(), tool, resource: self.resource.as_deref() };
+            Action { method, agent: self.agent.as_deref(), tool, resource: self.resource.as_deref() };
         let verdict = judged(&rules, &caller, &wanted);
         if as_json {
-            say(&written(&verdict).to_string());
+            print_line(&written(&verdict).to_string());
         } else {
-            say(&format!("{name}: {}", words(&verdict)));
+            print_line(&format!("{name}: {}", words(&verdict)));
         }
         if verdict.is_allowed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
 /// As the gateway judges it: a message that names no skill is one to the agent as a whole.
-fn judged<'r>(rules: &'r Rules, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'r> {
-    let is_message = [Operation::Send, Operation::Stream].map(Operation::word).contains(&wanted.method);
+fn judged<'r>(rules: &'r Rules, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'r> {
+    let is_message = [Operation::Send, Operation::Stream].map(Operation::as_str).contains(&wanted.method);
     match (wanted.agent, wanted.tool) {
-        (Some(agent), None) if is_message => rules.judge_whole(caller, (wanted.method, agent)),
-        (_, Some((tool, _))) if tool == Tool::Start.name() => rules.judge_skilless(caller, wanted),
-        _ => rules.judge(caller, wanted),
+        (Some(agent), None) if is_message => rules.evaluate_any(caller, (wanted.method, agent)),
+        (_, Some((tool, _))) if tool == TaskTool::Start.name() => rules.judge_skilless(caller, wanted),
+        _ => rules.evaluate(caller, wanted),
     }
 }
 
@@ -100,30 +100,30 @@ fn list(name: &str, (caller, rules): (&Caller, &Rules), settings: &Settings, as_
     let all = settings.agents.iter().map(|agent| agent.name.as_str());
     let seen: Vec<&str> = all.filter(|agent| rules.sees(caller, agent)).collect();
     if as_json {
-        say(&json!({ "caller": name, "agents": seen }).to_string());
+        print_line(&json!({ "caller": name, "agents": seen }).to_string());
     } else {
         let seen = if seen.is_empty() { "no agent".to_owned() } else { seen.join(", ") };
-        say(&format!("{name} sees {seen}"));
+        print_line(&format!("{name} sees {seen}"));
     }
     ExitCode::SUCCESS
 }
 
-fn words(verdict: &Verdict<'_>) -> String {
+fn words(verdict: &PolicyDecision<'_>) -> String {
     match verdict {
-        Verdict::Allowed(None) => "allowed: there are no rules".to_owned(),
-        Verdict::Allowed(Some(rule)) => format!("allowed by rule {rule}"),
-        Verdict::Refused(None) => "refused: no rule allows it".to_owned(),
-        Verdict::Refused(Some(rule)) => format!("refused by rule {rule}"),
-        Verdict::ScopesNeeded(rule, scopes) => {
+        PolicyDecision::Allowed(None) => "allowed: there are no rules".to_owned(),
+        PolicyDecision::Allowed(Some(rule)) => format!("allowed by rule {rule}"),
+        PolicyDecision::Refused(None) => "refused: no rule allows it".to_owned(),
+        PolicyDecision::Refused(Some(rule)) => format!("refused by rule {rule}"),
+        PolicyDecision::ScopesNeeded(rule, scopes) => {
             format!("refused: rule {rule} would allow it with the scopes {}", scopes.join(" "))
         }
     }
 }
 
-fn written(verdict: &Verdict<'_>) -> serde_json::Value {
+fn written(verdict: &PolicyDecision<'_>) -> serde_json::Value {
     let (rule, scopes) = match verdict {
-        Verdict::Allowed(rule) | Verdict::Refused(rule) => (*rule, None),
-        Verdict::ScopesNeeded(rule, scopes) => (Some(*rule), Some(scopes)),
+        PolicyDecision::Allowed(rule) | PolicyDecision::Refused(rule) => (*rule, None),
+        PolicyDecision::ScopesNeeded(rule, scopes) => (Some(*rule), Some(scopes)),
     };
     json!({ "allowed": verdict.is_allowed(), "rule": rule, "scopesNeeded": scopes })
 }

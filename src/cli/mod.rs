@@ -18,7 +18,7 @@ use clap::{Parser, Subcommand};
 use crate::config::{self, LogFormat, Settings};
 use crate::server::prepare;
 use crate::telemetry::log;
-use crate::telemetry::visible::{Escape, visible};
+use crate::telemetry::visible::{EscapeStyle, visible};
 
 /// Any MCP client calls any A2A agent.
 #[derive(Debug, Parser)]
@@ -60,7 +60,7 @@ enum Command {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        question: may::Question,
+        question: may::AccessQuery,
     },
     /// Make an API key, and the hash of it for `auth.api_keys`.
     Key {
@@ -103,22 +103,22 @@ fn run_command(command: Command) -> ExitCode {
         Command::Agents { config, json } => agents::run(&config, json),
         Command::Schema { manifest } => {
             let schema = if manifest { config::manifest_schema().to_owned() } else { config::schema() };
-            say(schema.trim_end());
+            print_line(schema.trim_end());
             ExitCode::SUCCESS
         }
     }
 }
 
 /// Writes a line for whoever ran the command. That nobody reads it is no reason to fail.
-fn say(line: &str) {
+fn print_line(line: &str) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
         tracing::trace!("nobody reads the output");
     }
 }
 
-fn complain(line: &str) {
+fn print_error(line: &str) {
     // Problems quote files of others: manifests, cards.
-    if writeln!(std::io::stderr(), "{}", visible(line, Escape::Text)).is_err() {
+    if writeln!(std::io::stderr(), "{}", visible(line, EscapeStyle::Text)).is_err() {
         tracing::trace!("nobody reads the complaints");
     }
 }
@@ -126,13 +126,13 @@ fn complain(line: &str) {
 /// Reads the configuration, or says everything that is wrong with it.
 fn load(path: &std::path::Path) -> Result<Settings, ExitCode> {
     config::load(path).map_err(|problems| {
-        complain(&problems.to_string());
+        print_error(&problems.to_string());
         ExitCode::FAILURE
     })
 }
 
 fn done(line: &str) -> ExitCode {
-    say(line);
+    print_line(line);
     ExitCode::SUCCESS
 }
 
@@ -142,7 +142,7 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
         Err(code) => return code,
     };
     start_log(&settings);
-    let check::Findings { problems, warnings } = check::dates(&settings, SystemTime::now());
+    let check::CheckFindings { problems, warnings } = check::dates(&settings, SystemTime::now());
     for warning in problems.iter().chain(&warnings).filter(|one| one.at.starts_with("agents.")) {
         tracing::warn!(
             at = warning.at,
@@ -161,11 +161,11 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
         .collect();
     match prepare(settings, upgrade) {
         Ok(ready) => {
-            lines.iter().for_each(|line| say(line));
+            lines.iter().for_each(|line| print_line(line));
             ready.run()
         }
         Err(problem) => {
-            complain(&format!("{}: {problem}", path.display()));
+            print_error(&format!("{}: {problem}", path.display()));
             ExitCode::FAILURE
         }
     }
@@ -178,6 +178,6 @@ fn start_log(settings: &Settings) {
     };
     let wanted = log::LogSettings { format, filter: Some(settings.log.level.clone()) };
     if let Err(problem) = log::init(&wanted) {
-        complain(&problem.to_string());
+        print_error(&problem.to_string());
     }
 }

@@ -31,7 +31,7 @@ pub enum CertificateProblem {
     #[error("holds a certificate that cannot be read (number {0})")]
     Unreadable(usize),
     /// A certificate is over.
-    #[error("certificate {number} expired {} ago", Days(*.since))]
+    #[error("certificate {number} expired {} ago", HumanAge(*.since))]
     Expired {
         /// Its place in the PEM, from 1.
         number: usize,
@@ -39,7 +39,7 @@ pub enum CertificateProblem {
         since: Duration,
     },
     /// A certificate is not valid yet. The clock may be wrong.
-    #[error("certificate {number} is valid only in {}; is the clock right?", Days(*.after))]
+    #[error("certificate {number} is valid only in {}; is the clock right?", HumanAge(*.after))]
     NotYetValid {
         /// Its place in the PEM, from 1.
         number: usize,
@@ -70,7 +70,7 @@ pub enum CertificateProblem {
     /// A revocation list should have been followed by another.
     #[error(
         "the revocation list of {issuer} expired {} ago (get a new one, or set expired_crl: accept)",
-        Days(*.since)
+        HumanAge(*.since)
     )]
     ExpiredList {
         /// Whose it is.
@@ -92,9 +92,9 @@ pub enum CertificateProblem {
 }
 
 /// A span of time as people say it.
-struct Days(Duration);
+struct HumanAge(Duration);
 
-impl fmt::Display for Days {
+impl fmt::Display for HumanAge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs() {
             seconds if seconds < 2 * 3600 => write!(f, "{seconds} seconds"),
@@ -106,7 +106,7 @@ impl fmt::Display for Days {
 
 /// A listener's certificate with what leads to its root, and its key.
 #[derive(Debug, Clone)]
-pub(crate) struct Chain {
+pub(crate) struct CertificateChain {
     pub(crate) certified: Arc<CertifiedKey>,
     /// Its DNS names in lower case, which may begin with `*.`.
     pub(crate) names: Vec<String>,
@@ -116,7 +116,7 @@ pub(crate) struct Chain {
 
 /// Whose certificates are good.
 #[derive(Debug, Clone)]
-pub(crate) struct Authority {
+pub(crate) struct CertificateAuthority {
     pub(crate) certificate: CertificateDer<'static>,
     pub(crate) name: String,
     pub(crate) expires: SystemTime,
@@ -138,7 +138,10 @@ pub(crate) struct RevocationList {
 /// # Errors
 ///
 /// [`CertificateProblem`] names what is wrong at `now`.
-pub(crate) fn chain(written: &ListenerCertificate, now: SystemTime) -> Result<Chain, CertificateProblem> {
+pub(crate) fn chain(
+    written: &ListenerCertificate,
+    now: SystemTime,
+) -> Result<CertificateChain, CertificateProblem> {
     let chain = certificates(&written.certificate)?;
     if chain.len() > LONGEST_CHAIN {
         return Err(CertificateProblem::ChainTooLong(chain.len()));
@@ -161,7 +164,7 @@ pub(crate) fn chain(written: &ListenerCertificate, now: SystemTime) -> Result<Ch
         other => CertificateProblem::BadKey(other.to_string()),
     })?;
     let expires = expires.into_iter().min().unwrap_or(UNIX_EPOCH);
-    Ok(Chain { certified: Arc::new(certified), names, expires })
+    Ok(CertificateChain { certified: Arc::new(certified), names, expires })
 }
 
 /// When the first certificate of a chain to expire does.
@@ -182,7 +185,10 @@ pub(crate) fn end(chain: &Pem, now: SystemTime) -> Result<SystemTime, Certificat
 /// # Errors
 ///
 /// [`CertificateProblem`] names what is wrong at `now`.
-pub(crate) fn authorities(pem: &Pem, now: SystemTime) -> Result<Vec<Authority>, CertificateProblem> {
+pub(crate) fn authorities(
+    pem: &Pem,
+    now: SystemTime,
+) -> Result<Vec<CertificateAuthority>, CertificateProblem> {
     let mut authorities = Vec::new();
     for (at, certificate) in certificates(pem)?.into_iter().enumerate() {
         let parsed = parsed(&certificate, at + 1)?;
@@ -194,7 +200,7 @@ pub(crate) fn authorities(pem: &Pem, now: SystemTime) -> Result<Vec<Authority>, 
             return Err(CertificateProblem::NoAuthority(at + 1));
         }
         let name = parsed.subject().to_string();
-        authorities.push(Authority { certificate, name, expires });
+        authorities.push(CertificateAuthority { certificate, name, expires });
     }
     Ok(authorities)
 }
@@ -206,7 +212,7 @@ pub(crate) fn authorities(pem: &Pem, now: SystemTime) -> Result<Vec<Authority>, 
 /// [`CertificateProblem`] names what is wrong at `now`.
 pub(crate) fn revocation_lists(
     pem: &Pem,
-    authorities: &[Authority],
+    authorities: &[CertificateAuthority],
     accept_expired: bool,
     now: SystemTime,
 ) -> Result<Vec<RevocationList>, CertificateProblem> {
@@ -237,8 +243,8 @@ pub(crate) fn revocation_lists(
 /// # Errors
 ///
 /// [`CertificateProblem::ListMissing`], [`CertificateProblem::ListTwice`].
-pub(crate) fn all_covered(
-    authorities: &[Authority],
+pub(crate) fn check_revocation_coverage(
+    authorities: &[CertificateAuthority],
     lists: &[RevocationList],
 ) -> Result<(), CertificateProblem> {
     for (at, list) in lists.iter().enumerate() {
@@ -247,7 +253,7 @@ pub(crate) fn all_covered(
             return Err(CertificateProblem::ListTwice(list.issuer.clone()));
         }
     }
-    let lacks = |authority: &&Authority| !lists.iter().any(|list| list.issuer == authority.name);
+    let lacks = |authority: &&CertificateAuthority| !lists.iter().any(|list| list.issuer == authority.name);
     match authorities.iter().find(lacks) {
         Some(authority) => Err(CertificateProblem::ListMissing(authority.name.clone())),
         None => Ok(()),
@@ -256,7 +262,7 @@ pub(crate) fn all_covered(
 
 /// Whether one of the authorities of its issuer's name signed it. The lists of intermediates, which only clients show,
 /// are checked when they are used.
-fn is_genuine(list: &CertificateRevocationList<'_>, authorities: &[Authority]) -> bool {
+fn is_genuine(list: &CertificateRevocationList<'_>, authorities: &[CertificateAuthority]) -> bool {
     let mut known = authorities
         .iter()
         .filter_map(|authority| X509Certificate::from_der(&authority.certificate).ok())
@@ -325,7 +331,7 @@ mod tests {
         (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
     }
 
-    fn read(certificate: &str, key: &str) -> Result<Chain, CertificateProblem> {
+    fn read(certificate: &str, key: &str) -> Result<CertificateChain, CertificateProblem> {
         let written = ListenerCertificate { certificate: Pem::inline(certificate), key: Pem::inline(key) };
         chain(&written, SystemTime::now())
     }
@@ -368,7 +374,7 @@ mod tests {
         for (seconds, words) in
             [(5, "5 seconds"), (7200, "2 hours"), (172_799, "47 hours"), (172_800, "2 days")]
         {
-            assert_eq!(Days(Duration::from_secs(seconds)).to_string(), words);
+            assert_eq!(HumanAge(Duration::from_secs(seconds)).to_string(), words);
         }
     }
 

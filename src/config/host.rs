@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Longest host name, in bytes.
-const LONGEST: usize = 253;
+const MAX_HOST_BYTES: usize = 253;
 
 /// Where something is: an address, or a name that has some.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Host {
         let name = text.strip_suffix('.').unwrap_or(text);
         let fits =
             |label: &str| !label.is_empty() && label.len() <= 63 && label.bytes().all(is_part_of_a_name);
-        if text.len() > LONGEST || !name.split('.').all(fits) {
+        if text.len() > MAX_HOST_BYTES || !name.split('.').all(fits) {
             return Err("is not a host name (letters, digits, - and _, parted by dots)");
         }
         if name.rsplit('.').next().is_some_and(is_number) {

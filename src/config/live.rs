@@ -13,31 +13,31 @@ const SECRET_FILE: usize = 64 << 10;
 
 /// A secret as it was read, and the files to read it from again. Printed as `***`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct LiveSecret {
+pub struct ReloadableSecret {
     text: Secret,
     /// Empty where no file is part of it.
-    pieces: Vec<Piece>,
+    pieces: Vec<TextPiece>,
 }
 
 /// A part of a text with references.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum TextPiece {
     /// It stays as it is: written out, or of the environment.
     Text(String),
     /// The text of this file, without one newline at its end.
     File(PathBuf),
 }
 
-impl LiveSecret {
+impl ReloadableSecret {
     /// A secret that stays as it is.
     pub fn fixed(text: impl Into<String>) -> Self {
         Self { text: Secret::new(text), pieces: Vec::new() }
     }
 
     /// Reads the files of a text for the first time.
-    pub(super) fn read(pieces: Vec<Piece>) -> Result<Self, String> {
+    pub(super) fn read(pieces: Vec<TextPiece>) -> Result<Self, String> {
         let text = join(&pieces)?;
-        let is_live = pieces.iter().any(|piece| matches!(piece, Piece::File(_)));
+        let is_live = pieces.iter().any(|piece| matches!(piece, TextPiece::File(_)));
         Ok(Self { text: Secret::new(text), pieces: if is_live { pieces } else { Vec::new() } })
     }
 
@@ -54,8 +54,8 @@ impl LiveSecret {
     /// The files that it comes from.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::File(path) => Some(path.as_path()),
-            Piece::Text(_) => None,
+            TextPiece::File(path) => Some(path.as_path()),
+            TextPiece::Text(_) => None,
         })
     }
 
@@ -76,7 +76,7 @@ impl LiveSecret {
     }
 }
 
-impl fmt::Debug for LiveSecret {
+impl fmt::Debug for ReloadableSecret {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("***")
     }
@@ -87,12 +87,12 @@ pub(super) fn is_one_line(text: &str) -> bool {
     !text.contains(['\r', '\n', '\0'])
 }
 
-fn join(pieces: &[Piece]) -> Result<String, String> {
+fn join(pieces: &[TextPiece]) -> Result<String, String> {
     let mut text = String::new();
     for piece in pieces {
         match piece {
-            Piece::Text(piece) => text.push_str(piece),
-            Piece::File(path) => text.push_str(&file(path)?),
+            TextPiece::Text(piece) => text.push_str(piece),
+            TextPiece::File(path) => text.push_str(&file(path)?),
         }
     }
     Ok(text)
@@ -121,8 +121,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, "canary-1\n").unwrap();
-        let pieces = vec![Piece::Text("Bearer ".into()), Piece::File(path.clone())];
-        let secret = LiveSecret::read(pieces).unwrap();
+        let pieces = vec![TextPiece::Text("Bearer ".into()), TextPiece::File(path.clone())];
+        let secret = ReloadableSecret::read(pieces).unwrap();
         assert_eq!(secret.expose(), "Bearer canary-1");
         std::fs::write(&path, "canary-2").unwrap();
         assert_eq!(secret.read_again().unwrap().expose(), "Bearer canary-2");

@@ -40,25 +40,25 @@ use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
 use self::file::ConfigFile;
-use self::reader::Reader;
-use self::reading::Reading;
-pub use crate::a2a::KeyPlace;
+use self::reader::ValueDeserializer;
+use self::reading::ResolveContext;
+pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
 pub use certificate::CertificateProblem;
 pub use host::Host;
 pub use jwks::{key_algorithms, key_file};
-pub use live::LiveSecret;
-pub use own_headers::{FRAMING, is_out_of_reach};
+pub use live::ReloadableSecret;
+pub use own_headers::{FRAMING, is_forbidden};
 pub use problem::{Problem, Problems};
 pub use secret::Secret;
 pub use settings::{
-    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, AllowList, Allowed, ApiKey, ApiKeyPlace,
-    ApiKeys, Auth, Authorization, Breaker, Calls, CardSignature, CardSource, Cards, CertificateName,
-    ClientAuth, ClientProof, Faces, Followers, Grant, Health, Hold, KeyHolder, KeySource, KnownClient,
-    Limits, Listener, ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism,
-    MethodSettings, Network, OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require,
-    RequireRule, Rule, Sessions, Settings, Shutdown, SkillOverride, Streams, TaskUse, Tasks, TlsProfile,
-    TokenCheck, TokenIssuer, ToolsPer, Upgrade, Webhooks,
+    Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, AllowList, Allowed, ApiKey, ApiKeyOwner,
+    ApiKeyPlace, ApiKeys, Auth, Authorization, Breaker, Calls, CardSignature, CardSource, Cards,
+    CertificateName, ClientAuth, ClientAuthMethod, Followers, Grant, Health, KeySource, KnownClient, Limits,
+    Listener, ListenerCertificate, ListenerTls, Log, LogFormat, Manifest, Mcp, Mechanism, MethodSettings,
+    Network, OAuth2, OnDecline, Outbound, Pem, PerMethod, Protocol, Push, Queue, Require, RequireRule, Rule,
+    Services, Sessions, Settings, Shutdown, SkillOverride, StreamTimeout, Streams, TaskMode, Tasks,
+    TlsProfile, TokenIssuer, TokenVerification, ToolGranularity, Upgrade, Webhooks,
 };
 pub(crate) use signing::signing_key;
 pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};
@@ -92,9 +92,9 @@ pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) ->
         }
     };
     let found = RefCell::new(problems);
-    let file = ConfigFile::deserialize(Reader::new(&root, &found));
+    let file = ConfigFile::deserialize(ValueDeserializer::new(&root, &found));
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut reading = Reading::new(folder, environment, found.into_inner());
+    let mut reading = ResolveContext::new(folder, environment, found.into_inner());
     let settings = file.ok().map(|file| file.resolve(&mut reading));
     let problems = reading.into_problems();
     match settings {

@@ -30,14 +30,14 @@ const MEANING: [HeaderName; 4] =
 const FAMILIES: [&str; 6] = ["content-", "accept", "a2a-", "mcp-", "proxy-", "last-event-id"];
 
 /// Whether the gateway writes this header itself, so that nobody else may.
-pub(super) fn is_own(name: &HeaderName) -> bool {
+pub(super) fn is_reserved(name: &HeaderName) -> bool {
     FRAMING.contains(name) || MEANING.contains(name)
 }
 
 /// Whether somebody other than the operator may not write this header: a card that says where a key goes, a client whose headers go
 /// along.
-pub fn is_out_of_reach(name: &HeaderName) -> bool {
-    is_own(name) || FAMILIES.iter().any(|head| name.as_str().starts_with(head))
+pub fn is_forbidden(name: &HeaderName) -> bool {
+    is_reserved(name) || FAMILIES.iter().any(|head| name.as_str().starts_with(head))
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
             ("x-tenant", false, false),
         ] {
             let name = HeaderName::from_static(name);
-            assert_eq!((is_own(&name), is_out_of_reach(&name)), (own, out_of_reach), "{name}");
+            assert_eq!((is_reserved(&name), is_forbidden(&name)), (own, out_of_reach), "{name}");
         }
     }
 }

@@ -11,8 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::Pem;
-use super::place::{Place, Written};
-use super::reading::{self, Reading};
+use super::place::{Location, Spanned};
+use super::reading::{self, ResolveContext};
 use super::reference::Template;
 
 /// The most that a PEM file may hold. The bundle of all public roots has 0.25 MiB, the revocation list of a large
@@ -46,7 +46,7 @@ impl JsonSchema for PemFile {
 
 /// What a PEM text must hold.
 #[derive(Clone, Copy)]
-pub(super) enum Holds {
+pub(super) enum PemKind {
     Certificates,
     Key,
     /// Whoever reads the list says what is wrong with it.
@@ -60,14 +60,14 @@ pub(super) fn text(path: &Path) -> Result<String, String> {
 
 /// A certificate and its key, which go together.
 pub(super) fn pair(
-    certificate: Option<(Place, Pem)>,
-    key: Option<(Place, Pem)>,
-    reading: &mut Reading<'_>,
+    certificate: Option<(Location, Pem)>,
+    key: Option<(Location, Pem)>,
+    reading: &mut ResolveContext<'_>,
 ) -> Option<(Pem, Pem)> {
     let ((place, certificate), (_, key)) = certificate.zip(key)?;
     match belongs(&certificate, &key) {
         Ok(()) => Some((certificate, key)),
-        Err(problem) => reading.refuse(&place, problem),
+        Err(problem) => reading.report_conflict(&place, problem),
     }
 }
 
@@ -88,42 +88,42 @@ fn belongs(certificate: &Pem, key: &Pem) -> Result<(), String> {
 
 /// Reads a PEM text and checks what it holds. Absent and wrong ones give nothing.
 pub(super) fn resolve(
-    written: Written<PemFile>,
-    holds: Holds,
-    reading: &mut Reading<'_>,
-) -> Option<(Place, Pem)> {
+    written: Spanned<PemFile>,
+    holds: PemKind,
+    reading: &mut ResolveContext<'_>,
+) -> Option<(Location, Pem)> {
     let (place, PemFile(template)) = written.take()?;
     let text = template.resolve(reading, &place)?;
     let text = text.expose();
     let pem = if text.trim_start().starts_with("-----BEGIN") {
         Pem::inline(text)
     } else if text.len() > 4096 || text.contains(['\n', '\0']) {
-        return reading.refuse(&place, "is neither a path nor PEM (PEM begins with -----BEGIN)");
+        return reading.report_conflict(&place, "is neither a path nor PEM (PEM begins with -----BEGIN)");
     } else {
         let path = reading.path(text);
         match self::text(&path) {
             Ok(text) => Pem::from_file(path, text),
-            Err(problem) => return reading.refuse(&place, problem),
+            Err(problem) => return reading.report_conflict(&place, problem),
         }
     };
     match check(&pem, holds) {
         Ok(()) => Some((place, pem)),
-        Err(problem) => reading.refuse(&place, problem),
+        Err(problem) => reading.report_conflict(&place, problem),
     }
 }
 
-fn check(pem: &Pem, holds: Holds) -> Result<(), String> {
+fn check(pem: &Pem, holds: PemKind) -> Result<(), String> {
     let bytes = pem.expose().as_bytes();
     match holds {
-        Holds::RevocationLists => Ok(()),
-        Holds::Key => match PrivateKeyDer::from_pem_slice(bytes) {
+        PemKind::RevocationLists => Ok(()),
+        PemKind::Key => match PrivateKeyDer::from_pem_slice(bytes) {
             Ok(_) => Ok(()),
             // The reader's own message may quote lines of the key.
             Err(_) => {
                 Err("holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, without a passphrase)".to_owned())
             }
         },
-        Holds::Certificates => {
+        PemKind::Certificates => {
             let mut found = 0_usize;
             for certificate in CertificateDer::pem_slice_iter(bytes) {
                 let certificate = certificate.map_err(|_| "is not PEM".to_owned())?;

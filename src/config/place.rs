@@ -19,44 +19,44 @@ pub(super) const ONE_OR_MANY: &str = "__one_or_many";
 
 /// The line and the path of a key.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) line: u64,
     pub(super) at: String,
 }
 
-impl Place {
+impl Location {
     /// The place of a key that is missing below this one.
-    pub(super) fn below(&self, key: &str) -> Self {
+    pub(super) fn child(&self, key: &str) -> Self {
         Self { line: self.line, at: join(&self.at, key) }
     }
 }
 
 /// A value as written, absent, or wrong (and then reported).
 #[derive(Debug)]
-pub(super) struct Written<T> {
-    place: Option<Place>,
+pub(super) struct Spanned<T> {
+    place: Option<Location>,
     value: Option<T>,
 }
 
-impl<T> Default for Written<T> {
+impl<T> Default for Spanned<T> {
     fn default() -> Self {
         Self { place: None, value: None }
     }
 }
 
-impl<T> Written<T> {
+impl<T> Spanned<T> {
     /// A value that was read in another way.
-    pub(super) fn of(place: Place, value: T) -> Self {
+    pub(super) fn of(place: Location, value: T) -> Self {
         Self { place: Some(place), value: Some(value) }
     }
 
     /// Where the key is, if it is there at all.
-    pub(super) fn place(&self) -> Option<&Place> {
+    pub(super) fn place(&self) -> Option<&Location> {
         self.place.as_ref()
     }
 
     /// The value and its place, if both are there.
-    pub(super) fn take(self) -> Option<(Place, T)> {
+    pub(super) fn take(self) -> Option<(Location, T)> {
         self.place.zip(self.value)
     }
 
@@ -66,17 +66,17 @@ impl<T> Written<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Written<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // The only failure is serde's way to say that the key is missing; who needs the key says so later.
-        Ok(deserializer.deserialize_newtype_struct(WRITTEN, Placed(PhantomData)).unwrap_or_default())
+        Ok(deserializer.deserialize_newtype_struct(WRITTEN, SpannedVisitor(PhantomData)).unwrap_or_default())
     }
 }
 
-struct Placed<T>(PhantomData<T>);
+struct SpannedVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Placed<T> {
-    type Value = Written<T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
+    type Value = Spanned<T>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("a value")
@@ -85,11 +85,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Placed<T> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
         let line = access.next_element()?.unwrap_or_default();
         let at = access.next_element()?.unwrap_or_default();
-        Ok(Written { place: Some(Place { line, at }), value: access.next_element().unwrap_or_default() })
+        Ok(Spanned { place: Some(Location { line, at }), value: access.next_element().unwrap_or_default() })
     }
 }
 
-impl<T: JsonSchema> JsonSchema for Written<T> {
+impl<T: JsonSchema> JsonSchema for Spanned<T> {
     fn inline_schema() -> bool {
         T::inline_schema()
     }
@@ -113,13 +113,13 @@ pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct(ONE_OR_MANY, Items(PhantomData))
+        deserializer.deserialize_newtype_struct(ONE_OR_MANY, SpannedItems(PhantomData))
     }
 }
 
-struct Items<T>(PhantomData<T>);
+struct SpannedItems<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedItems<T> {
     type Value = OneOrMany<T>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

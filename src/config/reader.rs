@@ -9,61 +9,62 @@ use std::cell::RefCell;
 use serde::de::value::{StrDeserializer, StringDeserializer, U64Deserializer};
 use serde::de::{self, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 
-use super::place::{ONE_OR_MANY, Place, WRITTEN};
+use super::place::{Location, ONE_OR_MANY, WRITTEN};
 use super::problem::Problem;
 use super::suggest::did_you_mean;
-use super::tree::{Key, Node, Value, join};
-use super::unreadable::Unreadable;
+use super::tree::{YamlKey, YamlNode, YamlValue, join};
+use super::unreadable::DeError;
 
 /// One value of the tree, its path, and where problems go.
 #[derive(Clone)]
-pub(super) struct Reader<'a> {
-    node: &'a Node,
-    place: Place,
+pub(super) struct ValueDeserializer<'a> {
+    node: &'a YamlNode,
+    place: Location,
     problems: &'a RefCell<Vec<Problem>>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(node: &'a Node, problems: &'a RefCell<Vec<Problem>>) -> Self {
-        Self { node, place: Place { line: node.line, at: String::new() }, problems }
+impl<'a> ValueDeserializer<'a> {
+    pub(super) fn new(node: &'a YamlNode, problems: &'a RefCell<Vec<Problem>>) -> Self {
+        Self { node, place: Location { line: node.line, at: String::new() }, problems }
     }
 
     /// The value of a key. Its place is the line of the key: a section's own first line is the one below.
-    fn child(&self, key: &'a Key, node: &'a Node) -> Self {
-        let place = Place { line: key.line, at: join(&self.place.at, &key.name) };
+    fn child(&self, key: &'a YamlKey, node: &'a YamlNode) -> Self {
+        let place = Location { line: key.line, at: join(&self.place.at, &key.name) };
         Self { node, place, problems: self.problems }
     }
 
-    fn item(&self, index: usize, node: &'a Node) -> Self {
-        let place = Place { line: node.line, at: format!("{}[{index}]", self.place.at) };
+    fn item(&self, index: usize, node: &'a YamlNode) -> Self {
+        let place = Location { line: node.line, at: format!("{}[{index}]", self.place.at) };
         Self { node, place, problems: self.problems }
     }
 
-    fn report(&self, error: Unreadable) -> Unreadable {
+    fn report(&self, error: DeError) -> DeError {
         if !error.reported {
             let at = self.place.at.clone();
             let problem = Problem { line: Some(self.place.line), at, problem: error.message.clone() };
             self.problems.borrow_mut().push(problem);
         }
-        Unreadable { reported: true, ..error }
+        DeError { reported: true, ..error }
     }
 
-    fn expected<T>(&self, what: &str) -> Result<T, Unreadable> {
+    fn expected<T>(&self, what: &str) -> Result<T, DeError> {
         let hint = match (&self.node.value, what) {
-            (Value::Null, _) => " (write a value, or remove the key)",
-            (Value::Bool(_) | Value::Whole(_) | Value::Negative(_) | Value::Float(_), "a text") => {
-                " (put it in quotes)"
-            }
-            (Value::Text(_), "true or false") => " (yes, no, on and off are texts)",
-            (Value::Text(_), "a list") => " (begin each item with `- `)",
+            (YamlValue::Null, _) => " (write a value, or remove the key)",
+            (
+                YamlValue::Bool(_) | YamlValue::Whole(_) | YamlValue::Negative(_) | YamlValue::Float(_),
+                "a text",
+            ) => " (put it in quotes)",
+            (YamlValue::Text(_), "true or false") => " (yes, no, on and off are texts)",
+            (YamlValue::Text(_), "a list") => " (begin each item with `- `)",
             _ => "",
         };
         let message = format!("expected {what}, found {}{hint}", self.node.value.kind());
-        Err(self.report(Unreadable { message, reported: false }))
+        Err(self.report(DeError { message, reported: false }))
     }
 
     /// The entries of a section whose keys are all known; the others are reported.
-    fn known(&self, fields: &'static [&'static str]) -> Result<Vec<(&'a Key, &'a Node)>, Unreadable> {
+    fn known(&self, fields: &'static [&'static str]) -> Result<Vec<(&'a YamlKey, &'a YamlNode)>, DeError> {
         let mut known = Vec::new();
         for (key, node) in self.section()? {
             if fields.contains(&key.name.as_str()) {
@@ -73,44 +74,46 @@ impl<'a> Reader<'a> {
             let hint = did_you_mean(&key.name, fields.iter().copied());
             let hint = if hint.is_empty() { format!(" (known: {})", fields.join(", ")) } else { hint };
             let message = format!("unknown key{hint}");
-            self.child(key, node).report(Unreadable { message, reported: false });
+            self.child(key, node).report(DeError { message, reported: false });
         }
         Ok(known)
     }
 
-    fn section(&self) -> Result<Vec<(&'a Key, &'a Node)>, Unreadable> {
+    fn section(&self) -> Result<Vec<(&'a YamlKey, &'a YamlNode)>, DeError> {
         match &self.node.value {
-            Value::Section(entries) => Ok(entries.iter().map(|(key, node)| (key, node)).collect()),
-            Value::Null => Ok(Vec::new()),
+            YamlValue::Section(entries) => Ok(entries.iter().map(|(key, node)| (key, node)).collect()),
+            YamlValue::Null => Ok(Vec::new()),
             _ => self.expected("a section (keys, each with a value)"),
         }
     }
 
-    fn list(&self) -> Result<&'a [Node], Unreadable> {
+    fn list(&self) -> Result<&'a [YamlNode], DeError> {
         match &self.node.value {
-            Value::List(items) => Ok(items),
+            YamlValue::List(items) => Ok(items),
             _ => self.expected("a list"),
         }
     }
 
-    fn entries(self, entries: Vec<(&'a Key, &'a Node)>) -> Entries<'a> {
-        Entries { reader: self, left: entries.into_iter(), value: None }
+    fn entries(self, entries: Vec<(&'a YamlKey, &'a YamlNode)>) -> EntriesAccess<'a> {
+        EntriesAccess { reader: self, left: entries.into_iter(), value: None }
     }
 }
 
-impl<'de> Deserializer<'de> for Reader<'_> {
-    type Error = Unreadable;
+impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
+    type Error = DeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         let value = match &self.node.value {
-            Value::Null => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Whole(value) => visitor.visit_u64(*value),
-            Value::Negative(value) => visitor.visit_i64(*value),
-            Value::Float(value) => visitor.visit_f64(*value),
-            Value::Text(value) => visitor.visit_str(value),
-            Value::List(items) => visitor.visit_seq(List { reader: self.clone(), items, next: 0, own: true }),
-            Value::Section(_) => {
+            YamlValue::Null => visitor.visit_unit(),
+            YamlValue::Bool(value) => visitor.visit_bool(*value),
+            YamlValue::Whole(value) => visitor.visit_u64(*value),
+            YamlValue::Negative(value) => visitor.visit_i64(*value),
+            YamlValue::Float(value) => visitor.visit_f64(*value),
+            YamlValue::Text(value) => visitor.visit_str(value),
+            YamlValue::List(items) => {
+                visitor.visit_seq(ListAccess { reader: self.clone(), items, next: 0, own: true })
+            }
+            YamlValue::Section(_) => {
                 let entries = self.section()?;
                 visitor.visit_map(self.clone().entries(entries))
             }
@@ -118,49 +121,49 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         value.map_err(|error| self.report(error))
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match self.node.value {
-            Value::Bool(_) => self.deserialize_any(visitor),
+            YamlValue::Bool(_) => self.deserialize_any(visitor),
             _ => self.expected("true or false"),
         }
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match self.node.value {
-            Value::Whole(_) => self.deserialize_any(visitor),
+            YamlValue::Whole(_) => self.deserialize_any(visitor),
             _ => self.expected("a whole number"),
         }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match self.node.value {
-            Value::Text(_) => self.deserialize_any(visitor),
+            YamlValue::Text(_) => self.deserialize_any(visitor),
             _ => self.expected("a text"),
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         self.deserialize_str(visitor)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         match self.node.value {
-            Value::Null => visitor.visit_none(),
+            YamlValue::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         let items = self.list()?;
-        let list = List { reader: self.clone(), items, next: 0, own: true };
+        let list = ListAccess { reader: self.clone(), items, next: 0, own: true };
         visitor.visit_seq(list).map_err(|error| self.report(error))
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         let entries = self.section()?;
         visitor.visit_map(self.clone().entries(entries)).map_err(|error| self.report(error))
     }
@@ -170,7 +173,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
+    ) -> Result<V::Value, DeError> {
         let entries = self.known(fields)?;
         visitor.visit_map(self.clone().entries(entries)).map_err(|error| self.report(error))
     }
@@ -180,34 +183,34 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
-        let Value::Text(text) = &self.node.value else { return self.expected("a text") };
+    ) -> Result<V::Value, DeError> {
+        let YamlValue::Text(text) = &self.node.value else { return self.expected("a text") };
         if variants.contains(&text.as_str()) {
-            let variant: StrDeserializer<'_, Unreadable> = text.as_str().into_deserializer();
+            let variant: StrDeserializer<'_, DeError> = text.as_str().into_deserializer();
             return visitor.visit_enum(variant).map_err(|error| self.report(error));
         }
         let hint = did_you_mean(text, variants.iter().copied());
         let message = format!("is not one of: {}{hint}", variants.join(", "));
-        Err(self.report(Unreadable { message, reported: false }))
+        Err(self.report(DeError { message, reported: false }))
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
+    ) -> Result<V::Value, DeError> {
         match (name, &self.node.value) {
-            (WRITTEN, _) => visitor.visit_seq(Placed { reader: self, next: 0 }),
-            (ONE_OR_MANY, Value::List(_)) => self.deserialize_seq(visitor),
+            (WRITTEN, _) => visitor.visit_seq(SpannedAccess { reader: self, next: 0 }),
+            (ONE_OR_MANY, YamlValue::List(_)) => self.deserialize_seq(visitor),
             (ONE_OR_MANY, _) => {
                 let items = std::slice::from_ref(self.node);
-                visitor.visit_seq(List { reader: self, items, next: 0, own: false })
+                visitor.visit_seq(ListAccess { reader: self, items, next: 0, own: false })
             }
             _ => visitor.visit_newtype_struct(self),
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DeError> {
         visitor.visit_unit()
     }
 
@@ -217,18 +220,18 @@ impl<'de> Deserializer<'de> for Reader<'_> {
 }
 
 /// The three things that a `Written` asks for: line, path, value.
-struct Placed<'a> {
-    reader: Reader<'a>,
+struct SpannedAccess<'a> {
+    reader: ValueDeserializer<'a>,
     next: u8,
 }
 
-impl<'de> SeqAccess<'de> for Placed<'_> {
-    type Error = Unreadable;
+impl<'de> SeqAccess<'de> for SpannedAccess<'_> {
+    type Error = DeError;
 
     fn next_element_seed<S: de::DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Unreadable> {
+    ) -> Result<Option<S::Value>, DeError> {
         self.next = self.next.saturating_add(1);
         match self.next {
             1 => seed.deserialize(U64Deserializer::new(self.reader.place.line)).map(Some),
@@ -239,21 +242,21 @@ impl<'de> SeqAccess<'de> for Placed<'_> {
     }
 }
 
-struct List<'a> {
-    reader: Reader<'a>,
-    items: &'a [Node],
+struct ListAccess<'a> {
+    reader: ValueDeserializer<'a>,
+    items: &'a [YamlNode],
     next: usize,
     /// Whether the items have a place of their own. A single value that stands for a list keeps its key's.
     own: bool,
 }
 
-impl<'de> SeqAccess<'de> for List<'_> {
-    type Error = Unreadable;
+impl<'de> SeqAccess<'de> for ListAccess<'_> {
+    type Error = DeError;
 
     fn next_element_seed<S: de::DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Unreadable> {
+    ) -> Result<Option<S::Value>, DeError> {
         let Some(node) = self.items.get(self.next) else { return Ok(None) };
         let reader = if self.own { self.reader.item(self.next, node) } else { self.reader.clone() };
         self.next += 1;
@@ -261,26 +264,23 @@ impl<'de> SeqAccess<'de> for List<'_> {
     }
 }
 
-struct Entries<'a> {
-    reader: Reader<'a>,
-    left: std::vec::IntoIter<(&'a Key, &'a Node)>,
-    value: Option<Reader<'a>>,
+struct EntriesAccess<'a> {
+    reader: ValueDeserializer<'a>,
+    left: std::vec::IntoIter<(&'a YamlKey, &'a YamlNode)>,
+    value: Option<ValueDeserializer<'a>>,
 }
 
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Unreadable;
+impl<'de> MapAccess<'de> for EntriesAccess<'_> {
+    type Error = DeError;
 
-    fn next_key_seed<S: de::DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, Unreadable> {
+    fn next_key_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, DeError> {
         let Some((key, node)) = self.left.next() else { return Ok(None) };
         self.value = Some(self.reader.child(key, node));
-        let key: StrDeserializer<'_, Unreadable> = key.name.as_str().into_deserializer();
+        let key: StrDeserializer<'_, DeError> = key.name.as_str().into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
-    fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Unreadable> {
+    fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeError> {
         let value = self.value.take().ok_or_else(|| de::Error::custom("a value without its key"))?;
         seed.deserialize(value)
     }

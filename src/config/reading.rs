@@ -8,19 +8,19 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::place::{Place, Written};
+use super::place::{Location, Spanned};
 use super::problem::Problem;
-use super::units::{Size, Wait};
+use super::units::{ByteSize, HumanDuration};
 
 /// One pass over a configuration.
-pub(super) struct Reading<'a> {
+pub(super) struct ResolveContext<'a> {
     /// The folder of the configuration file: relative paths begin here.
     folder: &'a Path,
     environment: &'a dyn Fn(&str) -> Option<OsString>,
     problems: Vec<Problem>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> ResolveContext<'a> {
     pub(super) fn new(
         folder: &'a Path,
         environment: &'a dyn Fn(&str) -> Option<OsString>,
@@ -30,18 +30,18 @@ impl<'a> Reading<'a> {
     }
 
     /// The same in another folder, with problems of its own.
-    pub(super) fn inside<'b>(&self, folder: &'b Path) -> Reading<'b>
+    pub(super) fn inside<'b>(&self, folder: &'b Path) -> ResolveContext<'b>
     where
         'a: 'b,
     {
-        Reading { folder, environment: self.environment, problems: Vec::new() }
+        ResolveContext { folder, environment: self.environment, problems: Vec::new() }
     }
 
     pub(super) fn into_problems(self) -> Vec<Problem> {
         self.problems
     }
 
-    pub(super) fn problem(&mut self, place: &Place, problem: impl Into<String>) {
+    pub(super) fn problem(&mut self, place: &Location, problem: impl Into<String>) {
         let at = place.at.clone();
         self.problems.push(Problem { line: Some(place.line), at, problem: problem.into() });
     }
@@ -51,7 +51,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reports a problem and gives back nothing: for the error arm of a check.
-    pub(super) fn refuse<T>(&mut self, place: &Place, problem: impl Into<String>) -> Option<T> {
+    pub(super) fn report_conflict<T>(&mut self, place: &Location, problem: impl Into<String>) -> Option<T> {
         self.problem(place, problem);
         None
     }
@@ -59,13 +59,13 @@ impl<'a> Reading<'a> {
     /// The value of a key that must be there.
     pub(super) fn required<T>(
         &mut self,
-        written: Written<T>,
-        section: &Place,
+        written: Spanned<T>,
+        section: &Location,
         key: &str,
         hint: &str,
-    ) -> Option<(Place, T)> {
+    ) -> Option<(Location, T)> {
         if written.place().is_none() {
-            self.problem(&section.below(key), format!("is missing ({hint})"));
+            self.problem(&section.child(key), format!("is missing ({hint})"));
         }
         written.take()
     }
@@ -73,29 +73,29 @@ impl<'a> Reading<'a> {
     /// A duration within bounds.
     pub(super) fn wait(
         &mut self,
-        written: Written<Wait>,
+        written: Spanned<HumanDuration>,
         bounds: RangeInclusive<Duration>,
         default: Duration,
     ) -> Duration {
-        let (least, most) = (Wait(*bounds.start()), Wait(*bounds.end()));
+        let (least, most) = (HumanDuration(*bounds.start()), HumanDuration(*bounds.end()));
         self.within(written, |wait| bounds.contains(&wait.0), (least, most)).map_or(default, |wait| wait.0)
     }
 
     /// A number of bytes within bounds.
     pub(super) fn size(
         &mut self,
-        written: Written<Size>,
+        written: Spanned<ByteSize>,
         bounds: RangeInclusive<usize>,
         default: usize,
     ) -> usize {
-        let (least, most) = (Size(*bounds.start()), Size(*bounds.end()));
+        let (least, most) = (ByteSize(*bounds.start()), ByteSize(*bounds.end()));
         self.within(written, |size| bounds.contains(&size.0), (least, most)).map_or(default, |size| size.0)
     }
 
     /// A count within bounds.
     pub(super) fn count(
         &mut self,
-        written: Written<u64>,
+        written: Spanned<u64>,
         bounds: RangeInclusive<usize>,
         default: usize,
     ) -> usize {
@@ -106,7 +106,7 @@ impl<'a> Reading<'a> {
 
     fn within<T: Display>(
         &mut self,
-        written: Written<T>,
+        written: Spanned<T>,
         fits: impl Fn(&T) -> bool,
         (least, most): (T, T),
     ) -> Option<T> {
@@ -114,7 +114,7 @@ impl<'a> Reading<'a> {
         if fits(&value) {
             return Some(value);
         }
-        self.refuse(&place, format!("{value} is out of bounds (from {least} to {most})"))
+        self.report_conflict(&place, format!("{value} is out of bounds (from {least} to {most})"))
     }
 
     /// What the environment says. An error names the variable, never its value.
@@ -136,7 +136,7 @@ impl<'a> Reading<'a> {
     }
 
     /// A variable as it is; an empty one is none.
-    pub(super) fn ambient(&self, name: &str) -> Option<OsString> {
+    pub(super) fn env_var(&self, name: &str) -> Option<OsString> {
         (self.environment)(name).filter(|value| !value.is_empty())
     }
 
@@ -166,7 +166,7 @@ pub(super) fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take((limit as u64).saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() > limit {
-        return Err(io::Error::other(format!("it is larger than {}", Size(limit))));
+        return Err(io::Error::other(format!("it is larger than {}", ByteSize(limit))));
     }
     Ok(bytes)
 }

@@ -8,9 +8,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::Secret;
-use super::live::{LiveSecret, Piece, is_one_line};
-use super::place::{Place, Written};
-use super::reading::Reading;
+use super::live::{ReloadableSecret, TextPiece, is_one_line};
+use super::place::{Location, Spanned};
+use super::reading::ResolveContext;
 
 /// A text that may hold references.
 #[derive(Deserialize)]
@@ -37,36 +37,44 @@ impl Template {
     }
 
     /// The text with every reference resolved. Whether it may have several lines depends on what it is for.
-    pub(super) fn resolve(self, reading: &mut Reading<'_>, place: &Place) -> Option<Secret> {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>, place: &Location) -> Option<Secret> {
         self.resolve_live(reading, place).map(|live| live.secret().clone())
     }
 
     /// The same, together with the files that it comes from.
-    fn resolve_live(self, reading: &mut Reading<'_>, place: &Place) -> Option<LiveSecret> {
-        match expand(&self.0, reading).and_then(LiveSecret::read) {
+    fn resolve_live(self, reading: &mut ResolveContext<'_>, place: &Location) -> Option<ReloadableSecret> {
+        match expand(&self.0, reading).and_then(ReloadableSecret::read) {
             Ok(secret) => Some(secret),
-            Err(problem) => reading.refuse(place, problem),
+            Err(problem) => reading.report_conflict(place, problem),
         }
     }
 }
 
 /// A secret of one line. Absent and wrong ones give nothing.
-pub(super) fn one_line(written: Written<Template>, reading: &mut Reading<'_>) -> Option<(Place, Secret)> {
+pub(super) fn one_line(
+    written: Spanned<Template>,
+    reading: &mut ResolveContext<'_>,
+) -> Option<(Location, Secret)> {
     live(written, reading).map(|(place, secret)| (place, secret.secret().clone()))
 }
 
 /// A secret of one line that follows its files. Absent and wrong ones give nothing.
-pub(super) fn live(written: Written<Template>, reading: &mut Reading<'_>) -> Option<(Place, LiveSecret)> {
+pub(super) fn live(
+    written: Spanned<Template>,
+    reading: &mut ResolveContext<'_>,
+) -> Option<(Location, ReloadableSecret)> {
     let (place, template) = written.take()?;
     let secret = template.resolve_live(reading, &place)?;
     if !is_one_line(secret.expose()) {
-        return reading
-            .refuse(&place, "has a line break or a NUL in it (only one newline at its end is removed)");
+        return reading.report_conflict(
+            &place,
+            "has a line break or a NUL in it (only one newline at its end is removed)",
+        );
     }
     Some((place, secret))
 }
 
-fn expand(text: &str, reading: &Reading<'_>) -> Result<Vec<Piece>, String> {
+fn expand(text: &str, reading: &ResolveContext<'_>) -> Result<Vec<TextPiece>, String> {
     let mut pieces = Vec::new();
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -82,13 +90,13 @@ fn expand(text: &str, reading: &Reading<'_>) -> Result<Vec<Piece>, String> {
             .ok_or_else(|| "a reference has no } at its end ($${ is a plain ${)".to_owned())?;
         plain.push_str(before);
         match look_up(name, reading)? {
-            Piece::Text(text) => plain.push_str(&text),
-            file => pieces.extend([Piece::Text(std::mem::take(&mut plain)), file]),
+            TextPiece::Text(text) => plain.push_str(&text),
+            file => pieces.extend([TextPiece::Text(std::mem::take(&mut plain)), file]),
         }
         rest = tail;
     }
     plain.push_str(rest);
-    pieces.push(Piece::Text(plain));
+    pieces.push(TextPiece::Text(plain));
     Ok(pieces)
 }
 
@@ -109,11 +117,11 @@ pub(super) fn outside(text: &str) -> Option<String> {
     found.then_some(plain)
 }
 
-fn look_up(reference: &str, reading: &Reading<'_>) -> Result<Piece, String> {
+fn look_up(reference: &str, reading: &ResolveContext<'_>) -> Result<TextPiece, String> {
     match reference.split_once(':') {
-        None => reading.variable(reference).map(Piece::Text),
-        Some(("env", name)) => reading.variable(name).map(Piece::Text),
-        Some(("file", path)) => Ok(Piece::File(reading.path(path))),
+        None => reading.variable(reference).map(TextPiece::Text),
+        Some(("env", name)) => reading.variable(name).map(TextPiece::Text),
+        Some(("file", path)) => Ok(TextPiece::File(reading.path(path))),
         Some(_) => {
             Err("an unknown kind of reference (write ${env:NAME} or ${file:PATH}; $${ is a plain ${)"
                 .to_owned())

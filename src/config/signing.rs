@@ -31,7 +31,7 @@ enum KeyPair {
 
 /// The header of a JWT (RFC 7519 §5).
 #[derive(Serialize)]
-struct Header<'a> {
+struct AssertionHeader<'a> {
     typ: &'static str,
     alg: Algorithm,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,7 +70,7 @@ fn pkcs8(der: &[u8]) -> Option<(Algorithm, KeyPair)> {
 impl SigningKey {
     /// Returns a JWT with these claims; `None` if they cannot be written or the key cannot sign.
     pub(crate) fn jwt(&self, key_id: Option<&str>, claims: &impl Serialize) -> Option<String> {
-        let header = Header { typ: "JWT", alg: self.algorithm, kid: key_id };
+        let header = AssertionHeader { typ: "JWT", alg: self.algorithm, kid: key_id };
         let header = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&header).ok()?);
         let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(claims).ok()?);
         let message = format!("{header}.{claims}");

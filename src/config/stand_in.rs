@@ -7,24 +7,24 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::place::{Place, Written};
+use super::place::{Location, Spanned};
 use super::problem::Problem;
-use super::reading::Reading;
-use super::units::Wait;
+use super::reading::ResolveContext;
+use super::units::HumanDuration;
 
 /// A key, and the variable that stands in for it.
 #[derive(Clone, Copy)]
-pub(super) struct StandIn {
+pub(super) struct EnvOverride {
     pub(super) key: &'static str,
     pub(super) variable: &'static str,
 }
 
-impl Reading<'_> {
+impl ResolveContext<'_> {
     /// A duration within bounds; the variable holds milliseconds.
     pub(super) fn wait_or(
         &mut self,
-        written: Written<Wait>,
-        stand_in: StandIn,
+        written: Spanned<HumanDuration>,
+        stand_in: EnvOverride,
         bounds: RangeInclusive<Duration>,
         default: Duration,
     ) -> Duration {
@@ -32,15 +32,16 @@ impl Reading<'_> {
             return self.wait(written, bounds, default);
         }
         let Some(found) = self.number(stand_in, "milliseconds") else { return default };
-        let (wait, ends) = (Duration::from_millis(found), (Wait(*bounds.start()), Wait(*bounds.end())));
-        if bounds.contains(&wait) { wait } else { self.outside(stand_in, Wait(wait), ends, default) }
+        let (wait, ends) =
+            (Duration::from_millis(found), (HumanDuration(*bounds.start()), HumanDuration(*bounds.end())));
+        if bounds.contains(&wait) { wait } else { self.outside(stand_in, HumanDuration(wait), ends, default) }
     }
 
     /// A count within bounds.
     pub(super) fn count_or(
         &mut self,
-        written: Written<u64>,
-        stand_in: StandIn,
+        written: Spanned<u64>,
+        stand_in: EnvOverride,
         bounds: RangeInclusive<usize>,
         default: usize,
     ) -> usize {
@@ -55,18 +56,18 @@ impl Reading<'_> {
     }
 
     /// What the variable says, if it is set.
-    pub(super) fn stand_in(&mut self, stand_in: StandIn) -> Option<String> {
-        match self.ambient(stand_in.variable)?.into_string() {
+    pub(super) fn stand_in(&mut self, stand_in: EnvOverride) -> Option<String> {
+        match self.env_var(stand_in.variable)?.into_string() {
             Ok(text) => Some(text),
             Err(_) => {
-                self.blame(None, stand_in, "is not UTF-8");
+                self.report_override(None, stand_in, "is not UTF-8");
                 None
             }
         }
     }
 
     /// Reports a problem where the value was written: in the file, or else in the environment.
-    pub(super) fn blame(&mut self, place: Option<Place>, stand_in: StandIn, problem: &str) {
+    pub(super) fn report_override(&mut self, place: Option<Location>, stand_in: EnvOverride, problem: &str) {
         match place {
             Some(place) => self.problem(&place, problem),
             None => {
@@ -76,23 +77,23 @@ impl Reading<'_> {
         }
     }
 
-    fn number(&mut self, stand_in: StandIn, unit: &str) -> Option<u64> {
+    fn number(&mut self, stand_in: EnvOverride, unit: &str) -> Option<u64> {
         let text = self.stand_in(stand_in)?;
         let number = text.trim().parse().ok();
         if number.is_none() {
-            self.blame(None, stand_in, &format!("is not a whole number of {unit}"));
+            self.report_override(None, stand_in, &format!("is not a whole number of {unit}"));
         }
         number
     }
 
     fn outside<T: Display, R>(
         &mut self,
-        stand_in: StandIn,
+        stand_in: EnvOverride,
         found: T,
         (least, most): (T, T),
         default: R,
     ) -> R {
-        self.blame(None, stand_in, &format!("{found} is out of bounds (from {least} to {most})"));
+        self.report_override(None, stand_in, &format!("{found} is out of bounds (from {least} to {most})"));
         default
     }
 }

@@ -19,33 +19,33 @@ const NODES: usize = 100_000;
 
 /// One value and the line on which it begins. Without `Debug`: it may be a secret.
 #[derive(Clone)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) line: u64,
-    pub(super) value: Value,
+    pub(super) value: YamlValue,
 }
 
 /// A value as YAML sees it.
 #[derive(Clone)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     Null,
     Bool(bool),
     Whole(u64),
     Negative(i64),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// In the order of the file. A key may be there twice: the tree is how we find that out.
-    Section(Vec<(Key, Node)>),
+    Section(Vec<(YamlKey, YamlNode)>),
 }
 
 /// A key of a section and its line.
 #[derive(Clone)]
-pub(super) struct Key {
+pub(super) struct YamlKey {
     pub(super) line: u64,
     pub(super) name: String,
 }
 
-impl Value {
+impl YamlValue {
     /// What this is, in the words of a person.
     pub(super) fn kind(&self) -> &'static str {
         match self {
@@ -64,14 +64,14 @@ impl Value {
 /// # Errors
 ///
 /// The one problem that keeps the text from being YAML; after it nothing more can be said about the file.
-pub(super) fn parse(text: &str, problems: &mut Vec<Problem>) -> Result<Node, Problem> {
-    let mut root: Node = serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins))
+pub(super) fn parse(text: &str, problems: &mut Vec<Problem>) -> Result<YamlNode, Problem> {
+    let mut root: YamlNode = serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins))
         .map_err(|error| not_yaml(&error))?;
     let before = problems.len();
     drop_doubles(&mut root, "", problems);
     if problems.len() == before {
         // Keys that look like numbers are merged by the parser before the tree sees them, so it must judge them.
-        serde_saphyr::from_str_with_options::<Node>(text, options(DuplicateKeyPolicy::Error))
+        serde_saphyr::from_str_with_options::<YamlNode>(text, options(DuplicateKeyPolicy::Error))
             .map_err(|error| not_yaml(&error))?;
     }
     Ok(root)
@@ -109,15 +109,15 @@ fn not_yaml(error: &Error) -> Problem {
 }
 
 /// Removes all but the last entry of each key, and reports the others.
-fn drop_doubles(node: &mut Node, at: &str, problems: &mut Vec<Problem>) {
+fn drop_doubles(node: &mut YamlNode, at: &str, problems: &mut Vec<Problem>) {
     match &mut node.value {
-        Value::List(items) => {
+        YamlValue::List(items) => {
             for (index, item) in items.iter_mut().enumerate() {
                 drop_doubles(item, &format!("{at}[{index}]"), problems);
             }
         }
-        Value::Section(entries) => {
-            let mut kept: Vec<(Key, Node)> = Vec::with_capacity(entries.len());
+        YamlValue::Section(entries) => {
+            let mut kept: Vec<(YamlKey, YamlNode)> = Vec::with_capacity(entries.len());
             let mut places = std::collections::HashMap::with_capacity(entries.len());
             for (key, mut value) in entries.drain(..) {
                 let below = join(at, &key.name);
@@ -131,12 +131,12 @@ fn drop_doubles(node: &mut Node, at: &str, problems: &mut Vec<Problem>) {
             }
             *entries = kept;
         }
-        Value::Null
-        | Value::Bool(_)
-        | Value::Whole(_)
-        | Value::Negative(_)
-        | Value::Float(_)
-        | Value::Text(_) => {}
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Whole(_)
+        | YamlValue::Negative(_)
+        | YamlValue::Float(_)
+        | YamlValue::Text(_) => {}
     }
 }
 
@@ -147,73 +147,73 @@ pub(super) fn join(at: &str, key: &str) -> String {
     if at.is_empty() { key } else { format!("{at}.{key}") }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        let spanned = Spanned::<YamlValue>::deserialize(deserializer)?;
         Ok(Self { line: spanned.referenced.line(), value: spanned.value })
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Build)
+        deserializer.deserialize_any(TreeBuilder)
     }
 }
 
-struct Build;
+struct TreeBuilder;
 
-impl<'de> Visitor<'de> for Build {
-    type Value = Value;
+impl<'de> Visitor<'de> for TreeBuilder {
+    type Value = YamlValue;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("a value")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E: de::Error>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_none<E: de::Error>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        Value::deserialize(deserializer)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlValue, D::Error> {
+        YamlValue::deserialize(deserializer)
     }
 
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(value))
     }
 
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Whole(value))
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Whole(value))
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        Ok(u64::try_from(value).map_or(Value::Negative(value), Value::Whole))
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(u64::try_from(value).map_or(YamlValue::Negative(value), YamlValue::Whole))
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Float(value))
     }
 
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::Text(value.to_owned()))
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(value.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = access.next_element()? {
             items.push(item);
         }
-        Ok(Value::List(items))
+        Ok(YamlValue::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut entries = Vec::new();
-        while let Some((key, value)) = access.next_entry::<Spanned<String>, Node>()? {
-            entries.push((Key { line: key.referenced.line(), name: key.value }, value));
+        while let Some((key, value)) = access.next_entry::<Spanned<String>, YamlNode>()? {
+            entries.push((YamlKey { line: key.referenced.line(), name: key.value }, value));
         }
-        Ok(Value::Section(entries))
+        Ok(YamlValue::Section(entries))
     }
 }

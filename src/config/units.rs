@@ -9,11 +9,11 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// A duration as written: a whole number and one of the units `ms`, `s`, `m`, `h`, `d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wait(pub(super) Duration);
+pub(super) struct HumanDuration(pub(super) Duration);
 
 /// A number of bytes as written: a whole number, alone or with one of the units `KiB`, `MiB`, `GiB`, `KB`, `MB`, `GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size(pub(super) usize);
+pub(super) struct ByteSize(pub(super) usize);
 
 const WAIT_HINT: &str = "a duration: a whole number and a unit, such as 250ms, 30s, 5m, 2h or 30d";
 const SIZE_HINT: &str =
@@ -21,10 +21,10 @@ const SIZE_HINT: &str =
 
 /// Reads a duration as the configuration writes it, such as `250ms` or `4s`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
-    Wait::parse(text).map(|Wait(duration)| duration)
+    HumanDuration::parse(text).map(|HumanDuration(duration)| duration)
 }
 
-impl Wait {
+impl HumanDuration {
     fn parse(text: &str) -> Option<Self> {
         let (number, unit) = split(text)?;
         let milliseconds: u64 = match unit {
@@ -39,7 +39,7 @@ impl Wait {
     }
 }
 
-impl Size {
+impl ByteSize {
     fn parse(text: &str) -> Option<Self> {
         let (number, unit) = split(text)?;
         let bytes: u64 = match unit {
@@ -63,7 +63,7 @@ fn split(text: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit.strip_prefix(' ').unwrap_or(unit)))
 }
 
-impl fmt::Display for Wait {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = self.0.as_millis();
         let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
@@ -73,7 +73,7 @@ impl fmt::Display for Wait {
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         let fits = units.into_iter().find(|(unit, _)| self.0 > 0 && self.0.is_multiple_of(*unit));
@@ -83,13 +83,13 @@ impl fmt::Display for Size {
 }
 
 /// Reads a text with `parse`; a bare number only where a unit is not needed.
-struct Unit<T> {
+struct UnitVisitor<T> {
     hint: &'static str,
     parse: fn(&str) -> Option<T>,
     bare: fn(u64) -> Option<T>,
 }
 
-impl<T> Visitor<'_> for Unit<T> {
+impl<T> Visitor<'_> for UnitVisitor<T> {
     type Value = T;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,20 +105,20 @@ impl<T> Visitor<'_> for Unit<T> {
     }
 }
 
-impl<'de> Deserialize<'de> for Wait {
+impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Unit { hint: WAIT_HINT, parse: Self::parse, bare: |_| None })
+        deserializer.deserialize_any(UnitVisitor { hint: WAIT_HINT, parse: Self::parse, bare: |_| None })
     }
 }
 
-impl<'de> Deserialize<'de> for Size {
+impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let bare = |number| usize::try_from(number).ok().map(Self);
-        deserializer.deserialize_any(Unit { hint: SIZE_HINT, parse: Self::parse, bare })
+        deserializer.deserialize_any(UnitVisitor { hint: SIZE_HINT, parse: Self::parse, bare })
     }
 }
 
-impl JsonSchema for Wait {
+impl JsonSchema for HumanDuration {
     fn schema_name() -> Cow<'static, str> {
         "Duration".into()
     }
@@ -132,7 +132,7 @@ impl JsonSchema for Wait {
     }
 }
 
-impl JsonSchema for Size {
+impl JsonSchema for ByteSize {
     fn schema_name() -> Cow<'static, str> {
         "Size".into()
     }
@@ -156,13 +156,13 @@ mod tests {
         for (text, milliseconds) in
             [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000), ("30d", 2_592_000_000)]
         {
-            let wait = Wait::parse(text).unwrap();
+            let wait = HumanDuration::parse(text).unwrap();
             assert_eq!(wait.0, Duration::from_millis(milliseconds), "{text}");
             assert_eq!(wait.to_string(), text);
         }
         for text in ["", "s", "30", "1.5s", "-1s", "30 seconds", "1h30m", "999999999999999999d", "३s", "+3s"]
         {
-            assert_eq!(Wait::parse(text), None, "{text}");
+            assert_eq!(HumanDuration::parse(text), None, "{text}");
         }
     }
 
@@ -176,11 +176,11 @@ mod tests {
             ("2GiB", 2_147_483_648, "2GiB"),
             ("7B", 7, "7"),
         ] {
-            let size = Size::parse(text).unwrap();
+            let size = ByteSize::parse(text).unwrap();
             assert_eq!((size.0, size.to_string().as_str()), (bytes, shown), "{text}");
         }
         for text in ["", "MiB", "4mib", "4M", "1.5MiB", "-1", "99999999999GiB"] {
-            assert_eq!(Size::parse(text), None, "{text}");
+            assert_eq!(ByteSize::parse(text), None, "{text}");
         }
     }
 }

@@ -6,21 +6,21 @@ use serde::de::{self, Unexpected};
 
 /// Why a value could not be read.
 #[derive(Debug)]
-pub(super) struct Unreadable {
+pub(super) struct DeError {
     pub(super) message: String,
     /// Whether it is among the problems already.
     pub(super) reported: bool,
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for DeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for DeError {}
 
-impl de::Error for Unreadable {
+impl de::Error for DeError {
     fn custom<M: fmt::Display>(message: M) -> Self {
         Self { message: message.to_string(), reported: false }
     }

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 /// The card as it is served.
-pub(super) struct Card {
+pub(super) struct DemoCard {
     pub(super) body: Bytes,
     /// Quoted, as the header has it.
     pub(super) etag: String,
 }
 
-impl Card {
+impl DemoCard {
     pub(super) fn new(address: SocketAddr) -> Self {
         let body = Bytes::from(card(&base_url(address)).to_string());
         let digest = Sha256::digest(&body);

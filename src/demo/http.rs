@@ -12,10 +12,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::Agent;
-use super::methods::{self, Outcome};
-use super::rpc::{self, Call, Refusal};
-use super::stream::{self, Answer};
+use super::SharedAgent;
+use super::methods::{self, CallOutcome};
+use super::rpc::{self, DemoError, RpcCall};
+use super::stream::{self, ResponseStream};
 
 /// Largest request body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
@@ -23,10 +23,13 @@ const MAX_BODY: usize = 1024 * 1024;
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 const VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
-type Reply = Response<Answer>;
+type HttpReply = Response<ResponseStream>;
 
 /// Answers one HTTP request.
-pub(super) async fn answer(agent: Arc<Agent>, request: Request<Incoming>) -> Result<Reply, Infallible> {
+pub(super) async fn answer(
+    agent: Arc<SharedAgent>,
+    request: Request<Incoming>,
+) -> Result<HttpReply, Infallible> {
     let reply = match (request.uri().path(), request.method()) {
         ("/.well-known/agent-card.json", &Method::GET | &Method::HEAD) => card(&agent, &request),
         ("/.well-known/agent-card.json", _) => refuse(StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD"),
@@ -37,14 +40,14 @@ pub(super) async fn answer(agent: Arc<Agent>, request: Request<Incoming>) -> Res
     Ok(reply)
 }
 
-fn card(agent: &Agent, request: &Request<Incoming>) -> Reply {
+fn card(agent: &SharedAgent, request: &Request<Incoming>) -> HttpReply {
     let known =
         request.headers().get(IF_NONE_MATCH).and_then(|known| known.to_str().ok()).unwrap_or_default();
     let is_known = known.split(',').any(|tag| tag.trim() == agent.card.etag);
     let mut reply = if is_known {
         status(StatusCode::NOT_MODIFIED)
     } else {
-        typed(StatusCode::OK, "application/json", Answer::Whole(Some(agent.card.body.clone())))
+        typed(StatusCode::OK, "application/json", ResponseStream::Whole(Some(agent.card.body.clone())))
     };
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=60"));
     if let Ok(etag) = HeaderValue::from_str(&agent.card.etag) {
@@ -53,7 +56,7 @@ fn card(agent: &Agent, request: &Request<Incoming>) -> Reply {
     reply
 }
 
-async fn call(agent: &Agent, request: Request<Incoming>) -> Reply {
+async fn call(agent: &SharedAgent, request: Request<Incoming>) -> HttpReply {
     let version = request.headers().get(VERSION).map(|version| version.as_bytes().trim_ascii().to_vec());
     let body = match timeout(BODY_PATIENCE, Limited::new(request.into_body(), MAX_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
@@ -69,15 +72,15 @@ async fn call(agent: &Agent, request: Request<Incoming>) -> Reply {
     };
     // Without the header a client speaks 0.3 (A2A 1.0 §3.6.2), which this agent does not.
     if version.as_deref() != Some(b"1.0") {
-        return json(&rpc::error(&call.id, &Refusal::WrongVersion));
+        return json(&rpc::error(&call.id, &DemoError::WrongVersion));
     }
     perform(agent, call).await
 }
 
-async fn perform(agent: &Agent, call: Call) -> Reply {
+async fn perform(agent: &SharedAgent, call: RpcCall) -> HttpReply {
     match methods::perform(&agent.tasks, &call).await {
-        Ok(Outcome::Result(result)) => json(&rpc::result(&call.id, result)),
-        Ok(Outcome::Stream(first, events)) => {
+        Ok(CallOutcome::Result(result)) => json(&rpc::result(&call.id, result)),
+        Ok(CallOutcome::Stream(first, events)) => {
             let mut reply =
                 typed(StatusCode::OK, "text/event-stream", stream::events(call.id, first, events));
             reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -87,24 +90,24 @@ async fn perform(agent: &Agent, call: Call) -> Reply {
     }
 }
 
-fn json(value: &Value) -> Reply {
-    typed(StatusCode::OK, "application/json", Answer::Whole(Some(Bytes::from(value.to_string()))))
+fn json(value: &Value) -> HttpReply {
+    typed(StatusCode::OK, "application/json", ResponseStream::Whole(Some(Bytes::from(value.to_string()))))
 }
 
-fn typed(status: StatusCode, content_type: &'static str, body: Answer) -> Reply {
+fn typed(status: StatusCode, content_type: &'static str, body: ResponseStream) -> HttpReply {
     let mut reply = Response::new(body);
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     reply
 }
 
-fn status(status: StatusCode) -> Reply {
-    let mut reply = Response::new(Answer::Whole(None));
+fn status(status: StatusCode) -> HttpReply {
+    let mut reply = Response::new(ResponseStream::Whole(None));
     *reply.status_mut() = status;
     reply
 }
 
-fn refuse(code: StatusCode, allowed: &'static str) -> Reply {
+fn refuse(code: StatusCode, allowed: &'static str) -> HttpReply {
     let mut reply = status(code);
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     reply

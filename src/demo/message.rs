@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::rpc::Refusal;
+use super::rpc::DemoError;
 
 /// Longest id that a client may give, in bytes.
 const MAX_ID: usize = 256;
 
 /// What the agent can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Skill {
+pub(super) enum DemoSkill {
     Echo,
     Countdown,
     Ask,
 }
 
-impl Skill {
+impl DemoSkill {
     fn named(id: &str) -> Option<Self> {
         match id {
             "echo" => Some(Self::Echo),
@@ -28,12 +28,12 @@ impl Skill {
 
 /// A message from the client.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct IncomingMessage {
     /// As it came, for the task's history.
     pub(super) message: Value,
     pub(super) task: Option<String>,
     pub(super) context: Option<String>,
-    pub(super) skill: Skill,
+    pub(super) skill: DemoSkill,
     /// The text parts, joined, without the word that chose the skill.
     pub(super) text: String,
     /// The parts, without the word that chose the skill.
@@ -45,29 +45,29 @@ pub(super) struct Incoming {
 }
 
 /// Reads the params of `SendMessage` and `SendStreamingMessage`.
-pub(super) fn read(params: &Value) -> Result<Incoming, Refusal> {
+pub(super) fn read(params: &Value) -> Result<IncomingMessage, DemoError> {
     let message = params
         .get("message")
         .filter(|message| message.is_object())
-        .ok_or_else(|| Refusal::BadParams("message", "Field is required.".into()))?;
+        .ok_or_else(|| DemoError::BadParams("message", "Field is required.".into()))?;
     if id(message, "messageId", "message.message_id")?.is_none() {
-        return Err(Refusal::BadParams("message.message_id", "Field is required.".into()));
+        return Err(DemoError::BadParams("message.message_id", "Field is required.".into()));
     }
     if message.get("role").and_then(Value::as_str) != Some("ROLE_USER") {
-        return Err(Refusal::BadParams("message.role", "must be ROLE_USER".into()));
+        return Err(DemoError::BadParams("message.role", "must be ROLE_USER".into()));
     }
     let mut parts = message.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
     if parts.is_empty() {
-        return Err(Refusal::BadParams("message.parts", "Field is required.".into()));
+        return Err(DemoError::BadParams("message.parts", "Field is required.".into()));
     }
     let skill = match message.pointer("/metadata/skillId").or_else(|| params.pointer("/metadata/skillId")) {
-        Some(id) => id.as_str().and_then(Skill::named).ok_or_else(|| {
-            Refusal::BadParams("message.metadata.skillId", "must be echo, countdown or ask".into())
+        Some(id) => id.as_str().and_then(DemoSkill::named).ok_or_else(|| {
+            DemoError::BadParams("message.metadata.skillId", "must be echo, countdown or ask".into())
         })?,
-        None => take_skill(&mut parts).unwrap_or(Skill::Echo),
+        None => take_skill(&mut parts).unwrap_or(DemoSkill::Echo),
     };
     let configuration = params.get("configuration");
-    Ok(Incoming {
+    Ok(IncomingMessage {
         task: id(message, "taskId", "message.task_id")?,
         context: id(message, "contextId", "message.context_id")?,
         skill,
@@ -83,28 +83,28 @@ pub(super) fn read(params: &Value) -> Result<Incoming, Refusal> {
 }
 
 /// The member `historyLength`, which may be absent.
-pub(super) fn history_length(of: Option<&Value>) -> Result<Option<usize>, Refusal> {
+pub(super) fn history_length(of: Option<&Value>) -> Result<Option<usize>, DemoError> {
     let Some(length) = of.and_then(|of| of.get("historyLength")) else { return Ok(None) };
     let length = length.as_u64().and_then(|length| usize::try_from(length).ok());
-    length.map(Some).ok_or_else(|| Refusal::BadParams("history_length", "must not be negative".into()))
+    length.map(Some).ok_or_else(|| DemoError::BadParams("history_length", "must not be negative".into()))
 }
 
 /// An id; an empty one counts as absent.
-pub(super) fn id(of: &Value, member: &str, field: &'static str) -> Result<Option<String>, Refusal> {
+pub(super) fn id(of: &Value, member: &str, field: &'static str) -> Result<Option<String>, DemoError> {
     match of.get(member) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(id)) if id.is_empty() => Ok(None),
         Some(Value::String(id)) if id.len() <= MAX_ID => Ok(Some(id.clone())),
-        Some(_) => Err(Refusal::BadParams(field, format!("must be a text of at most {MAX_ID} bytes"))),
+        Some(_) => Err(DemoError::BadParams(field, format!("must be a text of at most {MAX_ID} bytes"))),
     }
 }
 
 /// Takes the first word of the first text away if it names a skill.
-fn take_skill(parts: &mut [Value]) -> Option<Skill> {
+fn take_skill(parts: &mut [Value]) -> Option<DemoSkill> {
     let slot = parts.iter_mut().find_map(|part| part.get_mut("text"))?;
     let text = slot.as_str()?.trim_start();
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    let skill = Skill::named(&word.trim_end_matches(':').to_lowercase())?;
+    let skill = DemoSkill::named(&word.trim_end_matches(':').to_lowercase())?;
     *slot = json!(rest.trim_start());
     Some(skill)
 }
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn the_skill_comes_from_metadata_or_the_first_word() {
         for (text, metadata, skill, rest) in [
-            ("echo hello", json!({}), Skill::Echo, "hello"),
-            ("hello echo", json!({}), Skill::Echo, "hello echo"),
-            ("Countdown: 5", json!({}), Skill::Countdown, "5"),
-            ("ask", json!({}), Skill::Ask, ""),
-            ("ask not", json!({ "skillId": "echo" }), Skill::Echo, "ask not"),
+            ("echo hello", json!({}), DemoSkill::Echo, "hello"),
+            ("hello echo", json!({}), DemoSkill::Echo, "hello echo"),
+            ("Countdown: 5", json!({}), DemoSkill::Countdown, "5"),
+            ("ask", json!({}), DemoSkill::Ask, ""),
+            ("ask not", json!({ "skillId": "echo" }), DemoSkill::Echo, "ask not"),
         ] {
             let read = read(&params(text, metadata)).unwrap();
             assert_eq!((read.skill, read.text.as_str()), (skill, rest), "{text}");
@@ -149,7 +149,7 @@ mod tests {
             (params("x", json!({ "skillId": "fly" })), "message.metadata.skillId"),
             (params("x", json!({ "skillId": 4 })), "message.metadata.skillId"),
         ] {
-            let Refusal::BadParams(named, _) = read(&params).unwrap_err() else { panic!("{params}") };
+            let DemoError::BadParams(named, _) = read(&params).unwrap_err() else { panic!("{params}") };
             assert_eq!(named, field, "{params}");
         }
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::message::{self, Incoming, Skill};
-use super::rpc::{Call, Refusal};
+use super::message::{self, DemoSkill, IncomingMessage};
+use super::rpc::{DemoError, RpcCall};
 use super::skills;
-use super::task::{Task, Tasks};
+use super::task::{DemoTask, Tasks};
 
 /// What a call comes to.
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     /// One result.
     Result(Value),
     /// Results, one per event: the first is known, the others follow.
@@ -19,56 +19,56 @@ pub(super) enum Outcome {
 }
 
 /// Does what the call asks for.
-pub(super) async fn perform(tasks: &Tasks, call: &Call) -> Result<Outcome, Refusal> {
+pub(super) async fn perform(tasks: &Tasks, call: &RpcCall) -> Result<CallOutcome, DemoError> {
     match call.method.as_str() {
         "SendMessage" => send(tasks, message::read(&call.params)?).await,
         "SendStreamingMessage" => stream(tasks, &message::read(&call.params)?),
         "GetTask" => {
             let history = message::history_length(Some(&call.params))?;
-            Ok(Outcome::Result(named(tasks, call)?.snapshot(history)))
+            Ok(CallOutcome::Result(named(tasks, call)?.snapshot(history)))
         }
-        "CancelTask" => Ok(Outcome::Result(named(tasks, call)?.cancel()?)),
+        "CancelTask" => Ok(CallOutcome::Result(named(tasks, call)?.cancel()?)),
         "SubscribeToTask" => {
             let (snapshot, events) = named(tasks, call)?.resubscribe()?;
-            Ok(Outcome::Stream(json!({ "task": snapshot }), Some(events)))
+            Ok(CallOutcome::Stream(json!({ "task": snapshot }), Some(events)))
         }
         "CreateTaskPushNotificationConfig"
         | "GetTaskPushNotificationConfig"
         | "ListTaskPushNotificationConfigs"
-        | "DeleteTaskPushNotificationConfig" => Err(Refusal::NoPush),
-        "GetExtendedAgentCard" => Err(Refusal::NoExtendedCard),
-        _ => Err(Refusal::NoSuchMethod),
+        | "DeleteTaskPushNotificationConfig" => Err(DemoError::NoPush),
+        "GetExtendedAgentCard" => Err(DemoError::NoExtendedCard),
+        _ => Err(DemoError::NoSuchMethod),
     }
 }
 
-async fn send(tasks: &Tasks, incoming: Incoming) -> Result<Outcome, Refusal> {
+async fn send(tasks: &Tasks, incoming: IncomingMessage) -> Result<CallOutcome, DemoError> {
     let Some(turn) = turn(tasks, &incoming)? else {
-        return Ok(Outcome::Result(json!({ "message": skills::echo(&incoming) })));
+        return Ok(CallOutcome::Result(json!({ "message": skills::echo(&incoming) })));
     };
     let (_, mut events) = turn.task.watch();
     turn.go(&incoming.text);
     if !incoming.return_immediately {
         while events.recv().await.is_some() {}
     }
-    Ok(Outcome::Result(json!({ "task": turn.task.snapshot(incoming.history) })))
+    Ok(CallOutcome::Result(json!({ "task": turn.task.snapshot(incoming.history) })))
 }
 
-fn stream(tasks: &Tasks, incoming: &Incoming) -> Result<Outcome, Refusal> {
+fn stream(tasks: &Tasks, incoming: &IncomingMessage) -> Result<CallOutcome, DemoError> {
     let Some(turn) = turn(tasks, incoming)? else {
-        return Ok(Outcome::Stream(json!({ "message": skills::echo(incoming) }), None));
+        return Ok(CallOutcome::Stream(json!({ "message": skills::echo(incoming) }), None));
     };
     let (snapshot, events) = turn.task.watch();
     turn.go(&incoming.text);
-    Ok(Outcome::Stream(json!({ "task": snapshot }), Some(events)))
+    Ok(CallOutcome::Stream(json!({ "task": snapshot }), Some(events)))
 }
 
 /// One turn of a task: its first, or the answer to its question.
-struct Turn {
-    task: Arc<Task>,
+struct TaskTurn {
+    task: Arc<DemoTask>,
     is_first: bool,
 }
 
-impl Turn {
+impl TaskTurn {
     /// Sets the work going; watch the task before, or its first events are missed.
     fn go(&self, text: &str) {
         if self.is_first {
@@ -80,26 +80,26 @@ impl Turn {
 }
 
 /// The task that this message begins or continues; none if the answer is a bare message.
-fn turn(tasks: &Tasks, incoming: &Incoming) -> Result<Option<Turn>, Refusal> {
+fn turn(tasks: &Tasks, incoming: &IncomingMessage) -> Result<Option<TaskTurn>, DemoError> {
     if let Some(id) = &incoming.task {
         let task = tasks.find(id)?;
         if incoming.context.as_ref().is_some_and(|context| *context != task.context) {
             let problem = "is not the context of this task".into();
-            return Err(Refusal::BadParams("message.context_id", problem));
+            return Err(DemoError::BadParams("message.context_id", problem));
         }
         task.resume(&incoming.message)?;
-        return Ok(Some(Turn { task, is_first: false }));
+        return Ok(Some(TaskTurn { task, is_first: false }));
     }
     match incoming.skill {
-        Skill::Echo => Ok(None),
-        Skill::Countdown | Skill::Ask => {
+        DemoSkill::Echo => Ok(None),
+        DemoSkill::Countdown | DemoSkill::Ask => {
             let task = tasks.begin(incoming.skill, incoming.context.clone(), &incoming.message);
-            Ok(Some(Turn { task, is_first: true }))
+            Ok(Some(TaskTurn { task, is_first: true }))
         }
     }
 }
 
-fn named(tasks: &Tasks, call: &Call) -> Result<Arc<Task>, Refusal> {
+fn named(tasks: &Tasks, call: &RpcCall) -> Result<Arc<DemoTask>, DemoError> {
     let id = message::id(&call.params, "id", "id")?;
-    tasks.find(&id.ok_or_else(|| Refusal::BadParams("id", "Field is required.".into()))?)
+    tasks.find(&id.ok_or_else(|| DemoError::BadParams("id", "Field is required.".into()))?)
 }

@@ -81,7 +81,8 @@ impl DemoAgent {
 
     /// Serves until dropped; dropping closes every connection. Tasks that are running end on their own.
     pub async fn run(self) {
-        let agent = Arc::new(Agent { card: card::Card::new(self.address), tasks: Tasks::default() });
+        let agent =
+            Arc::new(SharedAgent { card: card::DemoCard::new(self.address), tasks: Tasks::default() });
         let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {
@@ -105,12 +106,12 @@ impl DemoAgent {
 }
 
 /// What every connection shares.
-struct Agent {
-    card: card::Card,
+struct SharedAgent {
+    card: card::DemoCard,
     tasks: Tasks,
 }
 
-async fn serve(socket: TcpStream, agent: Arc<Agent>) {
+async fn serve(socket: TcpStream, agent: Arc<SharedAgent>) {
     // The pieces of a stream are small and somebody watches them arrive.
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "demo agent cannot set TCP_NODELAY");

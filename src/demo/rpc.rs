@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// A request whose envelope is in order.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct RpcCall {
     /// A string, a number or null; goes back as it came.
     pub(super) id: Value,
     pub(super) method: String,
@@ -14,7 +14,7 @@ pub(super) struct Call {
 
 /// Why a call fails (A2A 1.0 §5.4 and JSON-RPC 2.0 §5.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum DemoError {
     NotJson,
     NotARequest,
     NoSuchMethod,
@@ -28,7 +28,7 @@ pub(super) enum Refusal {
     WrongVersion,
 }
 
-impl Refusal {
+impl DemoError {
     /// Code, text, and the reason for `ErrorInfo` where A2A defines one.
     fn facts(&self) -> (i32, String, Option<&'static str>) {
         match self {
@@ -74,18 +74,18 @@ impl Refusal {
 }
 
 /// Reads the envelope; on a refusal also the id to answer with.
-pub(super) fn read(body: &[u8]) -> Result<Call, (Value, Refusal)> {
-    let whole: Value = serde_json::from_slice(body).map_err(|_| (Value::Null, Refusal::NotJson))?;
+pub(super) fn read(body: &[u8]) -> Result<RpcCall, (Value, DemoError)> {
+    let whole: Value = serde_json::from_slice(body).map_err(|_| (Value::Null, DemoError::NotJson))?;
     let id = whole.get("id").filter(|id| id.is_string() || id.is_number()).cloned().unwrap_or_default();
     let method = whole.get("method").and_then(Value::as_str);
     let version = whole.get("jsonrpc").and_then(Value::as_str);
-    let (Some(method), Some("2.0")) = (method, version) else { return Err((id, Refusal::NotARequest)) };
+    let (Some(method), Some("2.0")) = (method, version) else { return Err((id, DemoError::NotARequest)) };
     let params = match whole.get("params") {
         None => json!({}),
         Some(params) if params.is_object() => params.clone(),
-        Some(_) => return Err((id, Refusal::BadParams("params", "must be an object".into()))),
+        Some(_) => return Err((id, DemoError::BadParams("params", "must be an object".into()))),
     };
-    Ok(Call { id, method: method.to_owned(), params })
+    Ok(RpcCall { id, method: method.to_owned(), params })
 }
 
 /// A successful answer.
@@ -94,7 +94,7 @@ pub(super) fn result(id: &Value, result: Value) -> Value {
 }
 
 /// A failed answer.
-pub(super) fn error(id: &Value, refusal: &Refusal) -> Value {
+pub(super) fn error(id: &Value, refusal: &DemoError) -> Value {
     let (code, message, _) = refusal.facts();
     let mut error = json!({ "code": code, "message": message });
     if let (Some(details), Some(error)) = (refusal.details(), error.as_object_mut()) {
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_a2a_error_names_its_reason() {
-        let answer = error(&json!(1), &Refusal::WrongVersion);
+        let answer = error(&json!(1), &DemoError::WrongVersion);
         assert_eq!(answer["error"]["code"], -32009);
         assert_eq!(answer["error"]["data"][0]["reason"], "VERSION_NOT_SUPPORTED");
         assert_eq!(answer["error"]["data"][0]["domain"], "a2a-protocol.org");

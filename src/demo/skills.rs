@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::message::{Incoming, Skill};
+use super::message::{DemoSkill, IncomingMessage};
 use super::stamp::new_id;
-use super::task::{Chunk, State, Task};
+use super::task::{ArtifactChunk, DemoTask, DemoTaskState};
 
 /// Seconds that a countdown takes if the client does not say.
 const DEFAULT_SECONDS: u64 = 3;
@@ -16,7 +16,7 @@ const DEFAULT_SECONDS: u64 = 3;
 const MAX_SECONDS: u64 = 60;
 
 /// `echo`: the message that answers at once, with the parts as they came.
-pub(super) fn echo(incoming: &Incoming) -> Value {
+pub(super) fn echo(incoming: &IncomingMessage) -> Value {
     json!({
         "messageId": new_id(),
         "role": "ROLE_AGENT",
@@ -26,50 +26,54 @@ pub(super) fn echo(incoming: &Incoming) -> Value {
 }
 
 /// Begins the work of a new task. It runs to its end whoever watches.
-pub(super) fn begin(task: Arc<Task>, text: &str) {
+pub(super) fn begin(task: Arc<DemoTask>, text: &str) {
     match task.skill {
-        Skill::Countdown => drop(tokio::spawn(countdown(task, seconds(text)))),
-        Skill::Ask => ask(&task, text),
+        DemoSkill::Countdown => drop(tokio::spawn(countdown(task, seconds(text)))),
+        DemoSkill::Ask => ask(&task, text),
         // Answered without a task.
-        Skill::Echo => {}
+        DemoSkill::Echo => {}
     }
 }
 
 /// Goes on with a task whose question was answered.
-pub(super) fn resume(task: &Task, text: &str) {
+pub(super) fn resume(task: &DemoTask, text: &str) {
     let answer = format!("You said: {text}");
-    let chunk = Chunk { artifact: "answer", text: &answer, append: false, last: true };
+    let chunk = ArtifactChunk { artifact: "answer", text: &answer, append: false, last: true };
     // A cancel may have come in between; then there is nothing to complete.
-    if task.produce(&chunk) && task.report(State::Completed, None) {
+    if task.produce(&chunk) && task.report(DemoTaskState::Completed, None) {
         tracing::debug!(task = task.id, "demo agent has its answer");
     }
 }
 
-fn ask(task: &Task, text: &str) {
+fn ask(task: &DemoTask, text: &str) {
     let question = match text.trim() {
         "" => "What is your favourite colour?".to_owned(),
         about => format!("What should I know about \"{about}\"?"),
     };
-    if !task.report(State::InputRequired, Some(&question)) {
+    if !task.report(DemoTaskState::InputRequired, Some(&question)) {
         tracing::debug!(task = task.id, "demo agent was canceled before its question");
     }
 }
 
-async fn countdown(task: Arc<Task>, seconds: u64) {
+async fn countdown(task: Arc<DemoTask>, seconds: u64) {
     let begun = Instant::now();
     for left in (1..=seconds).rev() {
         let passed = seconds - left;
-        let said = task.report(State::Working, Some(&format!("{left} s left")));
-        let chunk =
-            Chunk { artifact: "countdown", text: &format!("{left} "), append: passed > 0, last: false };
+        let said = task.report(DemoTaskState::Working, Some(&format!("{left} s left")));
+        let chunk = ArtifactChunk {
+            artifact: "countdown",
+            text: &format!("{left} "),
+            append: passed > 0,
+            last: false,
+        };
         if !(said && task.produce(&chunk)) {
             return;
         }
         // From the beginning, so that delays do not add up.
         sleep_until(begun + Duration::from_secs(passed + 1)).await;
     }
-    let chunk = Chunk { artifact: "countdown", text: "liftoff", append: seconds > 0, last: true };
-    if task.produce(&chunk) && task.report(State::Completed, None) {
+    let chunk = ArtifactChunk { artifact: "countdown", text: "liftoff", append: seconds > 0, last: true };
+    if task.produce(&chunk) && task.report(DemoTaskState::Completed, None) {
         tracing::debug!(task = task.id, "demo agent has counted down");
     }
 }

@@ -19,14 +19,14 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const QUEUE: usize = 16;
 
 /// The body of a response.
-pub(super) enum Answer {
+pub(super) enum ResponseStream {
     /// Known in full.
     Whole(Option<Bytes>),
     /// Written as it comes.
     Flowing(mpsc::Receiver<Bytes>),
 }
 
-impl Body for Answer {
+impl Body for ResponseStream {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -56,10 +56,10 @@ impl Body for Answer {
 }
 
 /// An event stream: `first`, then whatever `events` brings, each as the result of call `id`.
-pub(super) fn events(id: Value, first: Value, events: Option<mpsc::Receiver<Value>>) -> Answer {
+pub(super) fn events(id: Value, first: Value, events: Option<mpsc::Receiver<Value>>) -> ResponseStream {
     let (sender, frames) = mpsc::channel(QUEUE);
     tokio::spawn(write(sender, id, first, events));
-    Answer::Flowing(frames)
+    ResponseStream::Flowing(frames)
 }
 
 /// Ends when the events do, or when the client is gone. The task does not notice either way.

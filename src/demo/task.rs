@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::message::Skill;
-use super::rpc::Refusal;
+use super::message::DemoSkill;
+use super::rpc::DemoError;
 use super::stamp::{new_id, now};
 
 /// Tasks remembered; the oldest goes first.
@@ -23,24 +23,24 @@ const WATCHER_QUEUE: usize = 512;
 
 /// Every task that the agent remembers.
 #[derive(Default)]
-pub(super) struct Tasks(Mutex<Shelf>);
+pub(super) struct Tasks(Mutex<TaskTable>);
 
 #[derive(Default)]
-struct Shelf {
-    by_id: HashMap<String, Arc<Task>>,
+struct TaskTable {
+    by_id: HashMap<String, Arc<DemoTask>>,
     oldest_first: VecDeque<String>,
 }
 
 impl Tasks {
     /// Begins a task in state submitted.
-    pub(super) fn begin(&self, skill: Skill, context: Option<String>, message: &Value) -> Arc<Task> {
-        let task = Arc::new(Task {
+    pub(super) fn begin(&self, skill: DemoSkill, context: Option<String>, message: &Value) -> Arc<DemoTask> {
+        let task = Arc::new(DemoTask {
             id: new_id(),
             context: context.unwrap_or_else(new_id),
             skill,
-            inner: Mutex::new(Inner {
-                state: State::Submitted,
-                status: json!({ "state": State::Submitted.word(), "timestamp": now() }),
+            inner: Mutex::new(TaskTableInner {
+                state: DemoTaskState::Submitted,
+                status: json!({ "state": DemoTaskState::Submitted.word(), "timestamp": now() }),
                 artifacts: Vec::new(),
                 history: VecDeque::new(),
                 watchers: Vec::new(),
@@ -59,14 +59,14 @@ impl Tasks {
     }
 
     /// The task with this id.
-    pub(super) fn find(&self, id: &str) -> Result<Arc<Task>, Refusal> {
-        lock(&self.0).by_id.get(id).cloned().ok_or(Refusal::NoSuchTask)
+    pub(super) fn find(&self, id: &str) -> Result<Arc<DemoTask>, DemoError> {
+        lock(&self.0).by_id.get(id).cloned().ok_or(DemoError::NoSuchTask)
     }
 }
 
 /// Where a task stands: the states that this agent uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum DemoTaskState {
     Submitted,
     Working,
     InputRequired,
@@ -74,7 +74,7 @@ pub(super) enum State {
     Canceled,
 }
 
-impl State {
+impl DemoTaskState {
     fn word(self) -> &'static str {
         match self {
             Self::Submitted => "TASK_STATE_SUBMITTED",
@@ -99,15 +99,15 @@ impl State {
 }
 
 /// One task.
-pub(super) struct Task {
+pub(super) struct DemoTask {
     pub(super) id: String,
     pub(super) context: String,
-    pub(super) skill: Skill,
-    inner: Mutex<Inner>,
+    pub(super) skill: DemoSkill,
+    inner: Mutex<TaskTableInner>,
 }
 
-struct Inner {
-    state: State,
+struct TaskTableInner {
+    state: DemoTaskState,
     status: Value,
     artifacts: Vec<Value>,
     history: VecDeque<Value>,
@@ -115,14 +115,14 @@ struct Inner {
 }
 
 /// A piece of an artifact.
-pub(super) struct Chunk<'a> {
+pub(super) struct ArtifactChunk<'a> {
     pub(super) artifact: &'static str,
     pub(super) text: &'a str,
     pub(super) append: bool,
     pub(super) last: bool,
 }
 
-impl Task {
+impl DemoTask {
     /// The task as A2A shows it, with the last `history` messages (all of them if `None`).
     pub(super) fn snapshot(&self, history: Option<usize>) -> Value {
         self.render(&lock(&self.inner), history)
@@ -144,42 +144,42 @@ impl Task {
     }
 
     /// Refuses to attach to a task that will never change again.
-    pub(super) fn resubscribe(&self) -> Result<(Value, mpsc::Receiver<Value>), Refusal> {
+    pub(super) fn resubscribe(&self) -> Result<(Value, mpsc::Receiver<Value>), DemoError> {
         if lock(&self.inner).state.is_terminal() {
-            return Err(Refusal::Unsupported("The task is finished: nothing is left to stream"));
+            return Err(DemoError::Unsupported("The task is finished: nothing is left to stream"));
         }
         Ok(self.watch())
     }
 
     /// Takes the answer to an open question: the task works again. Refuses where no question is open.
-    pub(super) fn resume(&self, message: &Value) -> Result<(), Refusal> {
+    pub(super) fn resume(&self, message: &Value) -> Result<(), DemoError> {
         let mut inner = lock(&self.inner);
         match inner.state {
-            State::InputRequired => {}
-            State::Completed | State::Canceled => {
-                return Err(Refusal::Unsupported("The task is finished and takes no more messages"));
+            DemoTaskState::InputRequired => {}
+            DemoTaskState::Completed | DemoTaskState::Canceled => {
+                return Err(DemoError::Unsupported("The task is finished and takes no more messages"));
             }
-            State::Submitted | State::Working => {
-                return Err(Refusal::Unsupported("The task is working and takes no message now"));
+            DemoTaskState::Submitted | DemoTaskState::Working => {
+                return Err(DemoError::Unsupported("The task is working and takes no message now"));
             }
         }
         inner.remember(message.clone());
-        inner.state = State::Working;
-        inner.status = json!({ "state": State::Working.word(), "timestamp": now() });
+        inner.state = DemoTaskState::Working;
+        inner.status = json!({ "state": DemoTaskState::Working.word(), "timestamp": now() });
         Ok(())
     }
 
     /// Cancels; what runs for the task notices by its next [`Self::report`].
-    pub(super) fn cancel(&self) -> Result<Value, Refusal> {
-        if !self.report(State::Canceled, Some("Canceled on request.")) {
-            return Err(Refusal::NotCancelable);
+    pub(super) fn cancel(&self) -> Result<Value, DemoError> {
+        if !self.report(DemoTaskState::Canceled, Some("Canceled on request.")) {
+            return Err(DemoError::NotCancelable);
         }
         Ok(self.snapshot(None))
     }
 
     /// Moves to `state`, tells the watchers. `false`: the task had ended, nothing was done.
     #[must_use = "a task that has ended has no more work"]
-    pub(super) fn report(&self, state: State, text: Option<&str>) -> bool {
+    pub(super) fn report(&self, state: DemoTaskState, text: Option<&str>) -> bool {
         let mut inner = lock(&self.inner);
         if inner.state.is_terminal() {
             return false;
@@ -202,7 +202,7 @@ impl Task {
 
     /// Adds to an artifact, tells the watchers. `false`: the task had ended, nothing was done.
     #[must_use = "a task that has ended has no more work"]
-    pub(super) fn produce(&self, chunk: &Chunk<'_>) -> bool {
+    pub(super) fn produce(&self, chunk: &ArtifactChunk<'_>) -> bool {
         let mut inner = lock(&self.inner);
         if inner.state.is_terminal() {
             return false;
@@ -240,7 +240,7 @@ impl Task {
         })
     }
 
-    fn render(&self, inner: &Inner, history: Option<usize>) -> Value {
+    fn render(&self, inner: &TaskTableInner, history: Option<usize>) -> Value {
         let wanted = history.unwrap_or(usize::MAX);
         let skipped = inner.history.len().saturating_sub(wanted);
         let mut task = json!({ "id": self.id, "contextId": self.context, "status": inner.status });
@@ -256,7 +256,7 @@ impl Task {
     }
 }
 
-impl Inner {
+impl TaskTableInner {
     fn remember(&mut self, message: Value) {
         if self.history.len() >= MAX_HISTORY {
             self.history.pop_front();
@@ -264,7 +264,7 @@ impl Inner {
         self.history.push_back(message);
     }
 
-    fn store(&mut self, chunk: &Chunk<'_>, artifact: &Value) {
+    fn store(&mut self, chunk: &ArtifactChunk<'_>, artifact: &Value) {
         let known =
             self.artifacts.iter_mut().find(|known| known.get("artifactId") == artifact.get("artifactId"));
         let Some(known) = known else {
@@ -295,29 +295,29 @@ mod tests {
     #[test]
     fn the_oldest_task_goes_first() {
         let tasks = Tasks::default();
-        let first = tasks.begin(Skill::Echo, None, &json!({}));
-        let second = tasks.begin(Skill::Echo, None, &json!({}));
+        let first = tasks.begin(DemoSkill::Echo, None, &json!({}));
+        let second = tasks.begin(DemoSkill::Echo, None, &json!({}));
         for _ in 0..MAX_TASKS - 1 {
-            tasks.begin(Skill::Echo, None, &json!({}));
+            tasks.begin(DemoSkill::Echo, None, &json!({}));
         }
-        assert_eq!(tasks.find(&first.id).err(), Some(Refusal::NoSuchTask));
+        assert_eq!(tasks.find(&first.id).err(), Some(DemoError::NoSuchTask));
         assert!(tasks.find(&second.id).is_ok());
     }
 
     #[test]
     fn the_stream_of_a_finished_task_ends_at_once() {
-        let task = Tasks::default().begin(Skill::Countdown, None, &json!({}));
-        assert!(task.report(State::Completed, None));
+        let task = Tasks::default().begin(DemoSkill::Countdown, None, &json!({}));
+        assert!(task.report(DemoTaskState::Completed, None));
         let (_, mut events) = task.watch();
         assert_eq!(events.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
     }
 
     #[test]
     fn a_finished_task_never_changes() {
-        let task = Tasks::default().begin(Skill::Countdown, None, &json!({}));
-        assert!(task.report(State::Completed, None));
-        assert!(!task.report(State::Working, None));
-        assert_eq!(task.cancel(), Err(Refusal::NotCancelable));
+        let task = Tasks::default().begin(DemoSkill::Countdown, None, &json!({}));
+        assert!(task.report(DemoTaskState::Completed, None));
+        assert!(!task.report(DemoTaskState::Working, None));
+        assert_eq!(task.cancel(), Err(DemoError::NotCancelable));
         assert_eq!(task.snapshot(Some(0))["status"]["state"], "TASK_STATE_COMPLETED");
     }
 }

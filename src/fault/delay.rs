@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// Why a live task does not go on at present, so far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delay {
+pub enum TaskDelay {
     /// The agent ended its stream without ending the task, and the task has not changed for so long.
     Stalled(Duration),
     /// The agent cannot be asked how the task stands.
     Unreached,
 }
 
-impl Delay {
+impl TaskDelay {
     /// What the model is told.
     pub fn told(self, agent: &str) -> String {
         match self {

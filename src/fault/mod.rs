@@ -6,18 +6,18 @@
 mod delay;
 mod trouble;
 
-pub use delay::Delay;
-pub use trouble::Trouble;
+pub use delay::TaskDelay;
+pub use trouble::AgentFailure;
 
 use http::StatusCode;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::mcp::{Capabilities, Era, Version};
+use crate::mcp::{ClientCapabilities, Era, Version};
 
 /// Who can do something about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Culprit {
+pub enum Blame {
     /// The program that sent the request.
     Client,
     /// The agent or its owner.
@@ -31,7 +31,7 @@ pub enum Culprit {
 pub enum Fault {
     /// The body is not JSON.
     #[error("the body is not JSON: {0}")]
-    NotJson(String),
+    ParseError(String),
     /// The body is JSON and not a JSON-RPC 2.0 message.
     #[error("the body is not a JSON-RPC 2.0 message: {0}")]
     NotJsonRpc(String),
@@ -43,7 +43,7 @@ pub enum Fault {
     BadParams(String),
     /// A modern request whose `_meta` lacks what every request must carry.
     #[error("bad _meta: {0}")]
-    BadEnvelope(String),
+    InvalidRequest(String),
     /// A header contradicts the body, or is missing.
     #[error("header and body disagree: {0}")]
     HeaderMismatch(String),
@@ -55,31 +55,31 @@ pub enum Fault {
     NoSuchTool(String),
     /// The client cannot do what the request needs, or has not said so.
     #[error("this request needs client capabilities that it does not declare; error.data names them")]
-    MissingCapability(Capabilities),
+    MissingCapability(ClientCapabilities),
     /// The tool runs as a task only, and the call does not ask for one.
     #[error("tool {0} runs only as a task: call it with task")]
-    TaskNeeded(String),
+    TaskRequired(String),
     /// The tool never runs as a task, and the call asks for one.
     #[error("tool {0} does not run as a task: call it without task")]
-    NoTaskHere(String),
+    TaskNotSupported(String),
     /// No such task, or none that this caller may see.
     #[error("unknown task: it does not exist, has expired or is not yours")]
     UnknownTask,
     /// The task has ended, so that it cannot be cancelled any more.
     #[error("the task is over: it cannot be cancelled any more")]
-    TaskOver,
+    TaskTerminated,
     /// There is no room for one more task.
     #[error("too many tasks are under way: try again later")]
     TasksFull,
     /// A `requestState` that is not one, has expired, or belongs to another call or caller.
     #[error("unknown requestState: call again without it")]
-    BadState,
+    InvalidRequestState,
     /// No such resource, or none that this caller may see.
     #[error("no such resource: {0}")]
     NoSuchResource(String),
     /// The request needs a session and has none.
     #[error("this request needs a session: send initialize first, then its Mcp-Session-Id")]
-    NoSession,
+    SessionRequired,
     /// The session is unknown, expired, ended, or another caller's.
     #[error("session not found: send initialize again")]
     SessionNotFound,
@@ -97,10 +97,10 @@ pub enum Fault {
     MethodNotAllowed(&'static str),
     /// The body is not declared as JSON.
     #[error("Content-Type must be application/json")]
-    NotJsonType,
+    UnsupportedMediaType,
     /// The body is encoded.
     #[error("Content-Encoding is not taken; send the body as it is")]
-    EncodedBody,
+    UnsupportedContentEncoding,
     /// The body is longer than the limit, in bytes.
     #[error("the body is longer than {0} bytes")]
     BodyTooLarge(usize),
@@ -109,10 +109,10 @@ pub enum Fault {
     HeaderTooLarge(usize),
     /// The body did not arrive in time.
     #[error("the body did not arrive in time")]
-    BodyTooSlow,
+    BodyTimeout,
     /// The client closed the connection before its body was whole.
     #[error("the body was cut off")]
-    BodyCut,
+    BodyIncomplete,
     /// The `Host` header is missing, doubled or not one of ours.
     #[error("Host {0:?} is not served here; the operator can list it under mcp.allowed_hosts")]
     HostRefused(String),
@@ -124,10 +124,10 @@ pub enum Fault {
     Unauthenticated(String),
     /// Credentials that are there twice, so that nobody knows which count.
     #[error("the header {0} is there twice, or is not readable")]
-    CredentialsTwice(String),
+    DuplicateCredentials(String),
     /// The token lacks scopes. Holds the challenge for `WWW-Authenticate`, which names them.
     #[error("the token lacks a scope that this needs")]
-    ScopesNeeded(String),
+    InsufficientScope(String),
     /// The rules do not allow it, and it is no secret that it is there.
     #[error("you may not do this here")]
     Forbidden,
@@ -136,16 +136,16 @@ pub enum Fault {
     AuthUnavailable,
     /// The client's certificate was good when it connected; since then it has expired or been revoked.
     #[error("the client certificate is no longer accepted: connect again with another one")]
-    CertificateOver,
+    CertificateNoLongerValid,
     /// The connection was made for another host, which has another certificate.
     #[error("this connection was made for another host: make one for this host")]
     Misdirected,
     /// More requests in a second than this caller may send. Holds the seconds until the next one.
     #[error("too many requests: come back in {0} s")]
-    TooOften(u64),
+    RateLimited(u64),
     /// More at once than this caller may have.
     #[error("{0}: wait for one of them to end")]
-    TooMuch(&'static str),
+    QuotaExceeded(&'static str),
     /// The requests and the unread answers of this caller hold as many bytes as they may.
     #[error("your requests and unread answers hold as many bytes as they may: wait for one of them to end")]
     CallerBytes,
@@ -160,7 +160,7 @@ pub enum Fault {
     Busy(&'static str),
     /// The agent does not say how a task stands.
     #[error("the agent cannot be asked about this task now: try again later")]
-    AgentSilent,
+    AgentUnavailable,
     /// The process ends before there is an answer.
     #[error(
         "the gateway ends before the agent has answered; what the agent has begun goes on: ask for the task again in a moment"
@@ -187,43 +187,45 @@ impl Fault {
     pub fn on_wire(&self, era: Era) -> OnWire {
         let modern = era == Era::Modern;
         let (status, code) = match self {
-            Self::NotJson(_) => (StatusCode::BAD_REQUEST, -32700),
+            Self::ParseError(_) => (StatusCode::BAD_REQUEST, -32700),
             Self::NotJsonRpc(_) => (StatusCode::BAD_REQUEST, -32600),
             Self::UnknownMethod(_) if modern => (StatusCode::NOT_FOUND, -32601),
             Self::UnknownMethod(_) => (StatusCode::OK, -32601),
-            Self::TaskNeeded(_) | Self::NoTaskHere(_) => (StatusCode::OK, -32601),
+            Self::TaskRequired(_) | Self::TaskNotSupported(_) => (StatusCode::OK, -32601),
             Self::BadParams(_) | Self::NoSuchTool(_) => (StatusCode::OK, -32602),
-            Self::UnknownTask | Self::TaskOver | Self::BadState => (StatusCode::OK, -32602),
+            Self::UnknownTask | Self::TaskTerminated | Self::InvalidRequestState => (StatusCode::OK, -32602),
             Self::MissingCapability(_) if modern => (StatusCode::BAD_REQUEST, -32021),
             Self::MissingCapability(_) => (StatusCode::OK, -32602),
             Self::TasksFull if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::Ending if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::TasksFull | Self::Ending => (StatusCode::OK, -32603),
-            Self::BadEnvelope(_) | Self::BadQuery(_) => (StatusCode::BAD_REQUEST, -32602),
+            Self::InvalidRequest(_) | Self::BadQuery(_) => (StatusCode::BAD_REQUEST, -32602),
             Self::HeaderMismatch(_) => (StatusCode::BAD_REQUEST, -32020),
             Self::UnsupportedVersion(_) => (StatusCode::BAD_REQUEST, -32022),
             Self::NoSuchResource(_) => (StatusCode::OK, if modern { -32602 } else { -32002 }),
-            Self::NoSession => (StatusCode::BAD_REQUEST, -32600),
+            Self::SessionRequired => (StatusCode::BAD_REQUEST, -32600),
             Self::SessionNotFound => (StatusCode::NOT_FOUND, -32001),
             Self::NoSuchPath => (StatusCode::NOT_FOUND, -32600),
             Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, -32600),
-            Self::NotJsonType | Self::EncodedBody => (StatusCode::UNSUPPORTED_MEDIA_TYPE, -32600),
+            Self::UnsupportedMediaType | Self::UnsupportedContentEncoding => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, -32600)
+            }
             Self::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, -32600),
             Self::HeaderTooLarge(_) => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, -32600),
-            Self::BodyTooSlow => (StatusCode::REQUEST_TIMEOUT, -32600),
-            Self::BodyCut | Self::BodyInPieces => (StatusCode::BAD_REQUEST, -32600),
-            Self::HostRefused(_) | Self::OriginRefused(_) | Self::CertificateOver => {
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, -32600),
+            Self::BodyIncomplete | Self::BodyInPieces => (StatusCode::BAD_REQUEST, -32600),
+            Self::HostRefused(_) | Self::OriginRefused(_) | Self::CertificateNoLongerValid => {
                 (StatusCode::FORBIDDEN, -32600)
             }
             Self::Misdirected => (StatusCode::MISDIRECTED_REQUEST, -32600),
-            Self::TooOften(_) | Self::TooMuch(_) | Self::CallerBytes => {
+            Self::RateLimited(_) | Self::QuotaExceeded(_) | Self::CallerBytes => {
                 (StatusCode::TOO_MANY_REQUESTS, -32603)
             }
             Self::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, -32600),
-            Self::CredentialsTwice(_) => (StatusCode::BAD_REQUEST, -32600),
-            Self::ScopesNeeded(_) | Self::Forbidden => (StatusCode::FORBIDDEN, -32600),
+            Self::DuplicateCredentials(_) => (StatusCode::BAD_REQUEST, -32600),
+            Self::InsufficientScope(_) | Self::Forbidden => (StatusCode::FORBIDDEN, -32600),
             Self::Busy(_) | Self::Bytes | Self::AuthUnavailable => (StatusCode::SERVICE_UNAVAILABLE, -32603),
-            Self::AgentSilent | Self::Internal => (StatusCode::OK, -32603),
+            Self::AgentUnavailable | Self::Internal => (StatusCode::OK, -32603),
         };
         OnWire { status, code }
     }
@@ -232,7 +234,7 @@ impl Fault {
     pub fn on_a2a_wire(&self) -> OnWire {
         let wire = self.on_wire(Era::Legacy);
         match self {
-            Self::NotJson(_) | Self::NotJsonRpc(_) => OnWire { status: StatusCode::OK, ..wire },
+            Self::ParseError(_) | Self::NotJsonRpc(_) => OnWire { status: StatusCode::OK, ..wire },
             Self::UnknownTask => OnWire { code: -32001, ..wire },
             Self::TasksFull => self.on_wire(Era::Modern),
             _ => wire,
@@ -253,65 +255,65 @@ impl Fault {
     }
 
     /// Who can do something about it.
-    pub fn culprit(&self) -> Culprit {
+    pub fn culprit(&self) -> Blame {
         match self {
             Self::Internal
             | Self::Busy(_)
             | Self::Bytes
             | Self::Ending
             | Self::TasksFull
-            | Self::AuthUnavailable => Culprit::Gateway,
-            Self::AgentSilent => Culprit::Agent,
-            _ => Culprit::Client,
+            | Self::AuthUnavailable => Blame::Gateway,
+            Self::AgentUnavailable => Blame::Agent,
+            _ => Blame::Client,
         }
     }
 
     /// One word for metrics and the access log.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::NotJson(_) => "not_json",
+            Self::ParseError(_) => "not_json",
             Self::NotJsonRpc(_) => "not_json_rpc",
             Self::UnknownMethod(_) => "unknown_method",
             Self::BadParams(_) => "bad_params",
-            Self::BadEnvelope(_) => "bad_envelope",
+            Self::InvalidRequest(_) => "bad_envelope",
             Self::HeaderMismatch(_) => "header_mismatch",
             Self::UnsupportedVersion(_) => "unsupported_version",
             Self::NoSuchTool(_) => "no_such_tool",
             Self::MissingCapability(_) => "missing_capability",
-            Self::TaskNeeded(_) => "task_needed",
-            Self::NoTaskHere(_) => "no_task_here",
+            Self::TaskRequired(_) => "task_needed",
+            Self::TaskNotSupported(_) => "no_task_here",
             Self::UnknownTask => "unknown_task",
-            Self::TaskOver => "task_over",
+            Self::TaskTerminated => "task_over",
             Self::TasksFull => "tasks_full",
-            Self::BadState => "bad_state",
+            Self::InvalidRequestState => "bad_state",
             Self::NoSuchResource(_) => "no_such_resource",
-            Self::NoSession => "no_session",
+            Self::SessionRequired => "no_session",
             Self::SessionNotFound => "session_not_found",
             Self::BadQuery(_) => "bad_query",
             Self::NoSuchPath => "no_such_path",
             Self::MethodNotAllowed(_) => "method_not_allowed",
-            Self::NotJsonType => "not_json_type",
-            Self::EncodedBody => "encoded_body",
+            Self::UnsupportedMediaType => "not_json_type",
+            Self::UnsupportedContentEncoding => "encoded_body",
             Self::BodyTooLarge(_) => "body_too_large",
             Self::HeaderTooLarge(_) => "header_too_large",
-            Self::BodyTooSlow => "body_too_slow",
-            Self::BodyCut => "body_cut",
+            Self::BodyTimeout => "body_too_slow",
+            Self::BodyIncomplete => "body_cut",
             Self::HostRefused(_) => "host_refused",
             Self::OriginRefused(_) => "origin_refused",
             Self::Unauthenticated(_) => "unauthenticated",
-            Self::CredentialsTwice(_) => "credentials_twice",
-            Self::ScopesNeeded(_) => "scopes_needed",
+            Self::DuplicateCredentials(_) => "credentials_twice",
+            Self::InsufficientScope(_) => "scopes_needed",
             Self::Forbidden => "forbidden",
             Self::AuthUnavailable => "auth_unavailable",
-            Self::CertificateOver => "certificate_over",
+            Self::CertificateNoLongerValid => "certificate_over",
             Self::Misdirected => "misdirected",
-            Self::TooOften(_) => "too_often",
-            Self::TooMuch(_) => "too_much",
+            Self::RateLimited(_) => "too_often",
+            Self::QuotaExceeded(_) => "too_much",
             Self::CallerBytes => "caller_bytes",
             Self::Bytes => "bytes",
             Self::BodyInPieces => "body_in_pieces",
             Self::Busy(_) => "busy",
-            Self::AgentSilent => "agent_silent",
+            Self::AgentUnavailable => "agent_silent",
             Self::Ending => "ending",
             Self::Internal => "internal",
         }
@@ -339,7 +341,7 @@ mod tests {
 
     #[test]
     fn a_missing_capability_is_named() {
-        let fault = Fault::MissingCapability(Capabilities::TASKS_EXTENSION);
+        let fault = Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION);
         assert_eq!(fault.on_wire(Era::Modern), OnWire { status: StatusCode::BAD_REQUEST, code: -32021 });
         let data = fault.data().unwrap();
         let needed = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
@@ -349,13 +351,13 @@ mod tests {
     #[test]
     fn what_a_legacy_client_must_read_is_never_an_error_of_http() {
         for fault in [
-            Fault::MissingCapability(Capabilities::FORM),
-            Fault::TaskNeeded("t".into()),
-            Fault::NoTaskHere("t".into()),
+            Fault::MissingCapability(ClientCapabilities::FORM),
+            Fault::TaskRequired("t".into()),
+            Fault::TaskNotSupported("t".into()),
             Fault::UnknownTask,
-            Fault::TaskOver,
+            Fault::TaskTerminated,
             Fault::TasksFull,
-            Fault::BadState,
+            Fault::InvalidRequestState,
         ] {
             assert_eq!(fault.on_wire(Era::Legacy).status, StatusCode::OK, "{fault:?}");
         }

@@ -5,7 +5,7 @@
 
 /// Why an agent did not do its work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum AgentFailure {
     /// No connection; nothing was sent.
     #[error("it cannot be reached ({0}); nothing was sent, so that trying again later is safe")]
     Unreachable(&'static str),
@@ -13,45 +13,45 @@ pub enum Trouble {
     #[error(
         "it failed again and again, and is not asked for the next {0} s; nothing was sent, so that trying again later is safe"
     )]
-    Resting(u64),
+    BreakerOpen(u64),
     /// Its card is not there yet.
     #[error("it has not been seen since the gateway started ({0}); try again later")]
-    NotSeen(String),
+    CardUnavailable(String),
     /// Its card asks for more than the operator gives.
     #[error("it cannot be used: {0}")]
-    Unusable(String),
+    CardInvalid(String),
     /// It did not answer in time.
     #[error("it did not answer in time ({0}); whether it did the work is not known")]
-    Slow(&'static str),
+    Timeout(&'static str),
     /// The connection broke, and nobody knows what became of the work.
     #[error("the connection to it broke ({0}); whether it did the work is not known")]
-    Broken(&'static str),
+    ConnectionLost(&'static str),
     /// It does not accept the gateway's credentials.
     #[error("it does not accept the gateway's credentials (HTTP {0}); its operator has to be told")]
-    NotAuthorized(u16),
+    Unauthorized(u16),
     /// The gateway has no token to show it; nothing was sent.
     #[error(
         "the gateway could not get a token for it ({0}); nothing was sent, and the gateway's operator has to be told"
     )]
-    NoToken(&'static str),
+    TokenUnavailable(&'static str),
     /// What the caller showed cannot be exchanged for a token; nothing was sent.
     #[error(
         "the gateway could not get a token for it on the caller's behalf ({0}); nothing was sent: call again with a fresh token of \
          your own"
     )]
-    CallerToken(&'static str),
+    TokenExchangeFailed(&'static str),
     /// It answered with an HTTP status that is not a JSON-RPC answer.
     #[error("it answered with HTTP {0}")]
-    Status(u16),
+    HttpStatus(u16),
     /// It said no, in its own words.
     #[error("it refused: {0}")]
-    Refused(String),
+    Rejected(String),
     /// It does not speak the version of A2A that it was spoken to in; it has not begun anything.
     #[error("it does not speak the A2A version that its card promises: {0}")]
-    WrongVersion(String),
+    VersionNotSupported(String),
     /// It does not know the task.
     #[error("it does not know this task any more; the task has expired or was lost")]
-    TaskLost,
+    TaskNotFound,
     /// Its id of the task cannot go into a path, and it is called by paths; nothing was sent.
     #[error(
         "it is called by paths (HTTP+JSON), and the id that it gave the task is no segment of a path; nothing was sent"
@@ -59,10 +59,10 @@ pub enum Trouble {
     UnsafeId,
     /// It broke the protocol.
     #[error("it broke the A2A protocol: {0}")]
-    Misbehaved(String),
+    ProtocolViolation(String),
     /// It sent more than the limit.
     #[error("it sent more than {0} bytes in {1}")]
-    TooMuch(usize, &'static str),
+    LimitExceeded(usize, &'static str),
     /// The requests and the unread answers of the caller hold as many bytes as they may.
     #[error(
         "the gateway has no room for its answer: requests and unread answers of yours hold as many bytes as they may; read those, then \
@@ -76,37 +76,37 @@ pub enum Trouble {
     Bytes,
     /// The gateway shuts down or has no room.
     #[error("the gateway could not follow the work: {0}")]
-    Gateway(&'static str),
+    Internal(&'static str),
 }
 
-impl Trouble {
+impl AgentFailure {
     /// What the model is told.
-    pub fn told(&self, agent: &str) -> String {
+    pub fn public_message(&self, agent: &str) -> String {
         format!("Agent {agent:?} did not complete the call: {self}.")
     }
 
     /// One word for metrics and the access log.
-    pub fn word(&self) -> &'static str {
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Unreachable(_) => "unreachable",
-            Self::Resting(_) => "resting",
-            Self::NotSeen(_) => "not_seen",
-            Self::Unusable(_) => "unusable",
-            Self::Slow(_) => "slow",
-            Self::Broken(_) => "broken",
-            Self::NotAuthorized(_) => "not_authorized",
-            Self::NoToken(_) => "no_token",
-            Self::CallerToken(_) => "caller_token",
-            Self::Status(_) => "status",
-            Self::Refused(_) => "refused",
-            Self::WrongVersion(_) => "wrong_version",
-            Self::TaskLost => "task_lost",
+            Self::BreakerOpen(_) => "resting",
+            Self::CardUnavailable(_) => "not_seen",
+            Self::CardInvalid(_) => "unusable",
+            Self::Timeout(_) => "slow",
+            Self::ConnectionLost(_) => "broken",
+            Self::Unauthorized(_) => "not_authorized",
+            Self::TokenUnavailable(_) => "no_token",
+            Self::TokenExchangeFailed(_) => "caller_token",
+            Self::HttpStatus(_) => "status",
+            Self::Rejected(_) => "refused",
+            Self::VersionNotSupported(_) => "wrong_version",
+            Self::TaskNotFound => "task_lost",
             Self::UnsafeId => "unsafe_id",
-            Self::Misbehaved(_) => "misbehaved",
-            Self::TooMuch(..) => "too_much",
+            Self::ProtocolViolation(_) => "misbehaved",
+            Self::LimitExceeded(..) => "too_much",
             Self::CallerBytes => "caller_bytes",
             Self::Bytes => "bytes",
-            Self::Gateway(_) => "gateway",
+            Self::Internal(_) => "gateway",
         }
     }
 }

@@ -11,6 +11,6 @@ mod rota;
 mod shed;
 mod successors;
 
-pub use followers::{Bounds, Followers};
-pub use job::{Job, Leaving};
-pub use push::Address;
+pub use followers::{FollowLimits, TaskFollower};
+pub use job::{DetachMode, DetachedCall};
+pub use push::PushAddressFn;

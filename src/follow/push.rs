@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tracing::{debug, info, warn};
 
-use super::followers::Followers;
-use super::job::Task;
-use crate::agents::{Errand, Hook, Known, Turn};
-use crate::fault::Trouble;
-use crate::tasks::{Entry, Phase};
+use super::followers::TaskFollower;
+use super::job::BackgroundJob;
+use crate::agents::{AgentOperation, DriveEvent, ResolvedAgent, WebhookTarget};
+use crate::fault::AgentFailure;
+use crate::tasks::{TaskEntry, TaskPhase};
 
 /// Where this agent is to push what is new of this task; `None`: nowhere.
-pub type Address = Box<dyn Fn(&str, &str) -> Option<Hook> + Send + Sync>;
+pub type PushAddressFn = Box<dyn Fn(&str, &str) -> Option<WebhookTarget> + Send + Sync>;
 
 /// How long an agent that refused is not asked again.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
@@ -29,28 +29,28 @@ const BETWEEN: Duration = Duration::from_millis(500);
 const LOOKS: usize = 64;
 
 /// What is known of pushes.
-pub(super) struct Pushes {
-    address: Option<Address>,
+pub(super) struct PushRegistrations {
+    address: Option<PushAddressFn>,
     /// Agents that did not take the address, and when. As many as there are agents.
     refused: Mutex<HashMap<Arc<str>, Instant>>,
     looks: Semaphore,
-    bells: Arc<Bells>,
+    bells: Arc<RefreshGuards>,
 }
 
 /// The tasks that are looked at because of a push, and whether there was another push meanwhile.
 #[derive(Default)]
-struct Bells(Mutex<HashMap<usize, bool>>);
+struct RefreshGuards(Mutex<HashMap<usize, bool>>);
 
 /// The right to look at a task; nobody else does because of a push meanwhile.
-pub(super) struct Bell {
-    bells: Arc<Bells>,
+pub(super) struct RefreshGuard {
+    bells: Arc<RefreshGuards>,
     /// The address of the entry, which whoever holds this keeps alive.
     number: usize,
     is_over: bool,
 }
 
-impl Pushes {
-    pub(super) fn new(address: Option<Address>) -> Self {
+impl PushRegistrations {
+    pub(super) fn new(address: Option<PushAddressFn>) -> Self {
         Self { address, refused: Mutex::default(), looks: Semaphore::new(LOOKS), bells: Arc::default() }
     }
 
@@ -70,13 +70,13 @@ impl Pushes {
     }
 }
 
-impl Bells {
+impl RefreshGuards {
     fn inside(&self) -> MutexGuard<'_, HashMap<usize, bool>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `None`, and remembered, if the task is looked at already.
-    fn ring(self: &Arc<Self>, number: usize) -> Option<Bell> {
+    fn try_start_refresh(self: &Arc<Self>, number: usize) -> Option<RefreshGuard> {
         match self.inside().entry(number) {
             Slot::Occupied(mut again) => {
                 again.insert(true);
@@ -84,15 +84,15 @@ impl Bells {
             }
             Slot::Vacant(free) => {
                 free.insert(false);
-                Some(Bell { bells: self.clone(), number, is_over: false })
+                Some(RefreshGuard { bells: self.clone(), number, is_over: false })
             }
         }
     }
 }
 
-impl Bell {
+impl RefreshGuard {
     /// Whether there was a push since the last time that this was asked; if not, the right is given up.
-    fn rang_again(&mut self) -> bool {
+    fn was_retriggered(&mut self) -> bool {
         let mut inside = self.bells.inside();
         let again = inside.get_mut(&self.number).is_some_and(std::mem::take);
         if !again {
@@ -103,7 +103,7 @@ impl Bell {
     }
 }
 
-impl Drop for Bell {
+impl Drop for RefreshGuard {
     fn drop(&mut self) {
         if !self.is_over {
             self.bells.inside().remove(&self.number);
@@ -111,51 +111,58 @@ impl Drop for Bell {
     }
 }
 
-impl Followers {
+impl TaskFollower {
     /// Asks agents for pushes from now on.
     #[must_use]
-    pub fn with_pushes(mut self, address: Address) -> Self {
-        self.pushes = Pushes::new(Some(address));
+    pub fn with_pushes(mut self, address: PushAddressFn) -> Self {
+        self.pushes = PushRegistrations::new(Some(address));
         self
     }
 
     /// Takes the hint that there is something new of a task. Says whether that leads to a look of its own: one look is under way at
     /// a time, and all hints that come meanwhile are one more.
-    pub fn hint(&self, entry: &Arc<Entry>, known: &Arc<Known>) -> bool {
-        let Some(bell) = self.pushes.bells.ring(Arc::as_ptr(entry).addr()) else { return false };
-        self.hand(Task::Look(entry.clone(), known.clone(), bell), None);
+    pub fn on_push(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) -> bool {
+        let Some(bell) = self.pushes.bells.try_start_refresh(Arc::as_ptr(entry).addr()) else { return false };
+        self.enqueue(BackgroundJob::Look(entry.clone(), known.clone(), bell), None);
         true
     }
 
     /// Looks at a task as often as there are hints.
-    pub(super) async fn look_at(&self, entry: &Arc<Entry>, known: &Arc<Known>, mut bell: Bell) {
+    pub(super) async fn refresh_on_hints(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        mut bell: RefreshGuard,
+    ) {
         loop {
-            if !wait_for_quiet(entry).await {
+            if !debounce(entry).await {
                 return;
             }
             // Fails only when the semaphore is closed, which it never is.
             let turn = self.pushes.looks.acquire().await;
-            let looked = self.look(entry, known).await;
+            let looked = self.refresh(entry, known).await;
             drop(turn);
             match looked {
-                Ok(()) if entry.look(|inside| inside.phase()) == Phase::Running => self.attend(entry, known),
+                Ok(()) if entry.visible_state(|inside| inside.phase()) == TaskPhase::Running => {
+                    self.ensure_followed(entry, known)
+                }
                 Ok(()) => {}
                 Err(trouble) => {
                     debug!(agent = %entry.agent(), %trouble, "agent pushed and does not say how the task stands");
-                    if trouble == Trouble::TaskLost {
-                        return self.note_end(entry, trouble);
+                    if trouble == AgentFailure::TaskNotFound {
+                        return self.mark_failed(entry, trouble);
                     }
                 }
             }
             tokio::time::sleep(BETWEEN).await;
-            if !bell.rang_again() {
+            if !bell.was_retriggered() {
                 return;
             }
         }
     }
 
     /// Asks the agent to push what is new of a task, once it has a name. Says whether it will.
-    pub(super) async fn announce(&self, entry: &Arc<Entry>, known: &Arc<Known>) -> bool {
+    pub(super) async fn register_webhook(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) -> bool {
         let mut changes = entry.changes();
         while !entry.is_named() {
             if changes.changed().await.is_err() {
@@ -168,14 +175,14 @@ impl Followers {
         let Some(errand) = self.webhook(entry, known) else { return false };
         let mut drive = self.start(known, errand);
         let result = loop {
-            if let Turn::Over(result) = drive.next().await {
+            if let DriveEvent::Over(result) = drive.next().await {
                 break result;
             }
         };
         match result {
             Ok(()) => entry.set_pushed(),
             // That says nothing about the next one.
-            Err(Trouble::TaskLost) => {}
+            Err(AgentFailure::TaskNotFound) => {}
             Err(trouble) if self.pushes.refuse(entry.agent(), Instant::now()) => {
                 warn!(agent = %entry.agent(), %trouble, "agent cannot be asked for push notifications; its tasks are polled");
             }
@@ -186,27 +193,27 @@ impl Followers {
         entry.is_pushed()
     }
 
-    fn webhook(&self, entry: &Entry, known: &Known) -> Option<Errand> {
+    fn webhook(&self, entry: &TaskEntry, known: &ResolvedAgent) -> Option<AgentOperation> {
         let address = self.pushes.address.as_ref()?;
         if !known.card.push_notifications || self.pushes.is_refused(entry.agent(), Instant::now()) {
             return None;
         }
-        let live = entry.look(|inside| (!inside.is_finished()).then(|| inside.work.task_id.clone()));
+        let live = entry.visible_state(|inside| (!inside.is_finished()).then(|| inside.work.task_id.clone()));
         let task = live.flatten()?;
         let hook = address(entry.agent(), &task)?;
-        Some(Errand::Webhook(task, hook))
+        Some(AgentOperation::Webhook(task, hook))
     }
 }
 
 /// Waits until nobody listens to the agent for the task: a stream brings the news itself, and a look beside it would mix what is
 /// said twice. Says whether there is anything left to look at.
-async fn wait_for_quiet(entry: &Entry) -> bool {
+async fn debounce(entry: &TaskEntry) -> bool {
     let mut changes = entry.changes();
     loop {
-        if entry.is_gone() || entry.look(|inside| inside.is_finished()) {
+        if entry.is_gone() || entry.visible_state(|inside| inside.is_finished()) {
             return false;
         }
-        if !entry.look(|inside| inside.is_followed()) {
+        if !entry.visible_state(|inside| inside.is_followed()) {
             return true;
         }
         if changes.changed().await.is_err() {
@@ -222,33 +229,33 @@ mod tests {
 
     #[test]
     fn whatever_comes_during_a_look_is_one_more_look() {
-        let bells = Arc::<Bells>::default();
-        let mut bell = bells.ring(1).unwrap();
+        let bells = Arc::<RefreshGuards>::default();
+        let mut bell = bells.try_start_refresh(1).unwrap();
         for _ in 0..100 {
-            assert!(bells.ring(1).is_none());
+            assert!(bells.try_start_refresh(1).is_none());
         }
-        assert!(bells.ring(2).is_some(), "another task has its own");
-        assert!(bell.rang_again());
-        assert!(!bell.rang_again());
-        let _next = bells.ring(1).unwrap();
+        assert!(bells.try_start_refresh(2).is_some(), "another task has its own");
+        assert!(bell.was_retriggered());
+        assert!(!bell.was_retriggered());
+        let _next = bells.try_start_refresh(1).unwrap();
         drop(bell);
-        assert!(bells.ring(1).is_none(), "the last one takes nothing from the next");
+        assert!(bells.try_start_refresh(1).is_none(), "the last one takes nothing from the next");
     }
 
     proptest! {
         #[test]
         fn no_push_is_lost_and_one_look_is_under_way(steps in proptest::collection::vec(any::<bool>(), 0..60)) {
-            let bells = Arc::<Bells>::default();
-            let (mut bell, mut unseen): (Option<Bell>, bool) = (None, false);
+            let bells = Arc::<RefreshGuards>::default();
+            let (mut bell, mut unseen): (Option<RefreshGuard>, bool) = (None, false);
             for is_push in steps {
                 if is_push {
-                    let next = bells.ring(1);
+                    let next = bells.try_start_refresh(1);
                     prop_assert_eq!(next.is_some(), bell.is_none());
                     // A look that begins now sees it.
                     unseen = bell.is_some();
                     bell = bell.or(next);
                 } else if let Some(held) = &mut bell {
-                    let again = held.rang_again();
+                    let again = held.was_retriggered();
                     prop_assert_eq!(again, unseen);
                     unseen = false;
                     if !again {
@@ -260,7 +267,7 @@ mod tests {
 
         #[test]
         fn a_refusal_is_told_once_and_forgotten_in_time(pauses in proptest::collection::vec(0u64..1_000, 1..20)) {
-            let (pushes, agent) = (Pushes::new(None), Arc::<str>::from("weather"));
+            let (pushes, agent) = (PushRegistrations::new(None), Arc::<str>::from("weather"));
             let mut now = Instant::now();
             let mut last: Option<Instant> = None;
             for pause in pauses {

@@ -14,50 +14,51 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::debug;
 
-use super::followers::Followers;
-use crate::agents::Known;
-use crate::tasks::{Entry, Phase};
+use super::followers::TaskFollower;
+use crate::agents::ResolvedAgent;
+use crate::tasks::{TaskEntry, TaskPhase};
 
 /// Questions to agents at once.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_POLLS: usize = 8;
 /// Longest wait for an agent that is asked to push.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(10);
 /// The shortest time between two questions about one task.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// The queues.
-pub(super) struct Rota {
-    inside: Mutex<Inside>,
+pub(super) struct PollScheduler {
+    inside: Mutex<Queues>,
     added: Notify,
     /// The time between two questions about a task whose agent pushes.
     calm: Duration,
 }
 
 #[derive(Default)]
-struct Inside {
+struct Queues {
     /// In each queue all wait for the same time, so that the first is the next.
-    polled: VecDeque<Place>,
-    pushed: VecDeque<Place>,
+    polled: VecDeque<QueueEntry>,
+    pushed: VecDeque<QueueEntry>,
     present: HashSet<usize>,
 }
 
-struct Place {
-    entry: Weak<Entry>,
-    known: Arc<Known>,
+struct QueueEntry {
+    entry: Weak<TaskEntry>,
+    known: Arc<ResolvedAgent>,
     number: usize,
     not_before: Instant,
 }
 
-impl Inside {
+impl Queues {
     /// The place that is due next.
-    fn first(&self) -> Option<Instant> {
-        let due = |queue: &VecDeque<Place>| queue.front().map(|place| place.not_before);
+    fn initial_delay(&self) -> Option<Instant> {
+        let due = |queue: &VecDeque<QueueEntry>| queue.front().map(|place| place.not_before);
         due(&self.polled).into_iter().chain(due(&self.pushed)).min()
     }
 
     /// Takes a place that is due.
-    fn take(&mut self, now: Instant) -> Option<Place> {
-        let is_due = |queue: &VecDeque<Place>| queue.front().is_some_and(|place| place.not_before <= now);
+    fn take(&mut self, now: Instant) -> Option<QueueEntry> {
+        let is_due =
+            |queue: &VecDeque<QueueEntry>| queue.front().is_some_and(|place| place.not_before <= now);
         // What is asked for rarely is not kept waiting by what is asked for all the time.
         let queue = if is_due(&self.pushed) { &mut self.pushed } else { &mut self.polled };
         let place = if is_due(queue) { queue.pop_front() } else { None }?;
@@ -66,13 +67,13 @@ impl Inside {
     }
 }
 
-impl Rota {
+impl PollScheduler {
     /// Tasks whose agents push are asked for once in `calm`.
     pub(super) fn new(calm: Duration) -> Self {
         Self { inside: Mutex::default(), added: Notify::new(), calm: calm.max(ROUND) }
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, Queues> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,27 +83,27 @@ impl Rota {
     }
 
     /// Puts a task into its queue, if it is in none.
-    pub(super) fn add(&self, entry: &Arc<Entry>, known: Arc<Known>) {
+    pub(super) fn add(&self, entry: &Arc<TaskEntry>, known: Arc<ResolvedAgent>) {
         let number = Arc::as_ptr(entry).addr();
         let is_pushed = entry.is_pushed();
         let mut inside = self.inside();
         if inside.present.insert(number) {
             let not_before = Instant::now() + if is_pushed { self.calm } else { ROUND };
             let queue = if is_pushed { &mut inside.pushed } else { &mut inside.polled };
-            queue.push_back(Place { entry: Arc::downgrade(entry), known, number, not_before });
+            queue.push_back(QueueEntry { entry: Arc::downgrade(entry), known, number, not_before });
             self.added.notify_one();
         }
     }
 
     /// Takes the next task out of its queue once it is due.
-    async fn next(&self) -> Place {
+    async fn next(&self) -> QueueEntry {
         loop {
             let due = {
                 let mut inside = self.inside();
                 if let Some(place) = inside.take(Instant::now()) {
                     return place;
                 }
-                inside.first()
+                inside.initial_delay()
             };
             let added = self.added.notified();
             match due {
@@ -114,13 +115,13 @@ impl Rota {
     }
 
     /// Polls to the end of the process.
-    pub(super) async fn run(&self, followers: &Arc<Followers>) {
+    pub(super) async fn run(&self, followers: &Arc<TaskFollower>) {
         let mut asked = JoinSet::new();
         loop {
             tokio::select! {
-                place = self.next(), if asked.len() < AT_ONCE => {
+                place = self.next(), if asked.len() < MAX_CONCURRENT_POLLS => {
                     let followers = followers.clone();
-                    asked.spawn(async move { followers.take_turn(place).await });
+                    asked.spawn(async move { followers.poll_one(place).await });
                 }
                 Some(ended) = asked.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
@@ -132,29 +133,30 @@ impl Rota {
     }
 }
 
-impl Followers {
-    async fn take_turn(&self, place: Place) {
+impl TaskFollower {
+    async fn poll_one(&self, place: QueueEntry) {
         let Some(entry) = place.entry.upgrade() else { return };
-        if entry.is_gone() || entry.look(|inside| inside.is_finished()) {
+        if entry.is_gone() || entry.visible_state(|inside| inside.is_finished()) {
             return;
         }
         if entry.is_named() {
             // An agent that does not answer must not hold up the turns of others.
-            let announcing = tokio::time::timeout(ANNOUNCED_WITHIN, self.announce(&entry, &place.known));
+            let announcing =
+                tokio::time::timeout(ANNOUNCED_WITHIN, self.register_webhook(&entry, &place.known));
             if announcing.await.is_err() {
                 debug!(agent = %entry.agent(), "agent does not answer to a webhook");
             }
         }
-        if let Err(trouble) = self.look(&entry, &place.known).await {
+        if let Err(trouble) = self.refresh(&entry, &place.known).await {
             debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
-            if trouble == crate::fault::Trouble::TaskLost {
-                return entry.end(Err(trouble), crate::tasks::Times::now());
+            if trouble == crate::fault::AgentFailure::TaskNotFound {
+                return entry.end(Err(trouble), crate::tasks::Timestamp::now());
             }
         }
-        let is_live = entry.look(|inside| inside.phase() == Phase::Running);
+        let is_live = entry.visible_state(|inside| inside.phase() == TaskPhase::Running);
         // An open question changes only for those who wait for it.
         if is_live || entry.is_watched(Instant::now()) {
-            self.attend(&entry, &place.known);
+            self.ensure_followed(&entry, &place.known);
         }
     }
 }

@@ -8,47 +8,47 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::agents::Known;
-use crate::tasks::Entry;
+use crate::agents::ResolvedAgent;
+use crate::tasks::TaskEntry;
 
 /// The newest successor of each followed task.
 ///
 /// Bounded by the number of followed tasks: the follower takes the successor when it ends.
 #[derive(Default)]
-pub(super) struct Successors(Mutex<HashMap<usize, Successor>>);
+pub(super) struct FollowerCredentials(Mutex<HashMap<usize, FollowerCredential>>);
 
 /// The weak reference keeps the address of the entry, which is the key, from being used again.
-struct Successor {
-    entry: Weak<Entry>,
-    known: Arc<Known>,
+struct FollowerCredential {
+    entry: Weak<TaskEntry>,
+    known: Arc<ResolvedAgent>,
 }
 
 /// Number of successors above which those of entries without a follower are removed.
 const PRUNE_ABOVE: usize = 64;
 
-impl Successors {
+impl FollowerCredentials {
     /// Inserts the credentials that the follower of `entry` is to continue with. The newest win.
-    pub(super) fn insert(&self, entry: &Arc<Entry>, known: &Arc<Known>) {
-        let successor = Successor { entry: Arc::downgrade(entry), known: known.clone() };
+    pub(super) fn insert(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
+        let successor = FollowerCredential { entry: Arc::downgrade(entry), known: known.clone() };
         let mut successors = self.lock();
         successors.insert(key(entry), successor);
         // Doubling keeps the cost of pruning constant for each insertion.
         if successors.len() > PRUNE_ABOVE && successors.len().is_power_of_two() {
-            let is_followed = |entry: Arc<Entry>| entry.look(|inside| inside.is_followed());
+            let is_followed = |entry: Arc<TaskEntry>| entry.visible_state(|inside| inside.is_followed());
             successors.retain(|_, successor| successor.entry.upgrade().is_some_and(is_followed));
         }
     }
 
     /// Removes and returns the credentials to continue with.
-    pub(super) fn take(&self, entry: &Arc<Entry>) -> Option<Arc<Known>> {
+    pub(super) fn take(&self, entry: &Arc<TaskEntry>) -> Option<Arc<ResolvedAgent>> {
         Some(self.lock().remove(&key(entry))?.known)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, Successor>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<usize, FollowerCredential>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(entry: &Arc<Entry>) -> usize {
+fn key(entry: &Arc<TaskEntry>) -> usize {
     Arc::as_ptr(entry).addr()
 }

@@ -10,10 +10,10 @@ use http::{HeaderMap, HeaderValue};
 use pingora::proxy::Session;
 
 use super::Inner;
-use super::metadata::{Asked, challenge};
-use super::route::Door;
+use super::metadata::{ChallengeContext, challenge};
+use super::route::Route;
 use super::shares::address;
-use crate::auth::{Caller, CertificateFacts, Denied, Proofs, Subject};
+use crate::auth::{Caller, CertificateFacts, Denied, PresentedCredentials, SubjectToken};
 use crate::config::{Require, Secret};
 use crate::fault::Fault;
 use crate::telemetry::audit;
@@ -24,38 +24,39 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it.
-    pub(super) async fn admit(
+    pub(super) async fn authenticate(
         &self,
         http: &Session,
         require: &Require,
-        door: Door<'_>,
+        door: Route<'_>,
     ) -> Result<Caller, Fault> {
         let address = address(http);
         let may_cost = self.failures.check(address, Instant::now());
         let headers = &http.req_header().headers;
-        let bearer = only(headers, &AUTHORIZATION)?.and_then(bearer);
+        let bearer = single_header(headers, &AUTHORIZATION)?.and_then(bearer);
         let api_key = match self.authenticator.key_header() {
             // A value of another scheme is no key.
             Some(name) if *name == AUTHORIZATION => bearer.map(str::as_bytes),
-            Some(name) => only(headers, name)?.map(HeaderValue::as_bytes),
+            Some(name) => single_header(headers, name)?.map(HeaderValue::as_bytes),
             None => None,
         };
         let endpoint = door.endpoint();
-        let certificate = super::certificate::of(http);
+        let certificate = super::certificate::client_certificate(http);
         let certificate = certificate.as_deref().map(|certificate| CertificateFacts {
             uris: certificate.uris(),
             dns_names: certificate.dns_names(),
             common_name: certificate.common_name(),
             thumbprint: certificate.thumbprint(),
         });
-        let shown = Proofs { certificate, api_key, bearer, endpoint, may_cost: may_cost.is_ok() };
-        self.authenticator.admit(require, &shown).await.map_err(|denied| {
-            audit::not_admitted(http.client_addr(), word(denied));
-            let at = Asked { settings: &self.settings, endpoint };
+        let shown =
+            PresentedCredentials { certificate, api_key, bearer, endpoint, may_cost: may_cost.is_ok() };
+        self.authenticator.authenticate(require, &shown).await.map_err(|denied| {
+            audit::not_admitted(http.client_addr(), denial_reason(denied));
+            let at = ChallengeContext { settings: &self.settings, endpoint };
             if denied == Denied::Bad {
                 // Credentials that are known to be good are accepted from any address.
                 if let Err(wait) = may_cost {
-                    return Fault::TooOften(wait.as_secs() + 1);
+                    return Fault::RateLimited(wait.as_secs() + 1);
                 }
                 self.failures.record(address, Instant::now());
             }
@@ -65,7 +66,9 @@ impl Inner {
                     let error = bearer.is_some().then_some("invalid_token");
                     Fault::Unauthenticated(challenge(&at, error, &[]))
                 }
-                Denied::ScopesNeeded => Fault::ScopesNeeded(challenge(&at, Some("insufficient_scope"), &[])),
+                Denied::ScopesNeeded => {
+                    Fault::InsufficientScope(challenge(&at, Some("insufficient_scope"), &[]))
+                }
                 Denied::Unavailable => Fault::AuthUnavailable,
             }
         })
@@ -73,13 +76,13 @@ impl Inner {
 }
 
 /// The token by which a caller was let in, to be exchanged for others on its behalf. What was not checked is none.
-pub(super) fn subject(caller: &Caller, headers: &HeaderMap) -> Option<Subject> {
-    let token = only(headers, &AUTHORIZATION).ok()??;
+pub(super) fn subject(caller: &Caller, headers: &HeaderMap) -> Option<SubjectToken> {
+    let token = single_header(headers, &AUTHORIZATION).ok()??;
     let token = bearer(token).filter(|_| caller.has_token())?;
-    Some(Subject::new(Secret::new(token)))
+    Some(SubjectToken::new(Secret::new(token)))
 }
 
-fn word(denied: Denied) -> &'static str {
+fn denial_reason(denied: Denied) -> &'static str {
     match denied {
         Denied::Missing => "missing",
         Denied::Bad => "bad",
@@ -89,11 +92,11 @@ fn word(denied: Denied) -> &'static str {
 }
 
 /// The one value of a header. Two could be two callers.
-fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Fault> {
+fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Fault> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
-        (_, Some(_)) => Err(Fault::CredentialsTwice(name.as_str().to_owned())),
+        (_, Some(_)) => Err(Fault::DuplicateCredentials(name.as_str().to_owned())),
     }
 }
 

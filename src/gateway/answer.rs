@@ -22,9 +22,9 @@ use crate::sse::encoder;
 
 /// What a client that cannot be reached any more is told: nothing.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(super) struct ClientGone;
 
-impl From<Box<pingora::Error>> for Gone {
+impl From<Box<pingora::Error>> for ClientGone {
     fn from(error: Box<pingora::Error>) -> Self {
         tracing::debug!(%error, "client went away");
         Self
@@ -33,7 +33,7 @@ impl From<Box<pingora::Error>> for Gone {
 
 /// Which forms of an answer a client takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Takes {
+pub(super) struct Accepts {
     /// One JSON value.
     pub(super) json: bool,
     /// An event stream.
@@ -48,7 +48,11 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(super) type Headers = Vec<(HeaderName, HeaderValue)>;
 
 /// Answers without a body.
-pub(super) async fn empty(http: &mut Session, status: StatusCode, headers: Headers) -> Result<(), Gone> {
+pub(super) async fn empty(
+    http: &mut Session,
+    status: StatusCode,
+    headers: Headers,
+) -> Result<(), ClientGone> {
     let mut response = ResponseHeader::build_no_case(status, Some(8))?;
     if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
         response.insert_header(CONTENT_LENGTH, "0")?;
@@ -66,7 +70,7 @@ pub(super) async fn json(
     status: StatusCode,
     body: Vec<u8>,
     session: Option<&str>,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let mut response = ResponseHeader::build_no_case(status, Some(8))?;
     response.insert_header(CONTENT_TYPE, JSON)?;
     response.insert_header(CONTENT_LENGTH, body.len())?;
@@ -87,30 +91,30 @@ pub(super) async fn begin(
     status: StatusCode,
     headers: Headers,
     length: Option<usize>,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let mut response = ResponseHeader::build_no_case(status, Some(8))?;
     for (name, value) in headers.into_iter().chain(cors(http.req_header())) {
         response.append_header(name, value)?;
     }
     match length {
         Some(length) => response.insert_header(CONTENT_LENGTH, length)?,
-        None => unmeasured(http, &mut response)?,
+        None => use_chunked_encoding(http, &mut response)?,
     }
     http.write_response_header(Box::new(response), length == Some(0)).await?;
     Ok(())
 }
 
 /// Sends a piece of the body of an answer that has begun.
-pub(super) async fn piece(http: &mut Session, bytes: Bytes, end: bool) -> Result<(), Gone> {
+pub(super) async fn write_chunk(http: &mut Session, bytes: Bytes, end: bool) -> Result<(), ClientGone> {
     http.write_response_body(Some(bytes), end).await?;
     Ok(())
 }
 
 /// Breaks an answer off that has begun, so that its client sees that it is not whole.
-pub(super) async fn cut(http: &mut Session) -> Gone {
+pub(super) async fn abort(http: &mut Session) -> ClientGone {
     http.set_keepalive(None);
     http.downstream_session.shutdown().await;
-    Gone
+    ClientGone
 }
 
 /// Ends the connection, or the stream of HTTP/2, of a client that has left or does not read: nothing that is still
@@ -124,7 +128,7 @@ pub(super) async fn give_up(http: &mut Session) {
 }
 
 /// Says how the end of a body of unknown length is told.
-fn unmeasured(http: &mut Session, response: &mut ResponseHeader) -> Result<(), Gone> {
+fn use_chunked_encoding(http: &mut Session, response: &mut ResponseHeader) -> Result<(), ClientGone> {
     match http.req_header().version {
         Version::HTTP_11 => {
             response.insert_header(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))?;
@@ -138,12 +142,12 @@ fn unmeasured(http: &mut Session, response: &mut ResponseHeader) -> Result<(), G
 
 /// Answers with a document that a client may keep for a while, under a tag that says which it has: whole, or that it is the one that
 /// the client has, or its head alone.
-pub(super) async fn document(
+pub(super) async fn cacheable_json(
     http: &mut Session,
     media_type: HeaderValue,
     body: Vec<u8>,
     headers: Headers,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let digest: String = Sha256::digest(&body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let tag = format!("\"{digest}\"");
     let request = http.req_header();
@@ -174,7 +178,7 @@ fn names(tags: &HeaderValue, tag: &str) -> bool {
 }
 
 /// Answers with plain text, and nothing that a browser could take for more.
-pub(super) async fn text(http: &mut Session, text: String) -> Result<(), Gone> {
+pub(super) async fn text(http: &mut Session, text: String) -> Result<(), ClientGone> {
     let mut response = ResponseHeader::build_no_case(StatusCode::OK, Some(8))?;
     response.insert_header(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"))?;
     response.insert_header("x-content-type-options", HeaderValue::from_static("nosniff"))?;
@@ -187,30 +191,40 @@ pub(super) async fn text(http: &mut Session, text: String) -> Result<(), Gone> {
 /// Answers with one JSON value, as an event stream where the client takes nothing else.
 pub(super) async fn reply(
     http: &mut Session,
-    takes: Takes,
+    takes: Accepts,
     body: Vec<u8>,
     session: Option<&str>,
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     if takes.json {
         return json(http, StatusCode::OK, body, session).await;
     }
-    Events::begin(http, session).await?.end(Some(&body)).await
+    SseWriter::begin(http, session).await?.end(Some(&body)).await
 }
 
 /// Answers with a fault.
-pub(super) async fn fault(http: &mut Session, fault: &Fault, era: Era, id: Option<&Id>) -> Result<(), Gone> {
+pub(super) async fn fault(
+    http: &mut Session,
+    fault: &Fault,
+    era: Era,
+    id: Option<&Id>,
+) -> Result<(), ClientGone> {
     let data = fault.data();
     let body = write_error(id, fault.on_wire(era).code, &fault.to_string(), data.as_deref());
     refused(http, fault, era, body).await
 }
 
 /// Answers with the status and the headers of a fault, and what is written of it already.
-pub(super) async fn refused(http: &mut Session, fault: &Fault, era: Era, body: Vec<u8>) -> Result<(), Gone> {
+pub(super) async fn refused(
+    http: &mut Session,
+    fault: &Fault,
+    era: Era,
+    body: Vec<u8>,
+) -> Result<(), ClientGone> {
     let wire = fault.on_wire(era);
     let mut response = ResponseHeader::build_no_case(wire.status, Some(8))?;
     response.insert_header(CONTENT_TYPE, JSON)?;
     response.insert_header(CONTENT_LENGTH, body.len())?;
-    for (name, value) in told_by_headers(fault, wire.status) {
+    for (name, value) in fault_headers(fault, wire.status) {
         response.insert_header(name, value)?;
     }
     // A page that may not use the gateway may not read the refusal either.
@@ -225,19 +239,19 @@ pub(super) async fn refused(http: &mut Session, fault: &Fault, era: Era, body: V
 }
 
 /// What the headers of an answer say of a fault.
-pub(super) fn told_by_headers(fault: &Fault, status: StatusCode) -> Headers {
+pub(super) fn fault_headers(fault: &Fault, status: StatusCode) -> Headers {
     let mut headers = Vec::new();
     if let Fault::MethodNotAllowed(methods) = fault {
         headers.push((ALLOW, HeaderValue::from_static(methods)));
     }
-    if let Fault::Unauthenticated(challenge) | Fault::ScopesNeeded(challenge) = fault
+    if let Fault::Unauthenticated(challenge) | Fault::InsufficientScope(challenge) = fault
         && !challenge.is_empty()
         && let Ok(challenge) = HeaderValue::from_str(challenge)
     {
         headers.push((WWW_AUTHENTICATE, challenge));
     }
     match fault {
-        Fault::TooOften(seconds) => headers.push((RETRY_AFTER, HeaderValue::from(*seconds))),
+        Fault::RateLimited(seconds) => headers.push((RETRY_AFTER, HeaderValue::from(*seconds))),
         _ if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
             headers.push((RETRY_AFTER, HeaderValue::from_static("1")));
         }
@@ -247,7 +261,7 @@ pub(super) fn told_by_headers(fault: &Fault, status: StatusCode) -> Headers {
 }
 
 /// Waits until the client goes away. May be dropped and called again.
-pub(super) async fn gone(http: &mut Session) {
+pub(super) async fn wait_for_disconnect(http: &mut Session) {
     // Anything that a client sends after its body counts as going away: Pingora cannot answer it in order.
     if let Err(error) = http.downstream_session.read_body_or_idle(true).await {
         tracing::trace!(%error, "client left");
@@ -255,7 +269,7 @@ pub(super) async fn gone(http: &mut Session) {
 }
 
 /// Answers with a whole event stream that is known already, in one piece.
-pub(super) async fn events(http: &mut Session, stream: Vec<u8>) -> Result<(), Gone> {
+pub(super) async fn events(http: &mut Session, stream: Vec<u8>) -> Result<(), ClientGone> {
     let mut response = stream_header(http, None)?;
     response.insert_header(CONTENT_LENGTH, stream.len())?;
     http.write_response_header(Box::new(response), false).await?;
@@ -263,7 +277,7 @@ pub(super) async fn events(http: &mut Session, stream: Vec<u8>) -> Result<(), Go
     Ok(())
 }
 
-fn stream_header(http: &Session, session: Option<&str>) -> Result<ResponseHeader, Gone> {
+fn stream_header(http: &Session, session: Option<&str>) -> Result<ResponseHeader, ClientGone> {
     let mut response = ResponseHeader::build_no_case(StatusCode::OK, Some(8))?;
     response.insert_header(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))?;
     response.insert_header(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"))?;
@@ -278,34 +292,34 @@ fn stream_header(http: &Session, session: Option<&str>) -> Result<ResponseHeader
 }
 
 /// An event stream to a client.
-pub(super) struct Events<'s> {
+pub(super) struct SseWriter<'s> {
     http: &'s mut Session,
 }
 
-impl<'s> Events<'s> {
+impl<'s> SseWriter<'s> {
     /// Begins a stream.
-    pub(super) async fn begin(http: &'s mut Session, session: Option<&str>) -> Result<Self, Gone> {
+    pub(super) async fn begin(http: &'s mut Session, session: Option<&str>) -> Result<Self, ClientGone> {
         let mut response = stream_header(http, session)?;
-        unmeasured(http, &mut response)?;
+        use_chunked_encoding(http, &mut response)?;
         http.write_response_header(Box::new(response), false).await?;
         Ok(Self { http })
     }
 
     /// Sends what is encoded already.
-    pub(super) async fn write(&mut self, encoded: Vec<u8>, end: bool) -> Result<(), Gone> {
+    pub(super) async fn write(&mut self, encoded: Vec<u8>, end: bool) -> Result<(), ClientGone> {
         self.http.write_response_body(Some(Bytes::from(encoded)), end).await?;
         Ok(())
     }
 
     /// Sends one message.
-    pub(super) async fn send(&mut self, json: &[u8]) -> Result<(), Gone> {
+    pub(super) async fn send(&mut self, json: &[u8]) -> Result<(), ClientGone> {
         let mut encoded = Vec::with_capacity(json.len() + 16);
         encoder::event(&mut encoded, json);
         self.write(encoded, false).await
     }
 
     /// Sends the last message and ends the stream.
-    pub(super) async fn end(mut self, json: Option<&[u8]>) -> Result<(), Gone> {
+    pub(super) async fn end(mut self, json: Option<&[u8]>) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
         if let Some(json) = json {
             encoder::event(&mut encoded, json);
@@ -314,22 +328,22 @@ impl<'s> Events<'s> {
     }
 
     /// Tells a client that the stream is alive.
-    pub(super) async fn keep_alive(&mut self) -> Result<(), Gone> {
+    pub(super) async fn keep_alive(&mut self) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
         encoder::comment(&mut encoded, "");
         self.write(encoded, false).await
     }
 
     /// Asks a client to come back after a while, and ends the stream.
-    pub(super) async fn come_back(mut self, after: Duration) -> Result<(), Gone> {
+    pub(super) async fn end_with_retry(mut self, after: Duration) -> Result<(), ClientGone> {
         let mut encoded = Vec::new();
         encoder::retry(&mut encoded, u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
         self.write(encoded, true).await
     }
 
     /// Waits until the client goes away.
-    pub(super) async fn gone(&mut self) {
-        gone(self.http).await;
+    pub(super) async fn wait_for_disconnect(&mut self) {
+        wait_for_disconnect(self.http).await;
     }
 
     /// Whether the process is about to end.

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::ask::question_of;
-use super::{Asker, Inner};
+use super::{ClientContext, Inner};
 use crate::a2a::{Message, Part, Role};
-use crate::agents::Known;
-use crate::bridge::extension::{Beside, Offered};
-use crate::bridge::given::{self, Given};
-use crate::bridge::question::Question;
+use crate::agents::ResolvedAgent;
+use crate::bridge::extension::{ClientExtensions, DataOnlyMessage};
+use crate::bridge::given::{self, UserResponse};
+use crate::bridge::question::AgentQuestion;
 use crate::config::OnDecline;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
-use crate::mcp::elicitation::{Action, Answer};
+use crate::mcp::elicitation::{ElicitAction, ElicitResult};
 use crate::seal::ElicitationTicket;
-use crate::tasks::{Entry, Parts, Phase, Refusal, Turn};
+use crate::tasks::{AnswerClaim, AnswerRefusal, PartialAnswers, TaskEntry, TaskPhase};
 
 impl Inner {
     /// Takes what came for an open question, and what is offered for the agent's extensions along with it. Says whether anything of it was answered, or refused.
@@ -28,34 +28,34 @@ impl Inner {
     /// # Errors
     ///
     /// What is wrong with it, for the client.
-    pub(super) async fn take_answers(
+    pub(super) async fn accept_input_responses(
         &self,
-        entry: &Arc<Entry>,
-        known: &Arc<Known>,
-        (question, offered): (&Question, Offered<'_>),
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        (question, offered): (&AgentQuestion, ClientExtensions<'_>),
         responses: Option<&RawValue>,
     ) -> Result<bool, Fault> {
         let given = question.read_responses(responses).map_err(Fault::BadParams)?;
         // Before anything is taken: what is refused can be given again.
         let beside = offered.beside().map_err(Fault::BadParams)?;
-        self.give(entry, known, question, (given, beside)).await
+        self.submit_answer(entry, known, question, (given, beside)).await
     }
 
     /// Gives the agent what was answered, once all is there.
-    async fn give(
+    async fn submit_answer(
         &self,
-        entry: &Arc<Entry>,
-        known: &Arc<Known>,
-        question: &Question,
-        (given, beside): (Given, Beside),
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        question: &AgentQuestion,
+        (given, beside): (UserResponse, DataOnlyMessage),
     ) -> Result<bool, Fault> {
         let turn = question.turn.to_bytes();
         if given.declined || given.cancelled {
-            if entry.look(|inside| inside.is_taken(turn)) {
-                return Err(answered_already());
+            if entry.visible_state(|inside| inside.is_taken(turn)) {
+                return Err(already_answered());
             }
-            let refusal = if given.declined { Refusal::Declined } else { Refusal::Dismissed };
-            entry.refuse_turn(turn, refusal);
+            let refusal = if given.declined { AnswerRefusal::Declined } else { AnswerRefusal::Dismissed };
+            entry.record_refusal(turn, refusal);
             if given.declined && self.settings.calls.on_decline == OnDecline::Cancel {
                 self.followers.cancel(entry, known);
             }
@@ -66,30 +66,31 @@ impl Inner {
         }
         if question.url.is_some() {
             // The user has gone to the page; the agent goes on by itself.
-            let whose = entry.take_turn(turn, [0; 16]);
-            if whose == Turn::Ours {
+            let whose = entry.claim_answer(turn, [0; 16]);
+            if whose == AnswerClaim::Ours {
                 self.metrics.tasks.answered();
             }
-            self.followers.attend(entry, known);
-            return Ok(whose != Turn::Other);
+            self.followers.ensure_followed(entry, known);
+            return Ok(whose != AnswerClaim::Other);
         }
         let mut accepted = given.accepted;
         let taken = if question.inputs.len() > 1 {
-            let is_whole = |parts: &Parts| question.inputs.iter().all(|input| parts.contains_key(&input.key));
-            let digest = |parts: &Parts| is_whole(parts).then(|| given::digest(parts));
+            let is_whole =
+                |parts: &PartialAnswers| question.inputs.iter().all(|input| parts.contains_key(&input.key));
+            let digest = |parts: &PartialAnswers| is_whole(parts).then(|| given::digest(parts));
             let answered = entry.answer_in_parts(turn, accepted, digest);
             let (parts, taken) = answered.map_err(|too_large| Fault::BadParams(too_large.to_string()))?;
             accepted = parts;
             taken
         } else {
-            Some(entry.take_turn(turn, given::digest(&accepted)))
+            Some(entry.claim_answer(turn, given::digest(&accepted)))
         };
         let digest = given::digest(&accepted);
         match taken {
             None => Ok(true),
-            Some(Turn::Same) => Ok(true),
-            Some(Turn::Other) => Err(answered_already()),
-            Some(Turn::Ours) => {
+            Some(AnswerClaim::Same) => Ok(true),
+            Some(AnswerClaim::Other) => Err(already_answered()),
+            Some(AnswerClaim::Ours) => {
                 let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
                 self.metrics.tasks.answered();
                 self.ledger.acknowledge(entry).await;
@@ -104,7 +105,7 @@ impl Inner {
                     metadata: beside.metadata,
                 };
                 // Whoever waits for the task hears how it goes on; nobody needs to wait here.
-                drop(self.followers.say(entry, known, (task, message, Some(question.turn))));
+                drop(self.followers.send_message(entry, known, (task, message, Some(question.turn))));
                 Ok(true)
             }
         }
@@ -112,7 +113,12 @@ impl Inner {
 
     /// Takes the response of a legacy client to an `elicitation/create`. What is not one, or comes too late, is passed over: there is
     /// nobody to tell.
-    pub(super) async fn take_response(&self, asker: &Asker, id: &Id, result: Option<&RawValue>) {
+    pub(super) async fn accept_elicitation_response(
+        &self,
+        asker: &ClientContext,
+        id: &Id,
+        result: Option<&RawValue>,
+    ) {
         let Some(session) = &asker.session else { return };
         let Some(text) = id.text() else { return };
         let ticket = ElicitationTicket::open(&self.sealer, asker.caller.name(), &text);
@@ -130,24 +136,26 @@ impl Inner {
         let Some((question, _)) = question_of(&entry) else { return };
         let Some(key) = question.key_of(ticket.turn).map(str::to_owned) else { return };
         // An error of JSON-RPC means that the client could not ask.
-        let answer = result.and_then(Answer::read);
-        let answer = answer.unwrap_or(Answer { action: Action::Cancel, content: None });
-        let mut given = question.nothing_given();
+        let answer = result.and_then(ElicitResult::read);
+        let answer = answer.unwrap_or(ElicitResult { action: ElicitAction::Cancel, content: None });
+        let mut given = question.empty();
         if let Err(complaint) = question.take(&mut given, &key, answer) {
             tracing::debug!(complaint, "an answer does not fit its form");
             given.cancelled = true;
         }
-        if let Err(fault) = self.give(&entry, &known, &question, (given, Beside::default())).await {
+        if let Err(fault) =
+            self.submit_answer(&entry, &known, &question, (given, DataOnlyMessage::default())).await
+        {
             tracing::debug!(%fault, "an answer is not taken");
         }
     }
 }
 
 /// The question that the agent has put last, be it open or answered and not taken up yet: so the same answer is told from another.
-pub(super) fn last_question(entry: &Entry) -> Option<Question> {
-    entry.look(|inside| match inside.phase() {
-        Phase::Running | Phase::Asking(..) => Question::of(&inside.work),
-        Phase::Finished | Phase::Failed(_) => None,
+pub(super) fn last_question(entry: &TaskEntry) -> Option<AgentQuestion> {
+    entry.visible_state(|inside| match inside.phase() {
+        TaskPhase::Running | TaskPhase::Asking(..) => AgentQuestion::of(&inside.work),
+        TaskPhase::Finished | TaskPhase::Failed(_) => None,
     })
 }
 
@@ -156,13 +164,13 @@ pub(super) fn last_question(entry: &Entry) -> Option<Question> {
 /// # Errors
 ///
 /// How the answer must be given, for the model.
-pub(super) fn in_form_of_question(entry: &Entry, parts: Vec<Part>) -> Result<Vec<Part>, String> {
+pub(super) fn in_form_of_question(entry: &TaskEntry, parts: Vec<Part>) -> Result<Vec<Part>, String> {
     match last_question(entry) {
         Some(question) => question.answer(parts),
         None => Ok(parts),
     }
 }
 
-pub(super) fn answered_already() -> Fault {
+pub(super) fn already_answered() -> Fault {
     Fault::BadParams("this question has been answered already, in another way".into())
 }

@@ -9,21 +9,21 @@ use std::time::Instant;
 
 use rand::random;
 
-use super::answer::Gone;
-use super::pump::Pump;
-use super::serve::{Form, Next, Serving};
-use super::source::{Source, Watched};
-use super::{Asker, Inner, now};
-use crate::a2a::State;
-use crate::bridge::extension::Offered;
-use crate::bridge::question::{Asks, Question};
+use super::answer::ClientGone;
+use super::pump::CallResponder;
+use super::serve::{ActiveCall, CallStep, ResultKind};
+use super::source::{EventSource, FollowedTask};
+use super::{ClientContext, Inner, now};
+use crate::a2a::TaskState;
+use crate::bridge::extension::ClientExtensions;
+use crate::bridge::question::{AgentQuestion, ElicitationRequests};
 use crate::bridge::{ladder, outcome};
 use crate::mcp::Era;
-use crate::mcp::elicitation::{Ask, complete, create};
+use crate::mcp::elicitation::{ElicitRequest, complete, create};
 use crate::mcp::notifications::cancelled;
-use crate::mcp::tools::CallResult;
+use crate::mcp::tools::CallToolResult;
 use crate::seal::{ElicitationTicket, RequestState};
-use crate::tasks::{Entry, Phase, Refusal};
+use crate::tasks::{AnswerRefusal, TaskEntry, TaskPhase};
 use crate::telemetry::label::Asked;
 
 /// Most `input_required` results of one call: real clients stop after ten.
@@ -35,7 +35,7 @@ const STATE_LASTS: u64 = 24 * 3600;
 
 /// A question that is open on the stream to a client.
 #[derive(Debug)]
-pub(super) struct Elicitation {
+pub(super) struct PendingElicitation {
     id: String,
     turn: [u8; 16],
     key: String,
@@ -44,87 +44,87 @@ pub(super) struct Elicitation {
 
 impl Inner {
     /// The agent asks: what the client gets, or how the call goes on.
-    pub(super) async fn put_question(
+    pub(super) async fn ask_client(
         &self,
-        source: Source,
-        serving: &mut Serving<'_>,
-        pump: &mut Pump<'_>,
-    ) -> Result<Next, Gone> {
-        let handle = self.told(&source, serving);
-        let Ok(mut watched) = source.keep(&self.followers, &serving.agent.settings.name) else {
-            return Ok(self.in_words(serving, &handle));
+        source: EventSource,
+        serving: &mut ActiveCall<'_>,
+        pump: &mut CallResponder<'_>,
+    ) -> Result<CallStep, ClientGone> {
+        let handle = self.result(&source, serving);
+        let Ok(mut watched) = source.hand_to_background(&self.followers, &serving.agent.settings.name) else {
+            return Ok(self.as_text_result(serving, &handle));
         };
-        self.hand_out(&watched.entry, serving.asker).await;
+        self.issue_handle(&watched.entry, serving.asker).await;
         let Some((question, turn)) = question_of(&watched.entry) else {
-            return Ok(Next::Go(Source::Watched(watched)));
+            return Ok(CallStep::Go(EventSource::Watched(watched)));
         };
-        if let Some(refusal) = watched.entry.look(|inside| inside.refusal(turn)) {
-            let declined = self.refused(&watched, serving, refusal);
-            return Ok(Next::Say(Some(self.written(serving, &declined))));
+        if let Some(refusal) = watched.entry.visible_state(|inside| inside.refusal(turn)) {
+            let declined = self.declined(&watched, serving, refusal);
+            return Ok(CallStep::Say(Some(self.encode_result(serving, &declined))));
         }
         if let Some(along) = serving.along.take()
             // What was given with the call has gone with its first message.
-            && let asked = (&question, Offered::default())
-            && let Ok(true) = self.take_answers(&watched.entry, &watched.known, asked, Some(along)).await
+            && let asked = (&question, ClientExtensions::default())
+            && let Ok(true) = self.accept_input_responses(&watched.entry, &watched.known, asked, Some(along)).await
         {
-            return Ok(Next::Go(Source::Watched(watched)));
+            return Ok(CallStep::Go(EventSource::Watched(watched)));
         }
-        if !matches!(serving.form, Form::Tool | Form::CoreResult(_)) {
-            return Ok(self.in_words(serving, &handle));
+        if !matches!(serving.form, ResultKind::Tool | ResultKind::CoreResult(_)) {
+            return Ok(self.as_text_result(serving, &handle));
         }
         let Some(open) = self.open_asks(&watched.entry, &question, turn, serving.asker) else {
-            return Ok(self.in_words(serving, &handle));
+            return Ok(self.as_text_result(serving, &handle));
         };
         match serving.asker.version.era() {
             Era::Modern if serving.round < MOST_ROUNDS => {
-                watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
+                watched.entry.set_push_expected(Instant::now() + self.settings.calls.leg_grace);
                 self.metrics.tasks.asked(Asked::Mrtr);
-                Ok(Next::Say(Some(self.another_leg(&watched, serving, Some((turn, &open))))))
+                Ok(CallStep::Say(Some(self.respond_input_required(&watched, serving, Some((turn, &open))))))
             }
             Era::Legacy
                 if pump.can_ask() && serving.asker.session.is_some() && serving.asked < MOST_ASKED =>
             {
                 if self.elicit(&mut watched, serving, pump, (&question, &open)).await? {
                     self.metrics.tasks.asked(Asked::Elicitation);
-                    return Ok(Next::Go(Source::Watched(watched)));
+                    return Ok(CallStep::Go(EventSource::Watched(watched)));
                 }
-                Ok(self.in_words(serving, &handle))
+                Ok(self.as_text_result(serving, &handle))
             }
-            Era::Modern | Era::Legacy => Ok(self.in_words(serving, &handle)),
+            Era::Modern | Era::Legacy => Ok(self.as_text_result(serving, &handle)),
         }
     }
 
     /// The question in words, with the handle to answer it by.
-    fn in_words(&self, serving: &Serving<'_>, handle: &CallResult) -> Next {
+    fn as_text_result(&self, serving: &ActiveCall<'_>, handle: &CallToolResult) -> CallStep {
         self.metrics.tasks.asked(Asked::Handle);
-        Next::Say(Some(self.written(serving, handle)))
+        CallStep::Say(Some(self.encode_result(serving, handle)))
     }
 
     /// What of a question is open, as this client can be asked; `None` if it cannot.
     pub(super) fn open_asks(
         &self,
-        entry: &Entry,
-        question: &Question,
+        entry: &TaskEntry,
+        question: &AgentQuestion,
         turn: [u8; 16],
-        asker: &Asker,
-    ) -> Option<Asks> {
+        asker: &ClientContext,
+    ) -> Option<ElicitationRequests> {
         let asks = question.asks(asker.version, asker.capabilities)?;
-        let answered = entry.look(|inside| inside.answered_keys(turn));
+        let answered = entry.visible_state(|inside| inside.answered_keys(turn));
         let open = question.inputs.iter().map(|input| input.key.clone());
         let open: Vec<String> = open.filter(|key| !answered.contains(key)).collect();
         Some(asks.only(&open))
     }
 
     /// The result that makes a modern client call again: with answers, or just to wait on.
-    pub(super) fn another_leg(
+    pub(super) fn respond_input_required(
         &self,
-        watched: &Watched,
-        serving: &Serving<'_>,
-        asking: Option<([u8; 16], &Asks)>,
+        watched: &FollowedTask,
+        serving: &ActiveCall<'_>,
+        asking: Option<([u8; 16], &ElicitationRequests)>,
     ) -> Vec<u8> {
         let state = RequestState {
             agent: serving.agent.settings.name.clone(),
-            task: self.named(&watched.entry),
+            task: self.task_key(&watched.entry),
             round: serving.round.saturating_add(1),
             turn: asking.map(|(turn, _)| turn),
             digest: ladder::digest(serving.call.0, serving.call.1),
@@ -139,11 +139,11 @@ impl Inner {
     /// asked.
     async fn elicit(
         &self,
-        watched: &mut Watched,
-        serving: &mut Serving<'_>,
-        pump: &mut Pump<'_>,
-        (question, asks): (&Question, &Asks),
-    ) -> Result<bool, Gone> {
+        watched: &mut FollowedTask,
+        serving: &mut ActiveCall<'_>,
+        pump: &mut CallResponder<'_>,
+        (question, asks): (&AgentQuestion, &ElicitationRequests),
+    ) -> Result<bool, ClientGone> {
         let (Some((key, ask)), Some(session)) = (asks.iter().next(), &serving.asker.session) else {
             return Ok(false);
         };
@@ -151,40 +151,40 @@ impl Inner {
         let ticket = ElicitationTicket {
             session: session.key,
             agent: serving.agent.settings.name.clone(),
-            task: self.named(&watched.entry),
-            turn: question.turn_of(key),
+            task: self.task_key(&watched.entry),
+            turn: question.question_fingerprint(key),
         };
         let id = ticket.seal(&self.sealer, serving.asker.caller.name());
         let related = match &serving.form {
-            Form::CoreResult(task) => Some(task.as_str()),
-            Form::Tool | Form::Start | Form::Wait => None,
+            ResultKind::CoreResult(task) => Some(task.as_str()),
+            ResultKind::Tool | ResultKind::Start | ResultKind::Wait => None,
         };
         // Before it is sent: an answer that is there as soon as the question is must count as news.
         watched.asked = Some(turn);
         (watched.parts, watched.failures) =
-            watched.entry.look(|inside| (inside.answered_keys(turn).len(), inside.failures()));
+            watched.entry.visible_state(|inside| (inside.answered_keys(turn).len(), inside.failures()));
         pump.send(&create(&id, serving.asker.version, ask, related)).await?;
-        let is_url = matches!(ask, Ask::Url { .. });
+        let is_url = matches!(ask, ElicitRequest::Url { .. });
         serving.asked = serving.asked.saturating_add(1);
-        serving.elicitation = Some(Elicitation { id, turn, key: key.to_owned(), is_url });
+        serving.elicitation = Some(PendingElicitation { id, turn, key: key.to_owned(), is_url });
         // Somebody else may answer it, elsewhere.
-        self.followers.attend(&watched.entry, &watched.known);
+        self.followers.ensure_followed(&watched.entry, &watched.known);
         Ok(true)
     }
 
     /// Takes an elicitation back that nobody needs to answer any more.
     pub(super) async fn close_elicitation(
         &self,
-        pump: &mut Pump<'_>,
-        entry: Option<Arc<Entry>>,
-        serving: &mut Serving<'_>,
-    ) -> Result<(), Gone> {
+        pump: &mut CallResponder<'_>,
+        entry: Option<Arc<TaskEntry>>,
+        serving: &mut ActiveCall<'_>,
+    ) -> Result<(), ClientGone> {
         let (Some(open), Some(entry)) = (&serving.elicitation, entry) else { return Ok(()) };
-        let (phase, was_answered) = entry.look(|inside| {
+        let (phase, was_answered) = entry.visible_state(|inside| {
             let is_over = inside.is_taken(open.turn) || inside.refusal(open.turn).is_some();
             (inside.phase(), is_over || inside.answered_keys(open.turn).contains(&open.key))
         });
-        let is_open = matches!(phase, Phase::Asking(turn, _) if turn == open.turn);
+        let is_open = matches!(phase, TaskPhase::Asking(turn, _) if turn == open.turn);
         let told = match (open.is_url, is_open) {
             (true, false) => Some(complete(&open.id)),
             _ if was_answered => None,
@@ -198,21 +198,26 @@ impl Inner {
     }
 
     /// What a client gets whose user would not answer.
-    pub(super) fn refused(&self, watched: &Watched, serving: &Serving<'_>, refusal: Refusal) -> CallResult {
+    pub(super) fn declined(
+        &self,
+        watched: &FollowedTask,
+        serving: &ActiveCall<'_>,
+        refusal: AnswerRefusal,
+    ) -> CallToolResult {
         let audience = self.audience(serving.asker, &serving.agent.settings.name);
         let local = watched.entry.local();
-        watched.entry.look(|inside| match refusal {
-            Refusal::Declined => outcome::declined(&inside.work, &audience, local),
-            Refusal::Dismissed => outcome::result(&inside.work, &audience, local),
+        watched.entry.visible_state(|inside| match refusal {
+            AnswerRefusal::Declined => outcome::declined(&inside.work, &audience, local),
+            AnswerRefusal::Dismissed => outcome::result(&inside.work, &audience, local),
         })
     }
 }
 
 /// The open question of a task.
-pub(super) fn question_of(entry: &Entry) -> Option<(Question, [u8; 16])> {
-    entry.look(|inside| match inside.phase() {
-        Phase::Asking(turn, State::InputRequired | State::AuthRequired) => {
-            Question::of(&inside.work).map(|question| (question, turn))
+pub(super) fn question_of(entry: &TaskEntry) -> Option<(AgentQuestion, [u8; 16])> {
+    entry.visible_state(|inside| match inside.phase() {
+        TaskPhase::Asking(turn, TaskState::InputRequired | TaskState::AuthRequired) => {
+            AgentQuestion::of(&inside.work).map(|question| (question, turn))
         }
         _ => None,
     })

@@ -7,47 +7,47 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use pingora::proxy::Session;
 
-use super::answer::{Gone, empty, json, refused};
+use super::answer::{ClientGone, empty, json, refused};
 use super::endpoint_limits::EndpointLimits;
-use super::exchange::Exchange;
-use super::face::{Placed, Refused};
-use super::pump::To;
-use super::route::Door;
-use super::{Asker, Inner};
+use super::exchange::AccessRecord;
+use super::face::{ClassifiedMessage, ErrorReply};
+use super::pump::ResponseTarget;
+use super::route::Route;
+use super::{ClientContext, Inner};
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, elements, write_error};
 use crate::mcp::classify::era_of_headers;
-use crate::mcp::headers::Headers;
-use crate::mcp::{Era, Method, Params, Version};
+use crate::mcp::headers::McpHeaders;
+use crate::mcp::{ClientParams, Era, Method, Version};
 
 impl Inner {
     /// Answers a batch.
     pub(super) async fn batch(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        door: Door<'_>,
+        exchange: &mut AccessRecord,
+        door: Route<'_>,
         text: &str,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ClientGone> {
         let placed = self.place_all(http, exchange, text);
         let placed = placed.and_then(|placed| Ok((self.budget_of_batch(http, &placed)?, placed)));
         let (budget, placed) = match placed {
             Ok(placed) => placed,
             Err(fault) => {
-                let era = era_of_headers(&Headers::read(&http.req_header().headers));
-                return self.refuse(http, exchange, Refused { fault, era, id: None }).await;
+                let era = era_of_headers(&McpHeaders::read(&http.req_header().headers));
+                return self.refuse(http, exchange, ErrorReply { fault, era, id: None }).await;
             }
         };
-        let mut answers = Answers::default();
+        let mut answers = BatchAnswers::default();
         let mut lacks: Vec<Fault> = Vec::new();
         // One budget for all of them: the client waits for the whole.
         let until = Instant::now() + budget;
         for message in placed {
             let (asker, method, id, params) = match message {
-                Ok(Placed::Request(asker, method, id, params)) => (asker, method, id, params),
-                Ok(Placed::Accepted) => continue,
-                Ok(Placed::Response(asker, id, result)) => {
-                    Box::pin(self.take_response(&asker, &id, result)).await;
+                Ok(ClassifiedMessage::Request(asker, method, id, params)) => (asker, method, id, params),
+                Ok(ClassifiedMessage::Accepted) => continue,
+                Ok(ClassifiedMessage::Response(asker, id, result)) => {
+                    Box::pin(self.accept_elicitation_response(&asker, &id, result)).await;
                     continue;
                 }
                 Err((fault, id)) => {
@@ -64,7 +64,7 @@ impl Inner {
                 Ok(None) => {}
                 Err(Ok(fault)) => {
                     answers.push(&refusal(&fault, &id));
-                    lacks.extend(Some(fault).filter(|fault| matches!(fault, Fault::ScopesNeeded(_))));
+                    lacks.extend(Some(fault).filter(|fault| matches!(fault, Fault::InsufficientScope(_))));
                 }
                 Err(Err(gone)) => return Err(gone),
             }
@@ -72,12 +72,12 @@ impl Inner {
         if answers.count == 0 {
             return empty(http, StatusCode::ACCEPTED, Vec::new()).await;
         }
-        let Answers { count, mut body } = answers;
+        let BatchAnswers { count, mut body } = answers;
         body.push(b']');
         match lacks.first() {
             // Nothing of it is served: then HTTP can say what is missing, where alone clients look for it.
             Some(lack) if lacks.len() == count => {
-                exchange.refused(lack, &self.metrics);
+                exchange.record_rejection(lack, &self.metrics);
                 refused(http, lack, Era::Legacy, body).await
             }
             _ => json(http, StatusCode::OK, body, None).await,
@@ -85,10 +85,10 @@ impl Inner {
     }
 
     /// Returns how long the client of a batch waits: all of its messages are of one client.
-    fn budget_of_batch(&self, http: &Session, placed: &[One<'_>]) -> Result<Duration, Fault> {
+    fn budget_of_batch(&self, http: &Session, placed: &[BatchItem<'_>]) -> Result<Duration, Fault> {
         let mut of_client = placed.iter().filter_map(|one| match one {
-            Ok(Placed::Request(asker, ..)) => Some(asker.limits),
-            Ok(Placed::Response(..) | Placed::Accepted) | Err(_) => None,
+            Ok(ClassifiedMessage::Request(asker, ..)) => Some(asker.limits),
+            Ok(ClassifiedMessage::Response(..) | ClassifiedMessage::Accepted) | Err(_) => None,
         });
         let limits = EndpointLimits::read(http.req_header().uri.query())?;
         Ok(limits.or(of_client.next().unwrap_or_default()).budget(self.settings.calls.budget))
@@ -98,45 +98,45 @@ impl Inner {
     async fn one_of_batch(
         &self,
         (http, until): (&mut Session, Instant),
-        door: Door<'_>,
-        (asker, exchange): (&Asker, &mut Exchange),
-        (method, id, params): (Method, &Id, &Params<'_>),
-    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
-        self.permit(asker, door, method).map_err(Ok)?;
+        door: Route<'_>,
+        (asker, exchange): (&ClientContext, &mut AccessRecord),
+        (method, id, params): (Method, &Id, &ClientParams<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, ClientGone>> {
+        self.authorize_method(asker, door, method).map_err(Ok)?;
         if method == Method::ToolsCall {
-            let to = (To::Batch(http), until.saturating_duration_since(Instant::now()));
+            let to = (ResponseTarget::Batch(http), until.saturating_duration_since(Instant::now()));
             return Box::pin(self.call(to, door, (asker, exchange), (id, params))).await;
         }
-        let body = self.answer(door, asker, method, id, params).await.map_err(Ok)?.body;
-        self.answer_with(To::Batch(http), (asker, exchange), body).await
+        let body = self.handle(door, asker, method, id, params).await.map_err(Ok)?.body;
+        self.answer_with(ResponseTarget::Batch(http), (asker, exchange), body).await
     }
 
     fn place_all<'a>(
         &self,
         http: &Session,
-        exchange: &mut Exchange,
+        exchange: &mut AccessRecord,
         text: &'a str,
-    ) -> Result<Vec<One<'a>>, Fault> {
-        let headers = Headers::read(&http.req_header().headers);
+    ) -> Result<Vec<BatchItem<'a>>, Fault> {
+        let headers = McpHeaders::read(&http.req_header().headers);
         let bad = |what: String| Fault::NotJsonRpc(what);
         let all = elements(text, self.settings.limits.batch).map_err(|grammar| match grammar {
-            crate::jsonrpc::Grammar::NotJson(what) => Fault::NotJson(what),
+            crate::jsonrpc::ParseError::NotJson(what) => Fault::ParseError(what),
             other => bad(other.to_string()),
         })?;
         let mut placed = Vec::with_capacity(all.len());
         for element in all {
-            let one = match self.place(&headers, element.get(), exchange).map_err(|refused| *refused) {
+            let one = match self.classify(&headers, element.get(), exchange).map_err(|refused| *refused) {
                 Ok(one) => Ok(one),
-                Err(Refused { fault: Fault::SessionNotFound, .. }) => return Err(Fault::SessionNotFound),
-                Err(Refused { fault, id: Some(id), era: Era::Legacy }) if is_own_fault(&fault) => {
+                Err(ErrorReply { fault: Fault::SessionNotFound, .. }) => return Err(Fault::SessionNotFound),
+                Err(ErrorReply { fault, id: Some(id), era: Era::Legacy }) if is_gateway_fault(&fault) => {
                     Err((fault, id))
                 }
-                Err(Refused { fault: Fault::NotJsonRpc(what), .. }) => {
+                Err(ErrorReply { fault: Fault::NotJsonRpc(what), .. }) => {
                     return Err(bad(format!("in a batch: {what}")));
                 }
-                Err(Refused { fault, .. }) => return Err(bad(format!("in a batch: {fault}"))),
+                Err(ErrorReply { fault, .. }) => return Err(bad(format!("in a batch: {fault}"))),
             };
-            if let Ok(Placed::Request(asker, method, ..)) = &one {
+            if let Ok(ClassifiedMessage::Request(asker, method, ..)) = &one {
                 check(asker.version, *method).map_err(|what| bad(what.into()))?;
             }
             placed.push(one);
@@ -147,12 +147,12 @@ impl Inner {
 
 /// The answers so far, as they are written.
 #[derive(Default)]
-struct Answers {
+struct BatchAnswers {
     count: usize,
     body: Vec<u8>,
 }
 
-impl Answers {
+impl BatchAnswers {
     fn push(&mut self, answer: &[u8]) {
         self.body.push(if self.count == 0 { b'[' } else { b',' });
         self.body.extend_from_slice(answer);
@@ -161,10 +161,10 @@ impl Answers {
 }
 
 /// One message of a batch, or why it cannot be answered as it wants.
-type One<'a> = Result<Placed<'a>, (Fault, Id)>;
+type BatchItem<'a> = Result<ClassifiedMessage<'a>, (Fault, Id)>;
 
 /// Whether a fault is told to one request and leaves the rest of the batch alone.
-fn is_own_fault(fault: &Fault) -> bool {
+fn is_gateway_fault(fault: &Fault) -> bool {
     matches!(fault, Fault::UnknownMethod(_) | Fault::BadParams(_))
 }
 

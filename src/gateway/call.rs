@@ -5,56 +5,58 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answer::Gone;
-use super::answers::{answered_already, in_form_of_question, last_question};
-use super::early::Early;
+use super::answer::ClientGone;
+use super::answers::{already_answered, in_form_of_question, last_question};
+use super::early::Abort;
 use super::endpoint_limits::EndpointLimits;
-use super::exchange::Exchange;
+use super::exchange::AccessRecord;
 use super::hold::NotFound;
-use super::pump::{Patience, Pump, To};
-use super::queue::Place;
-use super::route::Door;
-use super::serve::Serving;
-use super::shares::Use;
-use super::source::{Own, Source, Watched};
-use super::{Asker, Inner, now};
+use super::pump::{CallResponder, ResponseTarget, WaitBudget};
+use super::queue::CallPermit;
+use super::route::Route;
+use super::serve::ActiveCall;
+use super::shares::QuotaKind;
+use super::source::{DirectCall, EventSource, FollowedTask};
+use super::{ClientContext, Inner, now};
 use crate::a2a::{Fingerprint, Message};
-use crate::agents::{Agent, Errand, start};
+use crate::agents::{Agent, AgentOperation, start};
 use crate::bridge::arguments;
-use crate::bridge::catalogue::{self, ToolEntry, View};
-use crate::bridge::extension::Offered;
+use crate::bridge::catalogue::{self, CatalogueView, ToolEntry};
+use crate::bridge::extension::ClientExtensions;
 use crate::bridge::given;
-use crate::bridge::ladder::{self, Client, Rung, Then, Thresholds, Unserved, rung};
-use crate::bridge::order::{Order, Sender, Trace, order, unknown_task};
-use crate::bridge::progress::Teller;
-use crate::bridge::subagent::Tool;
-use crate::bridge::work::Work;
-use crate::config::Hold;
-use crate::fault::{Fault, Trouble};
+use crate::bridge::ladder::{
+    self, CallTimeouts, ClientAbilities, Fallback, ResponsePlan, TaskModeError, choose,
+};
+use crate::bridge::order::{AgentAction, CallOrigin, TraceContext, build, unknown_task};
+use crate::bridge::progress::ProgressNotifier;
+use crate::bridge::subagent::TaskTool;
+use crate::bridge::work::AgentOutput;
+use crate::config::StreamTimeout;
+use crate::fault::{AgentFailure, Fault};
 use crate::jsonrpc::Id;
-use crate::mcp::{Capabilities, Method, Params};
-use crate::seal::{Named, RequestState};
-use crate::tasks::{Entry, Inside, Phase, Turn};
+use crate::mcp::{ClientCapabilities, ClientParams, Method};
+use crate::seal::{RequestState, TaskKey};
+use crate::tasks::{AnswerClaim, EntryState, TaskEntry, TaskPhase};
 
 /// A call that has been understood.
-struct Begun<'a> {
-    source: Source,
-    serving: Serving<'a>,
+struct PreparedCall<'a> {
+    source: EventSource,
+    serving: ActiveCall<'a>,
     /// Of what the agent is called for at once.
-    place: Option<Place>,
+    place: Option<CallPermit>,
 }
 
 impl Inner {
     /// Carries a call out, whoever's tool it is of.
     pub(super) async fn call(
         &self,
-        to: (To<'_>, Duration),
-        door: Door<'_>,
-        asking: (&Asker, &mut Exchange),
-        (id, params): (&Id, &Params<'_>),
-    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        to: (ResponseTarget<'_>, Duration),
+        door: Route<'_>,
+        asking: (&ClientContext, &mut AccessRecord),
+        (id, params): (&Id, &ClientParams<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, ClientGone>> {
         let _part = match &asking.1.whose {
-            Some(whose) => Some(self.shares.take(whose, Use::Call).map_err(Ok)?),
+            Some(whose) => Some(self.shares.acquire(whose, QuotaKind::Call).map_err(Ok)?),
             None => None,
         };
         if self.closing.is_due() {
@@ -64,13 +66,13 @@ impl Inner {
         let busy = |_| Ok(Fault::Busy("too many calls are under way"));
         let _turn = self.calls.clone().try_acquire_owned().map_err(busy)?;
         let catalogue = self.catalogue.load_full();
-        let view = self.view(&catalogue, door);
+        let view = self.catalogue_view(&catalogue, door);
         // One that is switched off is not in the view, and its name is anybody's.
         let own = params.name.as_ref().and_then(|name| view.find(name.as_str())?.own());
         let Some(own) = own else { return self.call_tool(to, asking, (id, params), (view, door)).await };
-        self.permit_tool((asking.0, door), None, ((own, own), params.arguments)).map_err(Ok)?;
-        match Tool::named(own) {
-            Some(tool) => Box::pin(self.call_own(to, door, asking, (id, params, tool))).await,
+        self.authorize_tool((asking.0, door), None, ((own, own), params.arguments)).map_err(Ok)?;
+        match TaskTool::from_name(own) {
+            Some(tool) => Box::pin(self.call_builtin(to, door, asking, (id, params, tool))).await,
             None => self.find_agent(to.0, door, asking, (id, params, &catalogue)).await,
         }
     }
@@ -78,81 +80,82 @@ impl Inner {
     /// Carries a call of an agent's tool out within a budget. The body of its response goes to the client, or comes back for the batch.
     async fn call_tool(
         &self,
-        (mut to, budget): (To<'_>, Duration),
-        (asker, exchange): (&Asker, &mut Exchange),
-        (id, params): (&Id, &Params<'_>),
-        through: (&View, Door<'_>),
-    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
-        let in_batch = matches!(to, To::Batch(_));
+        (mut to, budget): (ResponseTarget<'_>, Duration),
+        (asker, exchange): (&ClientContext, &mut AccessRecord),
+        (id, params): (&Id, &ClientParams<'_>),
+        through: (&CatalogueView, Route<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, ClientGone>> {
+        let in_batch = matches!(to, ResponseTarget::Batch(_));
         let since = Instant::now();
         let begun = match self.begin(asker, exchange, (id, params), through, &mut to).await {
             Ok(begun) => begun,
-            Err(Early::Fault(fault)) => return Err(Ok(fault)),
-            Err(Early::Gone) => return Err(Err(Gone)),
-            Err(Early::Told(result, outcome)) => {
+            Err(Abort::Fault(fault)) => return Err(Ok(fault)),
+            Err(Abort::Gone) => return Err(Err(ClientGone)),
+            Err(Abort::Told(result, outcome)) => {
                 exchange.outcome = outcome;
-                let body = self.writer(asker.version.era()).spoken(id, &result);
+                let body = self.writer(asker.version.era()).uncacheable(id, &result);
                 return self.answer_with(to, (asker, exchange), body).await;
             }
         };
-        let Begun { source, serving, place: _place } = begun;
+        let PreparedCall { source, serving, place: _place } = begun;
         let budget = if in_batch { Some(budget) } else { serving.rung.patience };
         // The client has been waiting while the agent was looked at.
         let budget = budget.map(|budget| budget.saturating_sub(since.elapsed()));
-        self.carry_out((to, budget), (source, serving), exchange, params).await.map_err(Err)
+        self.run_call((to, budget), (source, serving), exchange, params).await.map_err(Err)
     }
 
     /// How long a client waits, and for what.
-    pub(super) fn patience(&self, budget: Option<Duration>) -> Patience<'_> {
+    pub(super) fn patience(&self, budget: Option<Duration>) -> WaitBudget<'_> {
         let calls = &self.settings.calls;
         let (stream_after, keep_alive) = (calls.stream_after, calls.keep_alive);
-        Patience { budget, stream_after, keep_alive, closing: &self.closing }
+        WaitBudget { budget, stream_after, keep_alive, closing: &self.closing }
     }
 
     /// Serves a call that has begun, with all that belongs to its client.
-    pub(super) async fn carry_out(
+    pub(super) async fn run_call(
         &self,
-        (to, budget): (To<'_>, Option<Duration>),
-        (source, serving): (Source, Serving<'_>),
-        exchange: &mut Exchange,
-        params: &Params<'_>,
-    ) -> Result<Option<Vec<u8>>, Gone> {
+        (to, budget): (ResponseTarget<'_>, Option<Duration>),
+        (source, serving): (EventSource, ActiveCall<'_>),
+        exchange: &mut AccessRecord,
+        params: &ClientParams<'_>,
+    ) -> Result<Option<Vec<u8>>, ClientGone> {
         let asker = serving.asker;
         let earlier = self.earlier_calls(&serving).await;
         let budget = budget.map(|budget| earlier.as_ref().map_or(budget, |calls| calls.budget().min(budget)));
-        let serving = Serving { earlier, ..serving };
-        let running = asker.session.as_ref().map(|session| self.running.enter(session.key, serving.id));
-        let teller = Teller::new(params.meta().progress.clone(), asker.level, &serving.agent.settings.name);
+        let serving = ActiveCall { earlier, ..serving };
+        let running = asker.session.as_ref().map(|session| self.running.register(session.key, serving.id));
+        let teller =
+            ProgressNotifier::new(params.meta().progress.clone(), asker.level, &serving.agent.settings.name);
         let patience = self.patience(budget);
         let metrics = serving.agent.metrics.clone();
-        let pump = Pump::new(to, asker.takes, teller, patience, &metrics);
-        self.serve((pump, source, running), serving, exchange).await
+        let pump = CallResponder::new(to, asker.takes, teller, patience, &metrics);
+        self.run_active((pump, source, running), serving, exchange).await
     }
 
     /// Finds the tool, reads the arguments, and decides what is to be done at the agent.
     async fn begin<'a>(
         &self,
-        asker: &'a Asker,
-        exchange: &mut Exchange,
-        (id, params): (&'a Id, &'a Params<'a>),
-        (view, door): (&View, Door<'_>),
-        to: &mut To<'_>,
-    ) -> Result<Begun<'a>, Early> {
+        asker: &'a ClientContext,
+        exchange: &mut AccessRecord,
+        (id, params): (&'a Id, &'a ClientParams<'a>),
+        (view, door): (&CatalogueView, Route<'_>),
+        to: &mut ResponseTarget<'_>,
+    ) -> Result<PreparedCall<'a>, Abort> {
         let name = params
             .name
             .as_ref()
-            .ok_or_else(|| Early::Fault(Fault::BadParams("name is missing: the tool to call".into())))?;
-        let unknown = || Early::Fault(Fault::NoSuchTool(name.as_str().chars().take(100).collect()));
-        let tool = view.find(name.as_str()).and_then(catalogue::Entry::of_agent).ok_or_else(unknown)?;
+            .ok_or_else(|| Abort::Fault(Fault::BadParams("name is missing: the tool to call".into())))?;
+        let unknown = || Abort::Fault(Fault::NoSuchTool(name.as_str().chars().take(100).collect()));
+        let tool = view.find(name.as_str()).and_then(catalogue::ToolRef::of_agent).ok_or_else(unknown)?;
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;
         let skill = tool.skill.as_deref().unwrap_or_default();
         let named = ((skill, tool.name.as_str()), params.arguments);
-        self.permit_tool((asker, door), Some(&agent), named).map_err(Early::Fault)?;
-        let in_batch = matches!(to, To::Batch(_));
-        let place = self.shares.call_of(&agent.settings.name, to.left()).await?;
+        self.authorize_tool((asker, door), Some(&agent), named).map_err(Abort::Fault)?;
+        let in_batch = matches!(to, ResponseTarget::Batch(_));
+        let place = self.shares.acquire_agent_call(&agent.settings.name, to.client_disconnected()).await?;
         exchange.tool = Some(tool.name.clone());
         exchange.agent = Some(agent.clone());
-        let mut client = Client {
+        let mut client = ClientAbilities {
             version: asker.version,
             capabilities: asker.capabilities,
             wants_task: params.task.is_some(),
@@ -166,65 +169,72 @@ impl Inner {
             Some(state) => Some(self.resume(asker, params, (tool, &agent), state.as_str()).await?),
         };
         client.round = resumed.as_ref().map_or(0, |(_, round)| *round);
-        let rung = self.rung(&client, asker.limits, tool)?;
-        let serving = Serving {
+        let rung = self.response_mode(&client, asker.limits, tool)?;
+        let serving = ActiveCall {
             rung,
             round: client.round,
             call: (name.as_str(), params.arguments),
             along: params.input_responses.filter(|_| resumed.is_none()),
-            ..Serving::plain(asker, id, agent.clone())
+            ..ActiveCall::without_client(asker, id, agent.clone())
         };
         if let Some((source, _)) = resumed {
-            return Ok(Begun { source, serving, place });
+            return Ok(PreparedCall { source, serving, place });
         }
-        if rung.then == Then::CoreTask && !self.tasks.has_room(Instant::now()) {
+        if rung.then == Fallback::CoreTask && !self.tasks.has_room(Instant::now()) {
             // Refused before anything is said to the agent.
-            return Err(Early::Fault(Fault::TasksFull));
+            return Err(Abort::Fault(Fault::TasksFull));
         }
-        let order = self.order(asker, params, tool).map_err(Early::told)?;
-        let began_here = matches!(order, Order::Say(_));
-        if let Order::Continue(named, _) = &order {
+        let order = self.order(asker, params, tool).map_err(Abort::tool_error)?;
+        let began_here = matches!(order, AgentAction::Say(_));
+        if let AgentAction::Continue(named, _) = &order {
             self.permit_continuing((asker, door), (tool, &agent), named)?;
         }
         let ordered = (order, tool.skill.clone());
-        let source = self.source(asker, ordered, &agent).await.map_err(|refusal| match refusal {
-            NotFound::Unknown => Early::told(unknown_task()),
-            NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
-            NotFound::Unfit(told) => Early::told(told),
+        let source = self.open_source(asker, ordered, &agent).await.map_err(|refusal| match refusal {
+            NotFound::Unknown => Abort::tool_error(unknown_task()),
+            NotFound::Trouble(trouble) => Abort::trouble(&trouble, &agent.settings.name),
+            NotFound::Unfit(told) => Abort::tool_error(told),
         })?;
-        let is_task = rung.then == Then::CoreTask;
-        let _promise = if is_task { self.place_for(asker, &source).map_err(Early::Fault)? } else { None };
-        Ok(Begun { source, serving: Serving { began_here, _promise, ..serving }, place })
+        let is_task = rung.then == Fallback::CoreTask;
+        let _promise = if is_task { self.reserve_task(asker, &source).map_err(Abort::Fault)? } else { None };
+        Ok(PreparedCall { source, serving: ActiveCall { began_here, _promise, ..serving }, place })
     }
 
     /// Lets a caller say something in a task by this tool, or not: the task may be of another skill.
     fn permit_continuing(
         &self,
-        asking: (&Asker, Door<'_>),
+        asking: (&ClientContext, Route<'_>),
         (tool, agent): (&ToolEntry, &Agent),
-        named: &Named,
-    ) -> Result<(), Early> {
+        named: &TaskKey,
+    ) -> Result<(), Abort> {
         let skill = self.skill_of(&agent.settings.name, named);
         if skill == tool.skill {
             return Ok(());
         }
-        self.permit_words(asking, agent, (Method::ToolsCall, skill.as_deref())).map_err(Early::of_task)
+        self.permit_words(asking, agent, (Method::ToolsCall, skill.as_deref())).map_err(Abort::of_task)
     }
 
-    fn rung(&self, client: &Client, limits: EndpointLimits, tool: &ToolEntry) -> Result<Rung, Early> {
+    fn response_mode(
+        &self,
+        client: &ClientAbilities,
+        limits: EndpointLimits,
+        tool: &ToolEntry,
+    ) -> Result<ResponsePlan, Abort> {
         let calls = &self.settings.calls;
-        let times = Thresholds {
+        let times = CallTimeouts {
             budget: limits.budget(calls.budget),
             task_after: calls.task_after,
             leg: calls.leg,
             legs: u8::try_from(calls.legs).unwrap_or(u8::MAX),
-            hold: calls.hold == Hold::Forever,
+            hold: calls.hold == StreamTimeout::Forever,
         };
-        rung(client, &times, tool.task).map_err(|unserved| {
-            Early::Fault(match unserved {
-                Unserved::NeedsExtension => Fault::MissingCapability(Capabilities::TASKS_EXTENSION),
-                Unserved::NeedsTask => Fault::TaskNeeded(tool.name.clone()),
-                Unserved::NoTask => Fault::NoTaskHere(tool.name.clone()),
+        choose(client, &times, tool.task).map_err(|unserved| {
+            Abort::Fault(match unserved {
+                TaskModeError::NeedsExtension => {
+                    Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION)
+                }
+                TaskModeError::NeedsTask => Fault::TaskRequired(tool.name.clone()),
+                TaskModeError::NoTask => Fault::TaskNotSupported(tool.name.clone()),
             })
         })
     }
@@ -232,23 +242,23 @@ impl Inner {
     /// Goes on with a call that its client was asked to make again.
     async fn resume(
         &self,
-        asker: &Asker,
-        params: &Params<'_>,
+        asker: &ClientContext,
+        params: &ClientParams<'_>,
         (tool, agent): (&ToolEntry, &Arc<Agent>),
         state: &str,
-    ) -> Result<(Source, u8), Early> {
+    ) -> Result<(EventSource, u8), Abort> {
         let caller = asker.caller.name();
         let state = RequestState::open(&self.sealer, caller, state)
             .filter(|state| state.is_live(now()) && state.agent == agent.settings.name)
             .filter(|state| state.digest == ladder::digest(&tool.name, params.arguments))
-            .ok_or(Early::Fault(Fault::BadState))?;
+            .ok_or(Abort::Fault(Fault::InvalidRequestState))?;
         let found = self.entry(asker, agent, &state.task).await;
         let (entry, known) = found.map_err(|not_found| match not_found {
-            NotFound::Unknown => Early::Fault(Fault::BadState),
-            NotFound::Trouble(trouble) => Early::trouble(&trouble, &agent.settings.name),
-            NotFound::Unfit(told) => Early::told(told),
+            NotFound::Unknown => Abort::Fault(Fault::InvalidRequestState),
+            NotFound::Trouble(trouble) => Abort::trouble(&trouble, &agent.settings.name),
+            NotFound::Unfit(told) => Abort::tool_error(told),
         })?;
-        self.freshen(&entry, &known).await;
+        self.refresh(&entry, &known).await;
         let mut answered = None;
         if let (Some(responses), Some(turn)) = (params.input_responses, state.turn) {
             // A question that is not open any more has been answered: this is the same answer once more.
@@ -256,175 +266,201 @@ impl Inner {
             entry.adopt_round(Fingerprint::from_bytes(turn));
             let question = last_question(&entry).filter(|question| question.turn.to_bytes() == turn);
             if let Some(question) = &question {
-                let offered = self.offered(params, &agent.settings.name);
-                let taken = self.take_answers(&entry, &known, (question, offered), Some(responses)).await;
-                taken.map_err(Early::Fault)?;
+                let offered = self.offered_extensions(params, &agent.settings.name);
+                let taken =
+                    self.accept_input_responses(&entry, &known, (question, offered), Some(responses)).await;
+                taken.map_err(Abort::Fault)?;
                 // Of several things some may still be open.
-                let is_over = |inside: &Inside| {
+                let is_over = |inside: &EntryState| {
                     inside.is_taken(turn) || inside.refusal(turn).is_some() || inside.failure(turn).is_some()
                 };
-                answered = answered.filter(|_| entry.look(is_over));
+                answered = answered.filter(|_| entry.visible_state(is_over));
             }
             // Parts of an answer differ from each other; whole ones must not.
             let is_whole = question.as_ref().is_none_or(|question| question.inputs.len() == 1);
             let response = ladder::digest("", Some(responses));
             if answered.is_some() && is_whole && !entry.is_same_response(turn, response) {
-                return Err(Early::Fault(answered_already()));
+                return Err(Abort::Fault(already_answered()));
             }
         }
-        let mut watched = Watched::new(entry, known, false);
+        let mut watched = FollowedTask::new(entry, known, false);
         watched.asked = answered;
-        Ok((Source::Watched(Box::new(watched)), state.round))
+        Ok((EventSource::Watched(Box::new(watched)), state.round))
     }
 
-    fn order(&self, asker: &Asker, params: &Params<'_>, tool: &ToolEntry) -> Result<Order, String> {
+    fn order(
+        &self,
+        asker: &ClientContext,
+        params: &ClientParams<'_>,
+        tool: &ToolEntry,
+    ) -> Result<AgentAction, String> {
         let asked = arguments::read(&tool.input, params.arguments)?;
-        order(asked, &self.sender(asker, params, &tool.agent, tool.skill.as_deref()))
+        build(asked, &self.sender(asker, params, &tool.agent, tool.skill.as_deref()))
     }
 
     /// Who says something to an agent, and along with what.
     pub(super) fn sender<'a>(
         &'a self,
-        asker: &'a Asker,
-        params: &'a Params<'_>,
+        asker: &'a ClientContext,
+        params: &'a ClientParams<'_>,
         agent: &'a str,
         skill: Option<&'a str>,
-    ) -> Sender<'a> {
+    ) -> CallOrigin<'a> {
         let meta = params.meta();
-        Sender {
+        CallOrigin {
             caller: asker.caller.name(),
             sealer: &self.sealer,
             agent,
             skill,
-            trace: Trace {
+            trace: TraceContext {
                 parent: meta.traceparent.as_ref().map(|text| text.as_str()),
                 state: meta.tracestate.as_ref().map(|text| text.as_str()),
             },
             message_id: rand::random(),
-            extensions: self.offered(params, agent),
+            extensions: self.offered_extensions(params, agent),
         }
     }
 
     /// What is given with this for the extensions of an agent.
-    pub(super) fn offered<'a>(&'a self, params: &'a Params<'_>, agent: &str) -> Offered<'a> {
-        Offered { given: Some(&params.meta().extensions), active: self.active(agent) }
+    pub(super) fn offered_extensions<'a>(
+        &'a self,
+        params: &'a ClientParams<'_>,
+        agent: &str,
+    ) -> ClientExtensions<'a> {
+        ClientExtensions { given: Some(&params.meta().extensions), active: self.active(agent) }
     }
 
     /// Where the events of what is ordered come from; a task that begins is of this skill.
-    pub(super) async fn source(
+    pub(super) async fn open_source(
         &self,
-        asker: &Asker,
-        (order, skill): (Order, Option<Arc<str>>),
+        asker: &ClientContext,
+        (order, skill): (AgentAction, Option<Arc<str>>),
         agent: &Arc<Agent>,
-    ) -> Result<Source, NotFound> {
+    ) -> Result<EventSource, NotFound> {
         match order {
-            Order::Say(message) => self.begin_anew(asker, agent, (message, skill)),
-            Order::Await(named) => self.wait_for(asker, agent, &named).await,
-            Order::Continue(named, message) => self.go_on(asker, agent, &named, (message, skill)).await,
+            AgentAction::Say(message) => self.resume_from_map(asker, agent, (message, skill)),
+            AgentAction::Await(named) => self.wait_budget(asker, agent, &named).await,
+            AgentAction::Continue(named, message) => {
+                self.continue_task(asker, agent, &named, (message, skill)).await
+            }
         }
     }
 
-    pub(super) async fn wait_for(
+    pub(super) async fn wait_budget(
         &self,
-        asker: &Asker,
+        asker: &ClientContext,
         agent: &Arc<Agent>,
-        named: &Named,
-    ) -> Result<Source, NotFound> {
+        named: &TaskKey,
+    ) -> Result<EventSource, NotFound> {
         let (entry, known) = self.entry(asker, agent, named).await?;
-        self.freshen(&entry, &known).await;
-        Ok(Source::Watched(Box::new(Watched::new(entry, known, true))))
+        self.refresh(&entry, &known).await;
+        Ok(EventSource::Watched(Box::new(FollowedTask::new(entry, known, true))))
     }
 
     /// Says something in a task; after it, in its conversation, if it is over.
-    async fn go_on(
+    async fn continue_task(
         &self,
-        asker: &Asker,
+        asker: &ClientContext,
         agent: &Arc<Agent>,
-        named: &Named,
+        named: &TaskKey,
         (message, skill): (Message, Option<Arc<str>>),
-    ) -> Result<Source, NotFound> {
+    ) -> Result<EventSource, NotFound> {
         let (entry, known) = self.entry(asker, agent, named).await?;
         entry.begin_turn();
-        self.freshen(&entry, &known).await;
-        let (phase, task, context) = entry
-            .look(|inside| (inside.phase(), inside.work.task_id.clone(), inside.work.context_id.clone()));
+        self.refresh(&entry, &known).await;
+        let (phase, task, context) = entry.visible_state(|inside| {
+            (inside.phase(), inside.work.task_id.clone(), inside.work.context_id.clone())
+        });
         let mut message = Message { context_id: context.or(message.context_id), ..message };
-        if let Phase::Failed(trouble) = phase {
+        if let TaskPhase::Failed(trouble) = phase {
             return Err(NotFound::Trouble(trouble));
         }
-        if phase == Phase::Finished {
+        if phase == TaskPhase::Finished {
             message.reference_task_ids.extend(task);
-            return self.begin_anew(asker, agent, (message, skill));
+            return self.resume_from_map(asker, agent, (message, skill));
         }
         let Some(task) = task else {
-            return Err(NotFound::Trouble(Trouble::Refused(
+            return Err(NotFound::Trouble(AgentFailure::Rejected(
                 "it has not accepted the first message yet; wait for it with taskId alone".into(),
             )));
         };
         message.parts = in_form_of_question(&entry, message.parts).map_err(NotFound::Unfit)?;
-        let answers = self.turn_for(&entry, &task, &mut message);
-        let mut watched = Watched::new(entry.clone(), known.clone(), false);
+        let answers = self.classify_text_answer(&entry, &task, &mut message);
+        let mut watched = FollowedTask::new(entry.clone(), known.clone(), false);
         match answers {
             // It has been said; this is its client's second try.
-            Words::Again(turn) => watched.asked = Some(turn),
-            Words::Answer(turn) => {
+            AnswerClass::Again(turn) => watched.asked = Some(turn),
+            AnswerClass::Answer(turn) => {
                 watched.asked = Some(turn.to_bytes());
-                watched.said = Some(self.followers.say(&entry, &known, (task, message, Some(turn))));
+                watched.said = Some(self.followers.send_message(&entry, &known, (task, message, Some(turn))));
             }
-            Words::Other => return Err(NotFound::Trouble(Trouble::Gateway(ON_ITS_WAY))),
-            Words::Free => watched.said = Some(self.followers.say(&entry, &known, (task, message, None))),
+            AnswerClass::Other => return Err(NotFound::Trouble(AgentFailure::Internal(ON_ITS_WAY))),
+            AnswerClass::Free => {
+                watched.said = Some(self.followers.send_message(&entry, &known, (task, message, None)))
+            }
         }
-        Ok(Source::Watched(Box::new(watched)))
+        Ok(EventSource::Watched(Box::new(watched)))
     }
 
-    fn begin_anew(
+    fn resume_from_map(
         &self,
-        asker: &Asker,
+        asker: &ClientContext,
         agent: &Arc<Agent>,
         (message, skill): (Message, Option<Arc<str>>),
-    ) -> Result<Source, NotFound> {
-        let known = self.known(asker, agent).map_err(NotFound::Trouble)?;
+    ) -> Result<EventSource, NotFound> {
+        let known = self.resolved_agent(asker, agent).map_err(NotFound::Trouble)?;
         let room = self.shares.answer_room(asker.whose.as_ref());
         let permit = room.permit.clone();
-        let drive = start(self.client.clone(), known.clone(), (self.terms(), room), Errand::Say(message));
-        let mut work = Work::new(self.settings.limits.artifacts);
+        let drive = start(
+            self.client.clone(),
+            known.clone(),
+            (self.call_limits(), room),
+            AgentOperation::Say(message),
+        );
+        let mut work = AgentOutput::new(self.settings.limits.artifacts);
         work.skill = skill;
-        Ok(Source::Own(Box::new(Own::new((drive, permit), work, known))))
+        Ok(EventSource::Own(Box::new(DirectCall::new((drive, permit), work, known))))
     }
 
     /// What a message is in its task. One that answers the open question is the same however often it is made.
-    pub(super) fn turn_for(&self, entry: &Entry, task: &str, message: &mut Message) -> Words {
+    pub(super) fn classify_text_answer(
+        &self,
+        entry: &TaskEntry,
+        task: &str,
+        message: &mut Message,
+    ) -> AnswerClass {
         let digest = given::digest_of_parts(&message.parts);
-        let (open, last, is_repeated) =
-            entry.look(|inside| (inside.open_turn(), inside.last_answered(), inside.is_answered_by(digest)));
+        let (open, last, is_repeated) = entry.visible_state(|inside| {
+            (inside.open_turn(), inside.last_answered(), inside.is_answered_by(digest))
+        });
         let Some(turn) = open else {
             // Until the agent says something new, the same words are the same answer.
-            let (is_shown, is_under_way) = entry.look(|inside| {
-                let is_under_way = inside.answer_under_way().is_some() || inside.is_in_doubt();
+            let (is_shown, is_under_way) = entry.visible_state(|inside| {
+                let is_under_way = inside.answer_in_flight().is_some() || inside.has_unconfirmed_answer();
                 (inside.work.question_turn().is_some(), is_under_way)
             });
             return match last {
-                Some(turn) if is_repeated && is_shown => Words::Again(turn),
+                Some(turn) if is_repeated && is_shown => AnswerClass::Again(turn),
                 // They would be another answer to the question whose answer the agent does not have yet.
-                _ if is_shown && is_under_way => Words::Other,
-                _ => Words::Free,
+                _ if is_shown && is_under_way => AnswerClass::Other,
+                _ => AnswerClass::Free,
             };
         };
-        match entry.take_turn(turn, digest) {
-            Turn::Ours => {
+        match entry.claim_answer(turn, digest) {
+            AnswerClaim::Ours => {
                 let turn = Fingerprint::from_bytes(turn);
                 message.message_id = Some(given::message_id(task, turn, digest));
                 self.metrics.tasks.answered();
-                Words::Answer(turn)
+                AnswerClass::Answer(turn)
             }
-            Turn::Same => Words::Again(turn),
-            Turn::Other => Words::Other,
+            AnswerClaim::Same => AnswerClass::Again(turn),
+            AnswerClaim::Other => AnswerClass::Other,
         }
     }
 }
 
 /// What words of a model are in a task.
-pub(super) enum Words {
+pub(super) enum AnswerClass {
     /// The answer to this question.
     Answer(Fingerprint),
     /// The answer to this question, once more.

@@ -13,9 +13,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::closing::Closing;
-use super::source::Watched;
-use crate::follow::Followers;
+use super::closing::DrainState;
+use super::source::FollowedTask;
+use crate::follow::TaskFollower;
 
 /// Most cancelled calls of one session, and of all: beyond that a task is cancelled at once.
 const MAX_OF_SESSION: usize = 8;
@@ -34,7 +34,7 @@ pub(super) struct CancelledCall {
     /// The tool, as the client called it.
     pub(super) tool: String,
     /// The task that it began.
-    pub(super) task: Box<Watched>,
+    pub(super) task: Box<FollowedTask>,
     /// How long the client waited for the result.
     pub(super) waited: Duration,
 }
@@ -47,7 +47,7 @@ struct Waiting {
 
 /// The cancelled calls of one gateway, in the order in which they are due.
 pub(super) struct CancelledCalls {
-    followers: Arc<Followers>,
+    followers: Arc<TaskFollower>,
     grace: Duration,
     waiting: Mutex<VecDeque<Waiting>>,
     added: Notify,
@@ -57,7 +57,7 @@ pub(super) struct CancelledCalls {
 
 impl CancelledCalls {
     /// Holds nothing yet. Without `grace` it never does.
-    pub(super) fn new(followers: &Arc<Followers>, grace: Duration) -> Arc<Self> {
+    pub(super) fn new(followers: &Arc<TaskFollower>, grace: Duration) -> Arc<Self> {
         let (waiting, added, cancelling) = (Mutex::default(), Notify::new(), AtomicUsize::new(0));
         Arc::new(Self { followers: followers.clone(), grace, waiting, added, cancelling })
     }
@@ -114,7 +114,7 @@ impl CancelledCalls {
     }
 
     /// Cancels tasks whose time is over; all of them once the last answers of the process are due. Runs until it is dropped.
-    pub(super) async fn run(self: Arc<Self>, closing: &Closing) {
+    pub(super) async fn run(self: Arc<Self>, closing: &DrainState) {
         let mut cancelling = JoinSet::new();
         loop {
             tokio::select! {
@@ -129,7 +129,7 @@ impl CancelledCalls {
     }
 
     /// Waits until the time of a task is over.
-    async fn due(&self, closing: &Closing) {
+    async fn due(&self, closing: &DrainState) {
         loop {
             let next = self.waiting().front().map(|first| first.due);
             let Some(due) = next else {
@@ -145,7 +145,7 @@ impl CancelledCalls {
     }
 
     /// Takes the calls whose time is over. They are counted until they are cancelled.
-    fn take_due(&self, closing: &Closing) -> Vec<CancelledCall> {
+    fn take_due(&self, closing: &DrainState) -> Vec<CancelledCall> {
         let now = Instant::now();
         let mut waiting = self.waiting();
         let due = remove(&mut waiting, |one| one.due <= now || closing.is_due());
@@ -155,8 +155,8 @@ impl CancelledCalls {
 
     async fn cancel(self: Arc<Self>, call: CancelledCall) {
         let _cancelling = Cancelling(&self.cancelling);
-        let Watched { entry, known, .. } = call.task.as_ref();
-        let cancelled = self.followers.stop_now(entry, known);
+        let FollowedTask { entry, known, .. } = call.task.as_ref();
+        let cancelled = self.followers.cancel_and_wait(entry, known);
         if tokio::time::timeout(CANCELLED_WITHIN, cancelled).await.is_err() {
             tracing::debug!(agent = %entry.agent(), "agent takes long to cancel the task of a cancelled call");
         }
@@ -193,7 +193,7 @@ pub(super) struct EarlierCalls {
 
 impl EarlierCalls {
     /// The tasks.
-    pub(super) fn tasks(&self) -> impl Iterator<Item = &Watched> {
+    pub(super) fn tasks(&self) -> impl Iterator<Item = &FollowedTask> {
         self.calls.iter().map(|call| call.task.as_ref())
     }
 

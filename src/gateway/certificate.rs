@@ -8,12 +8,12 @@ use std::time::SystemTime;
 use pingora::proxy::Session;
 
 use super::gate::host_of;
-use crate::auth::{ClientCertificate, Handshake};
+use crate::auth::{ClientCertificate, ClientTlsInfo};
 use crate::fault::Fault;
 
 /// The certificate of the client of this request's connection, verified when it connected. `None`: it showed none, or
 /// speaks no TLS.
-pub fn of(http: &Session) -> Option<Arc<ClientCertificate>> {
+pub fn client_certificate(http: &Session) -> Option<Arc<ClientCertificate>> {
     handshake(http)?.certificate.clone()
 }
 
@@ -22,9 +22,9 @@ pub fn of(http: &Session) -> Option<Arc<ClientCertificate>> {
 pub(super) fn check(http: &Session) -> Result<(), Fault> {
     let Some(handshake) = handshake(http) else { return Ok(()) };
     if let Some(certificate) = &handshake.certificate
-        && !certificate.is_good(SystemTime::now())
+        && !certificate.is_valid(SystemTime::now())
     {
-        return Err(Fault::CertificateOver);
+        return Err(Fault::CertificateNoLongerValid);
     }
     match host_of(http.req_header()) {
         Some(host) if !(handshake.is_for)(host) => Err(Fault::Misdirected),
@@ -33,6 +33,6 @@ pub(super) fn check(http: &Session) -> Result<(), Fault> {
     }
 }
 
-fn handshake(http: &Session) -> Option<&Handshake> {
+fn handshake(http: &Session) -> Option<&ClientTlsInfo> {
     http.digest()?.ssl_digest.as_ref()?.extension.get()
 }

@@ -14,7 +14,7 @@ use crate::config::Shutdown;
 const MAX_MARGIN: Duration = Duration::from_secs(5);
 
 /// The end of the process. Begins once.
-pub(super) struct Closing {
+pub(super) struct DrainState {
     /// From its begin to the moment at which answers are due.
     within: Duration,
     /// When answers are due; `None` while nothing ends.
@@ -22,7 +22,7 @@ pub(super) struct Closing {
     hands_over: AtomicBool,
 }
 
-impl Closing {
+impl DrainState {
     /// Answers are due a quarter of the whole time, and at most [`MAX_MARGIN`], before the process ends:
     /// they are still to be written, kept on disk and read.
     pub(super) fn new(shutdown: Shutdown) -> Self {

@@ -14,26 +14,26 @@ use pingora::proxy::Session;
 
 use super::Inner;
 use super::a2a::{bindings, served};
-use super::answer::{Gone, Headers, document};
-use super::exchange::Exchange;
-use super::metadata::base;
-use super::route::{API_CATALOG, Door, METADATA};
+use super::answer::{ClientGone, Headers, cacheable_json};
+use super::exchange::AccessRecord;
+use super::metadata::public_base_url;
+use super::route::{API_CATALOG, METADATA, Route};
 use crate::a2a::Dialect;
-use crate::agents::Known;
+use crate::agents::ResolvedAgent;
 use crate::auth::Caller;
-use crate::bridge::finding::listing::{Entry, ListedAgent, catalog, page};
-use crate::bridge::finding::{Found, Query};
-use crate::bridge::registry::{Abilities, Reach};
+use crate::bridge::finding::listing::{CatalogEntry, ListedAgent, catalog, page};
+use crate::bridge::finding::{AgentMatch, AgentQuery};
+use crate::bridge::registry::{AgentCapabilities, Reachability};
 use crate::bridge::resources::decoded;
 use crate::fault::Fault;
-use crate::seal::{Cursor, Listing};
+use crate::seal::{ListKind, PageCursor};
 use crate::telemetry::label;
 
 const LINKSET: &str = r#"application/linkset+json; profile="https://www.rfc-editor.org/info/rfc9727""#;
 
 /// What the query of the list's URL asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct ListQuery {
     text: String,
     skill: Option<String>,
     tag: Option<String>,
@@ -46,10 +46,10 @@ impl Inner {
     pub(super) async fn serve_document(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        door: Door<'_>,
-    ) -> Result<(), Result<Fault, Gone>> {
-        let is_catalog = door == Door::ApiCatalog;
+        exchange: &mut AccessRecord,
+        door: Route<'_>,
+    ) -> Result<(), Result<Fault, ClientGone>> {
+        let is_catalog = door == Route::ApiCatalog;
         exchange.method = if is_catalog { label::Method::ApiCatalog } else { label::Method::AgentList };
         let request = http.req_header();
         if !matches!(request.method, Method::GET | Method::HEAD) {
@@ -62,39 +62,39 @@ impl Inner {
             headers.extend(link.ok().map(|link| (LINK, link)));
             (LINKSET, self.api_catalog(&exchange.caller, &base))
         } else {
-            let asked = Asked::read(request).map_err(Ok)?;
+            let asked = ListQuery::read(request).map_err(Ok)?;
             ("application/json", self.agent_list(&exchange.caller, &base, &asked).map_err(Ok)?)
         };
         exchange.hold(&self.shares, None, body.len()).map_err(|no_room| Ok(no_room.into()))?;
         let media_type = HeaderValue::from_static(media_type);
-        document(http, media_type, body.into_bytes(), headers).await.map_err(Err)
+        cacheable_json(http, media_type, body.into_bytes(), headers).await.map_err(Err)
     }
 
     /// One page of the agents that a caller may use and that fit.
-    fn agent_list(&self, caller: &Caller, base: &str, asked: &Asked) -> Result<String, Fault> {
+    fn agent_list(&self, caller: &Caller, base: &str, asked: &ListQuery) -> Result<String, Fault> {
         let bad = |problem: String| Fault::BadQuery(problem);
-        let query = Query::new(&asked.text, asked.skill.as_deref(), asked.tag.as_deref());
+        let query = AgentQuery::new(&asked.text, asked.skill.as_deref(), asked.tag.as_deref());
         let query = query.map_err(|problem| bad(problem.to_string()))?;
         let after = asked.cursor.as_deref().map(|cursor| self.place_of(caller, cursor)).transpose()?;
         let catalogue = self.catalogue.load_full();
-        let found = self.found(&catalogue, (caller, Door::Agents), &query);
+        let found = self.search(&catalogue, (caller, Route::Agents), &query);
         let total = found.len();
         // The best first: what goes on has less worth, or as much and a later name.
-        let is_after = |found: &Found<'_>| {
+        let is_after = |found: &AgentMatch<'_>| {
             after.as_ref().is_none_or(|(score, name)| {
                 found.score < *score || (found.score == *score && found.name > name.as_str())
             })
         };
         let most = asked.limit.unwrap_or(usize::MAX).min(self.settings.mcp.page_size);
         let mut rest = found.into_iter().filter(is_after);
-        let shown: Vec<_> = rest.by_ref().take(most).map(|found| self.with_reach(found)).collect();
+        let shown: Vec<_> = rest.by_ref().take(most).map(|found| self.with_reachability(found)).collect();
         let next = shown.last().filter(|_| rest.next().is_some()).map(|(last, _)| {
             let after = format!("{}/{}", last.score, last.name);
-            Cursor { listing: Listing::Agents, after }.seal(&self.sealer, caller.name())
+            PageCursor { listing: ListKind::Agents, after }.seal(&self.sealer, caller.name())
         });
-        let known: Vec<_> = shown.iter().map(|(found, _)| self.known_of(found.name)).collect();
+        let known: Vec<_> = shown.iter().map(|(found, _)| self.catalog_entry(found.name)).collect();
         let agents = shown.iter().zip(&known).map(|(shown, known)| {
-            let spoken = known.as_deref().map(|known| self.spoken_to(shown.0.name, known));
+            let spoken = known.as_deref().map(|known| self.protocol_versions(shown.0.name, known));
             listed(shown, known.as_deref(), spoken.unwrap_or_default(), base)
         });
         Ok(page(&agents.collect::<Vec<_>>(), total, next.as_deref()))
@@ -102,8 +102,8 @@ impl Inner {
 
     /// Where a page goes on, by its cursor.
     fn place_of(&self, caller: &Caller, cursor: &str) -> Result<(u32, String), Fault> {
-        Cursor::open(&self.sealer, caller.name(), cursor)
-            .filter(|cursor| cursor.listing == Listing::Agents)
+        PageCursor::open(&self.sealer, caller.name(), cursor)
+            .filter(|cursor| cursor.listing == ListKind::Agents)
             .and_then(|cursor| {
                 let (score, name) = cursor.after.split_once('/')?;
                 Some((score.parse().ok()?, name.to_owned()))
@@ -113,27 +113,27 @@ impl Inner {
 
     fn api_catalog(&self, caller: &Caller, base: &str) -> String {
         let catalogue = self.catalogue.load_full();
-        let found = self.found(&catalogue, (caller, Door::ApiCatalog), &Query::default());
-        let known: Vec<_> = found.iter().map(|found| self.known_of(found.name)).collect();
+        let found = self.search(&catalogue, (caller, Route::ApiCatalog), &AgentQuery::default());
+        let known: Vec<_> = found.iter().map(|found| self.catalog_entry(found.name)).collect();
         let entries = found.iter().zip(&known).map(|(found, known)| {
             let documentation = known.as_ref().and_then(|known| known.card.documentation_url.as_deref());
-            Entry {
+            CatalogEntry {
                 url: url(base, found.name),
                 card: card(base, found.name),
                 title: found.profile.map(|profile| profile.title.as_str()).filter(|title| !title.is_empty()),
-                documentation: documentation.filter(|url| is_web(url)),
+                documentation: documentation.filter(|url| is_http_url(url)),
                 metadata: self.token_metadata(found.name),
             }
         });
         catalog(&format!("{base}{API_CATALOG}"), &entries.collect::<Vec<_>>())
     }
 
-    fn known_of(&self, agent: &str) -> Option<Arc<Known>> {
+    fn catalog_entry(&self, agent: &str) -> Option<Arc<ResolvedAgent>> {
         self.directory.find(agent)?.known()
     }
 
     /// The versions of A2A that clients may speak to an agent.
-    fn spoken_to(&self, agent: &str, known: &Known) -> Vec<Dialect> {
+    fn protocol_versions(&self, agent: &str, known: &ResolvedAgent) -> Vec<Dialect> {
         let translate = self.directory.find(agent).is_some_and(|agent| agent.settings.translate);
         served(known.interface.dialect, translate)
     }
@@ -141,7 +141,7 @@ impl Inner {
     /// Where it is told what tokens for an agent are like, if callers prove themselves by tokens (RFC 9728 §3.1).
     fn token_metadata(&self, agent: &str) -> Option<String> {
         let public = self.settings.public_url.as_deref().filter(|_| !self.settings.auth.tokens.is_empty())?;
-        let base = base(public);
+        let base = public_base_url(public);
         let origin = public.strip_suffix(&*base).unwrap_or(public);
         Some(format!("{origin}{METADATA}{base}/a2a/{agent}"))
     }
@@ -155,8 +155,8 @@ impl Inner {
 }
 
 fn listed<'a>(
-    (found, status): &'a (Found<'_>, Reach),
-    known: Option<&'a Known>,
+    (found, status): &'a (AgentMatch<'_>, Reachability),
+    known: Option<&'a ResolvedAgent>,
     spoken: Vec<Dialect>,
     base: &str,
 ) -> ListedAgent<'a> {
@@ -171,7 +171,7 @@ fn listed<'a>(
         status: *status,
         bindings: if spoken.is_empty() { &[] } else { bindings(&spoken) },
         protocol_versions: spoken.into_iter().map(Dialect::version).collect(),
-        capabilities: known.map(|known| Abilities {
+        capabilities: known.map(|known| AgentCapabilities {
             streaming: known.card.streaming,
             push_notifications: known.card.push_notifications,
         }),
@@ -189,11 +189,11 @@ fn card(base: &str, agent: &str) -> String {
 }
 
 /// Whether a card's link is one that people can follow.
-fn is_web(url: &str) -> bool {
+fn is_http_url(url: &str) -> bool {
     url.parse::<Uri>().is_ok_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
 }
 
-impl Asked {
+impl ListQuery {
     fn read(request: &RequestHeader) -> Result<Self, Fault> {
         let mut asked = Self::default();
         for pair in request.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
@@ -223,19 +223,25 @@ impl Asked {
 mod tests {
     use super::*;
 
-    fn asked(query: &str) -> Result<Asked, Fault> {
+    fn asked(query: &str) -> Result<ListQuery, Fault> {
         let path = format!("/a2a?{query}");
-        Asked::read(&RequestHeader::build("GET", path.as_bytes(), None).unwrap())
+        ListQuery::read(&RequestHeader::build("GET", path.as_bytes(), None).unwrap())
     }
 
     #[test]
     fn a_query_is_read_as_forms_write_it() {
         let some = |text: &str| Some(text.to_owned());
         for (query, expected) in [
-            ("", Asked::default()),
-            ("q=rain+in%20M%C3%BCnster", Asked { text: "rain in Münster".into(), ..Asked::default() }),
-            ("tag=a%26b&skill=c&x=y", Asked { tag: some("a&b"), skill: some("c"), ..Asked::default() }),
-            ("limit=3&cursor=abc", Asked { limit: Some(3), cursor: some("abc"), ..Asked::default() }),
+            ("", ListQuery::default()),
+            (
+                "q=rain+in%20M%C3%BCnster",
+                ListQuery { text: "rain in Münster".into(), ..ListQuery::default() },
+            ),
+            (
+                "tag=a%26b&skill=c&x=y",
+                ListQuery { tag: some("a&b"), skill: some("c"), ..ListQuery::default() },
+            ),
+            ("limit=3&cursor=abc", ListQuery { limit: Some(3), cursor: some("abc"), ..ListQuery::default() }),
         ] {
             assert_eq!(asked(query).unwrap(), expected, "{query}");
         }

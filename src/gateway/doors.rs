@@ -9,12 +9,12 @@ use pingora::http::RequestHeader;
 use pingora::proxy::Session;
 
 use super::admit::subject;
-use super::answer::{Gone, Headers, empty};
-use super::exchange::Exchange;
-use super::face::Refused;
-use super::intake::Intake;
-use super::route::Door;
-use super::shares::whose;
+use super::answer::{ClientGone, Headers, empty};
+use super::exchange::AccessRecord;
+use super::face::ErrorReply;
+use super::intake::BodyLimits;
+use super::route::Route;
+use super::shares::quota_key;
 use super::{Inner, gate, intake, now};
 use crate::config::{Require, RequireRule};
 use crate::fault::Fault;
@@ -23,19 +23,20 @@ use crate::telemetry::label;
 
 /// What answers a request: fulfilled, or refused before its body was read whole. Boxed, so that no request carries the size of
 /// others, and goes through few layers to where it waits.
-pub(super) type Answering<'a> = Pin<Box<dyn Future<Output = Result<(), Result<Fault, Gone>>> + Send + 'a>>;
+pub(super) type BoxResponse<'a> =
+    Pin<Box<dyn Future<Output = Result<(), Result<Fault, ClientGone>>> + Send + 'a>>;
 
 impl Inner {
     /// Answers a request at a door.
-    pub(super) async fn open(
+    pub(super) async fn handle_request(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        (door, require): (Door<'_>, &Require),
-    ) -> Result<(), Gone> {
-        let done = match self.knock(http.req_header(), door) {
-            Ok(None) => match self.enter(http, exchange, (door, require)).await {
-                Ok(()) => self.behind(http, exchange, (door, require)).await,
+        exchange: &mut AccessRecord,
+        (door, require): (Route<'_>, &Require),
+    ) -> Result<(), ClientGone> {
+        let done = match self.check_host_and_origin(http.req_header(), door) {
+            Ok(None) => match self.authenticate_and_dispatch(http, exchange, (door, require)).await {
+                Ok(()) => self.dispatch(http, exchange, (door, require)).await,
                 Err(fault) => Err(Ok(fault)),
             },
             Ok(Some(headers)) => Box::pin(empty(http, StatusCode::NO_CONTENT, headers)).await.map_err(Err),
@@ -44,14 +45,18 @@ impl Inner {
         match done {
             Ok(()) => Ok(()),
             Err(Err(gone)) => Err(gone),
-            Err(Ok(fault)) => Box::pin(self.refuse_unread(http, exchange, fault)).await,
+            Err(Ok(fault)) => Box::pin(self.reject_without_reading_body(http, exchange, fault)).await,
         }
     }
 
     /// Whether a request may come to a door at all; the headers of the whole answer, where a browser asks just that.
-    fn knock(&self, request: &RequestHeader, door: Door<'_>) -> Result<Option<Headers>, Fault> {
+    fn check_host_and_origin(
+        &self,
+        request: &RequestHeader,
+        door: Route<'_>,
+    ) -> Result<Option<Headers>, Fault> {
         // Load balancers ask by whatever name they like, and learn nothing that is worth a rebinding; agents have a proof of theirs.
-        if matches!(door, Door::Health | Door::Push(_)) {
+        if matches!(door, Route::Health | Route::Push(_)) {
             return Ok(None);
         }
         self.gate.check(request)?;
@@ -59,46 +64,46 @@ impl Inner {
     }
 
     /// What answers whoever has come in.
-    fn behind<'a>(
+    fn dispatch<'a>(
         &'a self,
         http: &'a mut Session,
-        exchange: &'a mut Exchange,
-        (door, require): (Door<'a>, &'a Require),
-    ) -> Answering<'a> {
+        exchange: &'a mut AccessRecord,
+        (door, require): (Route<'a>, &'a Require),
+    ) -> BoxResponse<'a> {
         let method = http.req_header().method.clone();
         match door {
-            Door::Health => Box::pin(async move { self.serve_health(http, &method).await.map_err(Err) }),
-            Door::Push(token) => {
+            Route::Health => Box::pin(async move { self.serve_health(http, &method).await.map_err(Err) }),
+            Route::Push(token) => {
                 Box::pin(async move { self.serve_push(http, exchange, (method, token)).await.map_err(Err) })
             }
-            Door::Metadata(path) => Box::pin(self.serve_metadata(http, path)),
-            Door::A2a(agent, rest) => self.serve_a2a(http, exchange, (door, require), (agent, rest)),
-            Door::Agents | Door::ApiCatalog => Box::pin(self.serve_document(http, exchange, door)),
+            Route::Metadata(path) => Box::pin(self.serve_metadata(http, path)),
+            Route::A2a(agent, rest) => self.serve_a2a(http, exchange, (door, require), (agent, rest)),
+            Route::Agents | Route::ApiCatalog => Box::pin(self.serve_document(http, exchange, door)),
             _ => Box::pin(self.serve_mcp(http, exchange, door, method)),
         }
     }
 
     /// Lets a caller in at an endpoint, if that is there for it. Some doors are open to everybody.
-    async fn enter(
+    async fn authenticate_and_dispatch(
         &self,
         http: &Session,
-        exchange: &mut Exchange,
-        (door, require): (Door<'_>, &Require),
+        exchange: &mut AccessRecord,
+        (door, require): (Route<'_>, &Require),
     ) -> Result<(), Fault> {
-        if matches!(door, Door::Health | Door::Push(_) | Door::Metadata(_)) {
+        if matches!(door, Route::Health | Route::Push(_) | Route::Metadata(_)) {
             return Ok(());
         }
         // Where something is required and nothing can be shown, nobody is let in.
         if !require.of.is_empty() || require.rule != RequireRule::None {
-            exchange.caller = Box::pin(self.admit(http, require, door)).await?;
+            exchange.caller = Box::pin(self.authenticate(http, require, door)).await?;
         }
-        let whose = whose(&exchange.caller, http);
-        self.shares.request(&whose)?;
+        let whose = quota_key(&exchange.caller, http);
+        self.shares.check_request_rate(&whose)?;
         exchange.whose = Some(whose);
         let headers = &http.req_header().headers;
         exchange.along = self.directory.along(headers, || subject(&exchange.caller, headers));
         match door.agent() {
-            Some(agent) if !self.is_there(&exchange.caller, agent) => Err(Fault::NoSuchPath),
+            Some(agent) if !self.is_visible(&exchange.caller, agent) => Err(Fault::NoSuchPath),
             Some(_) | None => Ok(()),
         }
     }
@@ -107,10 +112,10 @@ impl Inner {
     async fn serve_mcp(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        door: Door<'_>,
+        exchange: &mut AccessRecord,
+        door: Route<'_>,
         method: HttpMethod,
-    ) -> Result<(), Result<Fault, Gone>> {
+    ) -> Result<(), Result<Fault, ClientGone>> {
         match method {
             HttpMethod::POST => self.post(http, exchange, door).await.map_err(Err),
             HttpMethod::GET => {
@@ -124,23 +129,23 @@ impl Inner {
     }
 
     /// How the body of a request is taken in.
-    pub(super) fn intake<'a>(&'a self, exchange: &'a Exchange) -> Intake<'a> {
+    pub(super) fn intake<'a>(&'a self, exchange: &'a AccessRecord) -> BodyLimits<'a> {
         let limits = &self.settings.limits;
         let whose = exchange.whose.as_ref();
-        Intake { limit: limits.body, within: limits.body_read, shares: &self.shares, whose }
+        BodyLimits { limit: limits.body, within: limits.body_read, shares: &self.shares, whose }
     }
 
     /// Refuses a request whose body was not read whole: it must not be taken for the next request, and a client that is still
     /// sending must get to read why.
-    pub(super) async fn refuse_unread(
+    pub(super) async fn reject_without_reading_body(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut AccessRecord,
         fault: Fault,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ClientGone> {
         http.set_keepalive(None);
-        self.refuse(http, exchange, Refused { fault, era: Era::Legacy, id: None }).await?;
-        intake::linger(http, self.settings.limits.body).await;
+        self.refuse(http, exchange, ErrorReply { fault, era: Era::Legacy, id: None }).await?;
+        intake::drain_before_close(http, self.settings.limits.body).await;
         Ok(())
     }
 
@@ -148,10 +153,10 @@ impl Inner {
     async fn end_session(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-    ) -> Result<(), Result<Fault, Gone>> {
+        exchange: &mut AccessRecord,
+    ) -> Result<(), Result<Fault, ClientGone>> {
         exchange.method = label::Method::SessionEnd;
-        let headers = crate::mcp::headers::Headers::read(&http.req_header().headers);
+        let headers = crate::mcp::headers::McpHeaders::read(&http.req_header().headers);
         let Some(id) = headers.session.value() else { return Err(Ok(Fault::MethodNotAllowed("POST"))) };
         let found = self.sessions.find(&self.sealer, exchange.caller.name(), id, now());
         let (session, _) = found.ok_or(Ok(Fault::SessionNotFound))?;

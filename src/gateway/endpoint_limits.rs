@@ -9,8 +9,8 @@ use crate::config::parse_duration;
 use crate::fault::Fault;
 
 /// Shortest and longest budget that a URL may give.
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(3600);
+const MIN_BUDGET: Duration = Duration::from_millis(100);
+const MAX_BUDGET: Duration = Duration::from_secs(3600);
 
 /// Limits of one client; what is not given is as the configuration says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl EndpointLimits {
         for pair in query.into_iter().flat_map(|query| query.split('&')) {
             match pair.split_once('=').unwrap_or((pair, "")) {
                 ("budget", value) => {
-                    let budget = parse_duration(value).filter(|it| (SHORTEST..=LONGEST).contains(it));
+                    let budget = parse_duration(value).filter(|it| (MIN_BUDGET..=MAX_BUDGET).contains(it));
                     let budget =
                         budget.ok_or_else(|| wrong("budget", "a duration of 100ms to 1h, such as 4s"))?;
                     limits.budget = Some(budget);

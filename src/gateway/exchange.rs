@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use pingora::proxy::Session;
 
-use super::route::shown;
-use super::shares::{Shares, Whose};
-use crate::agents::{Agent, Along};
+use super::route::loggable_path;
+use super::shares::{QuotaOwner, QuotaRegistry};
+use crate::agents::{Agent, ForwardedContext};
 use crate::auth::Caller;
-use crate::fault::{Culprit, Fault, Trouble};
+use crate::fault::{AgentFailure, Blame, Fault};
 use crate::mcp::Era;
 use crate::quota::{BytePermit, FREE_BYTES, NoRoomError};
 use crate::telemetry::access::AccessLine;
@@ -19,24 +19,24 @@ use crate::telemetry::label::{Method, Outcome, Refusal};
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 
 /// Whose fault trouble with an agent is.
-pub(super) fn blamed(trouble: &Trouble) -> Outcome {
+pub(super) fn outcome_of(trouble: &AgentFailure) -> Outcome {
     match trouble {
-        Trouble::NoToken(_) => Outcome::GatewayFault,
-        Trouble::CallerToken(_) | Trouble::CallerBytes => Outcome::ClientFault,
-        Trouble::Bytes => Outcome::GatewayFault,
+        AgentFailure::TokenUnavailable(_) => Outcome::GatewayFault,
+        AgentFailure::TokenExchangeFailed(_) | AgentFailure::CallerBytes => Outcome::ClientFault,
+        AgentFailure::Bytes => Outcome::GatewayFault,
         _ => Outcome::AgentFault,
     }
 }
 
 /// What is known about a request so far.
-pub(super) struct Exchange {
+pub(super) struct AccessRecord {
     begun: Instant,
     /// Who asks.
     pub(super) caller: Caller,
     /// What goes along to the agents that are asked.
-    pub(super) along: Option<Arc<Along>>,
+    pub(super) along: Option<Arc<ForwardedContext>>,
     /// Whose share of the gateway it uses.
-    pub(super) whose: Option<Whose>,
+    pub(super) whose: Option<QuotaOwner>,
     /// What is asked.
     pub(super) method: Method,
     /// The tool that is called.
@@ -59,7 +59,7 @@ pub(super) struct Exchange {
     pub(super) fault: Option<&'static str>,
 }
 
-impl Exchange {
+impl AccessRecord {
     pub(super) fn new(caller: Caller) -> Self {
         Self {
             begun: Instant::now(),
@@ -86,7 +86,7 @@ impl Exchange {
     /// [`NoRoomError`], if there is no room for it.
     pub(super) fn hold(
         &mut self,
-        shares: &Shares,
+        shares: &QuotaRegistry,
         source: Option<BytePermit>,
         bytes: usize,
     ) -> Result<(), NoRoomError> {
@@ -108,22 +108,22 @@ impl Exchange {
     }
 
     /// Notes that the request is refused.
-    pub(super) fn refused(&mut self, fault: &Fault, metrics: &Metrics) {
+    pub(super) fn record_rejection(&mut self, fault: &Fault, metrics: &Metrics) {
         self.fault = Some(fault.word());
         self.outcome = match fault.culprit() {
-            Culprit::Client => Outcome::ClientFault,
-            Culprit::Agent => Outcome::AgentFault,
-            Culprit::Gateway => Outcome::GatewayFault,
+            Blame::Client => Outcome::ClientFault,
+            Blame::Agent => Outcome::AgentFault,
+            Blame::Gateway => Outcome::GatewayFault,
         };
         metrics.refused(match fault {
             Fault::HostRefused(_) | Fault::Misdirected => Refusal::Host,
-            Fault::CertificateOver => Refusal::Unauthenticated,
+            Fault::CertificateNoLongerValid => Refusal::Unauthenticated,
             Fault::OriginRefused(_) => Refusal::Origin,
-            Fault::Unauthenticated(_) | Fault::CredentialsTwice(_) => Refusal::Unauthenticated,
-            Fault::ScopesNeeded(_) | Fault::Forbidden => Refusal::Forbidden,
+            Fault::Unauthenticated(_) | Fault::DuplicateCredentials(_) => Refusal::Unauthenticated,
+            Fault::InsufficientScope(_) | Fault::Forbidden => Refusal::Forbidden,
             // Counted where there was no room.
             Fault::CallerBytes | Fault::Bytes => return,
-            Fault::TooOften(_) | Fault::TooMuch(_) => Refusal::RateLimited,
+            Fault::RateLimited(_) | Fault::QuotaExceeded(_) => Refusal::RateLimited,
             Fault::Busy(_) | Fault::Ending | Fault::AuthUnavailable => Refusal::Overloaded,
             Fault::TasksFull => Refusal::TasksFull,
             Fault::BodyTooLarge(_) | Fault::HeaderTooLarge(_) => Refusal::TooLarge,
@@ -137,11 +137,11 @@ impl Exchange {
     }
 
     /// Counts and logs the request.
-    pub(super) fn close(&self, http: &Session, nobody: &AgentMetrics) {
+    pub(super) fn finish(&self, http: &Session, nobody: &AgentMetrics) {
         let took = self.begun.elapsed();
         let metrics = self.agent.as_ref().map_or(nobody, |agent| &agent.metrics);
         metrics.request(self.method, self.outcome);
-        metrics.took(took, self.agent_took);
+        metrics.observe_latency(took, self.agent_took);
         if !tracing::enabled!(target: "access", tracing::Level::INFO) {
             return;
         }
@@ -150,7 +150,7 @@ impl Exchange {
         AccessLine {
             listener: &listener,
             method: header.method.as_str(),
-            path: shown(header.uri.path()),
+            path: loggable_path(header.uri.path()),
             status: http.response_written().map_or(0, |response| response.status.as_u16()),
             rpc: (self.method != Method::Other).then(|| self.method.label()),
             tool: self.tool.as_deref(),

@@ -6,26 +6,26 @@ use http::StatusCode;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
-use super::answer::{Gone, Takes, empty, fault, reply};
+use super::answer::{Accepts, ClientGone, empty, fault, reply};
 use super::endpoint_limits::EndpointLimits;
-use super::exchange::Exchange;
-use super::pump::To;
-use super::route::Door;
-use super::shares::whose;
-use super::{Asker, Inner, intake, methods::Reply};
+use super::exchange::AccessRecord;
+use super::pump::ResponseTarget;
+use super::route::Route;
+use super::shares::quota_key;
+use super::{ClientContext, Inner, intake, methods::MethodReply};
 use crate::fault::Fault;
 use crate::jsonrpc::{
-    Grammar, Id, Kind, Loose, Message, is_batch, parse, parse_envelope, salvage_id, well_formed,
+    Id, Message, MessageKind, ParseError, RawParams, is_batch, parse, parse_envelope, recover_id, well_formed,
 };
-use crate::mcp::classify::{Misfit, Place, era_of_headers, place, stateless_version};
-use crate::mcp::headers::{Header, Headers};
+use crate::mcp::classify::{ClassifyError, MessageEra, classify, era_of_headers, stateless_version};
+use crate::mcp::headers::{McpHeaderValue, McpHeaders};
 use crate::mcp::method::CANCELLED;
 use crate::mcp::params::claims_modern;
-use crate::mcp::{Era, Method, Params, Version};
+use crate::mcp::{ClientParams, Era, Method, Version};
 use crate::telemetry::label;
 
 /// A refusal with what is needed to write it.
-pub(super) struct Refused {
+pub(super) struct ErrorReply {
     pub(super) fault: Fault,
     pub(super) era: Era,
     pub(super) id: Option<Id>,
@@ -33,11 +33,11 @@ pub(super) struct Refused {
 
 /// What a single message turned out to be.
 #[expect(clippy::large_enum_variant, reason = "made and taken apart at once, never stored")]
-pub(super) enum Placed<'a> {
+pub(super) enum ClassifiedMessage<'a> {
     /// A request of a known method.
-    Request(Asker, Method, Id, Option<Params<'a>>),
+    Request(ClientContext, Method, Id, Option<ClientParams<'a>>),
     /// What a client says to a request of the gateway: the id of that, and the result.
-    Response(Asker, Id, Option<&'a RawValue>),
+    Response(ClientContext, Id, Option<&'a RawValue>),
     /// Nothing that wants an answer.
     Accepted,
 }
@@ -47,37 +47,37 @@ impl Inner {
     pub(super) async fn post(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        door: Door<'_>,
-    ) -> Result<(), Gone> {
+        exchange: &mut AccessRecord,
+        door: Route<'_>,
+    ) -> Result<(), ClientGone> {
         let limits = &self.settings.limits;
-        let body = match intake::body(http, &self.intake(exchange)).await {
+        let body = match intake::read_json_body(http, &self.intake(exchange)).await {
             Ok(body) => body,
-            Err(fault) => return self.refuse_unread(http, exchange, fault).await,
+            Err(fault) => return self.reject_without_reading_body(http, exchange, fault).await,
         };
         let text = match well_formed(&body, limits.depth) {
             Ok(text) => text,
             Err(malformed) => {
-                let era = era_of_headers(&Headers::read(&http.req_header().headers));
-                let fault = Fault::NotJson(malformed.to_string());
-                return self.refuse(http, exchange, Refused { fault, era, id: None }).await;
+                let era = era_of_headers(&McpHeaders::read(&http.req_header().headers));
+                let fault = Fault::ParseError(malformed.to_string());
+                return self.refuse(http, exchange, ErrorReply { fault, era, id: None }).await;
             }
         };
         if is_batch(text) {
             return self.batch(http, exchange, door, text).await;
         }
-        let placed = self.place(&Headers::read(&http.req_header().headers), text, exchange);
+        let placed = self.classify(&McpHeaders::read(&http.req_header().headers), text, exchange);
         match placed {
-            Ok(Placed::Accepted) => empty(http, StatusCode::ACCEPTED, Vec::new()).await,
-            Ok(Placed::Response(asker, id, result)) => {
-                Box::pin(self.take_response(&asker, &id, result)).await;
+            Ok(ClassifiedMessage::Accepted) => empty(http, StatusCode::ACCEPTED, Vec::new()).await,
+            Ok(ClassifiedMessage::Response(asker, id, result)) => {
+                Box::pin(self.accept_elicitation_response(&asker, &id, result)).await;
                 empty(http, StatusCode::ACCEPTED, Vec::new()).await
             }
-            Ok(Placed::Request(mut asker, method, id, params)) => {
+            Ok(ClassifiedMessage::Request(mut asker, method, id, params)) => {
                 asker.limits = match EndpointLimits::read(http.req_header().uri.query()) {
                     Ok(limits) => limits.or(asker.limits),
                     Err(fault) => {
-                        let refused = Refused { fault, era: asker.version.era(), id: Some(id) };
+                        let refused = ErrorReply { fault, era: asker.version.era(), id: Some(id) };
                         return self.refuse(http, exchange, refused).await;
                     }
                 };
@@ -91,17 +91,17 @@ impl Inner {
     async fn request(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        door: Door<'_>,
-        asker: &Asker,
-        (method, id, params): (Method, &Id, &Params<'_>),
-    ) -> Result<(), Gone> {
-        let permitted = self.permit(asker, door, method);
+        exchange: &mut AccessRecord,
+        door: Route<'_>,
+        asker: &ClientContext,
+        (method, id, params): (Method, &Id, &ClientParams<'_>),
+    ) -> Result<(), ClientGone> {
+        let permitted = self.authorize_method(asker, door, method);
         let answered = match method {
             _ if permitted.is_err() => permitted.map_err(Ok),
             // Boxed: the big futures live only while they are needed.
             Method::ToolsCall => {
-                let to = (To::Client(http), asker.limits.budget(self.settings.calls.budget));
+                let to = (ResponseTarget::Client(http), asker.limits.budget(self.settings.calls.budget));
                 Box::pin(self.call(to, door, (asker, exchange), (id, params))).await.map(|_| ())
             }
             Method::TasksGet
@@ -110,7 +110,7 @@ impl Inner {
             | Method::TasksCancel
             | Method::TasksUpdate => {
                 let asking = (asker, &mut *exchange);
-                Box::pin(self.task_method(To::Client(http), door, asking, (method, id, params)))
+                Box::pin(self.task_method(ResponseTarget::Client(http), door, asking, (method, id, params)))
                     .await
                     .map(|_| ())
             }
@@ -118,15 +118,17 @@ impl Inner {
             _ => {
                 let answered = match method {
                     Method::Initialize => {
-                        self.initialize(door, (asker, &whose(&asker.caller, http)), id, params)
+                        self.initialize(door, (asker, &quota_key(&asker.caller, http)), id, params)
                     }
-                    _ => self.answer(door, asker, method, id, params).await,
+                    _ => self.handle(door, asker, method, id, params).await,
                 };
                 match answered {
-                    Ok(Reply { body, session }) => match exchange.hold(&self.shares, None, body.len()) {
-                        Ok(()) => reply(http, asker.takes, body, session.as_deref()).await.map_err(Err),
-                        Err(no_room) => Err(Ok(no_room.into())),
-                    },
+                    Ok(MethodReply { body, session }) => {
+                        match exchange.hold(&self.shares, None, body.len()) {
+                            Ok(()) => reply(http, asker.takes, body, session.as_deref()).await.map_err(Err),
+                            Err(no_room) => Err(Ok(no_room.into())),
+                        }
+                    }
                     Err(fault) => Err(Ok(fault)),
                 }
             }
@@ -135,7 +137,7 @@ impl Inner {
             Ok(()) => Ok(()),
             Err(Err(gone)) => Err(gone),
             Err(Ok(fault)) => {
-                let refused = Refused { fault, era: asker.version.era(), id: Some(id.clone()) };
+                let refused = ErrorReply { fault, era: asker.version.era(), id: Some(id.clone()) };
                 self.refuse(http, exchange, refused).await
             }
         }
@@ -144,12 +146,12 @@ impl Inner {
     /// Answers a request with this body, or gives it back for the batch. Its bytes are counted while the client reads them.
     pub(super) async fn answer_with(
         &self,
-        to: To<'_>,
-        (asker, exchange): (&Asker, &mut Exchange),
+        to: ResponseTarget<'_>,
+        (asker, exchange): (&ClientContext, &mut AccessRecord),
         body: Vec<u8>,
-    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+    ) -> Result<Option<Vec<u8>>, Result<Fault, ClientGone>> {
         exchange.hold(&self.shares, None, body.len()).map_err(|no_room| Ok(no_room.into()))?;
-        let To::Client(http) = to else { return Ok(Some(body)) };
+        let ResponseTarget::Client(http) = to else { return Ok(Some(body)) };
         reply(http, asker.takes, body, None).await.map_err(Err)?;
         Ok(None)
     }
@@ -158,74 +160,92 @@ impl Inner {
     pub(super) async fn refuse(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        refused: Refused,
-    ) -> Result<(), Gone> {
-        exchange.refused(&refused.fault, &self.metrics);
+        exchange: &mut AccessRecord,
+        refused: ErrorReply,
+    ) -> Result<(), ClientGone> {
+        exchange.record_rejection(&refused.fault, &self.metrics);
         fault(http, &refused.fault, refused.era, refused.id.as_ref()).await
     }
 
     /// Says what a message is and whose.
-    pub(super) fn place<'a>(
+    pub(super) fn classify<'a>(
         &self,
-        headers: &Headers<'_>,
+        headers: &McpHeaders<'_>,
         text: &'a str,
-        exchange: &mut Exchange,
-    ) -> Result<Placed<'a>, Box<Refused>> {
-        let message = match parse::<Params<'a>>(text) {
+        exchange: &mut AccessRecord,
+    ) -> Result<ClassifiedMessage<'a>, Box<ErrorReply>> {
+        let message = match parse::<ClientParams<'a>>(text) {
             Ok(message) => message,
             // Nobody reads the answer to a notification, whatever is wrong with it.
-            Err(Grammar::BadParams(_)) if is_notification(text) => return Ok(Placed::Accepted),
-            Err(grammar) => return Err(Box::new(misparsed(text, headers, grammar))),
+            Err(ParseError::BadParams(_)) if is_notification(text) => return Ok(ClassifiedMessage::Accepted),
+            Err(grammar) => return Err(Box::new(parse_error_reply(text, headers, grammar))),
         };
         exchange.method = match message.kind {
-            Kind::Response => label::Method::Response,
-            Kind::Request | Kind::Notification => label::Method::of(message.method.as_str()),
+            MessageKind::Response => label::Method::Response,
+            MessageKind::Request | MessageKind::Notification => label::Method::of(message.method.as_str()),
         };
-        let refused = |fault, era| Box::new(Refused { fault, era, id: message.id.clone() });
-        let placed = place(&message, headers).map_err(|misfit| refused(unfit(misfit), Era::Modern))?;
+        let refused = |fault, era| Box::new(ErrorReply { fault, era, id: message.id.clone() });
+        let placed =
+            classify(&message, headers).map_err(|misfit| refused(classify_fault(misfit), Era::Modern))?;
         exchange.era = Some(placed.era());
         let asker = match placed {
-            Place::Modern(version, capabilities) => {
+            MessageEra::Modern(version, capabilities) => {
                 let level = message.params.as_ref().and_then(|params| params.meta().level);
                 let caller = exchange.caller.clone();
-                let (takes, along, whose) = (takes(headers), exchange.along.clone(), exchange.whose.clone());
-                let name = message.params.as_ref().and_then(Params::client_name);
+                let (takes, along, whose) =
+                    (accepts(headers), exchange.along.clone(), exchange.whose.clone());
+                let name = message.params.as_ref().and_then(ClientParams::client_name);
                 let client = name.and_then(|name| self.clients.mark_of(name));
                 let limits = self.clients.limits(client, headers.user_agent.value());
-                Asker { caller, version, capabilities, session: None, level, takes, along, limits, whose }
+                ClientContext {
+                    caller,
+                    version,
+                    capabilities,
+                    session: None,
+                    level,
+                    takes,
+                    along,
+                    limits,
+                    whose,
+                }
             }
-            Place::Legacy => {
+            MessageEra::Legacy => {
                 self.legacy(headers, &message, exchange).map_err(|fault| refused(fault, Era::Legacy))?
             }
         };
         exchange.session = asker.session.is_some();
-        self.sort(asker, message)
+        self.route_message(asker, message)
     }
 
-    fn sort<'a>(&self, asker: Asker, message: Message<'a, Params<'a>>) -> Result<Placed<'a>, Box<Refused>> {
+    fn route_message<'a>(
+        &self,
+        asker: ClientContext,
+        message: Message<'a, ClientParams<'a>>,
+    ) -> Result<ClassifiedMessage<'a>, Box<ErrorReply>> {
         let era = asker.version.era();
         let id = match (message.kind, message.id) {
-            (Kind::Request, Some(id)) => id,
-            (Kind::Response, _) if asker.session.is_none() => {
-                let fault = if era == Era::Legacy { Fault::NoSession } else { unasked() };
-                return Err(Box::new(Refused { fault, era, id: None }));
+            (MessageKind::Request, Some(id)) => id,
+            (MessageKind::Response, _) if asker.session.is_none() => {
+                let fault = if era == Era::Legacy { Fault::SessionRequired } else { unexpected_response() };
+                return Err(Box::new(ErrorReply { fault, era, id: None }));
             }
-            (Kind::Response, Some(id)) => return Ok(Placed::Response(asker, id, message.result)),
+            (MessageKind::Response, Some(id)) => {
+                return Ok(ClassifiedMessage::Response(asker, id, message.result));
+            }
             _ => {
                 let session = asker.session.as_ref();
                 let cancelled = message.params.filter(|_| message.method.as_str() == CANCELLED);
                 if let (Some(session), Some(id)) = (session, cancelled.and_then(|params| params.request_id)) {
                     self.running.cancel(session.key, &id);
                 }
-                return Ok(Placed::Accepted);
+                return Ok(ClassifiedMessage::Accepted);
             }
         };
         match Method::named(message.method.as_str(), era) {
-            Some(method) => Ok(Placed::Request(asker, method, id, message.params)),
+            Some(method) => Ok(ClassifiedMessage::Request(asker, method, id, message.params)),
             None => {
                 let fault = Fault::UnknownMethod(capped(&message.method.0));
-                Err(Box::new(Refused { fault, era, id: Some(id) }))
+                Err(Box::new(ErrorReply { fault, era, id: Some(id) }))
             }
         }
     }
@@ -233,17 +253,18 @@ impl Inner {
     /// The client of a legacy message: its session says who it is; without one it is served statelessly.
     fn legacy(
         &self,
-        headers: &Headers<'_>,
-        message: &Message<'_, Params<'_>>,
-        exchange: &Exchange,
-    ) -> Result<Asker, Fault> {
+        headers: &McpHeaders<'_>,
+        message: &Message<'_, ClientParams<'_>>,
+        exchange: &AccessRecord,
+    ) -> Result<ClientContext, Fault> {
         let caller = exchange.caller.clone();
-        let (takes, along, whose) = (takes(headers), exchange.along.clone(), exchange.whose.clone());
-        let begins = message.kind == Kind::Request && message.method.as_str() == Method::Initialize.as_str();
-        let stateless = |version| Asker {
+        let (takes, along, whose) = (accepts(headers), exchange.along.clone(), exchange.whose.clone());
+        let begins =
+            message.kind == MessageKind::Request && message.method.as_str() == Method::Initialize.as_str();
+        let stateless = |version| ClientContext {
             caller: caller.clone(),
             version,
-            capabilities: crate::mcp::Capabilities::default(),
+            capabilities: crate::mcp::ClientCapabilities::default(),
             session: None,
             level: None,
             takes,
@@ -254,67 +275,79 @@ impl Inner {
         match headers.session {
             // A client that begins anew may still send the session that it lost.
             _ if begins => Ok(stateless(Version::STATELESS)),
-            Header::Absent => stateless_version(headers).map(stateless).map_err(unfit),
-            Header::Unusable => Err(Fault::SessionNotFound),
-            Header::Is(id) => {
+            McpHeaderValue::Absent => stateless_version(headers).map(stateless).map_err(classify_fault),
+            McpHeaderValue::Unusable => Err(Fault::SessionNotFound),
+            McpHeaderValue::Is(id) => {
                 let found = self.sessions.find(&self.sealer, caller.name(), id, super::now());
                 let (session, level) = found.ok_or(Fault::SessionNotFound)?;
                 let (version, capabilities) = (session.version, session.capabilities);
                 let limits = self.clients.limits(session.client, headers.user_agent.value());
                 let session = Some(session);
-                Ok(Asker { caller, version, capabilities, session, level, takes, along, limits, whose })
+                Ok(ClientContext {
+                    caller,
+                    version,
+                    capabilities,
+                    session,
+                    level,
+                    takes,
+                    along,
+                    limits,
+                    whose,
+                })
             }
         }
     }
 }
 
-pub(super) fn takes(headers: &Headers<'_>) -> Takes {
-    Takes { json: headers.takes_json, stream: headers.takes_stream }
+pub(super) fn accepts(headers: &McpHeaders<'_>) -> Accepts {
+    Accepts { json: headers.takes_json, stream: headers.takes_stream }
 }
 
-fn unasked() -> Fault {
+fn unexpected_response() -> Fault {
     Fault::NotJsonRpc("a modern client answers by calling again, not by posting a response".into())
 }
 
-fn unfit(misfit: Misfit) -> Fault {
+fn classify_fault(misfit: ClassifyError) -> Fault {
     match misfit {
-        Misfit::Envelope(what) => Fault::BadEnvelope(what),
-        Misfit::Mismatch(what) => Fault::HeaderMismatch(what),
-        Misfit::Unsupported(version) => Fault::UnsupportedVersion(version),
+        ClassifyError::Envelope(what) => Fault::InvalidRequest(what),
+        ClassifyError::Mismatch(what) => Fault::HeaderMismatch(what),
+        ClassifyError::Unsupported(version) => Fault::UnsupportedVersion(version),
     }
 }
 
 fn is_notification(text: &str) -> bool {
-    parse_envelope(text).is_ok_and(|message| message.kind == Kind::Notification)
+    parse_envelope(text).is_ok_and(|message| message.kind == MessageKind::Notification)
 }
 
 /// What is wrong with a body that is no message, or whose params have the wrong shape.
-fn misparsed(text: &str, headers: &Headers<'_>, grammar: Grammar) -> Refused {
+fn parse_error_reply(text: &str, headers: &McpHeaders<'_>, grammar: ParseError) -> ErrorReply {
     let era = era_of_headers(headers);
     let what = match grammar {
-        Grammar::NotJson(what) => return Refused { fault: Fault::NotJson(what), era, id: None },
-        Grammar::NotMessage(what) => {
-            return Refused { fault: Fault::NotJsonRpc(what), era, id: salvage_id(text) };
+        ParseError::NotJson(what) => return ErrorReply { fault: Fault::ParseError(what), era, id: None },
+        ParseError::NotMessage(what) => {
+            return ErrorReply { fault: Fault::NotJsonRpc(what), era, id: recover_id(text) };
         }
-        Grammar::BadParams(what) => what,
+        ParseError::BadParams(what) => what,
     };
     let Ok(message) = parse_envelope(text) else {
-        return Refused { fault: Fault::BadParams(what), era, id: salvage_id(text) };
+        return ErrorReply { fault: Fault::BadParams(what), era, id: recover_id(text) };
     };
-    let meta = message.params.as_ref().and_then(|Loose { meta }| *meta);
+    let meta = message.params.as_ref().and_then(|RawParams { meta }| *meta);
     let claims = meta.is_some_and(claims_modern);
     let era = if claims { Era::Modern } else { era };
     let id = message.id;
     if era == Era::Modern
-        && meta.is_none_or(|meta| serde_json::from_str::<crate::mcp::params::Meta<'_>>(meta.get()).is_err())
+        && meta.is_none_or(|meta| {
+            serde_json::from_str::<crate::mcp::params::RequestMeta<'_>>(meta.get()).is_err()
+        })
     {
-        return Refused { fault: Fault::BadEnvelope(what), era, id };
+        return ErrorReply { fault: Fault::InvalidRequest(what), era, id };
     }
     let fault = match Method::named(message.method.as_str(), era) {
         Some(_) => Fault::BadParams(what),
         None => Fault::UnknownMethod(capped(&message.method.0)),
     };
-    Refused { fault, era, id }
+    ErrorReply { fault, era, id }
 }
 
 fn capped(text: &str) -> String {

@@ -2,21 +2,21 @@
 //!
 //! Nobody finds what it may not use. Not here: the search and the words (see `bridge::finding`), the documents (see `documents`).
 
-use super::answer::Gone;
-use super::exchange::Exchange;
-use super::pump::To;
+use super::answer::ClientGone;
+use super::exchange::AccessRecord;
+use super::pump::ResponseTarget;
 use super::reading::reach;
-use super::route::Door;
-use super::{Asker, Inner};
+use super::route::Route;
+use super::{ClientContext, Inner};
 use crate::auth::Caller;
 use crate::bridge::catalogue::Catalogue;
-use crate::bridge::finding::{Found, Query, tool};
-use crate::bridge::registry::Reach;
-use crate::bridge::subagent::Tool;
+use crate::bridge::finding::{AgentMatch, AgentQuery, tool};
+use crate::bridge::registry::Reachability;
+use crate::bridge::subagent::TaskTool;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
-use crate::mcp::Params;
-use crate::mcp::tools::CallResult;
+use crate::mcp::ClientParams;
+use crate::mcp::tools::CallToolResult;
 use crate::telemetry::label::Outcome;
 
 /// What rules call saying something to an agent through the A2A face, whichever skill it is of.
@@ -24,19 +24,19 @@ const SEND_MESSAGE: &str = "SendMessage";
 
 impl Inner {
     /// The agents behind a door that fit, the best first, of those that a caller may use, with the skills that it may use.
-    pub(super) fn found<'i>(
+    pub(super) fn search<'i>(
         &'i self,
         catalogue: &'i Catalogue,
-        (caller, door): (&Caller, Door<'_>),
-        query: &Query,
-    ) -> Vec<Found<'i>> {
-        let behind = self.directory.agents().iter().filter(|agent| self.sees(caller, door, agent));
+        (caller, door): (&Caller, Route<'_>),
+        query: &AgentQuery,
+    ) -> Vec<AgentMatch<'i>> {
+        let behind = self.directory.agents().iter().filter(|agent| self.can_see(caller, door, agent));
         let names = behind.map(|agent| agent.settings.name.as_str());
         catalogue.index().search(query, names, |agent, tool| match tool {
             Some(tool) => self.may_call(caller, agent, tool),
             None => {
-                self.may_use(caller, agent, Tool::Start)
-                    || self.rules.judge_whole(caller, (SEND_MESSAGE, agent)).is_allowed()
+                self.may_use(caller, agent, TaskTool::Start)
+                    || self.rules.evaluate_any(caller, (SEND_MESSAGE, agent)).is_allowed()
             }
         })
     }
@@ -44,30 +44,30 @@ impl Inner {
     /// Carries out a call of `find_agent`.
     pub(super) async fn find_agent(
         &self,
-        to: To<'_>,
-        door: Door<'_>,
-        (asker, exchange): (&Asker, &mut Exchange),
-        (id, params, catalogue): (&Id, &Params<'_>, &Catalogue),
-    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
+        to: ResponseTarget<'_>,
+        door: Route<'_>,
+        (asker, exchange): (&ClientContext, &mut AccessRecord),
+        (id, params, catalogue): (&Id, &ClientParams<'_>, &Catalogue),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, ClientGone>> {
         exchange.tool = Some(tool::NAME.to_owned());
         let result = match tool::read(params.arguments) {
             Ok(query) => {
-                let found = self.found(catalogue, (&asker.caller, door), &query);
-                let found: Vec<_> = found.into_iter().map(|found| self.with_reach(found)).collect();
+                let found = self.search(catalogue, (&asker.caller, door), &query);
+                let found: Vec<_> = found.into_iter().map(|found| self.with_reachability(found)).collect();
                 tool::result(&found, asker.version)
             }
             Err(told) => {
                 exchange.outcome = Outcome::ClientFault;
-                CallResult::failure(told)
+                CallToolResult::failure(told)
             }
         };
-        let body = self.writer(asker.version.era()).spoken(id, &result);
+        let body = self.writer(asker.version.era()).uncacheable(id, &result);
         self.answer_with(to, (asker, exchange), body).await
     }
 
     /// An agent that was found, and whether it can be called.
-    pub(super) fn with_reach<'i>(&self, found: Found<'i>) -> (Found<'i>, Reach) {
-        let reach = self.directory.find(found.name).map_or(Reach::Unknown, |agent| reach(agent));
+    pub(super) fn with_reachability<'i>(&self, found: AgentMatch<'i>) -> (AgentMatch<'i>, Reachability) {
+        let reach = self.directory.find(found.name).map_or(Reachability::Unknown, |agent| reach(agent));
         (found, reach)
     }
 }

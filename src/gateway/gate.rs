@@ -16,12 +16,12 @@ use crate::fault::Fault;
 
 /// The names under which the gateway is reached, and the web pages that may use it.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct HostPolicy {
     hosts: Vec<String>,
     origins: Vec<String>,
 }
 
-impl Gate {
+impl HostPolicy {
     pub(super) fn new(settings: &Settings) -> Self {
         let public = settings.public_url.as_deref().and_then(|url| url.parse::<Uri>().ok());
         let public_host = public.as_ref().and_then(|uri| uri.host()).map(str::to_ascii_lowercase);
@@ -42,7 +42,7 @@ impl Gate {
         self.check_host(request)?;
         match origin(&request.headers) {
             Ok(None) => Ok(()),
-            Ok(Some(origin)) if self.admits(origin) => Ok(()),
+            Ok(Some(origin)) if self.allows_origin(origin) => Ok(()),
             Ok(Some(origin)) => Err(Fault::OriginRefused(capped(origin))),
             Err(fault) => Err(fault),
         }
@@ -57,7 +57,7 @@ impl Gate {
         check_host(request, &self.hosts)
     }
 
-    fn admits(&self, origin: &str) -> bool {
+    fn allows_origin(&self, origin: &str) -> bool {
         let lower = origin.to_ascii_lowercase();
         if self.origins.iter().any(|known| known == "*" || *known == lower) {
             return true;
@@ -81,7 +81,7 @@ pub(crate) fn check_host(request: &RequestHeader, hosts: &[String]) -> Result<()
     let is_listed = |known: &String| {
         known == "*" || known.eq_ignore_ascii_case(host) || known.eq_ignore_ascii_case(written)
     };
-    if !is_local(host) && !hosts.iter().any(is_listed) {
+    if !is_loopback_name(host) && !hosts.iter().any(is_listed) {
         return Err(Fault::HostRefused(capped(host)));
     }
     Ok(())
@@ -142,7 +142,7 @@ pub(super) fn host_of(request: &RequestHeader) -> Option<&str> {
 }
 
 /// The place that a request is for, with its port.
-pub(super) fn place_of(request: &RequestHeader) -> Option<&str> {
+pub(super) fn authority_with_port(request: &RequestHeader) -> Option<&str> {
     host(request).ok()
 }
 
@@ -183,7 +183,7 @@ fn origin(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
 }
 
 /// A loopback name, or an address: rebinding needs a name.
-fn is_local(host: &str) -> bool {
+fn is_loopback_name(host: &str) -> bool {
     is_loopback(host) || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
 }
 
@@ -203,12 +203,12 @@ fn capped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn gate() -> Gate {
+    fn gate() -> HostPolicy {
         let mut settings = Settings::new(Vec::new());
         settings.public_url = Some("https://gw.example.com/base".into());
         settings.mcp.allowed_origins = vec!["vscode-webview://abc".into()];
         settings.mcp.allowed_hosts = vec!["gateway.internal".into(), "inside.example:8443".into()];
-        Gate::new(&settings)
+        HostPolicy::new(&settings)
     }
 
     fn asked(host: &str, origin: Option<&str>) -> Result<(), Fault> {

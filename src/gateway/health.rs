@@ -7,12 +7,12 @@ use pingora::proxy::Session;
 use serde::Serialize;
 
 use super::Inner;
-use super::answer::{Gone, empty, json};
+use super::answer::{ClientGone, empty, json};
 use crate::agents::EndpointState;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Health {
+struct HealthReport {
     ok: bool,
     active_sse: i64,
     tasks: usize,
@@ -30,14 +30,14 @@ struct AgentState<'a> {
     streaming: Option<bool>,
     tools: Vec<&'a str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    endpoints: Vec<EndpointShown>,
+    endpoints: Vec<EndpointHealth>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EndpointShown {
+struct EndpointHealth {
     url: String,
     up: bool,
     /// Seconds until it is tried again.
@@ -46,14 +46,14 @@ struct EndpointShown {
     requests: usize,
 }
 
-fn shown(endpoint: EndpointState) -> EndpointShown {
+fn shown(endpoint: EndpointState) -> EndpointHealth {
     let EndpointState { url, busy, rests } = endpoint;
-    EndpointShown { url, up: rests.is_none(), tried_in: rests, requests: busy }
+    EndpointHealth { url, up: rests.is_none(), tried_in: rests, requests: busy }
 }
 
 impl Inner {
     pub(super) fn health(&self) -> String {
-        let health = Health {
+        let health = HealthReport {
             ok: true,
             active_sse: self.metrics.open_streams(),
             tasks: self.tasks.len(),
@@ -66,7 +66,7 @@ impl Inner {
         let catalogue = self.catalogue.load_full();
         let states = self.directory.agents().iter().map(|agent| {
             let known = agent.known();
-            let obstacle = agent.obstacle();
+            let obstacle = agent.unsupported_required();
             let usable = obstacle.is_none();
             let tools =
                 catalogue.all().of_agents().filter(|tool| usable && *tool.agent == *agent.settings.name);
@@ -83,7 +83,7 @@ impl Inner {
         serde_json::to_string(&states.collect::<Vec<_>>()).unwrap_or_default()
     }
 
-    pub(super) async fn serve_health(&self, http: &mut Session, method: &Method) -> Result<(), Gone> {
+    pub(super) async fn serve_health(&self, http: &mut Session, method: &Method) -> Result<(), ClientGone> {
         match *method {
             Method::GET => json(http, StatusCode::OK, self.health().into_bytes(), None).await,
             Method::HEAD => empty(http, StatusCode::OK, Vec::new()).await,

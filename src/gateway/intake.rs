@@ -15,25 +15,25 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, TRANS
 use pingora::proxy::Session;
 use tokio::time::timeout;
 
-use super::shares::{Shares, Use, Whose};
+use super::shares::{QuotaKind, QuotaOwner, QuotaRegistry};
 use crate::fault::Fault;
 use crate::quota::{BytePermit, FREE_BYTES};
-use crate::transport::Pieces;
+use crate::transport::BodyPieces;
 
 /// A body, and the bytes that are counted for it while it is held.
-pub(super) struct Body {
+pub(super) struct ReceivedBody {
     bytes: Bytes,
     permit: Option<BytePermit>,
 }
 
-impl Body {
+impl ReceivedBody {
     /// The permit of the body, for values that were made of it.
     pub(super) fn into_permit(self) -> Option<BytePermit> {
         self.permit
     }
 }
 
-impl Deref for Body {
+impl Deref for ReceivedBody {
     type Target = Bytes;
 
     fn deref(&self) -> &Bytes {
@@ -42,15 +42,15 @@ impl Deref for Body {
 }
 
 /// How much of a body is taken in, and of which share.
-pub(super) struct Intake<'a> {
+pub(super) struct BodyLimits<'a> {
     /// Most bytes of the body.
     pub(super) limit: usize,
     /// How long it may take.
     pub(super) within: Duration,
     /// The shares that it takes of.
-    pub(super) shares: &'a Shares,
+    pub(super) shares: &'a QuotaRegistry,
     /// The owner of the share; `None`: none.
-    pub(super) whose: Option<&'a Whose>,
+    pub(super) whose: Option<&'a QuotaOwner>,
 }
 
 /// Reads the body of a request that must be JSON.
@@ -58,7 +58,10 @@ pub(super) struct Intake<'a> {
 /// # Errors
 ///
 /// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
-pub(super) async fn body(http: &mut Session, intake: &Intake<'_>) -> Result<Body, Fault> {
+pub(super) async fn read_json_body(
+    http: &mut Session,
+    intake: &BodyLimits<'_>,
+) -> Result<ReceivedBody, Fault> {
     let length = check_length(http, intake.limit)?;
     check(http)?;
     in_time(http, intake, length).await
@@ -69,35 +72,44 @@ pub(super) async fn body(http: &mut Session, intake: &Intake<'_>) -> Result<Body
 /// # Errors
 ///
 /// A [`Fault`] that says what is wrong with it; the connection must not be used again then.
-pub(super) async fn any_body(http: &mut Session, intake: &Intake<'_>) -> Result<Body, Fault> {
+pub(super) async fn read_body(http: &mut Session, intake: &BodyLimits<'_>) -> Result<ReceivedBody, Fault> {
     let length = check_length(http, intake.limit)?;
     in_time(http, intake, length).await
 }
 
-async fn in_time(http: &mut Session, intake: &Intake<'_>, length: Option<usize>) -> Result<Body, Fault> {
+async fn in_time(
+    http: &mut Session,
+    intake: &BodyLimits<'_>,
+    length: Option<usize>,
+) -> Result<ReceivedBody, Fault> {
     // Pingora's own limit, one for each piece, is for what is left unread here.
     let of_each = http.downstream_session.get_read_timeout();
     http.downstream_session.set_read_timeout(None);
-    let whole = whole(http, intake, length).await;
+    let whole = read_to_end(http, intake, length).await;
     http.downstream_session.set_read_timeout(of_each);
     whole
 }
 
-async fn whole(http: &mut Session, intake: &Intake<'_>, length: Option<usize>) -> Result<Body, Fault> {
+async fn read_to_end(
+    http: &mut Session,
+    intake: &BodyLimits<'_>,
+    length: Option<usize>,
+) -> Result<ReceivedBody, Fault> {
     let mut reading = pin!(read(http, intake, length));
     // Nearly every body is there already: then no timer is set, and no share is taken.
     match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
         Poll::Ready(read) => read,
         Poll::Pending => {
-            let _part = intake.whose.map(|whose| intake.shares.take(whose, Use::Body)).transpose()?;
-            timeout(intake.within, reading).await.unwrap_or(Err(Fault::BodyTooSlow))
+            let _part =
+                intake.whose.map(|whose| intake.shares.acquire(whose, QuotaKind::Body)).transpose()?;
+            timeout(intake.within, reading).await.unwrap_or(Err(Fault::BodyTimeout))
         }
     }
 }
 
 /// Reads and throws away what a refused client still sends, for a while: closing on it would lose it the refusal.
-pub(super) async fn linger(http: &mut Session, limit: usize) {
-    const SHORTLY: Duration = Duration::from_secs(2);
+pub(super) async fn drain_before_close(http: &mut Session, limit: usize) {
+    const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
     const AT_LEAST: usize = 16 * 1024 * 1024;
     // A client that waits to be told to go on sends nothing.
     if http.req_header().headers.get(EXPECT).is_some() {
@@ -113,7 +125,7 @@ pub(super) async fn linger(http: &mut Session, limit: usize) {
             }
         }
     };
-    if timeout(SHORTLY, reading).await.is_err() {
+    if timeout(DRAIN_TIMEOUT, reading).await.is_err() {
         tracing::debug!("a refused client goes on sending");
     }
 }
@@ -131,7 +143,7 @@ pub(super) fn header_fits(http: &Session, longest: usize) -> Result<(), Fault> {
 ///
 /// Pingora reads the chunks where there is a length as well, or where chunks are named twice; a proxy before the gateway may
 /// have read it otherwise (RFC 9112, section 6.1).
-pub(super) fn has_one_end(http: &Session) -> bool {
+pub(super) fn has_unambiguous_length(http: &Session) -> bool {
     let mut codings = http.req_header().headers.get_all(TRANSFER_ENCODING).iter();
     let is_plain = codings.next().is_none_or(|only| only.as_bytes().eq_ignore_ascii_case(b"chunked"));
     // It takes a length beside chunks out of the headers, and remembers it in this alone. HTTP/2 has no such thing.
@@ -156,11 +168,11 @@ fn check(http: &Session) -> Result<(), Fault> {
     let (first, second) = (types.next(), types.next());
     let first = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
     if second.is_some() || !is_json(first) {
-        return Err(Fault::NotJsonType);
+        return Err(Fault::UnsupportedMediaType);
     }
     let mut encodings = header.headers.get_all(CONTENT_ENCODING).iter();
     if encodings.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(Fault::EncodedBody);
+        return Err(Fault::UnsupportedContentEncoding);
     }
     Ok(())
 }
@@ -185,12 +197,16 @@ fn is_json(value: &str) -> bool {
         })
 }
 
-async fn read(http: &mut Session, intake: &Intake<'_>, length: Option<usize>) -> Result<Body, Fault> {
-    let mut room = Room { intake, permit: None, pieces: Pieces::default() };
+async fn read(
+    http: &mut Session,
+    intake: &BodyLimits<'_>,
+    length: Option<usize>,
+) -> Result<ReceivedBody, Fault> {
+    let mut room = BodyReservation { intake, permit: None, pieces: BodyPieces::default() };
     // A body that says how long it is takes its room before any of it is read.
     room.reserve(length.unwrap_or(0))?;
     if http.req_header().headers.get(EXPECT).is_some() {
-        http.write_continue_response().await.map_err(|_| Fault::BodyCut)?;
+        http.write_continue_response().await.map_err(|_| Fault::BodyIncomplete)?;
     }
     let Some(first) = next(http).await? else { return Ok(room.hold(Bytes::new())) };
     room.add(first.len())?;
@@ -209,20 +225,20 @@ async fn read(http: &mut Session, intake: &Intake<'_>, length: Option<usize>) ->
 }
 
 /// The room of a body that is being read.
-struct Room<'a> {
-    intake: &'a Intake<'a>,
+struct BodyReservation<'a> {
+    intake: &'a BodyLimits<'a>,
     /// There once the body is one that is counted.
     permit: Option<BytePermit>,
-    pieces: Pieces,
+    pieces: BodyPieces,
 }
 
-impl Room<'_> {
+impl BodyReservation<'_> {
     /// Takes room for so many bytes altogether, unless it has been taken.
     fn reserve(&mut self, bytes: usize) -> Result<(), Fault> {
         if bytes <= FREE_BYTES.max(self.permit.as_ref().map_or(0, BytePermit::counted)) {
             return Ok(());
         }
-        let Intake { shares, whose, .. } = self.intake;
+        let BodyLimits { shares, whose, .. } = self.intake;
         let permit = self.permit.get_or_insert_with(|| shares.permit(*whose));
         Ok(permit.set(bytes)?)
     }
@@ -237,13 +253,13 @@ impl Room<'_> {
         if is_whole { Ok(()) } else { Err(Fault::BodyInPieces) }
     }
 
-    fn hold(self, bytes: Bytes) -> Body {
-        Body { bytes, permit: self.permit }
+    fn hold(self, bytes: Bytes) -> ReceivedBody {
+        ReceivedBody { bytes, permit: self.permit }
     }
 }
 
 async fn next(http: &mut Session) -> Result<Option<Bytes>, Fault> {
-    http.downstream_session.read_request_body().await.map_err(|_| Fault::BodyCut)
+    http.downstream_session.read_request_body().await.map_err(|_| Fault::BodyIncomplete)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //!
 //! Not here: sealing (see `seal`), keeping (see `tasks`).
 
-use super::BridgeProblem;
+use super::GatewayError;
 use crate::config::Settings;
 use crate::seal::Sealer;
 
-pub(super) fn sealer(settings: &Settings) -> Result<Sealer, BridgeProblem> {
+pub(super) fn sealer(settings: &Settings) -> Result<Sealer, GatewayError> {
     if !settings.seal_keys.is_empty() {
         return Ok(Sealer::new(settings.seal_keys.iter().map(|key| key.expose().as_bytes()))?);
     }

@@ -11,13 +11,13 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::jsonrpc::Text;
 
 /// Most members of one object; looking for one goes through all.
-const MOST: usize = 1024;
+const MAX_MEMBERS: usize = 1024;
 
 /// An object.
 #[derive(Debug, Default)]
-pub(super) struct Members(Vec<(String, Box<RawValue>)>);
+pub(super) struct RawObject(Vec<(String, Box<RawValue>)>);
 
-impl Members {
+impl RawObject {
     /// An object that is written so; `None` if it is not one, or not one of ours to rewrite.
     pub(super) fn read(json: &str) -> Option<Self> {
         serde_json::from_str(json).ok()
@@ -52,7 +52,7 @@ impl Members {
     }
 
     /// The same for a value that has yet to be written.
-    pub(super) fn put(&mut self, name: &str, value: &impl Serialize) {
+    pub(super) fn insert_or_replace(&mut self, name: &str, value: &impl Serialize) {
         if let Ok(value) = to_raw_value(value) {
             self.set(name, value);
         }
@@ -70,12 +70,12 @@ impl Members {
 }
 
 /// What stands before and after a value in the text that it was read from.
-pub(super) fn around<'t>(text: &'t str, value: &RawValue) -> Option<(&'t str, &'t str)> {
+pub(super) fn wrap<'t>(text: &'t str, value: &RawValue) -> Option<(&'t str, &'t str)> {
     let start = value.get().as_ptr().addr().wrapping_sub(text.as_ptr().addr());
     text.get(..start).zip(text.get(start + value.get().len()..))
 }
 
-impl Serialize for Members {
+impl Serialize for RawObject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, value) in &self.0 {
@@ -85,26 +85,26 @@ impl Serialize for Members {
     }
 }
 
-impl<'de> Deserialize<'de> for Members {
+impl<'de> Deserialize<'de> for RawObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
-        impl<'de> Visitor<'de> for All {
-            type Value = Members;
+        struct RawMembers;
+        impl<'de> Visitor<'de> for RawMembers {
+            type Value = RawObject;
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawObject, A::Error> {
                 let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
                 while let Some((Text(name), value)) = map.next_entry::<Text<'de>, Box<RawValue>>()? {
-                    if members.len() >= MOST || members.iter().any(|(known, _)| *known == name) {
+                    if members.len() >= MAX_MEMBERS || members.iter().any(|(known, _)| *known == name) {
                         return Err(A::Error::custom("a member is there twice, or there are too many"));
                     }
                     members.push((name.into_owned(), value));
                 }
-                Ok(Members(members))
+                Ok(RawObject(members))
             }
         }
-        deserializer.deserialize_map(All)
+        deserializer.deserialize_map(RawMembers)
     }
 }
 
@@ -115,11 +115,11 @@ mod tests {
     #[test]
     fn what_is_not_touched_stays_as_it_was_written() {
         let mut members =
-            Members::read(r#"{ "a": 1.0, "b" : [ 1e2 ],"c":null, "\u0064":{"x":  9007199254740993}}"#)
+            RawObject::read(r#"{ "a": 1.0, "b" : [ 1e2 ],"c":null, "\u0064":{"x":  9007199254740993}}"#)
                 .unwrap();
         members.remove("c");
-        members.put("b", &"new");
-        members.put("e", &true);
+        members.insert_or_replace("b", &"new");
+        members.insert_or_replace("e", &true);
         assert_eq!(members.written().get(), r#"{"a":1.0,"b":"new","d":{"x":  9007199254740993},"e":true}"#);
         assert_eq!(members.text("b").as_deref(), Some("new"));
     }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_member_twice_is_no_object() {
         for json in [r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#, "[]", "7", "{"] {
-            assert!(Members::read(json).is_none(), "{json}");
+            assert!(RawObject::read(json).is_none(), "{json}");
         }
     }
 }

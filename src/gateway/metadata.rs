@@ -9,21 +9,21 @@ use pingora::proxy::Session;
 use serde::Serialize;
 
 use super::Inner;
-use super::answer::{Gone, json};
+use super::answer::{ClientGone, json};
 use super::route::METADATA;
-use crate::auth::{Endpoint, Face};
+use crate::auth::{Endpoint, ServedProtocol};
 use crate::config::Settings;
 use crate::fault::Fault;
 
 /// The endpoint that a client wants to use.
-pub(super) struct Asked<'a> {
+pub(super) struct ChallengeContext<'a> {
     pub(super) settings: &'a Settings,
     pub(super) endpoint: Endpoint<'a>,
 }
 
 /// The metadata of a protected resource (RFC 9728 §2).
 #[derive(Serialize)]
-struct Protected<'a> {
+struct ProtectedResource<'a> {
     resource: String,
     authorization_servers: Vec<&'a str>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -38,7 +38,7 @@ impl Inner {
         &self,
         http: &mut Session,
         path: &str,
-    ) -> Result<(), Result<Fault, Gone>> {
+    ) -> Result<(), Result<Fault, ClientGone>> {
         if http.req_header().method != Method::GET {
             return Err(Ok(Fault::MethodNotAllowed("GET, OPTIONS")));
         }
@@ -46,10 +46,10 @@ impl Inner {
         if self.settings.auth.tokens.is_empty() {
             return Err(Ok(Fault::NoSuchPath));
         }
-        let endpoint = endpoint_of(path, base(public)).ok_or(Ok(Fault::NoSuchPath))?;
+        let endpoint = endpoint_of(path, public_base_url(public)).ok_or(Ok(Fault::NoSuchPath))?;
         let auth = &self.settings.auth;
         let scopes = auth.scopes.iter().map(String::as_str).chain(self.rules.scopes());
-        let protected = Protected {
+        let protected = ProtectedResource {
             resource: resource(public, endpoint),
             authorization_servers: auth.tokens.iter().map(|issuer| issuer.issuer.as_str()).collect(),
             scopes_supported: scopes.collect(),
@@ -63,7 +63,7 @@ impl Inner {
 
 /// The value of `WWW-Authenticate`, with the scopes that are needed besides those that every token needs. Empty: nothing helps but
 /// a certificate.
-pub(super) fn challenge(at: &Asked<'_>, error: Option<&str>, needed: &[String]) -> String {
+pub(super) fn challenge(at: &ChallengeContext<'_>, error: Option<&str>, needed: &[String]) -> String {
     let auth = &at.settings.auth;
     if auth.tokens.is_empty() {
         let header = auth.api_keys.as_ref().map(|keys| &keys.header);
@@ -89,13 +89,13 @@ fn resource(public: &str, Endpoint { face, agent }: Endpoint<'_>) -> String {
 }
 
 /// The path of a URL, without a slash at its end.
-pub(super) fn base(public: &str) -> String {
+pub(super) fn public_base_url(public: &str) -> String {
     public.parse::<Uri>().map(|uri| uri.path().trim_end_matches('/').to_owned()).unwrap_or_default()
 }
 
 /// The well-known place stands between host and path (RFC 9728 §3.1).
 fn metadata_url(public: &str, endpoint: Endpoint<'_>) -> String {
-    let base = base(public);
+    let base = public_base_url(public);
     let origin = public.strip_suffix(&*base).unwrap_or(public);
     format!("{origin}{METADATA}{}", resource(&base, endpoint))
 }
@@ -106,8 +106,8 @@ fn endpoint_of(path: &str, base: String) -> Option<Endpoint<'_>> {
     if matches!(path, "" | "/") {
         return Some(Endpoint::default());
     }
-    let at = |face: Face| path.strip_prefix(face.path()).map(|rest| (face, rest));
-    let (face, rest) = at(Face::Mcp).or_else(|| at(Face::A2a))?;
+    let at = |face: ServedProtocol| path.strip_prefix(face.path()).map(|rest| (face, rest));
+    let (face, rest) = at(ServedProtocol::Mcp).or_else(|| at(ServedProtocol::A2a))?;
     if matches!(rest, "" | "/") {
         return Some(Endpoint { face, agent: None });
     }
@@ -123,13 +123,13 @@ mod tests {
     #[test]
     fn each_endpoint_has_its_document() {
         for (path, base, expected) in [
-            ("", "", Some((Face::Mcp, None))),
-            ("/mcp", "", Some((Face::Mcp, None))),
-            ("/a2a", "", Some((Face::A2a, None))),
-            ("/mcp/weather", "", Some((Face::Mcp, Some("weather")))),
-            ("/gw/mcp/weather", "/gw", Some((Face::Mcp, Some("weather")))),
-            ("/mcp/weather", "/gw", Some((Face::Mcp, Some("weather")))),
-            ("/gw/a2a/weather", "/gw", Some((Face::A2a, Some("weather")))),
+            ("", "", Some((ServedProtocol::Mcp, None))),
+            ("/mcp", "", Some((ServedProtocol::Mcp, None))),
+            ("/a2a", "", Some((ServedProtocol::A2a, None))),
+            ("/mcp/weather", "", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/gw/mcp/weather", "/gw", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/mcp/weather", "/gw", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/gw/a2a/weather", "/gw", Some((ServedProtocol::A2a, Some("weather")))),
             ("/gw/mcp", "", None),
             ("/mcp/a/b", "", None),
             ("/mcp/A\"", "", None),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_well_known_place_stands_between_host_and_path() {
-        let weather = Endpoint { face: Face::Mcp, agent: Some("weather") };
+        let weather = Endpoint { face: ServedProtocol::Mcp, agent: Some("weather") };
         let url = metadata_url("https://gw.example.com/base", weather);
         assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/base/mcp/weather");
         let url = metadata_url("https://gw.example.com", Endpoint::default());

@@ -7,38 +7,40 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::route::Door;
+use super::route::Route;
 use super::sessions::Agreed;
-use super::shares::Whose;
-use super::{Asker, Inner};
-use crate::bridge::catalogue::{Catalogue, Entry, View};
+use super::shares::QuotaOwner;
+use super::{ClientContext, Inner};
+use crate::bridge::catalogue::{Catalogue, CatalogueView, ToolRef};
 use crate::bridge::finding;
 use crate::bridge::resources::TEMPLATES;
-use crate::bridge::subagent::Tool;
+use crate::bridge::subagent::TaskTool;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, write_result};
-use crate::mcp::lifecycle::{Discovered, Initialized, Nothing, ServerCapabilities, ServerInfo};
-use crate::mcp::reply::Writer;
-use crate::mcp::resources::{PromptList, TemplateList};
-use crate::mcp::tools::ToolList;
-use crate::mcp::{Era, Method, Params, Version};
-use crate::seal::{Cursor, Listing};
+use crate::mcp::lifecycle::{
+    DiscoverResult, EmptyResult, Implementation, InitializeResult, ServerCapabilities,
+};
+use crate::mcp::reply::ResultWriter;
+use crate::mcp::resources::{ListPromptsResult, ListResourceTemplatesResult};
+use crate::mcp::tools::ListToolsResult;
+use crate::mcp::{ClientParams, Era, Method, Version};
+use crate::seal::{ListKind, PageCursor};
 
 /// A response, and the session that it begins.
-pub(super) struct Reply {
+pub(super) struct MethodReply {
     pub(super) body: Vec<u8>,
     pub(super) session: Option<String>,
 }
 
 /// Which of the gateway's own tools are told of.
-struct Told {
+struct AdvertisedTools {
     wait: bool,
     send: bool,
     start: bool,
     find: bool,
 }
 
-impl Told {
+impl AdvertisedTools {
     /// How to use the tools, for the model.
     fn instructions(&self) -> String {
         const BEGIN: &str = "Each tool is a skill of an A2A agent. Say in `text` what the agent should do. A result can carry a \
@@ -69,78 +71,78 @@ impl Told {
     }
 }
 
-impl From<Vec<u8>> for Reply {
+impl From<Vec<u8>> for MethodReply {
     fn from(body: Vec<u8>) -> Self {
         Self { body, session: None }
     }
 }
 
 impl Inner {
-    pub(super) fn writer(&self, era: Era) -> Writer<'_> {
+    pub(super) fn writer(&self, era: Era) -> ResultWriter<'_> {
         let ttl_ms = u64::try_from(self.settings.mcp.list_ttl.as_millis()).unwrap_or(u64::MAX);
-        Writer { era, server: self.server(), ttl_ms }
+        ResultWriter { era, server: self.server(), ttl_ms }
     }
 
     /// How to use what is behind a door, for the model: the operator's words, or the gateway's own. They name the tools that this
     /// caller may use.
-    fn instructions(&self, door: Door<'_>, asker: &Asker) -> Option<Cow<'_, str>> {
+    fn instructions(&self, door: Route<'_>, asker: &ClientContext) -> Option<Cow<'_, str>> {
         if let Some(written) = &self.settings.mcp.instructions {
             return Some(Cow::Borrowed(written.as_str())).filter(|text| !text.is_empty());
         }
         let catalogue = self.catalogue.load();
-        let view = self.view(&catalogue, door);
+        let view = self.catalogue_view(&catalogue, door);
         let has = |name: &str| {
             let tool = view.find(name).filter(|tool| tool.own().is_some());
-            tool.is_some_and(|tool| self.shows(asker, tool))
+            tool.is_some_and(|tool| self.can_read_task(asker, tool))
         };
-        let tools = Told {
-            wait: has(Tool::Wait.name()),
-            send: has(Tool::Send.name()),
-            start: has(Tool::Start.name()),
+        let tools = AdvertisedTools {
+            wait: has(TaskTool::Wait.name()),
+            send: has(TaskTool::Send.name()),
+            start: has(TaskTool::Start.name()),
             find: self.directory.agents().len() > 1 && has(finding::tool::NAME),
         };
         Some(Cow::Owned(tools.instructions()))
     }
 
-    fn server(&self) -> ServerInfo<'_> {
-        ServerInfo { name: &self.settings.mcp.server_name, version: env!("CARGO_PKG_VERSION") }
+    fn server(&self) -> Implementation<'_> {
+        Implementation { name: &self.settings.mcp.server_name, version: env!("CARGO_PKG_VERSION") }
     }
 
-    pub(super) fn view<'c>(&self, catalogue: &'c Catalogue, door: Door<'_>) -> &'c View {
+    pub(super) fn catalogue_view<'c>(&self, catalogue: &'c Catalogue, door: Route<'_>) -> &'c CatalogueView {
         match door {
-            Door::OneAgent(agent) | Door::A2a(agent, _) => catalogue.of(agent),
-            Door::AllAgents
-            | Door::Agents
-            | Door::ApiCatalog
-            | Door::Health
-            | Door::Push(_)
-            | Door::Metadata(_) => catalogue.all(),
+            Route::OneAgent(agent) | Route::A2a(agent, _) => catalogue.of(agent),
+            Route::AllAgents
+            | Route::Agents
+            | Route::ApiCatalog
+            | Route::Health
+            | Route::Push(_)
+            | Route::Metadata(_) => catalogue.all(),
         }
     }
 
     /// Answers a request.
-    pub(super) async fn answer(
+    pub(super) async fn handle(
         &self,
-        door: Door<'_>,
-        asker: &Asker,
+        door: Route<'_>,
+        asker: &ClientContext,
         method: Method,
         id: &Id,
-        params: &Params<'_>,
-    ) -> Result<Reply, Fault> {
+        params: &ClientParams<'_>,
+    ) -> Result<MethodReply, Fault> {
         let writer = self.writer(asker.version.era());
-        let nothing = || write_result(id, &Nothing {});
+        let nothing = || write_result(id, &EmptyResult {});
         let body = match method {
             Method::Ping => nothing(),
             Method::Discover => {
-                writer.listed(id, &Discovered::new(self.instructions(door, asker).as_deref()))
+                writer.cacheable(id, &DiscoverResult::new(self.instructions(door, asker).as_deref()))
             }
             Method::ToolsList => self.tools(door, asker, &writer, id, params)?,
             Method::ResourcesList => self.resources(door, asker, &writer, id, params)?,
             Method::ResourceTemplatesList => {
-                writer.listed(id, &TemplateList { resource_templates: TEMPLATES })
+                writer.cacheable(id, &ListResourceTemplatesResult { resource_templates: TEMPLATES })
             }
             Method::ResourcesRead => Box::pin(self.read(door, asker, &writer, id, params)).await?,
-            Method::PromptsList => writer.listed(id, &PromptList::default()),
+            Method::PromptsList => writer.cacheable(id, &ListPromptsResult::default()),
             Method::Complete => Box::pin(self.complete(door, asker, &writer, id, params)).await?,
             Method::SetLevel => {
                 let level = params.level.ok_or_else(|| Fault::BadParams("level is missing".into()))?;
@@ -167,16 +169,16 @@ impl Inner {
     /// Answers the first request of a session.
     pub(super) fn initialize(
         &self,
-        door: Door<'_>,
-        (asker, whose): (&Asker, &Whose),
+        door: Route<'_>,
+        (asker, whose): (&ClientContext, &QuotaOwner),
         id: &Id,
-        params: &Params<'_>,
-    ) -> Result<Reply, Fault> {
+        params: &ClientParams<'_>,
+    ) -> Result<MethodReply, Fault> {
         let requested = params.protocol_version.as_ref();
         let requested = requested.ok_or_else(|| Fault::BadParams("protocolVersion is missing".into()))?;
         let version = Version::negotiate(requested.as_str());
         let instructions = self.instructions(door, asker);
-        let result = Initialized {
+        let result = InitializeResult {
             protocol_version: version.as_str(),
             capabilities: ServerCapabilities::legacy(version, !asker.caller.is_anonymous()),
             server_info: self.server(),
@@ -190,58 +192,59 @@ impl Inner {
         let owner = (&self.sealer, asker.caller.name(), whose);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let session = self.sessions.begin(owner, agreed, (now, rand::random()));
-        Ok(Reply { body: write_result(id, &result), session: Some(session) })
+        Ok(MethodReply { body: write_result(id, &result), session: Some(session) })
     }
 
     /// Whether the catalogue has the tools of all agents that this client sees. Those of an agent without a card are still
     /// to come.
-    fn has_all_tools(&self, door: Door<'_>, asker: &Asker) -> bool {
-        let mut seen = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
+    fn has_all_tools(&self, door: Route<'_>, asker: &ClientContext) -> bool {
+        let mut seen =
+            self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
         let are_known = seen.all(|agent| agent.version() > 0 && agent.known().is_some());
         are_known && self.directory.versions() == self.built.load(Ordering::Acquire)
     }
 
     fn tools(
         &self,
-        door: Door<'_>,
-        asker: &Asker,
-        writer: &Writer<'_>,
+        door: Route<'_>,
+        asker: &ClientContext,
+        writer: &ResultWriter<'_>,
         id: &Id,
-        params: &Params<'_>,
+        params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
-        let after = self.cursor(asker, Listing::Tools, params)?;
+        let after = self.cursor(asker, ListKind::Tools, params)?;
         // Before the catalogue is looked at, which is made after the cards are known.
         let is_complete = self.has_all_tools(door, asker);
         let catalogue = self.catalogue.load_full();
-        let shown = |tool: &Entry| self.is_usable(tool) && self.shows(asker, tool);
+        let shown = |tool: &ToolRef| self.is_allowed(tool) && self.can_read_task(asker, tool);
         let most = self.settings.mcp.page_size;
-        let (page, next) = self.view(&catalogue, door).page(after.as_deref(), most, shown);
+        let (page, next) = self.catalogue_view(&catalogue, door).page(after.as_deref(), most, shown);
         let tools = page.iter().map(|tool| tool.listed(asker.version)).collect();
-        let next_cursor = next.map(|after| self.next(asker, Listing::Tools, after));
-        let list = ToolList { tools, next_cursor };
-        Ok(if is_complete { writer.listed(id, &list) } else { writer.live(id, &list) })
+        let next_cursor = next.map(|after| self.next_cursor(asker, ListKind::Tools, after));
+        let list = ListToolsResult { tools, next_cursor };
+        Ok(if is_complete { writer.cacheable(id, &list) } else { writer.live(id, &list) })
     }
 
     /// Whether a tool can be called at all; one that cannot is not listed, and a call says why.
-    fn is_usable(&self, tool: &Entry) -> bool {
+    fn is_allowed(&self, tool: &ToolRef) -> bool {
         let agent = tool.of_agent().and_then(|tool| self.directory.find(&tool.agent));
-        agent.is_none_or(|agent| agent.obstacle().is_none())
+        agent.is_none_or(|agent| agent.unsupported_required().is_none())
     }
 
     pub(super) fn cursor(
         &self,
-        asker: &Asker,
-        listing: Listing,
-        params: &Params<'_>,
+        asker: &ClientContext,
+        listing: ListKind,
+        params: &ClientParams<'_>,
     ) -> Result<Option<String>, Fault> {
         let Some(cursor) = &params.cursor else { return Ok(None) };
-        Cursor::open(&self.sealer, asker.caller.name(), cursor.as_str())
+        PageCursor::open(&self.sealer, asker.caller.name(), cursor.as_str())
             .filter(|cursor| cursor.listing == listing)
             .map(|cursor| Some(cursor.after))
             .ok_or_else(|| Fault::BadParams("unknown cursor: begin again without one".into()))
     }
 
-    pub(super) fn next(&self, asker: &Asker, listing: Listing, after: &str) -> String {
-        Cursor { listing, after: after.to_owned() }.seal(&self.sealer, asker.caller.name())
+    pub(super) fn next_cursor(&self, asker: &ClientContext, listing: ListKind, after: &str) -> String {
+        PageCursor { listing, after: after.to_owned() }.seal(&self.sealer, asker.caller.name())
     }
 }

@@ -59,47 +59,47 @@ use arc_swap::ArcSwap;
 use pingora::proxy::Session;
 use tokio::sync::{Semaphore, watch};
 
-use crate::agents::{Along, CardProblem, Directory, Terms};
+use crate::agents::{CallLimits, CardFetchError, Directory, ForwardedContext};
 use crate::auth::{AuthProblem, Authenticator, Caller, FailureLimiter, Rules};
 use crate::bridge::catalogue::Catalogue;
 use crate::config::{self, Require, RequireRule, Settings};
 use crate::fault::Fault;
-use crate::follow::{Bounds, Followers};
-use crate::mcp::notifications::Level;
-use crate::mcp::{Capabilities, Version};
+use crate::follow::{FollowLimits, TaskFollower};
+use crate::mcp::notifications::LoggingLevel;
+use crate::mcp::{ClientCapabilities, Version};
 use crate::seal::Sealer;
 use crate::tasks::store::{Store, StoreProblem};
-use crate::tasks::{Entry, Ledger, Tasks, Times};
+use crate::tasks::{TaskEntry, TaskJournal, Tasks, Timestamp};
 use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
-use crate::transport::{Client, ClientLimits, Descriptors};
+use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
 
-use answer::{Gone, Takes, give_up};
+use answer::{Accepts, ClientGone, give_up};
 use cancelled_calls::CancelledCalls;
-use closing::Closing;
-use exchange::Exchange;
-use route::door;
+use closing::DrainState;
+use exchange::AccessRecord;
+use route::parse;
 
 pub(crate) use gate::check_host;
 pub(crate) use route::is_served;
 
-pub use service::{BridgeService, tools_of};
+pub use service::{BackgroundService, tools_of};
 
 /// What became of a request that was shown to the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled {
     /// The bridge has answered it, or its client has gone.
-    Yes,
+    Served,
     /// It is not for the bridge; nothing has been read or written.
-    NotOurs,
+    NotHandled,
 }
 
 /// Why a bridge cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum BridgeProblem {
+pub enum GatewayError {
     /// Something in the settings of an agent cannot be used.
     #[error("{0}")]
-    Agent(#[from] CardProblem),
+    Agent(#[from] CardFetchError),
     /// Something about the proofs of callers cannot be used.
     #[error("{0}")]
     Auth(#[from] AuthProblem),
@@ -111,7 +111,7 @@ pub enum BridgeProblem {
     Seal(#[from] crate::seal::NoKey),
     /// The key in the data directory cannot be used.
     #[error("tasks.data_dir: {0}")]
-    Key(#[from] crate::tasks::keyfile::KeyProblem),
+    Key(#[from] crate::tasks::keyfile::KeyFileError),
     /// What is in the data directory cannot be used.
     #[error("tasks.data_dir: {0}")]
     Store(#[from] StoreProblem),
@@ -119,69 +119,69 @@ pub enum BridgeProblem {
 
 /// The bridge between MCP clients and A2A agents, for any Pingora proxy. Clones share everything.
 #[derive(Clone)]
-pub struct Bridge {
+pub struct Gateway {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     settings: Settings,
-    begun: Times,
+    begun: Timestamp,
     sealer: Sealer,
-    gate: gate::Gate,
+    gate: gate::HostPolicy,
     authenticator: Authenticator,
     rules: Rules,
     /// What is required where nothing is said: any of what is configured.
     require: Require,
-    client: Client,
+    client: HttpClient,
     directory: Directory,
     catalogue: ArcSwap<Catalogue>,
     built: AtomicU64,
     changes: watch::Sender<u64>,
-    closing: Closing,
+    closing: DrainState,
     open: AtomicUsize,
     sessions: sessions::Sessions,
     clients: client_table::ClientTable,
     tasks: Tasks,
-    ledger: Arc<Ledger>,
+    ledger: Arc<TaskJournal>,
     predecessor: succession::Predecessor,
     /// The tasks that were kept when the last process ended, until somebody sees to them.
-    kept: Mutex<Vec<Arc<Entry>>>,
-    running: running::Running,
+    kept: Mutex<Vec<Arc<TaskEntry>>>,
+    running: running::InFlightCalls,
     cancelled_calls: Arc<CancelledCalls>,
-    followers: Arc<Followers>,
+    followers: Arc<TaskFollower>,
     streams: Arc<Semaphore>,
     calls: Arc<Semaphore>,
-    shares: shares::Shares,
+    shares: shares::QuotaRegistry,
     failures: FailureLimiter,
-    handed: a2a::Handed,
-    names: a2a::Names,
-    forwarding: a2a::Forwarding,
+    handed: a2a::ShownTasks,
+    names: a2a::ClientIdMap,
+    forwarding: a2a::WebhookForwarder,
     metrics: Arc<Metrics>,
     nobody: Arc<AgentMetrics>,
 }
 
 /// Who asks, and what is known of how it wants to be answered.
-struct Asker {
+struct ClientContext {
     caller: Caller,
     version: Version,
-    capabilities: Capabilities,
+    capabilities: ClientCapabilities,
     session: Option<sessions::Session>,
-    level: Option<Level>,
-    takes: Takes,
-    along: Option<Arc<Along>>,
+    level: Option<LoggingLevel>,
+    takes: Accepts,
+    along: Option<Arc<ForwardedContext>>,
     limits: endpoint_limits::EndpointLimits,
     /// The owner of the share that answers of agents take.
-    whose: Option<shares::Whose>,
+    whose: Option<shares::QuotaOwner>,
 }
 
-impl Bridge {
+impl Gateway {
     /// Makes a bridge and the service that belongs to it. Nothing is started: the host adds the service to its server (see
     /// [`BridgeService`]) and shows requests to [`Bridge::handle`].
     ///
     /// # Errors
     ///
     /// [`BridgeProblem`] says what in the settings cannot be used.
-    pub fn new(settings: Settings) -> Result<(Self, BridgeService), BridgeProblem> {
+    pub fn new(settings: Settings) -> Result<(Self, BackgroundService), GatewayError> {
         let store = settings.tasks.data_dir.as_deref().map(Store::open).transpose()?;
         Self::with(settings, store)
     }
@@ -191,45 +191,45 @@ impl Bridge {
     /// # Errors
     ///
     /// As [`Bridge::new`].
-    pub fn taking_over(settings: Settings) -> Result<(Self, BridgeService), BridgeProblem> {
+    pub fn with_store_handover(settings: Settings) -> Result<(Self, BackgroundService), GatewayError> {
         Self::with(settings, None)
     }
 
-    fn with(settings: Settings, store: Option<Store>) -> Result<(Self, BridgeService), BridgeProblem> {
+    fn with(settings: Settings, store: Option<Store>) -> Result<(Self, BackgroundService), GatewayError> {
         let metrics = Metrics::new()?;
-        let descriptors = Descriptors::of_process().for_agents();
-        let client = Client::new(ClientLimits { descriptors, ..ClientLimits::default() });
+        let descriptors = FileDescriptorBudget::of_process().for_agents();
+        let client = HttpClient::new(ClientLimits { descriptors, ..ClientLimits::default() });
         let sealer = key::sealer(&settings)?;
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
-        let tasks = Tasks::new(bounds(&settings));
-        let ledger = Arc::new(Ledger::new(settings.tasks.keep_artifacts));
-        let shares = shares::Shares::new(&settings.limits, &settings.agents, &metrics);
-        let followers = Followers::new(
+        let tasks = Tasks::new(task_map_limits(&settings));
+        let ledger = Arc::new(TaskJournal::new(settings.tasks.keep_artifacts));
+        let shares = shares::QuotaRegistry::new(&settings.limits, &settings.agents, &metrics);
+        let followers = TaskFollower::new(
             followed(&settings),
             (tasks.clone(), ledger.clone()),
             client.clone(),
-            (terms(&settings), shares.answer_room(None)),
+            (call_limits(&settings), shares.answer_room(None)),
             metrics.clone(),
         );
-        let followers = Arc::new(push::wanted(followers, &settings, &sealer));
+        let followers = Arc::new(push::parse_token(followers, &settings, &sealer));
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
-            begun: Times::now(),
+            begun: Timestamp::now(),
             sealer,
-            gate: gate::Gate::new(&settings),
+            gate: gate::HostPolicy::new(&settings),
             authenticator: Authenticator::new(
                 &settings.auth,
                 settings.public_url.as_deref(),
                 (client.clone(), &Arc::new(settings.outbound.allow.clone())),
             )?,
             rules: Rules::new(settings.rules.clone()),
-            require: required(&settings),
+            require: strictest_requirement(&settings),
             client,
             catalogue: ArcSwap::from_pointee(service::all_tools(&directory, &settings.mcp)),
             directory,
             built: AtomicU64::new(0),
             changes: watch::Sender::new(0),
-            closing: Closing::new(settings.shutdown),
+            closing: DrainState::new(settings.shutdown),
             open: AtomicUsize::new(0),
             sessions,
             clients: client_table::ClientTable::new(&settings.calls.clients),
@@ -237,25 +237,25 @@ impl Bridge {
             ledger,
             predecessor: succession::Predecessor::none(),
             kept: Mutex::default(),
-            running: running::Running::default(),
+            running: running::InFlightCalls::default(),
             cancelled_calls: CancelledCalls::new(&followers, settings.calls.cancel_grace),
             followers,
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
             calls: Arc::new(Semaphore::new(settings.limits.calls)),
             shares,
             failures: FailureLimiter::new(settings.limits.failures),
-            handed: a2a::Handed::new(shown(&settings)),
-            names: a2a::Names::new(shown(&settings)),
-            forwarding: a2a::Forwarding::new(),
+            handed: a2a::ShownTasks::new(task_list_limits(&settings)),
+            names: a2a::ClientIdMap::new(task_list_limits(&settings)),
+            forwarding: a2a::WebhookForwarder::new(),
             nobody: metrics.no_agent(),
             metrics,
             settings,
         };
         if let Some(store) = store {
-            inner.take_back(store);
+            inner.return_store(store);
         }
         let bridge = Self { inner: Arc::new(inner) };
-        let service = BridgeService::new(bridge.inner.clone());
+        let service = BackgroundService::new(bridge.inner.clone());
         Ok((bridge, service))
     }
 
@@ -270,39 +270,41 @@ impl Bridge {
     /// The same, wanting other proofs of the caller.
     pub async fn handle_with(&self, http: &mut Session, require: &Require) -> Handled {
         let path = http.req_header().uri.path().to_owned();
-        let Some(door) = door(&path) else { return Handled::NotOurs };
+        let Some(door) = parse(&path) else { return Handled::NotHandled };
         let inner = &self.inner;
-        let mut exchange = Exchange::new(Caller::anonymous());
-        let _under_way = UnderWay::enter(&inner.open);
+        let mut exchange = AccessRecord::new(Caller::anonymous());
+        let _under_way = RequestGuard::enter(&inner.open);
         // A keep-alive that nobody limits is for ever.
         let rest = inner.settings.limits.keep_alive.as_secs().max(1);
-        let stays = intake::has_one_end(http) && !inner.closing.has_begun();
+        let stays = intake::has_unambiguous_length(http) && !inner.closing.has_begun();
         http.set_keepalive(stays.then_some(rest));
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
         let longest = inner.settings.limits.header;
         let checked = certificate::check(http).and_then(|()| intake::header_fits(http, longest));
         let served = match checked {
-            Ok(()) => inner.open(http, &mut exchange, (door, require)).await,
+            Ok(()) => inner.handle_request(http, &mut exchange, (door, require)).await,
             // Boxed, as in `doors`: what is rare must not make every request larger.
-            Err(fault) => Box::pin(inner.refuse_unread(http, &mut exchange, fault)).await,
+            Err(fault) => Box::pin(inner.reject_without_reading_body(http, &mut exchange, fault)).await,
         };
-        if let Err(Gone) = served {
+        if let Err(ClientGone) = served {
             if exchange.fault.is_none() {
                 exchange.outcome = label::Outcome::ClientGone;
             }
             give_up(http).await;
         }
-        exchange.close(http, &inner.nobody);
-        Handled::Yes
+        exchange.finish(http, &inner.nobody);
+        Handled::Served
     }
 
     /// Answers a request that is nobody's, for a host that serves nothing but the bridge.
     pub async fn not_found(&self, http: &mut Session) {
-        let mut exchange = Exchange::new(Caller::anonymous());
-        if let Err(Gone) = self.inner.refuse_unread(http, &mut exchange, Fault::NoSuchPath).await {
+        let mut exchange = AccessRecord::new(Caller::anonymous());
+        if let Err(ClientGone) =
+            self.inner.reject_without_reading_body(http, &mut exchange, Fault::NoSuchPath).await
+        {
             exchange.outcome = label::Outcome::ClientGone;
         }
-        exchange.close(http, &self.inner.nobody);
+        exchange.finish(http, &self.inner.nobody);
     }
 
     /// What is counted, with the tasks as they are now.
@@ -316,7 +318,7 @@ impl Bridge {
     /// process ends.
     pub fn is_ready(&self) -> bool {
         let directory = &self.inner.directory;
-        let looked = directory.agents().iter().all(|agent| agent.has_been_looked_at());
+        let looked = directory.agents().iter().all(|agent| agent.is_initialized());
         // A request that came before another process took over is answered as that one would.
         let open = !self.inner.closing.has_begun() || self.inner.closing.hands_over();
         open && looked && self.inner.built.load(Ordering::Acquire) == directory.versions()
@@ -367,16 +369,16 @@ impl Bridge {
 }
 
 /// A request under way; counted while it lasts.
-struct UnderWay<'a>(&'a AtomicUsize);
+struct RequestGuard<'a>(&'a AtomicUsize);
 
-impl<'a> UnderWay<'a> {
+impl<'a> RequestGuard<'a> {
     fn enter(open: &'a AtomicUsize) -> Self {
         open.fetch_add(1, Ordering::AcqRel);
         Self(open)
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -384,21 +386,21 @@ impl Drop for UnderWay<'_> {
 
 impl Inner {
     /// Takes back what a store keeps, and keeps things there from now on. Waits for the disk.
-    fn take_back(&self, store: Store) {
-        self.ledger.keep_in(Some(Arc::new(store)));
+    fn return_store(&self, store: Store) {
+        self.ledger.attach_store(Some(Arc::new(store)));
         let limit = (self.settings.limits.artifacts, self.predecessor.lives());
-        let kept = self.ledger.load(&self.tasks, limit, Times::now());
+        let kept = self.ledger.load(&self.tasks, limit, Timestamp::now());
         self.ledger.sessions(|key, value| self.sessions.learn(key, Some(value), now()));
         for (key, value) in self.sessions.rows() {
             self.ledger.note_session(key, value);
         }
-        self.ledger.catch_up(&self.tasks, Times::now());
+        self.ledger.flush(&self.tasks, Timestamp::now());
         self.directory.own_cards(true);
         kept.into_iter().for_each(|entry| self.keep_for_later(entry));
     }
 
     /// Sees to a task of another process when that has ended.
-    fn keep_for_later(&self, entry: Arc<Entry>) {
+    fn keep_for_later(&self, entry: Arc<TaskEntry>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.iter().any(|known| Arc::ptr_eq(known, &entry)) {
             kept.push(entry);
@@ -411,25 +413,25 @@ impl Inner {
         self.open.load(Ordering::Acquire) + background
     }
 
-    fn terms(&self) -> Terms {
-        terms(&self.settings)
+    fn call_limits(&self) -> CallLimits {
+        call_limits(&self.settings)
     }
 }
 
 /// What is wanted of a caller where nothing is said: any of what is configured.
-fn required(settings: &Settings) -> Require {
+fn strictest_requirement(settings: &Settings) -> Require {
     let of = settings.auth.mechanisms();
     Require { rule: if of.is_empty() { RequireRule::None } else { RequireRule::Any }, of }
 }
 
 /// How much is remembered of what A2A clients were shown.
-fn shown(settings: &Settings) -> a2a::Bounds {
+fn task_list_limits(settings: &Settings) -> a2a::ShownTasksLimits {
     let (tasks, of_one) = (&settings.tasks, settings.limits.caller_tasks);
-    a2a::Bounds { most: tasks.max, of_one, ttl: tasks.ttl }
+    a2a::ShownTasksLimits { most: tasks.max, of_one, ttl: tasks.ttl }
 }
 
-fn bounds(settings: &Settings) -> crate::tasks::Bounds {
-    crate::tasks::Bounds {
+fn task_map_limits(settings: &Settings) -> crate::tasks::TaskLimits {
+    crate::tasks::TaskLimits {
         most: settings.tasks.max,
         bytes: settings.tasks.max_bytes,
         ttl: settings.tasks.ttl,
@@ -438,9 +440,9 @@ fn bounds(settings: &Settings) -> crate::tasks::Bounds {
 }
 
 /// How much is followed.
-fn followed(settings: &Settings) -> Bounds {
+fn followed(settings: &Settings) -> FollowLimits {
     let config::Followers { max, lifetime } = settings.followers;
-    Bounds { most: max, lifetime }
+    FollowLimits { most: max, lifetime }
 }
 
 /// Seconds since 1970.
@@ -448,9 +450,9 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn terms(settings: &Settings) -> Terms {
+fn call_limits(settings: &Settings) -> CallLimits {
     let streams = &settings.streams;
-    Terms {
+    CallLimits {
         event: settings.limits.event,
         silence: streams.idle_timeout,
         retry_base: streams.retry_base,

@@ -5,29 +5,29 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::metadata::{Asked, challenge};
-use super::reading::no_such;
-use super::route::Door;
-use super::{Asker, Inner};
+use super::metadata::{ChallengeContext, challenge};
+use super::reading::resource_not_found;
+use super::route::Route;
+use super::{ClientContext, Inner};
 use crate::agents::Agent;
-use crate::auth::{Caller, Verdict, Wanted};
-use crate::bridge::catalogue::Entry;
-use crate::bridge::subagent::Tool;
+use crate::auth::{Action, Caller, PolicyDecision};
+use crate::bridge::catalogue::ToolRef;
+use crate::bridge::subagent::TaskTool;
 use crate::fault::Fault;
 use crate::mcp::{Era, Method};
 use crate::telemetry::audit;
 
 impl Inner {
     /// Whether there is such an agent, for this caller. Who could see it with more scopes is told so later.
-    pub(super) fn is_there(&self, caller: &Caller, agent: &str) -> bool {
-        let wanted = Wanted { agent: Some(agent), ..Wanted::default() };
+    pub(super) fn is_visible(&self, caller: &Caller, agent: &str) -> bool {
+        let wanted = Action { agent: Some(agent), ..Action::default() };
         self.directory.find(agent).is_some()
             && (self.rules.sees(caller, agent)
-                || matches!(self.rules.judge(caller, &wanted), Verdict::ScopesNeeded(..)))
+                || matches!(self.rules.evaluate(caller, &wanted), PolicyDecision::ScopesNeeded(..)))
     }
 
     /// Whether an agent is behind a door, for this caller.
-    pub(super) fn sees(&self, caller: &Caller, door: Door<'_>, agent: &Agent) -> bool {
+    pub(super) fn can_see(&self, caller: &Caller, door: Route<'_>, agent: &Agent) -> bool {
         let name = agent.settings.name.as_str();
         door.agent().is_none_or(|door| name == door) && self.rules.sees(caller, name)
     }
@@ -37,13 +37,18 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it.
-    pub(super) fn permit(&self, asker: &Asker, door: Door<'_>, method: Method) -> Result<(), Fault> {
-        let wanted = Wanted { method: method.as_str(), agent: door.agent(), ..Wanted::default() };
+    pub(super) fn authorize_method(
+        &self,
+        asker: &ClientContext,
+        door: Route<'_>,
+        method: Method,
+    ) -> Result<(), Fault> {
+        let wanted = Action { method: method.as_str(), agent: door.agent(), ..Action::default() };
         // Which tool is called is judged, and told, later.
         if method == Method::ToolsCall && self.rules.allow(&asker.caller, &wanted) {
             return Ok(());
         }
-        self.judged((asker, door), &wanted, None, || Fault::Forbidden)
+        self.evaluate((asker, door), &wanted, None, || Fault::Forbidden)
     }
 
     /// Lets a caller use a method on a task of an agent, or not. A task's resources are its caller's, so rules for resources do not
@@ -52,16 +57,16 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it.
-    pub(super) fn permit_task(
+    pub(super) fn authorize_task(
         &self,
-        asking: (&Asker, Door<'_>),
+        asking: (&ClientContext, Route<'_>),
         method: Method,
         agent: &Agent,
         unseen: impl FnOnce() -> Fault,
     ) -> Result<(), Fault> {
         let wanted =
-            Wanted { method: method.as_str(), agent: Some(&agent.settings.name), ..Wanted::default() };
-        self.judged(asking, &wanted, None, unseen)
+            Action { method: method.as_str(), agent: Some(&agent.settings.name), ..Action::default() };
+        self.evaluate(asking, &wanted, None, unseen)
     }
 
     /// Lets a caller use a tool, by skill and name, or not.
@@ -69,17 +74,17 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it; the tool might not be there.
-    pub(super) fn permit_tool(
+    pub(super) fn authorize_tool(
         &self,
-        asking: (&Asker, Door<'_>),
+        asking: (&ClientContext, Route<'_>),
         agent: Option<&Agent>,
         (tool, arguments): ((&str, &str), Option<&RawValue>),
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
-        let wanted = Wanted { agent, tool: Some(tool), ..CALL };
+        let wanted = Action { agent, tool: Some(tool), ..CALL };
         let verdict = self.judge_tool(&asking.0.caller, &wanted);
         let unseen = || Fault::NoSuchTool(tool.1.to_owned());
-        self.decided((&asking.0.caller, asking.1), (&wanted, arguments), verdict, unseen)
+        self.audit((&asking.0.caller, asking.1), (&wanted, arguments), verdict, unseen)
     }
 
     /// Lets a caller have an agent begin a task without naming a skill, or not.
@@ -87,11 +92,15 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it; the tool might not be there.
-    pub(super) fn permit_start(&self, (asker, door): (&Asker, Door<'_>), agent: &Agent) -> Result<(), Fault> {
+    pub(super) fn permit_start(
+        &self,
+        (asker, door): (&ClientContext, Route<'_>),
+        agent: &Agent,
+    ) -> Result<(), Fault> {
         let wanted = start_of(&agent.settings.name);
         let verdict = self.judge_start(&asker.caller, &agent.settings.name);
-        let unseen = || Fault::NoSuchTool(Tool::Start.name().to_owned());
-        self.decided((&asker.caller, door), (&wanted, None), verdict, unseen)
+        let unseen = || Fault::NoSuchTool(TaskTool::Start.name().to_owned());
+        self.audit((&asker.caller, door), (&wanted, None), verdict, unseen)
     }
 
     /// Lets a caller say something in a task, or not: as the tool of the skill that began it, or as a message to the agent as a whole
@@ -102,29 +111,29 @@ impl Inner {
     /// The fault that refuses it; the task might not be there.
     pub(super) fn permit_words(
         &self,
-        (asker, door): (&Asker, Door<'_>),
+        (asker, door): (&ClientContext, Route<'_>),
         agent: &Agent,
         (method, skill): (Method, Option<&str>),
     ) -> Result<(), Fault> {
         let (name, method) = (agent.settings.name.as_str(), method.as_str());
         let catalogue = self.catalogue.load();
-        let mut tools = self.view(&catalogue, door).of_agents();
+        let mut tools = self.catalogue_view(&catalogue, door).of_agents();
         let tool = tools.find(|tool| *tool.agent == *name && tool.skill.as_deref() == skill);
         let tool = tool.map(|tool| (skill.unwrap_or_default(), tool.name.as_str()));
-        let wanted = Wanted { method, agent: Some(name), tool, resource: None };
+        let wanted = Action { method, agent: Some(name), tool, resource: None };
         let verdict = match tool {
             Some(_) => self.judge_tool(&asker.caller, &wanted),
-            None => self.rules.judge_whole(&asker.caller, (method, name)),
+            None => self.rules.evaluate_any(&asker.caller, (method, name)),
         };
-        self.decided((&asker.caller, door), (&wanted, None), verdict, || Fault::UnknownTask)
+        self.audit((&asker.caller, door), (&wanted, None), verdict, || Fault::UnknownTask)
     }
 
     /// Whether a caller may use one of the gateway's own tools on an agent.
-    pub(super) fn may_use(&self, caller: &Caller, agent: &str, tool: Tool) -> bool {
+    pub(super) fn may_use(&self, caller: &Caller, agent: &str, tool: TaskTool) -> bool {
         match tool {
-            Tool::Start => self.judge_start(caller, agent).is_allowed(),
+            TaskTool::Start => self.judge_start(caller, agent).is_allowed(),
             tool => {
-                let wanted = Wanted { agent: Some(agent), tool: Some((tool.name(), tool.name())), ..CALL };
+                let wanted = Action { agent: Some(agent), tool: Some((tool.name(), tool.name())), ..CALL };
                 self.rules.allow(caller, &wanted)
             }
         }
@@ -132,21 +141,21 @@ impl Inner {
 
     /// Whether a caller may call a tool of an agent, by the id of its skill and its name.
     pub(super) fn may_call(&self, caller: &Caller, agent: &str, tool: (&str, &str)) -> bool {
-        self.judge_tool(caller, &Wanted { agent: Some(agent), tool: Some(tool), ..CALL }).is_allowed()
+        self.judge_tool(caller, &Action { agent: Some(agent), tool: Some(tool), ..CALL }).is_allowed()
     }
 
     /// The one tool of an agent has no skill.
-    fn judge_tool(&self, caller: &Caller, wanted: &Wanted<'_>) -> Verdict<'_> {
+    fn judge_tool(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
         let has_skill = wanted.tool.is_none_or(|(skill, _)| !skill.is_empty());
         if has_skill || self.rules.is_empty() {
-            return self.rules.judge(caller, wanted);
+            return self.rules.evaluate(caller, wanted);
         }
         let known = wanted.agent.and_then(|agent| self.directory.find(agent)?.known());
         let skills = known.iter().flat_map(|known| &known.card.skills).map(|skill| skill.id.as_str());
         self.rules.judge_any(caller, wanted, skills)
     }
 
-    fn judge_start(&self, caller: &Caller, agent: &str) -> Verdict<'_> {
+    fn judge_start(&self, caller: &Caller, agent: &str) -> PolicyDecision<'_> {
         self.rules.judge_skilless(caller, &start_of(agent))
     }
 
@@ -155,40 +164,40 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it; the resource might not be there.
-    pub(super) fn permit_resource(
+    pub(super) fn authorize_resource(
         &self,
-        asking: (&Asker, Door<'_>),
+        asking: (&ClientContext, Route<'_>),
         agent: Option<&Agent>,
         uri: &str,
     ) -> Result<(), Fault> {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted =
-            Wanted { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
-        self.judged(asking, &wanted, None, || no_such(uri))
+            Action { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
+        self.evaluate(asking, &wanted, None, || resource_not_found(uri))
     }
 
     /// Whether a caller may read a resource.
-    pub(super) fn may_read(&self, asker: &Asker, agent: Option<&Agent>, uri: &str) -> bool {
+    pub(super) fn may_read(&self, asker: &ClientContext, agent: Option<&Agent>, uri: &str) -> bool {
         let agent = agent.map(|agent| agent.settings.name.as_str());
         let wanted =
-            Wanted { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
+            Action { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
         self.rules.allow(&asker.caller, &wanted)
     }
 
     /// Whether a tool is on a caller's list.
-    pub(super) fn shows(&self, asker: &Asker, entry: &Entry) -> bool {
+    pub(super) fn can_read_task(&self, asker: &ClientContext, entry: &ToolRef) -> bool {
         let caller = &asker.caller;
         match entry.of_agent() {
             Some(tool) => {
                 self.may_call(caller, &tool.agent, (tool.skill.as_deref().unwrap_or_default(), &tool.name))
             }
-            None if entry.name() == Tool::Start.name() && !self.rules.is_empty() => {
+            None if entry.name() == TaskTool::Start.name() && !self.rules.is_empty() => {
                 let mut agents = self.directory.agents().iter();
-                agents.any(|agent| self.may_use(caller, &agent.settings.name, Tool::Start))
+                agents.any(|agent| self.may_use(caller, &agent.settings.name, TaskTool::Start))
             }
             None => {
                 let tool = Some((entry.name(), entry.name()));
-                self.rules.allow(caller, &Wanted { tool, ..CALL })
+                self.rules.allow(caller, &Action { tool, ..CALL })
             }
         }
     }
@@ -198,14 +207,14 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it.
-    pub(super) fn permit_whole(
+    pub(super) fn authorize_agent(
         &self,
-        (caller, door): (&Caller, Door<'_>),
+        (caller, door): (&Caller, Route<'_>),
         (method, agent): (&str, &str),
     ) -> Result<(), Fault> {
-        let wanted = Wanted { method, agent: Some(agent), ..Wanted::default() };
-        let verdict = self.rules.judge_whole(caller, (method, agent));
-        self.decided((caller, door), (&wanted, None), verdict, || Fault::Forbidden)
+        let wanted = Action { method, agent: Some(agent), ..Action::default() };
+        let verdict = self.rules.evaluate_any(caller, (method, agent));
+        self.audit((caller, door), (&wanted, None), verdict, || Fault::Forbidden)
     }
 
     /// Lets a caller use a method on an agent that is none of A2A, or not. Nobody knows where ids stand in it, so that it could be about
@@ -214,18 +223,18 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it.
-    pub(super) fn permit_unknown(
+    pub(super) fn authorize_unknown(
         &self,
-        (caller, door): (&Caller, Door<'_>),
+        (caller, door): (&Caller, Route<'_>),
         (method, agent): (&str, &str),
     ) -> Result<(), Fault> {
         let unknown = || Fault::UnknownMethod(method.chars().take(100).collect());
         if [Era::Legacy, Era::Modern].into_iter().any(|era| Method::named(method, era).is_some()) {
             return Err(unknown());
         }
-        let wanted = Wanted { method, agent: Some(agent), ..Wanted::default() };
-        let verdict = self.rules.judge_named(caller, (method, agent));
-        self.decided((caller, door), (&wanted, None), verdict, unknown)
+        let wanted = Action { method, agent: Some(agent), ..Action::default() };
+        let verdict = self.rules.evaluate_agent(caller, (method, agent));
+        self.audit((caller, door), (&wanted, None), verdict, unknown)
     }
 
     /// Lets a caller use an A2A method on what is its own at an agent, or not.
@@ -233,32 +242,32 @@ impl Inner {
     /// # Errors
     ///
     /// The fault that refuses it.
-    pub(super) fn permit_own(
+    pub(super) fn authorize_builtin_tool(
         &self,
-        (caller, door): (&Caller, Door<'_>),
+        (caller, door): (&Caller, Route<'_>),
         (method, agent): (&str, &str),
     ) -> Result<(), Fault> {
-        let wanted = Wanted { method, agent: Some(agent), ..Wanted::default() };
-        self.decided((caller, door), (&wanted, None), self.rules.judge(caller, &wanted), || Fault::Forbidden)
+        let wanted = Action { method, agent: Some(agent), ..Action::default() };
+        self.audit((caller, door), (&wanted, None), self.rules.evaluate(caller, &wanted), || Fault::Forbidden)
     }
 
-    fn judged(
+    fn evaluate(
         &self,
-        (asker, door): (&Asker, Door<'_>),
-        wanted: &Wanted<'_>,
+        (asker, door): (&ClientContext, Route<'_>),
+        wanted: &Action<'_>,
         arguments: Option<&RawValue>,
         unseen: impl FnOnce() -> Fault,
     ) -> Result<(), Fault> {
-        let verdict = self.rules.judge(&asker.caller, wanted);
-        self.decided((&asker.caller, door), (wanted, arguments), verdict, unseen)
+        let verdict = self.rules.evaluate(&asker.caller, wanted);
+        self.audit((&asker.caller, door), (wanted, arguments), verdict, unseen)
     }
 
     /// Tells the audit log of a decision, and the caller if it is refused.
-    fn decided(
+    fn audit(
         &self,
-        (caller, door): (&Caller, Door<'_>),
-        (wanted, arguments): (&Wanted<'_>, Option<&RawValue>),
-        verdict: Verdict<'_>,
+        (caller, door): (&Caller, Route<'_>),
+        (wanted, arguments): (&Action<'_>, Option<&RawValue>),
+        verdict: PolicyDecision<'_>,
         unseen: impl FnOnce() -> Fault,
     ) -> Result<(), Fault> {
         // Where nobody proves anything and nothing is ruled there is no decision to tell of.
@@ -269,11 +278,11 @@ impl Inner {
         let arguments =
             arguments.filter(|_| log.audit_arguments).map(|arguments| redacted(arguments, &log.redact));
         let (is_allowed, rule) = match verdict {
-            Verdict::Allowed(rule) => (true, rule),
-            Verdict::Refused(rule) => (false, rule),
-            Verdict::ScopesNeeded(rule, _) => (false, Some(rule)),
+            PolicyDecision::Allowed(rule) => (true, rule),
+            PolicyDecision::Refused(rule) => (false, rule),
+            PolicyDecision::ScopesNeeded(rule, _) => (false, Some(rule)),
         };
-        let decision = audit::Decision {
+        let decision = audit::AuditDecision {
             caller: caller.name(),
             method: wanted.method,
             agent: wanted.agent,
@@ -285,28 +294,28 @@ impl Inner {
         };
         decision.write();
         match verdict {
-            Verdict::Allowed(_) => Ok(()),
-            Verdict::Refused(_) => Err(unseen()),
-            Verdict::ScopesNeeded(_, scopes) => {
+            PolicyDecision::Allowed(_) => Ok(()),
+            PolicyDecision::Refused(_) => Err(unseen()),
+            PolicyDecision::ScopesNeeded(_, scopes) => {
                 // A token is for the door that the client uses, whichever agent the tool is of.
-                let at = Asked { settings: &self.settings, endpoint: door.endpoint() };
-                Err(Fault::ScopesNeeded(challenge(&at, Some("insufficient_scope"), scopes)))
+                let at = ChallengeContext { settings: &self.settings, endpoint: door.endpoint() };
+                Err(Fault::InsufficientScope(challenge(&at, Some("insufficient_scope"), scopes)))
             }
         }
     }
 }
 
 /// A call of a tool.
-const CALL: Wanted<'static> =
-    Wanted { method: Method::ToolsCall.as_str(), agent: None, tool: None, resource: None };
+const CALL: Action<'static> =
+    Action { method: Method::ToolsCall.as_str(), agent: None, tool: None, resource: None };
 
 /// A call of `subagent_start`.
-fn start_of(agent: &str) -> Wanted<'_> {
-    Wanted { agent: Some(agent), tool: Some((Tool::Start.name(), Tool::Start.name())), ..CALL }
+fn start_of(agent: &str) -> Action<'_> {
+    Action { agent: Some(agent), tool: Some((TaskTool::Start.name(), TaskTool::Start.name())), ..CALL }
 }
 
 /// Most bytes of arguments in one line of the audit log.
-const LONGEST: usize = 2048;
+const MAX_AUDITED_ARGUMENT_BYTES: usize = 2048;
 
 /// Where handles stand: who has one of somebody who is nobody can use it.
 const HANDLES: [&str; 2] = ["/taskId", "/contextId"];
@@ -322,8 +331,10 @@ fn redacted(arguments: &RawValue, pointers: &[String]) -> String {
         }
     }
     let text = value.to_string();
-    match text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST).last() {
-        Some(end) if text.len() > LONGEST => format!("{}…", text.get(..end).unwrap_or_default()),
+    match text.char_indices().map(|(at, _)| at).take_while(|at| *at <= MAX_AUDITED_ARGUMENT_BYTES).last() {
+        Some(end) if text.len() > MAX_AUDITED_ARGUMENT_BYTES => {
+            format!("{}…", text.get(..end).unwrap_or_default())
+        }
         _ => text,
     }
 }
@@ -350,6 +361,6 @@ mod tests {
     #[test]
     fn long_arguments_are_cut() {
         let long = shown(&format!("{{\"a\":\"{}\"}}", "\u{e9}".repeat(4000)), &[]);
-        assert!(long.len() <= LONGEST + '…'.len_utf8() && long.ends_with('…'));
+        assert!(long.len() <= MAX_AUDITED_ARGUMENT_BYTES + '…'.len_utf8() && long.ends_with('…'));
     }
 }

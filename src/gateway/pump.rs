@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 use pingora::proxy::Session;
 use pingora::time::fast_timeout::fast_sleep;
 
-use super::answer::{Events, Gone, Takes, events, gone, reply};
-use super::closing::Closing;
-use super::running::Entry;
-use super::source::{Source, Step};
-use crate::bridge::progress::Teller;
-use crate::bridge::work::Note;
-use crate::fault::Trouble;
+use super::answer::{Accepts, ClientGone, SseWriter, events, reply, wait_for_disconnect};
+use super::closing::DrainState;
+use super::running::InFlightCall;
+use super::source::{CallEvent, EventSource};
+use crate::bridge::progress::ProgressNotifier;
+use crate::bridge::work::ProgressUpdate;
+use crate::fault::AgentFailure;
 use crate::sse::encoder;
-use crate::telemetry::metrics::{AgentMetrics, Open};
+use crate::telemetry::metrics::{AgentMetrics, GaugeGuard};
 
 /// After so many events in a row it is looked whether the client is still there.
-const LOOK_UP: u32 = 32;
+const YIELD_EVERY_EVENTS: u32 = 32;
 /// Bytes of notifications that are sent even if more are to come at once.
-const ENOUGH: usize = 16 * 1024;
+const FLUSH_THRESHOLD_BYTES: usize = 16 * 1024;
 /// Bytes of an event beyond its data.
 const EVENT_ROOM: usize = 16;
 
 /// How long a client waits for what.
 #[derive(Clone, Copy)]
-pub(super) struct Patience<'s> {
+pub(super) struct WaitBudget<'s> {
     /// Until it must have an answer; `None`: it waits for as long as it takes.
     pub(super) budget: Option<Duration>,
     /// Until it must hear something.
@@ -36,12 +36,12 @@ pub(super) struct Patience<'s> {
     /// Between two signs of life.
     pub(super) keep_alive: Duration,
     /// The end of the process, which ends every patience.
-    pub(super) closing: &'s Closing,
+    pub(super) closing: &'s DrainState,
 }
 
 /// How the wait ended.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum WaitOutcome {
     /// There is something to answer.
     Settled,
     /// The agent is not done, and the client's patience is.
@@ -49,7 +49,7 @@ pub(super) enum Ending {
     /// The agent is not done, and its task does not change any more.
     Stalled,
     /// The agent failed.
-    Failed(Trouble),
+    Failed(AgentFailure),
     /// The client cancelled the request.
     Cancelled,
     /// The client went away.
@@ -66,28 +66,28 @@ pub(super) enum WaitFor {
 }
 
 /// Where an answer goes.
-pub(super) enum To<'s> {
+pub(super) enum ResponseTarget<'s> {
     /// To the client.
     Client(&'s mut Session),
     /// Into the answer to a batch of this client.
     Batch(&'s mut Session),
 }
 
-impl To<'_> {
+impl ResponseTarget<'_> {
     /// Waits until the client goes away.
-    pub(super) async fn left(&mut self) {
+    pub(super) async fn client_disconnected(&mut self) {
         match self {
-            Self::Client(http) | Self::Batch(http) => gone(http).await,
+            Self::Client(http) | Self::Batch(http) => wait_for_disconnect(http).await,
         }
     }
 }
 
 /// The client's side of a call.
-enum Line<'s> {
+enum ClientStream<'s> {
     /// Nothing has been sent.
     Quiet(&'s mut Session),
     /// An event stream is open.
-    Open(Events<'s>),
+    Open(SseWriter<'s>),
     /// Nothing will be sent from here: one call of a batch. But the client may go away.
     Watched(&'s mut Session),
     /// There is no client.
@@ -95,31 +95,31 @@ enum Line<'s> {
 }
 
 /// A call on its way to a client.
-pub(super) struct Pump<'s> {
-    line: Line<'s>,
-    takes: Takes,
-    teller: Teller,
-    patience: Patience<'s>,
+pub(super) struct CallResponder<'s> {
+    line: ClientStream<'s>,
+    takes: Accepts,
+    teller: ProgressNotifier,
+    patience: WaitBudget<'s>,
     until: Option<Instant>,
     next_sign: Instant,
     streams: &'s AgentMetrics,
-    open: Option<Open>,
+    open: Option<GaugeGuard>,
     /// Encoded and not sent yet: what comes at once is sent at once.
     unsent: Vec<u8>,
 }
 
-impl<'s> Pump<'s> {
+impl<'s> CallResponder<'s> {
     /// A call whose answer goes to a client, or into a batch.
     pub(super) fn new(
-        to: To<'s>,
-        takes: Takes,
-        teller: Teller,
-        patience: Patience<'s>,
+        to: ResponseTarget<'s>,
+        takes: Accepts,
+        teller: ProgressNotifier,
+        patience: WaitBudget<'s>,
         streams: &'s AgentMetrics,
     ) -> Self {
         let line = match to {
-            To::Client(http) => Line::Quiet(http),
-            To::Batch(http) => Line::Watched(http),
+            ResponseTarget::Client(http) => ClientStream::Quiet(http),
+            ResponseTarget::Batch(http) => ClientStream::Watched(http),
         };
         let now = Instant::now();
         let until = patience.budget.map(|budget| now + budget);
@@ -129,11 +129,11 @@ impl<'s> Pump<'s> {
 
     /// Whether the client can be asked something on the way: it takes a stream, and the answer is its own.
     pub(super) fn can_ask(&self) -> bool {
-        self.takes.stream && matches!(self.line, Line::Quiet(_) | Line::Open(_))
+        self.takes.stream && matches!(self.line, ClientStream::Quiet(_) | ClientStream::Open(_))
     }
 
     /// Sends a message of its own on the stream to the client.
-    pub(super) async fn send(&mut self, message: &[u8]) -> Result<(), Gone> {
+    pub(super) async fn send(&mut self, message: &[u8]) -> Result<(), ClientGone> {
         encoder::event(&mut self.unsent, message);
         self.flush().await
     }
@@ -146,115 +146,117 @@ impl<'s> Pump<'s> {
     /// Passes on what comes, until there is an answer, or nobody to give it to, or nothing more to `wait_for`.
     pub(super) async fn run(
         &mut self,
-        source: &mut Source,
-        running: Option<&Entry>,
+        source: &mut EventSource,
+        running: Option<&InFlightCall>,
         wait_for: WaitFor,
-    ) -> Ending {
+    ) -> WaitOutcome {
         let mut heard = 0_u32;
         // One timer serves both deadlines: what comes first. It is looked at before the agent, which may always have
         // something to say. Set anew only for what is due sooner: what is due later is looked at when it goes off.
-        let mut due = self.due();
+        let mut due = self.next_deadline();
         let mut wake = pin!(sleep_until(due));
         let closing = self.patience.closing;
         let mut answers_due = pin!(closing.answers_due());
         loop {
             if wait_for == WaitFor::Name && source.is_named() {
-                return Ending::OutOfPatience;
+                return WaitOutcome::OutOfPatience;
             }
-            if self.due() < due {
-                due = self.due();
+            if self.next_deadline() < due {
+                due = self.next_deadline();
                 wake.set(sleep_until(due));
             }
             let step = tokio::select! {
                 biased;
-                () = cancelled(running) => return Ending::Cancelled,
+                () = cancelled(running) => return WaitOutcome::Cancelled,
                 () = wake.as_mut() => {
                     let now = Instant::now();
                     if self.until.is_some_and(|until| now >= until) {
-                        return Ending::OutOfPatience;
+                        return WaitOutcome::OutOfPatience;
                     }
                     // Coarse timers may be early.
                     if now >= self.next_sign {
                         self.next_sign = now + self.patience.keep_alive;
-                        if self.sign_of_life().await.is_err() {
-                            return Ending::Gone;
+                        if self.send_keep_alive().await.is_err() {
+                            return WaitOutcome::Gone;
                         }
                     }
-                    due = self.due();
+                    due = self.next_deadline();
                     wake.set(sleep_until(due));
                     continue;
                 }
                 step = source.next() => step,
-                () = self.left() => return Ending::Gone,
-                () = answers_due.as_mut() => return Ending::OutOfPatience,
+                () = self.client_disconnected() => return WaitOutcome::Gone,
+                () = answers_due.as_mut() => return WaitOutcome::OutOfPatience,
             };
             heard += 1;
             // An agent that always has something to say is never waited for.
-            if heard.is_multiple_of(LOOK_UP)
+            if heard.is_multiple_of(YIELD_EVERY_EVENTS)
                 && let Some(ending) = self.look_up(&step).await
             {
                 return ending;
             }
             match step {
-                Step::Settled => return Ending::Settled,
-                Step::Stalled => return Ending::Stalled,
-                Step::Failed(trouble) => return Ending::Failed(trouble),
-                Step::News(note) => self.encode(note.as_ref()),
+                CallEvent::Settled => return WaitOutcome::Settled,
+                CallEvent::Stalled => return WaitOutcome::Stalled,
+                CallEvent::Failed(trouble) => return WaitOutcome::Failed(trouble),
+                CallEvent::News(note) => self.encode(note.as_ref()),
             }
             // Nothing waits for time, only for what is there already.
-            let is_due = !source.has_more() || self.unsent.len() > ENOUGH;
+            let is_due = !source.has_more() || self.unsent.len() > FLUSH_THRESHOLD_BYTES;
             if is_due && !self.unsent.is_empty() && self.flush().await.is_err() {
-                return Ending::Gone;
+                return WaitOutcome::Gone;
             }
         }
     }
 
     /// Looks whether the client has left, or the process is about to end.
-    async fn look_up(&mut self, step: &Step) -> Option<Ending> {
+    async fn look_up(&mut self, step: &CallEvent) -> Option<WaitOutcome> {
         if self.has_left().await {
-            return Some(Ending::Gone);
+            return Some(WaitOutcome::Gone);
         }
-        let is_news = matches!(step, Step::News(_));
-        (is_news && self.patience.closing.is_due()).then_some(Ending::OutOfPatience)
+        let is_news = matches!(step, CallEvent::News(_));
+        (is_news && self.patience.closing.is_due()).then_some(WaitOutcome::OutOfPatience)
     }
 
-    fn due(&self) -> Instant {
+    fn next_deadline(&self) -> Instant {
         self.until.map_or(self.next_sign, |until| until.min(self.next_sign))
     }
 
     /// Sends the answer, or ends without one.
-    pub(super) async fn finish(mut self, mut body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, Gone> {
-        if matches!(self.line, Line::Nobody | Line::Watched(_)) {
+    pub(super) async fn finish(mut self, mut body: Option<Vec<u8>>) -> Result<Option<Vec<u8>>, ClientGone> {
+        if matches!(self.line, ClientStream::Nobody | ClientStream::Watched(_)) {
             return Ok(body);
         }
-        let in_stream = !self.unsent.is_empty() || matches!(self.line, Line::Open(_));
+        let in_stream = !self.unsent.is_empty() || matches!(self.line, ClientStream::Open(_));
         // Taken: it is held once while the client reads it.
         if let Some(body) = body.take_if(|_| in_stream) {
             self.unsent.reserve(body.len() + EVENT_ROOM);
             encoder::event(&mut self.unsent, &body);
         }
         match (self.line, body) {
-            (Line::Nobody | Line::Watched(_), _) => {}
-            (Line::Open(mut stream), _) => stream.write(self.unsent, true).await?,
-            (Line::Quiet(http), Some(body)) if !in_stream => reply(http, self.takes, body, None).await?,
+            (ClientStream::Nobody | ClientStream::Watched(_), _) => {}
+            (ClientStream::Open(mut stream), _) => stream.write(self.unsent, true).await?,
+            (ClientStream::Quiet(http), Some(body)) if !in_stream => {
+                reply(http, self.takes, body, None).await?
+            }
             // A request that its client took back gets no answer: an empty stream says so.
-            (Line::Quiet(http), _) => events(http, self.unsent).await?,
+            (ClientStream::Quiet(http), _) => events(http, self.unsent).await?,
         }
         Ok(None)
     }
 
-    fn encode(&mut self, note: Option<&Note>) {
+    fn encode(&mut self, note: Option<&ProgressUpdate>) {
         let Some(note) = note.filter(|_| self.takes.stream && self.teller.listens()) else { return };
-        if matches!(self.line, Line::Nobody | Line::Watched(_)) {
+        if matches!(self.line, ClientStream::Nobody | ClientStream::Watched(_)) {
             return;
         }
-        for message in self.teller.tell(note) {
+        for message in self.teller.notifications(note) {
             encoder::event(&mut self.unsent, &message);
         }
     }
 
-    async fn sign_of_life(&mut self) -> Result<(), Gone> {
-        if !self.takes.stream || matches!(self.line, Line::Nobody | Line::Watched(_)) {
+    async fn send_keep_alive(&mut self) -> Result<(), ClientGone> {
+        if !self.takes.stream || matches!(self.line, ClientStream::Nobody | ClientStream::Watched(_)) {
             return Ok(());
         }
         encoder::comment(&mut self.unsent, "");
@@ -262,17 +264,19 @@ impl<'s> Pump<'s> {
     }
 
     /// Sends what is unsent; opens the stream for it if need be.
-    async fn flush(&mut self) -> Result<(), Gone> {
+    async fn flush(&mut self) -> Result<(), ClientGone> {
         let encoded = std::mem::take(&mut self.unsent);
         self.next_sign = Instant::now() + self.patience.keep_alive;
-        if let Line::Quiet(_) = self.line {
-            let Line::Quiet(http) = std::mem::replace(&mut self.line, Line::Nobody) else { return Ok(()) };
-            self.line = Line::Open(Events::begin(http, None).await?);
+        if let ClientStream::Quiet(_) = self.line {
+            let ClientStream::Quiet(http) = std::mem::replace(&mut self.line, ClientStream::Nobody) else {
+                return Ok(());
+            };
+            self.line = ClientStream::Open(SseWriter::begin(http, None).await?);
             self.open = Some(self.streams.stream());
         }
         match &mut self.line {
-            Line::Open(stream) => stream.write(encoded, false).await,
-            Line::Quiet(_) | Line::Watched(_) | Line::Nobody => Ok(()),
+            ClientStream::Open(stream) => stream.write(encoded, false).await,
+            ClientStream::Quiet(_) | ClientStream::Watched(_) | ClientStream::Nobody => Ok(()),
         }
     }
 
@@ -280,25 +284,25 @@ impl<'s> Pump<'s> {
     async fn has_left(&mut self) -> bool {
         tokio::select! {
             biased;
-            () = self.left() => true,
-            () = at_once() => false,
+            () = self.client_disconnected() => true,
+            () = ready() => false,
         }
     }
 
     /// Waits until the client goes away.
-    async fn left(&mut self) {
+    async fn client_disconnected(&mut self) {
         match &mut self.line {
-            Line::Quiet(http) | Line::Watched(http) => gone(http).await,
-            Line::Open(events) => events.gone().await,
-            Line::Nobody => std::future::pending().await,
+            ClientStream::Quiet(http) | ClientStream::Watched(http) => wait_for_disconnect(http).await,
+            ClientStream::Open(events) => events.wait_for_disconnect().await,
+            ClientStream::Nobody => std::future::pending().await,
         }
     }
 }
 
 /// What is ready at once.
-async fn at_once() {}
+async fn ready() {}
 
-async fn cancelled(running: Option<&Entry>) {
+async fn cancelled(running: Option<&InFlightCall>) {
     match running {
         Some(entry) => entry.cancelled().await,
         None => std::future::pending().await,

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::answer::Gone;
+use super::answer::ClientGone;
 use crate::config;
 use crate::fault::Fault;
 use crate::telemetry::endpoints::QueueMetrics;
 
 /// The places of one agent, and the line before them.
-pub(super) struct Queue {
+pub(super) struct AgentQueue {
     places: Arc<Semaphore>,
     size: usize,
     wait: Duration,
@@ -25,15 +25,15 @@ pub(super) struct Queue {
 }
 
 /// A call of an agent, until this is dropped.
-pub(super) type Place = OwnedSemaphorePermit;
+pub(super) type CallPermit = OwnedSemaphorePermit;
 
 /// One who waits, while this lives.
-struct Waiting<'a> {
-    queue: &'a Queue,
+struct Waiter<'a> {
+    queue: &'a AgentQueue,
     since: Instant,
 }
 
-impl Queue {
+impl AgentQueue {
     /// So many calls at once, and this line before them.
     pub(super) fn new(most: usize, settings: config::Queue, metrics: QueueMetrics) -> Self {
         let config::Queue { size, wait } = settings;
@@ -46,13 +46,16 @@ impl Queue {
     /// # Errors
     ///
     /// [`Fault::Busy`] if there is none, and none to wait in, or not in time; [`Gone`] once the client `leaves`.
-    pub(super) async fn place(&self, leaves: impl Future<Output = ()>) -> Result<Place, Result<Fault, Gone>> {
+    pub(super) async fn acquire(
+        &self,
+        leaves: impl Future<Output = ()>,
+    ) -> Result<CallPermit, Result<Fault, ClientGone>> {
         const FULL: &str = "too many calls of this agent are under way";
         // Who comes later never gets past who waits: a place that becomes free goes to the first of them.
         if let Ok(place) = self.places.clone().try_acquire_owned() {
             return Ok(place);
         }
-        let _waiting = self.enter().ok_or(Ok(Fault::Busy(FULL)))?;
+        let _waiting = self.join().ok_or(Ok(Fault::Busy(FULL)))?;
         let turn = pin!(tokio::time::timeout(self.wait, self.places.clone().acquire_owned()));
         tokio::select! {
             biased;
@@ -61,19 +64,19 @@ impl Queue {
                 Ok(Err(_)) => Err(Ok(Fault::Busy(FULL))),
                 Err(_) => Err(Ok(Fault::Busy("no call of this agent ended in time"))),
             },
-            () = leaves => Err(Err(Gone)),
+            () = leaves => Err(Err(ClientGone)),
         }
     }
 
-    fn enter(&self) -> Option<Waiting<'_>> {
+    fn join(&self) -> Option<Waiter<'_>> {
         let more = |waiting: usize| Some(waiting + 1).filter(|waiting| *waiting <= self.size);
         self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
         self.metrics.enter();
-        Some(Waiting { queue: self, since: Instant::now() })
+        Some(Waiter { queue: self, since: Instant::now() })
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.queue.waiting.fetch_sub(1, Ordering::AcqRel);
         self.queue.metrics.leave(self.since.elapsed());
@@ -87,8 +90,8 @@ mod tests {
     use std::future::{pending, ready};
     use std::task::{Context, Poll, Waker};
 
-    fn queue(size: usize, wait: Duration) -> Queue {
-        Queue::new(1, config::Queue { size, wait }, Metrics::new().unwrap().agent("bard").queue())
+    fn queue(size: usize, wait: Duration) -> AgentQueue {
+        AgentQueue::new(1, config::Queue { size, wait }, Metrics::new().unwrap().agent("bard").queue())
     }
 
     fn polled<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
@@ -98,11 +101,11 @@ mod tests {
     #[tokio::test]
     async fn they_wait_in_their_order_and_no_more_than_fit() {
         let queue = queue(2, Duration::from_secs(600));
-        let place = queue.place(pending()).await.unwrap();
-        let mut first = Box::pin(queue.place(pending()));
-        let mut second = Box::pin(queue.place(pending()));
+        let place = queue.acquire(pending()).await.unwrap();
+        let mut first = Box::pin(queue.acquire(pending()));
+        let mut second = Box::pin(queue.acquire(pending()));
         assert!(polled(first.as_mut()).is_pending() && polled(second.as_mut()).is_pending());
-        assert!(matches!(queue.place(pending()).await, Err(Ok(Fault::Busy(_)))), "the line is full");
+        assert!(matches!(queue.acquire(pending()).await, Err(Ok(Fault::Busy(_)))), "the line is full");
         drop(place);
         assert!(polled(second.as_mut()).is_pending(), "the first one comes first");
         let place = first.await.unwrap();
@@ -115,18 +118,18 @@ mod tests {
     #[tokio::test]
     async fn who_leaves_or_waits_too_long_gives_up_its_place() {
         let queue = queue(1, Duration::from_millis(1));
-        let place = queue.place(pending()).await.unwrap();
-        assert!(matches!(queue.place(ready(())).await, Err(Err(Gone))));
-        assert!(matches!(queue.place(pending()).await, Err(Ok(Fault::Busy(_)))));
+        let place = queue.acquire(pending()).await.unwrap();
+        assert!(matches!(queue.acquire(ready(())).await, Err(Err(ClientGone))));
+        assert!(matches!(queue.acquire(pending()).await, Err(Ok(Fault::Busy(_)))));
         assert_eq!(queue.waiting.load(Ordering::Acquire), 0);
         drop(place);
-        assert!(queue.place(pending()).await.is_ok());
+        assert!(queue.acquire(pending()).await.is_ok());
     }
 
     #[tokio::test]
     async fn nobody_waits_where_there_is_no_line() {
         let queue = queue(0, Duration::from_secs(600));
-        let _place = queue.place(pending()).await.unwrap();
-        assert!(matches!(queue.place(pending()).await, Err(Ok(Fault::Busy(_)))));
+        let _place = queue.acquire(pending()).await.unwrap();
+        assert!(matches!(queue.acquire(pending()).await, Err(Ok(Fault::Busy(_)))));
     }
 }

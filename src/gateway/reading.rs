@@ -10,48 +10,50 @@ use std::time::Instant;
 use http::Uri;
 
 use super::hold::NotFound;
-use super::route::Door;
-use super::{Asker, Inner};
-use crate::a2a::State;
-use crate::agents::{Agent, Declared, Known};
-use crate::bridge::registry::{Abilities, AgentEntry, EndpointCount, ExtensionEntry, Reach, registry};
-use crate::bridge::resources::{Named, REGISTRY, STREAMS, agent_uri, task_uri};
-use crate::bridge::view::{self, Seen, Stream, artifact_contents};
+use super::route::Route;
+use super::{ClientContext, Inner};
+use crate::a2a::TaskState;
+use crate::agents::{Agent, DeclaredExtension, ResolvedAgent};
+use crate::bridge::registry::{
+    AgentCapabilities, AgentEntry, EndpointCount, ExtensionEntry, Reachability, registry,
+};
+use crate::bridge::resources::{REGISTRY, ResourceUri, STREAMS, agent_uri, task_uri};
+use crate::bridge::view::{self, StreamView, TaskInput, artifact_contents};
 use crate::config::CardSource;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
-use crate::mcp::Params;
-use crate::mcp::content::{Body, Embedded};
-use crate::mcp::reply::Writer;
-use crate::mcp::resources::{Contents, Resource, ResourceList};
+use crate::mcp::ClientParams;
+use crate::mcp::content::{EmbeddedResource, ResourceContents};
+use crate::mcp::reply::ResultWriter;
+use crate::mcp::resources::{ListResourcesResult, ReadResourceResult, Resource};
 use crate::mcp::tasks::iso8601;
-use crate::seal::Listing;
-use crate::tasks::{Entry, Phase, Verdict};
+use crate::seal::ListKind;
+use crate::tasks::{ClientOverride, TaskEntry, TaskPhase};
 
 const JSON: &str = "application/json";
 /// Artifacts of more bytes are only named in the resource of their task.
 const MOST_INLINE: usize = 64 * 1024;
 
 /// One line of a list.
-struct Line {
+struct ResourceEntry {
     uri: String,
     name: String,
     description: Option<String>,
 }
 
 /// A task as numbers and words, for the list of streams.
-struct Flow {
+struct StreamSummary {
     task: String,
-    state: State,
+    state: TaskState,
     watchers: usize,
     followed: bool,
     since: String,
 }
 
-impl Flow {
-    fn stream(&self) -> Stream<'_> {
+impl StreamSummary {
+    fn stream(&self) -> StreamView<'_> {
         let Self { task, state, watchers, followed, since } = self;
-        Stream { task, state: *state, watchers: *watchers, followed: *followed, since }
+        StreamView { task, state: *state, watchers: *watchers, followed: *followed, since }
     }
 }
 
@@ -59,15 +61,15 @@ impl Inner {
     /// `resources/list`: the agents, the registry, the live streams; and the tasks of a caller that is somebody.
     pub(super) fn resources(
         &self,
-        door: Door<'_>,
-        asker: &Asker,
-        writer: &Writer<'_>,
+        door: Route<'_>,
+        asker: &ClientContext,
+        writer: &ResultWriter<'_>,
         id: &Id,
-        params: &Params<'_>,
+        params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
-        let after = self.cursor(asker, Listing::Resources, params)?;
+        let after = self.cursor(asker, ListKind::Resources, params)?;
         let most = self.settings.mcp.page_size;
-        let mut lines = self.lines(door, asker);
+        let mut lines = self.list_entries(door, asker);
         lines.sort_by(|one, other| one.uri.cmp(&other.uri));
         let start = after.map_or(0, |after| lines.partition_point(|line| line.uri <= after));
         let rest = lines.get(start..).unwrap_or_default();
@@ -79,14 +81,14 @@ impl Inner {
             description: line.description.as_deref(),
             media_type: JSON,
         });
-        let next_cursor = more.map(|line| self.next(asker, Listing::Resources, &line.uri));
-        let list = ResourceList { resources: resources.collect(), next_cursor };
+        let next_cursor = more.map(|line| self.next_cursor(asker, ListKind::Resources, &line.uri));
+        let list = ListResourcesResult { resources: resources.collect(), next_cursor };
         // Tasks come and go at any time; agents do not.
-        Ok(if asker.caller.is_anonymous() { writer.listed(id, &list) } else { writer.live(id, &list) })
+        Ok(if asker.caller.is_anonymous() { writer.cacheable(id, &list) } else { writer.live(id, &list) })
     }
 
-    fn lines(&self, door: Door<'_>, asker: &Asker) -> Vec<Line> {
-        let line = |uri: String, name: &str, description: &str| Line {
+    fn list_entries(&self, door: Route<'_>, asker: &ClientContext) -> Vec<ResourceEntry> {
+        let line = |uri: String, name: &str, description: &str| ResourceEntry {
             uri,
             name: name.to_owned(),
             description: Some(description.to_owned()).filter(|text| !text.is_empty()),
@@ -106,8 +108,8 @@ impl Inner {
             }
             lines.push(line(uri, &known.card.name, &known.card.description));
         }
-        for (handle, entry) in self.owned(door, asker) {
-            let state = self.standpoint(&entry, asker).state.word();
+        for (handle, entry) in self.tasks_of_caller(door, asker) {
+            let state = self.client_status(&entry, asker).state.as_str();
             let name = format!("task of {}", entry.agent());
             lines.push(line(task_uri(&handle), &name, &format!("A task, {state}")));
         }
@@ -115,14 +117,18 @@ impl Inner {
     }
 
     /// The tasks of a caller that are remembered here, by handle. All who are nobody share one name: they own nothing.
-    pub(super) fn owned(&self, door: Door<'_>, asker: &Asker) -> Vec<(String, Arc<Entry>)> {
+    pub(super) fn tasks_of_caller(
+        &self,
+        door: Route<'_>,
+        asker: &ClientContext,
+    ) -> Vec<(String, Arc<TaskEntry>)> {
         let mut owned = Vec::new();
         if asker.caller.is_anonymous() {
             return owned;
         }
         for entry in self.tasks.owned_by(asker.caller.name(), Instant::now()) {
             let agent = self.directory.find(entry.agent());
-            if agent.is_some_and(|agent| self.sees(&asker.caller, door, agent)) {
+            if agent.is_some_and(|agent| self.can_see(&asker.caller, door, agent)) {
                 owned.push((self.handle_of(&entry, asker), entry));
             }
         }
@@ -133,55 +139,55 @@ impl Inner {
     /// `resources/read`.
     pub(super) async fn read(
         &self,
-        door: Door<'_>,
-        asker: &Asker,
-        writer: &Writer<'_>,
+        door: Route<'_>,
+        asker: &ClientContext,
+        writer: &ResultWriter<'_>,
         id: &Id,
-        params: &Params<'_>,
+        params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
         let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?.as_str();
-        let unknown = || no_such(uri);
-        let contents = match Named::read(uri).ok_or_else(unknown)? {
-            Named::Agent(name) => {
+        let unknown = || resource_not_found(uri);
+        let contents = match ResourceUri::read(uri).ok_or_else(unknown)? {
+            ResourceUri::Agent(name) => {
                 let agent = self.directory.find(name).ok_or_else(unknown)?;
-                self.permit_resource((asker, door), Some(agent), uri)?;
+                self.authorize_resource((asker, door), Some(agent), uri)?;
                 let contents = json(uri, self.described(asker, door, name).ok_or_else(unknown)?);
-                return Ok(writer.listed(id, &Contents { contents }));
+                return Ok(writer.cacheable(id, &ReadResourceResult { contents }));
             }
-            Named::Registry if !self.may_read(asker, None, uri) => return Err(unknown()),
-            Named::Registry => json(uri, self.registry(asker, door)),
-            Named::Streams => json(uri, self.streams(door, asker)),
-            Named::Stream(handle) => {
+            ResourceUri::Registry if !self.may_read(asker, None, uri) => return Err(unknown()),
+            ResourceUri::Registry => json(uri, self.registry(asker, door)),
+            ResourceUri::Streams => json(uri, self.streams(door, asker)),
+            ResourceUri::Stream(handle) => {
                 let (entry, _) = self.readable(asker, door, handle).await?.ok_or_else(unknown)?;
-                json(uri, view::stream(&self.flow(handle, &entry, asker).stream()))
+                json(uri, view::stream(&self.stream_summary(handle, &entry, asker).stream()))
             }
-            Named::Task(handle) => {
+            ResourceUri::Task(handle) => {
                 let (entry, known) = self.readable(asker, door, handle).await?.ok_or_else(unknown)?;
-                self.freshen(&entry, &known).await;
+                self.refresh(&entry, &known).await;
                 json(uri, self.shown(handle, &entry, asker))
             }
-            Named::Artifact { task, artifact } => {
+            ResourceUri::Artifact { task, artifact } => {
                 let (entry, known) = self.readable(asker, door, task).await?.ok_or_else(unknown)?;
-                self.freshen(&entry, &known).await;
-                let found = entry.look(|inside| {
+                self.refresh(&entry, &known).await;
+                let found = entry.visible_state(|inside| {
                     inside.work.artifacts().find(|made| made.artifact_id == *artifact).cloned()
                 });
                 artifact_contents(&found.ok_or_else(unknown)?, uri)
             }
         };
-        Ok(writer.live(id, &Contents { contents }))
+        Ok(writer.live(id, &ReadResourceResult { contents }))
     }
 
     /// The task of a handle, if this caller may read it here.
     pub(super) async fn readable(
         &self,
-        asker: &Asker,
-        door: Door<'_>,
+        asker: &ClientContext,
+        door: Route<'_>,
         handle: &str,
-    ) -> Result<Option<(Arc<Entry>, Arc<Known>)>, Fault> {
-        let Some((agent, named)) = self.opened(asker, door, handle) else { return Ok(None) };
+    ) -> Result<Option<(Arc<TaskEntry>, Arc<ResolvedAgent>)>, Fault> {
+        let Some((agent, named)) = self.open_handle(asker, door, handle) else { return Ok(None) };
         let method = crate::mcp::Method::ResourcesRead;
-        match self.permit_task((asker, door), method, &agent, || Fault::UnknownTask) {
+        match self.authorize_task((asker, door), method, &agent, || Fault::UnknownTask) {
             Err(Fault::UnknownTask) => return Ok(None),
             permitted => permitted?,
         }
@@ -197,7 +203,7 @@ impl Inner {
 
     /// What an agent is, as JSON: its manifest as the operator wrote it, references and all; without one its card. Neither tells of
     /// skills that the caller does not see.
-    fn described(&self, asker: &Asker, door: Door<'_>, name: &str) -> Option<String> {
+    fn described(&self, asker: &ClientContext, door: Route<'_>, name: &str) -> Option<String> {
         let agents = self.seen(asker, door);
         let (agent, known) = agents.into_iter().find(|(agent, _)| agent.settings.name == name)?;
         let skills = self.seen_skills(&asker.caller, &agent);
@@ -207,17 +213,17 @@ impl Inner {
         }
     }
 
-    fn shown(&self, handle: &str, entry: &Entry, asker: &Asker) -> String {
+    fn shown(&self, handle: &str, entry: &TaskEntry, asker: &ClientContext) -> String {
         let agent = entry.agent().as_ref();
-        let state = self.standpoint(entry, asker).state;
+        let state = self.client_status(entry, asker).state;
         let audience = self.audience(asker, agent);
-        entry.look(|inside| {
+        entry.visible_state(|inside| {
             let failure = match inside.phase() {
-                Phase::Failed(trouble) => Some(trouble.told(agent)),
-                Phase::Running | Phase::Asking(..) | Phase::Finished => None,
+                TaskPhase::Failed(trouble) => Some(trouble.public_message(agent)),
+                TaskPhase::Running | TaskPhase::Asking(..) | TaskPhase::Finished => None,
             };
             let context = audience.context(&inside.work);
-            let seen = Seen {
+            let seen = TaskInput {
                 work: &inside.work,
                 state,
                 failure: failure.as_deref(),
@@ -226,15 +232,15 @@ impl Inner {
                 agent,
                 created_at: &iso8601(inside.created.unix_ms),
                 last_updated_at: &iso8601(inside.changed.unix_ms),
-                cancelled: inside.verdict == Some(Verdict::Cancelled),
+                cancelled: inside.verdict == Some(ClientOverride::Cancelled),
             };
             view::task(&seen, MOST_INLINE)
         })
     }
 
-    fn flow(&self, handle: &str, entry: &Entry, asker: &Asker) -> Flow {
-        let state = self.standpoint(entry, asker).state;
-        entry.look(|inside| Flow {
+    fn stream_summary(&self, handle: &str, entry: &TaskEntry, asker: &ClientContext) -> StreamSummary {
+        let state = self.client_status(entry, asker).state;
+        entry.visible_state(|inside| StreamSummary {
             task: handle.to_owned(),
             state,
             watchers: inside.watchers(),
@@ -243,21 +249,22 @@ impl Inner {
         })
     }
 
-    fn streams(&self, door: Door<'_>, asker: &Asker) -> String {
-        let owned = self.owned(door, asker).into_iter().filter(|(_, entry)| is_live(entry));
-        let flows: Vec<Flow> = owned.map(|(handle, entry)| self.flow(&handle, &entry, asker)).collect();
-        view::streams(&flows.iter().map(Flow::stream).collect::<Vec<_>>())
+    fn streams(&self, door: Route<'_>, asker: &ClientContext) -> String {
+        let owned = self.tasks_of_caller(door, asker).into_iter().filter(|(_, entry)| is_live(entry));
+        let flows: Vec<StreamSummary> =
+            owned.map(|(handle, entry)| self.stream_summary(&handle, &entry, asker)).collect();
+        view::streams(&flows.iter().map(StreamSummary::stream).collect::<Vec<_>>())
     }
 
-    fn registry(&self, asker: &Asker, door: Door<'_>) -> String {
-        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
+    fn registry(&self, asker: &ClientContext, door: Route<'_>) -> String {
+        let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
         let told: Vec<_> = behind
             .map(|agent| {
                 let at = (address(agent), agent.last_seen().map(iso8601));
                 let known = agent.known();
                 let skills = self.seen_skills(&asker.caller, agent);
                 let card = known.as_ref().and_then(|known| skills.card(&known.card.raw).map(Cow::into_owned));
-                (agent, known, card, (at, agent.obstacle()))
+                (agent, known, card, (at, agent.unsupported_required()))
             })
             .collect();
         let entries = told.iter().map(|(agent, known, card, ((url, last_seen), obstacle))| AgentEntry {
@@ -266,7 +273,7 @@ impl Inner {
             status: reach(agent),
             reason: obstacle.as_deref(),
             last_seen: last_seen.as_deref(),
-            capabilities: known.as_ref().map(|known| Abilities {
+            capabilities: known.as_ref().map(|known| AgentCapabilities {
                 streaming: known.card.streaming,
                 push_notifications: known.card.push_notifications,
             }),
@@ -278,19 +285,23 @@ impl Inner {
     }
 
     /// The agents behind a door whose cards have been seen, by name.
-    pub(super) fn seen(&self, asker: &Asker, door: Door<'_>) -> Vec<(Arc<Agent>, Arc<Known>)> {
-        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
+    pub(super) fn seen(
+        &self,
+        asker: &ClientContext,
+        door: Route<'_>,
+    ) -> Vec<(Arc<Agent>, Arc<ResolvedAgent>)> {
+        let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
         behind.filter_map(|agent| Some((agent.clone(), agent.known()?))).collect()
     }
 }
 
 /// Whether an agent can be called, by the last look at its card.
-pub(super) fn reach(agent: &Agent) -> Reach {
+pub(super) fn reach(agent: &Agent) -> Reachability {
     match (agent.problem(), agent.known()) {
-        (Some(_), _) => Reach::Unreachable,
-        (None, Some(known)) if agent.obstacle_of(&known.card).is_some() => Reach::Unusable,
-        (None, Some(_)) => Reach::Ready,
-        (None, None) => Reach::Unknown,
+        (Some(_), _) => Reachability::Unreachable,
+        (None, Some(known)) if agent.obstacle_of(&known.card).is_some() => Reachability::Unusable,
+        (None, Some(_)) => Reachability::Ready,
+        (None, None) => Reachability::Unknown,
     }
 }
 
@@ -299,8 +310,8 @@ fn endpoints(agent: &Agent) -> Option<EndpointCount> {
     Some(EndpointCount { total: all.len(), up: all.iter().filter(|each| each.rests.is_none()).count() })
 }
 
-fn extension(declared: Declared<'_>) -> ExtensionEntry<'_> {
-    let Declared { uri, required, active } = declared;
+fn extension(declared: DeclaredExtension<'_>) -> ExtensionEntry<'_> {
+    let DeclaredExtension { uri, required, active } = declared;
     ExtensionEntry { uri, required, active }
 }
 
@@ -316,14 +327,18 @@ fn address(agent: &Agent) -> Option<String> {
 }
 
 /// Whether a task has a live stream.
-pub(super) fn is_live(entry: &Entry) -> bool {
-    entry.look(|inside| inside.is_followed() && !inside.is_finished())
+pub(super) fn is_live(entry: &TaskEntry) -> bool {
+    entry.visible_state(|inside| inside.is_followed() && !inside.is_finished())
 }
 
-pub(super) fn no_such(uri: &str) -> Fault {
+pub(super) fn resource_not_found(uri: &str) -> Fault {
     Fault::NoSuchResource(uri.chars().take(1024).collect())
 }
 
-fn json(uri: &str, text: String) -> Vec<Embedded> {
-    vec![Embedded { uri: uri.to_owned(), media_type: Some(JSON.to_owned()), content: Body::Text(text) }]
+fn json(uri: &str, text: String) -> Vec<EmbeddedResource> {
+    vec![EmbeddedResource {
+        uri: uri.to_owned(),
+        media_type: Some(JSON.to_owned()),
+        content: ResourceContents::Text(text),
+    }]
 }

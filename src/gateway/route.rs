@@ -2,12 +2,12 @@
 //!
 //! Paths are compared byte for byte: no decoding, no dots, no doubled slashes. Not here: what is behind the door.
 
-use crate::auth::{Endpoint, Face};
-use crate::config::Faces;
+use crate::auth::{Endpoint, ServedProtocol};
+use crate::config::Services;
 
 /// A path that the bridge serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door<'a> {
+pub(super) enum Route<'a> {
     /// `/mcp`: all agents.
     AllAgents,
     /// `/mcp/{agent}`: one agent.
@@ -26,7 +26,7 @@ pub(super) enum Door<'a> {
     Metadata(&'a str),
 }
 
-impl<'a> Door<'a> {
+impl<'a> Route<'a> {
     /// The agent that it is the door of; `None` if it is no one agent's.
     pub(super) fn agent(self) -> Option<&'a str> {
         match self {
@@ -43,9 +43,9 @@ impl<'a> Door<'a> {
     /// What it is to those who issue tokens.
     pub(super) fn endpoint(self) -> Endpoint<'a> {
         let face = match self {
-            Self::A2a(..) | Self::Agents | Self::ApiCatalog => Face::A2a,
+            Self::A2a(..) | Self::Agents | Self::ApiCatalog => ServedProtocol::A2a,
             Self::AllAgents | Self::OneAgent(_) | Self::Health | Self::Push(_) | Self::Metadata(_) => {
-                Face::Mcp
+                ServedProtocol::Mcp
             }
         };
         Endpoint { face, agent: self.agent() }
@@ -66,31 +66,31 @@ pub(super) const API_CATALOG: &str = "/.well-known/api-catalog";
 pub(super) const METADATA: &str = "/.well-known/oauth-protected-resource";
 
 /// The door of a path; `None` if it is not the bridge's.
-pub(super) fn door(path: &str) -> Option<Door<'_>> {
+pub(super) fn parse(path: &str) -> Option<Route<'_>> {
     match path {
-        "/mcp" | "/mcp/" => Some(Door::AllAgents),
-        "/healthz" => Some(Door::Health),
-        AGENTS | A2A => Some(Door::Agents),
-        API_CATALOG => Some(Door::ApiCatalog),
-        _ if path.starts_with(METADATA) => path.strip_prefix(METADATA).map(Door::Metadata),
+        "/mcp" | "/mcp/" => Some(Route::AllAgents),
+        "/healthz" => Some(Route::Health),
+        AGENTS | A2A => Some(Route::Agents),
+        API_CATALOG => Some(Route::ApiCatalog),
+        _ if path.starts_with(METADATA) => path.strip_prefix(METADATA).map(Route::Metadata),
         _ if path.starts_with(PUSH) => {
             let token = path.strip_prefix(PUSH)?;
-            (!token.is_empty() && !token.contains('/')).then_some(Door::Push(token))
+            (!token.is_empty() && !token.contains('/')).then_some(Route::Push(token))
         }
         _ if path.starts_with(A2A) => {
             let below = path.strip_prefix(A2A)?;
             let (agent, rest) = below.split_at(below.find('/').unwrap_or(below.len()));
-            (!agent.is_empty()).then_some(Door::A2a(agent, rest))
+            (!agent.is_empty()).then_some(Route::A2a(agent, rest))
         }
         _ => {
             let agent = path.strip_prefix("/mcp/")?;
-            (!agent.is_empty() && !agent.contains('/')).then_some(Door::OneAgent(agent))
+            (!agent.is_empty() && !agent.contains('/')).then_some(Route::OneAgent(agent))
         }
     }
 }
 
 /// Whether a listener with these faces serves a path. What no face has is refused by the first of them.
-pub(crate) fn is_served(path: &str, faces: Faces) -> bool {
+pub(crate) fn is_served(path: &str, faces: Services) -> bool {
     match path {
         "/healthz" => faces.health,
         AGENTS | API_CATALOG => faces.a2a,
@@ -102,7 +102,7 @@ pub(crate) fn is_served(path: &str, faces: Faces) -> bool {
 }
 
 /// A path as it may be logged: the address of a task is a secret, and so is its handle.
-pub(super) fn shown(path: &str) -> &str {
+pub(super) fn loggable_path(path: &str) -> &str {
     const TASKS: &str = "/tasks/";
     if path.starts_with(PUSH) {
         return PUSH;
@@ -118,33 +118,33 @@ mod tests {
     #[test]
     fn doors_are_told_apart() {
         for (path, found) in [
-            ("/mcp", Some(Door::AllAgents)),
-            ("/mcp/", Some(Door::AllAgents)),
-            ("/mcp/weather", Some(Door::OneAgent("weather"))),
+            ("/mcp", Some(Route::AllAgents)),
+            ("/mcp/", Some(Route::AllAgents)),
+            ("/mcp/weather", Some(Route::OneAgent("weather"))),
             ("/mcp/weather/x", None),
             ("/mcp/../healthz", None),
             ("//mcp", None),
             ("/mcpx", None),
-            ("/a2a/weather", Some(Door::A2a("weather", ""))),
-            ("/a2a/weather/", Some(Door::A2a("weather", "/"))),
-            ("/a2a/weather/tasks/1:cancel", Some(Door::A2a("weather", "/tasks/1:cancel"))),
+            ("/a2a/weather", Some(Route::A2a("weather", ""))),
+            ("/a2a/weather/", Some(Route::A2a("weather", "/"))),
+            ("/a2a/weather/tasks/1:cancel", Some(Route::A2a("weather", "/tasks/1:cancel"))),
             ("/a2a//weather", None),
-            ("/healthz", Some(Door::Health)),
-            ("/push/abc", Some(Door::Push("abc"))),
+            ("/healthz", Some(Route::Health)),
+            ("/push/abc", Some(Route::Push("abc"))),
             ("/push/", None),
             ("/push/a/b", None),
             ("/push", None),
             ("/metrics", None),
-            ("/a2a", Some(Door::Agents)),
-            ("/a2a/", Some(Door::Agents)),
+            ("/a2a", Some(Route::Agents)),
+            ("/a2a/", Some(Route::Agents)),
             ("/a2ax", None),
-            ("/.well-known/api-catalog", Some(Door::ApiCatalog)),
+            ("/.well-known/api-catalog", Some(Route::ApiCatalog)),
             ("/.well-known/api-catalog/", None),
-            ("/.well-known/oauth-protected-resource", Some(Door::Metadata(""))),
-            ("/.well-known/oauth-protected-resource/mcp/a", Some(Door::Metadata("/mcp/a"))),
+            ("/.well-known/oauth-protected-resource", Some(Route::Metadata(""))),
+            ("/.well-known/oauth-protected-resource/mcp/a", Some(Route::Metadata("/mcp/a"))),
             ("/.well-known/other", None),
         ] {
-            assert_eq!(door(path), found, "{path}");
+            assert_eq!(parse(path), found, "{path}");
         }
     }
 
@@ -156,27 +156,28 @@ mod tests {
             ("/a2a/weather", "/a2a/weather"),
             ("/mcp/weather", "/mcp/weather"),
         ] {
-            assert_eq!(shown(path), logged, "{path}");
+            assert_eq!(loggable_path(path), logged, "{path}");
         }
     }
 
     #[test]
     fn a_listener_serves_its_faces_only() {
-        let none = Faces { mcp: false, a2a: false, health: false, push: false };
+        let none = Services { mcp: false, a2a: false, health: false, push: false };
         for (path, faces) in [
-            ("/mcp", Faces { mcp: true, ..none }),
-            ("/mcp/a", Faces { mcp: true, ..none }),
-            ("/a2a", Faces { a2a: true, ..none }),
-            ("/a2a/a", Faces { a2a: true, ..none }),
-            ("/.well-known/api-catalog", Faces { a2a: true, ..none }),
-            ("/healthz", Faces { health: true, ..none }),
-            ("/push/x", Faces { push: true, ..none }),
+            ("/mcp", Services { mcp: true, ..none }),
+            ("/mcp/a", Services { mcp: true, ..none }),
+            ("/a2a", Services { a2a: true, ..none }),
+            ("/a2a/a", Services { a2a: true, ..none }),
+            ("/.well-known/api-catalog", Services { a2a: true, ..none }),
+            ("/healthz", Services { health: true, ..none }),
+            ("/push/x", Services { push: true, ..none }),
         ] {
             assert!(is_served(path, faces), "{path}");
-            let others = Faces { mcp: !faces.mcp, a2a: !faces.a2a, health: !faces.health, push: !faces.push };
+            let others =
+                Services { mcp: !faces.mcp, a2a: !faces.a2a, health: !faces.health, push: !faces.push };
             assert!(!is_served(path, others), "{path}");
         }
-        assert!(is_served("/.well-known/oauth-protected-resource/a2a/a", Faces { a2a: true, ..none }));
-        assert!(!is_served("/.well-known/oauth-protected-resource", Faces { push: true, ..none }));
+        assert!(is_served("/.well-known/oauth-protected-resource/a2a/a", Services { a2a: true, ..none }));
+        assert!(!is_served("/.well-known/oauth-protected-resource", Services { push: true, ..none }));
     }
 }

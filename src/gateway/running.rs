@@ -9,29 +9,29 @@ use tokio::sync::Notify;
 
 use crate::jsonrpc::Id;
 
-type Key = ([u8; 16], String);
+type CallKey = ([u8; 16], String);
 
 /// The running calls of one bridge; each lasts no longer than its request.
 #[derive(Default)]
-pub(super) struct Running {
-    calls: Arc<Mutex<HashMap<Key, Arc<Notify>>>>,
+pub(super) struct InFlightCalls {
+    calls: Arc<Mutex<HashMap<CallKey, Arc<Notify>>>>,
 }
 
 /// A running call; forgotten when it is dropped.
-pub(super) struct Entry {
-    calls: Arc<Mutex<HashMap<Key, Arc<Notify>>>>,
-    key: Key,
+pub(super) struct InFlightCall {
+    calls: Arc<Mutex<HashMap<CallKey, Arc<Notify>>>>,
+    key: CallKey,
     cancelled: Arc<Notify>,
 }
 
-impl Running {
+impl InFlightCalls {
     /// Remembers a call of a session.
-    pub(super) fn enter(&self, session: [u8; 16], id: &Id) -> Entry {
+    pub(super) fn register(&self, session: [u8; 16], id: &Id) -> InFlightCall {
         let key = (session, id.as_json().to_owned());
         let cancelled = Arc::new(Notify::new());
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.insert(key.clone(), cancelled.clone());
-        Entry { calls: self.calls.clone(), key, cancelled }
+        InFlightCall { calls: self.calls.clone(), key, cancelled }
     }
 
     /// Cancels a call, if it is running.
@@ -43,14 +43,14 @@ impl Running {
     }
 }
 
-impl Entry {
+impl InFlightCall {
     /// Waits until the call is cancelled.
     pub(super) async fn cancelled(&self) {
         self.cancelled.notified().await;
     }
 }
 
-impl Drop for Entry {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         if let hash_map::Entry::Occupied(there) = calls.entry(std::mem::take(&mut self.key))
@@ -67,10 +67,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_cancelled_by_its_session_and_its_exact_id_only() {
-        let running = Running::default();
+        let running = InFlightCalls::default();
         let id: Id = serde_json::from_str("1").unwrap();
         let other: Id = serde_json::from_str("\"1\"").unwrap();
-        let entry = running.enter([1; 16], &id);
+        let entry = running.register([1; 16], &id);
         running.cancel([2; 16], &id);
         running.cancel([1; 16], &other);
         let waited = tokio::time::timeout(std::time::Duration::from_millis(20), entry.cancelled()).await;

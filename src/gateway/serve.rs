@@ -6,35 +6,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answer::Gone;
+use super::answer::ClientGone;
 use super::cancelled_calls::{CancelledCall, EarlierCalls};
-use super::exchange::{Exchange, blamed};
-use super::pump::{Ending, Pump, WaitFor};
-use super::running::Entry as Running;
-use super::shares::Promise;
-use super::source::{Source, Watched};
+use super::exchange::{AccessRecord, outcome_of};
+use super::pump::{CallResponder, WaitFor, WaitOutcome};
+use super::running::InFlightCall as Running;
+use super::shares::TaskReservation;
+use super::source::{EventSource, FollowedTask};
 use super::tasks::was_cancelled;
-use super::{Asker, Inner};
+use super::{ClientContext, Inner};
 use crate::agents::Agent;
 use crate::bridge::earlier::{self, EarlierCall};
-use crate::bridge::ladder::{Rung, Then};
-use crate::bridge::outcome::{self, Audience, TaskTools};
-use crate::bridge::subagent::Tool;
-use crate::bridge::work::Standing;
-use crate::fault::{Delay, Fault, Trouble};
-use crate::follow::Leaving;
+use crate::bridge::ladder::{Fallback, ResponsePlan};
+use crate::bridge::outcome::{self, ResultContext, TaskTools};
+use crate::bridge::subagent::TaskTool;
+use crate::bridge::work::OutputState;
+use crate::fault::{AgentFailure, Fault, TaskDelay};
+use crate::follow::DetachMode;
 use crate::jsonrpc::{Id, write_error};
 use crate::mcp::Era;
-use crate::mcp::content::Block;
+use crate::mcp::content::ContentBlock;
 use crate::mcp::tasks::{TaskSnapshot, TaskStatus};
-use crate::mcp::tools::CallResult;
+use crate::mcp::tools::CallToolResult;
 use crate::quota::BytePermit;
 use crate::telemetry::label::Outcome;
 use serde_json::value::{RawValue, to_raw_value};
 
 /// What kind of answer is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ResultKind {
     /// The result of the tool.
     Tool,
     /// The result of a core task of this handle.
@@ -46,12 +46,12 @@ pub(super) enum Form {
 }
 
 /// One call, its client, and how it is served.
-pub(super) struct Serving<'a> {
-    pub(super) asker: &'a Asker,
+pub(super) struct ActiveCall<'a> {
+    pub(super) asker: &'a ClientContext,
     pub(super) id: &'a Id,
     pub(super) agent: Arc<Agent>,
-    pub(super) rung: Rung,
-    pub(super) form: Form,
+    pub(super) rung: ResponsePlan,
+    pub(super) form: ResultKind,
     /// How many legs of this call the client has been through.
     pub(super) round: u8,
     /// What the call is told from another by: its tool and arguments. Worked out only for a call that is to be made again.
@@ -59,7 +59,7 @@ pub(super) struct Serving<'a> {
     /// Answers that came along with the call, before anything was asked.
     pub(super) along: Option<&'a RawValue>,
     /// The elicitation that is open on the stream to the client.
-    pub(super) elicitation: Option<super::ask::Elicitation>,
+    pub(super) elicitation: Option<super::ask::PendingElicitation>,
     /// How many questions have been put on the stream.
     pub(super) asked: u8,
     /// What is waited for now.
@@ -71,17 +71,17 @@ pub(super) struct Serving<'a> {
     /// Calls of the same tool that the client cancelled: the result names their tasks.
     pub(super) earlier: Option<EarlierCalls>,
     /// The place of the task that it begins, until somebody holds that.
-    pub(super) _promise: Option<Promise>,
+    pub(super) _promise: Option<TaskReservation>,
 }
 
 /// What happens next in a call.
-pub(super) enum Next {
+pub(super) enum CallStep {
     /// It goes on.
-    Go(Source),
+    Go(EventSource),
     /// The client gets this; nothing, if it wants no answer any more.
     Say(Option<Vec<u8>>),
     /// The client gets this, and the exchange comes to its end.
-    Finish(Source, Vec<u8>),
+    Finish(EventSource, Vec<u8>),
 }
 
 /// Longest wait for the name of a task that a client is to get, beyond its patience.
@@ -90,39 +90,39 @@ const NAMED_WITHIN: Duration = Duration::from_secs(10);
 impl Inner {
     /// Serves a call to its end, or until its client has what leads back to it. The body of its response goes to the client, or
     /// comes back for the batch.
-    pub(super) async fn serve(
+    pub(super) async fn run_active(
         &self,
-        (mut pump, mut source, running): (Pump<'_>, Source, Option<Running>),
-        mut serving: Serving<'_>,
-        exchange: &mut Exchange,
-    ) -> Result<Option<Vec<u8>>, Gone> {
+        (mut pump, mut source, running): (CallResponder<'_>, EventSource, Option<Running>),
+        mut serving: ActiveCall<'_>,
+        exchange: &mut AccessRecord,
+    ) -> Result<Option<Vec<u8>>, ClientGone> {
         let metrics = serving.agent.metrics.clone();
-        if serving.form == Form::Start || serving.rung.then == Then::CoreTask {
+        if serving.form == ResultKind::Start || serving.rung.then == Fallback::CoreTask {
             serving.wait_for = WaitFor::Name;
         }
         loop {
             let ending = pump.run(&mut source, running.as_ref(), serving.wait_for).await;
-            metrics.events(source.take_heard());
+            metrics.events(source.take_new_events());
             exchange.agent_took = source.agent_took().or(exchange.agent_took);
             exchange.outcome = outcome(&ending, &source);
-            if let Ending::Failed(trouble) = &ending {
-                exchange.fault = Some(trouble.word());
+            if let WaitOutcome::Failed(trouble) = &ending {
+                exchange.fault = Some(trouble.label());
             }
             let entry = source.entry();
             let next = self.decide(&mut pump, source, ending, &mut serving).await?;
-            if !matches!(next, Next::Go(_)) {
+            if !matches!(next, CallStep::Go(_)) {
                 self.close_elicitation(&mut pump, entry, &mut serving).await?;
             }
             match next {
-                Next::Go(next) => source = next,
-                Next::Say(body) => {
+                CallStep::Go(next) => source = next,
+                CallStep::Say(body) => {
                     let body = body.map(|body| self.counted(exchange, None, (&serving, body)));
                     return pump.finish(body).await;
                 }
-                Next::Finish(mut source, body) => {
+                CallStep::Finish(mut source, body) => {
                     let body = self.counted(exchange, source.take_permit(), (&serving, body));
                     // The work is dropped while a slow client reads the result.
-                    let (answered, ()) = tokio::join!(pump.finish(Some(body)), source.wind_down());
+                    let (answered, ()) = tokio::join!(pump.finish(Some(body)), source.finish_stream());
                     return answered;
                 }
             }
@@ -133,65 +133,72 @@ impl Inner {
     /// becomes an error.
     fn counted(
         &self,
-        exchange: &mut Exchange,
+        exchange: &mut AccessRecord,
         work: Option<BytePermit>,
-        (serving, body): (&Serving<'_>, Vec<u8>),
+        (serving, body): (&ActiveCall<'_>, Vec<u8>),
     ) -> Vec<u8> {
         let Err(no_room) = exchange.hold(&self.shares, work, body.len()) else { return body };
-        let trouble = Trouble::from(no_room);
-        (exchange.outcome, exchange.fault) = (blamed(&trouble), Some(trouble.word()));
-        self.written(serving, &CallResult::failure(trouble.told(&serving.agent.settings.name)))
+        let trouble = AgentFailure::from(no_room);
+        (exchange.outcome, exchange.fault) = (outcome_of(&trouble), Some(trouble.label()));
+        self.encode_result(
+            serving,
+            &CallToolResult::failure(trouble.public_message(&serving.agent.settings.name)),
+        )
     }
 
     /// What happens after a wait.
     async fn decide(
         &self,
-        pump: &mut Pump<'_>,
-        source: Source,
-        ending: Ending,
-        serving: &mut Serving<'_>,
-    ) -> Result<Next, Gone> {
+        pump: &mut CallResponder<'_>,
+        source: EventSource,
+        ending: WaitOutcome,
+        serving: &mut ActiveCall<'_>,
+    ) -> Result<CallStep, ClientGone> {
         Ok(match ending {
-            Ending::Gone => {
-                self.abandon(source, serving, serving.asker.version.era() == Era::Modern);
-                return Err(Gone);
+            WaitOutcome::Gone => {
+                self.abandon_call(source, serving, serving.asker.version.era() == Era::Modern);
+                return Err(ClientGone);
             }
-            Ending::Cancelled => {
+            WaitOutcome::Cancelled => {
                 self.cancel_call(source, serving);
-                Next::Say(None)
+                CallStep::Say(None)
             }
-            Ending::Settled if source.is_cancelled() => {
-                Next::Say(Some(self.written(serving, &was_cancelled())))
+            WaitOutcome::Settled if source.is_cancelled() => {
+                CallStep::Say(Some(self.encode_result(serving, &was_cancelled())))
             }
-            Ending::Settled if source.standing() == Standing::Finished && !serving.is_task() => {
-                let body = self.written(serving, &self.told(&source, serving));
-                Next::Finish(source, body)
+            WaitOutcome::Settled if source.standing() == OutputState::Finished && !serving.is_task() => {
+                let body = self.encode_result(serving, &self.result(&source, serving));
+                CallStep::Finish(source, body)
             }
-            Ending::Failed(trouble) => Next::Say(Some(self.failed(source, serving, &trouble).await)),
-            Ending::Settled | Ending::OutOfPatience | Ending::Stalled if serving.is_task() => {
-                Next::Say(Some(self.begin_task(source, serving).await))
+            WaitOutcome::Failed(trouble) => CallStep::Say(Some(self.failed(source, serving, &trouble).await)),
+            WaitOutcome::Settled | WaitOutcome::OutOfPatience | WaitOutcome::Stalled if serving.is_task() => {
+                CallStep::Say(Some(self.respond_with_task(source, serving).await))
             }
-            Ending::Settled => {
+            WaitOutcome::Settled => {
                 self.close_elicitation(pump, source.entry(), serving).await?;
-                Box::pin(self.put_question(source, serving, pump)).await?
+                Box::pin(self.ask_client(source, serving, pump)).await?
             }
-            Ending::OutOfPatience if serving.waits_for_name(&source) => {
+            WaitOutcome::OutOfPatience if serving.awaits_task_id(&source) => {
                 serving.wait_for = WaitFor::Name;
                 pump.wait_until(Instant::now() + NAMED_WITHIN.min(self.settings.calls.budget));
-                Next::Go(source)
+                CallStep::Go(source)
             }
-            Ending::OutOfPatience => Next::Say(Some(self.put_off(source, serving, false).await)),
-            Ending::Stalled => Next::Say(Some(self.put_off(source, serving, true).await)),
+            WaitOutcome::OutOfPatience => {
+                CallStep::Say(Some(self.respond_with_task_or_handle(source, serving, false).await))
+            }
+            WaitOutcome::Stalled => {
+                CallStep::Say(Some(self.respond_with_task_or_handle(source, serving, true).await))
+            }
         })
     }
 
     /// The client cancelled the request. The work of a session lives on for a while: many clients cancel because their own time
     /// is over, and want the result all the same.
-    fn cancel_call(&self, source: Source, serving: &Serving<'_>) {
-        let is_begun_here = serving.began_here || matches!(source, Source::Own(_));
+    fn cancel_call(&self, source: EventSource, serving: &ActiveCall<'_>) {
+        let is_begun_here = serving.began_here || matches!(source, EventSource::Own(_));
         let lives_on = is_begun_here && self.cancelled_calls.is_on() && !self.closing.is_due();
         let Some(session) = serving.asker.session.as_ref().filter(|_| lives_on) else {
-            return self.abandon(source, serving, true);
+            return self.abandon_call(source, serving, true);
         };
         let Some(task) = source.keep_cancelled(&self.followers, &serving.agent.settings.name) else { return };
         let (tool, waited) = (serving.call.0.to_owned(), serving.since.elapsed());
@@ -199,12 +206,12 @@ impl Inner {
     }
 
     /// Takes the calls of the same tool that the client of a session cancelled. It gets handles of their tasks.
-    pub(super) async fn earlier_calls(&self, serving: &Serving<'_>) -> Option<EarlierCalls> {
-        let session = serving.asker.session.as_ref().filter(|_| serving.rung.then != Then::CoreTask)?;
+    pub(super) async fn earlier_calls(&self, serving: &ActiveCall<'_>) -> Option<EarlierCalls> {
+        let session = serving.asker.session.as_ref().filter(|_| serving.rung.then != Fallback::CoreTask)?;
         let mut earlier = self.cancelled_calls.take(session.key, serving.call.0)?;
         let mut warning = None;
         for task in earlier.tasks() {
-            warning = self.hand_out(&task.entry, serving.asker).await.or(warning);
+            warning = self.issue_handle(&task.entry, serving.asker).await.or(warning);
         }
         earlier.warning = warning;
         Some(earlier)
@@ -213,14 +220,14 @@ impl Inner {
     /// Returns the result with the tasks of earlier calls that the client cancelled.
     fn with_earlier(
         &self,
-        serving: &Serving<'_>,
-        mut result: CallResult,
+        serving: &ActiveCall<'_>,
+        mut result: CallToolResult,
         calls: &EarlierCalls,
-    ) -> CallResult {
+    ) -> CallToolResult {
         for task in calls.tasks() {
             let audience = self.audience(serving.asker, task.entry.agent());
             let local = task.entry.local();
-            let is_own_tool = serving.form != Form::Tool;
+            let is_own_tool = serving.form != ResultKind::Tool;
             let told = task.entry.show_work(|work| EarlierCall { work, local, is_own_tool }.told(&audience));
             earlier::add(&mut result, &told);
         }
@@ -232,41 +239,41 @@ impl Inner {
     }
 
     /// The client is not there any more, or wants no answer.
-    fn abandon(&self, source: Source, serving: &Serving<'_>, stops: bool) {
+    fn abandon_call(&self, source: EventSource, serving: &ActiveCall<'_>, stops: bool) {
         match source {
-            Source::Watched(watched) if stops && serving.began_here => {
+            EventSource::Watched(watched) if stops && serving.began_here => {
                 self.followers.cancel(&watched.entry, &watched.known);
             }
             source => {
-                let leaving = if stops { Leaving::Stop } else { Leaving::Drain };
-                source.leave(&self.followers, &serving.agent.settings.name, leaving);
+                let leaving = if stops { DetachMode::Stop } else { DetachMode::Drain };
+                source.detach(&self.followers, &serving.agent.settings.name, leaving);
             }
         }
     }
 
     /// What is known, as the result that this call wants.
-    pub(super) fn told(&self, source: &Source, serving: &Serving<'_>) -> CallResult {
+    pub(super) fn result(&self, source: &EventSource, serving: &ActiveCall<'_>) -> CallToolResult {
         let agent = &serving.agent.settings.name;
         let audience = self.audience(serving.asker, agent);
         let mut told = match &serving.form {
-            Form::Tool | Form::CoreResult(_) => {
-                source.tell(|work, local| outcome::result(work, &audience, local))
+            ResultKind::Tool | ResultKind::CoreResult(_) => {
+                source.with_work(|work, local| outcome::result(work, &audience, local))
             }
-            Form::Start => source.tell(|work, local| outcome::started(work, &audience, local)),
-            Form::Wait => source.tell(|work, local| outcome::snapshot(work, &audience, local)),
+            ResultKind::Start => source.with_work(|work, local| outcome::started(work, &audience, local)),
+            ResultKind::Wait => source.with_work(|work, local| outcome::snapshot(work, &audience, local)),
         };
-        tell_delay(&mut told, source.delay().filter(|_| source.standing() == Standing::Running), agent);
+        tell_delay(&mut told, source.delay().filter(|_| source.standing() == OutputState::Running), agent);
         told
     }
 
-    pub(super) fn audience<'a>(&'a self, asker: &'a Asker, agent: &'a str) -> Audience<'a> {
+    pub(super) fn audience<'a>(&'a self, asker: &'a ClientContext, agent: &'a str) -> ResultContext<'a> {
         let has = |tool| self.settings.mcp.subagent_tools && self.may_use(&asker.caller, agent, tool);
-        Audience {
+        ResultContext {
             version: asker.version,
             caller: asker.caller.name(),
             sealer: &self.sealer,
             agent,
-            task_tools: TaskTools { wait: has(Tool::Wait), send: has(Tool::Send) },
+            task_tools: TaskTools { wait: has(TaskTool::Wait), send: has(TaskTool::Send) },
             extensions: self.active(agent),
             links: self.settings.mcp.resource_links,
         }
@@ -278,73 +285,83 @@ impl Inner {
     }
 
     /// The result as the response of this call.
-    pub(super) fn written(&self, serving: &Serving<'_>, result: &CallResult) -> Vec<u8> {
+    pub(super) fn encode_result(&self, serving: &ActiveCall<'_>, result: &CallToolResult) -> Vec<u8> {
         let with_earlier =
             serving.earlier.as_ref().map(|calls| self.with_earlier(serving, result.clone(), calls));
         let result = with_earlier.as_ref().unwrap_or(result);
         let writer = self.writer(serving.asker.version.era());
         match &serving.form {
-            Form::CoreResult(task) => writer.core_task_result(serving.id, result, task),
-            Form::Tool | Form::Start | Form::Wait => writer.spoken(serving.id, result),
+            ResultKind::CoreResult(task) => writer.core_task_result(serving.id, result, task),
+            ResultKind::Tool | ResultKind::Start | ResultKind::Wait => writer.uncacheable(serving.id, result),
         }
     }
 
     /// The client's patience has ended before the work has.
     /// A client of a task that is stalled is not asked to wait on.
-    async fn put_off(&self, source: Source, serving: &Serving<'_>, is_stalled: bool) -> Vec<u8> {
-        if let Form::CoreResult(_) = serving.form {
+    async fn respond_with_task_or_handle(
+        &self,
+        source: EventSource,
+        serving: &ActiveCall<'_>,
+        is_stalled: bool,
+    ) -> Vec<u8> {
+        if let ResultKind::CoreResult(_) = serving.form {
             // Waits for as long as it takes, but for the end of the process: the task goes on.
             let fault = Fault::Ending;
             let code = fault.on_wire(serving.asker.version.era()).code;
             return write_error(Some(serving.id), code, &fault.to_string(), None);
         }
         let named = source.is_named();
-        let mut handle = self.told(&source, serving);
-        let watched = match source.keep(&self.followers, &serving.agent.settings.name) {
+        let mut handle = self.result(&source, serving);
+        let watched = match source.hand_to_background(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => watched,
             // What is named is found again at the agent.
-            Err(_) if named => return self.written(serving, &handle),
+            Err(_) if named => return self.encode_result(serving, &handle),
             Err(trouble) => {
-                let text = trouble.told(&serving.agent.settings.name);
-                return self.written(serving, &CallResult::failure(text));
+                let text = trouble.public_message(&serving.agent.settings.name);
+                return self.encode_result(serving, &CallToolResult::failure(text));
             }
         };
         if self.closing.is_due() && !watched.entry.is_named() {
             // A handle of it would end with the process.
-            let trouble = Trouble::Gateway("it ends before the agent has named a task; the agent may go on");
-            return self.written(serving, &CallResult::failure(trouble.told(&serving.agent.settings.name)));
+            let trouble =
+                AgentFailure::Internal("it ends before the agent has named a task; the agent may go on");
+            return self.encode_result(
+                serving,
+                &CallToolResult::failure(trouble.public_message(&serving.agent.settings.name)),
+            );
         }
-        let warning = self.hand_out(&watched.entry, serving.asker).await;
-        handle.content.extend(warning.map(Block::text));
+        let warning = self.issue_handle(&watched.entry, serving.asker).await;
+        handle.content.extend(warning.map(ContentBlock::text));
         match serving.rung.then {
-            Then::Task => self.hand_over(&watched, serving, warning).await,
-            Then::Leg if !is_stalled => {
-                watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
-                self.another_leg(&watched, serving, None)
+            Fallback::Task => self.respond_with_handle(&watched, serving, warning).await,
+            Fallback::Leg if !is_stalled => {
+                watched.entry.set_push_expected(Instant::now() + self.settings.calls.leg_grace);
+                self.respond_input_required(&watched, serving, None)
             }
-            Then::CoreTask | Then::Handle | Then::Leg => self.written(serving, &handle),
+            Fallback::CoreTask | Fallback::Handle | Fallback::Leg => self.encode_result(serving, &handle),
         }
     }
 
     /// A call that its client wants as a core task: it gets one, whatever has come meanwhile.
-    async fn begin_task(&self, source: Source, serving: &Serving<'_>) -> Vec<u8> {
-        match source.keep(&self.followers, &serving.agent.settings.name) {
+    async fn respond_with_task(&self, source: EventSource, serving: &ActiveCall<'_>) -> Vec<u8> {
+        match source.hand_to_background(&self.followers, &serving.agent.settings.name) {
             Ok(watched) => {
-                let warning = self.hand_out(&watched.entry, serving.asker).await;
-                self.hand_over(&watched, serving, warning).await
+                let warning = self.issue_handle(&watched.entry, serving.asker).await;
+                self.respond_with_handle(&watched, serving, warning).await
             }
             Err(trouble) => {
-                let text = trouble.told(&serving.agent.settings.name);
-                self.writer(serving.asker.version.era()).spoken(serving.id, &CallResult::failure(text))
+                let text = trouble.public_message(&serving.agent.settings.name);
+                self.writer(serving.asker.version.era())
+                    .uncacheable(serving.id, &CallToolResult::failure(text))
             }
         }
     }
 
     /// Gives the client the task in the form of its protocol.
-    async fn hand_over(
+    async fn respond_with_handle(
         &self,
-        watched: &Watched,
-        serving: &Serving<'_>,
+        watched: &FollowedTask,
+        serving: &ActiveCall<'_>,
         warning: Option<&'static str>,
     ) -> Vec<u8> {
         let handle = self.handle_of(&watched.entry, serving.asker);
@@ -354,7 +371,7 @@ impl Inner {
             task.status_message = Some(said + warning);
         }
         let writer = self.writer(serving.asker.version.era());
-        watched.entry.expect(Instant::now() + self.settings.calls.leg_grace);
+        watched.entry.set_push_expected(Instant::now() + self.settings.calls.leg_grace);
         match serving.asker.version.era() {
             Era::Modern => writer.task_created(serving.id, &task),
             Era::Legacy => {
@@ -374,38 +391,42 @@ impl Inner {
     }
 
     /// What a model is told when an agent failed: what happened, and how to look again if there is a task.
-    async fn failed(&self, source: Source, serving: &Serving<'_>, trouble: &Trouble) -> Vec<u8> {
+    async fn failed(&self, source: EventSource, serving: &ActiveCall<'_>, trouble: &AgentFailure) -> Vec<u8> {
         if serving.is_task() {
-            return self.begin_task(source, serving).await;
+            return self.respond_with_task(source, serving).await;
         }
         let agent = &serving.agent.settings.name;
-        let mut told = CallResult::failure(trouble.told(agent));
-        if source.is_named() && source.standing() != Standing::Finished && *trouble != Trouble::TaskLost {
-            let is_refused = matches!(trouble, Trouble::Refused(_)) && source.standing() == Standing::Asking;
+        let mut told = CallToolResult::failure(trouble.public_message(agent));
+        if source.is_named()
+            && source.standing() != OutputState::Finished
+            && *trouble != AgentFailure::TaskNotFound
+        {
+            let is_refused =
+                matches!(trouble, AgentFailure::Rejected(_)) && source.standing() == OutputState::Asking;
             let handle = if is_refused {
                 let audience = self.audience(serving.asker, agent);
-                source.tell(|work, local| outcome::refused(work, &audience, local))
+                source.with_work(|work, local| outcome::refused(work, &audience, local))
             } else {
                 let text = "The task may still be running at the agent; its last known state:";
-                told.content.push(Block::text(text));
-                self.told(&source, serving)
+                told.content.push(ContentBlock::text(text));
+                self.result(&source, serving)
             };
             told.content.extend(handle.content);
             told.structured_content = handle.structured_content;
         }
-        self.written(serving, &told)
+        self.encode_result(serving, &told)
     }
 }
 
-impl<'a> Serving<'a> {
+impl<'a> ActiveCall<'a> {
     /// A call that is served in the plainest way.
-    pub(super) fn plain(asker: &'a Asker, id: &'a Id, agent: Arc<Agent>) -> Self {
+    pub(super) fn without_client(asker: &'a ClientContext, id: &'a Id, agent: Arc<Agent>) -> Self {
         Self {
             asker,
             id,
             agent,
-            rung: Rung { patience: None, then: Then::Handle },
-            form: Form::Tool,
+            rung: ResponsePlan { patience: None, then: Fallback::Handle },
+            form: ResultKind::Tool,
             round: 0,
             call: ("", None),
             along: None,
@@ -421,17 +442,17 @@ impl<'a> Serving<'a> {
 
     /// Whether the client gets a core task, whatever comes.
     fn is_task(&self) -> bool {
-        self.rung.then == Then::CoreTask && self.form == Form::Tool
+        self.rung.then == Fallback::CoreTask && self.form == ResultKind::Tool
     }
 
     /// A task is handed out by its name; one that the agent has not named yet is waited for a little longer.
-    fn waits_for_name(&self, source: &Source) -> bool {
-        self.rung.then == Then::Task && self.wait_for == WaitFor::Answer && !source.is_named()
+    fn awaits_task_id(&self, source: &EventSource) -> bool {
+        self.rung.then == Fallback::Task && self.wait_for == WaitFor::Answer && !source.is_named()
     }
 }
 
 /// Says of a live task why it does not go on at present.
-pub(super) fn tell_delay(told: &mut CallResult, delay: Option<Delay>, agent: &str) {
+pub(super) fn tell_delay(told: &mut CallToolResult, delay: Option<TaskDelay>, agent: &str) {
     let Some(said) = delay.map(|delay| delay.told(agent)) else { return };
     // Some clients show their model the structured content alone.
     let members = told.structured_content.as_deref().map(RawValue::get);
@@ -445,18 +466,18 @@ pub(super) fn tell_delay(told: &mut CallResult, delay: Option<Delay>, agent: &st
         *text = both;
         told.structured_content = to_raw_value(&members).ok();
     }
-    told.content.push(Block::text(said));
+    told.content.push(ContentBlock::text(said));
 }
 
-fn outcome(ending: &Ending, source: &Source) -> Outcome {
+fn outcome(ending: &WaitOutcome, source: &EventSource) -> Outcome {
     match ending {
-        Ending::Settled => match source.standing() {
-            Standing::Asking => Outcome::InputRequired,
-            Standing::Finished | Standing::Running => Outcome::Ok,
+        WaitOutcome::Settled => match source.standing() {
+            OutputState::Asking => Outcome::InputRequired,
+            OutputState::Finished | OutputState::Running => Outcome::Ok,
         },
-        Ending::OutOfPatience | Ending::Stalled => Outcome::Continues,
-        Ending::Failed(trouble) => blamed(trouble),
-        Ending::Cancelled => Outcome::Cancelled,
-        Ending::Gone => Outcome::ClientGone,
+        WaitOutcome::OutOfPatience | WaitOutcome::Stalled => Outcome::Continues,
+        WaitOutcome::Failed(trouble) => outcome_of(trouble),
+        WaitOutcome::Cancelled => Outcome::Cancelled,
+        WaitOutcome::Gone => Outcome::ClientGone,
     }
 }

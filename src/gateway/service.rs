@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use pingora::server::ShutdownWatch;
-use pingora::services::background::BackgroundService;
+use pingora::services::background::BackgroundService as PingoraBackgroundService;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::{Inner, now};
 use crate::agents::Directory;
-use crate::bridge::catalogue::{Catalogue, OwnTool, Plan, SkillPlan};
+use crate::bridge::catalogue::{BuiltinTool, Catalogue, SkillPlan, ToolPlan};
 use crate::bridge::finding::tool as finder;
-use crate::bridge::subagent::Tool;
-use crate::config::{Agent, Mcp, TaskUse, ToolsPer};
+use crate::bridge::subagent::TaskTool;
+use crate::config::{Agent, Mcp, TaskMode, ToolGranularity};
 use crate::mcp::tools::TaskSupport;
-use crate::tasks::Times;
+use crate::tasks::Timestamp;
 use crate::tasks::store::{Store, StoreProblem};
-use crate::telemetry::tasks::Census;
+use crate::telemetry::tasks::TaskCounts;
 
 /// How often idle connections and sessions are looked through.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -29,18 +29,18 @@ const SWEEP: Duration = Duration::from_secs(5);
 const OWNED: Duration = Duration::from_millis(50);
 
 /// The bridge's background work. The host wraps it with Pingora's `background_service` and adds it to its server.
-pub struct BridgeService {
+pub struct BackgroundService {
     inner: Arc<Inner>,
 }
 
-impl BridgeService {
+impl BackgroundService {
     pub(super) fn new(inner: Arc<Inner>) -> Self {
         Self { inner }
     }
 }
 
 #[async_trait]
-impl BackgroundService for BridgeService {
+impl PingoraBackgroundService for BackgroundService {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let inner = &self.inner;
         inner.client.attach(tokio::runtime::Handle::current());
@@ -50,17 +50,17 @@ impl BackgroundService for BridgeService {
             let (other, shown) = (inner.clone(), agent.clone());
             for at in 0..agent.endpoint_count() {
                 let (inner, agent) = (inner.clone(), agent.clone());
-                work.spawn(async move { inner.directory.keep_checked(&agent, at).await });
+                work.spawn(async move { inner.directory.run_health_checks(&agent, at).await });
             }
-            work.spawn(async move { inner.directory.keep_fresh(&agent).await });
+            work.spawn(async move { inner.directory.run_refresh(&agent).await });
             work.spawn(async move { other.directory.keep_credentials(&shown).await });
         }
-        work.spawn(inner.clone().keep_catalogue());
+        work.spawn(inner.clone().rebuild_catalogue());
         let authenticator = inner.authenticator.clone();
         work.spawn(async move { authenticator.keep_fresh().await });
         work.spawn(inner.clone().sweep());
         work.spawn(inner.clone().sweep_tasks());
-        work.spawn(inner.clone().take_up());
+        work.spawn(inner.clone().start_followers());
         work.spawn(inner.followers.clone().run());
         let other = inner.clone();
         work.spawn(async move { other.cancelled_calls.clone().run(&other.closing).await });
@@ -81,7 +81,7 @@ impl BackgroundService for BridgeService {
 
 impl Inner {
     /// Makes the catalogue anew whenever a card changed.
-    async fn keep_catalogue(self: Arc<Self>) {
+    async fn rebuild_catalogue(self: Arc<Self>) {
         let mut looks = self.directory.changes();
         let mut versions = 0;
         loop {
@@ -109,10 +109,10 @@ impl Inner {
                 self.tasks.sweep(Instant::now()).iter().for_each(|entry| self.ledger.forget(entry));
                 self.count_tasks();
             }
-            self.followers.shed(known).await;
+            self.followers.evict(known).await;
             let inner = self.clone();
             let pruned = tokio::task::spawn_blocking(move || {
-                inner.ledger.prune(&inner.tasks, Times::now());
+                inner.ledger.prune(&inner.tasks, Timestamp::now());
                 inner.ledger.sessions(|key, value| inner.sessions.is_of_use(key, value, now()));
             });
             if let Err(broken) = pruned.await {
@@ -123,7 +123,7 @@ impl Inner {
 
     /// Shows in the metrics how many tasks there are.
     pub(super) fn count_tasks(&self) {
-        self.metrics.tasks.show(Census {
+        self.metrics.tasks.set(TaskCounts {
             tasks: self.tasks.len(),
             bytes: self.tasks.bytes(),
             polled: self.followers.polled(),
@@ -135,7 +135,9 @@ impl Inner {
 
     /// Waits for the store of a process that is being taken over from.
     pub(super) async fn take_over_store(self: &Arc<Self>) {
-        let Some(dir) = self.settings.tasks.data_dir.clone().filter(|_| !self.ledger.keeps()) else { return };
+        let Some(dir) = self.settings.tasks.data_dir.clone().filter(|_| !self.ledger.is_enabled()) else {
+            return;
+        };
         loop {
             let dir = dir.clone();
             let opened = tokio::task::spawn_blocking(move || Store::open(&dir)).await;
@@ -150,27 +152,27 @@ impl Inner {
 
     async fn take_back_aside(self: &Arc<Self>, store: Store) {
         let inner = self.clone();
-        if let Err(broken) = tokio::task::spawn_blocking(move || inner.take_back(store)).await {
+        if let Err(broken) = tokio::task::spawn_blocking(move || inner.return_store(store)).await {
             warn!(%broken, "kept tasks are not all back");
         }
     }
 
     /// Sees to the tasks that were under way when the last process ended, once their agents are known.
-    async fn take_up(self: Arc<Self>) {
+    async fn start_followers(self: Arc<Self>) {
         self.take_over_store().await;
         // Until then it listens to their agents itself, and says what it hears.
         self.predecessor.ended().await;
         let mut looks = self.directory.changes();
         let mut kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         for entry in &kept {
-            entry.end_unnamed(Times::now());
-            self.ledger.note(entry);
+            entry.end_unnamed(Timestamp::now());
+            self.ledger.persist(entry);
         }
-        kept.retain(|entry| !entry.look(|inside| inside.is_finished()));
+        kept.retain(|entry| !entry.visible_state(|inside| inside.is_finished()));
         while !kept.is_empty() {
             kept.retain(|entry| match self.directory.find(entry.agent()).map(|agent| agent.known()) {
                 Some(Some(known)) => {
-                    self.followers.attend(entry, &known);
+                    self.followers.ensure_followed(entry, &known);
                     false
                 }
                 Some(None) => true,
@@ -200,57 +202,56 @@ pub(super) fn all_tools(directory: &Directory, settings: &Mcp) -> Catalogue {
     catalogue(directory, &own_tools(settings))
 }
 
-fn catalogue(directory: &Directory, own: &[OwnTool]) -> Catalogue {
+fn catalogue(directory: &Directory, own: &[BuiltinTool]) -> Catalogue {
     let seen = directory.agents().iter().filter_map(|agent| {
         let known = agent.known()?;
-        Some((plan(&agent.settings), known.card.clone()))
+        Some((tool_plan(&agent.settings), known.card.clone()))
     });
     Catalogue::build(&seen.collect::<Vec<_>>(), own)
 }
 
 /// The gateway's own tools, so far as they are switched on.
-fn own_tools(settings: &Mcp) -> Vec<OwnTool> {
-    let of_tasks = Tool::ALL
-        .into_iter()
-        .filter(|_| settings.subagent_tools)
-        .filter_map(|tool| OwnTool::new(tool.name(), tool.is_with_one_agent(), |version| tool.json(version)));
-    let finder = settings.find_agent.then(|| OwnTool::new(finder::NAME, false, finder::json)).flatten();
+fn own_tools(settings: &Mcp) -> Vec<BuiltinTool> {
+    let of_tasks = TaskTool::ALL.into_iter().filter(|_| settings.subagent_tools).filter_map(|tool| {
+        BuiltinTool::new(tool.name(), tool.is_with_one_agent(), |version| tool.json(version))
+    });
+    let finder = settings.find_agent.then(|| BuiltinTool::new(finder::NAME, false, finder::json)).flatten();
     of_tasks.chain(finder).collect()
 }
 
-fn plan(agent: &Agent) -> Plan {
+fn tool_plan(agent: &Agent) -> ToolPlan {
     let skills = agent.skills.iter().map(|(id, skill)| {
         let plan = SkillPlan {
             tool_name: skill.tool_name.clone(),
             description: skill.description.clone(),
             input_schema: skill.input_schema.clone(),
-            task: skill.task.map(support),
+            task: skill.task.map(task_support),
             hidden: skill.hidden,
         };
         (id.clone(), plan)
     });
-    Plan {
+    ToolPlan {
         agent: agent.name.clone(),
-        per_agent: agent.tools == ToolsPer::Agent,
+        per_agent: agent.tools == ToolGranularity::Agent,
         tool_name: agent.tool_name.clone(),
         description: agent.description.clone(),
-        task: support(agent.task),
+        task: task_support(agent.task),
         skills: skills.collect(),
     }
 }
 
-fn support(task: TaskUse) -> TaskSupport {
+fn task_support(task: TaskMode) -> TaskSupport {
     match task {
-        TaskUse::Optional => TaskSupport::Optional,
-        TaskUse::Required => TaskSupport::Required,
-        TaskUse::Never => TaskSupport::Never,
+        TaskMode::Optional => TaskSupport::Optional,
+        TaskMode::Required => TaskSupport::Required,
+        TaskMode::Never => TaskSupport::Never,
     }
 }
 
 /// The skills of an agent and the tools that they become on `/mcp`, for the `agents` command.
 pub fn tools_of(directory: &Directory, agent: &str) -> Vec<(String, String)> {
     let catalogue = catalogue(directory, &[]);
-    let is_usable = directory.find(agent).is_none_or(|agent| agent.obstacle().is_none());
+    let is_usable = directory.find(agent).is_none_or(|agent| agent.unsupported_required().is_none());
     let own = catalogue.all().of_agents().filter(|tool| is_usable && *tool.agent == *agent);
     own.map(|tool| (tool.skill.as_deref().unwrap_or("-").to_owned(), tool.name.clone())).collect()
 }

@@ -13,10 +13,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::client_table::ClientMark;
-use super::shares::Whose;
+use super::shares::QuotaOwner;
 use crate::fault::Fault;
-use crate::mcp::notifications::Level;
-use crate::mcp::{Capabilities, Version};
+use crate::mcp::notifications::LoggingLevel;
+use crate::mcp::{ClientCapabilities, Version};
 use crate::seal::{Sealer, SessionTicket};
 
 /// Most resources that one session can subscribe to.
@@ -25,46 +25,46 @@ const MOST_SUBSCRIPTIONS: usize = 64;
 const LONGEST_URI: usize = 1024;
 
 /// What a session is remembered by: its stamp, then its owner.
-type Key = [u8; 16];
+type SessionKey = [u8; 16];
 
 /// When a session began, in microseconds since 1970, and some random bits: later ones of an owner are larger, and no two the same.
-type Stamp = u64;
+type SessionStamp = u64;
 
 /// How many bits of a stamp are random.
 const RANDOM_BITS: u32 = 12;
 
-fn stamp(now: Duration, random: u16) -> Stamp {
+fn stamp(now: Duration, random: u16) -> SessionStamp {
     let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
     let random = u64::from(random) & ((1 << RANDOM_BITS) - 1);
     (micros << RANDOM_BITS) | random
 }
 
-fn stamp_of(key: &Key) -> Stamp {
+fn stamp_of(key: &SessionKey) -> SessionStamp {
     key.first_chunk().copied().map_or(0, u64::from_be_bytes)
 }
 
 /// Who began a session, in short. It is part of the session's id, so that every replica and the next process know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Owner([u8; 8]);
+struct SessionOwner([u8; 8]);
 
-impl Owner {
-    fn of(whose: &Whose) -> Self {
+impl SessionOwner {
+    fn of(whose: &QuotaOwner) -> Self {
         let text = match whose {
-            Whose::Caller(name) => format!("caller\0{name}"),
-            Whose::Address(address) => format!("address\0{address}"),
-            Whose::Agent(name) => format!("agent\0{name}"),
+            QuotaOwner::Caller(name) => format!("caller\0{name}"),
+            QuotaOwner::Address(address) => format!("address\0{address}"),
+            QuotaOwner::Agent(name) => format!("agent\0{name}"),
         };
         let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         Self(digest.first_chunk().copied().unwrap_or_default())
     }
 
-    fn of_key(key: &Key) -> Self {
+    fn of_key(key: &SessionKey) -> Self {
         Self(key.last_chunk().copied().unwrap_or_default())
     }
 
     /// The key of a session of its.
-    fn key(self, stamp: Stamp) -> Key {
-        let mut key = Key::default();
+    fn key(self, stamp: SessionStamp) -> SessionKey {
+        let mut key = SessionKey::default();
         let bytes = stamp.to_be_bytes().into_iter().chain(self.0);
         key.iter_mut().zip(bytes).for_each(|(place, byte)| *place = byte);
         key
@@ -75,11 +75,11 @@ impl Owner {
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     /// What it is remembered by.
-    pub(super) key: Key,
+    pub(super) key: SessionKey,
     /// The revision that was agreed on.
     pub(super) version: Version,
     /// What the client can do.
-    pub(super) capabilities: Capabilities,
+    pub(super) capabilities: ClientCapabilities,
     /// Which known client it is.
     pub(super) client: Option<ClientMark>,
     expires: u64,
@@ -91,7 +91,7 @@ pub(super) struct Agreed {
     /// The revision.
     pub(super) version: Version,
     /// What the client can do.
-    pub(super) capabilities: Capabilities,
+    pub(super) capabilities: ClientCapabilities,
     /// Which known client it is.
     pub(super) client: Option<ClientMark>,
 }
@@ -115,9 +115,9 @@ impl Session {
 
 /// What changed in a session since it began.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Changes {
+struct SessionState {
     /// Least level of log messages wanted.
-    level: Option<Level>,
+    level: Option<LoggingLevel>,
     /// Resources that the client wants to hear of.
     subscriptions: BTreeSet<String>,
     /// Handles of the core tasks that the session began, oldest first.
@@ -137,9 +137,9 @@ const OVER: u8 = 2;
 
 /// The subject of a row, by its key.
 enum About {
-    Ended(Key),
-    Changed(Key),
-    Over(Key),
+    Ended(SessionKey),
+    Changed(SessionKey),
+    Over(SessionKey),
 }
 
 impl About {
@@ -158,11 +158,11 @@ impl About {
 }
 
 /// The row by which a session is known to be over until then.
-pub(super) fn ended_row(key: Key, expires: u64) -> Row {
+pub(super) fn ended_row(key: SessionKey, expires: u64) -> Row {
     (key.to_vec(), Some(expires.to_be_bytes().to_vec()))
 }
 
-fn marked(key: Key, mark: u8) -> Vec<u8> {
+fn marked(key: SessionKey, mark: u8) -> Vec<u8> {
     key.into_iter().chain([mark]).collect()
 }
 
@@ -172,27 +172,27 @@ fn time(value: &[u8]) -> Option<u64> {
 
 /// What is remembered of the sessions of one owner.
 #[derive(Default)]
-struct Owned {
+struct OwnerSessions {
     /// Those that changed, by the order of their last changes.
-    changed: BTreeMap<u64, Key>,
+    changed: BTreeMap<u64, SessionKey>,
     /// Those that were ended, and when they would expire (Unix seconds).
-    ended: BTreeMap<Stamp, u64>,
+    ended: BTreeMap<SessionStamp, u64>,
     /// All that began by then are over, and when the last of them would expire.
-    over: Option<(Stamp, u64)>,
+    over: Option<(SessionStamp, u64)>,
 }
 
-impl Owned {
+impl OwnerSessions {
     /// How much room its ended sessions take.
     fn weight(&self) -> usize {
         self.ended.len() + usize::from(self.over.is_some())
     }
 
-    fn has_ended(&self, stamp: Stamp) -> bool {
+    fn has_ended(&self, stamp: SessionStamp) -> bool {
         self.over.is_some_and(|(over, _)| stamp <= over) || self.ended.contains_key(&stamp)
     }
 
     /// The stamp after which no session of it has ended.
-    fn last_ended(&self) -> Stamp {
+    fn last_ended(&self) -> SessionStamp {
         let over = self.over.map_or(0, |(over, _)| over);
         self.ended.last_key_value().map_or(over, |(last, _)| over.max(*last))
     }
@@ -215,21 +215,21 @@ impl Owned {
 }
 
 /// Owners by how much they have, so that the one with most is found.
-type Ranks = BTreeSet<(usize, Owner)>;
+type OwnerRanks = BTreeSet<(usize, SessionOwner)>;
 
 #[derive(Default)]
-struct Table {
-    changes: HashMap<Key, Changes>,
-    owners: HashMap<Owner, Owned>,
-    by_changes: Ranks,
-    by_ended: Ranks,
+struct SessionTable {
+    changes: HashMap<SessionKey, SessionState>,
+    owners: HashMap<SessionOwner, OwnerSessions>,
+    by_changes: OwnerRanks,
+    by_ended: OwnerRanks,
     /// The room that all ended sessions take.
     ended: usize,
     counter: u64,
 }
 
-impl Table {
-    fn update(&mut self, owner: Owner, change: impl FnOnce(&mut Owned)) {
+impl SessionTable {
+    fn update(&mut self, owner: SessionOwner, change: impl FnOnce(&mut OwnerSessions)) {
         let owned = self.owners.entry(owner).or_default();
         let before = (owned.changed.len(), owned.weight());
         change(owned);
@@ -242,25 +242,25 @@ impl Table {
         self.ended = self.ended.saturating_sub(before.1).saturating_add(after.1);
     }
 
-    fn owned<R>(&self, owner: Owner, read: impl FnOnce(&Owned) -> R) -> Option<R> {
+    fn owned<R>(&self, owner: SessionOwner, read: impl FnOnce(&OwnerSessions) -> R) -> Option<R> {
         self.owners.get(&owner).map(read)
     }
 
-    fn has_ended(&self, key: &Key) -> bool {
-        self.owned(Owner::of_key(key), |owned| owned.has_ended(stamp_of(key))).unwrap_or_default()
+    fn has_ended(&self, key: &SessionKey) -> bool {
+        self.owned(SessionOwner::of_key(key), |owned| owned.has_ended(stamp_of(key))).unwrap_or_default()
     }
 
     /// Forgets what changed in a session.
-    fn drop_changes(&mut self, key: &Key) {
+    fn drop_changes(&mut self, key: &SessionKey) {
         if let Some(changes) = self.changes.remove(key) {
-            self.update(Owner::of_key(key), |owned| {
+            self.update(SessionOwner::of_key(key), |owned| {
                 owned.changed.remove(&changes.order);
             });
         }
     }
 
     /// Makes room for the changes of one more session of this owner. Says whether there is any.
-    fn make_room(&mut self, owner: Owner, most: usize) -> bool {
+    fn make_room(&mut self, owner: SessionOwner, most: usize) -> bool {
         if self.changes.len() < most {
             return true;
         }
@@ -274,18 +274,18 @@ impl Table {
     }
 
     /// Notes that all sessions of an owner are over that began by this one.
-    fn pass(&mut self, key: &Key, expires: u64) {
-        self.update(Owner::of_key(key), |owned| {
+    fn pass(&mut self, key: &SessionKey, expires: u64) {
+        self.update(SessionOwner::of_key(key), |owned| {
             let (over, last) = owned.over.unwrap_or_default();
             owned.over = Some((over.max(stamp_of(key)), last.max(expires)));
         });
     }
 
     /// Notes that a session was ended, in as much room as `most` such notes take. Says whether there is room.
-    fn end(&mut self, key: Key, expires: u64, most: usize) -> bool {
-        let owner = Owner::of_key(&key);
+    fn end(&mut self, key: SessionKey, expires: u64, most: usize) -> bool {
+        let owner = SessionOwner::of_key(&key);
         let is_full = self.ended >= most;
-        let own = self.owned(owner, Owned::weight).unwrap_or_default();
+        let own = self.owned(owner, OwnerSessions::weight).unwrap_or_default();
         let merged = yields(&self.by_ended, owner, own).filter(|_| is_full);
         if is_full && merged.is_none() {
             return false;
@@ -295,13 +295,13 @@ impl Table {
             owned.ended.insert(stamp_of(&key), expires);
         });
         if let Some(merged) = merged {
-            self.update(merged, Owned::merge);
+            self.update(merged, OwnerSessions::merge);
         }
         true
     }
 }
 
-fn rank(ranks: &mut Ranks, owner: Owner, (before, after): (usize, usize)) {
+fn rank(ranks: &mut OwnerRanks, owner: SessionOwner, (before, after): (usize, usize)) {
     if before != after {
         ranks.remove(&(before, owner));
         if after > 0 {
@@ -312,7 +312,7 @@ fn rank(ranks: &mut Ranks, owner: Owner, (before, after): (usize, usize)) {
 
 /// Whose oldest gives way to something new of this owner, which has `own` already: that of the owner with most, unless the two are
 /// about even; `None`: it has nothing, and all others have one each.
-fn yields(ranks: &Ranks, owner: Owner, own: usize) -> Option<Owner> {
+fn yields(ranks: &OwnerRanks, owner: SessionOwner, own: usize) -> Option<SessionOwner> {
     match ranks.last() {
         Some((most, largest)) if *most > own + 1 => Some(*largest),
         _ => (own > 0).then_some(owner),
@@ -321,7 +321,7 @@ fn yields(ranks: &Ranks, owner: Owner, own: usize) -> Option<Owner> {
 
 /// The sessions of one bridge.
 pub(super) struct Sessions {
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
     changed: watch::Sender<u64>,
     most: usize,
     ttl: u64,
@@ -333,20 +333,20 @@ impl Sessions {
         Self { table: Mutex::default(), changed: watch::Sender::new(0), most: most.max(1), ttl }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SessionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a session; returns its id.
     pub(super) fn begin(
         &self,
-        (sealer, caller, whose): (&Sealer, &str, &Whose),
+        (sealer, caller, whose): (&Sealer, &str, &QuotaOwner),
         agreed: Agreed,
         (now, random): (Duration, u16),
     ) -> String {
-        let owner = Owner::of(whose);
+        let owner = SessionOwner::of(whose);
         // A clock that was set back must not begin sessions that are over.
-        let last = self.table().owned(owner, Owned::last_ended).unwrap_or_default();
+        let last = self.table().owned(owner, OwnerSessions::last_ended).unwrap_or_default();
         let stamp = stamp(now, random).max(last.saturating_add(1));
         let ticket = SessionTicket {
             version: agreed.version.number(),
@@ -367,7 +367,7 @@ impl Sessions {
         caller: &str,
         id: &str,
         now: u64,
-    ) -> Option<(Session, Option<Level>)> {
+    ) -> Option<(Session, Option<LoggingLevel>)> {
         let ticket = SessionTicket::open(sealer, caller, id).filter(|ticket| ticket.is_live(now))?;
         let level = {
             let table = self.table();
@@ -379,7 +379,7 @@ impl Sessions {
         let session = Session {
             key: ticket.nonce,
             version: Version::numbered(ticket.version)?,
-            capabilities: Capabilities::from_bits(ticket.capabilities),
+            capabilities: ClientCapabilities::from_bits(ticket.capabilities),
             client: ClientMark::from_bytes(ticket.client),
             expires: ticket.expires,
         };
@@ -401,7 +401,7 @@ impl Sessions {
     }
 
     /// Ends a session that another process has ended. There is room for as many as were kept.
-    pub(super) fn revoke(&self, key: Key, expires: u64) {
+    pub(super) fn revoke(&self, key: SessionKey, expires: u64) {
         self.table().end(key, expires, usize::MAX);
         self.tell();
     }
@@ -419,7 +419,7 @@ impl Sessions {
             }
             (Some(About::Changed(key)), Some(value)) => {
                 let changes = serde_json::from_slice(value).ok();
-                let changes = changes.filter(|changes: &Changes| changes.expires > now);
+                let changes = changes.filter(|changes: &SessionState| changes.expires > now);
                 changes.is_some_and(|changes| self.restore(key, changes))
             }
             (Some(About::Changed(key)), None) => {
@@ -431,7 +431,7 @@ impl Sessions {
         }
     }
 
-    fn restore(&self, key: Key, mut kept: Changes) -> bool {
+    fn restore(&self, key: SessionKey, mut kept: SessionState) -> bool {
         let expires = kept.expires;
         kept.subscriptions.retain(|uri| uri.len() <= LONGEST_URI);
         while kept.subscriptions.len() > MOST_SUBSCRIPTIONS {
@@ -439,7 +439,7 @@ impl Sessions {
         }
         kept.tasks.truncate(MOST_SUBSCRIPTIONS);
         self.change_of((key, expires), |changes| {
-            *changes = Changes { order: changes.order, ..kept };
+            *changes = SessionState { order: changes.order, ..kept };
             true
         })
     }
@@ -479,7 +479,7 @@ impl Sessions {
 
     /// Remembers that the session began a core task, so that its stream tells of it. The oldest are forgotten.
     pub(super) fn add_task(&self, session: &Session, handle: &str) {
-        self.change(session, |changes| {
+        self.update(session, |changes| {
             if changes.tasks.iter().any(|known| known == handle) {
                 return false;
             }
@@ -506,8 +506,8 @@ impl Sessions {
     }
 
     /// Remembers the least level of log messages wanted.
-    pub(super) fn set_level(&self, session: &Session, level: Level) {
-        self.change(session, |changes| {
+    pub(super) fn set_level(&self, session: &Session, level: LoggingLevel) {
+        self.update(session, |changes| {
             changes.level = Some(level);
             true
         });
@@ -516,7 +516,7 @@ impl Sessions {
     /// Subscribes to a resource. Says whether there was room.
     pub(super) fn subscribe(&self, session: &Session, uri: &str) -> bool {
         uri.len() <= LONGEST_URI
-            && self.change(session, |changes| {
+            && self.update(session, |changes| {
                 let room = changes.subscriptions.len() < MOST_SUBSCRIPTIONS;
                 if room {
                     changes.subscriptions.insert(uri.to_owned());
@@ -527,7 +527,7 @@ impl Sessions {
 
     /// Takes a subscription back.
     pub(super) fn unsubscribe(&self, session: &Session, uri: &str) {
-        self.change(session, |changes| changes.subscriptions.remove(uri));
+        self.update(session, |changes| changes.subscriptions.remove(uri));
     }
 
     /// Whether the session wants to hear of any of the resources, and of which.
@@ -545,18 +545,18 @@ impl Sessions {
     }
 
     /// Whether the session has been ended.
-    pub(super) fn is_ended(&self, session: &Session) -> bool {
+    pub(super) fn is_revoked(&self, session: &Session) -> bool {
         self.table().has_ended(&session.key)
     }
 
-    fn change(&self, session: &Session, change: impl FnOnce(&mut Changes) -> bool) -> bool {
+    fn update(&self, session: &Session, change: impl FnOnce(&mut SessionState) -> bool) -> bool {
         self.change_of((session.key, session.expires), change)
     }
 
     /// Says what `change` says of the session with this key, which expires then; `false` where there is no room for it.
-    fn change_of(&self, session: (Key, u64), change: impl FnOnce(&mut Changes) -> bool) -> bool {
+    fn change_of(&self, session: (SessionKey, u64), change: impl FnOnce(&mut SessionState) -> bool) -> bool {
         let (key, expires) = session;
-        let owner = Owner::of_key(&key);
+        let owner = SessionOwner::of_key(&key);
         let done = {
             let mut table = self.table();
             let is_known = table.changes.contains_key(&key);
@@ -587,9 +587,9 @@ impl Sessions {
     pub(super) fn sweep(&self, now: u64) {
         let mut table = self.table();
         let over = table.changes.iter().filter(|(_, changes)| changes.expires <= now);
-        let over: Vec<Key> = over.map(|(key, _)| *key).collect();
+        let over: Vec<SessionKey> = over.map(|(key, _)| *key).collect();
         over.iter().for_each(|key| table.drop_changes(key));
-        let ended: Vec<Owner> = table.by_ended.iter().map(|(_, owner)| *owner).collect();
+        let ended: Vec<SessionOwner> = table.by_ended.iter().map(|(_, owner)| *owner).collect();
         ended.into_iter().for_each(|owner| table.update(owner, |owned| owned.forget(now)));
     }
 }
@@ -602,8 +602,8 @@ mod tests {
         Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap()
     }
 
-    fn whose(name: &str) -> Whose {
-        Whose::Caller(name.into())
+    fn whose(name: &str) -> QuotaOwner {
+        QuotaOwner::Caller(name.into())
     }
 
     fn begin(sessions: &Sessions, number: u8) -> String {
@@ -611,7 +611,8 @@ mod tests {
     }
 
     fn begin_at(sessions: &Sessions, (name, number): (&str, u8), now: u64) -> String {
-        let client = Agreed { version: Version::V2025_06_18, capabilities: Capabilities::FORM, client: None };
+        let client =
+            Agreed { version: Version::V2025_06_18, capabilities: ClientCapabilities::FORM, client: None };
         let now = (Duration::from_secs(now), u16::from(number));
         sessions.begin((&sealer(), name, &whose(name)), client, now)
     }
@@ -632,7 +633,7 @@ mod tests {
         let id = begin(&sessions, 1);
         let (session, level) = sessions.find(&sealer(), "me", &id, 1059).unwrap();
         assert_eq!(session.version, Version::V2025_06_18);
-        assert!(session.capabilities.has(Capabilities::FORM));
+        assert!(session.capabilities.has(ClientCapabilities::FORM));
         assert!(level.is_none());
         assert!(sessions.find(&sealer(), "me", &id, 1060).is_none(), "expired");
         assert!(sessions.find(&sealer(), "you", &id, 1001).is_none(), "of another caller");
@@ -647,7 +648,7 @@ mod tests {
         for number in 1..20 {
             let id = begin(&sessions, number);
             let (session, _) = sessions.find(&sealer(), "me", &id, 1001).unwrap();
-            sessions.set_level(&session, Level::Info);
+            sessions.set_level(&session, LoggingLevel::Info);
         }
         assert!(sessions.find(&sealer(), "me", &id, 1001).is_none());
         assert!(sessions.table().changes.len() <= 3);
@@ -703,7 +704,7 @@ mod tests {
             assert!(!lives(&sessions, name, id), "{name}");
         }
         assert!(sessions.table().ended <= 8);
-        assert!(lives(&sessions, "ben", &live_id) && !sessions.is_ended(&live));
+        assert!(lives(&sessions, "ben", &live_id) && !sessions.is_revoked(&live));
         assert!(lives(&sessions, "ann", &new) && !lives(&sessions, "ann", &old), "one's own older ones end");
         // Also while the clock is behind.
         let id = begin_at(&sessions, ("ann", 202), 900);
@@ -756,7 +757,7 @@ mod tests {
         let (sessions, next) = (Sessions::new(1000, 2), Sessions::new(1000, 10));
         let (live, live_id) = session(&sessions, ("ann", 9), 1005);
         assert!(sessions.subscribe(&live, "a:1"));
-        sessions.set_level(&live, Level::Error);
+        sessions.set_level(&live, LoggingLevel::Error);
         sessions.add_task(&live, "t-1");
         let ended: Vec<String> = (0..3)
             .map(|number| {
@@ -770,7 +771,7 @@ mod tests {
         }
         assert!(ended.iter().all(|id| !lives(&next, "ben", id)));
         let (found, level) = next.find(&sealer(), "ann", &live_id, 1010).unwrap();
-        assert_eq!((next.subscriptions(&found).len(), level), (1, Some(Level::Error)));
+        assert_eq!((next.subscriptions(&found).len(), level), (1, Some(LoggingLevel::Error)));
         assert!(next.tasks(&found).contains("t-1"));
         let (key, value) = next.row(&found);
         assert!(value.is_some() && next.learn(&key, None, 1010) && next.subscriptions(&found).is_empty());

@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Inner;
-use super::members::Members;
+use super::members::RawObject;
 use crate::a2a::skill_id;
 use crate::agents::Agent;
-use crate::auth::{Caller, Rules, Wanted};
+use crate::auth::{Action, Caller, Rules};
 use crate::config;
 use crate::jsonrpc::Text;
 use crate::mcp::Method;
@@ -71,7 +71,7 @@ impl SeenSkills<'_> {
         self.has_tool
             || [Method::ToolsCall.as_str(), "SendMessage"].into_iter().any(|method| {
                 let agent = Some(self.agent.name.as_str());
-                let wanted = Wanted { method, agent, tool: Some((skill, tool)), resource: None };
+                let wanted = Action { method, agent, tool: Some((skill, tool)), resource: None };
                 self.rules.allow(&self.caller, &wanted)
             })
     }
@@ -81,11 +81,11 @@ impl SeenSkills<'_> {
         if self.are_all() {
             return Some(Cow::Borrowed(card));
         }
-        let mut members = Members::read(card.get())?;
+        let mut members = RawObject::read(card.get())?;
         if let Some(skills) = members.find("skills") {
             let skills: Vec<&RawValue> = serde_json::from_str(skills.get()).ok()?;
             let is_seen = |skill: &&RawValue| {
-                let id = Members::read(skill.get()).and_then(|skill| skill.text("id"));
+                let id = RawObject::read(skill.get()).and_then(|skill| skill.text("id"));
                 // By the name that the rules and the settings have for it.
                 id.is_some_and(|id| self.has(&skill_id(&id)))
             };
@@ -101,12 +101,12 @@ impl SeenSkills<'_> {
         if self.are_all() {
             return Some(Cow::Borrowed(manifest));
         }
-        let mut members = Members::read(manifest)?;
+        let mut members = RawObject::read(manifest)?;
         let mut untold: Vec<String> = Vec::new();
         if let Some(mut a2a) = inner(&members, "a2a")?
             && let Some(skills) = inner(&a2a, "skills")?
         {
-            let mut kept = Members::default();
+            let mut kept = RawObject::default();
             for (id, tool) in skills.into_each() {
                 match self.has(&id) {
                     true => kept.set(&id, tool),
@@ -134,7 +134,7 @@ impl SeenSkills<'_> {
 }
 
 /// The object that is a member; `Some(None)` if there is no such member, `None` if it is no object.
-fn inner(members: &Members, name: &str) -> Option<Option<Members>> {
+fn inner(members: &RawObject, name: &str) -> Option<Option<RawObject>> {
     let Some(value) = members.find(name).filter(|value| value.get() != "null") else { return Some(None) };
-    Members::read(value.get()).map(Some)
+    RawObject::read(value.get()).map(Some)
 }

@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
-use crate::a2a::{Event, State};
-use crate::agents::{Drive, Known, Turn};
-use crate::bridge::work::{Note, Standing, Work};
-use crate::fault::{Delay, Trouble};
-use crate::follow::{Followers, Job, Leaving};
+use crate::a2a::{StreamResponse, TaskState};
+use crate::agents::{DetachableCall, DriveEvent, ResolvedAgent};
+use crate::bridge::work::{AgentOutput, OutputState, ProgressUpdate};
+use crate::fault::{AgentFailure, TaskDelay};
+use crate::follow::{DetachMode, DetachedCall, TaskFollower};
 use crate::quota::{BytePermit, FREE_BYTES};
-use crate::tasks::{Entry, Inside, Phase, Verdict, Watcher};
+use crate::tasks::{ClientOverride, EntryState, TaskEntry, TaskPhase, WatchGuard};
 
 /// A call of ours.
-pub(super) struct Own {
-    pub(super) drive: Drive,
-    pub(super) work: Work,
-    pub(super) known: Arc<Known>,
+pub(super) struct DirectCall {
+    pub(super) drive: DetachableCall,
+    pub(super) work: AgentOutput,
+    pub(super) known: Arc<ResolvedAgent>,
     pub(super) local: [u8; 16],
     /// The bytes of the work.
     permit: BytePermit,
@@ -30,18 +30,22 @@ pub(super) struct Own {
     heard: u64,
 }
 
-impl Own {
+impl DirectCall {
     /// A call of this exchange, which puts together what it brings, and counts that with `permit`.
-    pub(super) fn new((drive, permit): (Drive, BytePermit), work: Work, known: Arc<Known>) -> Self {
+    pub(super) fn new(
+        (drive, permit): (DetachableCall, BytePermit),
+        work: AgentOutput,
+        known: Arc<ResolvedAgent>,
+    ) -> Self {
         let (local, agent_time) = (rand::random(), Duration::ZERO);
         Self { drive, work, known, local, permit, uncounted: 0, agent_time, heard: 0 }
     }
 }
 
 /// A task in the map.
-pub(super) struct Watched {
-    pub(super) entry: Arc<Entry>,
-    pub(super) known: Arc<Known>,
+pub(super) struct FollowedTask {
+    pub(super) entry: Arc<TaskEntry>,
+    pub(super) known: Arc<ResolvedAgent>,
     /// Whether an authorization that is open is waited out: nothing is asked of the client.
     pub(super) patient: bool,
     /// Whether the client's verdict ends the wait, whatever the agent does.
@@ -53,15 +57,15 @@ pub(super) struct Watched {
     /// How many answers could not be given when it was put: what failed before is not this call's.
     pub(super) failures: usize,
     /// Tells when the agent has taken what this call says.
-    pub(super) said: Option<oneshot::Receiver<Result<(), Trouble>>>,
+    pub(super) said: Option<oneshot::Receiver<Result<(), AgentFailure>>>,
     changes: watch::Receiver<u64>,
     since: tokio::time::Instant,
-    _watcher: Watcher,
+    _watcher: WatchGuard,
 }
 
-impl Watched {
+impl FollowedTask {
     /// Watches a task that somebody sees to.
-    pub(super) fn new(entry: Arc<Entry>, known: Arc<Known>, patient: bool) -> Self {
+    pub(super) fn new(entry: Arc<TaskEntry>, known: Arc<ResolvedAgent>, patient: bool) -> Self {
         let (changes, watcher) = (entry.changes(), entry.watch());
         let heeds_verdict = false;
         let (asked, parts, failures, said) = (None, 0, 0, None);
@@ -82,29 +86,29 @@ impl Watched {
 }
 
 /// Where events come from.
-pub(super) enum Source {
+pub(super) enum EventSource {
     /// An exchange of this call's own.
-    Own(Box<Own>),
+    Own(Box<DirectCall>),
     /// An exchange that is followed in the background.
-    Watched(Box<Watched>),
+    Watched(Box<FollowedTask>),
 }
 
 /// What comes next.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum CallEvent {
     /// Something new, if it can be told.
-    News(Option<Note>),
+    News(Option<ProgressUpdate>),
     /// There is something to answer.
     Settled,
     /// The task does not change any more, although it has not ended.
     Stalled,
     /// It went wrong.
-    Failed(Trouble),
+    Failed(AgentFailure),
 }
 
-impl Source {
+impl EventSource {
     /// What comes next. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> Step {
+    pub(super) async fn next(&mut self) -> CallEvent {
         match self {
             Self::Own(own) => own.next().await,
             Self::Watched(watched) => watched.next().await,
@@ -112,7 +116,7 @@ impl Source {
     }
 
     /// Tells of the work as it is known now, with the number that names it while the agent does not.
-    pub(super) fn tell<R>(&self, tell: impl FnOnce(&Work, [u8; 16]) -> R) -> R {
+    pub(super) fn with_work<R>(&self, tell: impl FnOnce(&AgentOutput, [u8; 16]) -> R) -> R {
         match self {
             Self::Own(own) => tell(&own.work, own.local),
             Self::Watched(watched) => {
@@ -123,13 +127,13 @@ impl Source {
     }
 
     /// How it stands.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> OutputState {
         match self {
-            Self::Own(own) => own.work.standing(),
-            Self::Watched(watched) => match watched.entry.look(|inside| inside.phase()) {
-                Phase::Finished | Phase::Failed(_) => Standing::Finished,
-                Phase::Asking(..) => Standing::Asking,
-                Phase::Running => Standing::Running,
+            Self::Own(own) => own.work.state(),
+            Self::Watched(watched) => match watched.entry.visible_state(|inside| inside.phase()) {
+                TaskPhase::Finished | TaskPhase::Failed(_) => OutputState::Finished,
+                TaskPhase::Asking(..) => OutputState::Asking,
+                TaskPhase::Running => OutputState::Running,
             },
         }
     }
@@ -138,20 +142,20 @@ impl Source {
     pub(super) fn is_cancelled(&self) -> bool {
         match self {
             Self::Own(_) => false,
-            Self::Watched(watched) => watched.entry.look(|inside| watched.is_cancelled_by(inside)),
+            Self::Watched(watched) => watched.entry.visible_state(|inside| watched.is_cancelled_by(inside)),
         }
     }
 
     /// Why the task does not go on at present, if that is known.
-    pub(super) fn delay(&self) -> Option<Delay> {
+    pub(super) fn delay(&self) -> Option<TaskDelay> {
         match self {
             Self::Own(own) => own.drive.delay(),
-            Self::Watched(watched) => watched.entry.look(|inside| inside.delay),
+            Self::Watched(watched) => watched.entry.visible_state(|inside| inside.delay),
         }
     }
 
     /// The task in the map, if it is there.
-    pub(super) fn entry(&self) -> Option<Arc<Entry>> {
+    pub(super) fn entry(&self) -> Option<Arc<TaskEntry>> {
         match self {
             Self::Own(_) => None,
             Self::Watched(watched) => Some(watched.entry.clone()),
@@ -175,7 +179,7 @@ impl Source {
     }
 
     /// Events that the agent sent for this call and that have not been counted.
-    pub(super) fn take_heard(&mut self) -> u64 {
+    pub(super) fn take_new_events(&mut self) -> u64 {
         match self {
             Self::Own(own) => std::mem::take(&mut own.heard),
             Self::Watched(_) => 0,
@@ -199,74 +203,78 @@ impl Source {
     }
 
     /// Lets a finished exchange come to its end, so that its connection can be used again. The work is dropped at once.
-    pub(super) async fn wind_down(self) {
-        const SHORTLY: Duration = Duration::from_millis(100);
+    pub(super) async fn finish_stream(self) {
+        const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(100);
         let Self::Own(own) = self else { return };
-        let Own { mut drive, .. } = *own;
-        let end = async { while !matches!(drive.next().await, Turn::Over(_)) {} };
-        if tokio::time::timeout(SHORTLY, end).await.is_err() {
+        let DirectCall { mut drive, .. } = *own;
+        let end = async { while !matches!(drive.next().await, DriveEvent::Over(_)) {} };
+        if tokio::time::timeout(TRAILING_EVENTS_TIMEOUT, end).await.is_err() {
             tracing::trace!("agent goes on after its last word");
         }
     }
 
     /// The task in the map, for a client that will come back to it; `None` when there is no room for it.
-    pub(super) fn keep(self, followers: &Followers, agent: &str) -> Result<Box<Watched>, Trouble> {
+    pub(super) fn hand_to_background(
+        self,
+        followers: &TaskFollower,
+        agent: &str,
+    ) -> Result<Box<FollowedTask>, AgentFailure> {
         match self {
             Self::Watched(watched) => Ok(watched),
             Self::Own(own) => {
                 let known = own.known.clone();
-                let entry = followers.keep(own.job(agent));
-                entry
-                    .map(|entry| Box::new(Watched::new(entry, known, false)))
-                    .map_err(|_| Trouble::Gateway("too many calls are followed already; its answer is lost"))
+                let entry = followers.adopt(own.job(agent));
+                entry.map(|entry| Box::new(FollowedTask::new(entry, known, false))).map_err(|_| {
+                    AgentFailure::Internal("too many calls are followed already; its answer is lost")
+                })
             }
         }
     }
 
     /// The task in the map, for a call that its client cancelled; `None` when there is no room for it: then it is cancelled.
-    pub(super) fn keep_cancelled(self, followers: &Followers, agent: &str) -> Option<Box<Watched>> {
+    pub(super) fn keep_cancelled(self, followers: &TaskFollower, agent: &str) -> Option<Box<FollowedTask>> {
         match self {
             Self::Watched(watched) => Some(watched),
             Self::Own(own) => {
                 let known = own.known.clone();
-                let entry = followers.keep_or_leave(own.job(agent), Leaving::Stop).ok()?;
-                Some(Box::new(Watched::new(entry, known, false)))
+                let entry = followers.keep_or_leave(own.job(agent), DetachMode::Stop).ok()?;
+                Some(Box::new(FollowedTask::new(entry, known, false)))
             }
         }
     }
 
     /// Lets the work go on without this call and without anybody who holds a handle; a task in the map needs nobody.
-    pub(super) fn leave(self, followers: &Followers, agent: &str, leaving: Leaving) {
+    pub(super) fn detach(self, followers: &TaskFollower, agent: &str, leaving: DetachMode) {
         if let Self::Own(own) = self {
-            followers.leave(own.job(agent), leaving);
+            followers.detach(own.job(agent), leaving);
         }
     }
 }
 
-impl Own {
-    fn job(self, agent: &str) -> Job {
+impl DirectCall {
+    fn job(self, agent: &str) -> DetachedCall {
         let Self { drive, work, known, local, .. } = self;
-        Job { drive, work, agent: agent.into(), known, local }
+        DetachedCall { drive, work, agent: agent.into(), known, local }
     }
 
-    async fn next(&mut self) -> Step {
+    async fn next(&mut self) -> CallEvent {
         let since = Instant::now();
         let turn = self.drive.next().await;
         self.agent_time += since.elapsed();
         match turn {
-            Turn::Said(event) => {
+            DriveEvent::Said(event) => {
                 self.heard += 1;
                 let size = self.drive.take_size();
                 self.take(event, size)
             }
-            Turn::Delayed(Some(Delay::Stalled(_))) => Step::Stalled,
-            Turn::Delayed(Some(Delay::Unreached) | None) => Step::News(None),
-            Turn::Over(Ok(())) => self.ended(),
-            Turn::Over(Err(trouble)) => Step::Failed(trouble),
+            DriveEvent::Delayed(Some(TaskDelay::Stalled(_))) => CallEvent::Stalled,
+            DriveEvent::Delayed(Some(TaskDelay::Unreached) | None) => CallEvent::News(None),
+            DriveEvent::Over(Ok(())) => self.ended(),
+            DriveEvent::Over(Err(trouble)) => CallEvent::Failed(trouble),
         }
     }
 
-    fn take(&mut self, event: Event, (bytes, permit): (usize, Option<BytePermit>)) -> Step {
+    fn take(&mut self, event: StreamResponse, (bytes, permit): (usize, Option<BytePermit>)) -> CallEvent {
         let applied = self.work.apply(event);
         self.uncounted += bytes;
         let is_counted = permit.is_some();
@@ -278,33 +286,35 @@ impl Own {
             self.uncounted = 0;
             if let Err(no_room) = self.permit.set(self.work.bytes()) {
                 self.permit.shrink_to(0);
-                return Step::Failed(no_room.into());
+                return CallEvent::Failed(no_room.into());
             }
         }
         match applied {
-            Ok(_) if self.work.standing() != Standing::Running => Step::Settled,
-            Ok(note) => Step::News(note),
-            Err(too_much) => Step::Failed(Trouble::TooMuch(too_much.max_bytes, "its artifacts")),
+            Ok(_) if self.work.state() != OutputState::Running => CallEvent::Settled,
+            Ok(note) => CallEvent::News(note),
+            Err(too_much) => {
+                CallEvent::Failed(AgentFailure::LimitExceeded(too_much.max_bytes, "its artifacts"))
+            }
         }
     }
 
-    fn ended(&self) -> Step {
+    fn ended(&self) -> CallEvent {
         if self.work.task_id.is_none() && self.work.reply.is_none() {
-            return Step::Failed(Trouble::Misbehaved(
+            return CallEvent::Failed(AgentFailure::ProtocolViolation(
                 "it ended its answer without a task or a message".into(),
             ));
         }
-        Step::Settled
+        CallEvent::Settled
     }
 }
 
-impl Watched {
-    async fn next(&mut self) -> Step {
+impl FollowedTask {
+    async fn next(&mut self) -> CallEvent {
         if let Some(said) = &mut self.said {
             let taken = said.await;
             self.said = None;
             if let Ok(Err(trouble)) = taken {
-                return Step::Failed(trouble);
+                return CallEvent::Failed(trouble);
             }
         }
         if let Some(step) = self.settled() {
@@ -314,56 +324,57 @@ impl Watched {
             // Who asks for a stalled task waits for as long as if its stream had ended now.
             Some(at) => match tokio::time::timeout_at(at, self.changes.changed()).await {
                 Ok(changed) => changed,
-                Err(_) => return Step::Stalled,
+                Err(_) => return CallEvent::Stalled,
             },
             None => self.changes.changed().await,
         };
         if changed.is_err() {
-            return Step::Failed(Trouble::Gateway("it was forgotten"));
+            return CallEvent::Failed(AgentFailure::Internal("it was forgotten"));
         }
         let news = || match self.stalled_at() {
             Some(_) => None,
-            None => self.entry.look(|inside| inside.last.clone()),
+            None => self.entry.visible_state(|inside| inside.last.clone()),
         };
-        self.settled().unwrap_or_else(|| Step::News(news()))
+        self.settled().unwrap_or_else(|| CallEvent::News(news()))
     }
 
     /// When a stalled task is told of. A client that wants the end of its task waits for that.
     fn stalled_at(&self) -> Option<tokio::time::Instant> {
-        let delay = self.entry.look(|inside| inside.delay.filter(|_| inside.phase() == Phase::Running));
+        let delay =
+            self.entry.visible_state(|inside| inside.delay.filter(|_| inside.phase() == TaskPhase::Running));
         match delay.filter(|_| !self.heeds_verdict) {
-            Some(Delay::Stalled(after)) => Some(self.since + after),
-            Some(Delay::Unreached) | None => None,
+            Some(TaskDelay::Stalled(after)) => Some(self.since + after),
+            Some(TaskDelay::Unreached) | None => None,
         }
     }
 
-    fn is_cancelled_by(&self, inside: &Inside) -> bool {
-        self.heeds_verdict && inside.verdict == Some(Verdict::Cancelled)
+    fn is_cancelled_by(&self, inside: &EntryState) -> bool {
+        self.heeds_verdict && inside.verdict == Some(ClientOverride::Cancelled)
     }
 
-    fn settled(&self) -> Option<Step> {
-        self.entry.look(|inside| {
+    fn settled(&self) -> Option<CallEvent> {
+        self.entry.visible_state(|inside| {
             if self.is_cancelled_by(inside) {
-                return Some(Step::Settled);
+                return Some(CallEvent::Settled);
             }
             if let Some(trouble) =
                 self.asked.filter(|_| inside.failures() > self.failures).and_then(|turn| inside.failure(turn))
             {
-                return Some(Step::Failed(trouble.clone()));
+                return Some(CallEvent::Failed(trouble.clone()));
             }
             let is_refused = || self.asked.is_some_and(|turn| inside.refusal(turn).is_some());
             match inside.phase() {
-                Phase::Finished => Some(Step::Settled),
-                Phase::Failed(trouble) => Some(Step::Failed(trouble)),
-                Phase::Asking(turn, _) if self.asked == Some(turn) => {
+                TaskPhase::Finished => Some(CallEvent::Settled),
+                TaskPhase::Failed(trouble) => Some(CallEvent::Failed(trouble)),
+                TaskPhase::Asking(turn, _) if self.asked == Some(turn) => {
                     let is_part = inside.answered_keys(turn).len() > self.parts;
-                    (is_part || is_refused()).then_some(Step::Settled)
+                    (is_part || is_refused()).then_some(CallEvent::Settled)
                 }
-                Phase::Asking(_, State::AuthRequired) if self.patient => None,
-                Phase::Asking(..) => Some(Step::Settled),
+                TaskPhase::Asking(_, TaskState::AuthRequired) if self.patient => None,
+                TaskPhase::Asking(..) => Some(CallEvent::Settled),
                 // It is not over, but nobody listens to the agent any more: it was given up.
-                Phase::Running => match &inside.over {
-                    Some(Err(trouble)) if !inside.is_followed() => Some(Step::Failed(trouble.clone())),
+                TaskPhase::Running => match &inside.over {
+                    Some(Err(trouble)) if !inside.is_followed() => Some(CallEvent::Failed(trouble.clone())),
                     _ => None,
                 },
             }

@@ -16,16 +16,16 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
 use super::sessions::{Session, ended_row};
-use super::{Bridge, Inner, now};
-use crate::tasks::Times;
-use crate::tasks::store::{Frame, Store, Table, Told};
+use super::{Gateway, Inner, now};
+use crate::tasks::Timestamp;
+use crate::tasks::store::{Frame, Store, StoreTable, Told};
 
 /// Most words that wait for the predecessor to read them.
 const MOST_WORDS: usize = 1024;
 /// How long a row waits for the store to be opened before the predecessor hears that it is not kept.
 const OPENED_WITHIN: Duration = Duration::from_secs(8);
 /// Pause between two looks whether the store is open.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The process that this one takes over from.
 pub(super) struct Predecessor {
@@ -60,7 +60,7 @@ impl Predecessor {
     }
 }
 
-impl Bridge {
+impl Gateway {
     /// Says that another process works with the same tasks until [`Bridge::learn_from`] has returned.
     pub(crate) fn expect_predecessor(&self) {
         self.inner.predecessor.lives.send_replace(true);
@@ -91,7 +91,7 @@ impl Bridge {
 
     /// Whether what is to be kept on disk can be.
     pub(crate) fn has_store(&self) -> bool {
-        self.inner.settings.tasks.data_dir.is_none() || self.inner.ledger.keeps()
+        self.inner.settings.tasks.data_dir.is_none() || self.inner.ledger.is_enabled()
     }
 
     /// Tells the predecessor that the listeners of this process take connections.
@@ -120,7 +120,7 @@ impl Bridge {
         let link = Arc::new(link.map_err(io::Error::other)?);
         let mut is_on_disk = false;
         link.while_held(|| {
-            is_on_disk = self.inner.ledger.keep_in(Some(link.clone())) == Some(true);
+            is_on_disk = self.inner.ledger.attach_store(Some(link.clone())) == Some(true);
             self.inner.directory.own_cards(false);
             greet()
         })?;
@@ -134,7 +134,7 @@ impl Bridge {
     /// Goes on keeping things itself: no process has taken over.
     pub(crate) async fn keep_again(&self) {
         let inner = self.inner.clone();
-        let closed = tokio::task::spawn_blocking(move || inner.ledger.keep_in(None)).await;
+        let closed = tokio::task::spawn_blocking(move || inner.ledger.attach_store(None)).await;
         debug!(?closed, "no process has taken over");
         let inner = self.inner.clone();
         tokio::spawn(async move { inner.take_over_store().await });
@@ -173,7 +173,7 @@ impl Inner {
         for (key, value) in self.sessions.rows() {
             self.ledger.note_session(key, value);
         }
-        self.ledger.catch_up_slowly(&self.tasks, Times::now()).await;
+        self.ledger.catch_up_slowly(&self.tasks, Timestamp::now()).await;
     }
 
     async fn learn_all(&self, from: OwnedReadHalf) {
@@ -193,33 +193,33 @@ impl Inner {
         }
     }
 
-    fn learn(&self, table: Table, key: &[u8], value: Option<&[u8]>) {
+    fn learn(&self, table: StoreTable, key: &[u8], value: Option<&[u8]>) {
         match (table, value) {
-            (Table::Tasks, Some(value)) => {
+            (StoreTable::Tasks, Some(value)) => {
                 let limit = self.settings.limits.artifacts;
-                match self.ledger.learn(&self.tasks, value, limit, Times::now()) {
+                match self.ledger.learn(&self.tasks, value, limit, Timestamp::now()) {
                     Some(entry) => self.keep_for_later(entry),
                     None => warn!(
                         "a task of the predecessor is not taken over: there is no room, or it cannot be read"
                     ),
                 }
             }
-            (Table::Sessions, value) if self.sessions.learn(key, value, now()) => {
+            (StoreTable::Sessions, value) if self.sessions.learn(key, value, now()) => {
                 self.ledger.note_session(key.to_vec(), value.map(<[u8]>::to_vec));
             }
             // A row that went: of a task that got a name, or that this process forgets in its own time.
-            (Table::Tasks | Table::Turns | Table::Sessions, _) => {}
+            (StoreTable::Tasks | StoreTable::Turns | StoreTable::Sessions, _) => {}
         }
     }
 
     /// Whether all that was taken in is safe, as far as things are kept here.
     async fn has_kept(&self) -> bool {
         let deadline = Instant::now() + OPENED_WITHIN;
-        while self.settings.tasks.data_dir.is_some() && !self.ledger.keeps() {
+        while self.settings.tasks.data_dir.is_some() && !self.ledger.is_enabled() {
             if Instant::now() >= deadline {
                 return false;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         self.ledger.is_safe().await
     }

@@ -6,54 +6,54 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::Gone;
-use super::answers::{answered_already, last_question};
+use super::answer::ClientGone;
+use super::answers::{already_answered, last_question};
 use super::ask::question_of;
-use super::exchange::Exchange;
+use super::exchange::AccessRecord;
 use super::hold::NotFound;
-use super::pump::{Pump, To};
-use super::route::Door;
-use super::serve::{Form, Serving};
-use super::source::{Source, Watched};
-use super::{Asker, Inner};
-use crate::agents::{Agent, Known};
-use crate::bridge::ladder::{self, Rung, Then};
+use super::pump::{CallResponder, ResponseTarget};
+use super::route::Route;
+use super::serve::{ActiveCall, ResultKind};
+use super::source::{EventSource, FollowedTask};
+use super::{ClientContext, Inner};
+use crate::agents::{Agent, ResolvedAgent};
+use crate::bridge::ladder::{self, Fallback, ResponsePlan};
 use crate::bridge::outcome;
-use crate::bridge::progress::Teller;
+use crate::bridge::progress::ProgressNotifier;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
-use crate::mcp::tasks::{Detail, TaskStatus};
-use crate::mcp::tools::CallResult;
-use crate::mcp::{Capabilities, Era, Method, Params};
-use crate::seal::{Cursor, Listing};
-use crate::tasks::{Entry, Phase, Refusal, Verdict};
+use crate::mcp::tasks::{TaskDetail, TaskStatus};
+use crate::mcp::tools::CallToolResult;
+use crate::mcp::{ClientCapabilities, ClientParams, Era, Method};
+use crate::seal::{ListKind, PageCursor};
+use crate::tasks::{AnswerRefusal, ClientOverride, TaskEntry, TaskPhase};
 
 /// Longest wait for an agent that is to stop a task.
 const STOPPED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A task with everything that is needed to speak of it.
-struct Held {
+struct ResolvedTask {
     handle: String,
     agent: Arc<Agent>,
-    entry: Arc<Entry>,
-    known: Arc<Known>,
+    entry: Arc<TaskEntry>,
+    known: Arc<ResolvedAgent>,
 }
 
 impl Inner {
     /// Answers a request about tasks.
     pub(super) async fn task_method(
         &self,
-        to: To<'_>,
-        door: Door<'_>,
-        (asker, exchange): (&Asker, &mut Exchange),
-        (method, id, params): (Method, &Id, &Params<'_>),
-    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
-        self.may_use_tasks(asker, method).map_err(Ok)?;
+        to: ResponseTarget<'_>,
+        door: Route<'_>,
+        (asker, exchange): (&ClientContext, &mut AccessRecord),
+        (method, id, params): (Method, &Id, &ClientParams<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, ClientGone>> {
+        self.supports_tasks(asker, method).map_err(Ok)?;
         if method == Method::TasksList {
             let body = self.list_tasks(door, asker, id, params).map_err(Ok)?;
             return self.answer_with(to, (asker, exchange), body).await;
         }
-        let held = self.held((door, asker), method, params).await.map_err(Ok)?;
+        let held = self.resolve((door, asker), method, params).await.map_err(Ok)?;
         exchange.agent = Some(held.agent.clone());
         if method == Method::TasksResult {
             return self.task_result(to, held, (asker, exchange), (id, params)).await;
@@ -66,10 +66,10 @@ impl Inner {
         self.answer_with(to, (asker, exchange), body.map_err(Ok)?).await
     }
 
-    fn may_use_tasks(&self, asker: &Asker, method: Method) -> Result<(), Fault> {
+    fn supports_tasks(&self, asker: &ClientContext, method: Method) -> Result<(), Fault> {
         match asker.version.era() {
-            Era::Modern if !asker.capabilities.has(Capabilities::TASKS_EXTENSION) => {
-                Err(Fault::MissingCapability(Capabilities::TASKS_EXTENSION))
+            Era::Modern if !asker.capabilities.has(ClientCapabilities::TASKS_EXTENSION) => {
+                Err(Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION))
             }
             // Tasks are listed only to those who are somebody: all others share one name.
             Era::Legacy if method == Method::TasksList && asker.caller.is_anonymous() => {
@@ -82,107 +82,106 @@ impl Inner {
         }
     }
 
-    async fn held(
+    async fn resolve(
         &self,
-        (door, asker): (Door<'_>, &Asker),
+        (door, asker): (Route<'_>, &ClientContext),
         method: Method,
-        params: &Params<'_>,
-    ) -> Result<Held, Fault> {
+        params: &ClientParams<'_>,
+    ) -> Result<ResolvedTask, Fault> {
         let handle = params.task_id.as_ref().ok_or_else(|| Fault::BadParams("taskId is missing".into()))?;
-        let (agent, named) = self.opened(asker, door, handle.as_str()).ok_or(Fault::UnknownTask)?;
-        self.permit_task((asker, door), method, &agent, || Fault::UnknownTask)?;
+        let (agent, named) = self.open_handle(asker, door, handle.as_str()).ok_or(Fault::UnknownTask)?;
+        self.authorize_task((asker, door), method, &agent, || Fault::UnknownTask)?;
         let (entry, known) = self.entry(asker, &agent, &named).await.map_err(NotFound::fault)?;
-        Ok(Held { handle: handle.as_str().to_owned(), agent, entry, known })
+        Ok(ResolvedTask { handle: handle.as_str().to_owned(), agent, entry, known })
     }
 
     /// `tasks/get`.
-    async fn task(&self, held: &Held, asker: &Asker, id: &Id) -> Vec<u8> {
-        self.freshen(&held.entry, &held.known).await;
+    async fn task(&self, held: &ResolvedTask, asker: &ClientContext, id: &Id) -> Vec<u8> {
+        self.refresh(&held.entry, &held.known).await;
         let writer = self.writer(asker.version.era());
         let snapshot = self.snapshot(&held.entry, &held.handle, asker);
         match asker.version.era() {
             Era::Legacy => writer.core_task(id, &snapshot),
-            Era::Modern => {
-                self.with_detail(&held.entry, asker, |detail| writer.task_detailed(id, &snapshot, detail))
-            }
+            Era::Modern => self
+                .to_detailed_task(&held.entry, asker, |detail| writer.task_detailed(id, &snapshot, detail)),
         }
     }
 
     /// What a task of the extension carries besides, by how it stands for this client.
-    pub(super) fn with_detail<R>(
+    pub(super) fn to_detailed_task<R>(
         &self,
-        entry: &Arc<Entry>,
-        asker: &Asker,
-        write: impl FnOnce(&Detail<'_>) -> R,
+        entry: &Arc<TaskEntry>,
+        asker: &ClientContext,
+        write: impl FnOnce(&TaskDetail<'_>) -> R,
     ) -> R {
         let agent = entry.agent().to_string();
         let audience = self.audience(asker, &agent);
-        let result = || entry.look(|inside| outcome::result(&inside.work, &audience, entry.local()));
-        if let Phase::Failed(trouble) = entry.look(|inside| inside.phase()) {
-            let message = trouble.told(&agent);
-            return write(&Detail::Failed { code: -32603, message: &message });
+        let result = || entry.visible_state(|inside| outcome::result(&inside.work, &audience, entry.local()));
+        if let TaskPhase::Failed(trouble) = entry.visible_state(|inside| inside.phase()) {
+            let message = trouble.public_message(&agent);
+            return write(&TaskDetail::Failed { code: -32603, message: &message });
         }
-        match self.standpoint(entry, asker).extension() {
-            TaskStatus::Working => write(&Detail::Working),
-            TaskStatus::Cancelled => write(&Detail::Cancelled),
+        match self.client_status(entry, asker).extension() {
+            TaskStatus::Working => write(&TaskDetail::Working),
+            TaskStatus::Cancelled => write(&TaskDetail::Cancelled),
             TaskStatus::InputRequired => match self.requests(entry, asker) {
-                Some(requests) => write(&Detail::InputRequired(&requests)),
-                None => write(&Detail::Completed(&result())),
+                Some(requests) => write(&TaskDetail::InputRequired(&requests)),
+                None => write(&TaskDetail::Completed(&result())),
             },
             TaskStatus::Completed | TaskStatus::Failed => {
-                write(&Detail::Completed(&self.last_word(entry, asker)))
+                write(&TaskDetail::Completed(&self.final_result(entry, asker)))
             }
         }
     }
 
     /// What a task comes to for a client that will hear no more of it.
-    pub(super) fn last_word(&self, entry: &Arc<Entry>, asker: &Asker) -> CallResult {
+    pub(super) fn final_result(&self, entry: &Arc<TaskEntry>, asker: &ClientContext) -> CallToolResult {
         let agent = entry.agent().to_string();
         let audience = self.audience(asker, &agent);
         let local = entry.local();
-        entry.look(|inside| {
+        entry.visible_state(|inside| {
             let declined =
-                inside.open_turn().and_then(|turn| inside.refusal(turn)) == Some(Refusal::Declined);
+                inside.open_turn().and_then(|turn| inside.refusal(turn)) == Some(AnswerRefusal::Declined);
             match inside.phase() {
-                Phase::Failed(trouble) => CallResult::failure(trouble.told(&agent)),
-                Phase::Asking(..) if declined => outcome::declined(&inside.work, &audience, local),
-                Phase::Asking(..) | Phase::Running | Phase::Finished => {
+                TaskPhase::Failed(trouble) => CallToolResult::failure(trouble.public_message(&agent)),
+                TaskPhase::Asking(..) if declined => outcome::declined(&inside.work, &audience, local),
+                TaskPhase::Asking(..) | TaskPhase::Running | TaskPhase::Finished => {
                     outcome::result(&inside.work, &audience, local)
                 }
             }
         })
     }
 
-    fn requests(&self, entry: &Entry, asker: &Asker) -> Option<Box<serde_json::value::RawValue>> {
+    fn requests(&self, entry: &TaskEntry, asker: &ClientContext) -> Option<Box<serde_json::value::RawValue>> {
         let (question, turn) = question_of(entry)?;
         self.open_asks(entry, &question, turn, asker)?.input_requests()
     }
 
     /// Whether this client can be asked what the agent asks now.
-    pub(super) fn can_be_asked(&self, entry: &Entry, asker: &Asker) -> bool {
+    pub(super) fn can_be_asked(&self, entry: &TaskEntry, asker: &ClientContext) -> bool {
         let Some((question, turn)) = question_of(entry) else { return false };
-        let is_refused = entry.look(|inside| inside.refusal(turn).is_some());
+        let is_refused = entry.visible_state(|inside| inside.refusal(turn).is_some());
         !is_refused && question.asks(asker.version, asker.capabilities).is_some()
     }
 
     /// `tasks/update`: answers, acknowledged before the agent has them.
     async fn update(
         &self,
-        held: &Held,
-        (door, asker): (Door<'_>, &Asker),
+        held: &ResolvedTask,
+        (door, asker): (Route<'_>, &ClientContext),
         id: &Id,
-        params: &Params<'_>,
+        params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
-        let skill = held.entry.look(|inside| inside.work.skill.clone());
+        let skill = held.entry.visible_state(|inside| inside.work.skill.clone());
         self.permit_words((asker, door), &held.agent, (Method::TasksUpdate, skill.as_deref()))?;
         let responses =
             params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
-        self.freshen(&held.entry, &held.known).await;
+        self.refresh(&held.entry, &held.known).await;
         let response = ladder::digest("", Some(responses));
         match last_question(&held.entry) {
             Some(question) => {
-                let asked = (&question, self.offered(params, held.entry.agent()));
-                self.take_answers(&held.entry, &held.known, asked, Some(responses)).await?;
+                let asked = (&question, self.offered_extensions(params, held.entry.agent()));
+                self.accept_input_responses(&held.entry, &held.known, asked, Some(responses)).await?;
                 // Parts of an answer differ from each other.
                 if question.inputs.len() == 1 {
                     held.entry.is_same_response(question.turn.to_bytes(), response);
@@ -190,10 +189,11 @@ impl Inner {
             }
             // The agent has gone on: nothing is said to it, and another answer is not acknowledged.
             None => {
-                let answered =
-                    held.entry.look(|inside| inside.last_answered().filter(|_| !inside.is_finished()));
+                let answered = held
+                    .entry
+                    .visible_state(|inside| inside.last_answered().filter(|_| !inside.is_finished()));
                 if answered.is_some_and(|turn| !held.entry.is_same_response(turn, response)) {
-                    return Err(answered_already());
+                    return Err(already_answered());
                 }
             }
         }
@@ -201,24 +201,24 @@ impl Inner {
     }
 
     /// `tasks/cancel`: cooperative in the extension; in the core the task is cancelled, whatever its agent does.
-    async fn cancel(&self, held: &Held, asker: &Asker, id: &Id) -> Result<Vec<u8>, Fault> {
+    async fn cancel(&self, held: &ResolvedTask, asker: &ClientContext, id: &Id) -> Result<Vec<u8>, Fault> {
         let entry = &held.entry;
         let writer = self.writer(asker.version.era());
         if asker.version.era() == Era::Modern {
             self.followers.cancel(entry, &held.known);
             return Ok(writer.acknowledged_empty(id));
         }
-        self.freshen(entry, &held.known).await;
+        self.refresh(entry, &held.known).await;
         let before = self.snapshot(entry, &held.handle, asker).status;
         if before.is_terminal() {
-            return Err(Fault::TaskOver);
+            return Err(Fault::TaskTerminated);
         }
-        let stopping = self.followers.stop_now(entry, &held.known);
+        let stopping = self.followers.cancel_and_wait(entry, &held.known);
         if tokio::time::timeout(STOPPED_WITHIN, stopping).await.is_err() {
             tracing::debug!(agent = %entry.agent(), "agent takes long to stop a task");
         }
         if self.snapshot(entry, &held.handle, asker).status != TaskStatus::Cancelled {
-            entry.set_verdict(Verdict::Cancelled);
+            entry.set_verdict(ClientOverride::Cancelled);
         }
         self.ledger.acknowledge(entry).await;
         Ok(writer.core_task(id, &self.snapshot(entry, &held.handle, asker)))
@@ -227,57 +227,58 @@ impl Inner {
     /// `tasks/result` of the core: waits for the end, and asks the user on the way.
     async fn task_result(
         &self,
-        to: To<'_>,
-        held: Held,
-        (asker, exchange): (&Asker, &mut Exchange),
-        (id, params): (&Id, &Params<'_>),
-    ) -> Result<Option<Vec<u8>>, Result<Fault, Gone>> {
-        self.freshen(&held.entry, &held.known).await;
-        let Held { handle, agent, entry, known } = held;
+        to: ResponseTarget<'_>,
+        held: ResolvedTask,
+        (asker, exchange): (&ClientContext, &mut AccessRecord),
+        (id, params): (&Id, &ClientParams<'_>),
+    ) -> Result<Option<Vec<u8>>, Result<Fault, ClientGone>> {
+        self.refresh(&held.entry, &held.known).await;
+        let ResolvedTask { handle, agent, entry, known } = held;
         let writer = self.writer(Era::Legacy);
         let snapshot = self.snapshot(&entry, &handle, asker);
         if snapshot.status.is_terminal() {
             let result = match snapshot.status {
                 TaskStatus::Cancelled => was_cancelled(),
-                _ => self.last_word(&entry, asker),
+                _ => self.final_result(&entry, asker),
             };
             let body = writer.core_task_result(id, &result, &handle);
             drop(result);
             return self.answer_with(to, (asker, exchange), body).await;
         }
         let meta = params.meta();
-        let teller = Teller::new(meta.progress.clone(), asker.level, &agent.settings.name);
+        let teller = ProgressNotifier::new(meta.progress.clone(), asker.level, &agent.settings.name);
         let patience = self.patience(None);
         let metrics = agent.metrics.clone();
-        let pump = Pump::new(to, asker.takes, teller, patience, &metrics);
-        let running = asker.session.as_ref().map(|session| self.running.enter(session.key, id));
-        let serving = Serving {
-            rung: Rung { patience: None, then: Then::Handle },
-            form: Form::CoreResult(handle),
-            ..Serving::plain(asker, id, agent)
+        let pump = CallResponder::new(to, asker.takes, teller, patience, &metrics);
+        let running = asker.session.as_ref().map(|session| self.running.register(session.key, id));
+        let serving = ActiveCall {
+            rung: ResponsePlan { patience: None, then: Fallback::Handle },
+            form: ResultKind::CoreResult(handle),
+            ..ActiveCall::without_client(asker, id, agent)
         };
-        let mut watched = Watched::new(entry, known, false);
+        let mut watched = FollowedTask::new(entry, known, false);
         watched.heeds_verdict = true;
-        let source = Source::Watched(Box::new(watched));
-        self.serve((pump, source, running), serving, exchange).await.map_err(Err)
+        let source = EventSource::Watched(Box::new(watched));
+        self.run_active((pump, source, running), serving, exchange).await.map_err(Err)
     }
 
     /// `tasks/list` of the core: the tasks of this caller that are remembered here, by handle.
     fn list_tasks(
         &self,
-        door: Door<'_>,
-        asker: &Asker,
+        door: Route<'_>,
+        asker: &ClientContext,
         id: &Id,
-        params: &Params<'_>,
+        params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
-        let after = self.cursor(asker, Listing::Tasks, params)?;
-        let mut owned = self.owned(door, asker);
+        let after = self.cursor(asker, ListKind::Tasks, params)?;
+        let mut owned = self.tasks_of_caller(door, asker);
         owned.retain(|(handle, _)| after.as_ref().is_none_or(|after| handle > after));
         let most = self.settings.mcp.page_size;
         let has_more = owned.len() > most;
         owned.truncate(most);
         let next = owned.last().filter(|_| has_more).map(|(last, _)| {
-            Cursor { listing: Listing::Tasks, after: last.clone() }.seal(&self.sealer, asker.caller.name())
+            PageCursor { listing: ListKind::Tasks, after: last.clone() }
+                .seal(&self.sealer, asker.caller.name())
         });
         let tasks: Vec<_> = owned.iter().map(|(handle, entry)| self.snapshot(entry, handle, asker)).collect();
         Ok(self.writer(asker.version.era()).core_task_list(id, &tasks, next.as_deref()))
@@ -285,6 +286,6 @@ impl Inner {
 }
 
 /// The result of a core task that its client cancelled.
-pub(super) fn was_cancelled() -> CallResult {
-    CallResult::failure("The task was cancelled.")
+pub(super) fn was_cancelled() -> CallToolResult {
+    CallToolResult::failure("The task was cancelled.")
 }

@@ -8,20 +8,20 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answer::{Events, Gone};
-use super::listen::{MOST, Stream};
+use super::answer::{ClientGone, SseWriter};
+use super::listen::{MAX_SUBSCRIPTIONS, Subscription};
 use super::reading::reach;
-use super::route::Door;
-use super::watching::{Signal, Topic};
-use super::{Asker, Inner};
-use crate::bridge::registry::Reach;
+use super::route::Route;
+use super::watching::{Change, SubscriptionKey};
+use super::{ClientContext, Inner};
+use crate::bridge::registry::Reachability;
 use crate::bridge::resources::{REGISTRY, STREAMS, agent_of};
 use crate::jsonrpc::Id;
 use crate::mcp::notifications::{
-    Level, List, core_task_changed, list_changed, message, resource_updated, task_changed,
+    ChangeableList, LoggingLevel, core_task_changed, list_changed, message, resource_updated, task_changed,
 };
 use crate::mcp::tasks::TaskSnapshot;
-use crate::tasks::Entry;
+use crate::tasks::TaskEntry;
 
 /// Told to a session of before.
 const RESTARTED: &str = "The gateway was started again. It does not know any more which resources this session was subscribed to: \
@@ -30,46 +30,53 @@ const RESTARTED: &str = "The gateway was started again. It does not know any mor
 impl Inner {
     /// Tells the client of a session that began before this process, and of which nothing is known here, that its subscriptions are
     /// lost. Not 404: hardly any client begins a new session then.
-    pub(super) async fn tell_of_restart(&self, asker: &Asker, events: &mut Events<'_>) -> Result<(), Gone> {
+    pub(super) async fn tell_of_restart(
+        &self,
+        asker: &ClientContext,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
         let Some(session) = &asker.session else { return Ok(()) };
         // With a data directory all that is to be known is.
-        if self.ledger.keeps()
+        if self.ledger.is_enabled()
             || session.began() >= Duration::from_millis(self.begun.unix_ms)
             || self.sessions.is_remembered(session)
         {
             return Ok(());
         }
-        events.send(&message(Level::Warning, "gateway", RESTARTED)).await?;
+        events.send(&message(LoggingLevel::Warning, "gateway", RESTARTED)).await?;
         // A client that had subscribed to a resource reads it again, at least.
-        events.send(&list_changed(List::Resources, None)).await
+        events.send(&list_changed(ChangeableList::Resources, None)).await
     }
 
     /// Looks what a session wants to be told of by now.
-    pub(super) async fn look_again(
+    pub(super) async fn reevaluate(
         &self,
-        stream: &mut Stream<'_>,
-        events: &mut Events<'_>,
-    ) -> Result<(), Gone> {
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
         let Some(session) = &stream.asker.session else { return Ok(()) };
         let since = std::mem::replace(&mut stream.looked, Instant::now());
-        let uris = self.sessions.subscriptions(session).into_iter().map(Topic::Resource);
-        let tasks = self.sessions.tasks(session).into_iter().map(Topic::CoreTask);
+        let uris = self.sessions.subscriptions(session).into_iter().map(SubscriptionKey::Resource);
+        let tasks = self.sessions.tasks(session).into_iter().map(SubscriptionKey::CoreTask);
         let has_tasks = stream.asker.version.has_core_tasks();
-        let wanted: BTreeSet<Topic> = uris.chain(tasks.filter(|_| has_tasks)).take(MOST).collect();
-        stream.watching.keep(&wanted);
+        let wanted: BTreeSet<SubscriptionKey> =
+            uris.chain(tasks.filter(|_| has_tasks)).take(MAX_SUBSCRIPTIONS).collect();
+        stream.watching.retain(&wanted);
         stream.missing.retain(|topic| wanted.contains(topic));
         stream.plain.clear();
         let mut new = Vec::new();
         for topic in wanted {
             match topic {
-                Topic::Resource(uri) if self.is_plain(stream.asker, stream.door, &uri) => {
+                SubscriptionKey::Resource(uri)
+                    if self.is_subscribable_uri(stream.asker, stream.door, &uri) =>
+                {
                     stream.plain.insert(uri);
                 }
                 topic if stream.watching.has(&topic) || stream.missing.contains(&topic) => {}
                 topic => new.push(topic),
             }
         }
-        self.hear_of_more(stream);
+        self.watch_new_tasks(stream);
         let found = self.find(stream.asker, stream.door, new.iter()).await;
         for topic in &new {
             let Some(entry) = found.get(topic) else {
@@ -78,62 +85,68 @@ impl Inner {
             };
             let number = stream.watching.watch(topic.clone(), entry);
             // What changed after the client subscribed and before the stream got to know of it is told now.
-            if entry.look(|inside| inside.changed.instant < since) {
+            if entry.visible_state(|inside| inside.changed.instant < since) {
                 self.skip(number, stream);
             }
-            self.tell_of(number, stream, events).await?;
+            self.notify_task(number, stream, events).await?;
         }
         Ok(())
     }
 
     /// Tells of a task, if there is news.
-    pub(super) async fn tell_of(
+    pub(super) async fn notify_task(
         &self,
         number: u64,
-        stream: &mut Stream<'_>,
-        events: &mut Events<'_>,
-    ) -> Result<(), Gone> {
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
         let (asker, id) = (stream.asker, stream.id);
         let Some(target) = stream.watching.target(number) else { return Ok(()) };
-        let mark = Some(self.mark(&target.topic, target.entry(), asker, id));
+        let mark = Some(self.watch(&target.topic, target.entry(), asker, id));
         if target.mark == mark {
             return Ok(());
         }
         target.mark = mark;
-        events.send(&self.text(&target.topic, target.entry(), (asker, id), false)).await
+        events.send(&self.encode_notification(&target.topic, target.entry(), (asker, id), false)).await
     }
 
     /// Takes the present state of a task for told.
-    pub(super) fn skip(&self, number: u64, stream: &mut Stream<'_>) {
+    pub(super) fn skip(&self, number: u64, stream: &mut Subscription<'_>) {
         let (asker, id) = (stream.asker, stream.id);
         if let Some(target) = stream.watching.target(number) {
-            target.mark = Some(self.mark(&target.topic, target.entry(), asker, id));
+            target.mark = Some(self.watch(&target.topic, target.entry(), asker, id));
         }
     }
 
     /// What a client would be told, in short, so that nothing is told twice.
-    fn mark(&self, topic: &Topic, entry: &Arc<Entry>, asker: &Asker, id: Option<&Id>) -> u64 {
+    fn watch(
+        &self,
+        topic: &SubscriptionKey,
+        entry: &Arc<TaskEntry>,
+        asker: &ClientContext,
+        id: Option<&Id>,
+    ) -> u64 {
         let mut hasher = DefaultHasher::new();
         match topic {
-            Topic::Resource(_) => entry.look(|inside| {
+            SubscriptionKey::Resource(_) => entry.visible_state(|inside| {
                 let followed = topic.is_stream() && inside.is_followed();
                 (inside.changed.instant, inside.open_turn(), inside.is_finished(), followed)
                     .hash(&mut hasher);
                 inside.verdict.is_some().hash(&mut hasher);
             }),
-            Topic::Task(_) | Topic::CoreTask(_) => {
-                self.text(topic, entry, (asker, id), true).hash(&mut hasher);
+            SubscriptionKey::Task(_) | SubscriptionKey::CoreTask(_) => {
+                self.encode_notification(topic, entry, (asker, id), true).hash(&mut hasher);
             }
         }
         hasher.finish()
     }
 
     /// The notification, with or without the time of the change.
-    fn text(
+    fn encode_notification(
         &self,
-        topic: &Topic,
-        entry: &Arc<Entry>,
-        (asker, id): (&Asker, Option<&Id>),
+        topic: &SubscriptionKey,
+        entry: &Arc<TaskEntry>,
+        (asker, id): (&ClientContext, Option<&Id>),
         timeless: bool,
     ) -> Vec<u8> {
         let snapshot = |handle| {
@@ -141,20 +154,22 @@ impl Inner {
             if timeless { TaskSnapshot { last_updated_at: String::new(), ..task } } else { task }
         };
         match (topic, id) {
-            (Topic::Resource(uri), id) => resource_updated(uri, id),
-            (Topic::Task(handle), Some(id)) => {
+            (SubscriptionKey::Resource(uri), id) => resource_updated(uri, id),
+            (SubscriptionKey::Task(handle), Some(id)) => {
                 let task = snapshot(handle);
-                self.with_detail(entry, asker, |detail| task_changed(&task, detail, id))
+                self.to_detailed_task(entry, asker, |detail| task_changed(&task, detail, id))
             }
-            (Topic::Task(handle) | Topic::CoreTask(handle), _) => core_task_changed(&snapshot(handle)),
+            (SubscriptionKey::Task(handle) | SubscriptionKey::CoreTask(handle), _) => {
+                core_task_changed(&snapshot(handle))
+            }
         }
     }
 
-    pub(super) async fn tell_changes(
+    pub(super) async fn notify_lists(
         &self,
-        stream: &mut Stream<'_>,
-        events: &mut Events<'_>,
-    ) -> Result<(), Gone> {
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
         let after = self.versions(stream.asker, stream.door);
         let before = std::mem::replace(&mut stream.versions, after);
         if before == stream.versions {
@@ -172,12 +187,12 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) async fn tell_registry(
+    pub(super) async fn notify_registry(
         &self,
-        stream: &mut Stream<'_>,
-        events: &mut Events<'_>,
-    ) -> Result<(), Gone> {
-        let after = Some(self.standing(stream.asker, stream.door));
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
+        let after = Some(self.visible_agents(stream.asker, stream.door));
         let is_news = stream.registry != after;
         stream.registry = after;
         if is_news && stream.plain.contains(REGISTRY) {
@@ -186,11 +201,11 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) async fn tell_streams(
+    pub(super) async fn notify_streams(
         &self,
-        stream: &Stream<'_>,
-        events: &mut Events<'_>,
-    ) -> Result<(), Gone> {
+        stream: &Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
         if stream.plain.contains(STREAMS) {
             events.send(&resource_updated(STREAMS, stream.id)).await?;
         }
@@ -198,26 +213,26 @@ impl Inner {
     }
 
     /// Hears of agents, and of the caller's tasks, that come and go, once the client wants to.
-    pub(super) fn hear_of_more(&self, stream: &mut Stream<'_>) {
+    pub(super) fn watch_new_tasks(&self, stream: &mut Subscription<'_>) {
         if !stream.hears_streams && stream.plain.contains(STREAMS) {
-            stream.watching.hear(Signal::Streams, self.tasks.changes_of(stream.asker.caller.name()));
+            stream.watching.listen_to(Change::Streams, self.tasks.changes_of(stream.asker.caller.name()));
             stream.hears_streams = true;
         }
         if stream.registry.is_none() && stream.plain.contains(REGISTRY) {
-            stream.watching.hear(Signal::Looks, self.directory.changes());
-            stream.registry = Some(self.standing(stream.asker, stream.door));
+            stream.watching.listen_to(Change::Looks, self.directory.changes());
+            stream.registry = Some(self.visible_agents(stream.asker, stream.door));
         }
     }
 
     /// How the agents behind a door stand, as the registry shows it.
-    fn standing(&self, asker: &Asker, door: Door<'_>) -> Vec<(u64, Reach)> {
-        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
+    fn visible_agents(&self, asker: &ClientContext, door: Route<'_>) -> Vec<(u64, Reachability)> {
+        let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
         behind.map(|agent| (agent.version(), reach(agent))).collect()
     }
 
     /// How many cards each agent behind a door has had.
-    pub(super) fn versions(&self, asker: &Asker, door: Door<'_>) -> HashMap<String, u64> {
-        let behind = self.directory.agents().iter().filter(|agent| self.sees(&asker.caller, door, agent));
+    pub(super) fn versions(&self, asker: &ClientContext, door: Route<'_>) -> HashMap<String, u64> {
+        let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
         behind.map(|agent| (agent.settings.name.clone(), agent.version())).collect()
     }
 }

@@ -8,14 +8,14 @@ use serde_json::value::RawValue;
 use super::id::Id;
 
 #[derive(Serialize)]
-struct Result<'a, R> {
+struct SuccessEnvelope<'a, R> {
     jsonrpc: &'static str,
     id: &'a Id,
     result: &'a R,
 }
 
 #[derive(Serialize)]
-struct Failure<'a> {
+struct ErrorEnvelope<'a> {
     jsonrpc: &'static str,
     id: Option<&'a Id>,
     error: ErrorObject<'a>,
@@ -30,7 +30,7 @@ struct ErrorObject<'a> {
 }
 
 #[derive(Serialize)]
-struct Notification<'a, P> {
+struct NotificationEnvelope<'a, P> {
     jsonrpc: &'static str,
     method: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ struct Notification<'a, P> {
 }
 
 #[derive(Serialize)]
-struct Request<'a, P> {
+struct RequestEnvelope<'a, P> {
     jsonrpc: &'static str,
     id: &'a str,
     method: &'a str,
@@ -51,22 +51,22 @@ const LAST_RESORT: &[u8] =
 
 /// A response that carries `result`, as compact JSON without line breaks.
 pub fn write_result<R: Serialize>(id: &Id, result: &R) -> Vec<u8> {
-    write(&Result { jsonrpc: "2.0", id, result })
+    write(&SuccessEnvelope { jsonrpc: "2.0", id, result })
 }
 
 /// A response that carries an error; `id` is `None` only when the request's could not be read.
 pub fn write_error(id: Option<&Id>, code: i32, message: &str, data: Option<&RawValue>) -> Vec<u8> {
-    write(&Failure { jsonrpc: "2.0", id, error: ErrorObject { code, message, data } })
+    write(&ErrorEnvelope { jsonrpc: "2.0", id, error: ErrorObject { code, message, data } })
 }
 
 /// A notification.
 pub fn write_notification<P: Serialize>(method: &str, params: Option<&P>) -> Vec<u8> {
-    write(&Notification { jsonrpc: "2.0", method, params })
+    write(&NotificationEnvelope { jsonrpc: "2.0", method, params })
 }
 
 /// A request of the gateway; its id is a string.
 pub fn write_request<P: Serialize>(id: &str, method: &str, params: &P) -> Vec<u8> {
-    write(&Request { jsonrpc: "2.0", id, method, params })
+    write(&RequestEnvelope { jsonrpc: "2.0", id, method, params })
 }
 
 fn write<T: Serialize>(value: &T) -> Vec<u8> {

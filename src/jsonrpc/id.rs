@@ -16,7 +16,7 @@ use super::text::Text;
 pub struct Id(Box<RawValue>);
 
 /// Longest id in bytes that is taken, quotes included.
-const LONGEST: usize = 1024;
+const MAX_ID_BYTES: usize = 1024;
 
 impl Id {
     /// `null`, under which a request is answered that has no id.
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for Id {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
         let text = raw.get();
-        if text.len() > LONGEST {
+        if text.len() > MAX_ID_BYTES {
             return Err(D::Error::custom("id is longer than 1024 bytes"));
         }
         match text.as_bytes().first() {

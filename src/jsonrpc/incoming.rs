@@ -13,7 +13,7 @@ use super::text::{Object, Text};
 
 /// Why text is not one JSON-RPC 2.0 message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Grammar {
+pub enum ParseError {
     /// Not JSON at all.
     #[error("{0}")]
     NotJson(String),
@@ -27,7 +27,7 @@ pub enum Grammar {
 
 /// What a message asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MessageKind {
     /// Wants an answer.
     Request,
     /// Wants none.
@@ -40,7 +40,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Message<'a, P> {
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Id of a request, unless that is `null` (see [`parse_raw`]); of a response too, where it has one.
     pub id: Option<Id>,
     /// Method; empty for a response.
@@ -55,7 +55,7 @@ pub struct Message<'a, P> {
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "P: Deserialize<'de>"))]
-struct Wire<'a, P> {
+struct WireMessage<'a, P> {
     #[serde(borrow, default)]
     jsonrpc: Option<Text<'a>>,
     #[serde(default, deserialize_with = "present")]
@@ -140,13 +140,13 @@ pub fn is_batch(text: &str) -> bool {
 /// # Errors
 ///
 /// [`Grammar`] when it is not JSON, empty, or longer than `most`.
-pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, Grammar> {
+pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, ParseError> {
     let all: Vec<&RawValue> =
-        serde_json::from_str(text).map_err(|error| Grammar::NotJson(error.to_string()))?;
+        serde_json::from_str(text).map_err(|error| ParseError::NotJson(error.to_string()))?;
     match all.len() {
-        0 => Err(Grammar::NotMessage("the batch is empty".into())),
+        0 => Err(ParseError::NotMessage("the batch is empty".into())),
         count if count > most => {
-            Err(Grammar::NotMessage(format!("the batch has {count} messages; at most {most} are taken")))
+            Err(ParseError::NotMessage(format!("the batch has {count} messages; at most {most} are taken")))
         }
         _ => Ok(all),
     }
@@ -157,10 +157,10 @@ pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, Grammar> {
 /// # Errors
 ///
 /// [`Grammar`]; its text names the member that is missing or wrong.
-pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, Grammar> {
-    match serde_json::from_str::<Object<Wire<'a, P>>>(text) {
-        Ok(Object(wire)) => judge(wire, Null::Refused),
-        Err(error) => Err(blame(text, &error)),
+pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, ParseError> {
+    match serde_json::from_str::<Object<WireMessage<'a, P>>>(text) {
+        Ok(Object(wire)) => classify(wire, NullIdPolicy::Refused),
+        Err(error) => Err(locate_error(text, &error)),
     }
 }
 
@@ -169,8 +169,8 @@ pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, Gr
 /// # Errors
 ///
 /// As [`parse`].
-pub fn parse_envelope(text: &str) -> Result<Message<'_, Loose<'_>>, Grammar> {
-    parse::<Loose<'_>>(text)
+pub fn parse_envelope(text: &str) -> Result<Message<'_, RawParams<'_>>, ParseError> {
+    parse::<RawParams<'_>>(text)
 }
 
 /// Parses one message whose params are kept as they came, and tells `other` of the names of members that JSON-RPC does not know. A
@@ -179,27 +179,30 @@ pub fn parse_envelope(text: &str) -> Result<Message<'_, Loose<'_>>, Grammar> {
 /// # Errors
 ///
 /// As [`parse`].
-pub fn parse_raw(text: &str, other: impl FnMut(&str)) -> Result<Message<'_, &RawValue>, Grammar> {
+pub fn parse_raw(text: &str, other: impl FnMut(&str)) -> Result<Message<'_, &RawValue>, ParseError> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = RawReader(other).deserialize(&mut reader).and_then(|wire| reader.end().map(|()| wire));
-    let wire = read.map_err(|error| blame(text, &error))?;
+    let wire = read.map_err(|error| locate_error(text, &error))?;
     if wire.params.is_some_and(|params| !params.get().starts_with('{')) {
-        return Err(Grammar::BadParams("params must be an object".into()));
+        return Err(ParseError::BadParams("params must be an object".into()));
     }
     let RawWire { jsonrpc, id, method, params, result, error } = wire;
-    judge(Wire { jsonrpc, id, method, params: params.map(Object), result, error }, Null::Taken)
+    classify(
+        WireMessage { jsonrpc, id, method, params: params.map(Object), result, error },
+        NullIdPolicy::Taken,
+    )
 }
 
 /// Params that are looked at later, or never.
 #[derive(Debug, Default, Deserialize)]
-pub struct Loose<'a> {
+pub struct RawParams<'a> {
     /// The `_meta` member, as it came.
     #[serde(borrow, default, rename = "_meta")]
     pub meta: Option<&'a RawValue>,
 }
 
 /// The id of a body that is not a message otherwise, so that the refusal can be matched to it.
-pub fn salvage_id(text: &str) -> Option<Id> {
+pub fn recover_id(text: &str) -> Option<Id> {
     #[derive(Deserialize)]
     struct OnlyId {
         id: Option<Id>,
@@ -208,19 +211,19 @@ pub fn salvage_id(text: &str) -> Option<Id> {
 }
 
 /// Says what is wrong: syntax, the envelope, or only the params.
-fn blame(text: &str, error: &serde_json::Error) -> Grammar {
+fn locate_error(text: &str, error: &serde_json::Error) -> ParseError {
     if serde_json::from_str::<&RawValue>(text).is_err() {
-        return Grammar::NotJson(error.to_string());
+        return ParseError::NotJson(error.to_string());
     }
-    match serde_json::from_str::<Object<Wire<'_, IgnoredAny>>>(text) {
-        Ok(Object(wire)) => match judge(wire, Null::Refused) {
-            Ok(_) => Grammar::BadParams(error.to_string()),
+    match serde_json::from_str::<Object<WireMessage<'_, IgnoredAny>>>(text) {
+        Ok(Object(wire)) => match classify(wire, NullIdPolicy::Refused) {
+            Ok(_) => ParseError::BadParams(error.to_string()),
             Err(grammar) => grammar,
         },
         Err(error) if error.to_string().starts_with("invalid type") && has_odd_params(text) => {
-            Grammar::BadParams("params must be an object".into())
+            ParseError::BadParams("params must be an object".into())
         }
-        Err(error) => Grammar::NotMessage(error.to_string()),
+        Err(error) => ParseError::NotMessage(error.to_string()),
     }
 }
 
@@ -237,34 +240,38 @@ fn has_odd_params(text: &str) -> bool {
 
 /// What becomes of a request whose id is `null`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Null {
+enum NullIdPolicy {
     Refused,
     Taken,
 }
 
-fn judge<P>(wire: Wire<'_, P>, null: Null) -> Result<Message<'_, P>, Grammar> {
+fn classify<P>(wire: WireMessage<'_, P>, null: NullIdPolicy) -> Result<Message<'_, P>, ParseError> {
     match wire.jsonrpc {
         Some(version) if version.as_str() == "2.0" => {}
         Some(version) => {
             let shown: String = version.as_str().chars().take(20).collect();
-            return Err(Grammar::NotMessage(format!("member \"jsonrpc\" must be \"2.0\", not {shown:?}")));
+            return Err(ParseError::NotMessage(format!("member \"jsonrpc\" must be \"2.0\", not {shown:?}")));
         }
-        None => return Err(Grammar::NotMessage("member \"jsonrpc\" is missing; it must be \"2.0\"".into())),
+        None => {
+            return Err(ParseError::NotMessage("member \"jsonrpc\" is missing; it must be \"2.0\"".into()));
+        }
     }
     let kind = match (&wire.method, &wire.id, wire.result.is_some() || wire.error.is_some()) {
-        (Some(_), Some(Some(_)), false) => Kind::Request,
-        (Some(_), Some(None), false) if null == Null::Taken => Kind::Request,
-        (Some(_), None, false) => Kind::Notification,
-        (None, _, true) => Kind::Response,
+        (Some(_), Some(Some(_)), false) => MessageKind::Request,
+        (Some(_), Some(None), false) if null == NullIdPolicy::Taken => MessageKind::Request,
+        (Some(_), None, false) => MessageKind::Notification,
+        (None, _, true) => MessageKind::Response,
         (Some(_), Some(None), false) => {
-            return Err(Grammar::NotMessage("member \"id\" must be a string or a number, not null".into()));
+            return Err(ParseError::NotMessage(
+                "member \"id\" must be a string or a number, not null".into(),
+            ));
         }
         (Some(_), _, true) => {
-            return Err(Grammar::NotMessage("a message has a method or a result, not both".into()));
+            return Err(ParseError::NotMessage("a message has a method or a result, not both".into()));
         }
-        (None, _, false) => return Err(Grammar::NotMessage("member \"method\" is missing".into())),
+        (None, _, false) => return Err(ParseError::NotMessage("member \"method\" is missing".into())),
     };
-    let Wire { id, method, params, result, error, .. } = wire;
+    let WireMessage { id, method, params, result, error, .. } = wire;
     let params = params.map(|Object(params)| params);
     let method = method.unwrap_or(Text("".into()));
     Ok(Message { kind, id: id.flatten(), method, params, result, error })
@@ -274,18 +281,18 @@ fn judge<P>(wire: Wire<'_, P>, null: Null) -> Result<Message<'_, P>, Grammar> {
 mod tests {
     use super::*;
 
-    fn wrong(text: &str) -> Grammar {
+    fn wrong(text: &str) -> ParseError {
         parse_envelope(text).unwrap_err()
     }
 
     #[test]
     fn each_kind_is_told_apart() {
         for (text, kind) in [
-            (r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#, Kind::Request),
-            (r#"{"jsonrpc":"2.0","id":"","method":"ping","params":null}"#, Kind::Request),
-            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, Kind::Notification),
-            (r#"{"jsonrpc":"2.0","id":4,"result":{}}"#, Kind::Response),
-            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":""}}"#, Kind::Response),
+            (r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#, MessageKind::Request),
+            (r#"{"jsonrpc":"2.0","id":"","method":"ping","params":null}"#, MessageKind::Request),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, MessageKind::Notification),
+            (r#"{"jsonrpc":"2.0","id":4,"result":{}}"#, MessageKind::Response),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{"code":-1,"message":""}}"#, MessageKind::Response),
         ] {
             assert_eq!(parse_envelope(text).unwrap().kind, kind, "{text}");
         }
@@ -329,8 +336,8 @@ mod tests {
         let none = r#"{"jsonrpc":"2.0","id":1,"method":"a","params":null}"#;
         assert!(parse_raw(none, |_| {}).unwrap().params.is_none());
         for (text, kind) in [
-            (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, Kind::Request),
-            (r#"{"jsonrpc":"2.0","method":"a"}"#, Kind::Notification),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, MessageKind::Request),
+            (r#"{"jsonrpc":"2.0","method":"a"}"#, MessageKind::Notification),
         ] {
             let message = parse_raw(text, |_| {}).unwrap();
             assert_eq!((message.kind, message.id), (kind, None), "{text}");

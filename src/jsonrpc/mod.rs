@@ -12,8 +12,9 @@ mod text;
 pub use answer::{write_error, write_notification, write_request, write_result};
 pub use id::Id;
 pub use incoming::{
-    Grammar, Kind, Loose, Message, elements, is_batch, parse, parse_envelope, parse_raw, salvage_id,
+    Message, MessageKind, ParseError, RawParams, elements, is_batch, parse, parse_envelope, parse_raw,
+    recover_id,
 };
-pub use names::{Look, each_name};
+pub use names::{Scan, each_name};
 pub use scan::{Malformed, well_formed};
 pub use text::{Object, Text};

@@ -10,7 +10,7 @@ use super::text::Text;
 
 /// How to go on after a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum Scan {
     /// The names within its value come next.
     Within,
     /// Its value is passed over.
@@ -20,7 +20,7 @@ pub enum Look {
 }
 
 /// Tells of the name of every member, in their order, at whatever depth.
-pub fn each_name<'a>(json: &'a str, mut tell: impl FnMut(Text<'a>) -> Look) {
+pub fn each_name<'a>(json: &'a str, mut tell: impl FnMut(Text<'a>) -> Scan) {
     let bytes = json.as_bytes();
     let mut at = 0;
     while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr(b'"', rest)) {
@@ -33,9 +33,9 @@ pub fn each_name<'a>(json: &'a str, mut tell: impl FnMut(Text<'a>) -> Look) {
         at += 1;
         match json.get(begin..end).map(read) {
             Some(name) => match tell(name) {
-                Look::Within => {}
-                Look::Beyond => at = past_value(bytes, at),
-                Look::NoMore => return,
+                Scan::Within => {}
+                Scan::Beyond => at = past_value(bytes, at),
+                Scan::NoMore => return,
             },
             None => return,
         }
@@ -89,9 +89,9 @@ mod tests {
         each_name(json, |name| {
             all.push(name.as_str().to_owned());
             match name.as_str() {
-                "stop" => Look::NoMore,
-                name if name == beyond => Look::Beyond,
-                _ => Look::Within,
+                "stop" => Scan::NoMore,
+                name if name == beyond => Scan::Beyond,
+                _ => Scan::Within,
             }
         });
         all

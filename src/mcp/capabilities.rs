@@ -13,9 +13,9 @@ use crate::jsonrpc::Object;
 
 /// A set of client capabilities.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Capabilities(u16);
+pub struct ClientCapabilities(u16);
 
-impl Capabilities {
+impl ClientCapabilities {
     /// Can ask its user by a form.
     pub const FORM: Self = Self(1);
     /// Can send its user to a URL.
@@ -53,7 +53,7 @@ impl Capabilities {
 }
 
 /// Written as a client declares them, to say what is missing.
-impl Serialize for Capabilities {
+impl Serialize for ClientCapabilities {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let empty = BTreeMap::<&str, ()>::new;
         let mut members = serializer.serialize_map(None)?;
@@ -78,7 +78,7 @@ impl Serialize for Capabilities {
 
 /// Only presence counts, whatever is there: clients of old wrote `true`.
 #[derive(Deserialize)]
-struct Wire<'a> {
+struct WireCapabilities<'a> {
     #[serde(borrow, default)]
     elicitation: Option<&'a RawValue>,
     #[serde(default)]
@@ -90,7 +90,7 @@ struct Wire<'a> {
 }
 
 #[derive(Default, Deserialize)]
-struct Elicitation {
+struct ElicitationCapability {
     #[serde(default)]
     form: Option<IgnoredAny>,
     #[serde(default)]
@@ -98,7 +98,7 @@ struct Elicitation {
 }
 
 #[derive(Default, Deserialize)]
-struct Extensions {
+struct ExtensionCapabilities {
     #[serde(default, rename = "io.modelcontextprotocol/tasks")]
     tasks: Option<IgnoredAny>,
 }
@@ -107,15 +107,15 @@ fn inside<'a, T: Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
     serde_json::from_str::<Object<T>>(raw.get()).map_or_else(|_| T::default(), |Object(inside)| inside)
 }
 
-impl<'de> Deserialize<'de> for Capabilities {
+impl<'de> Deserialize<'de> for ClientCapabilities {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Object(wire) = Object::<Wire<'de>>::deserialize(deserializer)?;
-        let (form, url) = match wire.elicitation.map(inside::<Elicitation>) {
+        let Object(wire) = Object::<WireCapabilities<'de>>::deserialize(deserializer)?;
+        let (form, url) = match wire.elicitation.map(inside::<ElicitationCapability>) {
             // `{}` means forms: it is all that 2025-06-18 knew.
             Some(modes) => (modes.form.is_some() || modes.url.is_none(), modes.url.is_some()),
             None => (false, false),
         };
-        let tasks = wire.extensions.is_some_and(|raw| inside::<Extensions>(raw).tasks.is_some());
+        let tasks = wire.extensions.is_some_and(|raw| inside::<ExtensionCapabilities>(raw).tasks.is_some());
         Ok(Self::default()
             .with(Self::FORM, form)
             .with(Self::URL, url)
@@ -132,26 +132,26 @@ mod tests {
     #[test]
     fn what_is_written_is_read_as_the_same() {
         for bits in 0..32 {
-            let written = Capabilities::from_bits(bits);
+            let written = ClientCapabilities::from_bits(bits);
             let text = serde_json::to_string(&written).unwrap();
-            assert_eq!(serde_json::from_str::<Capabilities>(&text).unwrap(), written, "{text}");
+            assert_eq!(serde_json::from_str::<ClientCapabilities>(&text).unwrap(), written, "{text}");
         }
-        let tasks = serde_json::to_string(&Capabilities::TASKS_EXTENSION).unwrap();
+        let tasks = serde_json::to_string(&ClientCapabilities::TASKS_EXTENSION).unwrap();
         assert_eq!(tasks, r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#);
     }
 
     #[test]
     fn capabilities_are_read_by_presence() {
-        let all = |text| serde_json::from_str::<Capabilities>(text).unwrap();
-        assert_eq!(all("{}"), Capabilities::default());
-        assert!(all(r#"{"sampling":true,"roots":1}"#).has(Capabilities::SAMPLING));
-        assert!(all(r#"{"elicitation":{}}"#).has(Capabilities::FORM));
+        let all = |text| serde_json::from_str::<ClientCapabilities>(text).unwrap();
+        assert_eq!(all("{}"), ClientCapabilities::default());
+        assert!(all(r#"{"sampling":true,"roots":1}"#).has(ClientCapabilities::SAMPLING));
+        assert!(all(r#"{"elicitation":{}}"#).has(ClientCapabilities::FORM));
         let url = all(r#"{"elicitation":{"url":{}}}"#);
-        assert!(url.has(Capabilities::URL) && !url.has(Capabilities::FORM));
+        assert!(url.has(ClientCapabilities::URL) && !url.has(ClientCapabilities::FORM));
         assert!(
             all(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}},"x":1}"#)
-                .has(Capabilities::TASKS_EXTENSION)
+                .has(ClientCapabilities::TASKS_EXTENSION)
         );
-        assert!(serde_json::from_str::<Capabilities>("[]").is_err());
+        assert!(serde_json::from_str::<ClientCapabilities>("[]").is_err());
     }
 }

@@ -3,16 +3,16 @@
 //! The table of mcp.md §1.5, body first. Returns plain refusals: `fault` depends on this folder and not the other way round.
 //! Not here: sessions; a legacy request is only said to be one.
 
-use super::capabilities::Capabilities;
-use super::headers::{Header, Headers, decode_name};
+use super::capabilities::ClientCapabilities;
+use super::headers::{McpHeaderValue, McpHeaders, decode_base64_name};
 use super::method::Method;
-use super::params::{Meta, Params};
+use super::params::{ClientParams, RequestMeta};
 use super::version::{Era, Version};
-use crate::jsonrpc::{Kind, Message};
+use crate::jsonrpc::{Message, MessageKind};
 
 /// Why a message cannot be placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Misfit {
+pub enum ClassifyError {
     /// A modern request whose `_meta` lacks something.
     Envelope(String),
     /// A header is missing or says something else than the body.
@@ -23,14 +23,14 @@ pub enum Misfit {
 
 /// Where a message belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum MessageEra {
     /// The modern era: everything that is to know is here.
-    Modern(Version, Capabilities),
+    Modern(Version, ClientCapabilities),
     /// The legacy era: the session, if there is one, knows the rest.
     Legacy,
 }
 
-impl Place {
+impl MessageEra {
     /// The era alone.
     pub fn era(self) -> Era {
         match self {
@@ -41,10 +41,10 @@ impl Place {
 }
 
 /// The era that a refusal is written for, when nothing but the headers can be trusted.
-pub fn era_of_headers(headers: &Headers<'_>) -> Era {
+pub fn era_of_headers(headers: &McpHeaders<'_>) -> Era {
     match headers.version {
-        Header::Is(text) if is_modern(text) => Era::Modern,
-        Header::Is(_) | Header::Absent | Header::Unusable => Era::Legacy,
+        McpHeaderValue::Is(text) if is_modern(text) => Era::Modern,
+        McpHeaderValue::Is(_) | McpHeaderValue::Absent | McpHeaderValue::Unusable => Era::Legacy,
     }
 }
 
@@ -53,15 +53,18 @@ pub fn era_of_headers(headers: &Headers<'_>) -> Era {
 /// # Errors
 ///
 /// [`Misfit`], for requests and never for notifications: nobody would read the refusal.
-pub fn place(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Result<Place, Misfit> {
-    let none = Meta::default();
-    let meta = message.params.as_ref().map_or(&none, Params::meta);
+pub fn classify(
+    message: &Message<'_, ClientParams<'_>>,
+    headers: &McpHeaders<'_>,
+) -> Result<MessageEra, ClassifyError> {
+    let none = RequestMeta::default();
+    let meta = message.params.as_ref().map_or(&none, ClientParams::meta);
     let Some(claim) = &meta.version else { return without_claim(message, headers) };
-    if message.kind != Kind::Request {
-        return Ok(Place::Modern(Version::V2026_07_28, meta.capabilities.unwrap_or_default()));
+    if message.kind != MessageKind::Request {
+        return Ok(MessageEra::Modern(Version::V2026_07_28, meta.capabilities.unwrap_or_default()));
     }
     let Some(capabilities) = meta.capabilities else {
-        return Err(Misfit::Envelope(
+        return Err(ClassifyError::Envelope(
             "io.modelcontextprotocol/clientCapabilities is missing; send {} if there are none".into(),
         ));
     };
@@ -69,24 +72,27 @@ pub fn place(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Result
     let version = Version::MODERN
         .into_iter()
         .find(|version| version.as_str() == claim.as_str())
-        .ok_or_else(|| Misfit::Unsupported(capped(claim.as_str())))?;
+        .ok_or_else(|| ClassifyError::Unsupported(capped(claim.as_str())))?;
     agree("Mcp-Method", headers.method, message.method.as_str())?;
     name_agrees(message, headers)?;
-    Ok(Place::Modern(version, capabilities))
+    Ok(MessageEra::Modern(version, capabilities))
 }
 
-fn without_claim(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Result<Place, Misfit> {
+fn without_claim(
+    message: &Message<'_, ClientParams<'_>>,
+    headers: &McpHeaders<'_>,
+) -> Result<MessageEra, ClassifyError> {
     let modern_header = era_of_headers(headers) == Era::Modern;
     match message.kind {
-        Kind::Request if modern_header => Err(Misfit::Envelope(
+        MessageKind::Request if modern_header => Err(ClassifyError::Envelope(
             "params._meta must carry io.modelcontextprotocol/protocolVersion and \
              io.modelcontextprotocol/clientCapabilities"
                 .into(),
         )),
-        Kind::Notification if modern_header => {
-            Ok(Place::Modern(Version::V2026_07_28, Capabilities::default()))
+        MessageKind::Notification if modern_header => {
+            Ok(MessageEra::Modern(Version::V2026_07_28, ClientCapabilities::default()))
         }
-        Kind::Request | Kind::Notification | Kind::Response => Ok(Place::Legacy),
+        MessageKind::Request | MessageKind::Notification | MessageKind::Response => Ok(MessageEra::Legacy),
     }
 }
 
@@ -101,16 +107,19 @@ fn is_modern(text: &str) -> bool {
 /// # Errors
 ///
 /// [`Misfit::Unsupported`] for a revision from the future.
-pub fn stateless_version(headers: &Headers<'_>) -> Result<Version, Misfit> {
-    let Header::Is(text) = headers.version else { return Ok(Version::STATELESS) };
+pub fn stateless_version(headers: &McpHeaders<'_>) -> Result<Version, ClassifyError> {
+    let McpHeaderValue::Is(text) = headers.version else { return Ok(Version::STATELESS) };
     match Version::named(text) {
         Some(version) => Ok(version),
-        None if text > Version::V2025_11_25.as_str() => Err(Misfit::Unsupported(capped(text))),
+        None if text > Version::V2025_11_25.as_str() => Err(ClassifyError::Unsupported(capped(text))),
         None => Ok(Version::STATELESS),
     }
 }
 
-fn name_agrees(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Result<(), Misfit> {
+fn name_agrees(
+    message: &Message<'_, ClientParams<'_>>,
+    headers: &McpHeaders<'_>,
+) -> Result<(), ClassifyError> {
     let params = message.params.as_ref();
     let named = match Method::named(message.method.as_str(), Era::Modern) {
         Some(Method::ToolsCall) => params.and_then(|params| params.name.as_ref()),
@@ -123,32 +132,32 @@ fn name_agrees(message: &Message<'_, Params<'_>>, headers: &Headers<'_>) -> Resu
     // What is missing in the body is told as bad params, which say more.
     let Some(named) = named else { return Ok(()) };
     let header = headers.name.value().map(|value| {
-        decode_name(value)
-            .ok_or_else(|| Misfit::Mismatch("Mcp-Name is not valid base64 in =?base64?…?=".into()))
+        decode_base64_name(value)
+            .ok_or_else(|| ClassifyError::Mismatch("Mcp-Name is not valid base64 in =?base64?…?=".into()))
     });
     match header.transpose()? {
         Some(value) if value == named.as_str() => Ok(()),
         Some(value) => Err(mismatch("Mcp-Name", &value, named.as_str())),
-        None => Err(absent("Mcp-Name", headers.name)),
+        None => Err(missing_header("Mcp-Name", headers.name)),
     }
 }
 
-fn agree(name: &str, header: Header<'_>, body: &str) -> Result<(), Misfit> {
+fn agree(name: &str, header: McpHeaderValue<'_>, body: &str) -> Result<(), ClassifyError> {
     match header {
-        Header::Is(value) if value == body => Ok(()),
-        Header::Is(value) => Err(mismatch(name, value, body)),
-        Header::Absent | Header::Unusable => Err(absent(name, header)),
+        McpHeaderValue::Is(value) if value == body => Ok(()),
+        McpHeaderValue::Is(value) => Err(mismatch(name, value, body)),
+        McpHeaderValue::Absent | McpHeaderValue::Unusable => Err(missing_header(name, header)),
     }
 }
 
-fn mismatch(name: &str, header: &str, body: &str) -> Misfit {
-    Misfit::Mismatch(format!("{name} says {:?}, the body {:?}", capped(header), capped(body)))
+fn mismatch(name: &str, header: &str, body: &str) -> ClassifyError {
+    ClassifyError::Mismatch(format!("{name} says {:?}, the body {:?}", capped(header), capped(body)))
 }
 
-fn absent(name: &str, header: Header<'_>) -> Misfit {
-    Misfit::Mismatch(match header {
-        Header::Unusable => format!("{name} is there more than once or is not visible ASCII"),
-        Header::Absent | Header::Is(_) => format!("{name} is missing"),
+fn missing_header(name: &str, header: McpHeaderValue<'_>) -> ClassifyError {
+    ClassifyError::Mismatch(match header {
+        McpHeaderValue::Unusable => format!("{name} is there more than once or is not visible ASCII"),
+        McpHeaderValue::Absent | McpHeaderValue::Is(_) => format!("{name} is missing"),
     })
 }
 
@@ -168,16 +177,16 @@ mod tests {
         version: Option<&str>,
         method: Option<&str>,
         name: Option<&str>,
-    ) -> Result<Place, Misfit> {
-        let is = |value: Option<&'static str>| value.map_or(Header::Absent, Header::Is);
+    ) -> Result<MessageEra, ClassifyError> {
+        let is = |value: Option<&'static str>| value.map_or(McpHeaderValue::Absent, McpHeaderValue::Is);
         let leak = |value: Option<&str>| value.map(|text| &*Box::leak(text.to_owned().into_boxed_str()));
-        let headers = Headers {
+        let headers = McpHeaders {
             version: is(leak(version)),
             method: is(leak(method)),
             name: is(leak(name)),
-            ..Headers::default()
+            ..McpHeaders::default()
         };
-        place(&parse(body).unwrap(), &headers)
+        classify(&parse(body).unwrap(), &headers)
     }
 
     fn request(method: &str, params: &str) -> String {
@@ -188,29 +197,32 @@ mod tests {
     fn a_claim_makes_a_request_modern_if_the_headers_agree() {
         let body = request("tools/list", META);
         let modern = Some("2026-07-28");
-        assert!(matches!(placed(&body, modern, Some("tools/list"), None), Ok(Place::Modern(..))));
+        assert!(matches!(placed(&body, modern, Some("tools/list"), None), Ok(MessageEra::Modern(..))));
         for (version, method) in [
             (None, Some("tools/list")),
             (Some("2025-11-25"), Some("tools/list")),
             (modern, None),
             (modern, Some("TOOLS/LIST")),
         ] {
-            assert!(matches!(placed(&body, version, method, None), Err(Misfit::Mismatch(_))), "{version:?}");
+            assert!(
+                matches!(placed(&body, version, method, None), Err(ClassifyError::Mismatch(_))),
+                "{version:?}"
+            );
         }
     }
 
     #[test]
     fn the_header_is_compared_before_the_revision_is_judged() {
         let body = request("server/discover", &META.replace("2026-07-28", "v999.0.0"));
-        assert!(matches!(placed(&body, Some("2026-07-28"), None, None), Err(Misfit::Mismatch(_))));
+        assert!(matches!(placed(&body, Some("2026-07-28"), None, None), Err(ClassifyError::Mismatch(_))));
         let unsupported = placed(&body, Some("v999.0.0"), Some("server/discover"), None);
-        assert_eq!(unsupported, Err(Misfit::Unsupported("v999.0.0".into())));
+        assert_eq!(unsupported, Err(ClassifyError::Unsupported("v999.0.0".into())));
     }
 
     #[test]
     fn a_modern_header_without_a_claim_is_a_broken_envelope() {
         let body = request("server/discover", "");
-        assert!(matches!(placed(&body, Some("2026-07-28"), None, None), Err(Misfit::Envelope(_))));
+        assert!(matches!(placed(&body, Some("2026-07-28"), None, None), Err(ClassifyError::Envelope(_))));
     }
 
     #[test]
@@ -219,7 +231,7 @@ mod tests {
         let with = |name| placed(&body, Some("2026-07-28"), Some("tools/call"), name);
         assert!(with(Some("=?base64?w6k=?=")).is_ok());
         for name in [None, Some("e"), Some("=?base64?*?=")] {
-            assert!(matches!(with(name), Err(Misfit::Mismatch(_))), "{name:?}");
+            assert!(matches!(with(name), Err(ClassifyError::Mismatch(_))), "{name:?}");
         }
     }
 
@@ -230,7 +242,7 @@ mod tests {
             let with = |name| placed(&body, Some("2026-07-28"), Some(method), name);
             assert!(with(Some("t-1")).is_ok() && with(Some("=?base64?dC0x?=")).is_ok(), "{method}");
             for name in [None, Some("t-2")] {
-                assert!(matches!(with(name), Err(Misfit::Mismatch(_))), "{method} {name:?}");
+                assert!(matches!(with(name), Err(ClassifyError::Mismatch(_))), "{method} {name:?}");
             }
             let nameless = placed(&request(method, META), Some("2026-07-28"), Some(method), None);
             assert!(nameless.is_ok(), "{method}: told as bad params, which say more");
@@ -242,7 +254,7 @@ mod tests {
         for version in [None, Some("2025-06-18"), Some("2024-01-01"), Some("nonsense")] {
             assert_eq!(
                 placed(&request("tools/list", ""), version, None, None),
-                Ok(Place::Legacy),
+                Ok(MessageEra::Legacy),
                 "{version:?}"
             );
         }
@@ -251,7 +263,7 @@ mod tests {
     #[test]
     fn without_a_session_only_the_future_is_refused() {
         for (version, served) in [("2024-01-01", true), ("2025-06-18", true), ("2031-01-01", false)] {
-            let headers = Headers { version: Header::Is(version), ..Headers::default() };
+            let headers = McpHeaders { version: McpHeaderValue::Is(version), ..McpHeaders::default() };
             assert_eq!(stateless_version(&headers).is_ok(), served, "{version}");
         }
     }

@@ -19,7 +19,7 @@ pub enum ResourceLinks {
 /// One piece of a tool result.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Block {
+pub enum ContentBlock {
     /// Text.
     Text {
         /// The characters.
@@ -47,7 +47,7 @@ pub enum Block {
     /// A resource that travels along.
     Resource {
         /// The resource itself.
-        resource: Embedded,
+        resource: EmbeddedResource,
     },
     /// A resource that stays where it is; since 2025-06-18.
     ResourceLink {
@@ -61,7 +61,7 @@ pub enum Block {
     },
 }
 
-impl Block {
+impl ContentBlock {
     /// Plain text for everybody.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), annotations: None }
@@ -81,7 +81,7 @@ pub struct Annotations {
 
 /// A resource with its content: in a tool result, or as the answer of `resources/read`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Embedded {
+pub struct EmbeddedResource {
     /// What it is known by.
     pub uri: String,
     /// Its media type.
@@ -89,13 +89,13 @@ pub struct Embedded {
     pub media_type: Option<String>,
     /// The content.
     #[serde(flatten)]
-    pub content: Body,
+    pub content: ResourceContents,
 }
 
 /// Text or bytes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Body {
+pub enum ResourceContents {
     /// The characters.
     Text(String),
     /// Base64.

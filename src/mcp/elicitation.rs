@@ -14,7 +14,7 @@ const CREATE: &str = "elicitation/create";
 
 /// One question to the user.
 #[derive(Debug, Clone)]
-pub enum Ask {
+pub enum ElicitRequest {
     /// To be answered in a form.
     Form {
         /// The question in words.
@@ -33,15 +33,15 @@ pub enum Ask {
 
 /// The request as the gateway sends it on a legacy stream, as JSON text. `id` names the elicitation too, if it is one by URL;
 /// `related_task` is the core task that it belongs to.
-pub fn create(id: &str, version: Version, ask: &Ask, related_task: Option<&str>) -> Vec<u8> {
-    let params = Params { version, ask, id: Some(id), related_task };
+pub fn create(id: &str, version: Version, ask: &ElicitRequest, related_task: Option<&str>) -> Vec<u8> {
+    let params = ElicitParams { version, ask, id: Some(id), related_task };
     // Writing to memory does not fail, and neither does text or JSON that was read before.
-    serde_json::to_vec(&Request { jsonrpc: "2.0", id, method: CREATE, params }).unwrap_or_default()
+    serde_json::to_vec(&InputRequest { jsonrpc: "2.0", id, method: CREATE, params }).unwrap_or_default()
 }
 
 /// Questions as the value of `inputRequests`, each under its key; for modern clients and for nobody else.
-pub fn input_requests(asks: &[(String, Ask)]) -> Option<Box<RawValue>> {
-    to_raw_value(&Entries(asks)).ok()
+pub fn input_requests(asks: &[(String, ElicitRequest)]) -> Option<Box<RawValue>> {
+    to_raw_value(&InputEntries(asks)).ok()
 }
 
 /// `notifications/elicitation/complete`, as JSON text: what was asked by URL is settled.
@@ -55,38 +55,38 @@ pub fn complete(elicitation_id: &str) -> Vec<u8> {
 }
 
 #[derive(Serialize)]
-struct Request<'a> {
+struct InputRequest<'a> {
     jsonrpc: &'static str,
     id: &'a str,
     method: &'static str,
-    params: Params<'a>,
+    params: ElicitParams<'a>,
 }
 
-struct Entries<'a>(&'a [(String, Ask)]);
+struct InputEntries<'a>(&'a [(String, ElicitRequest)]);
 
-impl Serialize for Entries<'_> {
+impl Serialize for InputEntries<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Entry<'a> {
             method: &'static str,
-            params: Params<'a>,
+            params: ElicitParams<'a>,
         }
         serializer.collect_map(self.0.iter().map(|(key, ask)| {
-            let params = Params { version: Version::V2026_07_28, ask, id: None, related_task: None };
+            let params = ElicitParams { version: Version::V2026_07_28, ask, id: None, related_task: None };
             (key, Entry { method: CREATE, params })
         }))
     }
 }
 
-struct Params<'a> {
+struct ElicitParams<'a> {
     version: Version,
-    ask: &'a Ask,
+    ask: &'a ElicitRequest,
     /// Names an elicitation by URL, in the one revision that wants it named.
     id: Option<&'a str>,
     related_task: Option<&'a str>,
 }
 
-impl Serialize for Params<'_> {
+impl Serialize for ElicitParams<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -101,12 +101,12 @@ impl Serialize for Params<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             elicitation_id: Option<&'a str>,
             #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-            meta: Option<Meta<'a>>,
+            meta: Option<ElicitMeta<'a>>,
         }
-        let meta = self.related_task.map(|task_id| Meta { related: RelatedTask { task_id } });
+        let meta = self.related_task.map(|task_id| ElicitMeta { related: RelatedTask { task_id } });
         let modes = self.version >= Version::V2025_11_25;
         match self.ask {
-            Ask::Form { message, schema } => Members {
+            ElicitRequest::Form { message, schema } => Members {
                 mode: modes.then_some("form"),
                 message,
                 requested_schema: Some(schema),
@@ -114,7 +114,7 @@ impl Serialize for Params<'_> {
                 elicitation_id: None,
                 meta,
             },
-            Ask::Url { message, url } => Members {
+            ElicitRequest::Url { message, url } => Members {
                 mode: Some("url"),
                 message,
                 requested_schema: None,
@@ -128,7 +128,7 @@ impl Serialize for Params<'_> {
 }
 
 #[derive(Serialize)]
-struct Meta<'a> {
+struct ElicitMeta<'a> {
     #[serde(rename = "io.modelcontextprotocol/related-task")]
     related: RelatedTask<'a>,
 }
@@ -142,7 +142,7 @@ struct RelatedTask<'a> {
 /// What the user did with a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum ElicitAction {
     /// Answered it, or agreed to go to the page.
     Accept,
     /// Said no.
@@ -153,19 +153,19 @@ pub enum Action {
 
 /// What came back for a question.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ElicitResult {
     /// What the user did.
-    pub action: Action,
+    pub action: ElicitAction,
     /// What the user filled in: an object, not judged yet.
     pub content: Option<Box<RawValue>>,
 }
 
-impl Answer {
+impl ElicitResult {
     /// Reads the result of a client's response, or a value of `inputResponses`; `None` if it is no answer.
     pub fn read(json: &RawValue) -> Option<Self> {
         #[derive(Deserialize)]
         struct Wire {
-            action: Action,
+            action: ElicitAction,
             #[serde(default)]
             content: Option<Box<RawValue>>,
         }
@@ -185,12 +185,15 @@ mod tests {
         RawValue::from_string(json.into()).unwrap()
     }
 
-    fn form() -> Ask {
-        Ask::Form { message: "Which \"date\"?".into(), schema: raw(r#"{"type":"object","properties":{}}"#) }
+    fn form() -> ElicitRequest {
+        ElicitRequest::Form {
+            message: "Which \"date\"?".into(),
+            schema: raw(r#"{"type":"object","properties":{}}"#),
+        }
     }
 
-    fn url() -> Ask {
-        Ask::Url { message: "Connect".into(), url: "https://a.test/".into() }
+    fn url() -> ElicitRequest {
+        ElicitRequest::Url { message: "Connect".into(), url: "https://a.test/".into() }
     }
 
     #[test]
@@ -236,17 +239,17 @@ mod tests {
     #[test]
     fn answers_are_read_and_nothing_else_is() {
         for (json, action, content) in [
-            (r#"{"action":"accept","content":{"a":1}}"#, Some(Action::Accept), Some(r#"{"a":1}"#)),
-            (r#"{"action":"accept","content":null,"_meta":{}}"#, Some(Action::Accept), None),
-            (r#"{"action":"decline"}"#, Some(Action::Decline), None),
-            (r#"{"action":"cancel"}"#, Some(Action::Cancel), None),
+            (r#"{"action":"accept","content":{"a":1}}"#, Some(ElicitAction::Accept), Some(r#"{"a":1}"#)),
+            (r#"{"action":"accept","content":null,"_meta":{}}"#, Some(ElicitAction::Accept), None),
+            (r#"{"action":"decline"}"#, Some(ElicitAction::Decline), None),
+            (r#"{"action":"cancel"}"#, Some(ElicitAction::Cancel), None),
             (r#"{"action":"accept","content":[1]}"#, None, None),
             (r#"{"action":"maybe"}"#, None, None),
             (r#"{"content":{}}"#, None, None),
             ("null", None, None),
             (r#"["accept"]"#, None, None),
         ] {
-            let answer = Answer::read(&raw(json));
+            let answer = ElicitResult::read(&raw(json));
             assert_eq!(answer.as_ref().map(|answer| answer.action), action, "{json}");
             let found = answer.and_then(|answer| answer.content);
             assert_eq!(found.as_ref().map(|content| content.get()), content, "{json}");

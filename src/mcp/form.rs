@@ -19,25 +19,25 @@ const MOST_FIELDS: usize = 64;
 
 /// Whether a schema is a form that some revision knows.
 pub fn is_form(schema: &RawValue) -> bool {
-    fitted(schema, Version::V2026_07_28).is_some()
+    adapt(schema, Version::V2026_07_28).is_some()
 }
 
 /// The schema as a form of this revision; `None` if it cannot be one, or if it asks for secrets.
-pub fn fitted(schema: &RawValue, version: Version) -> Option<Box<RawValue>> {
-    if version < Version::V2025_06_18 || asks_secrets(schema) {
+pub fn adapt(schema: &RawValue, version: Version) -> Option<Box<RawValue>> {
+    if version < Version::V2025_06_18 || requests_secret(schema) {
         return None;
     }
-    let whole: Fields<&RawValue> = serde_json::from_str(schema.get()).ok()?;
+    let whole: FormFields<&RawValue> = serde_json::from_str(schema.get()).ok()?;
     let text = |name: &str| serde_json::from_str::<String>(whole.find(name)?.get()).ok();
     if text("type").as_deref() != Some("object") {
         return None;
     }
-    let given: Fields<Value> = serde_json::from_str(whole.find("properties")?.get()).ok()?;
+    let given: FormFields<Value> = serde_json::from_str(whole.find("properties")?.get()).ok()?;
     if given.0.len() > MOST_FIELDS {
         return None;
     }
     let fields = given.0.into_iter().map(|(name, given)| field(&given, version).map(|field| (name, field)));
-    let properties = Fields(fields.collect::<Option<Vec<_>>>()?);
+    let properties = FormFields(fields.collect::<Option<Vec<_>>>()?);
     let required: Vec<String> = match whole.find("required") {
         Some(names) => serde_json::from_str(names.get()).ok()?,
         None => Vec::new(),
@@ -46,26 +46,31 @@ pub fn fitted(schema: &RawValue, version: Version) -> Option<Box<RawValue>> {
     if required.iter().any(|name| properties.find(name).is_none()) {
         return None;
     }
-    let form =
-        Form { kind: "object", title: text("title"), description: text("description"), properties, required };
+    let form = ElicitationSchema {
+        kind: "object",
+        title: text("title"),
+        description: text("description"),
+        properties,
+        required,
+    };
     to_raw_value(&form).ok()
 }
 
 #[derive(serde::Serialize)]
-struct Form {
+struct ElicitationSchema {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
-    properties: Fields<Value>,
+    properties: FormFields<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     required: Vec<String>,
 }
 
 /// Whether some field asks for what nobody should type into a form: a password, a token, a key.
-pub fn asks_secrets(schema: &RawValue) -> bool {
+pub fn requests_secret(schema: &RawValue) -> bool {
     const WORDS: &[&str] = &[
         "password",
         "passwd",
@@ -101,12 +106,12 @@ fn field(given: &Value, version: Version) -> Option<Value> {
     };
     let mut out = Map::new();
     out.insert("type".into(), json!(kind));
-    keep(given, &["title", "description"], text, &mut out);
+    copy_keyword(given, &["title", "description"], text, &mut out);
     match kind {
         "string" => text_field(given, version, &mut out)?,
-        "number" => keep(given, &["minimum", "maximum"], number, &mut out),
-        "integer" => keep(given, &["minimum", "maximum"], whole, &mut out),
-        "boolean" => keep(given, &["default"], flag, &mut out),
+        "number" => copy_keyword(given, &["minimum", "maximum"], number, &mut out),
+        "integer" => copy_keyword(given, &["minimum", "maximum"], whole, &mut out),
+        "boolean" => copy_keyword(given, &["default"], flag, &mut out),
         "array" if version >= Version::V2025_11_25 => choices(given, &mut out)?,
         _ => return None,
     }
@@ -118,7 +123,7 @@ fn field(given: &Value, version: Version) -> Option<Value> {
             "integer" => whole,
             _ => number,
         };
-        keep(given, &["default"], fitting, &mut out);
+        copy_keyword(given, &["default"], fitting, &mut out);
     }
     Some(Value::Object(out))
 }
@@ -144,8 +149,8 @@ fn text_field(given: &Map<String, Value>, version: Version, out: &mut Map<String
         let known = |format: &Value| {
             matches!(format.as_str(), Some("email" | "uri" | "date" | "date-time")).then(|| format.clone())
         };
-        keep(given, &["minLength", "maxLength"], whole, out);
-        keep(given, &["format"], known, out);
+        copy_keyword(given, &["minLength", "maxLength"], whole, out);
+        copy_keyword(given, &["format"], known, out);
     }
     Some(())
 }
@@ -158,7 +163,7 @@ fn choices(given: &Map<String, Value>, out: &mut Map<String, Value>) -> Option<(
         None => json!({"type": "string", "enum": texts(items.get("enum")?)?}),
     };
     out.insert("items".into(), items);
-    keep(given, &["minItems", "maxItems"], whole, out);
+    copy_keyword(given, &["minItems", "maxItems"], whole, out);
     Some(())
 }
 
@@ -177,7 +182,7 @@ fn written(options: &[(&str, &str)]) -> Value {
 }
 
 /// Copies the members that are what they should be.
-fn keep(
+fn copy_keyword(
     from: &Map<String, Value>,
     names: &[&str],
     fitting: impl Fn(&Value) -> Option<Value>,
@@ -215,24 +220,24 @@ fn texts(value: &Value) -> Option<Value> {
 }
 
 /// An object in its own order, each name once: the fields of a form are shown in it.
-struct Fields<V>(Vec<(String, V)>);
+struct FormFields<V>(Vec<(String, V)>);
 
-impl<V> Fields<V> {
+impl<V> FormFields<V> {
     fn find(&self, name: &str) -> Option<&V> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 }
 
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Fields<V> {
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for FormFields<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader<V>(PhantomData<V>);
         impl<'de, V: Deserialize<'de>> Visitor<'de> for Reader<V> {
-            type Value = Fields<V>;
+            type Value = FormFields<V>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Fields<V>, A::Error> {
-                let mut fields = Fields(Vec::new());
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<FormFields<V>, A::Error> {
+                let mut fields = FormFields(Vec::new());
                 while let Some((name, value)) = object.next_entry::<String, V>()? {
                     if fields.find(&name).is_some() {
                         return Err(A::Error::custom("a member is there twice"));
@@ -246,7 +251,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Fields<V> {
     }
 }
 
-impl<V: Serialize> Serialize for Fields<V> {
+impl<V: Serialize> Serialize for FormFields<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
@@ -317,7 +322,7 @@ mod tests {
                 (Version::V2025_11_25, newer.clone()),
                 (Version::V2026_07_28, newer.clone()),
             ] {
-                let form = fitted(&one(given), version);
+                let form = adapt(&one(given), version);
                 let form = form.map(|form| serde_json::from_str::<Value>(form.get()).unwrap());
                 let expected =
                     expected.map(|a| json!({"type":"object","properties":{"a":a},"required":["a"]}));
@@ -330,7 +335,7 @@ mod tests {
     fn fields_stay_in_their_order() {
         let given =
             raw(r#"{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"boolean"}},"x":1}"#);
-        let form = fitted(&given, Version::V2025_11_25).unwrap();
+        let form = adapt(&given, Version::V2025_11_25).unwrap();
         assert_eq!(
             form.get(),
             r#"{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"boolean"}}}"#
@@ -369,7 +374,7 @@ mod tests {
             (r#""key":{"type":"string"}"#, false),
         ] {
             let schema = raw(&format!(r#"{{"type":"object","properties":{{{field}}}}}"#));
-            assert_eq!(asks_secrets(&schema), secret, "{field}");
+            assert_eq!(requests_secret(&schema), secret, "{field}");
             assert_eq!(is_form(&schema), !secret, "{field}");
         }
     }

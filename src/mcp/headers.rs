@@ -18,7 +18,7 @@ pub const NAME: &str = "mcp-name";
 
 /// What a header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Header<'a> {
+pub enum McpHeaderValue<'a> {
     /// It is not there.
     #[default]
     Absent,
@@ -28,7 +28,7 @@ pub enum Header<'a> {
     Unusable,
 }
 
-impl<'a> Header<'a> {
+impl<'a> McpHeaderValue<'a> {
     fn read(headers: &'a HeaderMap, name: &str) -> Self {
         let mut values = headers.get_all(name).iter();
         match (values.next(), values.next()) {
@@ -49,33 +49,33 @@ impl<'a> Header<'a> {
 
 /// The headers of one request that MCP gives a meaning to.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Headers<'a> {
+pub struct McpHeaders<'a> {
     /// `MCP-Protocol-Version`.
-    pub version: Header<'a>,
+    pub version: McpHeaderValue<'a>,
     /// `Mcp-Session-Id`.
-    pub session: Header<'a>,
+    pub session: McpHeaderValue<'a>,
     /// `Mcp-Method`.
-    pub method: Header<'a>,
+    pub method: McpHeaderValue<'a>,
     /// `Mcp-Name`.
-    pub name: Header<'a>,
+    pub name: McpHeaderValue<'a>,
     /// `User-Agent`.
-    pub user_agent: Header<'a>,
+    pub user_agent: McpHeaderValue<'a>,
     /// Whether the client takes an SSE answer.
     pub takes_stream: bool,
     /// Whether the client takes a JSON answer.
     pub takes_json: bool,
 }
 
-impl<'a> Headers<'a> {
+impl<'a> McpHeaders<'a> {
     /// Reads them.
     pub fn read(headers: &'a HeaderMap) -> Self {
         let (takes_json, takes_stream) = accepted(headers);
         Self {
-            version: Header::read(headers, PROTOCOL_VERSION),
-            session: Header::read(headers, SESSION_ID),
-            method: Header::read(headers, METHOD),
-            name: Header::read(headers, NAME),
-            user_agent: Header::read(headers, "user-agent"),
+            version: McpHeaderValue::read(headers, PROTOCOL_VERSION),
+            session: McpHeaderValue::read(headers, SESSION_ID),
+            method: McpHeaderValue::read(headers, METHOD),
+            name: McpHeaderValue::read(headers, NAME),
+            user_agent: McpHeaderValue::read(headers, "user-agent"),
             takes_stream,
             takes_json,
         }
@@ -100,7 +100,7 @@ fn accepted(headers: &HeaderMap) -> (bool, bool) {
 /// Undoes the base64 form of an `Mcp-Name` value: `=?base64?…?=`.
 ///
 /// Returns `None` when the value looks like that form and is not valid.
-pub fn decode_name(value: &str) -> Option<Cow<'_, str>> {
+pub fn decode_base64_name(value: &str) -> Option<Cow<'_, str>> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Some(Cow::Borrowed(value));
     };
@@ -124,10 +124,10 @@ mod tests {
     #[test]
     fn a_header_twice_is_unusable() {
         let headers = with(&[("mcp-method", "a"), ("mcp-method", "a"), ("mcp-name", " x ")]);
-        let read = Headers::read(&headers);
-        assert_eq!(read.method, Header::Unusable);
-        assert_eq!(read.name, Header::Is("x"));
-        assert_eq!(read.version, Header::Absent);
+        let read = McpHeaders::read(&headers);
+        assert_eq!(read.method, McpHeaderValue::Unusable);
+        assert_eq!(read.name, McpHeaderValue::Is("x"));
+        assert_eq!(read.version, McpHeaderValue::Absent);
     }
 
     #[test]
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn names_in_base64_are_undone() {
-        assert_eq!(decode_name("plain").unwrap(), "plain");
-        assert_eq!(decode_name("=?base64?w6k=?=").unwrap(), "é");
-        assert_eq!(decode_name("=?base64?***?="), None);
+        assert_eq!(decode_base64_name("plain").unwrap(), "plain");
+        assert_eq!(decode_base64_name("=?base64?w6k=?=").unwrap(), "é");
+        assert_eq!(decode_base64_name("=?base64?***?="), None);
     }
 }

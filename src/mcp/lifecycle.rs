@@ -8,7 +8,7 @@ use super::version::Version;
 
 /// Who the gateway is.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct ServerInfo<'a> {
+pub struct Implementation<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its version.
@@ -19,16 +19,16 @@ pub struct ServerInfo<'a> {
 /// which 2025-11-25 has in its core and the modern era as an extension.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ServerCapabilities {
-    tools: Lists,
-    resources: Resources,
+    tools: ListCapability,
+    resources: ResourcesCapability,
     prompts: Empty,
     completions: Empty,
     #[serde(skip_serializing_if = "Option::is_none")]
     logging: Option<Empty>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    tasks: Option<Tasks>,
+    tasks: Option<TasksCapability>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    extensions: Option<Extensions>,
+    extensions: Option<ExtensionsCapability>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -36,20 +36,20 @@ struct Empty {}
 
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Lists {
+struct ListCapability {
     list_changed: bool,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Resources {
+struct ResourcesCapability {
     subscribe: bool,
     list_changed: bool,
 }
 
 /// Tasks in the core.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Tasks {
+struct TasksCapability {
     #[serde(skip_serializing_if = "Option::is_none")]
     list: Option<Empty>,
     cancel: Empty,
@@ -67,7 +67,7 @@ struct ToolTasks {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Extensions {
+struct ExtensionsCapability {
     #[serde(rename = "io.modelcontextprotocol/tasks")]
     tasks: Empty,
 }
@@ -76,7 +76,7 @@ impl ServerCapabilities {
     /// For `initialize` of a revision. `lists_tasks`: the caller has a name of its own, so that its tasks can be told from
     /// those of others.
     pub fn legacy(version: Version, lists_tasks: bool) -> Self {
-        let tasks = Tasks {
+        let tasks = TasksCapability {
             list: lists_tasks.then_some(Empty {}),
             cancel: Empty {},
             requests: TaskRequests { tools: ToolTasks { call: Empty {} } },
@@ -87,13 +87,13 @@ impl ServerCapabilities {
 
     /// For `server/discover`.
     pub fn modern() -> Self {
-        Self { extensions: Some(Extensions { tasks: Empty {} }), ..Self::either() }
+        Self { extensions: Some(ExtensionsCapability { tasks: Empty {} }), ..Self::either() }
     }
 
     fn either() -> Self {
         Self {
-            tools: Lists { list_changed: true },
-            resources: Resources { subscribe: true, list_changed: true },
+            tools: ListCapability { list_changed: true },
+            resources: ResourcesCapability { subscribe: true, list_changed: true },
             prompts: Empty {},
             completions: Empty {},
             logging: None,
@@ -106,13 +106,13 @@ impl ServerCapabilities {
 /// The result of `initialize`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Initialized<'a> {
+pub struct InitializeResult<'a> {
     /// The revision that the session will have.
     pub protocol_version: &'static str,
     /// What the gateway can do.
     pub capabilities: ServerCapabilities,
     /// Who the gateway is.
-    pub server_info: ServerInfo<'a>,
+    pub server_info: Implementation<'a>,
     /// How to use it, for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<&'a str>,
@@ -121,7 +121,7 @@ pub struct Initialized<'a> {
 /// The result of `server/discover`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Discovered<'a> {
+pub struct DiscoverResult<'a> {
     /// The modern revisions; legacy ones are not told here (mcp.md §1.5).
     pub supported_versions: [&'static str; Version::MODERN.len()],
     /// What the gateway can do.
@@ -131,7 +131,7 @@ pub struct Discovered<'a> {
     pub instructions: Option<&'a str>,
 }
 
-impl<'a> Discovered<'a> {
+impl<'a> DiscoverResult<'a> {
     /// What there is to discover.
     pub fn new(instructions: Option<&'a str>) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl<'a> Discovered<'a> {
 
 /// The result of `ping` and of everything else that has nothing to say; strictly empty.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Nothing {}
+pub struct EmptyResult {}
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ pub mod tasks;
 pub mod tools;
 pub mod version;
 
-pub use capabilities::Capabilities;
+pub use capabilities::ClientCapabilities;
 pub use method::Method;
-pub use params::Params;
+pub use params::ClientParams;
 pub use version::{Era, Version};

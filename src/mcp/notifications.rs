@@ -5,13 +5,13 @@
 use serde::{Deserialize, Serialize};
 
 use super::method::CANCELLED;
-use super::tasks::{CoreTask, Detail, DetailedTask, TaskSnapshot};
+use super::tasks::{CoreTask, DetailedTask, TaskDetail, TaskSnapshot};
 use crate::jsonrpc::{Id, write_notification};
 
 /// How much a log message matters (RFC 5424, mcp.md §2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum LoggingLevel {
     /// For those who look for a fault.
     Debug,
     /// The ordinary course of things.
@@ -32,20 +32,20 @@ pub enum Level {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Progress<'a> {
+struct ProgressParams<'a> {
     progress_token: &'a Id,
-    progress: Number,
+    progress: ProgressNumber,
     #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<Number>,
+    total: Option<ProgressNumber>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
 }
 
 /// Written without a fraction where there is none: some clients take integers only.
 #[derive(Clone, Copy)]
-struct Number(f64);
+struct ProgressNumber(f64);
 
-impl Serialize for Number {
+impl Serialize for ProgressNumber {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         const EXACT: f64 = 9_007_199_254_740_992.0;
         if self.0.fract() == 0.0 && self.0.abs() < EXACT {
@@ -59,33 +59,37 @@ impl Serialize for Number {
 
 /// `notifications/progress`, as JSON text.
 pub fn progress(token: &Id, progress: f64, total: Option<f64>, message: Option<&str>) -> Vec<u8> {
-    let params =
-        Progress { progress_token: token, progress: Number(progress), total: total.map(Number), message };
+    let params = ProgressParams {
+        progress_token: token,
+        progress: ProgressNumber(progress),
+        total: total.map(ProgressNumber),
+        message,
+    };
     write_notification("notifications/progress", Some(&params))
 }
 
 #[derive(Serialize)]
 struct LogMessage<'a> {
-    level: Level,
+    level: LoggingLevel,
     logger: &'a str,
     data: &'a str,
 }
 
 /// `notifications/message`, as JSON text.
-pub fn message(level: Level, logger: &str, data: &str) -> Vec<u8> {
+pub fn message(level: LoggingLevel, logger: &str, data: &str) -> Vec<u8> {
     write_notification("notifications/message", Some(&LogMessage { level, logger, data }))
 }
 
 /// A list that can change while a client looks at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum List {
+pub enum ChangeableList {
     /// Of tools.
     Tools,
     /// Of resources.
     Resources,
 }
 
-impl List {
+impl ChangeableList {
     fn method(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",
@@ -96,7 +100,7 @@ impl List {
 
 /// What ties a notification to a `subscriptions/listen`.
 #[derive(Serialize)]
-struct Subscribed<'a> {
+struct SubscriptionRef<'a> {
     #[serde(rename = "_meta")]
     meta: SubscriptionMeta<'a>,
 }
@@ -110,13 +114,13 @@ pub struct SubscriptionMeta<'a> {
 }
 
 /// A changed list, told on a GET stream (`None`) or on a `subscriptions/listen` of this id.
-pub fn list_changed(list: List, subscription: Option<&Id>) -> Vec<u8> {
-    let params = subscription.map(|subscription| Subscribed { meta: SubscriptionMeta { subscription } });
+pub fn list_changed(list: ChangeableList, subscription: Option<&Id>) -> Vec<u8> {
+    let params = subscription.map(|subscription| SubscriptionRef { meta: SubscriptionMeta { subscription } });
     write_notification(list.method(), params.as_ref())
 }
 
 #[derive(Serialize)]
-struct Updated<'a> {
+struct ResourceUpdatedParams<'a> {
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<SubscriptionMeta<'a>>,
     uri: &'a str,
@@ -125,7 +129,7 @@ struct Updated<'a> {
 /// A changed resource, told on a GET stream (`None`) or on a `subscriptions/listen` of this id.
 pub fn resource_updated(uri: &str, subscription: Option<&Id>) -> Vec<u8> {
     let meta = subscription.map(|subscription| SubscriptionMeta { subscription });
-    write_notification("notifications/resources/updated", Some(&Updated { meta, uri }))
+    write_notification("notifications/resources/updated", Some(&ResourceUpdatedParams { meta, uri }))
 }
 
 /// A changed task of the core (2025-11-25), told on a GET stream.
@@ -143,7 +147,7 @@ struct TaskChanged<'a> {
 
 /// A changed task of the extension, told on a `subscriptions/listen` of this id. The status that is written is that of the
 /// detail.
-pub fn task_changed(task: &TaskSnapshot<'_>, detail: &Detail<'_>, subscription: &Id) -> Vec<u8> {
+pub fn task_changed(task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>, subscription: &Id) -> Vec<u8> {
     let task = DetailedTask::new(task, detail);
     let params = TaskChanged { task, meta: SubscriptionMeta { subscription } };
     write_notification("notifications/tasks", Some(&params))
@@ -151,26 +155,26 @@ pub fn task_changed(task: &TaskSnapshot<'_>, detail: &Detail<'_>, subscription: 
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Cancelled<'a> {
+struct CancelledParams<'a> {
     request_id: &'a str,
     reason: &'a str,
 }
 
 /// The cancellation of a request of the gateway.
 pub fn cancelled(request_id: &str, reason: &str) -> Vec<u8> {
-    write_notification(CANCELLED, Some(&Cancelled { request_id, reason }))
+    write_notification(CANCELLED, Some(&CancelledParams { request_id, reason }))
 }
 
 #[derive(Serialize)]
-struct Acknowledged<'a> {
+struct AcknowledgedParams<'a> {
     #[serde(rename = "_meta")]
     meta: SubscriptionMeta<'a>,
-    notifications: &'a Honoured,
+    notifications: &'a AcceptedFilter,
 }
 
 /// What a `subscriptions/listen` will be told of.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Honoured {
+pub struct AcceptedFilter {
     /// The list of tools changed.
     #[serde(rename = "toolsListChanged", skip_serializing_if = "is_false")]
     pub tools: bool,
@@ -191,8 +195,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// The first message on a `subscriptions/listen` stream.
-pub fn acknowledged(subscription: &Id, honoured: &Honoured) -> Vec<u8> {
-    let params = Acknowledged { meta: SubscriptionMeta { subscription }, notifications: honoured };
+pub fn acknowledged(subscription: &Id, honoured: &AcceptedFilter) -> Vec<u8> {
+    let params = AcknowledgedParams { meta: SubscriptionMeta { subscription }, notifications: honoured };
     write_notification("notifications/subscriptions/acknowledged", Some(&params))
 }
 
@@ -215,11 +219,14 @@ mod tests {
     #[test]
     fn an_acknowledgement_names_only_what_is_honoured() {
         let id: Id = serde_json::from_str("\"L1\"").unwrap();
-        let text =
-            String::from_utf8(acknowledged(&id, &Honoured { tools: true, ..Honoured::default() })).unwrap();
+        let text = String::from_utf8(acknowledged(
+            &id,
+            &AcceptedFilter { tools: true, ..AcceptedFilter::default() },
+        ))
+        .unwrap();
         assert!(text.contains(r#""notifications":{"toolsListChanged":true}"#), "{text}");
         assert!(text.contains(r#""io.modelcontextprotocol/subscriptionId":"L1""#), "{text}");
-        let tasks = Honoured { task_ids: vec!["t".into()], ..Honoured::default() };
+        let tasks = AcceptedFilter { task_ids: vec!["t".into()], ..AcceptedFilter::default() };
         let text = String::from_utf8(acknowledged(&id, &tasks)).unwrap();
         assert!(text.contains(r#""notifications":{"taskIds":["t"]}"#), "{text}");
     }
@@ -240,7 +247,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","method":"notifications/tasks/status","params":{"taskId":"t","status":"completed","createdAt":"C","lastUpdatedAt":"U","ttl":9,"pollInterval":5}}"#
         );
         let id: Id = serde_json::from_str("3").unwrap();
-        let detail = Detail::Failed { code: -32603, message: "lost" };
+        let detail = TaskDetail::Failed { code: -32603, message: "lost" };
         assert_eq!(
             String::from_utf8(task_changed(&task, &detail, &id)).unwrap(),
             r#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"taskId":"t","status":"failed","createdAt":"C","lastUpdatedAt":"U","ttlMs":9,"pollIntervalMs":5,"error":{"code":-32603,"message":"lost"},"_meta":{"io.modelcontextprotocol/subscriptionId":3}}}"#
@@ -257,6 +264,6 @@ mod tests {
 
     #[test]
     fn levels_are_ordered() {
-        assert!(Level::Debug < Level::Info && Level::Error < Level::Emergency);
+        assert!(LoggingLevel::Debug < LoggingLevel::Info && LoggingLevel::Error < LoggingLevel::Emergency);
     }
 }

@@ -11,13 +11,13 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::capabilities::Capabilities;
-use super::notifications::Level;
+use super::capabilities::ClientCapabilities;
+use super::notifications::LoggingLevel;
 use crate::jsonrpc::{Id, Object, Text};
 
 /// What a request or notification of a client carries.
 #[derive(Debug, Default, Deserialize)]
-pub struct Params<'a> {
+pub struct ClientParams<'a> {
     /// `tools/call`: the tool.
     #[serde(borrow, default)]
     pub name: Option<Text<'a>>,
@@ -25,10 +25,10 @@ pub struct Params<'a> {
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
     /// `tools/call` of 2025-11-25: it is to run as a task. Read leniently: other revisions pass it over.
-    #[serde(default, deserialize_with = "if_it_fits")]
+    #[serde(default, deserialize_with = "lenient")]
     pub task: Option<Object<TaskRequest>>,
     /// `tools/call` and `tasks/update` (modern): answers to questions, as they came; `null` is there too, and wrong.
-    #[serde(borrow, default, rename = "inputResponses", deserialize_with = "whatever")]
+    #[serde(borrow, default, rename = "inputResponses", deserialize_with = "ignore_any")]
     pub input_responses: Option<&'a RawValue>,
     /// `tools/call` (modern): what the result that asked for more said.
     #[serde(borrow, default, rename = "requestState")]
@@ -44,15 +44,15 @@ pub struct Params<'a> {
     pub cursor: Option<Text<'a>>,
     /// `logging/setLevel`: the least level wanted.
     #[serde(default)]
-    pub level: Option<Level>,
+    pub level: Option<LoggingLevel>,
     /// `initialize`: the revision that the client wants.
     #[serde(borrow, default, rename = "protocolVersion")]
     pub protocol_version: Option<Text<'a>>,
     /// `initialize`: what the client can do.
     #[serde(default)]
-    pub capabilities: Option<Capabilities>,
+    pub capabilities: Option<ClientCapabilities>,
     /// `initialize`: what the client is. Read leniently: nothing depends on it but comfort.
-    #[serde(borrow, default, rename = "clientInfo", deserialize_with = "if_it_fits")]
+    #[serde(borrow, default, rename = "clientInfo", deserialize_with = "lenient")]
     pub client: Option<Object<ClientInfo<'a>>>,
     /// `notifications/cancelled`: which request.
     #[serde(default, rename = "requestId")]
@@ -62,22 +62,22 @@ pub struct Params<'a> {
     pub notifications: Option<Object<ListenFilter<'a>>>,
     /// `completion/complete`: of what.
     #[serde(borrow, default, rename = "ref")]
-    pub reference: Option<Object<Reference<'a>>>,
+    pub reference: Option<Object<CompletionReference<'a>>>,
     /// `completion/complete`: which argument.
     #[serde(borrow, default)]
-    pub argument: Option<Object<Argument<'a>>>,
+    pub argument: Option<Object<CompletionArgument<'a>>>,
     /// `completion/complete`: what was filled in before. Read leniently: it only helps.
-    #[serde(default, deserialize_with = "if_it_fits")]
-    pub context: Option<Object<Context>>,
+    #[serde(default, deserialize_with = "lenient")]
+    pub context: Option<Object<CompletionContext>>,
     /// What goes along with every request.
     #[serde(borrow, default, rename = "_meta")]
-    pub meta: Option<Object<Meta<'a>>>,
+    pub meta: Option<Object<RequestMeta<'a>>>,
 }
 
-impl<'a> Params<'a> {
+impl<'a> ClientParams<'a> {
     /// The `_meta` member, empty if it is not there.
-    pub fn meta(&self) -> &Meta<'a> {
-        const NONE: &Meta<'static> = &Meta {
+    pub fn meta(&self) -> &RequestMeta<'a> {
+        const NONE: &RequestMeta<'static> = &RequestMeta {
             version: None,
             capabilities: None,
             level: None,
@@ -85,7 +85,7 @@ impl<'a> Params<'a> {
             progress: None,
             traceparent: None,
             tracestate: None,
-            extensions: Extending { named: Vec::new(), inside: None, are_too_many: false },
+            extensions: ExtensionMembers { named: Vec::new(), inside: None, are_too_many: false },
         };
         self.meta.as_ref().map_or(NONE, |Object(meta)| meta)
     }
@@ -111,13 +111,13 @@ pub const MOST_EXTENSIONS: usize = 32;
 
 /// What a request says about itself (mcp.md §1.4).
 #[derive(Debug, Default)]
-pub struct Meta<'a> {
+pub struct RequestMeta<'a> {
     /// Revision of the request; its presence makes the request a modern one.
     pub version: Option<Text<'a>>,
     /// What the client can do.
-    pub capabilities: Option<Capabilities>,
+    pub capabilities: Option<ClientCapabilities>,
     /// Least level of the log messages wanted.
-    pub level: Option<Level>,
+    pub level: Option<LoggingLevel>,
     /// What the client is. Read leniently: servers must not require it.
     pub client: Option<Object<ClientInfo<'a>>>,
     /// Token for progress notifications: a string or an integer, `0` and `""` included.
@@ -127,12 +127,12 @@ pub struct Meta<'a> {
     /// W3C trace state; as leniently.
     pub tracestate: Option<Text<'a>>,
     /// What may be data of extensions of A2A.
-    pub extensions: Extending<'a>,
+    pub extensions: ExtensionMembers<'a>,
 }
 
 /// Members of `_meta` that may be data of extensions of A2A, as they came.
 #[derive(Debug, Default)]
-pub struct Extending<'a> {
+pub struct ExtensionMembers<'a> {
     /// Those whose names can be URIs: the first [`MOST_EXTENSIONS`].
     pub named: Vec<(Text<'a>, &'a RawValue)>,
     /// That under [`EXTENSIONS`], in which names are URIs.
@@ -141,16 +141,16 @@ pub struct Extending<'a> {
     pub are_too_many: bool,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for RequestMeta<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members<'a>(PhantomData<&'a ()>);
         impl<'de: 'a, 'a> Visitor<'de> for Members<'a> {
-            type Value = Meta<'a>;
+            type Value = RequestMeta<'a>;
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta<'a>, A::Error> {
-                let (mut meta, mut seen) = (Meta::default(), Seen::default());
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RequestMeta<'a>, A::Error> {
+                let (mut meta, mut seen) = (RequestMeta::default(), PresentMembers::default());
                 while let Some(name) = map.next_key::<Text<'de>>()? {
                     match name.as_str() {
                         "io.modelcontextprotocol/protocolVersion" => {
@@ -167,7 +167,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
                         }
                         "io.modelcontextprotocol/clientInfo" => {
                             seen.first(7)?;
-                            meta.client = map.next_value::<Fitting<Object<ClientInfo<'a>>>>()?.0;
+                            meta.client = map.next_value::<Lenient<Object<ClientInfo<'a>>>>()?.0;
                         }
                         "progressToken" => {
                             seen.first(3)?;
@@ -175,11 +175,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
                         }
                         "traceparent" => {
                             seen.first(4)?;
-                            meta.traceparent = map.next_value::<Fitting<Text<'a>>>()?.0;
+                            meta.traceparent = map.next_value::<Lenient<Text<'a>>>()?.0;
                         }
                         "tracestate" => {
                             seen.first(5)?;
-                            meta.tracestate = map.next_value::<Fitting<Text<'a>>>()?.0;
+                            meta.tracestate = map.next_value::<Lenient<Text<'a>>>()?.0;
                         }
                         EXTENSIONS => {
                             seen.first(6)?;
@@ -213,9 +213,9 @@ pub struct ClientInfo<'a> {
 
 /// Which members have been there.
 #[derive(Default)]
-struct Seen(u8);
+struct PresentMembers(u8);
 
-impl Seen {
+impl PresentMembers {
     fn first<E: Error>(&mut self, member: u8) -> Result<(), E> {
         let bit = 1 << member;
         let is_second = self.0 & bit != 0;
@@ -225,24 +225,22 @@ impl Seen {
 }
 
 /// `None` for what has another shape.
-struct Fitting<T>(Option<T>);
+struct Lenient<T>(Option<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Fitting<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Lenient<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if_it_fits(deserializer).map(Self)
+        lenient(deserializer).map(Self)
     }
 }
 
 /// `None` for what has another shape.
-fn if_it_fits<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
+fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     let raw = Option::<&'de RawValue>::deserialize(deserializer)?;
     Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
 /// `None` only for what is not there.
-fn whatever<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+fn ignore_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&'de RawValue>::deserialize(deserializer).map(Some)
 }
 
@@ -250,7 +248,7 @@ fn whatever<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Ra
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct TaskRequest {
     /// For how long from its beginning, in milliseconds; `None` if it does not say.
-    #[serde(default, deserialize_with = "if_it_fits")]
+    #[serde(default, deserialize_with = "lenient")]
     pub ttl: Option<u64>,
 }
 
@@ -273,7 +271,7 @@ pub struct ListenFilter<'a> {
 
 /// What `completion/complete` completes.
 #[derive(Debug, Deserialize)]
-pub struct Reference<'a> {
+pub struct CompletionReference<'a> {
     /// `ref/resource`: the template.
     #[serde(borrow, default)]
     pub uri: Option<Text<'a>>,
@@ -281,7 +279,7 @@ pub struct Reference<'a> {
 
 /// The argument that `completion/complete` is about.
 #[derive(Debug, Deserialize)]
-pub struct Argument<'a> {
+pub struct CompletionArgument<'a> {
     /// Which.
     #[serde(borrow)]
     pub name: Text<'a>,
@@ -292,7 +290,7 @@ pub struct Argument<'a> {
 
 /// What a client knows already of what it completes.
 #[derive(Debug, Default, Deserialize)]
-pub struct Context {
+pub struct CompletionContext {
     /// Variables and what was filled in for them.
     #[serde(default)]
     pub arguments: BTreeMap<String, String>,
@@ -300,14 +298,14 @@ pub struct Context {
 
 /// The claim to be modern, looked at when nothing more can be.
 #[derive(Deserialize)]
-struct Claim<'a> {
+struct ModernClaim<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
     version: Option<&'a RawValue>,
 }
 
 /// Whether a `_meta` that does not parse still claims to be of the modern era.
 pub fn claims_modern(meta: &RawValue) -> bool {
-    serde_json::from_str::<Claim<'_>>(meta.get()).is_ok_and(|claim| claim.version.is_some())
+    serde_json::from_str::<ModernClaim<'_>>(meta.get()).is_ok_and(|claim| claim.version.is_some())
 }
 
 #[cfg(test)]
@@ -316,7 +314,7 @@ mod tests {
 
     #[test]
     fn members_that_a_method_needs_are_read_and_others_passed_over() {
-        let params: Params<'_> = serde_json::from_str(
+        let params: ClientParams<'_> = serde_json::from_str(
             r#"{"name":"a","arguments":{"x":1},"task":{},"_meta":{"progressToken":0,"traceparent":"00-1"}}"#,
         )
         .unwrap();
@@ -338,14 +336,14 @@ mod tests {
             ("null", None),
         ] {
             let params = format!(r#"{{"name":"a","task":{task}}}"#);
-            let params: Params<'_> = serde_json::from_str(&params).unwrap();
+            let params: ClientParams<'_> = serde_json::from_str(&params).unwrap();
             assert_eq!(params.task.map(|Object(task)| task.ttl), ttl, "{task}");
         }
     }
 
     #[test]
     fn answers_are_kept_as_they_came_even_if_they_are_null() {
-        let read = |text| serde_json::from_str::<Params<'_>>(text).unwrap();
+        let read = |text| serde_json::from_str::<ClientParams<'_>>(text).unwrap();
         let given = read(r#"{"inputResponses": {"q": 1},"requestState":"s","taskId":"t"}"#);
         assert_eq!(given.input_responses.map(RawValue::get), Some(r#"{"q": 1}"#));
         assert_eq!(given.request_state.unwrap().as_str(), "s");
@@ -365,14 +363,14 @@ mod tests {
             ("[]", None),
         ] {
             let params = format!(r#"{{"context":{context}}}"#);
-            let params: Params<'_> = serde_json::from_str(&params).unwrap();
+            let params: ClientParams<'_> = serde_json::from_str(&params).unwrap();
             assert_eq!(params.filled("id"), filled, "{context}");
         }
     }
 
     #[test]
     fn null_members_are_absent() {
-        let params: Params<'_> =
+        let params: ClientParams<'_> =
             serde_json::from_str(r#"{"cursor":null,"arguments":null,"_meta":null}"#).unwrap();
         assert!(params.cursor.is_none() && params.meta.is_none());
     }

@@ -7,77 +7,80 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::lifecycle::{Discovered, ServerInfo};
+use super::lifecycle::{DiscoverResult, Implementation};
 use super::notifications::SubscriptionMeta;
-use super::resources::{Completed, Contents, PromptList, ResourceList, TemplateList};
-use super::tasks::{
-    CoreCreated, CoreList, CoreResult, CoreTask, Detail, DetailedTask, ExtensionTask, TaskSnapshot,
+use super::resources::{
+    CompleteResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ReadResourceResult,
 };
-use super::tools::{Beside, CallResult, ToolList};
+use super::tasks::{
+    CoreTask, CreateTaskResult, DetailedTask, ExtensionTask, ListTasksResult, TaskDetail, TaskResult,
+    TaskSnapshot,
+};
+use super::tools::{CallToolResult, ListToolsResult, ResultMeta};
 use super::version::Era;
 use crate::jsonrpc::{Id, write_result};
 
 /// A result that a modern client may keep for a while; one of the six that must say so (mcp.md §1.0).
-pub trait Listed: Serialize {}
-impl Listed for Discovered<'_> {}
-impl Listed for ToolList<'_> {}
-impl Listed for ResourceList<'_> {}
-impl Listed for TemplateList {}
-impl Listed for Contents {}
-impl Listed for PromptList {}
+pub trait CacheableResult: Serialize {}
+impl CacheableResult for DiscoverResult<'_> {}
+impl CacheableResult for ListToolsResult<'_> {}
+impl CacheableResult for ListResourcesResult<'_> {}
+impl CacheableResult for ListResourceTemplatesResult {}
+impl CacheableResult for ReadResourceResult {}
+impl CacheableResult for ListPromptsResult {}
 
 /// A result that must not be kept.
-pub trait Spoken: Serialize {
+pub trait UncacheableResult: Serialize {
     /// What it says of the agent's extensions in `_meta`, a JSON object.
     fn extensions(&self) -> Option<&RawValue> {
         None
     }
 }
-impl Spoken for CallResult {
+impl UncacheableResult for CallToolResult {
     fn extensions(&self) -> Option<&RawValue> {
         self.extensions.as_deref()
     }
 }
-impl Spoken for Completed<'_> {}
+impl UncacheableResult for CompleteResult<'_> {}
 
 /// How results are written for one request.
 #[derive(Debug, Clone, Copy)]
-pub struct Writer<'a> {
+pub struct ResultWriter<'a> {
     /// The era of the request.
     pub era: Era,
     /// Who the gateway is.
-    pub server: ServerInfo<'a>,
+    pub server: Implementation<'a>,
     /// How long lists may be kept, in milliseconds; for modern clients.
     pub ttl_ms: u64,
 }
 
-impl Writer<'_> {
+impl ResultWriter<'_> {
     /// A response with a list, or with anything else that may be kept.
-    pub fn listed<R: Listed>(&self, id: &Id, result: &R) -> Vec<u8> {
+    pub fn cacheable<R: CacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
         match self.era {
             Era::Legacy => write_result(id, result),
             Era::Modern => {
-                let caching = Caching { ttl_ms: self.ttl_ms, cache_scope: "private" };
-                write_result(id, &Cached { result, caching, complete: self.complete() })
+                let caching = CacheHints { ttl_ms: self.ttl_ms, cache_scope: "private" };
+                write_result(id, &CachedResult { result, caching, complete: self.complete() })
             }
         }
     }
 
     /// The same for what changes by itself: who keeps it must ask again each time.
-    pub fn live<R: Listed>(&self, id: &Id, result: &R) -> Vec<u8> {
-        Self { ttl_ms: 0, ..*self }.listed(id, result)
+    pub fn live<R: CacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
+        Self { ttl_ms: 0, ..*self }.cacheable(id, result)
     }
 
     /// A response with the result of a call.
-    pub fn spoken<R: Spoken>(&self, id: &Id, result: &R) -> Vec<u8> {
-        let beside = Beside::of(result.extensions());
+    pub fn uncacheable<R: UncacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
+        let beside = ResultMeta::of(result.extensions());
         match self.era {
             Era::Legacy if beside.is_empty() => write_result(id, result),
-            Era::Legacy => write_result(id, &Plain { result, meta: beside }),
+            Era::Legacy => write_result(id, &LegacyResult { result, meta: beside }),
             Era::Modern => {
                 let mut complete = self.complete();
                 complete.meta.beside = beside;
-                write_result(id, &Uncached { result, complete })
+                write_result(id, &UncachedResult { result, complete })
             }
         }
     }
@@ -85,19 +88,19 @@ impl Writer<'_> {
     /// The end of a `subscriptions/listen`.
     pub fn listened(&self, id: &Id) -> Vec<u8> {
         let meta = SubscriptionMeta { subscription: id };
-        write_result(id, &Ended { result_type: COMPLETE, meta })
+        write_result(id, &TaskEnded { result_type: COMPLETE, meta })
     }
 
     /// Modern: a call that goes on as a task of the extension.
     pub fn task_created(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
         let result = ExtensionTask::from(task);
-        write_result(id, &Uncached { result: &result, complete: self.of_type("task") })
+        write_result(id, &UncachedResult { result: &result, complete: self.of_type("task") })
     }
 
     /// Modern: `tasks/get` of the extension. The status that is written is that of the detail.
-    pub fn task_detailed(&self, id: &Id, task: &TaskSnapshot<'_>, detail: &Detail<'_>) -> Vec<u8> {
+    pub fn task_detailed(&self, id: &Id, task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>) -> Vec<u8> {
         let result = DetailedTask::new(task, detail);
-        write_result(id, &Uncached { result: &result, complete: self.complete() })
+        write_result(id, &UncachedResult { result: &result, complete: self.complete() })
     }
 
     /// Modern: `tasks/update` and `tasks/cancel` of the extension, which have nothing to say.
@@ -109,12 +112,12 @@ impl Writer<'_> {
     /// their keys) if there are any.
     pub fn input_required(&self, id: &Id, input_requests: Option<&RawValue>, request_state: &str) -> Vec<u8> {
         let result = InputRequired { input_requests, request_state };
-        write_result(id, &Uncached { result: &result, complete: self.of_type("input_required") })
+        write_result(id, &UncachedResult { result: &result, complete: self.of_type("input_required") })
     }
 
     /// 2025-11-25: a call that goes on as a task of the core, and what the model is told meanwhile.
     pub fn core_task_created(&self, id: &Id, task: &TaskSnapshot<'_>, told: &str) -> Vec<u8> {
-        write_result(id, &CoreCreated::new(task, told))
+        write_result(id, &CreateTaskResult::new(task, told))
     }
 
     /// 2025-11-25: `tasks/get` and `tasks/cancel` of the core.
@@ -125,20 +128,20 @@ impl Writer<'_> {
     /// 2025-11-25: `tasks/list` of the core.
     pub fn core_task_list(&self, id: &Id, tasks: &[TaskSnapshot<'_>], next_cursor: Option<&str>) -> Vec<u8> {
         let tasks = tasks.iter().map(CoreTask::from).collect();
-        write_result(id, &CoreList { tasks, next_cursor })
+        write_result(id, &ListTasksResult { tasks, next_cursor })
     }
 
     /// 2025-11-25: `tasks/result` of the core.
-    pub fn core_task_result(&self, id: &Id, result: &CallResult, task_id: &str) -> Vec<u8> {
-        write_result(id, &CoreResult::new(result, task_id))
+    pub fn core_task_result(&self, id: &Id, result: &CallToolResult, task_id: &str) -> Vec<u8> {
+        write_result(id, &TaskResult::new(result, task_id))
     }
 
-    fn complete(&self) -> Typed<'_> {
+    fn complete(&self) -> TypedResult<'_> {
         self.of_type(COMPLETE)
     }
 
-    fn of_type(&self, result_type: &'static str) -> Typed<'_> {
-        Typed { result_type, meta: ServerMeta { server: self.server, beside: Beside::default() } }
+    fn of_type(&self, result_type: &'static str) -> TypedResult<'_> {
+        TypedResult { result_type, meta: ServerMeta { server: self.server, beside: ResultMeta::default() } }
     }
 }
 
@@ -146,7 +149,7 @@ const COMPLETE: &str = "complete";
 
 /// What every modern result says of itself.
 #[derive(Serialize)]
-struct Typed<'a> {
+struct TypedResult<'a> {
     #[serde(rename = "resultType")]
     result_type: &'static str,
     #[serde(rename = "_meta")]
@@ -156,43 +159,43 @@ struct Typed<'a> {
 #[derive(Serialize)]
 struct ServerMeta<'a> {
     #[serde(rename = "io.modelcontextprotocol/serverInfo")]
-    server: ServerInfo<'a>,
+    server: Implementation<'a>,
     #[serde(flatten)]
-    beside: Beside<'a>,
+    beside: ResultMeta<'a>,
 }
 
 /// A legacy result that has something to say in `_meta`.
 #[derive(Serialize)]
-struct Plain<'a, R> {
+struct LegacyResult<'a, R> {
     #[serde(flatten)]
     result: &'a R,
     #[serde(rename = "_meta")]
-    meta: Beside<'a>,
+    meta: ResultMeta<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Caching {
+struct CacheHints {
     ttl_ms: u64,
     cache_scope: &'static str,
 }
 
 #[derive(Serialize)]
-struct Cached<'a, R> {
+struct CachedResult<'a, R> {
     #[serde(flatten)]
     result: &'a R,
     #[serde(flatten)]
-    caching: Caching,
+    caching: CacheHints,
     #[serde(flatten)]
-    complete: Typed<'a>,
+    complete: TypedResult<'a>,
 }
 
 #[derive(Serialize)]
-struct Uncached<'a, R> {
+struct UncachedResult<'a, R> {
     #[serde(flatten)]
     result: &'a R,
     #[serde(flatten)]
-    complete: Typed<'a>,
+    complete: TypedResult<'a>,
 }
 
 #[derive(Serialize)]
@@ -204,7 +207,7 @@ struct InputRequired<'a> {
 }
 
 #[derive(Serialize)]
-struct Ended<'a> {
+struct TaskEnded<'a> {
     #[serde(rename = "resultType")]
     result_type: &'static str,
     #[serde(rename = "_meta")]
@@ -217,8 +220,11 @@ mod tests {
     use crate::mcp::tasks::{TaskStatus, iso8601};
     use serde_json::{Value, json};
 
-    const WRITER: Writer<'static> =
-        Writer { era: Era::Modern, server: ServerInfo { name: "gw", version: "1" }, ttl_ms: 60_000 };
+    const WRITER: ResultWriter<'static> = ResultWriter {
+        era: Era::Modern,
+        server: Implementation { name: "gw", version: "1" },
+        ttl_ms: 60_000,
+    };
 
     fn id() -> Id {
         serde_json::from_str("7").unwrap()
@@ -260,7 +266,7 @@ mod tests {
         let listed = |next| result(&WRITER.core_task_list(&id(), &[task()], next));
         assert_eq!(listed(None), json!({ "tasks": [flat] }));
         assert_eq!(listed(Some("c")), json!({ "tasks": [flat], "nextCursor": "c" }));
-        let ended = result(&WRITER.core_task_result(&id(), &CallResult::failure("no"), "t"));
+        let ended = result(&WRITER.core_task_result(&id(), &CallToolResult::failure("no"), "t"));
         let related = json!({ "io.modelcontextprotocol/related-task": { "taskId": "t" } });
         assert_eq!(
             ended,
@@ -280,20 +286,20 @@ mod tests {
         flat["resultType"] = json!("complete");
         let requests: Box<RawValue> =
             serde_json::from_str(r#"{"q":{"method":"elicitation/create"}}"#).unwrap();
-        let failure = CallResult::failure("no");
+        let failure = CallToolResult::failure("no");
         let told = json!({ "resultType": "complete", "content": [{ "type": "text", "text": "no" }], "isError": true });
         for (detail, status, member, value) in [
-            (Detail::Working, "working", None, Value::Null),
-            (Detail::Cancelled, "cancelled", None, Value::Null),
+            (TaskDetail::Working, "working", None, Value::Null),
+            (TaskDetail::Cancelled, "cancelled", None, Value::Null),
             (
-                Detail::InputRequired(&requests),
+                TaskDetail::InputRequired(&requests),
                 "input_required",
                 Some("inputRequests"),
                 json!({ "q": { "method": "elicitation/create" } }),
             ),
-            (Detail::Completed(&failure), "completed", Some("result"), told),
+            (TaskDetail::Completed(&failure), "completed", Some("result"), told),
             (
-                Detail::Failed { code: -32603, message: "lost" },
+                TaskDetail::Failed { code: -32603, message: "lost" },
                 "failed",
                 Some("error"),
                 json!({ "code": -32603, "message": "lost" }),
@@ -325,15 +331,17 @@ mod tests {
     }
 
     fn text(era: Era) -> String {
-        let writer = Writer { era, ..WRITER };
-        String::from_utf8(writer.spoken(&id(), &CallResult::failure("no"))).unwrap()
-            + &String::from_utf8(writer.listed(&id(), &PromptList::default())).unwrap()
+        let writer = ResultWriter { era, ..WRITER };
+        String::from_utf8(writer.uncacheable(&id(), &CallToolResult::failure("no"))).unwrap()
+            + &String::from_utf8(writer.cacheable(&id(), &ListPromptsResult::default())).unwrap()
     }
 
     #[test]
     fn what_is_live_is_never_kept() {
-        let live =
-            |era| String::from_utf8(Writer { era, ..WRITER }.live(&id(), &PromptList::default())).unwrap();
+        let live = |era| {
+            String::from_utf8(ResultWriter { era, ..WRITER }.live(&id(), &ListPromptsResult::default()))
+                .unwrap()
+        };
         assert!(live(Era::Modern).contains(r#""ttlMs":0,"cacheScope":"private""#));
         assert!(!live(Era::Legacy).contains("ttlMs"));
     }

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::content::Embedded;
+use super::content::EmbeddedResource;
 
 /// One resource of a list.
 #[derive(Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct Resource<'a> {
 /// The result of `resources/list`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ResourceList<'a> {
+pub struct ListResourcesResult<'a> {
     /// One page, sorted by name.
     pub resources: Vec<Resource<'a>>,
     /// Where the next page begins; absent at the end.
@@ -35,7 +35,7 @@ pub struct ResourceList<'a> {
 /// One template of `resources/templates/list`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Template {
+pub struct ResourceTemplate {
     /// RFC 6570.
     pub uri_template: &'static str,
     /// What it is called.
@@ -49,27 +49,27 @@ pub struct Template {
 /// The result of `resources/templates/list`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TemplateList {
+pub struct ListResourceTemplatesResult {
     /// All of them.
-    pub resource_templates: &'static [Template],
+    pub resource_templates: &'static [ResourceTemplate],
 }
 
 /// The result of `resources/read`.
 #[derive(Debug, Serialize)]
-pub struct Contents {
+pub struct ReadResourceResult {
     /// The content; never empty.
-    pub contents: Vec<Embedded>,
+    pub contents: Vec<EmbeddedResource>,
 }
 
 /// The result of `prompts/list`: there are none.
 #[derive(Debug, Default, Serialize)]
-pub struct PromptList {
+pub struct ListPromptsResult {
     prompts: [(); 0],
 }
 
 /// The result of `completion/complete`.
 #[derive(Debug, Serialize)]
-pub struct Completed<'a> {
+pub struct CompleteResult<'a> {
     /// What could stand there.
     pub completion: Completion<'a>,
 }

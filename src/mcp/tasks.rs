@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::tools::{Beside, CallResult};
+use super::tools::{CallToolResult, ResultMeta};
 
 /// How a task stands, as a client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -68,13 +68,13 @@ pub struct TaskSnapshot<'a> {
 /// What a task of the extension carries besides, by its status. It decides the status that is written, so that the two
 /// always agree.
 #[derive(Debug, Clone, Copy)]
-pub enum Detail<'a> {
+pub enum TaskDetail<'a> {
     /// Nothing: it is being worked on.
     Working,
     /// The open questions: an object, by their keys.
     InputRequired(&'a RawValue),
     /// What the call came to, `isError` or not.
-    Completed(&'a CallResult),
+    Completed(&'a CallToolResult),
     /// An error of JSON-RPC.
     Failed {
         /// Its code.
@@ -86,7 +86,7 @@ pub enum Detail<'a> {
     Cancelled,
 }
 
-impl Detail<'_> {
+impl TaskDetail<'_> {
     /// The status that goes with it.
     pub fn status(&self) -> TaskStatus {
         match self {
@@ -129,29 +129,29 @@ impl<'a> From<&'a TaskSnapshot<'_>> for CoreTask<'a> {
 
 /// The core's answer to a call that runs as a task.
 #[derive(Serialize)]
-pub(super) struct CoreCreated<'a> {
+pub(super) struct CreateTaskResult<'a> {
     task: CoreTask<'a>,
     #[serde(rename = "_meta")]
-    meta: Immediate<'a>,
+    meta: ImmediateResponse<'a>,
 }
 
 /// What the model is told while the task runs.
 #[derive(Serialize)]
-struct Immediate<'a> {
+struct ImmediateResponse<'a> {
     #[serde(rename = "io.modelcontextprotocol/model-immediate-response")]
     text: &'a str,
 }
 
-impl<'a> CoreCreated<'a> {
+impl<'a> CreateTaskResult<'a> {
     pub(super) fn new(task: &'a TaskSnapshot<'_>, text: &'a str) -> Self {
-        Self { task: task.into(), meta: Immediate { text } }
+        Self { task: task.into(), meta: ImmediateResponse { text } }
     }
 }
 
 /// The core's `tasks/list`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct CoreList<'a> {
+pub(super) struct ListTasksResult<'a> {
     pub(super) tasks: Vec<CoreTask<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_cursor: Option<&'a str>,
@@ -159,30 +159,30 @@ pub(super) struct CoreList<'a> {
 
 /// The core's `tasks/result`: what the call came to, and of which task.
 #[derive(Serialize)]
-pub(super) struct CoreResult<'a> {
+pub(super) struct TaskResult<'a> {
     #[serde(flatten)]
-    result: &'a CallResult,
+    result: &'a CallToolResult,
     #[serde(rename = "_meta")]
-    meta: Related<'a>,
+    meta: RelatedTask<'a>,
 }
 
 #[derive(Serialize)]
-struct Related<'a> {
+struct RelatedTask<'a> {
     #[serde(rename = "io.modelcontextprotocol/related-task")]
-    task: Named<'a>,
+    task: TaskIdMeta<'a>,
     #[serde(flatten)]
-    beside: Beside<'a>,
+    beside: ResultMeta<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Named<'a> {
+struct TaskIdMeta<'a> {
     task_id: &'a str,
 }
 
-impl<'a> CoreResult<'a> {
-    pub(super) fn new(result: &'a CallResult, task_id: &'a str) -> Self {
-        Self { result, meta: Related { task: Named { task_id }, beside: result.beside() } }
+impl<'a> TaskResult<'a> {
+    pub(super) fn new(result: &'a CallToolResult, task_id: &'a str) -> Self {
+        Self { result, meta: RelatedTask { task: TaskIdMeta { task_id }, beside: result.beside() } }
     }
 }
 
@@ -223,20 +223,20 @@ pub(super) struct DetailedTask<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     input_requests: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Inlined<'a>>,
+    result: Option<InlineResult<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorObject<'a>>,
 }
 
 /// What a call came to, as part of its task: a result like any other, so that it says its type.
 #[derive(Serialize)]
-struct Inlined<'a> {
+struct InlineResult<'a> {
     #[serde(rename = "resultType")]
     result_type: &'static str,
     #[serde(flatten)]
-    result: &'a CallResult,
-    #[serde(rename = "_meta", skip_serializing_if = "Beside::is_empty")]
-    meta: Beside<'a>,
+    result: &'a CallToolResult,
+    #[serde(rename = "_meta", skip_serializing_if = "ResultMeta::is_empty")]
+    meta: ResultMeta<'a>,
 }
 
 #[derive(Serialize)]
@@ -246,17 +246,19 @@ struct ErrorObject<'a> {
 }
 
 impl<'a> DetailedTask<'a> {
-    pub(super) fn new(task: &'a TaskSnapshot<'_>, detail: &Detail<'a>) -> Self {
+    pub(super) fn new(task: &'a TaskSnapshot<'_>, detail: &TaskDetail<'a>) -> Self {
         let task = ExtensionTask { status: detail.status(), ..task.into() };
         let bare = Self { task, input_requests: None, result: None, error: None };
         match *detail {
-            Detail::Working | Detail::Cancelled => bare,
-            Detail::InputRequired(requests) => Self { input_requests: Some(requests), ..bare },
-            Detail::Completed(result) => Self {
-                result: Some(Inlined { result_type: "complete", result, meta: result.beside() }),
+            TaskDetail::Working | TaskDetail::Cancelled => bare,
+            TaskDetail::InputRequired(requests) => Self { input_requests: Some(requests), ..bare },
+            TaskDetail::Completed(result) => Self {
+                result: Some(InlineResult { result_type: "complete", result, meta: result.beside() }),
                 ..bare
             },
-            Detail::Failed { code, message } => Self { error: Some(ErrorObject { code, message }), ..bare },
+            TaskDetail::Failed { code, message } => {
+                Self { error: Some(ErrorObject { code, message }), ..bare }
+            }
         }
     }
 }

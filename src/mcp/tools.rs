@@ -6,7 +6,7 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::content::Block;
+use super::content::ContentBlock;
 use super::params::EXTENSIONS;
 
 /// One tool, as a client sees it.
@@ -26,10 +26,10 @@ pub struct Tool<'a> {
     #[serde(rename = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<&'a RawValue>,
     /// What to expect of it.
-    pub annotations: Annotations<'a>,
+    pub annotations: ToolAnnotations<'a>,
     /// How it can be run; 2025-11-25 only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub execution: Option<Execution>,
+    pub execution: Option<ToolExecution>,
 }
 
 /// Whether a call of a tool can run as a task of the core.
@@ -46,27 +46,27 @@ pub enum TaskSupport {
 
 impl TaskSupport {
     /// How a tool says so; `None` where it says nothing, which means never.
-    pub fn execution(self) -> Option<Execution> {
+    pub fn execution(self) -> Option<ToolExecution> {
         let task_support = match self {
             Self::Optional => "optional",
             Self::Required => "required",
             Self::Never => return None,
         };
-        Some(Execution { task_support })
+        Some(ToolExecution { task_support })
     }
 }
 
 /// How a tool can be run.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Execution {
+pub struct ToolExecution {
     task_support: &'static str,
 }
 
 /// Hints about a tool. The gateway cannot know what an agent does, so they claim nothing good of an agent's.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Annotations<'a> {
+pub struct ToolAnnotations<'a> {
     /// What it is called for people, where the tool itself cannot say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<&'a str>,
@@ -80,7 +80,7 @@ pub struct Annotations<'a> {
     pub open_world_hint: bool,
 }
 
-impl<'a> Annotations<'a> {
+impl<'a> ToolAnnotations<'a> {
     /// The hints for a tool of an agent.
     pub fn of_an_agent(title: Option<&'a str>) -> Self {
         Self {
@@ -96,7 +96,7 @@ impl<'a> Annotations<'a> {
 /// The result of `tools/list`; each tool is written already.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ToolList<'a> {
+pub struct ListToolsResult<'a> {
     /// One page, sorted by name.
     pub tools: Vec<&'a RawValue>,
     /// Where the next page begins; absent at the end.
@@ -107,9 +107,9 @@ pub struct ToolList<'a> {
 /// The result of `tools/call`.
 #[derive(Debug, Default, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CallResult {
+pub struct CallToolResult {
     /// What the tool has to say.
-    pub content: Vec<Block>,
+    pub content: Vec<ContentBlock>,
     /// The same as data; since 2025-06-18, and an object for legacy clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Box<RawValue>>,
@@ -122,11 +122,11 @@ pub struct CallResult {
 
 /// What a result of a tool says in `_meta`.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Beside<'a> {
+pub(super) struct ResultMeta<'a> {
     extensions: Option<&'a RawValue>,
 }
 
-impl Serialize for Beside<'_> {
+impl Serialize for ResultMeta<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut members = serializer.serialize_map(None)?;
         if let Some(extensions) = self.extensions {
@@ -136,7 +136,7 @@ impl Serialize for Beside<'_> {
     }
 }
 
-impl<'a> Beside<'a> {
+impl<'a> ResultMeta<'a> {
     pub(super) fn of(extensions: Option<&'a RawValue>) -> Self {
         Self { extensions }
     }
@@ -147,10 +147,10 @@ impl<'a> Beside<'a> {
     }
 }
 
-impl CallResult {
+impl CallToolResult {
     /// A failure told to the model.
     pub fn failure(text: impl Into<String>) -> Self {
-        Self { content: vec![Block::text(text)], is_error: true, ..Self::default() }
+        Self { content: vec![ContentBlock::text(text)], is_error: true, ..Self::default() }
     }
 
     /// Returns the result as an error, or not as one.
@@ -159,7 +159,7 @@ impl CallResult {
         Self { is_error, ..self }
     }
 
-    pub(super) fn beside(&self) -> Beside<'_> {
-        Beside::of(self.extensions.as_deref())
+    pub(super) fn beside(&self) -> ResultMeta<'_> {
+        ResultMeta::of(self.extensions.as_deref())
     }
 }

@@ -7,8 +7,8 @@
 
 use std::fmt;
 
-use super::payload::{Reader, Writer};
-use super::sealer::{Purpose, Sealer};
+use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{Sealer, TokenPurpose};
 
 /// Longest handle that a client is given, in characters.
 pub const MAX_HANDLE: usize = 512;
@@ -109,17 +109,17 @@ impl TaskRef {
         let payload = match &self.skill {
             None => named(&self.agent, self.task.as_str()),
             Some(skill) => {
-                let out = Writer::new(OF_SKILL).text(&self.agent).text(skill);
+                let out = PayloadWriter::new(OF_SKILL).text(&self.agent).text(skill);
                 out.bytes(self.task.as_str().as_bytes()).finish()
             }
         };
-        TaskHandle(sealer.seal(Purpose::Task, caller, &payload))
+        TaskHandle(sealer.seal(TokenPurpose::Task, caller, &payload))
     }
 
     /// What a handle of this caller's stands for; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
-        let payload = sealer.open(Purpose::Task, caller, handle)?;
-        let Some(mut fields) = Reader::new(&payload, OF_SKILL) else {
+        let payload = sealer.open(TokenPurpose::Task, caller, handle)?;
+        let Some(mut fields) = PayloadReader::new(&payload, OF_SKILL) else {
             let (agent, task) = read_named(&payload)?;
             return Some(Self { agent, task: AgentTaskId(task), skill: None });
         };
@@ -145,12 +145,12 @@ impl ContextRef {
 
     /// The handle that this caller gets.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> ContextHandle {
-        ContextHandle(sealer.seal(Purpose::Context, caller, &named(&self.agent, &self.context)))
+        ContextHandle(sealer.seal(TokenPurpose::Context, caller, &named(&self.agent, &self.context)))
     }
 
     /// What a handle of this caller's stands for; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
-        let (agent, context) = read_named(&sealer.open(Purpose::Context, caller, handle)?)?;
+        let (agent, context) = read_named(&sealer.open(TokenPurpose::Context, caller, handle)?)?;
         Some(Self { agent, context })
     }
 }
@@ -168,14 +168,14 @@ pub struct LocalRef {
 impl LocalRef {
     /// The handle that this caller gets. To the client it is a task like any other.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> TaskHandle {
-        let payload = Writer::new(VERSION).bytes(&self.number).bytes(self.agent.as_bytes()).finish();
-        TaskHandle(sealer.seal(Purpose::Local, caller, &payload))
+        let payload = PayloadWriter::new(VERSION).bytes(&self.number).bytes(self.agent.as_bytes()).finish();
+        TaskHandle(sealer.seal(TokenPurpose::Local, caller, &payload))
     }
 
     /// What a handle of this caller's stands for; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
-        let payload = sealer.open(Purpose::Local, caller, handle)?;
-        let mut fields = Reader::new(&payload, VERSION)?;
+        let payload = sealer.open(TokenPurpose::Local, caller, handle)?;
+        let mut fields = PayloadReader::new(&payload, VERSION)?;
         Some(Self { number: fields.array()?, agent: fields.rest()? })
     }
 }
@@ -186,11 +186,11 @@ fn fits(agent: &str, id: &str, more: usize) -> bool {
 }
 
 pub(super) fn named(agent: &str, id: &str) -> Vec<u8> {
-    Writer::new(VERSION).text(agent).bytes(id.as_bytes()).finish()
+    PayloadWriter::new(VERSION).text(agent).bytes(id.as_bytes()).finish()
 }
 
 pub(super) fn read_named(payload: &[u8]) -> Option<(String, String)> {
-    let mut fields = Reader::new(payload, VERSION)?;
+    let mut fields = PayloadReader::new(payload, VERSION)?;
     Some((fields.text()?, fields.rest()?))
 }
 
@@ -266,7 +266,7 @@ mod tests {
         for payload in
             [&b""[..], &[9, 0, 1, b'a'], &[VERSION], &[VERSION, 0, 9, b'a'], &[VERSION, 0, 1, 0xFF]]
         {
-            let token = sealer.seal(Purpose::Task, "alice", payload);
+            let token = sealer.seal(TokenPurpose::Task, "alice", payload);
             assert_eq!(TaskRef::open(&sealer, "alice", &token), None, "{payload:?}");
         }
     }
@@ -282,9 +282,9 @@ mod tests {
         #[test]
         fn no_payload_panics(payload: Vec<u8>) {
             let sealer = sealer();
-            let _task = TaskRef::open(&sealer, "a", &sealer.seal(Purpose::Task, "a", &payload));
-            let _context = ContextRef::open(&sealer, "a", &sealer.seal(Purpose::Context, "a", &payload));
-            let _local = LocalRef::open(&sealer, "a", &sealer.seal(Purpose::Local, "a", &payload));
+            let _task = TaskRef::open(&sealer, "a", &sealer.seal(TokenPurpose::Task, "a", &payload));
+            let _context = ContextRef::open(&sealer, "a", &sealer.seal(TokenPurpose::Context, "a", &payload));
+            let _local = LocalRef::open(&sealer, "a", &sealer.seal(TokenPurpose::Local, "a", &payload));
         }
     }
 }

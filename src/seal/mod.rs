@@ -16,7 +16,7 @@ mod webhook;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
 pub use push::PushTicket;
-pub use sealer::{MAX_TOKEN, NoKey, Purpose, Sealer};
-pub use ticket::{Cursor, Listing, SessionTicket};
-pub use turn::{ElicitationTicket, Named, RequestState};
+pub use sealer::{MAX_TOKEN, NoKey, Sealer, TokenPurpose};
+pub use ticket::{ListKind, PageCursor, SessionTicket};
+pub use turn::{ElicitationTicket, RequestState, TaskKey};
 pub use webhook::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};

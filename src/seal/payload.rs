@@ -3,14 +3,14 @@
 //! Reading never panics: a token may have been sealed by another release under the same key.
 
 /// What most payloads fit into, in bytes.
-const ROOM: usize = 96;
+const INITIAL_CAPACITY: usize = 96;
 
 /// Writes fields in order.
-pub(super) struct Writer(Vec<u8>);
+pub(super) struct PayloadWriter(Vec<u8>);
 
-impl Writer {
+impl PayloadWriter {
     pub(super) fn new(version: u8) -> Self {
-        let mut bytes = Vec::with_capacity(ROOM);
+        let mut bytes = Vec::with_capacity(INITIAL_CAPACITY);
         bytes.push(version);
         Self(bytes)
     }
@@ -33,9 +33,9 @@ impl Writer {
 }
 
 /// Reads the same fields in the same order; each is `None` once the bytes do not hold it.
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(super) struct PayloadReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> PayloadReader<'a> {
     /// `None` unless the payload begins with `version`.
     pub(super) fn new(payload: &'a [u8], version: u8) -> Option<Self> {
         payload.split_first().filter(|(first, _)| **first == version).map(|(_, rest)| Self(rest))

@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
 use super::handles::{AgentTaskId, TaskRef, named, read_named};
-use super::sealer::{Purpose, Sealer};
+use super::sealer::{Sealer, TokenPurpose};
 
 /// In place of a caller: agents are none.
 const ADDRESS: &str = "push";
@@ -30,19 +30,19 @@ impl PushTicket {
 
     /// The last segment of the address: nobody can guess it.
     pub fn seal(&self, sealer: &Sealer) -> String {
-        sealer.seal(Purpose::Push, ADDRESS, &named(&self.agent, self.task.as_str()))
+        sealer.seal(TokenPurpose::Push, ADDRESS, &named(&self.agent, self.task.as_str()))
     }
 
     /// The secret that the agent is given to send along, by the key that seals now: after a change of key the agent has to be
     /// told anew.
-    pub fn proof(&self, sealer: &Sealer) -> String {
-        let sealed = sealer.seal(Purpose::Push, PROOF, &named(&self.agent, self.task.as_str()));
+    pub fn push_credential(&self, sealer: &Sealer) -> String {
+        let sealed = sealer.seal(TokenPurpose::Push, PROOF, &named(&self.agent, self.task.as_str()));
         URL_SAFE_NO_PAD.encode(Sha256::digest(sealed))
     }
 
     /// The task of an address; `None` if it is none of ours.
     pub fn open(sealer: &Sealer, token: &str) -> Option<Self> {
-        let (agent, task) = read_named(&sealer.open(Purpose::Push, ADDRESS, token)?)?;
+        let (agent, task) = read_named(&sealer.open(TokenPurpose::Push, ADDRESS, token)?)?;
         Some(Self { agent, task: task.into() })
     }
 }
@@ -64,7 +64,7 @@ mod tests {
         let (one, other) = (sealer("secret"), sealer("secret"));
         let ticket = ticket("t-1");
         assert_eq!(PushTicket::open(&other, &ticket.seal(&one)), Some(ticket.clone()));
-        assert_eq!(ticket.proof(&one), ticket.proof(&other));
+        assert_eq!(ticket.push_credential(&one), ticket.push_credential(&other));
     }
 
     #[test]
@@ -72,8 +72,10 @@ mod tests {
         let sealer = sealer("secret");
         let ticket = ticket("t-1");
         let task = TaskRef { agent: ticket.agent.clone(), task: ticket.task.clone(), skill: None };
-        let sealed = sealer.seal(Purpose::Push, PROOF, &named("weather", "t-1"));
-        for token in ["", "x", &ticket.proof(&sealer), &sealed, task.seal(&sealer, ADDRESS).as_str()] {
+        let sealed = sealer.seal(TokenPurpose::Push, PROOF, &named("weather", "t-1"));
+        for token in
+            ["", "x", &ticket.push_credential(&sealer), &sealed, task.seal(&sealer, ADDRESS).as_str()]
+        {
             assert_eq!(PushTicket::open(&sealer, token), None, "{token}");
         }
         assert_eq!(PushTicket::open(&sealer, &ticket.seal(&super::tests::sealer("other"))), None);
@@ -82,9 +84,9 @@ mod tests {
     #[test]
     fn tasks_and_keys_have_proofs_of_their_own() {
         let proofs = [
-            ticket("t-1").proof(&sealer("secret")),
-            ticket("t-2").proof(&sealer("secret")),
-            ticket("t-1").proof(&sealer("other")),
+            ticket("t-1").push_credential(&sealer("secret")),
+            ticket("t-2").push_credential(&sealer("secret")),
+            ticket("t-1").push_credential(&sealer("other")),
             ticket("t-1").seal(&sealer("secret")),
         ];
         for (at, proof) in proofs.iter().enumerate() {

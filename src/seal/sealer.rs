@@ -23,7 +23,7 @@ const KEY_ID_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key-id\0";
 
 /// What a token is for. A token sealed for one purpose does not open for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Purpose {
+pub enum TokenPurpose {
     /// An MCP session of the legacy era.
     Session,
     /// A task at an agent.
@@ -44,7 +44,7 @@ pub enum Purpose {
     Webhook,
 }
 
-impl Purpose {
+impl TokenPurpose {
     /// The byte that goes into the associated data; never reuse one.
     fn byte(self) -> u8 {
         match self {
@@ -69,12 +69,12 @@ pub struct NoKey;
 /// Seals with the first key, opens with any of them.
 #[derive(Clone)]
 pub struct Sealer {
-    first: Key,
-    older: Vec<Key>,
+    first: SealKey,
+    older: Vec<SealKey>,
 }
 
 #[derive(Clone)]
-struct Key {
+struct SealKey {
     id: [u8; KEY_ID],
     key: [u8; 64],
 }
@@ -86,13 +86,13 @@ impl Sealer {
     ///
     /// [`NoKey`] without any secret, or when one is empty.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, NoKey> {
-        let mut keys = secrets.into_iter().map(Key::derive);
+        let mut keys = secrets.into_iter().map(SealKey::derive);
         let first = keys.next().ok_or(NoKey)??;
         Ok(Self { first, older: keys.collect::<Result<_, _>>()? })
     }
 
     /// Seals `payload`: the same input gives the same token, every time and on every replica.
-    pub fn seal(&self, purpose: Purpose, caller: &str, payload: &[u8]) -> String {
+    pub fn seal(&self, purpose: TokenPurpose, caller: &str, payload: &[u8]) -> String {
         let mut plain = Vec::with_capacity(payload.len().saturating_add(1));
         plain.push(DETERMINISTIC);
         plain.extend_from_slice(payload);
@@ -100,7 +100,7 @@ impl Sealer {
     }
 
     /// Seals `payload` so that no two tokens are equal, provided that no two `nonce`s are.
-    pub fn seal_once(&self, purpose: Purpose, caller: &str, payload: &[u8], nonce: [u8; 16]) -> String {
+    pub fn seal_once(&self, purpose: TokenPurpose, caller: &str, payload: &[u8], nonce: [u8; 16]) -> String {
         let mut plain = Vec::with_capacity(payload.len().saturating_add(17));
         plain.push(ONCE);
         plain.extend_from_slice(&nonce);
@@ -112,7 +112,7 @@ impl Sealer {
     ///
     /// `None` for a token that is foreign, altered, another caller's, for another purpose or under an unknown key:
     /// these are not told apart.
-    pub fn open(&self, purpose: Purpose, caller: &str, token: &str) -> Option<Vec<u8>> {
+    pub fn open(&self, purpose: TokenPurpose, caller: &str, token: &str) -> Option<Vec<u8>> {
         if token.len() > MAX_TOKEN {
             return None;
         }
@@ -132,7 +132,7 @@ impl fmt::Debug for Sealer {
     }
 }
 
-impl Key {
+impl SealKey {
     fn derive(secret: &[u8]) -> Result<Self, NoKey> {
         if secret.is_empty() {
             return Err(NoKey);
@@ -144,7 +144,7 @@ impl Key {
         Ok(Self { id, key })
     }
 
-    fn seal(&self, purpose: Purpose, caller: &str, mut text: Vec<u8>) -> String {
+    fn seal(&self, purpose: TokenPurpose, caller: &str, mut text: Vec<u8>) -> String {
         let headers = [&[purpose.byte()], caller.as_bytes()];
         let Ok(tag) = self.cipher().encrypt_in_place_detached(headers, &mut text) else {
             // Only for more than 126 headers. The text is still plain here, so nothing of it may leave.
@@ -157,7 +157,7 @@ impl Key {
         URL_SAFE_NO_PAD.encode(raw)
     }
 
-    fn open(&self, purpose: Purpose, caller: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+    fn open(&self, purpose: TokenPurpose, caller: &str, sealed: &[u8]) -> Option<Vec<u8>> {
         let headers = [&[purpose.byte()], caller.as_bytes()];
         let plain = self.cipher().decrypt(headers, sealed).ok()?;
         let (form, rest) = plain.split_first()?;
@@ -180,16 +180,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const ALL: [Purpose; 9] = [
-        Purpose::Session,
-        Purpose::Task,
-        Purpose::Context,
-        Purpose::Cursor,
-        Purpose::Local,
-        Purpose::RequestState,
-        Purpose::Elicitation,
-        Purpose::Push,
-        Purpose::Webhook,
+    const ALL: [TokenPurpose; 9] = [
+        TokenPurpose::Session,
+        TokenPurpose::Task,
+        TokenPurpose::Context,
+        TokenPurpose::Cursor,
+        TokenPurpose::Local,
+        TokenPurpose::RequestState,
+        TokenPurpose::Elicitation,
+        TokenPurpose::Push,
+        TokenPurpose::Webhook,
     ];
 
     fn sealer(secrets: &[&str]) -> Sealer {
@@ -198,25 +198,28 @@ mod tests {
 
     #[test]
     fn the_wire_form_never_changes() {
-        let token = sealer(&["secret"]).seal(Purpose::Task, "alice", b"payload");
+        let token = sealer(&["secret"]).seal(TokenPurpose::Task, "alice", b"payload");
         assert_eq!(token, "qRX-hP2tSCWMQI7vwINWaM3mqFHEljytRykY");
     }
 
     #[test]
     fn the_same_input_gives_the_same_token_on_every_replica() {
         let (one, other) = (sealer(&["secret"]), sealer(&["secret", "older"]));
-        assert_eq!(one.seal(Purpose::Task, "alice", b"x"), other.seal(Purpose::Task, "alice", b"x"));
-        assert_ne!(one.seal(Purpose::Task, "alice", b"x"), one.seal(Purpose::Task, "alice", b"y"));
+        assert_eq!(
+            one.seal(TokenPurpose::Task, "alice", b"x"),
+            other.seal(TokenPurpose::Task, "alice", b"x")
+        );
+        assert_ne!(one.seal(TokenPurpose::Task, "alice", b"x"), one.seal(TokenPurpose::Task, "alice", b"y"));
     }
 
     #[test]
     fn a_nonce_makes_a_token_unique_and_opens_to_the_same_payload() {
         let sealer = sealer(&["secret"]);
-        let first = sealer.seal_once(Purpose::RequestState, "alice", b"x", [1; 16]);
-        let second = sealer.seal_once(Purpose::RequestState, "alice", b"x", [2; 16]);
+        let first = sealer.seal_once(TokenPurpose::RequestState, "alice", b"x", [1; 16]);
+        let second = sealer.seal_once(TokenPurpose::RequestState, "alice", b"x", [2; 16]);
         assert_ne!(first, second);
         for token in [first, second] {
-            assert_eq!(sealer.open(Purpose::RequestState, "alice", &token).unwrap(), b"x");
+            assert_eq!(sealer.open(TokenPurpose::RequestState, "alice", &token).unwrap(), b"x");
         }
     }
 
@@ -238,15 +241,15 @@ mod tests {
     #[test]
     fn every_flipped_bit_spoils_a_token() {
         let sealer = sealer(&["secret"]);
-        let token = sealer.seal(Purpose::Task, "alice", b"agent and task");
+        let token = sealer.seal(TokenPurpose::Task, "alice", b"agent and task");
         for (at, bit) in (0..token.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut altered = token.clone().into_bytes();
             altered[at] ^= 1 << bit;
             let Ok(altered) = String::from_utf8(altered) else { continue };
-            assert_eq!(sealer.open(Purpose::Task, "alice", &altered), None, "byte {at}, bit {bit}");
+            assert_eq!(sealer.open(TokenPurpose::Task, "alice", &altered), None, "byte {at}, bit {bit}");
         }
         for short in 0..token.len() {
-            assert_eq!(sealer.open(Purpose::Task, "alice", token.get(..short).unwrap()), None);
+            assert_eq!(sealer.open(TokenPurpose::Task, "alice", token.get(..short).unwrap()), None);
         }
     }
 
@@ -254,10 +257,10 @@ mod tests {
     fn a_rotated_secret_still_opens_and_no_longer_seals() {
         let (old, new) = (sealer(&["old"]), sealer(&["new"]));
         let both = sealer(&["new", "old"]);
-        let token = old.seal(Purpose::Task, "alice", b"x");
-        assert_eq!(both.open(Purpose::Task, "alice", &token).unwrap(), b"x");
-        assert_eq!(new.open(Purpose::Task, "alice", &token), None);
-        assert_eq!(both.seal(Purpose::Task, "alice", b"x"), new.seal(Purpose::Task, "alice", b"x"));
+        let token = old.seal(TokenPurpose::Task, "alice", b"x");
+        assert_eq!(both.open(TokenPurpose::Task, "alice", &token).unwrap(), b"x");
+        assert_eq!(new.open(TokenPurpose::Task, "alice", &token), None);
+        assert_eq!(both.seal(TokenPurpose::Task, "alice", b"x"), new.seal(TokenPurpose::Task, "alice", b"x"));
     }
 
     #[test]
@@ -266,13 +269,13 @@ mod tests {
         let (one, other) = (0_u32..)
             .map(|number| number.to_be_bytes())
             .find_map(|secret| {
-                seen.insert(Key::derive(&secret).unwrap().id, secret).map(|earlier| (earlier, secret))
+                seen.insert(SealKey::derive(&secret).unwrap().id, secret).map(|earlier| (earlier, secret))
             })
             .unwrap();
-        let token = Sealer::new([one.as_slice()]).unwrap().seal(Purpose::Task, "alice", b"x");
+        let token = Sealer::new([one.as_slice()]).unwrap().seal(TokenPurpose::Task, "alice", b"x");
         for secrets in [[one, other], [other, one]] {
             let both = Sealer::new(secrets.iter().map(<[u8; 4]>::as_slice)).unwrap();
-            assert_eq!(both.open(Purpose::Task, "alice", &token).as_deref(), Some(b"x".as_slice()));
+            assert_eq!(both.open(TokenPurpose::Task, "alice", &token).as_deref(), Some(b"x".as_slice()));
         }
     }
 
@@ -290,8 +293,8 @@ mod tests {
     #[test]
     fn a_token_over_the_limit_is_foreign() {
         let sealer = sealer(&["secret"]);
-        let token = sealer.seal(Purpose::RequestState, "alice", &vec![0; MAX_TOKEN]);
-        assert_eq!(sealer.open(Purpose::RequestState, "alice", &token), None);
+        let token = sealer.seal(TokenPurpose::RequestState, "alice", &vec![0; MAX_TOKEN]);
+        assert_eq!(sealer.open(TokenPurpose::RequestState, "alice", &token), None);
     }
 
     proptest! {
@@ -299,17 +302,17 @@ mod tests {
         fn any_payload_and_caller_come_back(payload: Vec<u8>, caller: String, nonce: [u8; 16]) {
             let sealer = sealer(&["secret"]);
             for token in [
-                sealer.seal(Purpose::Task, &caller, &payload),
-                sealer.seal_once(Purpose::Task, &caller, &payload, nonce),
+                sealer.seal(TokenPurpose::Task, &caller, &payload),
+                sealer.seal_once(TokenPurpose::Task, &caller, &payload, nonce),
             ] {
                 prop_assert!(token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
-                prop_assert_eq!(sealer.open(Purpose::Task, &caller, &token), Some(payload.clone()));
+                prop_assert_eq!(sealer.open(TokenPurpose::Task, &caller, &token), Some(payload.clone()));
             }
         }
 
         #[test]
         fn no_string_panics_or_opens(token in "[A-Za-z0-9_-]{0,80}|\\PC{0,40}") {
-            prop_assert_eq!(sealer(&["secret"]).open(Purpose::Task, "alice", &token), None);
+            prop_assert_eq!(sealer(&["secret"]).open(TokenPurpose::Task, "alice", &token), None);
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Not here: the clock. Whoever opens a ticket compares its times.
 
-use super::payload::{Reader, Writer};
-use super::sealer::{Purpose, Sealer};
+use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{Sealer, TokenPurpose};
 
 const VERSION: u8 = 1;
 
@@ -27,7 +27,7 @@ pub struct SessionTicket {
 impl SessionTicket {
     /// The session id for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
-        let payload = Writer::new(VERSION)
+        let payload = PayloadWriter::new(VERSION)
             .bytes(&[self.version])
             .bytes(&self.capabilities.to_be_bytes())
             .bytes(&self.issued.to_be_bytes())
@@ -35,13 +35,13 @@ impl SessionTicket {
             .bytes(&self.nonce)
             .bytes(&self.client)
             .finish();
-        sealer.seal(Purpose::Session, caller, &payload)
+        sealer.seal(TokenPurpose::Session, caller, &payload)
     }
 
     /// What a session id of this caller's stands for; `None` if it is not one. It may have expired.
     pub fn open(sealer: &Sealer, caller: &str, id: &str) -> Option<Self> {
-        let payload = sealer.open(Purpose::Session, caller, id)?;
-        let mut fields = Reader::new(&payload, VERSION)?;
+        let payload = sealer.open(TokenPurpose::Session, caller, id)?;
+        let mut fields = PayloadReader::new(&payload, VERSION)?;
         let [version] = fields.array()?;
         let ticket = Self {
             version,
@@ -62,7 +62,7 @@ impl SessionTicket {
 
 /// Which list a cursor belongs to: one list's cursor means nothing to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listing {
+pub enum ListKind {
     /// `tools/list`.
     Tools,
     /// `resources/list`.
@@ -77,7 +77,7 @@ pub enum Listing {
     Agents,
 }
 
-impl Listing {
+impl ListKind {
     const ALL: [Self; 6] =
         [Self::Tools, Self::Resources, Self::ResourceTemplates, Self::Prompts, Self::Tasks, Self::Agents];
 
@@ -95,27 +95,27 @@ impl Listing {
 
 /// Where a paged list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cursor {
+pub struct PageCursor {
     /// The list.
-    pub listing: Listing,
+    pub listing: ListKind,
     /// The last entry that was sent, by the name that the list is ordered by. It may be gone by now.
     pub after: String,
 }
 
-impl Cursor {
+impl PageCursor {
     /// The cursor as this caller gets it.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
         let payload =
-            Writer::new(VERSION).bytes(&[self.listing.byte()]).bytes(self.after.as_bytes()).finish();
-        sealer.seal(Purpose::Cursor, caller, &payload)
+            PayloadWriter::new(VERSION).bytes(&[self.listing.byte()]).bytes(self.after.as_bytes()).finish();
+        sealer.seal(TokenPurpose::Cursor, caller, &payload)
     }
 
     /// What a cursor of this caller's stands for; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, cursor: &str) -> Option<Self> {
-        let payload = sealer.open(Purpose::Cursor, caller, cursor)?;
-        let mut fields = Reader::new(&payload, VERSION)?;
+        let payload = sealer.open(TokenPurpose::Cursor, caller, cursor)?;
+        let mut fields = PayloadReader::new(&payload, VERSION)?;
         let [byte] = fields.array()?;
-        let listing = Listing::ALL.into_iter().find(|listing| listing.byte() == byte)?;
+        let listing = ListKind::ALL.into_iter().find(|listing| listing.byte() == byte)?;
         Some(Self { listing, after: fields.rest()? })
     }
 }
@@ -151,10 +151,10 @@ mod tests {
 
     #[test]
     fn a_cursor_keeps_its_list_and_place() {
-        for listing in Listing::ALL {
-            let cursor = Cursor { listing, after: "weather_forecast".into() };
+        for listing in ListKind::ALL {
+            let cursor = PageCursor { listing, after: "weather_forecast".into() };
             let token = cursor.seal(&sealer(), "alice");
-            assert_eq!(Cursor::open(&sealer(), "alice", &token), Some(cursor));
+            assert_eq!(PageCursor::open(&sealer(), "alice", &token), Some(cursor));
         }
     }
 
@@ -162,8 +162,8 @@ mod tests {
         #[test]
         fn no_payload_panics(payload: Vec<u8>) {
             let sealer = sealer();
-            let _ticket = SessionTicket::open(&sealer, "a", &sealer.seal(Purpose::Session, "a", &payload));
-            let _cursor = Cursor::open(&sealer, "a", &sealer.seal(Purpose::Cursor, "a", &payload));
+            let _ticket = SessionTicket::open(&sealer, "a", &sealer.seal(TokenPurpose::Session, "a", &payload));
+            let _cursor = PageCursor::open(&sealer, "a", &sealer.seal(TokenPurpose::Cursor, "a", &payload));
         }
     }
 }

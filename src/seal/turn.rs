@@ -6,8 +6,8 @@
 //! Not here: the clock, whether the turn is still open, what the answer says.
 
 use super::handles::{AgentTaskId, LocalRef, TaskHandle, TaskRef};
-use super::payload::{Reader, Writer};
-use super::sealer::{Purpose, Sealer};
+use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{Sealer, TokenPurpose};
 
 const VERSION: u8 = 1;
 const TASK: u8 = 1;
@@ -16,14 +16,14 @@ const TASK_OF_SKILL: u8 = 3;
 
 /// A task, by its agent's id or by the number of a call that only its own replica knows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Named {
+pub enum TaskKey {
     /// The agent's id, and the skill whose tool began the task, where that is known.
     Task(AgentTaskId, Option<String>),
     /// See [`LocalRef`].
     Local([u8; 16]),
 }
 
-impl Named {
+impl TaskKey {
     /// The skill whose tool began the task, where that is known.
     pub fn skill(&self) -> Option<&str> {
         match self {
@@ -53,7 +53,7 @@ impl Named {
         })
     }
 
-    fn write(&self, out: Writer) -> Vec<u8> {
+    fn write(&self, out: PayloadWriter) -> Vec<u8> {
         match self {
             Self::Task(task, None) => out.bytes(&[TASK]).bytes(task.as_str().as_bytes()),
             Self::Task(task, Some(skill)) => {
@@ -65,7 +65,7 @@ impl Named {
     }
 
     /// Reads the last field of a payload.
-    fn read(mut fields: Reader<'_>) -> Option<Self> {
+    fn read(mut fields: PayloadReader<'_>) -> Option<Self> {
         match fields.array()? {
             [TASK] => Some(Self::Task(fields.rest()?.into(), None)),
             [TASK_OF_SKILL] => {
@@ -87,7 +87,7 @@ pub struct RequestState {
     /// The configured name of the agent.
     pub agent: String,
     /// The task that the call became.
-    pub task: Named,
+    pub task: TaskKey,
     /// How many legs there have been.
     pub round: u8,
     /// The question that was asked with it, if one was.
@@ -102,19 +102,19 @@ impl RequestState {
     /// The state as this caller gets it; different for each `nonce`.
     pub fn seal(&self, sealer: &Sealer, caller: &str, nonce: [u8; 16]) -> String {
         let turn = self.turn.unwrap_or_default();
-        let out = Writer::new(VERSION)
+        let out = PayloadWriter::new(VERSION)
             .bytes(&[self.round, u8::from(self.turn.is_some())])
             .bytes(&turn)
             .bytes(&self.digest)
             .bytes(&self.expires.to_be_bytes())
             .text(&self.agent);
-        sealer.seal_once(Purpose::RequestState, caller, &self.task.write(out), nonce)
+        sealer.seal_once(TokenPurpose::RequestState, caller, &self.task.write(out), nonce)
     }
 
     /// What a state of this caller's stands for; `None` if it is not one. It may have expired.
     pub fn open(sealer: &Sealer, caller: &str, state: &str) -> Option<Self> {
-        let payload = sealer.open(Purpose::RequestState, caller, state)?;
-        let mut fields = Reader::new(&payload, VERSION)?;
+        let payload = sealer.open(TokenPurpose::RequestState, caller, state)?;
+        let mut fields = PayloadReader::new(&payload, VERSION)?;
         let [round, asked] = fields.array()?;
         let turn = fields.array()?;
         let turn = match asked {
@@ -125,7 +125,7 @@ impl RequestState {
         let digest = fields.array()?;
         let expires = u64::from_be_bytes(fields.array()?);
         let agent = fields.text()?;
-        Some(Self { agent, task: Named::read(fields)?, round, turn, digest, expires })
+        Some(Self { agent, task: TaskKey::read(fields)?, round, turn, digest, expires })
     }
 
     /// Whether it is still taken at `now` (Unix seconds).
@@ -142,7 +142,7 @@ pub struct ElicitationTicket {
     /// The configured name of the agent.
     pub agent: String,
     /// The task that asks.
-    pub task: Named,
+    pub task: TaskKey,
     /// The question.
     pub turn: [u8; 16],
 }
@@ -150,35 +150,35 @@ pub struct ElicitationTicket {
 impl ElicitationTicket {
     /// The id for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
-        let out = Writer::new(VERSION).bytes(&self.session).bytes(&self.turn).text(&self.agent);
-        sealer.seal(Purpose::Elicitation, caller, &self.task.write(out))
+        let out = PayloadWriter::new(VERSION).bytes(&self.session).bytes(&self.turn).text(&self.agent);
+        sealer.seal(TokenPurpose::Elicitation, caller, &self.task.write(out))
     }
 
     /// What an id of this caller's stands for; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, id: &str) -> Option<Self> {
-        let payload = sealer.open(Purpose::Elicitation, caller, id)?;
-        let mut fields = Reader::new(&payload, VERSION)?;
+        let payload = sealer.open(TokenPurpose::Elicitation, caller, id)?;
+        let mut fields = PayloadReader::new(&payload, VERSION)?;
         let (session, turn) = (fields.array()?, fields.array()?);
         let agent = fields.text()?;
-        Some(Self { session, agent, task: Named::read(fields)?, turn })
+        Some(Self { session, agent, task: TaskKey::read(fields)?, turn })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seal::{Cursor, SessionTicket};
+    use crate::seal::{PageCursor, SessionTicket};
     use proptest::prelude::*;
 
     fn sealer() -> Sealer {
         Sealer::new([b"secret".as_slice()]).unwrap()
     }
 
-    fn named() -> impl Strategy<Value = Named> {
+    fn named() -> impl Strategy<Value = TaskKey> {
         prop_oneof![
             ("\\PC{0,60}", prop::option::of("\\PC{0,20}"))
-                .prop_map(|(id, skill)| Named::Task(id.into(), skill)),
-            any::<[u8; 16]>().prop_map(Named::Local)
+                .prop_map(|(id, skill)| TaskKey::Task(id.into(), skill)),
+            any::<[u8; 16]>().prop_map(TaskKey::Local)
         ]
     }
 
@@ -205,7 +205,7 @@ mod tests {
     fn a_state_ends_at_its_last_second() {
         let state = RequestState {
             agent: "weather".into(),
-            task: Named::Local([1; 16]),
+            task: TaskKey::Local([1; 16]),
             round: 1,
             turn: None,
             digest: [2; 16],
@@ -221,7 +221,7 @@ mod tests {
         assert!(task.fits());
         let longer = format!("{id}x").as_str().into();
         assert!(!TaskRef { agent: agent.clone(), task: longer, skill: None }.fits());
-        let task = Named::Task(task.task, None);
+        let task = TaskKey::Task(task.task, None);
         let ticket = ElicitationTicket { session: [1; 16], agent, task, turn: [2; 16] };
         let quoted = format!("\"{}\"", ticket.seal(&sealer(), "alice"));
         assert!(quoted.len() < 1024, "{}", quoted.len());
@@ -234,7 +234,7 @@ mod tests {
         good.extend([0; 16 + 16 + 8]);
         good.extend([0, 1, b'a', TASK, b't']);
         let open = |payload: &[u8]| {
-            RequestState::open(&sealer, "a", &sealer.seal(Purpose::RequestState, "a", payload))
+            RequestState::open(&sealer, "a", &sealer.seal(TokenPurpose::RequestState, "a", payload))
         };
         assert!(open(&good).is_some());
         let at = |place: usize, byte: u8| {
@@ -272,8 +272,8 @@ mod tests {
         fn a_handle_says_which_kind_of_task_it_names(task in named(), agent in "[a-z]{0,20}") {
             let sealer = sealer();
             let handle = task.seal(&sealer, "alice", &agent);
-            prop_assert_eq!(Named::open(&sealer, "bob", handle.as_str()), None);
-            prop_assert_eq!(Named::open(&sealer, "alice", handle.as_str()), Some((agent, task)));
+            prop_assert_eq!(TaskKey::open(&sealer, "bob", handle.as_str()), None);
+            prop_assert_eq!(TaskKey::open(&sealer, "alice", handle.as_str()), Some((agent, task)));
         }
 
         #[test]
@@ -283,9 +283,9 @@ mod tests {
             prop_assert_eq!(ElicitationTicket::open(&sealer, "a", &token), None);
             prop_assert_eq!(RequestState::open(&sealer, "a", &id), None);
             for token in [token, id] {
-                prop_assert_eq!(Named::open(&sealer, "a", &token), None);
+                prop_assert_eq!(TaskKey::open(&sealer, "a", &token), None);
                 prop_assert_eq!(SessionTicket::open(&sealer, "a", &token), None);
-                prop_assert_eq!(Cursor::open(&sealer, "a", &token), None);
+                prop_assert_eq!(PageCursor::open(&sealer, "a", &token), None);
             }
         }
 
@@ -303,8 +303,8 @@ mod tests {
         #[test]
         fn no_payload_panics(payload: Vec<u8>) {
             let sealer = sealer();
-            let _state = RequestState::open(&sealer, "a", &sealer.seal(Purpose::RequestState, "a", &payload));
-            let _ticket = ElicitationTicket::open(&sealer, "a", &sealer.seal(Purpose::Elicitation, "a", &payload));
+            let _state = RequestState::open(&sealer, "a", &sealer.seal(TokenPurpose::RequestState, "a", &payload));
+            let _ticket = ElicitationTicket::open(&sealer, "a", &sealer.seal(TokenPurpose::Elicitation, "a", &payload));
         }
     }
 }

@@ -10,8 +10,8 @@ use std::fmt;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
 
-use super::payload::{Reader, Writer};
-use super::sealer::{Purpose, Sealer};
+use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{Sealer, TokenPurpose};
 
 /// In place of a caller: agents are none.
 const ADDRESS: &str = "webhook";
@@ -21,7 +21,7 @@ const VERSION: u8 = 1;
 /// Longest URL of a client's webhook, in bytes.
 pub const MAX_WEBHOOK_URL: usize = 1024;
 /// Longest payload, in bytes: agents have to store the address, which is a third longer.
-const LONGEST: usize = 3 * 1024;
+const MAX_PAYLOAD_BYTES: usize = 3 * 1024;
 /// Most schemes.
 const MOST_SCHEMES: usize = 16;
 
@@ -57,20 +57,20 @@ impl WebhookTicket {
     /// Whether it keeps within what agents can be expected to store.
     pub fn fits(&self) -> bool {
         let schemes = self.authentication.as_ref().map_or(0, |given| given.schemes.len());
-        self.url.len() <= MAX_WEBHOOK_URL && schemes <= MOST_SCHEMES && self.length() <= LONGEST
+        self.url.len() <= MAX_WEBHOOK_URL && schemes <= MOST_SCHEMES && self.length() <= MAX_PAYLOAD_BYTES
     }
 
     /// The last segment of the address, which nobody can guess or read, and the secret that the agent is given to send along.
     pub fn seal(&self, sealer: &Sealer) -> (String, String) {
         let payload = self.written();
-        let proof: [u8; 32] = Sha256::digest(sealer.seal(Purpose::Webhook, PROOF, &payload)).into();
+        let proof: [u8; 32] = Sha256::digest(sealer.seal(TokenPurpose::Webhook, PROOF, &payload)).into();
         let whole: Vec<u8> = proof.iter().chain(&payload).copied().collect();
-        (sealer.seal(Purpose::Webhook, ADDRESS, &whole), URL_SAFE_NO_PAD.encode(proof))
+        (sealer.seal(TokenPurpose::Webhook, ADDRESS, &whole), URL_SAFE_NO_PAD.encode(proof))
     }
 
     /// What an address leads to, and the secret that goes with it; `None` if it is none of ours.
     pub fn open(sealer: &Sealer, token: &str) -> Option<(Self, String)> {
-        let whole = sealer.open(Purpose::Webhook, ADDRESS, token)?;
+        let whole = sealer.open(TokenPurpose::Webhook, ADDRESS, token)?;
         let (proof, payload) = whole.split_first_chunk::<32>()?;
         Some((Self::read(payload)?, URL_SAFE_NO_PAD.encode(proof)))
     }
@@ -87,7 +87,7 @@ impl WebhookTicket {
 
     fn written(&self) -> Vec<u8> {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let head = Writer::new(VERSION)
+        let head = PayloadWriter::new(VERSION)
             .bytes(&[self.version])
             .text(&self.caller)
             .text(&self.agent)
@@ -103,7 +103,7 @@ impl WebhookTicket {
 
     fn read(payload: &[u8]) -> Option<Self> {
         let filled = |text: String| Some(text).filter(|text| !text.is_empty());
-        let mut fields = Reader::new(payload, VERSION)?;
+        let mut fields = PayloadReader::new(payload, VERSION)?;
         let [version] = fields.array()?;
         let (caller, agent) = (fields.text()?, fields.text()?);
         let task = filled(fields.text()?);
@@ -185,7 +185,7 @@ mod tests {
         let (address, proof) = ticket().seal(&sealer);
         assert!(WebhookTicket::open(&sealer, &own.seal(&sealer)).is_none());
         assert_eq!(PushTicket::open(&sealer, &address), None);
-        let sealed = sealer.seal(Purpose::Webhook, PROOF, &ticket().written());
+        let sealed = sealer.seal(TokenPurpose::Webhook, PROOF, &ticket().written());
         for token in ["", "x", &proof, &sealed] {
             assert!(WebhookTicket::open(&sealer, token).is_none(), "{token}");
         }
@@ -205,7 +205,7 @@ mod tests {
         let long = |bytes: usize| WebhookTicket { url: "x".repeat(bytes), ..ticket() };
         assert!(ticket().fits() && long(MAX_WEBHOOK_URL).fits() && !long(MAX_WEBHOOK_URL + 1).fits());
         let with = |token: usize| WebhookTicket { token: Some("x".repeat(token)), ..ticket() };
-        assert!(with(2048).fits() && !with(LONGEST).fits());
+        assert!(with(2048).fits() && !with(MAX_PAYLOAD_BYTES).fits());
         let schemes = vec!["x".to_owned(); MOST_SCHEMES + 1];
         let authentication = Some(WebhookAuthentication { schemes, credentials: None });
         assert!(!WebhookTicket { authentication, ..ticket() }.fits());
@@ -244,13 +244,13 @@ mod tests {
                 [(payload, None), (near, None), (exact, Some(true)), (longer, Some(false)), (vec![], Some(false))]
             {
                 let whole = [[7; 32].as_slice(), &payload].concat();
-                let opened = WebhookTicket::open(&sealer, &sealer.seal(Purpose::Webhook, ADDRESS, &whole));
+                let opened = WebhookTicket::open(&sealer, &sealer.seal(TokenPurpose::Webhook, ADDRESS, &whole));
                 prop_assert!(opens.is_none_or(|opens| opens == opened.is_some()));
                 if let Some((found, proof)) = opened {
                     prop_assert_eq!(found.written(), payload);
                     prop_assert_eq!(proof, URL_SAFE_NO_PAD.encode([7; 32]));
                 }
-                let short = sealer.seal(Purpose::Webhook, ADDRESS, &whole[..31]);
+                let short = sealer.seal(TokenPurpose::Webhook, ADDRESS, &whole[..31]);
                 prop_assert!(WebhookTicket::open(&sealer, &short).is_none(), "no room for a proof");
             }
         }

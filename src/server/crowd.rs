@@ -36,10 +36,10 @@ pub(super) struct ConnectionLimits {
 }
 
 /// An application whose connections are bounded.
-pub(super) struct Crowd<A> {
+pub(super) struct ConnectionLimit<A> {
     app: Arc<A>,
     room: Semaphore,
-    addresses: Addresses,
+    addresses: AddressCounts,
     descriptors: RawFd,
     metrics: Arc<Metrics>,
     /// When connections are to end: later than their listener.
@@ -49,7 +49,7 @@ pub(super) struct Crowd<A> {
 
 /// Open connections by address. Holds addresses with open connections alone, so that the bound on
 /// all bounds it too.
-struct Addresses {
+struct AddressCounts {
     most: usize,
     open: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -62,24 +62,24 @@ struct ConnectionPermit<'a> {
 
 /// One open connection of an address.
 struct AddressPermit<'a> {
-    addresses: &'a Addresses,
+    addresses: &'a AddressCounts,
     address: IpAddr,
 }
 
 /// Why a connection is closed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Full {
+enum ConnectionRefusal {
     Listener,
     Address,
     Descriptors,
 }
 
-impl<A> Crowd<A> {
+impl<A> ConnectionLimit<A> {
     pub(super) fn new(app: A, limits: ConnectionLimits, metrics: Arc<Metrics>, quiet: ShutdownWatch) -> Self {
         Self {
             app: Arc::new(app),
             room: Semaphore::new(limits.all.clamp(1, Semaphore::MAX_PERMITS)),
-            addresses: Addresses { most: limits.of_address, open: Mutex::default() },
+            addresses: AddressCounts { most: limits.of_address, open: Mutex::default() },
             descriptors: limits.descriptors,
             metrics,
             quiet,
@@ -87,22 +87,24 @@ impl<A> Crowd<A> {
         }
     }
 
-    fn admit(&self, stream: &Stream) -> Result<ConnectionPermit<'_>, Full> {
+    fn admit(&self, stream: &Stream) -> Result<ConnectionPermit<'_>, ConnectionRefusal> {
         if stream.id() >= self.descriptors {
-            return Err(Full::Descriptors);
+            return Err(ConnectionRefusal::Descriptors);
         }
-        let place = self.room.try_acquire().map_err(|_| Full::Listener)?;
+        let place = self.room.try_acquire().map_err(|_| ConnectionRefusal::Listener)?;
         let digest = stream.get_socket_digest();
         let address = digest.as_ref().and_then(|digest| digest.peer_addr()?.as_inet());
         let address = match address.filter(|_| self.addresses.most > 0) {
-            Some(address) => Some(self.addresses.take(network(address.ip())).ok_or(Full::Address)?),
+            Some(address) => {
+                Some(self.addresses.take(network(address.ip())).ok_or(ConnectionRefusal::Address)?)
+            }
             None => None,
         };
         Ok(ConnectionPermit { _place: place, _address: address })
     }
 
-    fn refuse(&self, full: Full) {
-        self.metrics.refused(if full == Full::Address {
+    fn refuse(&self, full: ConnectionRefusal) {
+        self.metrics.refused(if full == ConnectionRefusal::Address {
             Refusal::AddressConnections
         } else {
             Refusal::Overloaded
@@ -116,20 +118,20 @@ impl<A> Crowd<A> {
         *last = Some(now);
         drop(warned);
         match full {
-            Full::Listener => tracing::warn!(
+            ConnectionRefusal::Listener => tracing::warn!(
                 "a listener has as many connections as limits.connections allows; more are closed"
             ),
-            Full::Address => tracing::warn!(
+            ConnectionRefusal::Address => tracing::warn!(
                 "an address has as many connections as limits.address_connections allows; more are closed (0 is right behind a proxy)"
             ),
-            Full::Descriptors => tracing::warn!(
+            ConnectionRefusal::Descriptors => tracing::warn!(
                 "almost as many files are open as the limit of open files allows; more connections are closed (raise the limit)"
             ),
         }
     }
 }
 
-impl Addresses {
+impl AddressCounts {
     /// Counts one more connection of an address, if it may have one.
     fn take(&self, address: IpAddr) -> Option<AddressPermit<'_>> {
         let mut open = self.open();
@@ -158,7 +160,7 @@ impl Drop for AddressPermit<'_> {
 }
 
 #[async_trait]
-impl<A: ServerApp + Send + Sync + 'static> ServerApp for Crowd<A> {
+impl<A: ServerApp + Send + Sync + 'static> ServerApp for ConnectionLimit<A> {
     // Not an `async fn`, as in `deadline`: each connection would step through a larger thing.
     fn process_new<'life0, 'life1, 'async_trait>(
         self: &'life0 Arc<Self>,
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn addresses_without_connections_are_forgotten() {
-        let addresses = Addresses { most: 2, open: Mutex::default() };
+        let addresses = AddressCounts { most: 2, open: Mutex::default() };
         let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse().unwrap());
         let held = [addresses.take(one), addresses.take(one)];
         assert!(held.iter().all(Option::is_some) && addresses.take(one).is_none());

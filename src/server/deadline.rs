@@ -18,23 +18,23 @@ use pingora::server::ShutdownWatch;
 use tokio::time::Instant;
 
 use super::ending::ListenersEnd;
-use super::header::{HeaderLimit, Limited};
-use crate::alarm::{Alarm, after};
+use super::header::{HeaderLimit, HeaderLimitedStream};
+use crate::alarm::{ReusableTimer, after};
 
 /// What goes with an HTTP/1.1 connection from request to request: to its proxy, once the header of a request has been read, and back.
 #[derive(Clone, Default)]
-pub(super) struct Mark(Arc<Header>);
+pub(super) struct ConnectionMarker(Arc<HeaderProgress>);
 
 /// The header of the request that is served now.
 #[derive(Default)]
-struct Header {
+struct HeaderProgress {
     is_read: AtomicBool,
     /// Bytes that were read while it was not whole.
     bytes: AtomicUsize,
-    alarm: Mutex<Alarm>,
+    alarm: Mutex<ReusableTimer>,
 }
 
-impl Mark {
+impl ConnectionMarker {
     /// Notes that the header has been read.
     pub(super) fn header_read(&self) {
         self.0.is_read.store(true, Ordering::Relaxed);
@@ -65,13 +65,13 @@ impl Mark {
     }
 
     /// Whether the header should have been read before now.
-    fn is_too_late(&self, context: &mut Context<'_>, deadline: Instant) -> bool {
+    fn timed_out(&self, context: &mut Context<'_>, deadline: Instant) -> bool {
         self.0.alarm.lock().unwrap_or_else(PoisonError::into_inner).poll(context, deadline).is_ready()
     }
 }
 
 /// An application whose requests must send their header in time.
-pub(super) struct Timely<A> {
+pub(super) struct HeaderTimeout<A> {
     /// The application.
     pub(super) app: Arc<A>,
     /// For the header of a first request, from the moment of the connection.
@@ -84,13 +84,13 @@ pub(super) struct Timely<A> {
     pub(super) listeners: ListenersEnd,
 }
 
-impl<A> Timely<A> {
+impl<A> HeaderTimeout<A> {
     /// The first request of a connection, with headers that are counted from now on.
-    fn counted(&self, session: ServerSession, mark: &Mark) -> ServerSession {
+    fn counted(&self, session: ServerSession, mark: &ConnectionMarker) -> ServerSession {
         let keepalive = session.get_keepalive();
         match session {
             ServerSession::H1(session) => {
-                let stream = Limited::new(session.into_inner(), mark.clone(), self.limit.clone());
+                let stream = HeaderLimitedStream::new(session.into_inner(), mark.clone(), self.limit.clone());
                 let mut session = ServerSession::new_http1(Box::new(stream));
                 session.set_keepalive(keepalive);
                 session
@@ -101,28 +101,29 @@ impl<A> Timely<A> {
 }
 
 /// What a request is served by, as the traits of Pingora have it.
-type Served<'a> = Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'a>>;
+type ServedBy<'a> = Pin<Box<dyn Future<Output = Option<ReusedHttpStream>> + Send + 'a>>;
 
 #[async_trait]
-impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
+impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for HeaderTimeout<A> {
     // Drops a request, and its connection with it, if its header takes too long. Not an `async fn`: that would keep room for the
     // session beside the one within, and be a large thing to step through each time that the request goes on.
     fn process_new_http<'life0, 'life1, 'async_trait>(
         self: &'life0 Arc<Self>,
         mut session: ServerSession,
         shutdown: &'life1 ShutdownWatch,
-    ) -> Served<'async_trait>
+    ) -> ServedBy<'async_trait>
     where
         'life0: 'async_trait,
         'life1: 'async_trait,
         Self: 'async_trait,
     {
         // A connection that is used again carries the mark.
-        let carried = session.take_connection_user_context().and_then(|mark| mark.downcast::<Mark>().ok());
+        let carried =
+            session.take_connection_user_context().and_then(|mark| mark.downcast::<ConnectionMarker>().ok());
         let within = if carried.is_some() { self.rest } else { self.within };
         let is_first = carried.is_none();
         let carried = carried.unwrap_or_default();
-        let mark = Mark::clone(&carried);
+        let mark = ConnectionMarker::clone(&carried);
         // HTTP/2 has read the header before.
         mark.expect(session.is_http2());
         if is_first {
@@ -140,7 +141,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> HttpServerApp for Timely<A> {
             if !waits {
                 drop(fresh.take());
             }
-            if waits && mark.is_too_late(context, deadline) {
+            if waits && mark.timed_out(context, deadline) {
                 tracing::debug!("no header of a request has come in time");
                 return Poll::Ready(None);
             }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 /// Pause between two looks whether connections wait for their first request.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long connections may still send a request after the listeners have closed.
 const LAST_REQUESTS: Duration = Duration::from_secs(1);
 
@@ -72,7 +72,7 @@ impl ListenersEnd {
         sleep(LAST_REQUESTS).await;
         let answered = async {
             while self.has_fresh() {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         if timeout(within, answered).await.is_err() {

@@ -21,8 +21,8 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
-use super::deadline::Mark;
-use crate::alarm::Alarm;
+use super::deadline::ConnectionMarker;
+use crate::alarm::ReusableTimer;
 use crate::fault::Fault;
 use crate::jsonrpc::write_error;
 use crate::mcp::Era;
@@ -60,17 +60,17 @@ impl HeaderLimit {
 }
 
 /// A connection of HTTP/1.1 with headers that are counted.
-pub(super) struct Limited {
+pub(super) struct HeaderLimitedStream {
     stream: Stream,
-    mark: Mark,
+    mark: ConnectionMarker,
     limit: Arc<HeaderLimit>,
-    state: State,
+    state: HeaderState,
     /// Never locked, only reached through `&mut`: a timer alone cannot be shared.
-    alarm: Mutex<Alarm>,
+    alarm: Mutex<ReusableTimer>,
 }
 
 /// Where a connection stands.
-enum State {
+enum HeaderState {
     /// It is served.
     Open,
     /// The refusal is written up to here.
@@ -81,9 +81,9 @@ enum State {
     GivenUp,
 }
 
-impl Limited {
-    pub(super) fn new(stream: Stream, mark: Mark, limit: Arc<HeaderLimit>) -> Self {
-        Self { stream, mark, limit, state: State::Open, alarm: Mutex::default() }
+impl HeaderLimitedStream {
+    pub(super) fn new(stream: Stream, mark: ConnectionMarker, limit: Arc<HeaderLimit>) -> Self {
+        Self { stream, mark, limit, state: HeaderState::Open, alarm: Mutex::default() }
     }
 
     /// # Errors
@@ -91,8 +91,8 @@ impl Limited {
     /// [`io::ErrorKind::BrokenPipe`], if the client was given up.
     fn check(&self) -> io::Result<()> {
         match self.state {
-            State::GivenUp => Err(io::ErrorKind::BrokenPipe.into()),
-            State::Open | State::Refusing(_) | State::Draining(..) => Ok(()),
+            HeaderState::GivenUp => Err(io::ErrorKind::BrokenPipe.into()),
+            HeaderState::Open | HeaderState::Refusing(_) | HeaderState::Draining(..) => Ok(()),
         }
     }
 
@@ -105,21 +105,21 @@ impl Limited {
     fn poll_refuse(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             match &mut self.state {
-                State::Open => {
+                HeaderState::Open => {
                     self.limit.metrics.refused(Refusal::TooLarge);
                     tracing::debug!("the header of a request is too long");
-                    self.state = State::Refusing(0);
+                    self.state = HeaderState::Refusing(0);
                 }
-                State::Refusing(written) => match self.limit.refusal.get(*written..) {
+                HeaderState::Refusing(written) => match self.limit.refusal.get(*written..) {
                     Some(rest) if !rest.is_empty() => {
                         *written += ready!(Pin::new(&mut self.stream).poll_write(context, rest))?;
                     }
                     _ => {
                         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
-                        self.state = State::Draining(0, Instant::now() + DRAIN_TIMEOUT);
+                        self.state = HeaderState::Draining(0, Instant::now() + DRAIN_TIMEOUT);
                     }
                 },
-                State::Draining(drained, until) => {
+                HeaderState::Draining(drained, until) => {
                     let mut room = [0; 4096];
                     let mut thrown = ReadBuf::new(&mut room);
                     match Pin::new(&mut self.stream).poll_read(context, &mut thrown) {
@@ -136,20 +136,20 @@ impl Limited {
                         }
                     }
                 }
-                State::GivenUp => return Poll::Ready(Ok(())),
+                HeaderState::GivenUp => return Poll::Ready(Ok(())),
             }
         }
     }
 }
 
-impl AsyncRead for Limited {
+impl AsyncRead for HeaderLimitedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if !matches!(this.state, State::Open) || this.is_too_long() {
+        if !matches!(this.state, HeaderState::Open) || this.is_too_long() {
             // To the proxy it looks as if the client had gone.
             return this.poll_refuse(context);
         }
@@ -160,7 +160,7 @@ impl AsyncRead for Limited {
     }
 }
 
-impl AsyncWrite for Limited {
+impl AsyncWrite for HeaderLimitedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -178,7 +178,7 @@ impl AsyncWrite for Limited {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A client that does not read is not waited for: Pingora's end of a response would be, without a bound.
         if Pin::new(&mut self.stream).poll_shutdown(context)?.is_pending() {
-            self.state = State::GivenUp;
+            self.state = HeaderState::GivenUp;
         }
         Poll::Ready(Ok(()))
     }
@@ -198,7 +198,7 @@ impl AsyncWrite for Limited {
 }
 
 #[async_trait]
-impl Shutdown for Limited {
+impl Shutdown for HeaderLimitedStream {
     async fn shutdown(&mut self) {
         if let Err(error) = AsyncWriteExt::shutdown(self).await {
             tracing::debug!(%error, "connection was broken before it was shut down");
@@ -206,13 +206,13 @@ impl Shutdown for Limited {
     }
 }
 
-impl UniqueID for Limited {
+impl UniqueID for HeaderLimitedStream {
     fn id(&self) -> UniqueIDType {
         self.stream.id()
     }
 }
 
-impl Ssl for Limited {
+impl Ssl for HeaderLimitedStream {
     fn get_ssl(&self) -> Option<&TlsRef> {
         self.stream.get_ssl()
     }
@@ -226,7 +226,7 @@ impl Ssl for Limited {
     }
 }
 
-impl GetTimingDigest for Limited {
+impl GetTimingDigest for HeaderLimitedStream {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         self.stream.get_timing_digest()
     }
@@ -240,13 +240,13 @@ impl GetTimingDigest for Limited {
     }
 }
 
-impl GetProxyDigest for Limited {
+impl GetProxyDigest for HeaderLimitedStream {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         self.stream.get_proxy_digest()
     }
 }
 
-impl GetSocketDigest for Limited {
+impl GetSocketDigest for HeaderLimitedStream {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         self.stream.get_socket_digest()
     }
@@ -256,9 +256,9 @@ impl GetSocketDigest for Limited {
     }
 }
 
-impl Peek for Limited {}
+impl Peek for HeaderLimitedStream {}
 
-impl fmt::Debug for Limited {
+impl fmt::Debug for HeaderLimitedStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limited").finish_non_exhaustive()
     }

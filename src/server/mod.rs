@@ -30,20 +30,20 @@ use pingora::services::background::background_service;
 use pingora::services::listening::Service;
 use pingora::upstreams::peer::HttpPeer;
 
-use crate::admin::Admin;
+use crate::admin::AdminApp;
 use crate::config::{self, Listener, RequireRule, Settings, Shutdown};
-use crate::gateway::{Bridge, BridgeProblem, Handled, is_served};
+use crate::gateway::{Gateway, GatewayError, Handled, is_served};
 use crate::telemetry::log;
 use crate::telemetry::metrics::Metrics;
-use crate::tls::{self, Endpoint, HandshakeThreads, Terminating, Watch};
-use crate::transport::Descriptors;
+use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
+use crate::transport::FileDescriptorBudget;
 
-use crowd::{ConnectionLimits, Crowd};
-use deadline::{Mark, Timely};
+use crowd::{ConnectionLimit, ConnectionLimits};
+use deadline::{ConnectionMarker, HeaderTimeout};
 use ending::{ListenersEnd, Yielding};
 use header::HeaderLimit;
-use shutdown::Patient;
-use upgrade::{Serving, Takeover, Upgrade, UpgradeProblem};
+use shutdown::DrainSignal;
+use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 
 /// Read buffer of a client connection. Pingora's own 64 KiB cost twice the memory of an idle connection and bring nothing.
 const READ_BUFFER: usize = 4 * 1024;
@@ -58,10 +58,10 @@ const ADMIN_CONNECTIONS: usize = 32;
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartProblem {
+pub enum StartError {
     /// The bridge cannot be made.
     #[error("{0}")]
-    Bridge(#[from] BridgeProblem),
+    Bridge(#[from] GatewayError),
     /// An address cannot be listened on.
     #[error("cannot listen on {0}: {1}; is another process using it?")]
     Address(SocketAddr, io::Error),
@@ -80,12 +80,12 @@ pub enum StartProblem {
 }
 
 /// A server that is ready to run, and the bridge within.
-pub struct Ready {
+pub struct PreparedServer {
     server: Server,
     /// The bridge that answers.
-    pub bridge: Bridge,
+    pub bridge: Gateway,
     shutdown: Shutdown,
-    upgrade: Upgrade,
+    upgrade: UpgradeCoordinator,
     listeners: ListenersEnd,
 }
 
@@ -94,17 +94,17 @@ pub struct Ready {
 /// # Errors
 ///
 /// [`StartProblem`] says what cannot be used.
-pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProblem> {
+pub fn prepare(settings: Settings, takes_over: bool) -> Result<PreparedServer, StartError> {
     tls::install_provider();
     let hangups = tls::hangups();
     // Before the first file is written.
     shutdown::survive_file_size_limit();
     // Before the bridge, which asks for it too.
-    let descriptors = Descriptors::raised();
+    let descriptors = FileDescriptorBudget::raised();
     warn_if_few(descriptors, &settings);
     let addresses: Vec<SocketAddr> = settings.listeners.iter().map(|listener| listener.address).collect();
     let own = addresses.iter().copied().chain(settings.admin.iter().map(|admin| admin.address));
-    let mut sockets = Upgrade::new(settings.upgrade.directory.clone(), own.collect());
+    let mut sockets = UpgradeCoordinator::new(settings.upgrade.directory.clone(), own.collect());
     if takes_over || settings.upgrade.directory.is_some() {
         sockets.prepare()?;
     }
@@ -114,17 +114,17 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProbl
         sockets.addresses().iter().try_for_each(|address| probe(*address))?;
     }
     // The process that is taken over from still has the data directory.
-    let make = if takes_over { Bridge::taking_over } else { Bridge::new };
+    let make = if takes_over { Gateway::with_store_handover } else { Gateway::new };
     let (bridge, background) = make(settings.clone())?;
     if takes_over {
         bridge.expect_predecessor();
     }
     let listeners = ListenersEnd::new();
-    settings.listeners.iter().for_each(warn_if_open);
+    settings.listeners.iter().for_each(warn_if_unauthenticated);
     let (mut services, terminated) =
         add_listeners(&mut server, &settings, (&bridge, &listeners), descriptors)?;
     server.add_service(background_service("bridge", background));
-    let mut watch = background_service("certificates", Watch::new(terminated, hangups));
+    let mut watch = background_service("certificates", CertificateReloader::new(terminated, hangups));
     watch.threads = Some(1);
     server.add_service(watch);
     if let Some(admin) = settings.admin {
@@ -132,7 +132,7 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProbl
         services.push(server.add_service(service));
     }
     if takes_over {
-        let takeover = Takeover { bridge: bridge.clone(), upgrade: sockets.clone() };
+        let takeover = SocketTakeover { bridge: bridge.clone(), upgrade: sockets.clone() };
         let takeover = server.add_service(background_service("takeover", takeover));
         let bootstrap = server.bootstrap_as_a_service();
         bootstrap.add_dependency(takeover);
@@ -141,19 +141,19 @@ pub fn prepare(settings: Settings, takes_over: bool) -> Result<Ready, StartProbl
     } else {
         server.bootstrap();
     }
-    Ok(Ready { server, bridge, shutdown: settings.shutdown, upgrade: sockets, listeners })
+    Ok(PreparedServer { server, bridge, shutdown: settings.shutdown, upgrade: sockets, listeners })
 }
 
 /// The services of listeners, and the TLS of those that have it.
-type Listening = (Vec<ServiceHandle>, Vec<Arc<Endpoint>>);
+type ListenerServices = (Vec<ServiceHandle>, Vec<Arc<TlsListener>>);
 
 /// Adds the service of each listener.
 fn add_listeners(
     server: &mut Server,
     settings: &Settings,
-    of: (&Bridge, &ListenersEnd),
-    descriptors: Descriptors,
-) -> Result<Listening, StartProblem> {
+    of: (&Gateway, &ListenersEnd),
+    descriptors: FileDescriptorBudget,
+) -> Result<ListenerServices, StartError> {
     let (bridge, end) = of;
     let limits = ConnectionLimits {
         all: settings.limits.connections,
@@ -165,18 +165,18 @@ fn add_listeners(
     for listener in settings.listeners.clone() {
         let (address, socket, tls) =
             (listener.address, socket(&listener, settings.limits.write_stall), listener.tls.clone());
-        let app = service(server, settings, end, Gateway { bridge: bridge.clone(), listener });
+        let app = service(server, settings, end, ListenerProxy { bridge: bridge.clone(), listener });
         let crowd = (limits, bridge.metrics().clone(), end);
         let Some(tls) = tls else {
             services.push(server.add_service(listening(app, crowd, socket)));
             continue;
         };
-        let endpoint = Endpoint::new(address, tls, &bridge.metrics().tls, settings.limits.failures)
-            .map_err(|problem| StartProblem::Tls(address, problem))?;
+        let endpoint = TlsListener::new(address, tls, &bridge.metrics().tls, settings.limits.failures)
+            .map_err(|problem| StartError::Tls(address, problem))?;
         terminated.push(endpoint.clone());
         let within = settings.limits.header_read;
         let (app, threads) = (Arc::new(app), handshake_threads(&mut threads, server)?);
-        let app = Terminating { app, endpoint, threads, within, listeners: end.clone() };
+        let app = TlsAcceptor { app, endpoint, threads, within, listeners: end.clone() };
         services.push(server.add_service(listening(app, crowd, socket)));
     }
     Ok((services, terminated))
@@ -187,11 +187,11 @@ fn add_listeners(
 fn handshake_threads(
     started: &mut Option<Arc<HandshakeThreads>>,
     server: &Server,
-) -> Result<Arc<HandshakeThreads>, StartProblem> {
+) -> Result<Arc<HandshakeThreads>, StartError> {
     if let Some(threads) = started {
         return Ok(Arc::clone(threads));
     }
-    let threads = HandshakeThreads::start(server.configuration.threads).map_err(StartProblem::Threads)?;
+    let threads = HandshakeThreads::start(server.configuration.threads).map_err(StartError::Threads)?;
     Ok(Arc::clone(started.insert(Arc::new(threads))))
 }
 
@@ -199,9 +199,10 @@ fn listening<A>(
     app: A,
     crowd: (ConnectionLimits, Arc<Metrics>, &ListenersEnd),
     socket: ListenerConfig,
-) -> Yielding<Crowd<A>> {
+) -> Yielding<ConnectionLimit<A>> {
     let (limits, metrics, end) = crowd;
-    let mut service = Service::new("gateway".to_owned(), Crowd::new(app, limits, metrics, end.quiet()));
+    let mut service =
+        Service::new("gateway".to_owned(), ConnectionLimit::new(app, limits, metrics, end.quiet()));
     service.add_listener(socket);
     Yielding { service, ending: end.clone() }
 }
@@ -210,15 +211,17 @@ fn listening<A>(
 /// others.
 fn admin_service(
     admin: config::Admin,
-    of: (&Bridge, &ListenersEnd),
+    of: (&Gateway, &ListenersEnd),
     addresses: Vec<SocketAddr>,
     within: Duration,
-) -> Yielding<Crowd<Admin>> {
+) -> Yielding<ConnectionLimit<AdminApp>> {
     let (bridge, end) = of;
     let limits = ConnectionLimits { all: ADMIN_CONNECTIONS, of_address: 0, descriptors: RawFd::MAX };
-    let app = Admin::new(bridge, admin.allowed_hosts, addresses, within);
-    let mut service =
-        Service::new("admin".to_owned(), Crowd::new(app, limits, bridge.metrics().clone(), end.quiet()));
+    let app = AdminApp::new(bridge, admin.allowed_hosts, addresses, within);
+    let mut service = Service::new(
+        "admin".to_owned(),
+        ConnectionLimit::new(app, limits, bridge.metrics().clone(), end.quiet()),
+    );
     service.threads = Some(1);
     service.add_tcp(&admin.address.to_string());
     Yielding { service, ending: end.clone() }
@@ -229,8 +232,8 @@ fn service(
     server: &Server,
     settings: &Settings,
     end: &ListenersEnd,
-    gateway: Gateway,
-) -> Timely<HttpProxy<Gateway>> {
+    gateway: ListenerProxy,
+) -> HeaderTimeout<HttpProxy<ListenerProxy>> {
     let mut options = HttpServerOptions::default();
     options.h2_idle_timeout = Some(settings.limits.keep_alive);
     let limits = &settings.limits;
@@ -240,7 +243,7 @@ fn service(
     let mut proxy = http_proxy(&server.configuration, gateway);
     proxy.server_options = Some(options);
     proxy.h2_options = Some(h2);
-    Timely {
+    HeaderTimeout {
         app: Arc::new(proxy),
         within: limits.header_read,
         rest: limits.keep_alive,
@@ -249,11 +252,12 @@ fn service(
     }
 }
 
-impl Ready {
+impl PreparedServer {
     /// Runs until the process is told to end, and then until what is under way is done.
     pub fn run(self) -> ! {
         let Self { server, bridge, shutdown, upgrade, listeners } = self;
-        server.run(RunArgs { shutdown_signal: Box::new(Patient { bridge, shutdown, upgrade, listeners }) });
+        server
+            .run(RunArgs { shutdown_signal: Box::new(DrainSignal { bridge, shutdown, upgrade, listeners }) });
         end_process(0)
     }
 }
@@ -264,7 +268,7 @@ fn end_process(code: i32) -> ! {
     std::process::exit(code)
 }
 
-fn conf(settings: &Settings, upgrade: &Upgrade) -> ServerConf {
+fn conf(settings: &Settings, upgrade: &UpgradeCoordinator) -> ServerConf {
     let threads = match settings.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads,
@@ -282,7 +286,7 @@ fn conf(settings: &Settings, upgrade: &Upgrade) -> ServerConf {
 
 /// Connections that the limit of open files does not allow are closed although `limits.connections`
 /// allows them.
-fn warn_if_few(descriptors: Descriptors, settings: &Settings) {
+fn warn_if_few(descriptors: FileDescriptorBudget, settings: &Settings) {
     let wanted = settings.limits.connections.saturating_mul(settings.listeners.len());
     let room = usize::try_from(descriptors.for_clients()).unwrap_or_default();
     if wanted > room {
@@ -297,7 +301,7 @@ fn warn_if_few(descriptors: Descriptors, settings: &Settings) {
 }
 
 /// A listener beyond this machine at which everybody may call is seldom meant.
-fn warn_if_open(listener: &Listener) {
+fn warn_if_unauthenticated(listener: &Listener) {
     let shuts_out = listener.tls.iter().flat_map(|tls| &tls.client_auth).any(|clients| clients.required);
     let has_agents = listener.faces.mcp || listener.faces.a2a;
     let is_open = has_agents && listener.require.rule == RequireRule::None && !shuts_out;
@@ -310,8 +314,8 @@ fn warn_if_open(listener: &Listener) {
 }
 
 /// Pingora ends the process with a panic when an address is taken; this says so in words before.
-fn probe(address: SocketAddr) -> Result<(), StartProblem> {
-    std::net::TcpListener::bind(address).map(drop).map_err(|error| StartProblem::Address(address, error))
+fn probe(address: SocketAddr) -> Result<(), StartError> {
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| StartError::Address(address, error))
 }
 
 /// The socket of a listener. TLS is not Pingora's matter (see `tls`).
@@ -333,17 +337,17 @@ fn socket(listener: &Listener, write_stall: Duration) -> ListenerConfig {
 }
 
 /// The proxy of one listener: everything is the bridge's, or nobody's.
-struct Gateway {
-    bridge: Bridge,
+struct ListenerProxy {
+    bridge: Gateway,
     listener: Listener,
 }
 
 #[async_trait]
-impl ProxyHttp for Gateway {
+impl ProxyHttp for ListenerProxy {
     /// What goes with the connection, if that is one of HTTP/1.1.
-    type CTX = Option<Box<Mark>>;
+    type CTX = Option<Box<ConnectionMarker>>;
 
-    fn new_ctx(&self) -> Option<Box<Mark>> {
+    fn new_ctx(&self) -> Option<Box<ConnectionMarker>> {
         None
     }
 
@@ -351,7 +355,7 @@ impl ProxyHttp for Gateway {
     fn on_connection_reuse(
         &self,
         _: &mut Session,
-        mark: &mut Option<Box<Mark>>,
+        mark: &mut Option<Box<ConnectionMarker>>,
         carried: Box<dyn Any + Send + Sync>,
     ) {
         *mark = carried.downcast().ok();
@@ -364,9 +368,13 @@ impl ProxyHttp for Gateway {
         // None: compression would hold event streams back.
     }
 
-    async fn request_filter(&self, http: &mut Session, _: &mut Option<Box<Mark>>) -> pingora::Result<bool> {
+    async fn request_filter(
+        &self,
+        http: &mut Session,
+        _: &mut Option<Box<ConnectionMarker>>,
+    ) -> pingora::Result<bool> {
         let served = is_served(http.req_header().uri.path(), self.listener.faces);
-        if !served || self.bridge.handle_with(http, &self.listener.require).await == Handled::NotOurs {
+        if !served || self.bridge.handle_with(http, &self.listener.require).await == Handled::NotHandled {
             // Boxed: what is rare must not make every request larger.
             Box::pin(self.bridge.not_found(http)).await;
         }
@@ -380,7 +388,7 @@ impl ProxyHttp for Gateway {
     async fn upstream_peer(
         &self,
         _: &mut Session,
-        _: &mut Option<Box<Mark>>,
+        _: &mut Option<Box<ConnectionMarker>>,
     ) -> pingora::Result<Box<HttpPeer>> {
         // Every request is answered above; there is nowhere to pass one on to.
         Err(pingora::Error::new(pingora::ErrorType::HTTPStatus(404)))
@@ -389,12 +397,12 @@ impl ProxyHttp for Gateway {
     fn persist_connection_context(
         &self,
         _: &Session,
-        mark: &Option<Box<Mark>>,
+        mark: &Option<Box<ConnectionMarker>>,
     ) -> Option<Box<dyn Any + Send + Sync>> {
         mark.clone().map(|mark| -> Box<dyn Any + Send + Sync> { mark })
     }
 
-    fn suppress_error_log(&self, _: &Session, _: &Option<Box<Mark>>, _: &pingora::Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Option<Box<ConnectionMarker>>, _: &pingora::Error) -> bool {
         true
     }
 }

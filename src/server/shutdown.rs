@@ -14,12 +14,12 @@ use tracing::{error, info, warn};
 
 use super::end_process;
 use super::ending::ListenersEnd;
-use super::upgrade::{Serves, Upgrade};
+use super::upgrade::{Serves, UpgradeCoordinator};
 use crate::config::Shutdown;
-use crate::gateway::Bridge;
+use crate::gateway::Gateway;
 
 /// How often it is looked whether all calls are answered.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// For how long Pingora may still take connections while it hands the sockets over.
 const HANDOVER: Duration = Duration::from_secs(6);
 
@@ -37,32 +37,32 @@ pub(super) fn survive_file_size_limit() {
 }
 
 /// Waits for signals on behalf of a bridge.
-pub(super) struct Patient {
+pub(super) struct DrainSignal {
     /// Whose calls are waited for.
-    pub(super) bridge: Bridge,
+    pub(super) bridge: Gateway,
     /// The least time between being told and ending, because load balancers have to notice, and the most.
     pub(super) shutdown: Shutdown,
     /// How another process takes the sockets over.
-    pub(super) upgrade: Upgrade,
+    pub(super) upgrade: UpgradeCoordinator,
     /// The end of the listeners.
     pub(super) listeners: ListenersEnd,
 }
 
 /// The signals that end the process.
-struct Ending {
+struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 #[async_trait]
-impl ShutdownSignalWatch for Patient {
+impl ShutdownSignalWatch for DrainSignal {
     async fn recv(&self) -> ShutdownSignal {
         let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
         let [Ok(terminate), Ok(interrupt), Ok(mut quit)] = signals else {
             // Without signals the process can only be killed.
             return std::future::pending().await;
         };
-        let mut ending = Ending { terminate, interrupt };
+        let mut ending = EndSignals { terminate, interrupt };
         loop {
             let offer = async {
                 quit.recv().await;
@@ -87,7 +87,7 @@ impl ShutdownSignalWatch for Patient {
     }
 }
 
-impl Patient {
+impl DrainSignal {
     /// The most time between the signal and the end of the process.
     fn whole(&self) -> Duration {
         self.shutdown.grace.saturating_add(self.shutdown.drain)
@@ -95,7 +95,7 @@ impl Patient {
 
     /// Goes on taking connections for the grace. Then Pingora closes the listeners, and the process ends as soon as
     /// nothing runs any more, when its time is over, or on a second signal.
-    async fn end(&self, mut ending: Ending) -> ShutdownSignal {
+    async fn end(&self, mut ending: EndSignals) -> ShutdownSignal {
         info!(running = self.bridge.running(), "told to end; calls under way are finished first");
         let until = Instant::now() + self.whole();
         self.bridge.close();
@@ -109,7 +109,7 @@ impl Patient {
     }
 }
 
-impl Ending {
+impl EndSignals {
     /// Waits for a signal that ends the process at once.
     async fn again(&mut self) {
         tokio::select! {
@@ -121,7 +121,7 @@ impl Ending {
 
 /// Accepts no more connections once the successor does: so one of the two answers at each time, and none is refused. Streams that
 /// never end by themselves are ended then, and come to the successor.
-async fn retire(bridge: Bridge, listeners: ListenersEnd, serves: Option<Serves>) {
+async fn retire(bridge: Gateway, listeners: ListenersEnd, serves: Option<Serves>) {
     let begun = Instant::now();
     if let Some(mut serves) = serves {
         match tokio::time::timeout(HANDOVER, serves.wait_for(|serves| *serves)).await {
@@ -136,7 +136,7 @@ async fn retire(bridge: Bridge, listeners: ListenersEnd, serves: Option<Serves>)
 }
 
 /// Ends the process after `first` as soon as nothing runs any more, at `until`, or on a signal.
-async fn finish(ended: (Bridge, ListenersEnd), mut ending: Ending, first: Duration, until: Instant) {
+async fn finish(ended: (Gateway, ListenersEnd), mut ending: EndSignals, first: Duration, until: Instant) {
     let (bridge, listeners) = ended;
     let done = async {
         tokio::time::sleep(first).await;
@@ -144,7 +144,7 @@ async fn finish(ended: (Bridge, ListenersEnd), mut ending: Ending, first: Durati
         // given the time to read it.
         let mut quiet = 0;
         while quiet < 2 && Instant::now() < until {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             quiet = if bridge.running() == 0 && !listeners.has_fresh() { quiet + 1 } else { 0 };
         }
     };

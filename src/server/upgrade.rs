@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, error, info, warn};
 
 use super::end_process;
-use crate::gateway::Bridge;
+use crate::gateway::Gateway;
 
 /// The socket on which Pingora passes descriptors.
 const SOCKETS: &str = "sockets.sock";
@@ -53,7 +53,7 @@ const ACCEPTED_WITHIN: Duration = Duration::from_secs(15);
 /// How long it waits until what lies there is read. More would keep Pingora waiting for too long.
 const OPENED: Duration = Duration::from_secs(3);
 /// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long one side waits for a line of the other.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long a successor waits for the process that is to end.
@@ -103,25 +103,25 @@ pub(super) type Serves = watch::Receiver<bool>;
 
 /// Knowledge of both sides of an upgrade.
 #[derive(Debug, Clone)]
-pub(super) struct Upgrade {
+pub(super) struct UpgradeCoordinator {
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
 }
 
 /// Takes the sockets over. Listeners of the successor begin after it.
-pub(super) struct Takeover {
+pub(super) struct SocketTakeover {
     /// Makes itself ready meanwhile.
-    pub(super) bridge: Bridge,
+    pub(super) bridge: Gateway,
     /// Where the processes meet.
-    pub(super) upgrade: Upgrade,
+    pub(super) upgrade: UpgradeCoordinator,
 }
 
 #[async_trait]
-impl BackgroundService for Takeover {
+impl BackgroundService for SocketTakeover {
     async fn start_with_ready_notifier(&self, _: ShutdownWatch, notifier: ServiceReadyNotifier) {
         let ready = async {
             while !self.bridge.is_ready() {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         if timeout(CARDS, ready).await.is_err() {
@@ -139,7 +139,7 @@ impl BackgroundService for Takeover {
         let learnt = tokio::spawn(async move { bridge.learn_from(stream).await });
         let opened = async {
             while !self.bridge.has_store() {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
         if timeout(OPENED, opened).await.is_err() {
@@ -153,7 +153,7 @@ impl BackgroundService for Takeover {
 }
 
 /// Says that connections are accepted. Begins once the sockets are there.
-pub(super) struct Serving(pub(super) Bridge);
+pub(super) struct Serving(pub(super) Gateway);
 
 #[async_trait]
 impl BackgroundService for Serving {
@@ -162,7 +162,7 @@ impl BackgroundService for Serving {
     }
 }
 
-impl Upgrade {
+impl UpgradeCoordinator {
     /// For a process with these addresses; `directory` is the operator's choice.
     pub(super) fn new(directory: Option<PathBuf>, addresses: Vec<SocketAddr>) -> Self {
         let own = || {
@@ -248,7 +248,7 @@ impl Upgrade {
     /// # Errors
     ///
     /// [`UpgradeProblem`] says why the sockets stay here.
-    pub(super) async fn accept_successor(&self, bridge: &Bridge) -> Result<Option<Serves>, UpgradeProblem> {
+    pub(super) async fn accept_successor(&self, bridge: &Gateway) -> Result<Option<Serves>, UpgradeProblem> {
         let mut stream = self.find_successor().await?;
         check_peer(&stream)?;
         let report = timeout(ANSWER, line(&mut stream)).await.ok().flatten();
@@ -269,7 +269,7 @@ impl Upgrade {
         // Pingora tries again a second later, if it comes too early.
         let until = Instant::now() + ANSWER;
         while !self.sockets().exists() && Instant::now() < until {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(serves)
     }
@@ -287,7 +287,7 @@ impl Upgrade {
             if Instant::now() >= deadline {
                 return Err(UpgradeProblem::NoSuccessor);
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -302,7 +302,7 @@ impl Upgrade {
 }
 
 /// Lets go of what is kept on disk, accepts the successor, and tells it from then on what is to be kept.
-async fn pass_on(stream: UnixStream, bridge: &Bridge) -> Result<Serves, UpgradeProblem> {
+async fn pass_on(stream: UnixStream, bridge: &Gateway) -> Result<Serves, UpgradeProblem> {
     let giver = bridge.clone();
     let pass = move || {
         let stream = stream.into_std()?;

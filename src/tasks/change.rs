@@ -5,17 +5,17 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::a2a::{Part, PartBody};
-use crate::bridge::work::Work;
+use crate::bridge::work::AgentOutput;
 
 /// What of the work a watcher can see, in short.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Look(u64);
+pub(super) struct VisibleState(u64);
 
-impl Look {
+impl VisibleState {
     /// `deep` reads the content of artifacts too: for events that replace them all.
-    pub(super) fn at(work: &Work, deep: bool) -> Self {
+    pub(super) fn at(work: &AgentOutput, deep: bool) -> Self {
         let mut hasher = DefaultHasher::new();
-        work.state.map(crate::a2a::State::word).hash(&mut hasher);
+        work.state.map(crate::a2a::TaskState::as_str).hash(&mut hasher);
         (&work.task_id, &work.context_id, work.reply.is_some(), work.bytes()).hash(&mut hasher);
         if let Some(status) = &work.status {
             // Some agents make another id each time that they show a question.

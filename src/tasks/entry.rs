@@ -10,38 +10,38 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::change::Look;
-use super::guards::{Following, Stopping, Watcher};
-use super::inside::{Inside, Stand, Verdict};
-use super::map::Home;
-use super::phase::{Phase, Refusal};
-use super::turns::{AnswersTooLarge, Parts, Turn};
-use super::{Times, lock};
-use crate::a2a::{Event, Fingerprint, State, Task, fingerprint, stamp_of};
-use crate::bridge::work::{Standing, Work};
-use crate::fault::{Delay, Trouble};
+use super::change::VisibleState;
+use super::guards::{CancelGuard, FollowGuard, WatchGuard};
+use super::inside::{ClientOverride, EntryState, EvictionInfo};
+use super::map::ShardSlot;
+use super::phase::{AnswerRefusal, TaskPhase};
+use super::turns::{AnswerClaim, AnswersTooLarge, PartialAnswers};
+use super::{Timestamp, lock};
+use crate::a2a::{Fingerprint, StreamResponse, Task, TaskState, fingerprint, stamp_of};
+use crate::bridge::work::{AgentOutput, OutputState};
+use crate::fault::{AgentFailure, TaskDelay};
 
 /// One task.
 #[derive(Debug)]
-pub struct Entry {
+pub struct TaskEntry {
     agent: Arc<str>,
     local: [u8; 16],
-    pub(super) inside: Mutex<Inside>,
+    pub(super) inside: Mutex<EntryState>,
     changes: watch::Sender<u64>,
-    home: OnceLock<Home>,
+    home: OnceLock<ShardSlot>,
     is_gone: AtomicBool,
     is_pushed: AtomicBool,
     is_stopping: AtomicBool,
     stops: AtomicU64,
 }
 
-impl Entry {
+impl TaskEntry {
     /// A task of this agent. `local` is the number by which it is found while the agent has not named it.
-    pub fn new(agent: Arc<str>, local: [u8; 16], work: Work, now: Times) -> Self {
+    pub fn new(agent: Arc<str>, local: [u8; 16], work: AgentOutput, now: Timestamp) -> Self {
         Self {
             agent,
             local,
-            inside: Mutex::new(Inside::new(work, now)),
+            inside: Mutex::new(EntryState::new(work, now)),
             changes: watch::Sender::new(0),
             home: OnceLock::new(),
             is_gone: AtomicBool::new(false),
@@ -62,18 +62,18 @@ impl Entry {
     }
 
     /// Looks inside. What looks must be quick, and must not come back to the entry.
-    pub fn look<R>(&self, look: impl FnOnce(&Inside) -> R) -> R {
+    pub fn visible_state<R>(&self, look: impl FnOnce(&EntryState) -> R) -> R {
         look(&lock(&self.inside))
     }
 
     /// Shows the work as it stands for a client that waits: an answered question is work, although the agent shows it still. As
     /// [`Entry::look`].
-    pub fn show_work<R>(&self, show: impl FnOnce(&Work) -> R) -> R {
+    pub fn show_work<R>(&self, show: impl FnOnce(&AgentOutput) -> R) -> R {
         let mut inside = lock(&self.inside);
-        if inside.phase() != Phase::Running || inside.work.standing() != Standing::Asking {
+        if inside.phase() != TaskPhase::Running || inside.work.state() != OutputState::Asking {
             return show(&inside.work);
         }
-        let kept = (inside.work.state.replace(State::Working), inside.work.status.take());
+        let kept = (inside.work.state.replace(TaskState::Working), inside.work.status.take());
         let shown = show(&inside.work);
         (inside.work.state, inside.work.status) = kept;
         shown
@@ -89,17 +89,17 @@ impl Entry {
     /// # Errors
     ///
     /// [`Trouble::TooMuch`] when the artifacts pass their limit.
-    pub fn apply(&self, event: Event, now: Times) -> Result<(), Trouble> {
-        let deep = matches!(event, Event::Task(_));
-        let is_told = deep || matches!(event, Event::Status { .. });
+    pub fn apply(&self, event: StreamResponse, now: Timestamp) -> Result<(), AgentFailure> {
+        let deep = matches!(event, StreamResponse::Task(_));
+        let is_told = deep || matches!(event, StreamResponse::Status { .. });
         let (taken, changed) = {
             let mut inside = lock(&self.inside);
             if inside.is_finished() {
                 return Ok(());
             }
             // The agent speaks.
-            inside.delay.take_if(|delay| *delay == Delay::Unreached);
-            let before = Look::at(&inside.work, deep);
+            inside.delay.take_if(|delay| *delay == TaskDelay::Unreached);
+            let before = VisibleState::at(&inside.work, deep);
             // Where its words have gone into the history an answer has come in.
             let has_arrived = inside.work.has_taken_words_in(&event);
             let stamp = inside.work.stamp();
@@ -108,12 +108,12 @@ impl Entry {
             let taken = taken.map(|note| inside.last = note.or(inside.last.take()));
             let is_open_again = is_told && {
                 let shown = inside.work.question_turn().map(Fingerprint::to_bytes);
-                let is_open_again = inside.turns.settle(shown.filter(|_| !has_arrived));
+                let is_open_again = inside.turns.resolve(shown.filter(|_| !has_arrived));
                 inside.turns.leave_others(shown, stamp, deep);
                 is_open_again
             };
             inside.count_rounds();
-            let changed = is_news || is_open_again || before != Look::at(&inside.work, deep);
+            let changed = is_news || is_open_again || before != VisibleState::at(&inside.work, deep);
             if changed {
                 inside.delay = None;
                 inside.changed = now;
@@ -124,7 +124,7 @@ impl Entry {
         if changed {
             self.wake();
         }
-        taken.map_err(|too_much| Trouble::TooMuch(too_much.max_bytes, "its artifacts"))
+        taken.map_err(|too_much| AgentFailure::LimitExceeded(too_much.max_bytes, "its artifacts"))
     }
 
     /// Sees a task as the agent gives it when it is asked, before that is taken in: it may lag behind its stream.
@@ -136,14 +136,14 @@ impl Entry {
 
     /// Changes what is kept of the work, not where it stands: to drop artifacts, or to take them back from the agent. No news to
     /// watchers.
-    pub fn rework<R>(&self, change: impl FnOnce(&mut Work) -> R) -> R {
+    pub fn update<R>(&self, change: impl FnOnce(&mut AgentOutput) -> R) -> R {
         self.change(|inside| change(&mut inside.work))
     }
 
     /// Watches. While the watcher lives, the map keeps the entry as long as the task is live.
-    pub fn watch(self: &Arc<Self>) -> Watcher {
+    pub fn watch(self: &Arc<Self>) -> WatchGuard {
         self.change(|inside| inside.watchers += 1);
-        Watcher::new(self.clone())
+        WatchGuard::new(self.clone())
     }
 
     pub(super) fn unwatch(&self, now: Instant) {
@@ -152,17 +152,17 @@ impl Entry {
     }
 
     /// Counts as watched until then: somebody may come back.
-    pub fn expect(&self, until: Instant) {
+    pub fn set_push_expected(&self, until: Instant) {
         self.change(|inside| inside.expected = inside.expected.max(Some(until)));
     }
 
     /// Whether somebody watches, or is expected to come back.
     pub fn is_watched(&self, now: Instant) -> bool {
-        self.look(|inside| inside.watchers > 0 || inside.expected.is_some_and(|until| until > now))
+        self.visible_state(|inside| inside.watchers > 0 || inside.expected.is_some_and(|until| until > now))
     }
 
     /// Begins to follow; `None` if somebody does already.
-    pub fn begin_following(self: &Arc<Self>) -> Option<Following> {
+    pub fn begin_following(self: &Arc<Self>) -> Option<FollowGuard> {
         let begun = self.change(|inside| {
             let is_free = !inside.is_followed;
             if is_free {
@@ -172,11 +172,11 @@ impl Entry {
             is_free
         });
         self.tell_owners();
-        begun.then(|| Following::new(self.clone()))
+        begun.then(|| FollowGuard::new(self.clone()))
     }
 
     /// Says why following ended.
-    pub fn end(&self, result: Result<(), Trouble>, now: Times) {
+    pub fn end(&self, result: Result<(), AgentFailure>, now: Timestamp) {
         self.change(|inside| {
             inside.over = Some(result);
             inside.changed = now;
@@ -187,29 +187,29 @@ impl Entry {
     pub(super) fn unfollow(&self) {
         self.change(|inside| {
             inside.is_followed = false;
-            inside.over.get_or_insert(Err(Trouble::Gateway("following it broke off")));
+            inside.over.get_or_insert(Err(AgentFailure::Internal("following it broke off")));
         });
         self.wake();
     }
 
     /// The client wants the work stopped; remembered until the agent has named the task.
-    pub fn want_cancel(&self) {
+    pub fn request_cancel(&self) {
         self.change(|inside| inside.cancel_wanted = true);
         self.wake();
     }
 
     /// Whether a wish to stop the work is there that nobody has acted upon; whoever gets it does.
-    pub fn take_cancel(&self) -> bool {
+    pub fn take_cancel_request(&self) -> bool {
         self.change(|inside| std::mem::take(&mut inside.cancel_wanted))
     }
 
     /// Begins to stop it at the agent; `None` if somebody waits for the agent's word on that already.
-    pub fn begin_stopping(self: &Arc<Self>) -> Option<Stopping> {
-        (!self.is_stopping.swap(true, Ordering::AcqRel)).then(|| Stopping::new(self.clone()))
+    pub fn begin_stopping(self: &Arc<Self>) -> Option<CancelGuard> {
+        (!self.is_stopping.swap(true, Ordering::AcqRel)).then(|| CancelGuard::new(self.clone()))
     }
 
     /// How often it has been tried to stop it at the agent, to the end.
-    pub fn stops(&self) -> u64 {
+    pub fn cancel_in_progress(&self) -> u64 {
         self.stops.load(Ordering::Acquire)
     }
 
@@ -219,7 +219,7 @@ impl Entry {
     }
 
     /// It has been tried to stop it at the agent.
-    pub fn stop_tried(&self) {
+    pub fn cancel_attempted(&self) {
         self.stops.fetch_add(1, Ordering::AcqRel);
         self.wake();
     }
@@ -231,12 +231,12 @@ impl Entry {
 
     /// The agent's id of the task, once it has named one.
     pub fn task_id(&self) -> Option<String> {
-        self.look(|inside| inside.work.task_id.clone())
+        self.visible_state(|inside| inside.work.task_id.clone())
     }
 
     /// Whether the agent has named the task.
     pub fn is_named(&self) -> bool {
-        self.look(|inside| inside.work.task_id.is_some())
+        self.visible_state(|inside| inside.work.task_id.is_some())
     }
 
     /// A client holds a handle of it: from now on it is kept where tasks are kept.
@@ -251,16 +251,16 @@ impl Entry {
 
     /// Whether a client holds a handle of it.
     pub fn is_acknowledged(&self) -> bool {
-        self.look(|inside| inside.is_acknowledged)
+        self.visible_state(|inside| inside.is_acknowledged)
     }
 
     /// Fills in what was kept, before anybody sees the entry.
-    pub(super) fn restore(&self, fill: impl FnOnce(&mut Inside)) {
+    pub(super) fn restore(&self, fill: impl FnOnce(&mut EntryState)) {
         fill(&mut lock(&self.inside));
     }
 
     /// Takes in what another process knows of the same task.
-    pub(super) fn learn(self: &Arc<Self>, other: Self, now: Times) {
+    pub(super) fn learn(self: &Arc<Self>, other: Self, now: Timestamp) {
         let other = other.inside.into_inner().unwrap_or_else(PoisonError::into_inner);
         other.owners().for_each(|owner| self.own(owner));
         self.change(|inside| inside.learn(other));
@@ -275,9 +275,9 @@ impl Entry {
     }
 
     /// Takes over what another call has learnt of the task, if nothing is known of it here.
-    pub fn take_over(&self, mut work: Work, now: Times) {
+    pub fn adopt_call(&self, mut work: AgentOutput, now: Timestamp) {
         self.change(|inside| {
-            if inside.is_blank() {
+            if inside.is_unstarted() {
                 work.skill = inside.work.skill.take().or(work.skill);
                 inside.work = work;
                 inside.count_rounds();
@@ -288,27 +288,27 @@ impl Entry {
     }
 
     /// Notes why the task does not go on at present, if it does not. Watchers hear of one that is stalled.
-    pub fn set_delay(&self, delay: Option<Delay>) {
+    pub fn set_delay(&self, delay: Option<TaskDelay>) {
         let before = self.change(|inside| std::mem::replace(&mut inside.delay, delay));
-        if before != delay && matches!(delay, Some(Delay::Stalled(_))) {
+        if before != delay && matches!(delay, Some(TaskDelay::Stalled(_))) {
             self.wake();
         }
     }
 
     /// The agent has said how the task stands.
     pub fn reached(&self) {
-        self.change(|inside| inside.delay.take_if(|delay| *delay == Delay::Unreached));
+        self.change(|inside| inside.delay.take_if(|delay| *delay == TaskDelay::Unreached));
     }
 
     /// What the client is told from now on, whatever the agent does.
-    pub fn set_verdict(&self, verdict: Verdict) {
+    pub fn set_verdict(&self, verdict: ClientOverride) {
         self.change(|inside| inside.verdict = Some(verdict));
         self.wake();
     }
 
     /// Takes a turn for an answer of this digest.
-    pub fn take_turn(&self, turn: [u8; 16], digest: [u8; 16]) -> Turn {
-        let whose = self.change(|inside| inside.turns.take(turn, digest));
+    pub fn claim_answer(&self, turn: [u8; 16], digest: [u8; 16]) -> AnswerClaim {
+        let whose = self.change(|inside| inside.turns.claim(turn, digest));
         self.wake();
         whose
     }
@@ -320,26 +320,26 @@ impl Entry {
     }
 
     /// Makes a turn free again: nothing was sent.
-    pub fn give_back_turn(&self, turn: [u8; 16], trouble: Trouble) {
-        self.change(|inside| inside.turns.give_back(turn, trouble));
+    pub fn release_answer(&self, turn: [u8; 16], trouble: AgentFailure) {
+        self.change(|inside| inside.turns.release(turn, trouble));
         self.wake();
     }
 
     /// The answer may have gone out: nobody knows. The same one may be given again; once the agent is seen to ask still, any.
-    pub fn doubt_turn(&self, turn: [u8; 16], trouble: &Trouble) {
-        self.change(|inside| inside.turns.doubt(turn, trouble));
+    pub fn mark_answer_unconfirmed(&self, turn: [u8; 16], trouble: &AgentFailure) {
+        self.change(|inside| inside.turns.mark_unconfirmed(turn, trouble));
         self.wake();
     }
 
     /// The agent shows this question, or none: so whoever is in doubt whether an answer arrived knows.
-    pub fn settle_doubt(&self, shown: Option<Fingerprint>) {
-        if self.change(|inside| inside.turns.settle(shown.map(Fingerprint::to_bytes))) {
+    pub fn resolve_unconfirmed(&self, shown: Option<Fingerprint>) {
+        if self.change(|inside| inside.turns.resolve(shown.map(Fingerprint::to_bytes))) {
             self.wake();
         }
     }
 
     /// The answer went out.
-    pub fn turn_sent(&self, turn: [u8; 16]) {
+    pub fn mark_answer_sent(&self, turn: [u8; 16]) {
         self.change(|inside| {
             inside.turns.sent(turn);
             if inside.work.question_turn().map(Fingerprint::to_bytes) == Some(turn) {
@@ -371,7 +371,7 @@ impl Entry {
     }
 
     /// The user said this instead of an answer. The question stays open.
-    pub fn refuse_turn(&self, turn: [u8; 16], refusal: Refusal) {
+    pub fn record_refusal(&self, turn: [u8; 16], refusal: AnswerRefusal) {
         self.change(|inside| inside.turns.refuse(turn, refusal));
         self.wake();
     }
@@ -387,15 +387,15 @@ impl Entry {
     pub fn answer_in_parts(
         &self,
         turn: [u8; 16],
-        parts: Parts,
-        digest: impl FnOnce(&Parts) -> Option<[u8; 16]>,
-    ) -> Result<(Parts, Option<Turn>), AnswersTooLarge> {
+        parts: PartialAnswers,
+        digest: impl FnOnce(&PartialAnswers) -> Option<[u8; 16]>,
+    ) -> Result<(PartialAnswers, Option<AnswerClaim>), AnswersTooLarge> {
         let answered = self.change(|inside| {
-            let mut all = Parts::new();
+            let mut all = PartialAnswers::new();
             for (key, value) in parts {
                 all = inside.turns.add(turn, key, value)?;
             }
-            let taken = digest(&all).map(|digest| inside.turns.take(turn, digest));
+            let taken = digest(&all).map(|digest| inside.turns.claim(turn, digest));
             Ok((all, taken))
         });
         self.wake();
@@ -404,7 +404,7 @@ impl Entry {
 
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
-        self.look(Inside::bytes)
+        self.visible_state(EntryState::bytes)
     }
 
     /// Whether the map has dropped it. Who follows it should stop: nobody finds it any more.
@@ -422,16 +422,16 @@ impl Entry {
         self.is_pushed.store(true, Ordering::Release);
     }
 
-    pub(super) fn stand(&self) -> Stand {
-        self.look(Inside::stand)
+    pub(super) fn stand(&self) -> EvictionInfo {
+        self.visible_state(EntryState::eviction_info)
     }
 
-    pub(super) fn home(&self) -> Option<&Home> {
+    pub(super) fn home(&self) -> Option<&ShardSlot> {
         self.home.get()
     }
 
     /// Moves in, once.
-    pub(super) fn move_in(&self, home: Home) -> bool {
+    pub(super) fn move_in(&self, home: ShardSlot) -> bool {
         self.home.set(home).is_ok()
     }
 
@@ -440,7 +440,7 @@ impl Entry {
         self.is_gone.store(true, Ordering::Release);
     }
 
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut Inside) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut EntryState) -> R) -> R {
         let result = change(&mut lock(&self.inside));
         self.settle(None);
         result
@@ -448,7 +448,7 @@ impl Entry {
 
     fn settle(&self, active: Option<Instant>) {
         if let Some(home) = self.home.get() {
-            home.settle(active);
+            home.rebalance(active);
         }
     }
 

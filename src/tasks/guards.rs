@@ -5,22 +5,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::entry::Entry;
+use super::entry::TaskEntry;
 
 /// Somebody watches: while this lives, the entry stays as long as its task is live.
 #[derive(Debug)]
-pub struct Watcher {
-    entry: Arc<Entry>,
+pub struct WatchGuard {
+    entry: Arc<TaskEntry>,
     ended: Option<Instant>,
 }
 
-impl Watcher {
-    pub(super) fn new(entry: Arc<Entry>) -> Self {
+impl WatchGuard {
+    pub(super) fn new(entry: Arc<TaskEntry>) -> Self {
         Self { entry, ended: None }
     }
 
     /// What is watched.
-    pub fn entry(&self) -> &Arc<Entry> {
+    pub fn entry(&self) -> &Arc<TaskEntry> {
         &self.entry
     }
 
@@ -30,7 +30,7 @@ impl Watcher {
     }
 }
 
-impl Drop for Watcher {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         self.entry.unwatch(self.ended.unwrap_or_else(Instant::now));
     }
@@ -38,22 +38,22 @@ impl Drop for Watcher {
 
 /// Somebody tells the agent to stop this task; nobody else need meanwhile.
 #[derive(Debug)]
-pub struct Stopping {
-    entry: Arc<Entry>,
+pub struct CancelGuard {
+    entry: Arc<TaskEntry>,
 }
 
-impl Stopping {
-    pub(super) fn new(entry: Arc<Entry>) -> Self {
+impl CancelGuard {
+    pub(super) fn new(entry: Arc<TaskEntry>) -> Self {
         Self { entry }
     }
 
     /// What is stopped.
-    pub fn entry(&self) -> &Arc<Entry> {
+    pub fn entry(&self) -> &Arc<TaskEntry> {
         &self.entry
     }
 }
 
-impl Drop for Stopping {
+impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.entry.end_stopping();
     }
@@ -61,22 +61,22 @@ impl Drop for Stopping {
 
 /// Somebody listens to the agent for this task; nobody else may meanwhile.
 #[derive(Debug)]
-pub struct Following {
-    entry: Arc<Entry>,
+pub struct FollowGuard {
+    entry: Arc<TaskEntry>,
 }
 
-impl Following {
-    pub(super) fn new(entry: Arc<Entry>) -> Self {
+impl FollowGuard {
+    pub(super) fn new(entry: Arc<TaskEntry>) -> Self {
         Self { entry }
     }
 
     /// What is followed.
-    pub fn entry(&self) -> &Arc<Entry> {
+    pub fn entry(&self) -> &Arc<TaskEntry> {
         &self.entry
     }
 }
 
-impl Drop for Following {
+impl Drop for FollowGuard {
     /// Frees the task; without a word on why following ended, it broke off.
     fn drop(&mut self) {
         self.entry.unfollow();

@@ -4,12 +4,12 @@
 
 use std::time::Instant;
 
-use super::Times;
+use super::Timestamp;
 use super::phase::ends_task;
-use super::turns::Turns;
-use crate::a2a::State;
-use crate::bridge::work::{Note, Standing, Work};
-use crate::fault::{Delay, Trouble};
+use super::turns::AnswerLog;
+use crate::a2a::TaskState;
+use crate::bridge::work::{AgentOutput, OutputState, ProgressUpdate};
+use crate::fault::{AgentFailure, TaskDelay};
 
 /// Callers that are remembered as holders of a handle; the oldest goes first.
 const MAX_OWNERS: usize = 16;
@@ -18,34 +18,34 @@ const OVERHEAD: usize = 1024;
 
 /// What the client was told in spite of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClientOverride {
     /// Cancelled, although the agent did not stop.
     Cancelled,
 }
 
 /// What is known of a task at one moment.
 #[derive(Debug)]
-pub struct Inside {
+pub struct EntryState {
     /// The work so far.
-    pub work: Work,
+    pub work: AgentOutput,
     /// The last thing that was new.
-    pub last: Option<Note>,
+    pub last: Option<ProgressUpdate>,
     /// Why following ended, if it has and nobody follows anew.
-    pub over: Option<Result<(), Trouble>>,
+    pub over: Option<Result<(), AgentFailure>>,
     /// What the client was told in spite of the agent.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<ClientOverride>,
     /// Why it does not go on at present, if that is known.
-    pub delay: Option<Delay>,
+    pub delay: Option<TaskDelay>,
     /// The client wants the work stopped; the agent may not have named it yet.
     pub cancel_wanted: bool,
     /// When it was first known here.
-    pub created: Times,
+    pub created: Timestamp,
     /// When it last changed.
-    pub changed: Times,
-    pub(super) turns: Turns,
+    pub changed: Timestamp,
+    pub(super) turns: AnswerLog,
     pub(super) owners: Vec<Box<str>>,
     /// How it flowed when its holders were told last.
-    flow: (bool, Option<State>),
+    flow: (bool, Option<TaskState>),
     pub(super) watchers: usize,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
@@ -56,7 +56,7 @@ pub struct Inside {
 }
 
 /// What the map decides by.
-pub(super) struct Stand {
+pub(super) struct EvictionInfo {
     pub(super) is_finished: bool,
     pub(super) is_watched: bool,
     pub(super) expected: Option<Instant>,
@@ -64,11 +64,11 @@ pub(super) struct Stand {
     pub(super) bytes: usize,
 }
 
-impl Inside {
+impl EntryState {
     /// Nothing more will come: the agent has said its last word, or there will be none.
     pub fn is_finished(&self) -> bool {
         match &self.over {
-            _ if self.work.standing() == Standing::Finished => true,
+            _ if self.work.state() == OutputState::Finished => true,
             Some(Err(trouble)) => ends_task(trouble) || self.work.task_id.is_none(),
             Some(Ok(())) | None => false,
         }
@@ -81,7 +81,7 @@ impl Inside {
         }
     }
 
-    pub(super) fn may_shed(&self) -> bool {
+    pub(super) fn can_evict_artifacts(&self) -> bool {
         self.is_finished() && !self.keeps_artifacts && !self.work.artifacts_shed
     }
 
@@ -100,7 +100,7 @@ impl Inside {
         self.owners.iter().map(AsRef::as_ref)
     }
 
-    pub(super) fn new(work: Work, now: Times) -> Self {
+    pub(super) fn new(work: AgentOutput, now: Timestamp) -> Self {
         Self {
             work,
             last: None,
@@ -110,7 +110,7 @@ impl Inside {
             cancel_wanted: false,
             created: now,
             changed: now,
-            turns: Turns::default(),
+            turns: AnswerLog::default(),
             owners: Vec::new(),
             flow: (false, None),
             watchers: 0,
@@ -136,7 +136,7 @@ impl Inside {
     pub(super) fn learn(&mut self, other: Self) {
         other.turns.all().for_each(|turn| self.turns.merge(turn));
         self.verdict = self.verdict.or(other.verdict);
-        if self.work.standing() == Standing::Finished {
+        if self.work.state() == OutputState::Finished {
             return;
         }
         let is_newer = !self.is_followed && other.changed.unix_ms >= self.changed.unix_ms;
@@ -148,7 +148,7 @@ impl Inside {
     }
 
     /// Whether it flows otherwise than when this was asked last: somebody listens to its agent, or not; in which state it is.
-    pub(super) fn flows_anew(&mut self) -> bool {
+    pub(super) fn streaming_changed(&mut self) -> bool {
         let flow = (self.is_followed && !self.is_finished(), self.work.state);
         std::mem::replace(&mut self.flow, flow) != flow
     }
@@ -160,8 +160,8 @@ impl Inside {
         OVERHEAD + owners + ids.sum::<usize>() + note + self.turns.bytes() + self.work.bytes()
     }
 
-    pub(super) fn stand(&self) -> Stand {
-        Stand {
+    pub(super) fn eviction_info(&self) -> EvictionInfo {
+        EvictionInfo {
             is_finished: self.is_finished(),
             is_watched: self.watchers > 0,
             expected: self.expected,

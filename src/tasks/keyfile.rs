@@ -12,12 +12,12 @@ use crate::config::Secret;
 
 const NAME: &str = "seal.key";
 /// In characters: 128 bits even if they are hexadecimal digits.
-const SHORTEST: usize = 32;
-const LONGEST: u64 = 4096;
+const MIN_KEY_BYTES: usize = 32;
+const MAX_KEY_FILE_BYTES: u64 = 4096;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyProblem {
+pub enum KeyFileError {
     /// The file cannot be read or made.
     #[error("cannot use {file}: {error}")]
     Unusable {
@@ -56,9 +56,9 @@ pub enum KeyProblem {
 /// # Errors
 ///
 /// [`KeyProblem`] says what is wrong with the file, and what to do.
-pub fn seal_key(dir: &Path) -> Result<Secret, KeyProblem> {
+pub fn seal_key(dir: &Path) -> Result<Secret, KeyFileError> {
     let file = dir.join(NAME);
-    let unusable = |error| KeyProblem::Unusable { file: file.clone(), error };
+    let unusable = |error| KeyFileError::Unusable { file: file.clone(), error };
     match File::open(&file) {
         Ok(open) => return read(open, &file),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -74,29 +74,29 @@ pub fn seal_key(dir: &Path) -> Result<Secret, KeyProblem> {
 /// # Errors
 ///
 /// As [`seal_key`].
-pub fn probe(dir: &Path) -> Result<(), KeyProblem> {
+pub fn probe(dir: &Path) -> Result<(), KeyFileError> {
     let file = dir.join(NAME);
     match File::open(&file) {
         Ok(open) => read(open, &file).map(drop),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        Err(error) => Err(KeyProblem::Unusable { file, error }),
+        Err(error) => Err(KeyFileError::Unusable { file, error }),
     }
 }
 
-fn read(open: File, file: &Path) -> Result<Secret, KeyProblem> {
-    let unusable = |error| KeyProblem::Unusable { file: file.to_owned(), error };
-    let no_key = |what| KeyProblem::NoKey { file: file.to_owned(), what };
+fn read(open: File, file: &Path) -> Result<Secret, KeyFileError> {
+    let unusable = |error| KeyFileError::Unusable { file: file.to_owned(), error };
+    let no_key = |what| KeyFileError::NoKey { file: file.to_owned(), what };
     let mode = open.metadata().map_err(unusable)?.permissions().mode() & 0o777;
     // The group may read: volumes that are mounted for a group give it the right to each file, again at each start.
     if mode & 0o007 != 0 {
-        return Err(KeyProblem::Open { file: file.to_owned(), mode });
+        return Err(KeyFileError::Open { file: file.to_owned(), mode });
     }
     let mut bytes = Vec::new();
-    open.take(LONGEST + 1).read_to_end(&mut bytes).map_err(unusable)?;
+    open.take(MAX_KEY_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unusable)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| no_key("it is not text"))?.trim();
     match text.len() {
-        short if short < SHORTEST => Err(no_key("it has fewer than 32 characters")),
-        _ if bytes.len() as u64 > LONGEST => Err(no_key("it is longer than 4 KiB")),
+        short if short < MIN_KEY_BYTES => Err(no_key("it has fewer than 32 characters")),
+        _ if bytes.len() as u64 > MAX_KEY_FILE_BYTES => Err(no_key("it is longer than 4 KiB")),
         _ => Ok(Secret::new(text)),
     }
 }

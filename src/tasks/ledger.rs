@@ -7,20 +7,20 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use tracing::{debug, info, warn};
 
-use super::entry::Entry;
+use super::entry::TaskEntry;
 use super::record::{key_of, record_key};
-use super::store::{Store, StoreProblem, Table};
-use super::{Key, Tasks, Times};
+use super::store::{Store, StoreProblem, StoreTable};
+use super::{EntryKey, Tasks, Timestamp};
 
 /// Keeps tasks.
-pub struct Ledger {
+pub struct TaskJournal {
     /// Empty where nothing is kept, and while another process still has the file.
     store: ArcSwapOption<Store>,
     /// Artifacts of more bytes stay at the agent.
     most: usize,
 }
 
-impl Ledger {
+impl TaskJournal {
     /// Keeps nothing yet; when it does, then without artifacts of more than `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { store: ArcSwapOption::empty(), most }
@@ -28,7 +28,7 @@ impl Ledger {
 
     /// Keeps tasks in this store from now on, and in no other. Returns whether all that was handed to the store before is safe there,
     /// if there was one; that one is closed then. Waits for its disk.
-    pub fn keep_in(&self, store: Option<Arc<Store>>) -> Option<bool> {
+    pub fn attach_store(&self, store: Option<Arc<Store>>) -> Option<bool> {
         let before = self.store.swap(store)?;
         let closed = before.close();
         if let Err(problem) = &closed {
@@ -38,7 +38,7 @@ impl Ledger {
     }
 
     /// Whether anything is kept.
-    pub fn keeps(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.store.load().is_some()
     }
 
@@ -61,26 +61,26 @@ impl Ledger {
     }
 
     /// Keeps what clients came to hold while there was no store, or another one. Waits where too much is to be written at once.
-    pub async fn catch_up_slowly(&self, tasks: &Tasks, now: Times) {
+    pub async fn catch_up_slowly(&self, tasks: &Tasks, now: Timestamp) {
         let mut entries = Vec::new();
         tasks.for_each(now.instant, |entry| entries.push(entry.clone()));
         for entry in entries.iter().filter(|entry| entry.is_acknowledged()) {
-            if self.put(entry) == Err(StoreProblem::Full) && self.is_safe().await {
-                self.note(entry);
+            if self.write(entry) == Err(StoreProblem::Full) && self.is_safe().await {
+                self.persist(entry);
             }
         }
     }
 
     /// Keeps what clients came to hold while there was no store.
-    pub fn catch_up(&self, tasks: &Tasks, now: Times) {
-        tasks.for_each(now.instant, |entry| self.note(entry));
+    pub fn flush(&self, tasks: &Tasks, now: Timestamp) {
+        tasks.for_each(now.instant, |entry| self.persist(entry));
     }
 
     /// Keeps a task that a client is about to hold a handle of, or to be told of, before it is. Returns whether the
     /// disk has it, if tasks are kept at all.
-    pub async fn acknowledge(&self, entry: &Entry) -> bool {
+    pub async fn acknowledge(&self, entry: &TaskEntry) -> bool {
         entry.acknowledge();
-        let put = self.put(entry);
+        let put = self.write(entry);
         let Some(store) = self.store.load_full() else { return true };
         let kept = match put {
             Err(StoreProblem::Closed) => put,
@@ -94,19 +94,19 @@ impl Ledger {
     }
 
     /// Notes what is new of a task that is kept; it is on disk a moment later.
-    pub fn note(&self, entry: &Entry) {
+    pub fn persist(&self, entry: &TaskEntry) {
         if entry.is_acknowledged() {
             // Told by `put`.
-            self.put(entry).unwrap_or_default();
+            self.write(entry).unwrap_or_default();
         }
     }
 
-    fn put(&self, entry: &Entry) -> Result<(), StoreProblem> {
+    fn write(&self, entry: &TaskEntry) -> Result<(), StoreProblem> {
         let done = self.hand(|store| {
             let Some((key, value)) = entry.to_record(self.most) else { return Ok(()) };
-            store.put(Table::Tasks, key, value)?;
+            store.put(StoreTable::Tasks, key, value)?;
             if entry.is_named() {
-                store.remove(Table::Tasks, record_key(entry.agent(), None, entry.local()))?;
+                store.remove(StoreTable::Tasks, record_key(entry.agent(), None, entry.local()))?;
             }
             Ok(())
         });
@@ -131,23 +131,23 @@ impl Ledger {
     }
 
     /// Drops a task that nobody can ask for any more.
-    pub fn forget(&self, entry: &Entry) {
+    pub fn forget(&self, entry: &TaskEntry) {
         if !entry.is_acknowledged() {
             return;
         }
         let key = record_key(entry.agent(), entry.task_id().as_deref(), entry.local());
-        if let Err(problem) = self.hand(|store| store.remove(Table::Tasks, key.clone())) {
+        if let Err(problem) = self.hand(|store| store.remove(StoreTable::Tasks, key.clone())) {
             warn!(%problem, agent = %entry.agent(), "a forgotten task stays on disk");
         }
     }
 
     /// Drops from the disk what the map does not know any more: what had to go for room is not told one by one. Reads the whole
     /// table: not for an async thread.
-    pub fn prune(&self, tasks: &Tasks, now: Times) {
+    pub fn prune(&self, tasks: &Tasks, now: Timestamp) {
         let Some(store) = self.store.load_full() else { return };
         let mut gone = Vec::new();
-        let read = store.load(Table::Tasks, |key, _| {
-            let is_known = key_of(key).is_some_and(|key| tasks.peek(&key, now.instant).is_some());
+        let read = store.load(StoreTable::Tasks, |key, _| {
+            let is_known = key_of(key).is_some_and(|key| tasks.get_untouched(&key, now.instant).is_some());
             if !is_known {
                 gone.push(key.to_vec());
             }
@@ -156,7 +156,7 @@ impl Ledger {
             warn!(%problem, "kept tasks cannot be read");
         }
         for key in gone {
-            if let Err(problem) = store.remove(Table::Tasks, key) {
+            if let Err(problem) = store.remove(StoreTable::Tasks, key) {
                 return warn!(%problem, "forgotten tasks stay on disk");
             }
         }
@@ -164,8 +164,8 @@ impl Ledger {
 
     /// Takes in a row that another process would keep, which works with the same tasks. Returns the task. Artifacts may have `limit`
     /// bytes.
-    pub fn learn(&self, tasks: &Tasks, value: &[u8], limit: usize, now: Times) -> Option<Arc<Entry>> {
-        let (keys, other) = Entry::from_record(value, (limit, true), now)?;
+    pub fn learn(&self, tasks: &Tasks, value: &[u8], limit: usize, now: Timestamp) -> Option<Arc<TaskEntry>> {
+        let (keys, other) = TaskEntry::from_record(value, (limit, true), now)?;
         let known = keys.iter().find_map(|key| tasks.find(key, now.instant));
         let entry = match known {
             Some(entry) => {
@@ -174,19 +174,19 @@ impl Ledger {
             }
             None => tasks.admit(keys.first()?.clone(), || other, now.instant).ok()?.0,
         };
-        keys.into_iter().for_each(|key: Key| drop(tasks.alias(key, &entry, now.instant)));
+        keys.into_iter().for_each(|key: EntryKey| drop(tasks.add_alias(key, &entry, now.instant)));
         entry.acknowledge();
-        self.note(&entry);
+        self.persist(&entry);
         Some(entry)
     }
 
     /// Takes all kept tasks back into the map; returns those that are there now. Artifacts may have `limit` bytes each task. Calls
     /// that no agent has named are over, unless another process still waits for that.
-    pub fn load(&self, tasks: &Tasks, limit: (usize, bool), now: Times) -> Vec<Arc<Entry>> {
+    pub fn load(&self, tasks: &Tasks, limit: (usize, bool), now: Timestamp) -> Vec<Arc<TaskEntry>> {
         let Some(store) = self.store.load_full() else { return Vec::new() };
         let (mut taken, mut unreadable, mut full) = (Vec::new(), 0_usize, 0_usize);
-        let read = store.load(Table::Tasks, |_, value| {
-            let Some((keys, entry)) = Entry::from_record(value, limit, now) else {
+        let read = store.load(StoreTable::Tasks, |_, value| {
+            let Some((keys, entry)) = TaskEntry::from_record(value, limit, now) else {
                 unreadable += 1;
                 return;
             };
@@ -194,7 +194,7 @@ impl Ledger {
             let Some(first) = keys.next() else { return };
             match tasks.admit(first, || entry, now.instant) {
                 Ok((entry, _)) => {
-                    keys.for_each(|key| drop(tasks.alias(key, &entry, now.instant)));
+                    keys.for_each(|key| drop(tasks.add_alias(key, &entry, now.instant)));
                     entry.acknowledge();
                     taken.push(entry);
                 }
@@ -219,8 +219,8 @@ impl Ledger {
     /// The same, without waiting.
     pub fn note_session(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
         let done = self.hand(|store| match &value {
-            Some(value) => store.put(Table::Sessions, key.clone(), value.clone()),
-            None => store.remove(Table::Sessions, key.clone()),
+            Some(value) => store.put(StoreTable::Sessions, key.clone(), value.clone()),
+            None => store.remove(StoreTable::Sessions, key.clone()),
         });
         match done {
             Err(problem) if self.is_failing() => debug!(%problem, "a session is not kept on disk"),
@@ -233,7 +233,7 @@ impl Ledger {
     pub fn sessions(&self, mut is_of_use: impl FnMut(&[u8], &[u8]) -> bool) {
         let Some(store) = self.store.load_full() else { return };
         let mut over = Vec::new();
-        let read = store.load(Table::Sessions, |key, value| {
+        let read = store.load(StoreTable::Sessions, |key, value| {
             if !is_of_use(key, value) {
                 over.push(key.to_vec());
             }

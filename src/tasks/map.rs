@@ -10,31 +10,31 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use super::entry::Entry;
-use super::inside::Inside;
-use super::owners::Owners;
-use super::shard::{Resident, Shard, weight};
-use super::tally::{Class, Tally};
-use super::{Bounds, Full, Key, lock};
+use super::entry::TaskEntry;
+use super::inside::EntryState;
+use super::owners::OwnerIndex;
+use super::shard::{TaskShard, TaskSlot, weight};
+use super::tally::{EvictionClass, Usage};
+use super::{EntryKey, TaskLimits, TaskMapFull, lock};
 
 const SHARDS: usize = 64;
 /// What a task needs at least, in bytes.
-const LEAST: usize = 2048;
+const MIN_TASK_BYTES: usize = 2048;
 
 /// The task map. Clones are the same map.
 #[derive(Debug, Clone)]
 pub struct Tasks {
-    map: Arc<Map>,
+    map: Arc<TaskMapInner>,
 }
 
 #[derive(Debug)]
-struct Map {
-    shards: Box<[Mutex<Shard>]>,
+struct TaskMapInner {
+    shards: Box<[Mutex<TaskShard>]>,
     /// The shard with the highest number.
-    last: Mutex<Shard>,
-    bounds: Bounds,
-    tally: Tally,
-    owners: Owners,
+    last: Mutex<TaskShard>,
+    bounds: TaskLimits,
+    tally: Usage,
+    owners: OwnerIndex,
     /// So that no peer can choose its shard.
     seed: u64,
     next_id: AtomicU64,
@@ -43,22 +43,22 @@ struct Map {
 
 /// Where an entry lives.
 #[derive(Debug, Clone)]
-pub(super) struct Home {
-    map: Weak<Map>,
+pub(super) struct ShardSlot {
+    map: Weak<TaskMapInner>,
     shard: usize,
     id: u64,
 }
 
-impl Home {
+impl ShardSlot {
     /// The entry has changed; `active` says when, if that was activity.
-    pub(super) fn settle(&self, active: Option<Instant>) {
+    pub(super) fn rebalance(&self, active: Option<Instant>) {
         if let Some(map) = self.map.upgrade() {
-            map.settle(self.shard, self.id, active);
+            map.rebalance(self.shard, self.id, active);
         }
     }
 
     /// A caller holds the entry from now on; one may not do so any more.
-    pub(super) fn own(&self, entry: &Arc<Entry>, caller: &str, no_more: Option<&str>) {
+    pub(super) fn own(&self, entry: &Arc<TaskEntry>, caller: &str, no_more: Option<&str>) {
         let Some(map) = self.map.upgrade() else { return };
         map.owners.add(caller, self.id, entry);
         if let Some(left) = no_more {
@@ -73,25 +73,25 @@ impl Home {
     /// The entry flows otherwise than before; these hold it.
     pub(super) fn tell(&self, callers: &[Box<str>]) {
         if let Some(map) = self.map.upgrade() {
-            map.owners.tell(callers);
+            map.owners.notify(callers);
         }
     }
 }
 
 impl Tasks {
     /// An empty map.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: TaskLimits) -> Self {
         Self::with(bounds, SHARDS, RandomState::new().build_hasher().finish())
     }
 
-    pub(super) fn with(bounds: Bounds, shards: usize, seed: u64) -> Self {
-        let shard = || Mutex::new(Shard::new(bounds.ttl));
-        let map = Map {
+    pub(super) fn with(bounds: TaskLimits, shards: usize, seed: u64) -> Self {
+        let shard = || Mutex::new(TaskShard::new(bounds.ttl));
+        let map = TaskMapInner {
             shards: (1..shards).map(|_| shard()).collect(),
             last: shard(),
             bounds,
-            tally: Tally::default(),
-            owners: Owners::default(),
+            tally: Usage::default(),
+            owners: OwnerIndex::default(),
             seed,
             next_id: AtomicU64::new(0),
             next_sweep: AtomicUsize::new(0),
@@ -100,8 +100,8 @@ impl Tasks {
     }
 
     /// The entry of this key, unless it has expired at `now`. Counts as activity.
-    pub fn find(&self, key: &Key, now: Instant) -> Option<Arc<Entry>> {
-        let entry = self.map.shard(self.map.place(key)).holder(key)?;
+    pub fn find(&self, key: &EntryKey, now: Instant) -> Option<Arc<TaskEntry>> {
+        let entry = self.map.shard(self.map.shard_of(key)).holder(key)?;
         let home = entry.home()?;
         let mut shard = self.map.shard(home.shard);
         let is_alive = shard.touch(home.id, now);
@@ -110,8 +110,8 @@ impl Tasks {
     }
 
     /// The entry of this key, unless it has expired at `now`. No activity.
-    pub fn peek(&self, key: &Key, now: Instant) -> Option<Arc<Entry>> {
-        let entry = self.map.shard(self.map.place(key)).holder(key)?;
+    pub fn get_untouched(&self, key: &EntryKey, now: Instant) -> Option<Arc<TaskEntry>> {
+        let entry = self.map.shard(self.map.shard_of(key)).holder(key)?;
         self.map.is_alive(&entry, now).then_some(entry)
     }
 
@@ -122,12 +122,12 @@ impl Tasks {
     /// [`Full`], if there is no room for a new one and none can be made.
     pub fn admit(
         &self,
-        key: Key,
-        make: impl FnOnce() -> Entry,
+        key: EntryKey,
+        make: impl FnOnce() -> TaskEntry,
         now: Instant,
-    ) -> Result<(Arc<Entry>, bool), Full> {
+    ) -> Result<(Arc<TaskEntry>, bool), TaskMapFull> {
         let map = &self.map;
-        let shard = map.place(&key);
+        let shard = map.shard_of(&key);
         map.drop_expired(&key, now);
         if let Some(known) = self.find(&key, now) {
             return Ok((known, false));
@@ -136,9 +136,9 @@ impl Tasks {
         let bytes = entry.bytes().saturating_add(weight(&key));
         map.make_room(bytes, shard, now)?;
         let id = map.next_id.fetch_add(1, Ordering::Relaxed);
-        entry.move_in(Home { map: Arc::downgrade(map), shard, id });
+        entry.move_in(ShardSlot { map: Arc::downgrade(map), shard, id });
         loop {
-            let claimed = map.shard(shard).house(id, &key, &entry, bytes, now, &map.tally);
+            let claimed = map.shard(shard).insert(id, &key, &entry, bytes, now, &map.tally);
             if claimed {
                 // Those of one that was kept.
                 for caller in entry.owners() {
@@ -157,16 +157,16 @@ impl Tasks {
 
     /// Lets the entry be found under a further key. Returns who has the key from now on: another one may have been there first, and
     /// then nothing changes.
-    pub fn alias(&self, key: Key, entry: &Arc<Entry>, now: Instant) -> Arc<Entry> {
+    pub fn add_alias(&self, key: EntryKey, entry: &Arc<TaskEntry>, now: Instant) -> Arc<TaskEntry> {
         let map = &self.map;
         let Some(home) = entry.home() else { return entry.clone() };
         map.drop_expired(&key, now);
-        if let Err(other) = map.shard(map.place(&key)).claim(&key, entry) {
+        if let Err(other) = map.shard(map.shard_of(&key)).claim_key(&key, entry) {
             return other;
         }
         let lives = map.shard(home.shard).add_key(home.id, &key, &map.tally);
         if !lives {
-            map.shard(map.place(&key)).unclaim(&key, entry);
+            map.shard(map.shard_of(&key)).unclaim(&key, entry);
         }
         entry.clone()
     }
@@ -174,35 +174,35 @@ impl Tasks {
     /// Whether a new task would be taken in.
     pub fn has_room(&self, now: Instant) -> bool {
         let map = &self.map;
-        map.tally.has_room(LEAST, &map.bounds)
-            || Class::ALL.into_iter().any(|class| map.tally.has(class))
-                && (0..self.shards()).any(|at| map.shard(at).has_loose(now, &map.tally))
+        map.tally.has_room(MIN_TASK_BYTES, &map.bounds)
+            || EvictionClass::ALL.into_iter().any(|class| map.tally.has(class))
+                && (0..self.shards()).any(|at| map.shard(at).has_evictable(now, &map.tally))
     }
 
     /// Drops what has expired in one shard, the next one each time. What was dropped before its time to make room is not told.
-    pub fn sweep(&self, now: Instant) -> Vec<Arc<Entry>> {
+    pub fn sweep(&self, now: Instant) -> Vec<Arc<TaskEntry>> {
         let map = &self.map;
         let at = map.next_sweep.fetch_add(1, Ordering::Relaxed) % self.shards();
         map.owners.sweep(at);
         let dropped = map.shard(at).expired(now, &map.tally);
-        dropped.into_iter().map(|resident| map.bury(resident)).collect()
+        dropped.into_iter().map(|resident| map.remove_evicted(resident)).collect()
     }
 
     /// Drops an entry before its time.
-    pub fn forget(&self, entry: &Arc<Entry>) {
+    pub fn forget(&self, entry: &Arc<TaskEntry>) {
         let Some(home) = entry.home() else { return };
         let dropped = self.map.shard(home.shard).remove(home.id, &self.map.tally);
         if let Some(resident) = dropped {
-            self.map.bury(resident);
+            self.map.remove_evicted(resident);
         }
     }
 
     /// Whether the artifacts of a finished task are larger than what is kept of them, and nobody waits to read it.
-    pub fn should_shed(&self, entry: &Entry, now: Instant) -> bool {
-        let is_large = |inside: &Inside| {
-            inside.may_shed() && inside.work.artifact_bytes() > self.map.bounds.artifact_bytes
+    pub fn should_shed(&self, entry: &TaskEntry, now: Instant) -> bool {
+        let is_large = |inside: &EntryState| {
+            inside.can_evict_artifacts() && inside.work.artifact_bytes() > self.map.bounds.artifact_bytes
         };
-        entry.look(is_large) && !entry.is_watched(now)
+        entry.visible_state(is_large) && !entry.is_watched(now)
     }
 
     /// How many shards there are: so many sweeps go round once.
@@ -237,7 +237,7 @@ impl Tasks {
     }
 
     /// The entries that a caller holds and that have not expired at `now`. As dear as there are of them, not as there are in all.
-    pub fn owned_by(&self, caller: &str, now: Instant) -> Vec<Arc<Entry>> {
+    pub fn owned_by(&self, caller: &str, now: Instant) -> Vec<Arc<TaskEntry>> {
         let mut owned = self.map.owners.of(caller);
         owned.retain(|entry| entry.is_owner(caller) && self.map.is_alive(entry, now));
         owned
@@ -255,7 +255,7 @@ impl Tasks {
     }
 
     /// Shows every entry that has not expired at `now`. No lock is held meanwhile.
-    pub fn for_each(&self, now: Instant, mut show: impl FnMut(&Arc<Entry>)) {
+    pub fn for_each(&self, now: Instant, mut show: impl FnMut(&Arc<TaskEntry>)) {
         for at in 0..self.shards() {
             let entries = self.map.shard(at).alive(now);
             entries.iter().for_each(&mut show);
@@ -263,23 +263,23 @@ impl Tasks {
     }
 }
 
-impl Map {
-    fn place(&self, key: &Key) -> usize {
+impl TaskMapInner {
+    fn shard_of(&self, key: &EntryKey) -> usize {
         let mut hasher = DefaultHasher::new();
         (self.seed, key).hash(&mut hasher);
         let shards = self.shards.len() as u64 + 1;
         usize::try_from(hasher.finish() % shards).unwrap_or_default()
     }
 
-    fn shard(&self, at: usize) -> MutexGuard<'_, Shard> {
+    fn shard(&self, at: usize) -> MutexGuard<'_, TaskShard> {
         lock(self.shards.get(at).unwrap_or(&self.last))
     }
 
-    fn is_alive(&self, entry: &Entry, now: Instant) -> bool {
+    fn is_alive(&self, entry: &TaskEntry, now: Instant) -> bool {
         entry.home().is_some_and(|home| self.shard(home.shard).has(home.id, now))
     }
 
-    fn settle(&self, at: usize, id: u64, active: Option<Instant>) {
+    fn rebalance(&self, at: usize, id: u64, active: Option<Instant>) {
         let grew = {
             let mut shard = self.shard(at);
             if let Some(now) = active {
@@ -292,13 +292,13 @@ impl Map {
         while grew && is_over() && self.evict(at, Some(id), active) {}
     }
 
-    fn make_room(&self, bytes: usize, shard: usize, now: Instant) -> Result<(), Full> {
+    fn make_room(&self, bytes: usize, shard: usize, now: Instant) -> Result<(), TaskMapFull> {
         if bytes > self.bounds.bytes {
-            return Err(Full);
+            return Err(TaskMapFull);
         }
         while !self.tally.take(bytes, &self.bounds) {
             if !self.evict(shard, None, Some(now)) {
-                return Err(Full);
+                return Err(TaskMapFull);
             }
         }
         Ok(())
@@ -307,7 +307,7 @@ impl Map {
     /// Drops one entry that may go, looking in the shard at hand first. Says whether there was one.
     fn evict(&self, first: usize, spare: Option<u64>, now: Option<Instant>) -> bool {
         let shards = self.shards.len() + 1;
-        for class in Class::ALL {
+        for class in EvictionClass::ALL {
             if !self.tally.has(class) {
                 continue;
             }
@@ -315,7 +315,7 @@ impl Map {
                 let victim = self.shard(at).victim(class, spare, now, &self.tally);
                 if let Some(resident) = victim {
                     self.tally.evicted.fetch_add(1, Ordering::Relaxed);
-                    self.bury(resident);
+                    self.remove_evicted(resident);
                     return true;
                 }
             }
@@ -323,21 +323,21 @@ impl Map {
         false
     }
 
-    fn drop_expired(&self, key: &Key, now: Instant) {
-        let Some(home) = self.shard(self.place(key)).holder(key).and_then(|entry| entry.home().cloned())
+    fn drop_expired(&self, key: &EntryKey, now: Instant) {
+        let Some(home) = self.shard(self.shard_of(key)).holder(key).and_then(|entry| entry.home().cloned())
         else {
             return;
         };
         let dropped = self.shard(home.shard).remove_expired(home.id, now, &self.tally);
         if let Some(resident) = dropped {
-            self.bury(resident);
+            self.remove_evicted(resident);
         }
     }
 
     /// Takes a dropped entry's keys from it.
-    fn bury(&self, resident: Resident) -> Arc<Entry> {
+    fn remove_evicted(&self, resident: TaskSlot) -> Arc<TaskEntry> {
         for key in &resident.keys {
-            self.shard(self.place(key)).unclaim(key, &resident.entry);
+            self.shard(self.shard_of(key)).unclaim(key, &resident.entry);
         }
         if let Some(home) = resident.entry.home() {
             resident.entry.owners().iter().for_each(|caller| self.owners.remove(caller, home.id));

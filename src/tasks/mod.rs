@@ -29,19 +29,19 @@ mod turns;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use entry::Entry;
-pub use guards::{Following, Stopping, Watcher};
-pub use inside::{Inside, Verdict};
-pub use ledger::Ledger;
+pub use entry::TaskEntry;
+pub use guards::{CancelGuard, FollowGuard, WatchGuard};
+pub use inside::{ClientOverride, EntryState};
+pub use ledger::TaskJournal;
 pub use map::Tasks;
-pub use phase::{Phase, Refusal};
-pub use turns::{AnswersTooLarge, Parts, Turn};
+pub use phase::{AnswerRefusal, TaskPhase};
+pub use turns::{AnswerClaim, AnswersTooLarge, PartialAnswers};
 
 use crate::seal::AgentTaskId;
 
 /// How an entry is found.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Key {
+pub enum EntryKey {
     /// By agent and the agent's id of the task.
     Task {
         /// The configured name of the agent.
@@ -55,7 +55,7 @@ pub enum Key {
 
 /// How much is kept, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct TaskLimits {
     /// Entries at once.
     pub most: usize,
     /// About how many bytes they may take together.
@@ -68,14 +68,14 @@ pub struct Bounds {
 
 /// A moment, on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct Timestamp {
     /// For measuring.
     pub instant: Instant,
     /// For telling: milliseconds since 1970.
     pub unix_ms: u64,
 }
 
-impl Times {
+impl Timestamp {
     /// This moment.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Times {
 /// The map is full of live tasks that somebody watches or follows. The client can try again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the gateway keeps as many live tasks as it may")]
-pub struct Full;
+pub struct TaskMapFull;
 
 /// Locks, even if somebody else broke while holding the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

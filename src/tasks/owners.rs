@@ -9,28 +9,28 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::watch;
 
-use super::entry::Entry;
+use super::entry::TaskEntry;
 use super::lock;
 
 const SHARDS: usize = 16;
 
 /// What each caller holds.
 #[derive(Debug, Default)]
-pub(super) struct Owners {
-    shards: [Mutex<HashMap<Box<str>, Holding>>; SHARDS],
+pub(super) struct OwnerIndex {
+    shards: [Mutex<HashMap<Box<str>, OwnedTasks>>; SHARDS],
     /// So that no caller can choose its shard.
     hasher: RandomState,
 }
 
 /// What one caller holds, by the number of its home.
 #[derive(Debug, Default)]
-struct Holding {
-    entries: HashMap<u64, Weak<Entry>>,
+struct OwnedTasks {
+    entries: HashMap<u64, Weak<TaskEntry>>,
     changes: watch::Sender<u64>,
 }
 
-impl Holding {
-    fn tell(&self) {
+impl OwnedTasks {
+    fn notify(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
@@ -39,13 +39,13 @@ impl Holding {
     }
 }
 
-impl Owners {
+impl OwnerIndex {
     /// A caller holds this entry from now on.
-    pub(super) fn add(&self, caller: &str, id: u64, entry: &Arc<Entry>) {
+    pub(super) fn add(&self, caller: &str, id: u64, entry: &Arc<TaskEntry>) {
         let Some(mut shard) = self.shard(caller) else { return };
         let holding = shard.entry(caller.into()).or_default();
         holding.entries.insert(id, Arc::downgrade(entry));
-        holding.tell();
+        holding.notify();
     }
 
     /// A caller does not hold it any more.
@@ -53,23 +53,23 @@ impl Owners {
         let Some(mut shard) = self.shard(caller) else { return };
         let Some(holding) = shard.get_mut(caller) else { return };
         holding.entries.remove(&id);
-        holding.tell();
+        holding.notify();
         if holding.is_idle() {
             shard.remove(caller);
         }
     }
 
     /// Something that these callers hold flows otherwise than before.
-    pub(super) fn tell(&self, callers: &[Box<str>]) {
+    pub(super) fn notify(&self, callers: &[Box<str>]) {
         for caller in callers {
             if let Some(holding) = self.shard(caller).as_ref().and_then(|shard| shard.get(caller)) {
-                holding.tell();
+                holding.notify();
             }
         }
     }
 
     /// All that a caller holds.
-    pub(super) fn of(&self, caller: &str) -> Vec<Arc<Entry>> {
+    pub(super) fn of(&self, caller: &str) -> Vec<Arc<TaskEntry>> {
         let shard = self.shard(caller);
         let holding = shard.as_ref().and_then(|shard| shard.get(caller));
         holding.map_or_else(Vec::new, |holding| holding.entries.values().filter_map(Weak::upgrade).collect())
@@ -96,13 +96,13 @@ impl Owners {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, caller: &str) -> Option<MutexGuard<'_, HashMap<Box<str>, Holding>>> {
+    fn shard(&self, caller: &str) -> Option<MutexGuard<'_, HashMap<Box<str>, OwnedTasks>>> {
         let at = usize::try_from(self.hasher.hash_one(caller) % SHARDS as u64).ok()?;
         self.shards.get(at).map(lock)
     }
 }
 
-impl Entry {
+impl TaskEntry {
     /// The caller holds a handle.
     pub fn own(self: &Arc<Self>, caller: &str) {
         let own = self.change(|inside| inside.own(caller));
@@ -113,12 +113,12 @@ impl Entry {
 
     /// Who holds a handle.
     pub(super) fn owners(&self) -> Vec<Box<str>> {
-        self.look(|inside| inside.owners.clone())
+        self.visible_state(|inside| inside.owners.clone())
     }
 
     /// Whether the caller holds a handle.
     pub fn is_owner(&self, caller: &str) -> bool {
-        self.look(|inside| inside.owners().any(|owner| owner == caller))
+        self.visible_state(|inside| inside.owners().any(|owner| owner == caller))
     }
 
     /// Lets those who hold it hear, if it flows otherwise than before.
@@ -126,7 +126,7 @@ impl Entry {
         let Some(home) = self.home() else { return };
         let owners = {
             let mut inside = lock(&self.inside);
-            inside.flows_anew().then(|| inside.owners.clone())
+            inside.streaming_changed().then(|| inside.owners.clone())
         };
         if let Some(owners) = owners {
             home.tell(&owners);
@@ -139,18 +139,18 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::bridge::work::Work;
-    use crate::tasks::{Bounds, Key, Tasks, Times};
+    use crate::bridge::work::AgentOutput;
+    use crate::tasks::{EntryKey, TaskLimits, Tasks, Timestamp};
 
-    const BOUNDS: Bounds =
-        Bounds { most: 100, bytes: 1 << 20, ttl: Duration::from_secs(60), artifact_bytes: 1 << 10 };
+    const BOUNDS: TaskLimits =
+        TaskLimits { most: 100, bytes: 1 << 20, ttl: Duration::from_secs(60), artifact_bytes: 1 << 10 };
 
-    fn entry() -> Entry {
-        Entry::new("bard".into(), [0; 16], Work::new(1 << 10), Times::now())
+    fn entry() -> TaskEntry {
+        TaskEntry::new("bard".into(), [0; 16], AgentOutput::new(1 << 10), Timestamp::now())
     }
 
-    fn key(number: u8) -> Key {
-        Key::Local([number; 16])
+    fn key(number: u8) -> EntryKey {
+        EntryKey::Local([number; 16])
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         entry.own("ann");
         assert!(heard());
         entry.own("ann");
-        entry.expect(now);
+        entry.set_push_expected(now);
         assert!(!heard(), "nothing new");
         drop(following);
         assert!(heard(), "nobody listens to its agent any more");

@@ -4,57 +4,57 @@
 //! whose agent says that it is lost, or breaks the protocol over it, has failed. Not here: what a client calls it (see
 //! `bridge::status`).
 
-use super::inside::Inside;
-use crate::a2a::{Fingerprint, State};
-use crate::bridge::work::Standing;
-use crate::fault::Trouble;
+use super::inside::EntryState;
+use crate::a2a::{Fingerprint, TaskState};
+use crate::bridge::work::OutputState;
+use crate::fault::AgentFailure;
 
 /// How a task stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
+pub enum TaskPhase {
     /// The agent works, or is believed to.
     Running,
     /// A question is open: which, and of which kind.
-    Asking([u8; 16], State),
+    Asking([u8; 16], TaskState),
     /// The agent has said its last word.
     Finished,
     /// There will be no last word.
-    Failed(Trouble),
+    Failed(AgentFailure),
 }
 
 /// What a user said instead of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AnswerRefusal {
     /// No.
     Declined,
     /// Nothing: the question was put aside.
     Dismissed,
 }
 
-impl Inside {
+impl EntryState {
     /// How the task stands.
-    pub fn phase(&self) -> Phase {
-        match (&self.over, self.work.standing()) {
-            (_, Standing::Finished) => Phase::Finished,
+    pub fn phase(&self) -> TaskPhase {
+        match (&self.over, self.work.state()) {
+            (_, OutputState::Finished) => TaskPhase::Finished,
             (Some(Err(trouble)), _) if ends_task(trouble) || self.work.task_id.is_none() => {
-                Phase::Failed(trouble.clone())
+                TaskPhase::Failed(trouble.clone())
             }
-            (_, Standing::Running) => Phase::Running,
-            (_, Standing::Asking) => match (self.open_turn(), self.work.state) {
-                (Some(turn), Some(state)) => Phase::Asking(turn, state),
-                _ => Phase::Running,
+            (_, OutputState::Running) => TaskPhase::Running,
+            (_, OutputState::Asking) => match (self.open_turn(), self.work.state) {
+                (Some(turn), Some(state)) => TaskPhase::Asking(turn, state),
+                _ => TaskPhase::Running,
             },
         }
     }
 
     /// Whether nothing is known of it but its name.
-    pub fn is_blank(&self) -> bool {
+    pub fn is_unstarted(&self) -> bool {
         self.work.task_id.is_some() && self.work.state.is_none() && self.work.reply.is_none()
     }
 
     /// Whether nobody follows it because only its caller can: with a fresh token of its own.
-    pub fn waits_for_caller(&self) -> bool {
-        matches!(self.over, Some(Err(Trouble::CallerToken(_)))) && !self.is_followed()
+    pub fn awaits_input(&self) -> bool {
+        matches!(self.over, Some(Err(AgentFailure::TokenExchangeFailed(_)))) && !self.is_followed()
     }
 
     /// The question that is open, unless it has been answered here.
@@ -64,7 +64,7 @@ impl Inside {
     }
 }
 
-impl Inside {
+impl EntryState {
     /// Whether a question has been answered here.
     pub fn is_taken(&self, turn: [u8; 16]) -> bool {
         self.turns.is_taken(turn)
@@ -77,12 +77,12 @@ impl Inside {
     }
 
     /// Whether nobody knows of some answer whether it arrived.
-    pub fn is_in_doubt(&self) -> bool {
+    pub fn has_unconfirmed_answer(&self) -> bool {
         self.turns.is_in_doubt()
     }
 
     /// The question whose answer is on its way to the agent, if one is.
-    pub fn answer_under_way(&self) -> Option<[u8; 16]> {
+    pub fn answer_in_flight(&self) -> Option<[u8; 16]> {
         self.turns.under_way()
     }
 
@@ -97,12 +97,12 @@ impl Inside {
     }
 
     /// What the user said to a question instead of an answer.
-    pub fn refusal(&self, turn: [u8; 16]) -> Option<Refusal> {
+    pub fn refusal(&self, turn: [u8; 16]) -> Option<AnswerRefusal> {
         self.turns.refusal(turn)
     }
 
     /// Why the answer to a question could not be given.
-    pub fn failure(&self, turn: [u8; 16]) -> Option<&Trouble> {
+    pub fn failure(&self, turn: [u8; 16]) -> Option<&AgentFailure> {
         self.turns.failure(turn)
     }
 
@@ -118,41 +118,41 @@ impl Inside {
 }
 
 /// Returns true if a failure ends the task, and not only one connection or credential.
-pub(super) fn ends_task(trouble: &Trouble) -> bool {
+pub(super) fn ends_task(trouble: &AgentFailure) -> bool {
     match trouble {
-        Trouble::Refused(_)
-        | Trouble::WrongVersion(_)
-        | Trouble::TaskLost
-        | Trouble::UnsafeId
-        | Trouble::Misbehaved(_)
-        | Trouble::TooMuch(..) => true,
-        Trouble::Unreachable(_)
-        | Trouble::Resting(_)
-        | Trouble::NotSeen(_)
-        | Trouble::Unusable(_)
-        | Trouble::Slow(_)
-        | Trouble::Broken(_)
-        | Trouble::NotAuthorized(_)
-        | Trouble::NoToken(_)
-        | Trouble::CallerToken(_)
-        | Trouble::Status(_)
-        | Trouble::CallerBytes
-        | Trouble::Bytes
-        | Trouble::Gateway(_) => false,
+        AgentFailure::Rejected(_)
+        | AgentFailure::VersionNotSupported(_)
+        | AgentFailure::TaskNotFound
+        | AgentFailure::UnsafeId
+        | AgentFailure::ProtocolViolation(_)
+        | AgentFailure::LimitExceeded(..) => true,
+        AgentFailure::Unreachable(_)
+        | AgentFailure::BreakerOpen(_)
+        | AgentFailure::CardUnavailable(_)
+        | AgentFailure::CardInvalid(_)
+        | AgentFailure::Timeout(_)
+        | AgentFailure::ConnectionLost(_)
+        | AgentFailure::Unauthorized(_)
+        | AgentFailure::TokenUnavailable(_)
+        | AgentFailure::TokenExchangeFailed(_)
+        | AgentFailure::HttpStatus(_)
+        | AgentFailure::CallerBytes
+        | AgentFailure::Bytes
+        | AgentFailure::Internal(_) => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Event, Status};
-    use crate::bridge::work::Work;
-    use crate::tasks::{Entry, Times, Turn};
+    use crate::a2a::{StreamResponse, TaskStatus};
+    use crate::bridge::work::AgentOutput;
+    use crate::tasks::{AnswerClaim, TaskEntry, Timestamp};
 
-    fn entry(state: State) -> Entry {
-        let mut work = Work::new(1 << 20);
-        let status = Status { state, message: None, timestamp: Some("then".into()) };
-        let event = Event::Status {
+    fn entry(state: TaskState) -> TaskEntry {
+        let mut work = AgentOutput::new(1 << 20);
+        let status = TaskStatus { state, message: None, timestamp: Some("then".into()) };
+        let event = StreamResponse::Status {
             task_id: Some("t".into()),
             context_id: None,
             status,
@@ -160,49 +160,51 @@ mod tests {
             metadata: None,
         };
         work.apply(event).unwrap();
-        Entry::new("bard".into(), [0; 16], work, Times::now())
+        TaskEntry::new("bard".into(), [0; 16], work, Timestamp::now())
     }
 
-    fn phase(entry: &Entry) -> Phase {
-        entry.look(|inside| inside.phase())
+    fn phase(entry: &TaskEntry) -> TaskPhase {
+        entry.visible_state(|inside| inside.phase())
     }
 
     #[test]
     fn a_question_is_open_until_it_is_answered_and_again_if_the_answer_is_given_back() {
-        let entry = entry(State::InputRequired);
-        let Phase::Asking(turn, State::InputRequired) = phase(&entry) else { panic!("{:?}", phase(&entry)) };
-        assert_eq!(entry.take_turn(turn, [1; 16]), Turn::Ours);
-        assert_eq!(phase(&entry), Phase::Running);
-        entry.give_back_turn(turn, Trouble::Unreachable("down"));
-        assert_eq!(phase(&entry), Phase::Asking(turn, State::InputRequired));
-        entry.refuse_turn(turn, Refusal::Declined);
-        assert_eq!(entry.look(|inside| inside.refusal(turn)), Some(Refusal::Declined));
-        assert_eq!(entry.look(|inside| inside.refusal([9; 16])), None);
+        let entry = entry(TaskState::InputRequired);
+        let TaskPhase::Asking(turn, TaskState::InputRequired) = phase(&entry) else {
+            panic!("{:?}", phase(&entry))
+        };
+        assert_eq!(entry.claim_answer(turn, [1; 16]), AnswerClaim::Ours);
+        assert_eq!(phase(&entry), TaskPhase::Running);
+        entry.release_answer(turn, AgentFailure::Unreachable("down"));
+        assert_eq!(phase(&entry), TaskPhase::Asking(turn, TaskState::InputRequired));
+        entry.record_refusal(turn, AnswerRefusal::Declined);
+        assert_eq!(entry.visible_state(|inside| inside.refusal(turn)), Some(AnswerRefusal::Declined));
+        assert_eq!(entry.visible_state(|inside| inside.refusal([9; 16])), None);
     }
 
     #[test]
     fn a_task_fails_by_what_its_agent_says_and_not_by_a_connection() {
         for (trouble, failed) in [
-            (Trouble::TaskLost, true),
-            (Trouble::Refused("no".into()), true),
-            (Trouble::Misbehaved("odd".into()), true),
-            (Trouble::Unreachable("down"), false),
-            (Trouble::Broken("cut"), false),
-            (Trouble::NotAuthorized(401), false),
-            (Trouble::CallerToken("over"), false),
+            (AgentFailure::TaskNotFound, true),
+            (AgentFailure::Rejected("no".into()), true),
+            (AgentFailure::ProtocolViolation("odd".into()), true),
+            (AgentFailure::Unreachable("down"), false),
+            (AgentFailure::ConnectionLost("cut"), false),
+            (AgentFailure::Unauthorized(401), false),
+            (AgentFailure::TokenExchangeFailed("over"), false),
         ] {
-            let entry = entry(State::Working);
-            entry.end(Err(trouble.clone()), Times::now());
-            let wanted = if failed { Phase::Failed(trouble) } else { Phase::Running };
+            let entry = entry(TaskState::Working);
+            entry.end(Err(trouble.clone()), Timestamp::now());
+            let wanted = if failed { TaskPhase::Failed(trouble) } else { TaskPhase::Running };
             assert_eq!(phase(&entry), wanted);
-            assert_eq!(entry.look(Inside::is_finished), failed);
+            assert_eq!(entry.visible_state(EntryState::is_finished), failed);
         }
     }
 
     #[test]
     fn the_agents_last_word_counts_more_than_how_following_ended() {
-        let entry = entry(State::Completed);
-        entry.end(Err(Trouble::TaskLost), Times::now());
-        assert_eq!(phase(&entry), Phase::Finished);
+        let entry = entry(TaskState::Completed);
+        entry.end(Err(AgentFailure::TaskNotFound), Timestamp::now());
+        assert_eq!(phase(&entry), TaskPhase::Finished);
     }
 }

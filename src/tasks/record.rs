@@ -9,20 +9,20 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::entry::Entry;
-use super::inside::{Inside, Verdict};
+use super::entry::TaskEntry;
+use super::inside::{ClientOverride, EntryState};
 use super::turns::Stamp;
-use super::{Key, Times};
+use super::{EntryKey, Timestamp};
 use crate::a2a::{read_task, task_json};
-use crate::bridge::work::Work;
-use crate::fault::Trouble;
+use crate::bridge::work::AgentOutput;
+use crate::fault::AgentFailure;
 
 /// Why a call is over: its process ended before the agent had named a task.
-const NOT_NAMED: Trouble = Trouble::Gateway("it was restarted before the agent named the task");
+const NOT_NAMED: AgentFailure = AgentFailure::Internal("it was restarted before the agent named the task");
 
 /// What is kept of an entry.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct TaskRecord {
     agent: String,
     local: [u8; 16],
     /// A2A 1.0; absent while the agent has not named the task.
@@ -48,22 +48,25 @@ struct Record {
     left: Vec<([u8; 16], Option<Stamp>)>,
 }
 
-impl Entry {
+impl TaskEntry {
     /// The key of the entry on disk, and what is kept there. Artifacts of more than `most` bytes are not.
     pub(super) fn to_record(&self, most: usize) -> Option<(Vec<u8>, Vec<u8>)> {
-        let (record, task_id) = self.look(|inside| (self.record(inside, most), inside.work.task_id.clone()));
+        let (record, task_id) =
+            self.visible_state(|inside| (self.record(inside, most), inside.work.task_id.clone()));
         let key = record_key(self.agent(), task_id.as_deref(), self.local());
         Some((key, serde_json::to_vec(&record).ok()?))
     }
 
     /// The process that made the call has ended: an agent that has not named a task will not be heard to do so.
-    pub fn end_unnamed(&self, now: Times) {
-        if !self.look(|inside| inside.work.task_id.is_some() || inside.is_followed || inside.is_finished()) {
+    pub fn end_unnamed(&self, now: Timestamp) {
+        if !self.visible_state(|inside| {
+            inside.work.task_id.is_some() || inside.is_followed || inside.is_finished()
+        }) {
             self.end(Err(NOT_NAMED), now);
         }
     }
 
-    fn record(&self, inside: &Inside, most: usize) -> Record {
+    fn record(&self, inside: &EntryState, most: usize) -> TaskRecord {
         let mut shed = inside.work.artifacts_shed;
         let task = inside.work.to_task().map(|mut task| {
             if inside.work.artifact_bytes() > most {
@@ -73,7 +76,7 @@ impl Entry {
             task_json(&task)
         });
         let task = task.and_then(|json| RawValue::from_string(String::from_utf8(json).ok()?).ok());
-        Record {
+        TaskRecord {
             agent: self.agent().to_string(),
             local: self.local(),
             task,
@@ -81,10 +84,10 @@ impl Entry {
             owners: inside.owners().map(str::to_owned).collect(),
             created: inside.created.unix_ms,
             changed: inside.changed.unix_ms,
-            cancelled: inside.verdict == Some(Verdict::Cancelled),
+            cancelled: inside.verdict == Some(ClientOverride::Cancelled),
             omitted: inside.work.metadata.omitted().map(str::to_owned).collect(),
             shed,
-            lost: inside.over == Some(Err(Trouble::TaskLost)),
+            lost: inside.over == Some(Err(AgentFailure::TaskNotFound)),
             turns: inside.turns.all().collect(),
             left: inside.turns.left().collect(),
         }
@@ -95,26 +98,26 @@ impl Entry {
     pub(super) fn from_record(
         json: &[u8],
         (most, may_be_named): (usize, bool),
-        now: Times,
-    ) -> Option<(Vec<Key>, Self)> {
-        let record: Record = serde_json::from_slice(json).ok()?;
+        now: Timestamp,
+    ) -> Option<(Vec<EntryKey>, Self)> {
+        let record: TaskRecord = serde_json::from_slice(json).ok()?;
         let work = match &record.task {
-            None => Work::new(most),
-            Some(task) => Work::from_task(read_task(task.get().as_bytes()).ok()?, most).ok()?,
+            None => AgentOutput::new(most),
+            Some(task) => AgentOutput::from_task(read_task(task.get().as_bytes()).ok()?, most).ok()?,
         };
         let agent: Arc<str> = record.agent.into();
-        let named = work.task_id.as_deref().map(|id| Key::Task { agent: agent.clone(), id: id.into() });
-        let keys = named.into_iter().chain([Key::Local(record.local)]).collect();
+        let named = work.task_id.as_deref().map(|id| EntryKey::Task { agent: agent.clone(), id: id.into() });
+        let keys = named.into_iter().chain([EntryKey::Local(record.local)]).collect();
         let is_unnamed = work.task_id.is_none();
-        let entry = Self::new(agent, record.local, work, ago(record.changed, now));
+        let entry = Self::new(agent, record.local, work, instant_from_age(record.changed, now));
         entry.restore(|inside| {
-            inside.created = ago(record.created, now);
+            inside.created = instant_from_age(record.created, now);
             inside.work.artifacts_shed = record.shed;
             inside.work.skill = record.skill.map(Into::into);
             record.omitted.into_iter().for_each(|name| inside.work.metadata.omit(name));
-            inside.verdict = record.cancelled.then_some(Verdict::Cancelled);
+            inside.verdict = record.cancelled.then_some(ClientOverride::Cancelled);
             inside.over = match () {
-                () if record.lost => Some(Err(Trouble::TaskLost)),
+                () if record.lost => Some(Err(AgentFailure::TaskNotFound)),
                 // Only the process that made the call could have learnt its name.
                 () if is_unnamed && !may_be_named => Some(Err(NOT_NAMED)),
                 () => None,
@@ -145,23 +148,23 @@ pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) ->
 }
 
 /// The key in the map of what is kept under this key; `None` for none of ours.
-pub(super) fn key_of(key: &[u8]) -> Option<Key> {
+pub(super) fn key_of(key: &[u8]) -> Option<EntryKey> {
     let at = key.iter().position(|byte| *byte < 2)?;
     let (agent, rest) = key.split_at_checked(at)?;
     let (kind, rest) = rest.split_first()?;
     match kind {
         0 => {
             let agent = std::str::from_utf8(agent).ok()?.into();
-            Some(Key::Task { agent, id: std::str::from_utf8(rest).ok()?.into() })
+            Some(EntryKey::Task { agent, id: std::str::from_utf8(rest).ok()?.into() })
         }
-        _ => rest.try_into().ok().map(Key::Local),
+        _ => rest.try_into().ok().map(EntryKey::Local),
     }
 }
 
 /// A moment of the past on both clocks. What cannot be told on the one of this process is now.
-fn ago(unix_ms: u64, now: Times) -> Times {
+fn instant_from_age(unix_ms: u64, now: Timestamp) -> Timestamp {
     let since = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
-    Times {
+    Timestamp {
         instant: now.instant.checked_sub(since).unwrap_or(now.instant),
         unix_ms: unix_ms.min(now.unix_ms),
     }
@@ -170,14 +173,14 @@ fn ago(unix_ms: u64, now: Times) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::a2a::{Artifact, Event, Fingerprint, Part, PartBody, State, Status, Task};
-    use crate::tasks::Turn;
+    use crate::a2a::{Artifact, Fingerprint, Part, PartBody, StreamResponse, Task, TaskState, TaskStatus};
+    use crate::tasks::AnswerClaim;
 
-    fn entry(text: &str) -> Entry {
+    fn entry(text: &str) -> TaskEntry {
         entry_with(text, None)
     }
 
-    fn entry_with(text: &str, metadata: Option<Box<RawValue>>) -> Entry {
+    fn entry_with(text: &str, metadata: Option<Box<RawValue>>) -> TaskEntry {
         let artifact = Artifact {
             artifact_id: "a".into(),
             name: None,
@@ -186,22 +189,23 @@ mod tests {
             extensions: Vec::new(),
             metadata: None,
         };
-        let status = Status { state: State::Completed, message: None, timestamp: Some("then".into()) };
+        let status =
+            TaskStatus { state: TaskState::Completed, message: None, timestamp: Some("then".into()) };
         let (artifacts, history) = (vec![artifact], Default::default());
         let task =
             Task { id: "t-1".into(), context_id: Some("c-1".into()), status, artifacts, history, metadata };
-        let mut work = Work::new(1 << 20);
-        work.apply(Event::Task(task)).unwrap();
-        Entry::new("bard".into(), [7; 16], work, Times::now())
+        let mut work = AgentOutput::new(1 << 20);
+        work.apply(StreamResponse::Task(task)).unwrap();
+        TaskEntry::new("bard".into(), [7; 16], work, Timestamp::now())
     }
 
-    fn back(entry: &Entry, most: usize) -> (Vec<Key>, Entry) {
+    fn back(entry: &TaskEntry, most: usize) -> (Vec<EntryKey>, TaskEntry) {
         let (_, value) = entry.to_record(most).unwrap();
-        Entry::from_record(&value, (1 << 20, false), Times::now()).unwrap()
+        TaskEntry::from_record(&value, (1 << 20, false), Timestamp::now()).unwrap()
     }
 
-    fn text(entry: &Entry) -> String {
-        entry.look(|inside| {
+    fn text(entry: &TaskEntry) -> String {
+        entry.visible_state(|inside| {
             let parts = inside.work.artifacts().flat_map(|artifact| artifact.parts.clone());
             parts.map(|part| format!("{:?}", part.body)).collect()
         })
@@ -211,33 +215,36 @@ mod tests {
     fn what_is_kept_comes_back_under_its_keys() {
         let written = std::sync::Arc::new(entry("a song"));
         written.own("alice");
-        written.rework(|work| work.skill = Some("sing".into()));
-        written.set_verdict(Verdict::Cancelled);
-        assert_eq!(written.take_turn([1; 16], [2; 16]), Turn::Ours);
-        written.turn_sent([1; 16]);
-        assert_eq!(written.take_turn([3; 16], [4; 16]), Turn::Ours);
+        written.update(|work| work.skill = Some("sing".into()));
+        written.set_verdict(ClientOverride::Cancelled);
+        assert_eq!(written.claim_answer([1; 16], [2; 16]), AnswerClaim::Ours);
+        written.mark_answer_sent([1; 16]);
+        assert_eq!(written.claim_answer([3; 16], [4; 16]), AnswerClaim::Ours);
         let (keys, read) = back(&written, 1 << 20);
-        assert_eq!(keys, [Key::Task { agent: "bard".into(), id: "t-1".into() }, Key::Local([7; 16])]);
+        assert_eq!(
+            keys,
+            [EntryKey::Task { agent: "bard".into(), id: "t-1".into() }, EntryKey::Local([7; 16])]
+        );
         let (key, _) = written.to_record(1 << 20).unwrap();
         assert_eq!(key_of(&key), keys.first().cloned());
         assert_eq!(text(&read), text(&written));
         assert!(read.is_owner("alice") && !read.is_owner("bob"));
-        assert_eq!(read.look(|inside| inside.verdict), Some(Verdict::Cancelled));
+        assert_eq!(read.visible_state(|inside| inside.verdict), Some(ClientOverride::Cancelled));
         // An answer that surely went out is never given again; one that may not have can be, and another one once the agent is
         // seen to ask still.
-        assert_eq!(read.take_turn([1; 16], [9; 16]), Turn::Other);
-        assert_eq!(read.take_turn([3; 16], [9; 16]), Turn::Other);
+        assert_eq!(read.claim_answer([1; 16], [9; 16]), AnswerClaim::Other);
+        assert_eq!(read.claim_answer([3; 16], [9; 16]), AnswerClaim::Other);
         let (_, again) = back(&written, 1 << 20);
-        assert_eq!(again.take_turn([3; 16], [4; 16]), Turn::Ours);
-        read.settle_doubt(Some(Fingerprint::from_bytes([3; 16])));
-        assert_eq!(read.take_turn([3; 16], [9; 16]), Turn::Ours);
+        assert_eq!(again.claim_answer([3; 16], [4; 16]), AnswerClaim::Ours);
+        read.resolve_unconfirmed(Some(Fingerprint::from_bytes([3; 16])));
+        assert_eq!(read.claim_answer([3; 16], [9; 16]), AnswerClaim::Ours);
     }
 
     #[test]
     fn large_artifacts_stay_at_the_agent() {
         let (_, read) = back(&entry(&"x".repeat(5000)), 4096);
         assert_eq!(text(&read), "");
-        assert!(read.look(|inside| inside.work.artifacts_shed && inside.is_finished()));
+        assert!(read.visible_state(|inside| inside.work.artifacts_shed && inside.is_finished()));
     }
 
     #[test]
@@ -249,7 +256,7 @@ mod tests {
         assert!(value.len() < 4096);
         let (_, read) = back(&written, 4096);
         assert_eq!(text(&read), text(&written));
-        read.look(|inside| {
+        read.visible_state(|inside| {
             let metadata = &inside.work.metadata;
             assert!(!inside.work.artifacts_shed);
             assert_eq!(metadata.members().map(|(name, _)| name).collect::<Vec<_>>(), ["urn:a"]);
@@ -259,20 +266,26 @@ mod tests {
 
     #[test]
     fn a_call_that_was_not_named_is_over_after_a_restart_and_a_lost_task_stays_lost() {
-        let unnamed = Entry::new("bard".into(), [7; 16], Work::new(100), Times::now());
+        let unnamed = TaskEntry::new("bard".into(), [7; 16], AgentOutput::new(100), Timestamp::now());
         let (keys, read) = back(&unnamed, 100);
-        assert_eq!(keys, [Key::Local([7; 16])]);
-        assert_eq!(key_of(&unnamed.to_record(100).unwrap().0), Some(Key::Local([7; 16])));
-        assert!(read.look(Inside::is_finished));
+        assert_eq!(keys, [EntryKey::Local([7; 16])]);
+        assert_eq!(key_of(&unnamed.to_record(100).unwrap().0), Some(EntryKey::Local([7; 16])));
+        assert!(read.visible_state(EntryState::is_finished));
         let lost = entry("x");
-        lost.end(Err(Trouble::TaskLost), Times::now());
-        assert_eq!(back(&lost, 1 << 20).1.look(|inside| inside.over.clone()), Some(Err(Trouble::TaskLost)));
+        lost.end(Err(AgentFailure::TaskNotFound), Timestamp::now());
+        assert_eq!(
+            back(&lost, 1 << 20).1.visible_state(|inside| inside.over.clone()),
+            Some(Err(AgentFailure::TaskNotFound))
+        );
     }
 
     #[test]
     fn no_row_panics() {
         for json in ["", "{}", "null", "[1]", r#"{"agent":7}"#] {
-            assert!(Entry::from_record(json.as_bytes(), (100, false), Times::now()).is_none(), "{json}");
+            assert!(
+                TaskEntry::from_record(json.as_bytes(), (100, false), Timestamp::now()).is_none(),
+                "{json}"
+            );
         }
     }
 }

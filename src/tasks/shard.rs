@@ -7,72 +7,74 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Key;
-use super::entry::Entry;
-use super::inside::Stand;
-use super::tally::{Class, Place, Tally};
+use super::EntryKey;
+use super::entry::TaskEntry;
+use super::inside::EvictionInfo;
+use super::tally::{EvictionClass, SlotUsage, Usage};
 
 /// An entry in its home.
 #[derive(Debug)]
-pub(super) struct Resident {
-    pub(super) entry: Arc<Entry>,
-    pub(super) keys: Vec<Key>,
+pub(super) struct TaskSlot {
+    pub(super) entry: Arc<TaskEntry>,
+    pub(super) keys: Vec<EntryKey>,
     active: Instant,
     /// Who was expected until then has not come in time.
     late: Option<Instant>,
-    place: Place,
+    place: SlotUsage,
     bytes: usize,
 }
 
 /// Residents by time.
-type Queue = BTreeSet<(Instant, u64)>;
+type EvictionQueue = BTreeSet<(Instant, u64)>;
 
 /// One shard.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct TaskShard {
     ttl: Duration,
-    index: HashMap<Key, Arc<Entry>>,
-    residents: HashMap<u64, Resident>,
-    ended: Queue,
-    idle: Queue,
-    followed: Queue,
-    expected: Queue,
+    index: HashMap<EntryKey, Arc<TaskEntry>>,
+    residents: HashMap<u64, TaskSlot>,
+    ended: EvictionQueue,
+    idle: EvictionQueue,
+    followed: EvictionQueue,
+    expected: EvictionQueue,
 }
 
 /// What a key takes, in bytes.
-pub(super) fn weight(key: &Key) -> usize {
+pub(super) fn weight(key: &EntryKey) -> usize {
     let text = match key {
-        Key::Task { id, .. } => id.as_str().len(),
-        Key::Local(_) => 0,
+        EntryKey::Task { id, .. } => id.as_str().len(),
+        EntryKey::Local(_) => 0,
     };
     // In the index and with the resident.
-    2 * (text + size_of::<Key>())
+    2 * (text + size_of::<EntryKey>())
 }
 
-impl Resident {
+impl TaskSlot {
     fn is_expired(&self, now: Instant, ttl: Duration) -> bool {
         let since = match self.place {
-            Place::Ended(at) | Place::Idle(at) | Place::Followed(at) => at,
-            Place::Expected(until) => until.max(self.active),
-            Place::Watched => return false,
+            SlotUsage::Ended(at) | SlotUsage::Idle(at) | SlotUsage::Followed(at) => at,
+            SlotUsage::Expected(until) => until.max(self.active),
+            SlotUsage::Watched => return false,
         };
         now.saturating_duration_since(since) >= ttl
     }
 
-    fn place(&self, stand: &Stand) -> Place {
+    fn place(&self, stand: &EvictionInfo) -> SlotUsage {
         // Who was expected counts as having been there until then.
         let active = stand.expected.map_or(self.active, |until| until.max(self.active));
         match stand {
-            Stand { is_finished: true, .. } => Place::Ended(self.active),
-            Stand { is_watched: true, .. } => Place::Watched,
-            Stand { expected: Some(until), .. } if Some(*until) > self.late => Place::Expected(*until),
-            Stand { is_followed: true, .. } => Place::Followed(active),
-            Stand { .. } => Place::Idle(active),
+            EvictionInfo { is_finished: true, .. } => SlotUsage::Ended(self.active),
+            EvictionInfo { is_watched: true, .. } => SlotUsage::Watched,
+            EvictionInfo { expected: Some(until), .. } if Some(*until) > self.late => {
+                SlotUsage::Expected(*until)
+            }
+            EvictionInfo { is_followed: true, .. } => SlotUsage::Followed(active),
+            EvictionInfo { .. } => SlotUsage::Idle(active),
         }
     }
 }
 
-impl Shard {
+impl TaskShard {
     pub(super) fn new(ttl: Duration) -> Self {
         Self {
             ttl,
@@ -86,7 +88,7 @@ impl Shard {
     }
 
     /// Who has the key, gone or expired or not.
-    pub(super) fn holder(&self, key: &Key) -> Option<Arc<Entry>> {
+    pub(super) fn holder(&self, key: &EntryKey) -> Option<Arc<TaskEntry>> {
         self.index.get(key).cloned()
     }
 
@@ -96,7 +98,7 @@ impl Shard {
     }
 
     /// Gives the key to the entry, unless another one has it.
-    pub(super) fn claim(&mut self, key: &Key, entry: &Arc<Entry>) -> Result<(), Arc<Entry>> {
+    pub(super) fn claim_key(&mut self, key: &EntryKey, entry: &Arc<TaskEntry>) -> Result<(), Arc<TaskEntry>> {
         match self.index.get(key) {
             Some(other) if !other.is_gone() && !Arc::ptr_eq(other, entry) => Err(other.clone()),
             _ => {
@@ -107,33 +109,33 @@ impl Shard {
     }
 
     /// Takes the key from the entry, if it has it.
-    pub(super) fn unclaim(&mut self, key: &Key, entry: &Arc<Entry>) {
+    pub(super) fn unclaim(&mut self, key: &EntryKey, entry: &Arc<TaskEntry>) {
         if self.index.get(key).is_some_and(|holder| Arc::ptr_eq(holder, entry)) {
             self.index.remove(key);
         }
     }
 
     /// Takes in an entry whose place and bytes are counted already, unless another one has the key. Says whether it did.
-    pub(super) fn house(
+    pub(super) fn insert(
         &mut self,
         id: u64,
-        key: &Key,
-        entry: &Arc<Entry>,
+        key: &EntryKey,
+        entry: &Arc<TaskEntry>,
         bytes: usize,
         now: Instant,
-        tally: &Tally,
+        tally: &Usage,
     ) -> bool {
-        let is_free = self.claim(key, entry).is_ok();
+        let is_free = self.claim_key(key, entry).is_ok();
         if is_free {
-            let (entry, keys, place) = (entry.clone(), vec![key.clone()], Place::Watched);
-            self.residents.insert(id, Resident { entry, keys, active: now, late: None, place, bytes });
+            let (entry, keys, place) = (entry.clone(), vec![key.clone()], SlotUsage::Watched);
+            self.residents.insert(id, TaskSlot { entry, keys, active: now, late: None, place, bytes });
             self.settle(id, tally);
         }
         is_free
     }
 
     /// Notes a further key of a resident. Says whether the entry still lives here.
-    pub(super) fn add_key(&mut self, id: u64, key: &Key, tally: &Tally) -> bool {
+    pub(super) fn add_key(&mut self, id: u64, key: &EntryKey, tally: &Usage) -> bool {
         let Some(resident) = self.residents.get_mut(&id) else { return false };
         if !resident.keys.contains(key) {
             resident.keys.push(key.clone());
@@ -157,7 +159,7 @@ impl Shard {
     }
 
     /// Puts a resident where it belongs by now, and counts what it takes. Says whether it grew.
-    pub(super) fn settle(&mut self, id: u64, tally: &Tally) -> bool {
+    pub(super) fn settle(&mut self, id: u64, tally: &Usage) -> bool {
         let Some(resident) = self.residents.get_mut(&id) else { return false };
         let stand = resident.entry.stand();
         let bytes = stand.bytes + resident.keys.iter().map(weight).sum::<usize>();
@@ -175,25 +177,25 @@ impl Shard {
         grew
     }
 
-    fn leave(&mut self, id: u64, place: Place, tally: &Tally) {
+    fn leave(&mut self, id: u64, place: SlotUsage, tally: &Usage) {
         tally.leave(place);
         if let Some((queue, at)) = self.queue(place) {
             queue.remove(&(at, id));
         }
     }
 
-    fn queue(&mut self, place: Place) -> Option<(&mut Queue, Instant)> {
+    fn queue(&mut self, place: SlotUsage) -> Option<(&mut EvictionQueue, Instant)> {
         match place {
-            Place::Ended(at) => Some((&mut self.ended, at)),
-            Place::Idle(at) => Some((&mut self.idle, at)),
-            Place::Followed(at) => Some((&mut self.followed, at)),
-            Place::Expected(until) => Some((&mut self.expected, until)),
-            Place::Watched => None,
+            SlotUsage::Ended(at) => Some((&mut self.ended, at)),
+            SlotUsage::Idle(at) => Some((&mut self.idle, at)),
+            SlotUsage::Followed(at) => Some((&mut self.followed, at)),
+            SlotUsage::Expected(until) => Some((&mut self.expected, until)),
+            SlotUsage::Watched => None,
         }
     }
 
     /// Whoever was expected until now, and did not come, is not expected any more.
-    pub(super) fn release_due(&mut self, now: Instant, tally: &Tally) {
+    pub(super) fn release_due(&mut self, now: Instant, tally: &Usage) {
         while let Some((until, id)) = self.expected.first().copied().filter(|(until, _)| *until <= now) {
             let Some(resident) = self.residents.get_mut(&id) else { return };
             resident.late = Some(until);
@@ -205,28 +207,28 @@ impl Shard {
     /// has expired; without a time none has.
     pub(super) fn victim(
         &mut self,
-        class: Class,
+        class: EvictionClass,
         spare: Option<u64>,
         now: Option<Instant>,
-        tally: &Tally,
-    ) -> Option<Resident> {
+        tally: &Usage,
+    ) -> Option<TaskSlot> {
         if let Some(now) = now {
             self.release_due(now, tally);
         }
         let id = match class {
-            Class::Followed => self.first_followed(spare, now, tally),
-            Class::Ended | Class::Idle => self.first(class, spare, tally),
+            EvictionClass::Followed => self.first_followed(spare, now, tally),
+            EvictionClass::Ended | EvictionClass::Idle => self.first(class, spare, tally),
         };
         self.remove(id?, tally)
     }
 
     /// Returns the followed resident that may go and was active least recently. Those that may not are few: their agents have not named
     /// them yet.
-    fn first_followed(&mut self, spare: Option<u64>, now: Option<Instant>, tally: &Tally) -> Option<u64> {
+    fn first_followed(&mut self, spare: Option<u64>, now: Option<Instant>, tally: &Usage) -> Option<u64> {
         loop {
             let may_go = |id: &u64| {
                 let is_expired =
-                    |resident: &Resident| now.is_some_and(|now| resident.is_expired(now, self.ttl));
+                    |resident: &TaskSlot| now.is_some_and(|now| resident.is_expired(now, self.ttl));
                 self.residents
                     .get(id)
                     .is_some_and(|resident| resident.entry.is_named() || is_expired(resident))
@@ -240,10 +242,10 @@ impl Shard {
     }
 
     /// Removes all that have expired.
-    pub(super) fn expired(&mut self, now: Instant, tally: &Tally) -> Vec<Resident> {
+    pub(super) fn expired(&mut self, now: Instant, tally: &Usage) -> Vec<TaskSlot> {
         self.release_due(now, tally);
         let mut dropped = Vec::new();
-        for class in Class::ALL {
+        for class in EvictionClass::ALL {
             while let Some(id) = self.first(class, None, tally)
                 && let Some(resident) = self.remove_expired(id, now, tally)
             {
@@ -254,7 +256,7 @@ impl Shard {
     }
 
     /// Removes a resident if it has expired.
-    pub(super) fn remove_expired(&mut self, id: u64, now: Instant, tally: &Tally) -> Option<Resident> {
+    pub(super) fn remove_expired(&mut self, id: u64, now: Instant, tally: &Usage) -> Option<TaskSlot> {
         if self.has(id, now) {
             return None;
         }
@@ -262,7 +264,7 @@ impl Shard {
     }
 
     /// Whether somebody here may go.
-    pub(super) fn has_loose(&mut self, now: Instant, tally: &Tally) -> bool {
+    pub(super) fn has_evictable(&mut self, now: Instant, tally: &Usage) -> bool {
         self.release_due(now, tally);
         !self.ended.is_empty()
             || !self.idle.is_empty()
@@ -270,13 +272,13 @@ impl Shard {
     }
 
     /// Who has not expired.
-    pub(super) fn alive(&self, now: Instant) -> Vec<Arc<Entry>> {
+    pub(super) fn alive(&self, now: Instant) -> Vec<Arc<TaskEntry>> {
         let alive = self.residents.values().filter(|resident| !resident.is_expired(now, self.ttl));
         alive.map(|resident| resident.entry.clone()).collect()
     }
 
     /// Who of this class was active least recently.
-    fn first(&mut self, class: Class, spare: Option<u64>, tally: &Tally) -> Option<u64> {
+    fn first(&mut self, class: EvictionClass, spare: Option<u64>, tally: &Usage) -> Option<u64> {
         loop {
             let (at, id) = *self.of_class(class).iter().find(|(_, id)| Some(*id) != spare)?;
             // Somebody may have begun to watch a moment ago.
@@ -287,16 +289,16 @@ impl Shard {
         }
     }
 
-    fn of_class(&self, class: Class) -> &Queue {
+    fn of_class(&self, class: EvictionClass) -> &EvictionQueue {
         match class {
-            Class::Ended => &self.ended,
-            Class::Idle => &self.idle,
-            Class::Followed => &self.followed,
+            EvictionClass::Ended => &self.ended,
+            EvictionClass::Idle => &self.idle,
+            EvictionClass::Followed => &self.followed,
         }
     }
 
     /// Removes a resident. Its keys are still to be taken from it.
-    pub(super) fn remove(&mut self, id: u64, tally: &Tally) -> Option<Resident> {
+    pub(super) fn remove(&mut self, id: u64, tally: &Usage) -> Option<TaskSlot> {
         let resident = self.residents.remove(&id)?;
         resident.entry.mark_gone();
         self.leave(id, resident.place, tally);

@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::Bounds;
+use super::TaskLimits;
 
 /// Sums over all shards.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Usage {
     pub(super) count: AtomicUsize,
     pub(super) bytes: AtomicUsize,
     /// Residents that are finished.
@@ -24,7 +24,7 @@ pub(super) struct Tally {
 
 /// Who may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum EvictionClass {
     /// Finished: goes first.
     Ended,
     /// Live; nobody watches or follows.
@@ -35,7 +35,7 @@ pub(super) enum Class {
 
 /// Where a resident stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SlotUsage {
     /// Finished; active last at that time.
     Ended(Instant),
     /// Live and neither watched nor followed; active last at that time.
@@ -48,9 +48,9 @@ pub(super) enum Place {
     Watched,
 }
 
-impl Tally {
+impl Usage {
     /// Takes a place and so many bytes, if there is room.
-    pub(super) fn take(&self, bytes: usize, bounds: &Bounds) -> bool {
+    pub(super) fn take(&self, bytes: usize, bounds: &TaskLimits) -> bool {
         let one_more = |count: usize| (count < bounds.most).then_some(count + 1);
         let more = |held: usize| held.checked_add(bytes).filter(|held| *held <= bounds.bytes);
         if self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
@@ -70,33 +70,33 @@ impl Tally {
     }
 
     /// Whether a new entry of so many bytes would fit as it is.
-    pub(super) fn has_room(&self, bytes: usize, bounds: &Bounds) -> bool {
+    pub(super) fn has_room(&self, bytes: usize, bounds: &TaskLimits) -> bool {
         let held = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
         self.count.load(Ordering::Relaxed) < bounds.most && held <= bounds.bytes
     }
 
     /// Whether there is one of the class somewhere, or may be by now.
-    pub(super) fn has(&self, class: Class) -> bool {
+    pub(super) fn has(&self, class: EvictionClass) -> bool {
         self.of_class(class).load(Ordering::Relaxed) > 0
     }
 
-    fn of_class(&self, class: Class) -> &AtomicUsize {
+    fn of_class(&self, class: EvictionClass) -> &AtomicUsize {
         match class {
-            Class::Ended => &self.ended,
-            Class::Idle => &self.idle,
-            Class::Followed => &self.followed,
+            EvictionClass::Ended => &self.ended,
+            EvictionClass::Idle => &self.idle,
+            EvictionClass::Followed => &self.followed,
         }
     }
 
     /// One more stands at the place.
-    pub(super) fn enter(&self, place: Place) {
+    pub(super) fn enter(&self, place: SlotUsage) {
         if let Some(class) = place.class() {
             self.of_class(class).fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// One less stands at the place.
-    pub(super) fn leave(&self, place: Place) {
+    pub(super) fn leave(&self, place: SlotUsage) {
         if let Some(class) = place.class() {
             self.of_class(class).fetch_sub(1, Ordering::Relaxed);
         }
@@ -113,18 +113,18 @@ impl Tally {
     }
 }
 
-impl Class {
+impl EvictionClass {
     /// In the order in which they go.
     pub(super) const ALL: [Self; 3] = [Self::Ended, Self::Idle, Self::Followed];
 }
 
-impl Place {
-    fn class(self) -> Option<Class> {
+impl SlotUsage {
+    fn class(self) -> Option<EvictionClass> {
         match self {
-            Self::Ended(_) => Some(Class::Ended),
+            Self::Ended(_) => Some(EvictionClass::Ended),
             // Whoever is expected may be late by now.
-            Self::Idle(_) | Self::Expected(_) => Some(Class::Idle),
-            Self::Followed(_) => Some(Class::Followed),
+            Self::Idle(_) | Self::Expected(_) => Some(EvictionClass::Idle),
+            Self::Followed(_) => Some(EvictionClass::Followed),
             Self::Watched => None,
         }
     }

@@ -6,18 +6,21 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::a2a::{Artifact, Dialect, Event, Fingerprint, Message, Part, PartBody, Role, State, Status, Task};
-use crate::bridge::work::Work;
-use crate::fault::Trouble;
+use crate::a2a::{
+    Artifact, Dialect, Fingerprint, Message, Part, PartBody, Role, StreamResponse, Task, TaskState,
+    TaskStatus,
+};
+use crate::bridge::work::AgentOutput;
+use crate::fault::AgentFailure;
 
-const BOUNDS: Bounds =
-    Bounds { most: 4, bytes: 1 << 20, ttl: Duration::from_secs(60), artifact_bytes: 1 << 10 };
+const BOUNDS: TaskLimits =
+    TaskLimits { most: 4, bytes: 1 << 20, ttl: Duration::from_secs(60), artifact_bytes: 1 << 10 };
 
-pub(super) fn status(state: State) -> Event {
-    Event::Status {
+pub(super) fn status(state: TaskState) -> StreamResponse {
+    StreamResponse::Status {
         task_id: Some("t".into()),
         context_id: None,
-        status: Status { state, message: None, timestamp: None },
+        status: TaskStatus { state, message: None, timestamp: None },
         last: false,
         metadata: None,
     }
@@ -35,25 +38,32 @@ fn artifact(text: &str) -> Artifact {
     }
 }
 
-pub(super) fn chunk(text: &str, append: bool) -> Event {
+pub(super) fn chunk(text: &str, append: bool) -> StreamResponse {
     let artifact = artifact(text);
-    Event::Artifact { task_id: None, context_id: None, artifact, append, last_chunk: false, metadata: None }
+    StreamResponse::Artifact {
+        task_id: None,
+        context_id: None,
+        artifact,
+        append,
+        last_chunk: false,
+        metadata: None,
+    }
 }
 
-fn now() -> Times {
-    Times { instant: Instant::now(), unix_ms: 0 }
+fn now() -> Timestamp {
+    Timestamp { instant: Instant::now(), unix_ms: 0 }
 }
 
-fn entry() -> Entry {
-    Entry::new("agent".into(), [7; 16], Work::new(1 << 20), now())
+fn entry() -> TaskEntry {
+    TaskEntry::new("agent".into(), [7; 16], AgentOutput::new(1 << 20), now())
 }
 
-fn key(number: u8) -> Key {
-    Key::Local([number; 16])
+fn key(number: u8) -> EntryKey {
+    EntryKey::Local([number; 16])
 }
 
-fn named(id: &str) -> Key {
-    Key::Task { agent: "agent".into(), id: id.into() }
+fn named(id: &str) -> EntryKey {
+    EntryKey::Task { agent: "agent".into(), id: id.into() }
 }
 
 fn json(text: &str) -> Box<RawValue> {
@@ -71,13 +81,13 @@ fn what_was_told_last_takes_room_too() {
 #[test]
 fn watchers_wake_only_when_something_changed() {
     let snapshot = |text: &str| {
-        let status = Status { state: State::Working, message: None, timestamp: None };
+        let status = TaskStatus { state: TaskState::Working, message: None, timestamp: None };
         let (id, artifacts) = ("t".to_owned(), vec![artifact(text)]);
-        let history = crate::a2a::History::default();
-        Event::Task(Task { id, context_id: None, status, artifacts, history, metadata: None })
+        let history = crate::a2a::TaskHistory::default();
+        StreamResponse::Task(Task { id, context_id: None, status, artifacts, history, metadata: None })
     };
     let answer = || {
-        Event::Message(Message {
+        StreamResponse::Message(Message {
             message_id: None,
             role: Role::Agent,
             parts: vec![],
@@ -90,16 +100,16 @@ fn watchers_wake_only_when_something_changed() {
     };
     let entry = entry();
     for (step, (event, wakes)) in [
-        (status(State::Working), true),
-        (status(State::Working), false),
+        (status(TaskState::Working), true),
+        (status(TaskState::Working), false),
         (chunk("one", false), true),
         (chunk("one", false), false),
         (chunk("two", false), true),
         (snapshot("two"), false),
         (snapshot("six"), true),
-        (Event::Unknown, false),
+        (StreamResponse::Unknown, false),
         (answer(), true),
-        (status(State::Failed), false),
+        (status(TaskState::Failed), false),
     ]
     .into_iter()
     .enumerate()
@@ -113,27 +123,27 @@ fn watchers_wake_only_when_something_changed() {
 #[test]
 fn a_terminal_state_never_changes_and_a_verdict_stands_beside_it() {
     let entry = Arc::new(entry());
-    entry.set_verdict(Verdict::Cancelled);
-    entry.apply(status(State::Completed), now()).unwrap();
-    entry.apply(status(State::Canceled), now()).unwrap();
-    assert_eq!(entry.look(|inside| inside.work.state), Some(State::Completed));
-    assert_eq!(entry.look(|inside| inside.verdict), Some(Verdict::Cancelled));
+    entry.set_verdict(ClientOverride::Cancelled);
+    entry.apply(status(TaskState::Completed), now()).unwrap();
+    entry.apply(status(TaskState::Canceled), now()).unwrap();
+    assert_eq!(entry.visible_state(|inside| inside.work.state), Some(TaskState::Completed));
+    assert_eq!(entry.visible_state(|inside| inside.verdict), Some(ClientOverride::Cancelled));
 }
 
 #[test]
 fn a_lost_task_is_finished_until_it_is_followed_anew() {
     let entry = Arc::new(entry());
-    entry.apply(status(State::Working), now()).unwrap();
-    entry.end(Err(Trouble::TaskLost), now());
-    assert!(entry.look(Inside::is_finished));
-    entry.apply(status(State::Completed), now()).unwrap();
-    assert_eq!(entry.look(|inside| inside.work.state), Some(State::Working));
+    entry.apply(status(TaskState::Working), now()).unwrap();
+    entry.end(Err(AgentFailure::TaskNotFound), now());
+    assert!(entry.visible_state(EntryState::is_finished));
+    entry.apply(status(TaskState::Completed), now()).unwrap();
+    assert_eq!(entry.visible_state(|inside| inside.work.state), Some(TaskState::Working));
     let _following = entry.begin_following().unwrap();
-    assert!(!entry.look(Inside::is_finished));
+    assert!(!entry.visible_state(EntryState::is_finished));
 }
 
-fn over(entry: &Entry) -> Option<Result<(), Trouble>> {
-    entry.look(|inside| inside.over.clone())
+fn over(entry: &TaskEntry) -> Option<Result<(), AgentFailure>> {
+    entry.visible_state(|inside| inside.over.clone())
 }
 
 #[test]
@@ -144,7 +154,7 @@ fn there_is_one_follower_and_its_end_is_heard_even_if_it_says_nothing() {
     let changes = entry.changes();
     drop(following);
     assert!(changes.has_changed().unwrap());
-    assert_eq!(over(&entry), Some(Err(Trouble::Gateway("following it broke off"))));
+    assert_eq!(over(&entry), Some(Err(AgentFailure::Internal("following it broke off"))));
     let following = entry.begin_following().unwrap();
     assert_eq!(over(&entry), None);
     following.entry().end(Ok(()), now());
@@ -156,32 +166,38 @@ fn there_is_one_follower_and_its_end_is_heard_even_if_it_says_nothing() {
 fn a_turn_is_taken_once() {
     let entry = entry();
     let (turn, digest, other) = ([1; 16], [2; 16], [3; 16]);
-    assert_eq!(entry.take_turn(turn, digest), Turn::Ours);
-    assert_eq!(entry.take_turn(turn, digest), Turn::Same);
-    assert_eq!(entry.take_turn(turn, other), Turn::Other);
-    let trouble = Trouble::Unreachable("down");
-    entry.give_back_turn(turn, trouble.clone());
-    assert_eq!(entry.look(|inside| inside.failure(turn).cloned()), Some(trouble.clone()));
-    assert_eq!(entry.take_turn(turn, other), Turn::Ours);
-    assert_eq!(entry.look(|inside| inside.failure(turn).cloned()), None);
-    entry.turn_sent(turn);
-    entry.give_back_turn(turn, trouble);
-    assert_eq!(entry.take_turn(turn, other), Turn::Same);
+    assert_eq!(entry.claim_answer(turn, digest), AnswerClaim::Ours);
+    assert_eq!(entry.claim_answer(turn, digest), AnswerClaim::Same);
+    assert_eq!(entry.claim_answer(turn, other), AnswerClaim::Other);
+    let trouble = AgentFailure::Unreachable("down");
+    entry.release_answer(turn, trouble.clone());
+    assert_eq!(entry.visible_state(|inside| inside.failure(turn).cloned()), Some(trouble.clone()));
+    assert_eq!(entry.claim_answer(turn, other), AnswerClaim::Ours);
+    assert_eq!(entry.visible_state(|inside| inside.failure(turn).cloned()), None);
+    entry.mark_answer_sent(turn);
+    entry.release_answer(turn, trouble);
+    assert_eq!(entry.claim_answer(turn, other), AnswerClaim::Same);
 }
 
 #[test]
 fn a_doubt_ends_by_the_question_that_the_agent_shows() {
     let (turn, blue, red) = ([1; 16], [2; 16], [3; 16]);
-    let trouble = Trouble::Broken("cut off");
+    let trouble = AgentFailure::ConnectionLost("cut off");
     for (shown, is_open) in [(Some(turn), true), (Some([9; 16]), false), (None, false)] {
         let entry = entry();
-        assert_eq!(entry.take_turn(turn, blue), Turn::Ours);
-        entry.doubt_turn(turn, &trouble);
-        assert!(entry.look(Inside::is_in_doubt));
-        entry.settle_doubt(shown.map(Fingerprint::from_bytes));
-        assert!(!entry.look(Inside::is_in_doubt));
-        assert_eq!(entry.look(|inside| inside.failure(turn).cloned()), is_open.then(|| trouble.clone()));
-        assert_eq!(entry.take_turn(turn, red), if is_open { Turn::Ours } else { Turn::Other });
+        assert_eq!(entry.claim_answer(turn, blue), AnswerClaim::Ours);
+        entry.mark_answer_unconfirmed(turn, &trouble);
+        assert!(entry.visible_state(EntryState::has_unconfirmed_answer));
+        entry.resolve_unconfirmed(shown.map(Fingerprint::from_bytes));
+        assert!(!entry.visible_state(EntryState::has_unconfirmed_answer));
+        assert_eq!(
+            entry.visible_state(|inside| inside.failure(turn).cloned()),
+            is_open.then(|| trouble.clone())
+        );
+        assert_eq!(
+            entry.claim_answer(turn, red),
+            if is_open { AnswerClaim::Ours } else { AnswerClaim::Other }
+        );
     }
 }
 
@@ -189,12 +205,12 @@ fn a_doubt_ends_by_the_question_that_the_agent_shows() {
 fn turns_are_bounded_and_the_latest_stay() {
     let entry = entry();
     for number in 0..100 {
-        assert_eq!(entry.take_turn([number; 16], [0; 16]), Turn::Ours);
-        entry.turn_sent([number; 16]);
+        assert_eq!(entry.claim_answer([number; 16], [0; 16]), AnswerClaim::Ours);
+        entry.mark_answer_sent([number; 16]);
     }
-    assert_eq!(entry.take_turn([99; 16], [0; 16]), Turn::Same);
-    assert_eq!(entry.take_turn([68; 16], [0; 16]), Turn::Same);
-    assert_eq!(entry.take_turn([67; 16], [0; 16]), Turn::Ours);
+    assert_eq!(entry.claim_answer([99; 16], [0; 16]), AnswerClaim::Same);
+    assert_eq!(entry.claim_answer([68; 16], [0; 16]), AnswerClaim::Same);
+    assert_eq!(entry.claim_answer([67; 16], [0; 16]), AnswerClaim::Ours);
 }
 
 #[test]
@@ -215,7 +231,7 @@ fn partial_answers_gather_for_one_turn_and_are_bounded() {
     let too_many = (0..100).find(|key: &i32| add(second, &key.to_string(), "0").is_err());
     assert_eq!(too_many, Some(63));
     let before = entry.bytes();
-    entry.turn_sent(second);
+    entry.mark_answer_sent(second);
     assert!(entry.bytes() < before);
 }
 
@@ -223,13 +239,13 @@ fn partial_answers_gather_for_one_turn_and_are_bounded() {
 fn last_part_takes_the_turn_in_the_same_change() {
     let entry = entry();
     let turn = [1; 16];
-    let two = |parts: &Parts| (parts.len() == 2).then_some([7; 16]);
+    let two = |parts: &PartialAnswers| (parts.len() == 2).then_some([7; 16]);
     let first = entry.answer_in_parts(turn, [("a".to_owned(), json("1"))].into(), two).unwrap();
     assert_eq!((first.0.len(), first.1), (1, None));
-    assert!(!entry.look(|inside| inside.is_taken(turn)));
+    assert!(!entry.visible_state(|inside| inside.is_taken(turn)));
     let last = entry.answer_in_parts(turn, [("b".to_owned(), json("2"))].into(), two).unwrap();
-    assert_eq!((last.0.len(), last.1), (2, Some(Turn::Ours)));
-    assert!(entry.look(|inside| inside.is_taken(turn)));
+    assert_eq!((last.0.len(), last.1), (2, Some(AnswerClaim::Ours)));
+    assert!(entry.visible_state(|inside| inside.is_taken(turn)));
 }
 
 #[test]
@@ -238,20 +254,20 @@ fn owners_are_bounded_and_the_latest_stay() {
     (0..20).for_each(|number| entry.own(&format!("caller-{number}")));
     entry.own("caller-19");
     assert!(entry.is_owner("caller-19") && entry.is_owner("caller-4") && !entry.is_owner("caller-3"));
-    assert_eq!(entry.look(|inside| inside.owners().count()), 16);
+    assert_eq!(entry.visible_state(|inside| inside.owners().count()), 16);
 }
 
 #[test]
 fn a_named_entry_is_found_under_both_keys_and_leaves_both() {
     let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
     let (one, _) = tasks.admit(key(1), entry, now).unwrap();
-    assert!(Arc::ptr_eq(&tasks.alias(named("t"), &one, now), &one));
+    assert!(Arc::ptr_eq(&tasks.add_alias(named("t"), &one, now), &one));
     assert!(Arc::ptr_eq(&tasks.find(&named("t"), now).unwrap(), &one));
     let (other, _) = tasks.admit(key(2), entry, now).unwrap();
-    assert!(Arc::ptr_eq(&tasks.alias(named("t"), &other, now), &one));
+    assert!(Arc::ptr_eq(&tasks.add_alias(named("t"), &other, now), &one));
     tasks.forget(&one);
     assert!(one.is_gone() && tasks.find(&key(1), now).is_none() && tasks.find(&named("t"), now).is_none());
-    assert!(Arc::ptr_eq(&tasks.alias(named("t"), &other, now), &other));
+    assert!(Arc::ptr_eq(&tasks.add_alias(named("t"), &other, now), &other));
     tasks.forget(&other);
     assert_eq!((tasks.len(), tasks.bytes()), (0, 0));
 }
@@ -263,12 +279,12 @@ fn what_is_too_large_is_shed_when_it_is_finished_and_nobody_watches() {
     entry.apply(chunk(&"x".repeat(5000), false), now).unwrap();
     assert!(!tasks.should_shed(&entry, now.instant), "live");
     let watcher = entry.watch();
-    entry.apply(status(State::Completed), now).unwrap();
+    entry.apply(status(TaskState::Completed), now).unwrap();
     assert!(!tasks.should_shed(&entry, now.instant), "watched");
     watcher.end(now.instant);
     assert!(tasks.should_shed(&entry, now.instant));
     let (before, changes) = (tasks.bytes(), entry.changes());
-    entry.rework(|work| *work = Work::new(0));
+    entry.update(|work| *work = AgentOutput::new(0));
     assert!(tasks.bytes() + 5000 < before && !changes.has_changed().unwrap());
 }
 
@@ -282,7 +298,9 @@ fn artifacts_are_not_shed_for_the_size_of_anything_else() {
         "y".repeat(5000)
     );
     entry.apply(Dialect::V1.event(said.as_bytes()).unwrap(), now).unwrap();
-    assert!(entry.look(|inside| inside.is_finished() && inside.work.bytes() > BOUNDS.artifact_bytes));
+    assert!(
+        entry.visible_state(|inside| inside.is_finished() && inside.work.bytes() > BOUNDS.artifact_bytes)
+    );
     assert!(!tasks.should_shed(&entry, now.instant));
 }
 
@@ -299,10 +317,10 @@ fn whoever_watches_hears_that_the_entry_is_dropped() {
 #[test]
 fn a_full_map_refuses_new_tasks_only_while_all_are_watched() {
     let (tasks, now) = (Tasks::new(BOUNDS), Instant::now());
-    let mut watchers: Vec<Watcher> =
+    let mut watchers: Vec<WatchGuard> =
         (0..4).map(|number| tasks.admit(key(number), entry, now).unwrap().0.watch()).collect();
     assert!(!tasks.has_room(now));
-    assert_eq!(tasks.admit(key(9), entry, now).err(), Some(Full));
+    assert_eq!(tasks.admit(key(9), entry, now).err(), Some(TaskMapFull));
     assert!(!tasks.admit(key(0), entry, now).unwrap().1, "one that is known is no new one");
     watchers.pop().unwrap().end(now);
     assert!(tasks.has_room(now) && tasks.take_evicted() == 0);
@@ -312,7 +330,7 @@ fn a_full_map_refuses_new_tasks_only_while_all_are_watched() {
 
 #[test]
 fn many_threads_leave_the_sums_right() {
-    let bounds = Bounds { most: 16, bytes: 200_000, ..BOUNDS };
+    let bounds = TaskLimits { most: 16, bytes: 200_000, ..BOUNDS };
     let (tasks, now) = (Tasks::with(bounds, 4, 1), Instant::now());
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {
@@ -322,12 +340,12 @@ fn many_threads_leave_the_sums_right() {
                     let number = (round.wrapping_mul(31).wrapping_add(u32::from(thread) * 7) % 40) as u8;
                     let Ok((entry, _)) = tasks.admit(key(number), entry, now) else { continue };
                     let watcher = entry.watch();
-                    tasks.alias(named(&(number % 20).to_string()), &entry, now);
+                    tasks.add_alias(named(&(number % 20).to_string()), &entry, now);
                     let event = chunk(&"x".repeat(usize::from(number) * 40), true);
                     let is_fine = entry.apply(event, self::now()).is_ok();
                     let following = entry.begin_following();
                     if round % 3 == 0 || !is_fine {
-                        entry.apply(status(State::Completed), self::now()).unwrap();
+                        entry.apply(status(TaskState::Completed), self::now()).unwrap();
                     }
                     drop(following);
                     watcher.end(now);
@@ -361,9 +379,9 @@ fn time(mut call: impl FnMut(u32)) -> Duration {
 
 #[test]
 fn a_hundred_thousand_tasks_are_not_slower_than_a_thousand() {
-    let key = |number: u32| Key::Local(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+    let key = |number: u32| EntryKey::Local(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
     let filled = |most: u32| {
-        let bounds = Bounds { most: most as usize, bytes: usize::MAX, ..BOUNDS };
+        let bounds = TaskLimits { most: most as usize, bytes: usize::MAX, ..BOUNDS };
         let (tasks, now) = (Tasks::new(bounds), Instant::now());
         (0..most).for_each(|number| assert!(tasks.admit(key(number), entry, now).is_ok()));
         // Those that would go first are watched, so that whoever searches searches long.

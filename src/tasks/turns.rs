@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::value::RawValue;
 
-use super::phase::Refusal;
+use super::phase::AnswerRefusal;
 use crate::a2a::Fingerprint;
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 
 /// Turns that are remembered; the oldest goes first.
 const MAX_TURNS: usize = 32;
@@ -19,14 +19,14 @@ const MAX_PARTS: usize = 64;
 const MAX_PART_BYTES: usize = 256 * 1024;
 
 /// Partial answers of one turn, by the key of the input that each answers.
-pub type Parts = BTreeMap<String, Box<RawValue>>;
+pub type PartialAnswers = BTreeMap<String, Box<RawValue>>;
 
 /// What an agent wrote to tell one status from another: the id of its message, and the time.
 pub(super) type Stamp = [u8; 16];
 
 /// Whose turn it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum AnswerClaim {
     /// Nobody has answered: the caller must send, and must give the turn back if it sent nothing.
     Ours,
     /// The same answer was given already.
@@ -42,17 +42,17 @@ pub struct AnswersTooLarge;
 
 /// The turns of one task.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
-    taken: VecDeque<Taken>,
-    open: Option<Open>,
-    refused: Option<([u8; 16], Refusal)>,
-    failed: Option<([u8; 16], Trouble)>,
+pub(super) struct AnswerLog {
+    taken: VecDeque<AnsweredQuestion>,
+    open: Option<OpenQuestion>,
+    refused: Option<([u8; 16], AnswerRefusal)>,
+    failed: Option<([u8; 16], AgentFailure)>,
     /// How many answers could not be given.
     failures: usize,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct AnsweredQuestion {
     turn: [u8; 16],
     digest: [u8; 16],
     is_sent: bool,
@@ -63,17 +63,17 @@ struct Taken {
     /// Of the response that brought the answer, for when the question is not there any more to judge another by.
     response: Option<[u8; 16]>,
     /// Why nobody knows whether it arrived, if that is so.
-    doubt: Option<Trouble>,
+    doubt: Option<AgentFailure>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenQuestion {
     turn: [u8; 16],
-    parts: Parts,
+    parts: PartialAnswers,
     bytes: usize,
 }
 
-impl Taken {
+impl AnsweredQuestion {
     fn new(turn: [u8; 16], digest: [u8; 16], is_sent: bool) -> Self {
         Self { turn, digest, is_sent, is_left: false, stale: None, response: None, doubt: None }
     }
@@ -83,21 +83,21 @@ impl Taken {
     }
 }
 
-impl Turns {
-    pub(super) fn take(&mut self, turn: [u8; 16], digest: [u8; 16]) -> Turn {
+impl AnswerLog {
+    pub(super) fn claim(&mut self, turn: [u8; 16], digest: [u8; 16]) -> AnswerClaim {
         match self.taken.iter_mut().find(|taken| taken.turn == turn) {
             Some(taken) if taken.digest == digest => match taken.doubt.take() {
-                Some(_) => Turn::Ours,
-                None => Turn::Same,
+                Some(_) => AnswerClaim::Ours,
+                None => AnswerClaim::Same,
             },
-            Some(_) => Turn::Other,
+            Some(_) => AnswerClaim::Other,
             None => {
                 self.failed = None;
                 if self.taken.len() >= MAX_TURNS {
                     self.taken.pop_front();
                 }
-                self.taken.push_back(Taken::new(turn, digest, false));
-                Turn::Ours
+                self.taken.push_back(AnsweredQuestion::new(turn, digest, false));
+                AnswerClaim::Ours
             }
         }
     }
@@ -141,7 +141,7 @@ impl Turns {
 
     /// Notes that a look at the task shows this. If it lags behind the stream, the question is the answered one still.
     pub(super) fn look(&mut self, shown: [u8; 16], stamp: Stamp) {
-        let lagging = |taken: &&mut Taken| taken.stale == Some(stamp) && taken.asks_same(shown);
+        let lagging = |taken: &&mut AnsweredQuestion| taken.stale == Some(stamp) && taken.asks_same(shown);
         if let Some(taken) = self.taken.back_mut().filter(lagging) {
             taken.is_left = false;
         }
@@ -167,7 +167,10 @@ impl Turns {
             if self.taken.len() >= MAX_TURNS {
                 self.taken.pop_front();
             }
-            self.taken.push_front(Taken { is_left: true, ..Taken::new(before, [0; 16], true) });
+            self.taken.push_front(AnsweredQuestion {
+                is_left: true,
+                ..AnsweredQuestion::new(before, [0; 16], true)
+            });
         }
         !is_known
     }
@@ -176,9 +179,9 @@ impl Turns {
     /// the same one is given again, and no other one is taken before the agent has shown that its question is open still.
     pub(super) fn restore(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
         if self.taken.len() < MAX_TURNS {
-            let doubt =
-                (!is_sent).then_some(Trouble::Gateway("it was restarted while the answer was on its way"));
-            self.taken.push_back(Taken { doubt, ..Taken::new(turn, digest, is_sent) });
+            let doubt = (!is_sent)
+                .then_some(AgentFailure::Internal("it was restarted while the answer was on its way"));
+            self.taken.push_back(AnsweredQuestion { doubt, ..AnsweredQuestion::new(turn, digest, is_sent) });
         }
     }
 
@@ -227,7 +230,7 @@ impl Turns {
     }
 
     /// Notes that nobody knows whether the answer arrived, and why.
-    pub(super) fn doubt(&mut self, turn: [u8; 16], trouble: &Trouble) {
+    pub(super) fn mark_unconfirmed(&mut self, turn: [u8; 16], trouble: &AgentFailure) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn && !taken.is_sent) {
             taken.doubt = Some(trouble.clone());
         }
@@ -240,7 +243,7 @@ impl Turns {
 
     /// Ends all doubts by the question that the agent shows now: the answer to that one never arrived, and its turn is free again.
     /// Every other one arrived. Says whether a turn is free.
-    pub(super) fn settle(&mut self, shown: Option<[u8; 16]>) -> bool {
+    pub(super) fn resolve(&mut self, shown: Option<[u8; 16]>) -> bool {
         let mut freed = None;
         for taken in &mut self.taken {
             let Some(trouble) = taken.doubt.take() else { continue };
@@ -250,18 +253,18 @@ impl Turns {
         }
         let is_freed = freed.is_some();
         if let Some((turn, trouble)) = freed {
-            self.give_back(turn, trouble);
+            self.release(turn, trouble);
         }
         is_freed
     }
 
     /// Notes what the user said instead of an answer. The turn stays open: it may still be answered.
-    pub(super) fn refuse(&mut self, turn: [u8; 16], refusal: Refusal) {
+    pub(super) fn refuse(&mut self, turn: [u8; 16], refusal: AnswerRefusal) {
         self.refused = Some((turn, refusal));
     }
 
     /// What the user said instead of an answer.
-    pub(super) fn refusal(&self, turn: [u8; 16]) -> Option<Refusal> {
+    pub(super) fn refusal(&self, turn: [u8; 16]) -> Option<AnswerRefusal> {
         self.refused.filter(|(refused, _)| *refused == turn).map(|(_, refusal)| refusal)
     }
 
@@ -272,7 +275,7 @@ impl Turns {
     }
 
     /// Makes a turn free again, unless its answer was sent. All parts of it are asked for again: the agent did not want them.
-    pub(super) fn give_back(&mut self, turn: [u8; 16], trouble: Trouble) {
+    pub(super) fn release(&mut self, turn: [u8; 16], trouble: AgentFailure) {
         self.taken.retain(|taken| taken.turn != turn || taken.is_sent);
         self.open.take_if(|open| open.turn == turn);
         self.failed = Some((turn, trouble));
@@ -285,7 +288,7 @@ impl Turns {
     }
 
     /// Why the answer to a turn could not be given.
-    pub(super) fn failure(&self, turn: [u8; 16]) -> Option<&Trouble> {
+    pub(super) fn failure(&self, turn: [u8; 16]) -> Option<&AgentFailure> {
         self.failed.as_ref().filter(|(failed, _)| *failed == turn).map(|(_, trouble)| trouble)
     }
 
@@ -303,8 +306,8 @@ impl Turns {
         turn: [u8; 16],
         key: String,
         value: Box<RawValue>,
-    ) -> Result<Parts, AnswersTooLarge> {
-        let fresh = || Open { turn, parts: Parts::new(), bytes: 0 };
+    ) -> Result<PartialAnswers, AnswersTooLarge> {
+        let fresh = || OpenQuestion { turn, parts: PartialAnswers::new(), bytes: 0 };
         let mut open = self.open.take().filter(|open| open.turn == turn).unwrap_or_else(fresh);
         let freed = open.parts.get(&key).map_or(0, |old| key.len() + old.get().len());
         let bytes = (open.bytes - freed).saturating_add(key.len()).saturating_add(value.get().len());
@@ -320,6 +323,6 @@ impl Turns {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.taken.len() * size_of::<Taken>() + self.open.as_ref().map_or(0, |open| open.bytes)
+        self.taken.len() * size_of::<AnsweredQuestion>() + self.open.as_ref().map_or(0, |open| open.bytes)
     }
 }

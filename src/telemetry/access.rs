@@ -11,7 +11,7 @@ use tracing::field;
 use super::visible::is_hidden;
 
 /// Characters of a peer's text that are logged.
-const LONGEST: usize = 200;
+const MAX_LOGGED_CHARS: usize = 200;
 
 /// What there is to say about a request that is over. `None` where it did not come to that.
 #[derive(Debug, Clone, Default)]
@@ -53,13 +53,13 @@ impl AccessLine<'_> {
     pub fn write(&self) {
         tracing::info!(
             target: "access",
-            listener = %Tame(self.listener),
-            method = %Tame(self.method),
-            path = %Tame(path_only(self.path)),
+            listener = %Sanitized(self.listener),
+            method = %Sanitized(self.method),
+            path = %Sanitized(path_only(self.path)),
             status = self.status,
-            rpc = self.rpc.map(|text| field::display(Tame(text))),
-            tool = self.tool.map(|text| field::display(Tame(text))),
-            agent = self.agent.map(|text| field::display(Tame(text))),
+            rpc = self.rpc.map(|text| field::display(Sanitized(text))),
+            tool = self.tool.map(|text| field::display(Sanitized(text))),
+            agent = self.agent.map(|text| field::display(Sanitized(text))),
             era = self.era,
             session = self.session,
             ms = milliseconds(self.took),
@@ -67,7 +67,7 @@ impl AccessLine<'_> {
             bytes_in = self.bytes_in,
             bytes_out = self.bytes_out,
             outcome = self.outcome,
-            fault = self.fault.map(|text| field::display(Tame(text))),
+            fault = self.fault.map(|text| field::display(Sanitized(text))),
         );
     }
 }
@@ -76,12 +76,12 @@ impl AccessLine<'_> {
 ///
 /// Use it for every log field that a peer can choose.
 #[derive(Debug, Clone, Copy)]
-pub struct Tame<'a>(pub &'a str);
+pub struct Sanitized<'a>(pub &'a str);
 
-impl Display for Tame<'_> {
+impl Display for Sanitized<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut characters = self.0.chars();
-        for character in characters.by_ref().take(LONGEST) {
+        for character in characters.by_ref().take(MAX_LOGGED_CHARS) {
             if is_hidden(character) {
                 write!(f, "{}", character.escape_unicode())?;
             } else {
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn long_text_is_cut() {
-        let shown = Tame(&"ü".repeat(5000)).to_string();
-        assert_eq!(shown.chars().count(), LONGEST + 1);
-        assert_eq!(Tame("plain \"text\" ✓").to_string(), "plain \"text\" ✓");
-        assert_eq!(Tame("\x1b[31m\r\0").to_string(), "\\u{1b}[31m\\u{d}\\u{0}");
+        let shown = Sanitized(&"ü".repeat(5000)).to_string();
+        assert_eq!(shown.chars().count(), MAX_LOGGED_CHARS + 1);
+        assert_eq!(Sanitized("plain \"text\" ✓").to_string(), "plain \"text\" ✓");
+        assert_eq!(Sanitized("\x1b[31m\r\0").to_string(), "\\u{1b}[31m\\u{d}\\u{0}");
     }
 }

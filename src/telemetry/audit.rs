@@ -7,11 +7,11 @@ use std::fmt::Display;
 
 use tracing::field;
 
-use super::access::Tame;
+use super::access::Sanitized;
 
 /// A decision by the rules of the configuration. `None` where there is nothing to say.
 #[derive(Debug, Clone, Copy)]
-pub struct Decision<'a> {
+pub struct AuditDecision<'a> {
     /// The stable name of the caller.
     pub caller: &'a str,
     /// The method of MCP or A2A, or what a client calls one.
@@ -30,27 +30,27 @@ pub struct Decision<'a> {
     pub rule: Option<&'a str>,
 }
 
-impl Decision<'_> {
+impl AuditDecision<'_> {
     /// Writes the line.
     pub fn write(&self) {
         tracing::info!(
             target: "audit",
             decision = if self.is_allowed { "allowed" } else { "refused" },
-            caller = %Tame(self.caller),
-            method = beginning(self.method),
-            agent = self.agent.map(|text| field::display(Tame(text))),
-            tool = self.tool.map(|text| field::display(Tame(text))),
-            resource = self.resource.map(|text| field::display(Tame(text))),
+            caller = %Sanitized(self.caller),
+            method = prefix(self.method),
+            agent = self.agent.map(|text| field::display(Sanitized(text))),
+            tool = self.tool.map(|text| field::display(Sanitized(text))),
+            resource = self.resource.map(|text| field::display(Sanitized(text))),
             arguments = self.arguments.map(field::display),
-            rule = self.rule.map(|text| field::display(Tame(text))),
+            rule = self.rule.map(|text| field::display(Sanitized(text))),
         );
     }
 }
 
 /// As much of a method as a line may hold: a client may call one what it likes.
-fn beginning(method: &str) -> &str {
-    const LONGEST: usize = 200;
-    method.char_indices().nth(LONGEST).and_then(|(end, _)| method.get(..end)).unwrap_or(method)
+fn prefix(method: &str) -> &str {
+    const MAX_METHOD_CHARS: usize = 200;
+    method.char_indices().nth(MAX_METHOD_CHARS).and_then(|(end, _)| method.get(..end)).unwrap_or(method)
 }
 
 /// Somebody did not prove who it is. `why` is one of a few words.

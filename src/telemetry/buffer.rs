@@ -27,12 +27,12 @@ pub(super) fn dropped_lines() -> Option<&'static IntCounter> {
 /// The writer of log lines that never waits. Clones write to one buffer.
 #[derive(Clone, Default)]
 pub(super) struct LogBuffer {
-    shared: Arc<Shared>,
+    shared: Arc<LogBufferShared>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct LogBufferShared {
+    state: Mutex<LogBufferState>,
     /// Notified when a line is added.
     added: Condvar,
     /// Notified when all that was taken is written.
@@ -40,7 +40,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct LogBufferState {
     waiting: Vec<u8>,
     /// Whether the thread has taken lines and not written them yet.
     is_writing: bool,
@@ -63,13 +63,13 @@ impl LogBuffer {
 
     /// Waits until all lines are written, but no longer than `timeout`.
     pub(super) fn flush(&self, timeout: Duration) {
-        let is_behind = |state: &mut State| state.is_writing || !state.waiting.is_empty();
+        let is_behind = |state: &mut LogBufferState| state.is_writing || !state.waiting.is_empty();
         drop(self.shared.written.wait_timeout_while(self.shared.lock(), timeout, is_behind));
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LogBufferShared {
+    fn lock(&self) -> MutexGuard<'_, LogBufferState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +118,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl LogBufferState {
     fn count_dropped(&mut self, lines: u64) {
         self.dropped = self.dropped.saturating_add(lines);
         if let Some(counter) = dropped_lines() {

@@ -12,10 +12,10 @@ use prometheus::{
 use super::metrics::{AgentMetrics, opts, register};
 
 /// Seconds that a call waited.
-const WAITS: [f64; 8] = [0.001, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0];
+const QUEUE_WAIT_BUCKETS: [f64; 8] = [0.001, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0];
 
 /// The metrics of all endpoints.
-pub(super) struct BalanceMetrics {
+pub(super) struct LoadBalancerMetrics {
     up: IntGaugeVec,
     requests: IntCounterVec,
     failures: IntCounterVec,
@@ -45,7 +45,7 @@ pub struct QueueMetrics {
     waits: Histogram,
 }
 
-impl BalanceMetrics {
+impl LoadBalancerMetrics {
     pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let labels = &["agent", "endpoint"];
         let counters = |name, help| register(registry, IntCounterVec::new(opts(name, help), labels)?);
@@ -68,7 +68,10 @@ impl BalanceMetrics {
             )?,
             waits: register(
                 registry,
-                HistogramVec::new(HistogramOpts { common_opts: waits, buckets: WAITS.to_vec() }, &["agent"])?,
+                HistogramVec::new(
+                    HistogramOpts { common_opts: waits, buckets: QUEUE_WAIT_BUCKETS.to_vec() },
+                    &["agent"],
+                )?,
             )?,
         })
     }

@@ -16,7 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry};
 
 use super::buffer::LogBuffer;
-use super::visible::{Escape, VisibleLines};
+use super::visible::{EscapeStyle, VisibleLines};
 
 /// Longest wait for the log's reader when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -111,11 +111,11 @@ where
     let levels = EnvFilter::builder()
         .parse(&filter)
         .map_err(|error| LogProblem::Filter { filter: filter.clone(), problem: error.to_string() })?;
-    let quiet = Quiet { on: !filter.contains("pingora") };
+    let quiet = NoiseFilter { on: !filter.contains("pingora") };
     let base = Registry::default().with(levels).with(quiet);
     let escape = match settings.format {
-        LogFormat::Text => Escape::Text,
-        LogFormat::Json => Escape::Json,
+        LogFormat::Text => EscapeStyle::Text,
+        LogFormat::Json => EscapeStyle::Json,
     };
     let lines = tracing_subscriber::fmt::layer().with_writer(VisibleLines { make: writer, escape });
     Ok(match settings.format {
@@ -127,11 +127,11 @@ where
 }
 
 /// Leaves out the noise.
-struct Quiet {
+struct NoiseFilter {
     on: bool,
 }
 
-impl<S: Subscriber> Layer<S> for Quiet {
+impl<S: Subscriber> Layer<S> for NoiseFilter {
     fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
         // Below info other crates print whole requests, credentials included.
         let target = event.metadata().target();
@@ -143,19 +143,19 @@ impl<S: Subscriber> Layer<S> for Quiet {
         if !self.on || event.metadata().target() != "log" {
             return true;
         }
-        let mut sniff = Sniff::default();
+        let mut sniff = FieldVisitor::default();
         event.record(&mut sniff);
         !(sniff.from_pingora && sniff.is_noise)
     }
 }
 
 #[derive(Default)]
-struct Sniff {
+struct FieldVisitor {
     from_pingora: bool,
     is_noise: bool,
 }
 
-impl Visit for Sniff {
+impl Visit for FieldVisitor {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "log.target" => self.from_pingora = value.starts_with("pingora"),
@@ -178,9 +178,9 @@ pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct KeptField(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
+    impl io::Write for KeptField {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -195,7 +195,7 @@ pub(crate) mod tests {
     pub(crate) fn written(json: bool, filter: &str, work: impl FnOnce()) -> String {
         let format = if json { LogFormat::Json } else { LogFormat::Text };
         let settings = LogSettings { format, filter: Some(filter.to_owned()) };
-        let kept = Kept::default();
+        let kept = KeptField::default();
         let writer = kept.clone();
         let subscriber = subscriber(&settings, move || writer.clone(), false).unwrap();
         tracing::subscriber::with_default(subscriber, work);

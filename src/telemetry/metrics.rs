@@ -16,7 +16,7 @@ use prometheus::{
 
 use super::buffer::dropped_lines;
 use super::credentials::CredentialMetrics;
-use super::endpoints::BalanceMetrics;
+use super::endpoints::LoadBalancerMetrics;
 use super::label::{Method, Outcome, Push, Refresh, Refusal};
 use super::outbound::OutboundMetrics;
 use super::tasks::TaskMetrics;
@@ -31,7 +31,7 @@ const BUCKETS: [f64; 14] =
 
 /// Every metric, by its name on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Name {
+enum MetricName {
     Requests,
     Duration,
     OpenStreams,
@@ -45,7 +45,7 @@ enum Name {
     Panics,
 }
 
-impl Name {
+impl MetricName {
     fn opts(self) -> Opts {
         let (name, help) = match self {
             Self::Requests => ("requests_total", "Requests that are over, by method, agent and outcome."),
@@ -91,7 +91,7 @@ pub struct Metrics {
     held_bytes: IntGauge,
     pushes: [IntCounter; Push::ALL.len()],
     panics: IntCounter,
-    pub(super) balance: BalanceMetrics,
+    pub(super) balance: LoadBalancerMetrics,
     pub(super) credentials: CredentialMetrics,
     /// Those of places that are not called.
     pub outbound: OutboundMetrics,
@@ -112,32 +112,32 @@ impl Metrics {
         if let Some(counter) = dropped_lines() {
             registry.register(Box::new(counter.clone()))?;
         }
-        let refused = register(&registry, IntCounterVec::new(Name::Refused.opts(), &["reason"])?)?;
-        let pushes = register(&registry, IntCounterVec::new(Name::Pushes.opts(), &["outcome"])?)?;
+        let refused = register(&registry, IntCounterVec::new(MetricName::Refused.opts(), &["reason"])?)?;
+        let pushes = register(&registry, IntCounterVec::new(MetricName::Pushes.opts(), &["outcome"])?)?;
         Ok(Arc::new(Self {
             requests: register(
                 &registry,
-                IntCounterVec::new(Name::Requests.opts(), &["method", "agent", "outcome"])?,
+                IntCounterVec::new(MetricName::Requests.opts(), &["method", "agent", "outcome"])?,
             )?,
             duration: register(
                 &registry,
                 HistogramVec::new(
-                    HistogramOpts { common_opts: Name::Duration.opts(), buckets: BUCKETS.to_vec() },
+                    HistogramOpts { common_opts: MetricName::Duration.opts(), buckets: BUCKETS.to_vec() },
                     &["agent", "part"],
                 )?,
             )?,
-            open_streams: register(&registry, IntGaugeVec::new(Name::OpenStreams.opts(), &["agent"])?)?,
-            all_streams: IntGauge::with_opts(Name::OpenStreams.opts())?,
-            events: register(&registry, IntCounterVec::new(Name::Events.opts(), &["agent"])?)?,
-            background: register(&registry, IntGauge::with_opts(Name::Background.opts())?)?,
-            agent_up: register(&registry, IntGaugeVec::new(Name::AgentUp.opts(), &["agent"])?)?,
+            open_streams: register(&registry, IntGaugeVec::new(MetricName::OpenStreams.opts(), &["agent"])?)?,
+            all_streams: IntGauge::with_opts(MetricName::OpenStreams.opts())?,
+            events: register(&registry, IntCounterVec::new(MetricName::Events.opts(), &["agent"])?)?,
+            background: register(&registry, IntGauge::with_opts(MetricName::Background.opts())?)?,
+            agent_up: register(&registry, IntGaugeVec::new(MetricName::AgentUp.opts(), &["agent"])?)?,
             card_refreshes: register(
                 &registry,
-                IntCounterVec::new(Name::CardRefreshes.opts(), &["agent", "outcome"])?,
+                IntCounterVec::new(MetricName::CardRefreshes.opts(), &["agent", "outcome"])?,
             )?,
             transport_errors: register(
                 &registry,
-                IntCounterVec::new(Name::TransportErrors.opts(), &["agent", "kind"])?,
+                IntCounterVec::new(MetricName::TransportErrors.opts(), &["agent", "kind"])?,
             )?,
             held_bytes: register(
                 &registry,
@@ -145,8 +145,8 @@ impl Metrics {
             )?,
             refused: Refusal::ALL.map(|reason| refused.with_label_values(&[reason.label()])),
             pushes: Push::ALL.map(|outcome| pushes.with_label_values(&[outcome.label()])),
-            panics: register(&registry, IntCounter::with_opts(Name::Panics.opts())?)?,
-            balance: BalanceMetrics::new(&registry)?,
+            panics: register(&registry, IntCounter::with_opts(MetricName::Panics.opts())?)?,
+            balance: LoadBalancerMetrics::new(&registry)?,
             credentials: CredentialMetrics::new(&registry)?,
             outbound: OutboundMetrics::new(&registry)?,
             tasks: TaskMetrics::new(&registry)?,
@@ -194,7 +194,7 @@ impl Metrics {
     }
 
     /// Counts a push notification.
-    pub fn pushed(&self, outcome: Push) {
+    pub fn record_push(&self, outcome: Push) {
         if let Some(counter) = self.pushes.get(outcome as usize) {
             counter.inc();
         }
@@ -206,8 +206,8 @@ impl Metrics {
     }
 
     /// Counts an exchange as running in the background until the guard is dropped.
-    pub fn in_background(&self) -> Open {
-        Open::new([Some(&self.background), None])
+    pub fn in_background(&self) -> GaugeGuard {
+        GaugeGuard::new([Some(&self.background), None])
     }
 
     /// Event streams open now, over all agents.
@@ -254,7 +254,7 @@ impl AgentMetrics {
     }
 
     /// Records how long a request took: all of it, and the part spent waiting for the agent.
-    pub fn took(&self, whole: Duration, agent: Option<Duration>) {
+    pub fn observe_latency(&self, whole: Duration, agent: Option<Duration>) {
         self.gateway_time.observe(whole.saturating_sub(agent.unwrap_or_default()).as_secs_f64());
         if let Some(agent) = agent {
             self.agent_time.observe(agent.as_secs_f64());
@@ -262,8 +262,8 @@ impl AgentMetrics {
     }
 
     /// Counts an event stream as open until the guard is dropped.
-    pub fn stream(&self) -> Open {
-        Open::new([Some(&self.open_streams), Some(&self.all.all_streams)])
+    pub fn stream(&self) -> GaugeGuard {
+        GaugeGuard::new([Some(&self.open_streams), Some(&self.all.all_streams)])
     }
 
     /// Counts translated events.
@@ -299,16 +299,16 @@ impl AgentMetrics {
 
 /// Something counted while it lasts.
 #[must_use = "it is counted until this is dropped"]
-pub struct Open([Option<IntGauge>; 2]);
+pub struct GaugeGuard([Option<IntGauge>; 2]);
 
-impl Open {
+impl GaugeGuard {
     fn new(gauges: [Option<&IntGauge>; 2]) -> Self {
         gauges.iter().flatten().for_each(|gauge| gauge.inc());
         Self(gauges.map(Option::<&IntGauge>::cloned))
     }
 }
 
-impl Drop for Open {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.iter().flatten().for_each(IntGauge::dec);
     }
@@ -325,7 +325,7 @@ pub(super) fn register<C: Collector + Clone + 'static>(
 #[cfg(test)]
 mod tests {
     use super::super::label::Asked;
-    use super::super::tasks::Census;
+    use super::super::tasks::TaskCounts;
     use super::*;
 
     fn text(metrics: &Metrics) -> String {
@@ -340,20 +340,26 @@ mod tests {
         agent.request(Method::of("tools/call"), Outcome::Ok);
         agent.request(Method::of("tools/call"), Outcome::AgentFault);
         metrics.no_agent().request(Method::of("made/up\n\"by\" a peer"), Outcome::ClientFault);
-        agent.took(Duration::from_millis(300), Some(Duration::from_millis(299)));
+        agent.observe_latency(Duration::from_millis(300), Some(Duration::from_millis(299)));
         agent.events(3);
         agent.up(true);
         agent.card_refresh(Refresh::Failed);
         agent.transport_error("idle_timeout");
         metrics.refused(Refusal::Unauthenticated);
-        metrics.pushed(Push::OtherTask);
+        metrics.record_push(Push::OtherTask);
         metrics.panicked();
         metrics.tasks.asked(Asked::Mrtr);
         metrics.tasks.answered();
-        const NO_TASKS: Census =
-            Census { tasks: 0, bytes: 0, polled: 0, evicted: 0, store_failures: 0, is_store_failing: false };
-        metrics.tasks.show(Census { tasks: 9, bytes: 9999, polled: 9, evicted: 2, ..NO_TASKS });
-        metrics.tasks.show(Census { tasks: 7, bytes: 7777, polled: 5, evicted: 3, ..NO_TASKS });
+        const NO_TASKS: TaskCounts = TaskCounts {
+            tasks: 0,
+            bytes: 0,
+            polled: 0,
+            evicted: 0,
+            store_failures: 0,
+            is_store_failing: false,
+        };
+        metrics.tasks.set(TaskCounts { tasks: 9, bytes: 9999, polled: 9, evicted: 2, ..NO_TASKS });
+        metrics.tasks.set(TaskCounts { tasks: 7, bytes: 7777, polled: 5, evicted: 3, ..NO_TASKS });
         agent.reattached();
         let text = text(&metrics);
         for line in [

@@ -9,7 +9,7 @@ use super::metrics::{opts, register};
 
 /// How many tasks there are at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Census {
+pub struct TaskCounts {
     /// In the map.
     pub tasks: usize,
     /// About how many bytes they take there.
@@ -75,7 +75,7 @@ impl TaskMetrics {
     }
 
     /// Shows how many tasks there are.
-    pub fn show(&self, census: Census) {
+    pub fn set(&self, census: TaskCounts) {
         let shown = |count| i64::try_from(count).unwrap_or(i64::MAX);
         self.tasks.set(shown(census.tasks));
         self.bytes.set(shown(census.bytes));

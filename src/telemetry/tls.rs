@@ -17,7 +17,7 @@ pub struct TlsMetrics {
 }
 
 /// Something that ends: what it is, its name, and when, in seconds since 1970.
-pub type End = (&'static str, String, i64);
+pub type Expiry = (&'static str, String, i64);
 
 /// The metrics of one listener, resolved.
 pub struct ListenerMetrics {
@@ -25,7 +25,7 @@ pub struct ListenerMetrics {
     handshakes: [IntCounter; Handshake::ALL.len()],
     reloads: [IntCounter; Reload::ALL.len()],
     ends: IntGaugeVec,
-    shown: Mutex<Vec<End>>,
+    shown: Mutex<Vec<Expiry>>,
 }
 
 impl TlsMetrics {
@@ -73,7 +73,7 @@ impl ListenerMetrics {
     }
 
     /// Shows when everything that the listener uses ends, and nothing else any more.
-    pub fn show(&self, ends: Vec<End>) {
+    pub fn set_expiries(&self, ends: Vec<Expiry>) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, name, _) in shown.iter() {
             // Fails only for a name that was there twice.
@@ -100,8 +100,8 @@ mod tests {
         let listener = metrics.tls.listener("127.0.0.1:8443");
         listener.handshake(Handshake::Revoked);
         listener.reload(Reload::Refused);
-        listener.show(vec![("certificate", "old".into(), 5), ("ca", "CN=a".into(), 9)]);
-        listener.show(vec![("certificate", "new".into(), 8), ("certificate", "new".into(), 7)]);
+        listener.set_expiries(vec![("certificate", "old".into(), 5), ("ca", "CN=a".into(), 9)]);
+        listener.set_expiries(vec![("certificate", "new".into(), 8), ("certificate", "new".into(), 7)]);
         let text = String::from_utf8(metrics.render()).unwrap();
         for line in [
             r#"mcp_a2a_gateway_tls_handshakes_total{listener="127.0.0.1:8443",outcome="revoked"} 1"#,

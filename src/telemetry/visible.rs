@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// How an escape is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Escape {
+pub enum EscapeStyle {
     /// `\u{202e}`, as in Rust. For readers.
     Text,
     /// `\u202e`, as in JSON (RFC 8259 §7): the value stays the same.
@@ -38,11 +38,11 @@ pub fn is_hidden(character: char) -> bool {
 
 /// Returns `text` with every hidden character escaped, but for line feeds and tabs.
 #[must_use]
-pub fn visible(text: &str, escape: Escape) -> Cow<'_, str> {
+pub fn visible(text: &str, escape: EscapeStyle) -> Cow<'_, str> {
     escaped(text, escape, |character| matches!(character, '\n' | '\t'))
 }
 
-fn escaped(text: &str, escape: Escape, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escaped(text: &str, escape: EscapeStyle, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     let is_escaped = |character: char| is_hidden(character) && !stays(character);
     if !text.chars().any(is_escaped) {
         return Cow::Borrowed(text);
@@ -51,8 +51,8 @@ fn escaped(text: &str, escape: Escape, stays: impl Fn(char) -> bool) -> Cow<'_, 
     for character in text.chars() {
         match escape {
             _ if !is_escaped(character) => out.push(character),
-            Escape::Text => out.extend(character.escape_unicode()),
-            Escape::Json => {
+            EscapeStyle::Text => out.extend(character.escape_unicode()),
+            EscapeStyle::Json => {
                 for unit in character.encode_utf16(&mut [0; 2]) {
                     // Writing to a string does not fail.
                     write!(out, "\\u{unit:04x}").unwrap_or_default();
@@ -68,13 +68,13 @@ pub(super) struct VisibleLines<M> {
     /// Makes the writers behind.
     pub(super) make: M,
     /// How the lines are written.
-    pub(super) escape: Escape,
+    pub(super) escape: EscapeStyle,
 }
 
 /// Writes one event, which comes in one piece.
 pub(super) struct VisibleLine<W> {
     inner: W,
-    escape: Escape,
+    escape: EscapeStyle,
 }
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for VisibleLines<M> {
@@ -126,8 +126,8 @@ mod tests {
             ("\u{9b}2J\u{7f}", "\\u{9b}2J\\u{7f}", "\\u009b2J\\u007f"),
             ("two\nlines\t", "two\nlines\t", "two\nlines\t"),
         ] {
-            assert_eq!(visible(given, Escape::Text), text);
-            assert_eq!(visible(given, Escape::Json), json);
+            assert_eq!(visible(given, EscapeStyle::Text), text);
+            assert_eq!(visible(given, EscapeStyle::Json), json);
         }
     }
 
@@ -138,8 +138,8 @@ mod tests {
             line.write_all(event.as_bytes()).unwrap();
             String::from_utf8(line.inner).unwrap()
         };
-        assert_eq!(written("plain\n", Escape::Text), "plain\n");
-        assert_eq!(written("a\nERROR b\r\n", Escape::Text), "a\\u{a}ERROR b\\u{d}\n");
-        assert_eq!(written("{\"a\":\"\u{feff}\"}\n", Escape::Json), "{\"a\":\"\\ufeff\"}\n");
+        assert_eq!(written("plain\n", EscapeStyle::Text), "plain\n");
+        assert_eq!(written("a\nERROR b\r\n", EscapeStyle::Text), "a\\u{a}ERROR b\\u{d}\n");
+        assert_eq!(written("{\"a\":\"\u{feff}\"}\n", EscapeStyle::Json), "{\"a\":\"\\ufeff\"}\n");
     }
 }

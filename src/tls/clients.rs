@@ -8,21 +8,22 @@ use rustls::server::WebPkiClientVerifier;
 
 use crate::auth::ChainVerifier;
 use crate::config::certificate::{
-    Authority, CertificateProblem, RevocationList, all_covered, authorities, revocation_lists,
+    CertificateAuthority, CertificateProblem, RevocationList, authorities, check_revocation_coverage,
+    revocation_lists,
 };
 use crate::config::{ClientAuth, Pem};
 
 use super::endpoint::TlsProblem;
 
 /// Authorities and lists of one listener, read and checked.
-pub(super) struct Clients {
-    pub(super) authorities: Vec<Authority>,
+pub(super) struct ClientTrust {
+    pub(super) authorities: Vec<CertificateAuthority>,
     pub(super) lists: Vec<RevocationList>,
     required: bool,
     accept_expired: bool,
 }
 
-impl Clients {
+impl ClientTrust {
     pub(super) fn read(settings: &ClientAuth, now: SystemTime) -> Result<Self, TlsProblem> {
         let mut clients = Self {
             authorities: Vec::new(),
@@ -38,7 +39,7 @@ impl Clients {
             clients.lists.extend(named("crl", pem, lists)?);
         }
         if let Some(pem) = settings.crl.first() {
-            named("crl", pem, all_covered(&clients.authorities, &clients.lists))?;
+            named("crl", pem, check_revocation_coverage(&clients.authorities, &clients.lists))?;
         }
         Ok(clients)
     }

@@ -15,13 +15,13 @@ use pingora::protocols::tls::TlsRef;
 use rustls::server::ServerConfig;
 use rustls::version::{TLS12, TLS13};
 
-use super::clients::{Clients, named};
-use super::resolver::Resolver;
-use crate::auth::{ClientCertificate, FailureLimiter, Handshake, Trust, Trusted};
-use crate::config::certificate::{CertificateProblem, Chain, chain};
+use super::clients::{ClientTrust, named};
+use super::resolver::CertificateResolver;
+use crate::auth::{ClientCertificate, ClientTlsInfo, FailureLimiter, TrustAnchors, TrustHandle};
+use crate::config::certificate::{CertificateChain, CertificateProblem, chain};
 use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, TlsProfile};
 use crate::telemetry::label::Reload;
-use crate::telemetry::tls::{End, ListenerMetrics, TlsMetrics};
+use crate::telemetry::tls::{Expiry, ListenerMetrics, TlsMetrics};
 
 /// Why a listener cannot use what it was given.
 #[derive(Debug, thiserror::Error)]
@@ -49,24 +49,24 @@ impl TlsProblem {
 }
 
 /// A TLS listener. Handshakes use what is current; connections keep what they began with.
-pub struct Endpoint {
+pub struct TlsListener {
     address: SocketAddr,
     written: ListenerTls,
-    current: ArcSwap<Setup>,
+    current: ArcSwap<TlsState>,
     pub(super) metrics: Arc<ListenerMetrics>,
     /// The failed handshakes of each address.
     pub(super) failures: FailureLimiter,
 }
 
 /// All that a handshake needs. Never changes.
-pub(super) struct Setup {
+pub(super) struct TlsState {
     pub(super) acceptor: Acceptor,
-    pub(super) witness: Witness,
-    chains: Vec<Chain>,
-    clients: Option<Clients>,
+    pub(super) witness: HandshakeRecorder,
+    chains: Vec<CertificateChain>,
+    clients: Option<ClientTrust>,
 }
 
-impl Endpoint {
+impl TlsListener {
     /// Makes a listener's TLS of its settings, with `failures` failed handshakes of an address in a
     /// second.
     ///
@@ -80,9 +80,9 @@ impl Endpoint {
         failures: usize,
     ) -> Result<Arc<Self>, TlsProblem> {
         super::install_provider();
-        let setup = Setup::make(&written, None, SystemTime::now())?;
+        let setup = TlsState::make(&written, None, SystemTime::now())?;
         let metrics = metrics.listener(&address.to_string());
-        metrics.show(setup.ends());
+        metrics.set_expiries(setup.ends());
         let (current, failures) = (ArcSwap::from_pointee(setup), FailureLimiter::new(failures));
         Ok(Arc::new(Self { address, written, current, metrics, failures }))
     }
@@ -95,7 +95,7 @@ impl Endpoint {
         &self.written
     }
 
-    pub(super) fn current(&self) -> Arc<Setup> {
+    pub(super) fn current(&self) -> Arc<TlsState> {
         self.current.load_full()
     }
 
@@ -108,17 +108,17 @@ impl Endpoint {
     pub fn reload(&self, now: SystemTime) -> Result<(), TlsProblem> {
         let made = read_again(&self.written).and_then(|written| {
             let before = self.current();
-            Setup::make(&written, before.witness.trust.as_ref(), now)
+            TlsState::make(&written, before.witness.trust.as_ref(), now)
         });
         self.metrics.reload(if made.is_ok() { Reload::Used } else { Reload::Refused });
         let setup = made?;
-        self.metrics.show(setup.ends());
+        self.metrics.set_expiries(setup.ends());
         self.current.store(Arc::new(setup));
         Ok(())
     }
 
     /// Stops trusting the authorities that have expired since the last look, if there are any.
-    pub(super) fn outlive(&self, since: SystemTime, now: SystemTime) {
+    pub(super) fn keep_sessions_of(&self, since: SystemTime, now: SystemTime) {
         let current = self.current();
         let Some(clients) = &current.clients else { return };
         let over = clients.authorities.iter().any(|one| one.expires > since && one.expires <= now);
@@ -129,12 +129,16 @@ impl Endpoint {
     }
 }
 
-impl Setup {
-    fn make(written: &ListenerTls, trust: Option<&Arc<Trust>>, now: SystemTime) -> Result<Self, TlsProblem> {
+impl TlsState {
+    fn make(
+        written: &ListenerTls,
+        trust: Option<&Arc<TrustHandle>>,
+        now: SystemTime,
+    ) -> Result<Self, TlsProblem> {
         let read = |pair: &ListenerCertificate| named("certificate", &pair.certificate, chain(pair, now));
         let chains = written.certificates.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         let clients =
-            written.client_auth.as_ref().map(|settings| Clients::read(settings, now)).transpose()?;
+            written.client_auth.as_ref().map(|settings| ClientTrust::read(settings, now)).transpose()?;
         let versions: &[_] = match written.profile {
             TlsProfile::Modern => &[&TLS13],
             TlsProfile::Intermediate => &[&TLS13, &TLS12],
@@ -148,7 +152,7 @@ impl Setup {
             Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier) as _),
             None => builder.with_no_client_auth(),
         };
-        let resolver = Arc::new(Resolver::new(&chains));
+        let resolver = Arc::new(CertificateResolver::new(&chains));
         let mut config = builder.with_cert_resolver(Arc::clone(&resolver) as _);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         // Sessions are kept by clients, under a key of this setup alone: so none outlives it, and none costs memory here.
@@ -160,16 +164,16 @@ impl Setup {
                 trust.replace(Some(verifier), clients.ends());
                 Some(Arc::clone(trust))
             }
-            (Some(verifier), None, Some(clients)) => Some(Trust::new(verifier, clients.ends())),
+            (Some(verifier), None, Some(clients)) => Some(TrustHandle::new(verifier, clients.ends())),
             _ => None,
         };
         let verified = trust.as_ref().map(|trust| trust.current());
-        let witness = Witness { trust, verified, resolver };
+        let witness = HandshakeRecorder { trust, verified, resolver };
         Ok(Self { acceptor: Acceptor::from_server_config(Arc::new(config)), witness, chains, clients })
     }
 
     /// When everything ends, for metrics and warnings.
-    pub(super) fn ends(&self) -> Vec<End> {
+    pub(super) fn ends(&self) -> Vec<Expiry> {
         let certificates = self.chains.iter().enumerate().map(|(at, chain)| {
             let name = chain.names.first().cloned().unwrap_or_else(|| format!("certificate {}", at + 1));
             ("certificate", name, seconds(chain.expires))
@@ -203,14 +207,14 @@ fn read_again(written: &ListenerTls) -> Result<ListenerTls, TlsProblem> {
 }
 
 /// Takes down what a handshake has shown.
-pub(super) struct Witness {
-    trust: Option<Arc<Trust>>,
-    verified: Option<Arc<Trusted>>,
-    resolver: Arc<Resolver>,
+pub(super) struct HandshakeRecorder {
+    trust: Option<Arc<TrustHandle>>,
+    verified: Option<Arc<TrustAnchors>>,
+    resolver: Arc<CertificateResolver>,
 }
 
 #[async_trait]
-impl TlsAccept for Witness {
+impl TlsAccept for HandshakeRecorder {
     /// Nothing if the certificate cannot be read: such a connection must not go on.
     async fn handshake_complete_callback(&self, tls: &TlsRef) -> Option<Arc<dyn Any + Send + Sync>> {
         let certificate = match (tls.peer_cert_chain_der(), &self.trust, &self.verified) {
@@ -223,6 +227,6 @@ impl TlsAccept for Witness {
         let (resolver, asked_for) = (Arc::clone(&self.resolver), tls.server_name().map(str::to_owned));
         // Who asked for no name may mean any.
         let is_for = move |host: &str| asked_for.as_ref().is_none_or(|name| resolver.is_same(name, host));
-        Some(Arc::new(Handshake { certificate, is_for: Box::new(is_for) }))
+        Some(Arc::new(ClientTlsInfo { certificate, is_for: Box::new(is_for) }))
     }
 }

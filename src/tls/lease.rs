@@ -26,33 +26,33 @@ use crate::auth::ClientCertificate;
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A TLS connection of a client with a certificate.
-pub(super) struct Leased {
+pub(super) struct ExpiringStream {
     stream: TlsStream<Socket>,
     /// Never locked, only reached through `&mut`: a future alone cannot be shared.
     over: Mutex<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl Leased {
+impl ExpiringStream {
     pub(super) fn new(stream: TlsStream<Socket>, certificate: Arc<ClientCertificate>) -> Self {
-        Self { stream, over: Mutex::new(Box::pin(over(certificate))) }
+        Self { stream, over: Mutex::new(Box::pin(is_expired(certificate))) }
     }
 }
 
 /// Waits until the certificate is no longer good, and some more.
-async fn over(certificate: Arc<ClientCertificate>) {
+async fn is_expired(certificate: Arc<ClientCertificate>) {
     loop {
         certificate.may_have_ended().await;
-        if certificate.is_good(SystemTime::now()) {
+        if certificate.is_valid(SystemTime::now()) {
             continue;
         }
         tokio::time::sleep(GRACE).await;
-        if !certificate.is_good(SystemTime::now()) {
+        if !certificate.is_valid(SystemTime::now()) {
             return;
         }
     }
 }
 
-impl AsyncRead for Leased {
+impl AsyncRead for ExpiringStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -75,7 +75,7 @@ impl AsyncRead for Leased {
     }
 }
 
-impl AsyncWrite for Leased {
+impl AsyncWrite for ExpiringStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -106,19 +106,19 @@ impl AsyncWrite for Leased {
 }
 
 #[async_trait]
-impl Shutdown for Leased {
+impl Shutdown for ExpiringStream {
     async fn shutdown(&mut self) {
         Shutdown::shutdown(&mut self.stream).await;
     }
 }
 
-impl UniqueID for Leased {
+impl UniqueID for ExpiringStream {
     fn id(&self) -> UniqueIDType {
         self.stream.id()
     }
 }
 
-impl Ssl for Leased {
+impl Ssl for ExpiringStream {
     fn get_ssl(&self) -> Option<&TlsRef> {
         self.stream.get_ssl()
     }
@@ -132,7 +132,7 @@ impl Ssl for Leased {
     }
 }
 
-impl GetTimingDigest for Leased {
+impl GetTimingDigest for ExpiringStream {
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         self.stream.get_timing_digest()
     }
@@ -146,13 +146,13 @@ impl GetTimingDigest for Leased {
     }
 }
 
-impl GetProxyDigest for Leased {
+impl GetProxyDigest for ExpiringStream {
     fn get_proxy_digest(&self) -> Option<Arc<ProxyDigest>> {
         self.stream.get_proxy_digest()
     }
 }
 
-impl GetSocketDigest for Leased {
+impl GetSocketDigest for ExpiringStream {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         self.stream.get_socket_digest()
     }
@@ -162,9 +162,9 @@ impl GetSocketDigest for Leased {
     }
 }
 
-impl Peek for Leased {}
+impl Peek for ExpiringStream {}
 
-impl fmt::Debug for Leased {
+impl fmt::Debug for ExpiringStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leased").finish_non_exhaustive()
     }

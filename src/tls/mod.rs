@@ -16,10 +16,10 @@ mod terminate;
 mod threads;
 mod watch;
 
-pub use endpoint::{Endpoint, TlsProblem};
-pub use terminate::Terminating;
+pub use endpoint::{TlsListener, TlsProblem};
+pub use terminate::TlsAcceptor;
 pub use threads::HandshakeThreads;
-pub use watch::{SOON, Watch, hangups};
+pub use watch::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
 
 use rustls::crypto::CryptoProvider;
 

@@ -10,18 +10,18 @@ use rustls::SignatureAlgorithm;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::config::certificate::Chain;
+use crate::config::certificate::CertificateChain;
 
 /// The certificates of a listener. None of them ever changes.
-pub(super) struct Resolver {
+pub(super) struct CertificateResolver {
     /// By name in lower case, `*.` at the front included.
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// For everybody else: the first one, and those of another kind with the same names.
     default: Vec<Arc<CertifiedKey>>,
 }
 
-impl Resolver {
-    pub(super) fn new(chains: &[Chain]) -> Self {
+impl CertificateResolver {
+    pub(super) fn new(chains: &[CertificateChain]) -> Self {
         let mut by_name: HashMap<String, Vec<_>> = HashMap::new();
         for chain in chains {
             for name in &chain.names {
@@ -29,7 +29,7 @@ impl Resolver {
             }
         }
         let names = chains.first().map(|chain| chain.names.as_slice()).unwrap_or_default();
-        let like_first = |chain: &&Chain| chain.names.as_slice() == names;
+        let like_first = |chain: &&CertificateChain| chain.names.as_slice() == names;
         let default = chains.iter().filter(like_first).map(|chain| Arc::clone(&chain.certified));
         Self { by_name, default: default.collect() }
     }
@@ -52,7 +52,7 @@ impl Resolver {
     }
 }
 
-impl ResolvesServerCert for Resolver {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let named = hello.server_name().and_then(|name| self.named(name));
         let candidates = named.unwrap_or(&self.default);
@@ -65,7 +65,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-impl fmt::Debug for Resolver {
+impl fmt::Debug for CertificateResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resolver").field("names", &self.by_name.keys()).finish_non_exhaustive()
     }

@@ -14,19 +14,19 @@ use pingora::time::timeout;
 use tracing::{debug, info};
 
 use super::cause::cause;
-use super::endpoint::Endpoint;
-use super::lease::Leased;
+use super::endpoint::TlsListener;
+use super::lease::ExpiringStream;
 use super::threads::HandshakeThreads;
 use crate::auth::{self, network};
 use crate::server::ending::ListenersEnd;
 use crate::telemetry::label::Handshake;
 
 /// An application behind TLS. Belongs on a listener that Pingora takes for plain TCP.
-pub struct Terminating<A> {
+pub struct TlsAcceptor<A> {
     /// The application.
     pub app: Arc<A>,
     /// The TLS before it.
-    pub endpoint: Arc<Endpoint>,
+    pub endpoint: Arc<TlsListener>,
     /// The threads on which handshakes run.
     pub threads: Arc<HandshakeThreads>,
     /// How long a handshake may take.
@@ -36,7 +36,7 @@ pub struct Terminating<A> {
 }
 
 #[async_trait]
-impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for Terminating<A> {
+impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for TlsAcceptor<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let socket = stream.into_any().downcast::<Socket>().ok()?;
         let fresh = self.listeners.fresh();
@@ -73,7 +73,7 @@ impl HandshakeError {
     }
 }
 
-impl<A> Terminating<A> {
+impl<A> TlsAcceptor<A> {
     async fn terminate(&self, mut socket: Socket) -> Option<Stream> {
         let peer = socket.get_socket_digest().and_then(|digest| digest.peer_addr().cloned());
         let address = peer.as_ref().and_then(|peer| peer.as_inet()).map(|peer| network(peer.ip()));
@@ -131,7 +131,7 @@ impl<A> Terminating<A> {
 }
 
 /// Refuses the handshakes of an address of which too many failed.
-fn check(endpoint: &Endpoint, address: Option<IpAddr>) -> Result<(), HandshakeError> {
+fn check(endpoint: &TlsListener, address: Option<IpAddr>) -> Result<(), HandshakeError> {
     let refused =
         |_| HandshakeError::new(Handshake::RateLimited, "too many handshakes of its address failed");
     endpoint.failures.check(address, Instant::now()).map_err(refused)
@@ -139,7 +139,7 @@ fn check(endpoint: &Endpoint, address: Option<IpAddr>) -> Result<(), HandshakeEr
 
 /// Makes the handshake, and takes down the certificate that the client has shown.
 async fn handshake(
-    endpoint: Arc<Endpoint>,
+    endpoint: Arc<TlsListener>,
     address: Option<IpAddr>,
     socket: Socket,
 ) -> Result<Stream, HandshakeError> {
@@ -152,11 +152,11 @@ async fn handshake(
         HandshakeError { cause: cause(&detail), detail }
     })?;
     let digest = stream.ssl_digest();
-    let Some(witnessed) = digest.as_ref().and_then(|tls| tls.extension.get::<auth::Handshake>()) else {
+    let Some(witnessed) = digest.as_ref().and_then(|tls| tls.extension.get::<auth::ClientTlsInfo>()) else {
         return Err(HandshakeError::new(Handshake::BadCertificate, "the certificate cannot be read"));
     };
     Ok(match &witnessed.certificate {
-        Some(certificate) => Box::new(Leased::new(stream, Arc::clone(certificate))),
+        Some(certificate) => Box::new(ExpiringStream::new(stream, Arc::clone(certificate))),
         None => Box::new(stream),
     })
 }

@@ -14,29 +14,29 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-use super::endpoint::Endpoint;
+use super::endpoint::TlsListener;
 use crate::config::Pem;
 
 /// How often the files are looked at. One that changed is read when it has stayed the same for as long: a key and its
 /// certificate are two files.
-const LOOK: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How often the operator is told again.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
 /// How long before its end something is warned of, in seconds.
-pub const SOON: i64 = 30 * 86_400;
+pub const EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
 
 /// The service that watches over the files of all listeners. Needed even where there is none: without it SIGHUP ends the
 /// process.
-pub struct Watch {
-    endpoints: Vec<Arc<Endpoint>>,
+pub struct CertificateReloader {
+    endpoints: Vec<Arc<TlsListener>>,
     /// Taken when the service starts.
     hangups: Mutex<Option<Signal>>,
 }
 
-impl Watch {
+impl CertificateReloader {
     /// Watches over these listeners, and obeys `hangups`: those too that came before the service
     /// started.
-    pub fn new(endpoints: Vec<Arc<Endpoint>>, hangups: Option<Signal>) -> Self {
+    pub fn new(endpoints: Vec<Arc<TlsListener>>, hangups: Option<Signal>) -> Self {
         Self { endpoints, hangups: Mutex::new(hangups) }
     }
 }
@@ -57,19 +57,20 @@ pub fn hangups() -> Option<Signal> {
 }
 
 #[async_trait]
-impl BackgroundService for Watch {
+impl BackgroundService for CertificateReloader {
     async fn start(&self, mut shutdown: ShutdownWatch) {
         let hangups = self.hangups.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut hangups) = hangups else { return };
-        let mut watched: Vec<_> = self.endpoints.iter().map(|endpoint| Watched::new(endpoint)).collect();
+        let mut watched: Vec<_> =
+            self.endpoints.iter().map(|endpoint| WatchedListener::new(endpoint)).collect();
         let mut reminded = Instant::now();
-        watched.iter().for_each(Watched::remind);
+        watched.iter().for_each(WatchedListener::warn_expiring);
         loop {
             let told = tokio::select! {
                 // Until then SIGHUP is obeyed, while connections are drained too.
                 _ = shutdown.wait_for(|ends| *ends) => return,
                 _ = hangups.recv() => true,
-                () = tokio::time::sleep(LOOK) => false,
+                () = tokio::time::sleep(CHECK_INTERVAL) => false,
             };
             if told {
                 info!(listeners = watched.len(), "told to read certificates again");
@@ -78,15 +79,15 @@ impl BackgroundService for Watch {
             self.endpoints.iter().for_each(|endpoint| endpoint.failures.sweep(Instant::now()));
             if reminded.elapsed() >= REMIND {
                 reminded = Instant::now();
-                watched.iter().for_each(Watched::remind);
+                watched.iter().for_each(WatchedListener::warn_expiring);
             }
         }
     }
 }
 
 /// A listener and what its files looked like.
-struct Watched<'a> {
-    endpoint: &'a Endpoint,
+struct WatchedListener<'a> {
+    endpoint: &'a TlsListener,
     /// When what is in use was read.
     used: Look,
     last: Look,
@@ -96,14 +97,14 @@ struct Watched<'a> {
 /// What is known of files without reading them.
 type Look = HashMap<String, Option<[i128; 4]>>;
 
-impl<'a> Watched<'a> {
-    fn new(endpoint: &'a Endpoint) -> Self {
+impl<'a> WatchedListener<'a> {
+    fn new(endpoint: &'a TlsListener) -> Self {
         let look = look(endpoint);
         Self { endpoint, used: look.clone(), last: look, looked: SystemTime::now() }
     }
 
     fn look(&mut self, told: bool, now: SystemTime) {
-        self.endpoint.outlive(self.looked, now);
+        self.endpoint.keep_sessions_of(self.looked, now);
         self.looked = now;
         let look = look(self.endpoint);
         let settled = look == self.last;
@@ -119,7 +120,7 @@ impl<'a> Watched<'a> {
         match self.endpoint.reload(now) {
             Ok(()) => {
                 info!(%listener, "certificates were read again and are used");
-                self.remind();
+                self.warn_expiring();
             }
             Err(problem) => {
                 warn!(%listener, %problem, "certificates were read again and refused: the old ones stay");
@@ -128,7 +129,7 @@ impl<'a> Watched<'a> {
     }
 
     /// Warns of what ends soon.
-    fn remind(&self) {
+    fn warn_expiring(&self) {
         let listener = self.endpoint.address();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let now = i64::try_from(now).unwrap_or(i64::MAX);
@@ -137,7 +138,7 @@ impl<'a> Watched<'a> {
             // Revocation lists are short-lived by nature: they are news when nobody brought a new one.
             match end - now {
                 ..=0 => warn!(%listener, kind, name, "has expired"),
-                left if left < SOON && kind != "crl" => {
+                left if left < EXPIRY_WARNING_SECONDS && kind != "crl" => {
                     let within = if days < 7 { "expires within 7 days" } else { "expires within 30 days" };
                     warn!(%listener, kind, name, days, "{within}");
                 }
@@ -147,7 +148,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-fn look(endpoint: &Endpoint) -> Look {
+fn look(endpoint: &TlsListener) -> Look {
     let written = endpoint.written();
     let pairs = written.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
     let clients = written.client_auth.iter().flat_map(|clients| clients.ca.iter().chain(&clients.crl));

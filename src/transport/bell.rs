@@ -15,34 +15,36 @@ const DRIVEN: u8 = 1;
 const RUNG: u8 = 2;
 
 /// How often in a row it is looked again before others get their turn.
-const MOST: usize = 4;
+const MAX_REPOLLS: usize = 4;
 
-struct Inside {
+struct WakerState {
     state: AtomicU8,
     driver: Mutex<Waker>,
 }
 
 /// The bell of one connection.
-pub(super) struct Bell {
-    inside: Arc<Inside>,
+pub(super) struct CoalescingWaker {
+    inside: Arc<WakerState>,
     waker: Waker,
 }
 
-impl Bell {
+impl CoalescingWaker {
     pub(super) fn new() -> Self {
-        let inside =
-            Arc::new(Inside { state: AtomicU8::new(ATTENDED), driver: Mutex::new(Waker::noop().clone()) });
+        let inside = Arc::new(WakerState {
+            state: AtomicU8::new(ATTENDED),
+            driver: Mutex::new(Waker::noop().clone()),
+        });
         Self { waker: Waker::from(Arc::clone(&inside)), inside }
     }
 
     /// Polls with a waker that wakes the task of `cx` only after this has returned. Polls again if it rang meanwhile.
-    pub(super) fn attend<T>(
+    pub(super) fn poll_with<T>(
         &self,
         cx: &mut Context<'_>,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         self.inside.woken_by(cx.waker());
-        for _ in 0..MOST {
+        for _ in 0..MAX_REPOLLS {
             self.inside.state.store(DRIVEN, Ordering::SeqCst);
             let polled = poll(&mut Context::from_waker(&self.waker));
             let has_rung = self.inside.state.swap(ATTENDED, Ordering::SeqCst) == RUNG;
@@ -55,14 +57,14 @@ impl Bell {
     }
 }
 
-impl Inside {
+impl WakerState {
     fn woken_by(&self, task: &Waker) {
         let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
         driver.clone_from(task);
     }
 }
 
-impl Wake for Inside {
+impl Wake for WakerState {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -91,9 +93,9 @@ mod tests {
     }
 
     /// Rings as often as given, each time it is polled, and keeps the waker.
-    fn poll(bell: &Bell, task: &Arc<Task>, rings: usize) -> (Poll<()>, usize, Waker) {
+    fn poll(bell: &CoalescingWaker, task: &Arc<Task>, rings: usize) -> (Poll<()>, usize, Waker) {
         let (mut polls, mut kept) = (0, None);
-        let polled = bell.attend(&mut Context::from_waker(&Waker::from(task.clone())), |cx| {
+        let polled = bell.poll_with(&mut Context::from_waker(&Waker::from(task.clone())), |cx| {
             polls += 1;
             if polls <= rings {
                 cx.waker().wake_by_ref();
@@ -106,8 +108,8 @@ mod tests {
 
     #[test]
     fn what_rings_while_it_is_driven_is_looked_at_and_wakes_nobody() {
-        let (bell, task) = (Bell::new(), Arc::new(Task::default()));
-        for rings in 0..MOST {
+        let (bell, task) = (CoalescingWaker::new(), Arc::new(Task::default()));
+        for rings in 0..MAX_REPOLLS {
             let (polled, polls, _) = poll(&bell, &task, rings);
             assert_eq!((polled, polls), (Poll::Pending, rings + 1));
         }
@@ -116,14 +118,15 @@ mod tests {
 
     #[test]
     fn what_rings_on_and_on_lets_others_have_their_turn() {
-        let (bell, task) = (Bell::new(), Arc::new(Task::default()));
+        let (bell, task) = (CoalescingWaker::new(), Arc::new(Task::default()));
         let (polled, polls, _) = poll(&bell, &task, usize::MAX);
-        assert_eq!((polled, polls, task.0.load(Ordering::SeqCst)), (Poll::Pending, MOST, 1));
+        assert_eq!((polled, polls, task.0.load(Ordering::SeqCst)), (Poll::Pending, MAX_REPOLLS, 1));
     }
 
     #[test]
     fn what_rings_later_wakes_whoever_drove_last() {
-        let (bell, first, second) = (Bell::new(), Arc::new(Task::default()), Arc::new(Task::default()));
+        let (bell, first, second) =
+            (CoalescingWaker::new(), Arc::new(Task::default()), Arc::new(Task::default()));
         let (.., kept) = poll(&bell, &first, 0);
         kept.wake_by_ref();
         let (.., same) = poll(&bell, &second, 0);

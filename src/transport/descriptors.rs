@@ -13,12 +13,12 @@ const KEPT: u64 = 64;
 
 /// How many files the process may have open, and who may take them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Descriptors {
+pub struct FileDescriptorBudget {
     /// The limit; a descriptor's number is below it.
     pub limit: u64,
 }
 
-impl Descriptors {
+impl FileDescriptorBudget {
     /// The limit of the process (`RLIMIT_NOFILE`) as it is now.
     #[must_use]
     pub fn of_process() -> Self {
@@ -64,9 +64,9 @@ mod tests {
         for (limit, clients, agents) in
             [(200, 100, 150), (1024, 704, 960), (1 << 20, 786_368, 1_048_512), (0, 1, 1), (3, 3, 3)]
         {
-            let descriptors = Descriptors { limit };
+            let descriptors = FileDescriptorBudget { limit };
             assert_eq!((descriptors.for_clients(), descriptors.for_agents()), (clients, agents), "{limit}");
         }
-        assert_eq!(Descriptors { limit: u64::MAX }.for_clients(), RawFd::MAX);
+        assert_eq!(FileDescriptorBudget { limit: u64::MAX }.for_clients(), RawFd::MAX);
     }
 }

@@ -13,7 +13,7 @@ use crate::quota::NoRoomError;
 ///
 /// Only after [`Sent::No`] may a caller send the same message again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
+pub enum DeliveryState {
     /// It is proven that the agent saw nothing of the request.
     No,
     /// The agent may have seen the request, and may have acted on it.
@@ -95,7 +95,7 @@ pub enum TransportError {
 impl TransportError {
     /// Whether any byte of the request may have reached the agent.
     #[must_use]
-    pub fn sent(&self) -> Sent {
+    pub fn sent(&self) -> DeliveryState {
         match self {
             Self::BadUri(_)
             | Self::Resolve(_)
@@ -104,7 +104,7 @@ impl TransportError {
             | Self::OpenFiles
             | Self::ConnectTimeout
             | Self::Tls(_)
-            | Self::Unsent(_) => Sent::No,
+            | Self::Unsent(_) => DeliveryState::No,
             Self::FirstByteTimeout
             | Self::IdleTimeout
             | Self::TotalTimeout
@@ -115,7 +115,7 @@ impl TransportError {
             | Self::HeaderTooLarge
             | Self::TooLarge { .. }
             | Self::TooManyPieces
-            | Self::NoRoom(_) => Sent::Maybe,
+            | Self::NoRoom(_) => DeliveryState::Maybe,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::config::{AllowList, Host};
 
 /// Who named a target, and so where it may lead.
 #[derive(Debug, Clone)]
-pub enum Policy {
+pub enum AddressPolicy {
     /// The operator: any address, inside or outside, but for those of metadata services, which a name never leads to rightly.
     Trusted,
     /// Somebody else, and credentials go there: only networks that the operator listed.
@@ -50,13 +50,13 @@ pub enum AddressClass {
     Reserved,
 }
 
-impl Policy {
+impl AddressPolicy {
     /// The addresses that may be connected to.
     ///
     /// # Errors
     ///
     /// [`TransportError::Refused`] if there are some and none of them may be.
-    pub(super) fn judge(
+    pub(super) fn check(
         &self,
         host: &Host,
         found: Vec<SocketAddr>,
@@ -69,13 +69,13 @@ impl Policy {
                     Host::Address(address) => address.to_string(),
                     Host::Name(name) => name.clone(),
                 };
-                Err(TransportError::Refused { host, class: AddressClass::of(address), remedy: self.remedy() })
+                Err(TransportError::Refused { host, class: AddressClass::of(address), remedy: self.hint() })
             }
             _ => Ok(good),
         }
     }
 
-    fn remedy(&self) -> &'static str {
+    fn hint(&self) -> &'static str {
         match self {
             Self::Trusted => "write the address instead of the name",
             Self::Listed(_) | Self::Guarded(_) => "list the address or its network under outbound.allow",
@@ -225,9 +225,9 @@ mod tests {
         AddressClass::of(address.parse().unwrap())
     }
 
-    fn judged(policy: &Policy, host: &str, addresses: &[&str]) -> Result<Vec<String>, String> {
+    fn judged(policy: &AddressPolicy, host: &str, addresses: &[&str]) -> Result<Vec<String>, String> {
         let found = addresses.iter().map(|address| SocketAddr::new(address.parse().unwrap(), 80)).collect();
-        let good = policy.judge(&Host::read(host).unwrap(), found).map_err(|error| error.to_string())?;
+        let good = policy.check(&Host::read(host).unwrap(), found).map_err(|error| error.to_string())?;
         Ok(good.iter().map(|address| address.ip().to_string()).collect())
     }
 
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_operator_goes_anywhere_but_a_name_never_to_a_metadata_service() {
-        let trusted = Policy::Trusted;
+        let trusted = AddressPolicy::Trusted;
         for inside in ["127.0.0.1", "10.0.0.1", "fd00::1", "169.254.1.1", "1.1.1.1"] {
             assert_eq!(judged(&trusted, "agent.example", &[inside]).unwrap(), [inside]);
         }
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn whom_nobody_listed_is_kept_outside() {
-        let guarded = Policy::Guarded(listing(&[]));
+        let guarded = AddressPolicy::Guarded(listing(&[]));
         assert_eq!(
             judged(&guarded, "a.example", &["10.0.0.1", "1.1.1.1"]).unwrap(),
             ["1.1.1.1"],
@@ -297,22 +297,22 @@ mod tests {
             Vec::<String>::new(),
             "no address is another problem"
         );
-        let listed = Policy::Listed(listing(&[]));
+        let listed = AddressPolicy::Listed(listing(&[]));
         assert!(judged(&listed, "a.example", &["1.1.1.1"]).unwrap_err().contains("a public address"));
     }
 
     #[test]
     fn a_listed_network_lets_in_what_is_meant() {
         for policy in [
-            Policy::Guarded(listing(&["10.0.0.0/8", "100.64.0.0/10"])),
-            Policy::Listed(listing(&["10.0.0.0/8", "100.64.0.0/10"])),
+            AddressPolicy::Guarded(listing(&["10.0.0.0/8", "100.64.0.0/10"])),
+            AddressPolicy::Listed(listing(&["10.0.0.0/8", "100.64.0.0/10"])),
         ] {
             assert_eq!(judged(&policy, "a.example", &["10.1.2.3", "192.168.0.1"]).unwrap(), ["10.1.2.3"]);
             assert!(judged(&policy, "a.example", &["192.168.0.1"]).is_err());
             assert!(judged(&policy, "a.example", &["100.100.100.200"]).is_err(), "not a metadata service");
             assert!(judged(&policy, "a.example", &["64:ff9b::a00:1"]).is_err(), "nor a way around");
         }
-        let meant = Policy::Listed(listing(&["100.100.100.200"]));
+        let meant = AddressPolicy::Listed(listing(&["100.100.100.200"]));
         assert!(judged(&meant, "a.example", &["100.100.100.200"]).is_ok(), "unless it is listed by itself");
     }
 }

@@ -17,32 +17,32 @@ use tokio::runtime;
 use tokio::time::Instant;
 
 use super::ClientLimits;
-use super::bell::Bell;
-use super::target::Body;
-use super::wire::{ReadBudget, Wire};
-use crate::alarm::Alarm;
+use super::bell::CoalescingWaker;
+use super::target::OutboundBody;
+use super::wire::{MaybeTlsStream, ReadBudget};
+use crate::alarm::ReusableTimer;
 
 /// Bytes of informational responses (1xx) that may come before a response.
 const INFORMATIONAL_BYTES: usize = 64 * 1024;
 
 /// An open HTTP/1.1 connection.
-pub(super) struct Line {
-    sender: SendRequest<Body>,
+pub(super) struct Http1Connection {
+    sender: SendRequest<OutboundBody>,
     /// Gone once the connection has ended.
-    connection: Option<Connection<TokioIo<Wire>, Body>>,
+    connection: Option<Connection<TokioIo<MaybeTlsStream>, OutboundBody>>,
     budget: Arc<ReadBudget>,
     /// Bytes that may be read before a response is known: all of its header, and what follows that in the same reads.
     head_bytes: usize,
     /// The runtime whose I/O driver wakes this socket: elsewhere it would be slow, and dead when that runtime ends.
     home: runtime::Id,
     /// For whoever waits for something from this connection.
-    pub(super) alarm: Alarm,
-    bell: Bell,
+    pub(super) alarm: ReusableTimer,
+    bell: CoalescingWaker,
 }
 
-impl Line {
+impl Http1Connection {
     /// Starts HTTP/1.1 on a connected stream. Writes nothing yet.
-    pub(super) async fn start(wire: Wire, limits: ClientLimits) -> Result<Box<Self>, hyper::Error> {
+    pub(super) async fn start(wire: MaybeTlsStream, limits: ClientLimits) -> Result<Box<Self>, hyper::Error> {
         let read_buffer = limits.read_buffer.max(8 * 1024);
         let head_bytes = limits.header_bytes.saturating_add(read_buffer).saturating_add(INFORMATIONAL_BYTES);
         let budget = wire.budget();
@@ -52,12 +52,12 @@ impl Line {
             .handshake(TokioIo::new(wire))
             .await?;
         let (connection, home) = (Some(connection), runtime::Handle::current().id());
-        let (alarm, bell) = (Alarm::default(), Bell::new());
+        let (alarm, bell) = (ReusableTimer::default(), CoalescingWaker::new());
         Ok(Box::new(Self { sender, connection, budget, head_bytes, home, alarm, bell }))
     }
 
     /// The runtime that this line belongs to.
-    pub(super) fn home(&self) -> runtime::Id {
+    pub(super) fn return_to_pool(&self) -> runtime::Id {
         self.home
     }
 
@@ -80,7 +80,7 @@ impl Line {
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let connection = &mut self.connection;
-        self.bell.attend(cx, |cx| match poll(cx) {
+        self.bell.poll_with(cx, |cx| match poll(cx) {
             Poll::Pending => {
                 drive(connection, cx);
                 poll(cx)
@@ -97,13 +97,13 @@ impl Line {
     /// hyper's, with the request inside if and only if nothing of it was written.
     pub(super) async fn exchange(
         &mut self,
-        request: Request<Body>,
+        request: Request<OutboundBody>,
         deadline: Instant,
-    ) -> Option<Result<Response<Incoming>, TrySendError<Request<Body>>>> {
+    ) -> Option<Result<Response<Incoming>, TrySendError<Request<OutboundBody>>>> {
         self.budget.set(self.head_bytes);
         let mut response = pin!(self.sender.try_send_request(request));
         let answered = std::future::poll_fn(|cx| {
-            let answered = self.bell.attend(cx, |cx| {
+            let answered = self.bell.poll_with(cx, |cx| {
                 drive(&mut self.connection, cx);
                 response.as_mut().poll(cx)
             });
@@ -116,7 +116,7 @@ impl Line {
 }
 
 /// Moves bytes both ways as far as they go.
-fn drive(connection: &mut Option<Connection<TokioIo<Wire>, Body>>, cx: &mut Context<'_>) {
+fn drive(connection: &mut Option<Connection<TokioIo<MaybeTlsStream>, OutboundBody>>, cx: &mut Context<'_>) {
     if let Some(there) = connection
         && Pin::new(there).poll(cx).is_ready()
     {

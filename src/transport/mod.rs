@@ -31,24 +31,24 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use chain::{ChainTooLarge, verify_bounded};
-pub use descriptors::Descriptors;
-pub use error::{Sent, TransportError};
-pub use guard::{AddressClass, Policy};
-pub use open::{host_of, judge};
-pub use pieces::Pieces;
-pub use reply::Reply;
-pub use target::{Target, TargetSettings, Timeouts};
-pub use trust::{TrustProblem, client_config};
+pub use descriptors::FileDescriptorBudget;
+pub use error::{DeliveryState, TransportError};
+pub use guard::{AddressClass, AddressPolicy};
+pub use open::{filter_addresses, host_of};
+pub use pieces::BodyPieces;
+pub use reply::Response;
+pub use target::{ExchangeTimeouts, TargetSettings, Upstream};
+pub use trust::{TlsConfigError, client_config};
 
-use line::Line;
-use open::Opened;
-use pool::{Pool, Rested};
-use reply::Way;
-use target::{Body, Place};
+use line::Http1Connection;
+use open::NewConnection;
+use pool::{ConnectionPool, IdleConnection};
+use reply::ConnectionHandle;
+use target::{OutboundBody, UpstreamInner};
 
 use crate::alarm::after;
 use crate::telemetry::outbound::OutboundMetrics;
-use trunk::Stream;
+use trunk::StreamPermit;
 
 /// A line that rested longer may have been closed without this runtime having heard of it yet.
 const STALE_AFTER: Duration = Duration::from_millis(5);
@@ -74,30 +74,30 @@ impl Default for ClientLimits {
 
 /// The HTTP client. Clones share everything.
 #[derive(Clone)]
-pub struct Client {
-    shared: Arc<Shared>,
+pub struct HttpClient {
+    shared: Arc<ClientShared>,
 }
 
-struct Shared {
+struct ClientShared {
     limits: ClientLimits,
     background: OnceLock<Handle>,
-    places: Mutex<Vec<Weak<Place>>>,
+    places: Mutex<Vec<Weak<UpstreamInner>>>,
     refusals: OnceLock<OutboundMetrics>,
 }
 
 /// A request that failed on one connection: may it go to another?
-enum Failure {
+enum ExchangeFailure {
     /// Nothing was written: here it is again.
-    Unsent(Box<Request<Body>>, hyper::Error),
+    Unsent(Box<Request<OutboundBody>>, hyper::Error),
     /// It may have been written.
     Final(TransportError),
 }
 
-impl Client {
+impl HttpClient {
     /// Makes a client. Spawns nothing and needs no runtime.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Self {
-        let shared = Shared {
+        let shared = ClientShared {
             limits,
             background: OnceLock::new(),
             places: Mutex::default(),
@@ -126,20 +126,20 @@ impl Client {
     /// # Errors
     ///
     /// [`TransportError`]; [`TransportError::sent`] tells whether the agent may have seen the request.
-    pub async fn send(&self, target: &Target, request: Request<Bytes>) -> Result<Reply, TransportError> {
+    pub async fn send(&self, target: &Upstream, request: Request<Bytes>) -> Result<Response, TransportError> {
         let begun = Instant::now();
         let give_up = after(begun, target.timeouts.total);
         self.know(&target.place);
         let mut request = Box::new(target.place.prepare(request)?);
         let (mut fresh, mut now) = (false, begun);
         loop {
-            let way = self.way(target, (fresh, now), give_up).await;
+            let way = self.connection(target, (fresh, now), give_up).await;
             let (way, there) = way.inspect_err(|error| self.count(error))?;
             match self.exchange(target, way, request, (there, give_up)).await {
                 Ok(reply) => return Ok(reply),
-                Err(Failure::Final(error)) => return Err(error),
-                Err(Failure::Unsent(_, error)) if fresh => return Err(TransportError::Unsent(error)),
-                Err(Failure::Unsent(back, _)) => request = back,
+                Err(ExchangeFailure::Final(error)) => return Err(error),
+                Err(ExchangeFailure::Unsent(_, error)) if fresh => return Err(TransportError::Unsent(error)),
+                Err(ExchangeFailure::Unsent(back, _)) => request = back,
             }
             // Twice at most: on a resting connection, then on a new one.
             (fresh, now) = (true, Instant::now());
@@ -156,7 +156,7 @@ impl Client {
     /// seconds.
     pub fn sweep(&self, now: std::time::Instant) {
         let mut places = Vec::new();
-        self.places().retain(|place| place.upgrade().map(|place| places.push(place)).is_some());
+        self.upstreams().retain(|place| place.upgrade().map(|place| places.push(place)).is_some());
         for place in places {
             place.pool.sweep(now);
         }
@@ -165,48 +165,50 @@ impl Client {
     /// Connections that are open and serve no request.
     #[must_use]
     pub fn idle_connections(&self) -> usize {
-        let places: Vec<Arc<Place>> = self.places().iter().filter_map(Weak::upgrade).collect();
+        let places: Vec<Arc<UpstreamInner>> = self.upstreams().iter().filter_map(Weak::upgrade).collect();
         places.iter().map(|place| place.pool.idle()).sum()
     }
 
     async fn exchange(
         &self,
-        target: &Target,
-        mut way: Way,
-        mut request: Box<Request<Body>>,
+        target: &Upstream,
+        mut way: ConnectionHandle,
+        mut request: Box<Request<OutboundBody>>,
         (there, give_up): (Instant, Instant),
-    ) -> Result<Reply, Failure> {
+    ) -> Result<Response, ExchangeFailure> {
         let first_byte = after(there, target.timeouts.first_byte);
         let deadline = first_byte.min(give_up);
         let waited = match &mut way {
-            Way::Line(line) => {
+            ConnectionHandle::Line(line) => {
                 target.place.address_http1(&mut request);
                 line.exchange(*request, deadline).await
             }
-            Way::Stream(stream) => {
-                target.place.address_http2(&mut request).map_err(Failure::Final)?;
+            ConnectionHandle::Stream(stream) => {
+                target.place.address_http2(&mut request).map_err(ExchangeFailure::Final)?;
                 stream.exchange(*request, deadline).await
             }
-            Way::Ended | Way::Failed => return Err(Failure::Final(TransportError::Truncated)),
+            ConnectionHandle::Ended | ConnectionHandle::Failed => {
+                return Err(ExchangeFailure::Final(TransportError::Truncated));
+            }
         };
         match waited {
             Some(Ok(response)) => {
-                Reply::new(response, way, target.clone(), give_up, self.shared.limits.header_lines)
-                    .map_err(Failure::Final)
+                Response::new(response, way, target.clone(), give_up, self.shared.limits.header_lines)
+                    .map_err(ExchangeFailure::Final)
             }
             Some(Err(mut failed)) => {
-                if let Way::Stream(stream) = &way {
+                if let ConnectionHandle::Stream(stream) = &way {
                     target.place.pool.forget(stream.trunk());
                 }
                 let message = failed.take_message();
                 let error = failed.into_error();
                 Err(match message {
-                    Some(request) => Failure::Unsent(Box::new(request), error),
-                    None => Failure::Final(TransportError::after_sending(error)),
+                    Some(request) => ExchangeFailure::Unsent(Box::new(request), error),
+                    None => ExchangeFailure::Final(TransportError::after_sending(error)),
                 })
             }
             None => {
-                if let Way::Stream(stream) = &way {
+                if let ConnectionHandle::Stream(stream) = &way {
                     target.place.pool.forget(stream.trunk());
                 }
                 let error = if deadline == give_up {
@@ -214,25 +216,25 @@ impl Client {
                 } else {
                     TransportError::FirstByteTimeout
                 };
-                Err(Failure::Final(error))
+                Err(ExchangeFailure::Final(error))
             }
         }
     }
 
     /// Finds or opens what carries the next request, and says since when it is there.
-    async fn way(
+    async fn connection(
         &self,
-        target: &Target,
+        target: &Upstream,
         (fresh, now): (bool, Instant),
         give_up: Instant,
-    ) -> Result<(Way, Instant), TransportError> {
+    ) -> Result<(ConnectionHandle, Instant), TransportError> {
         let place = &target.place;
         // The clock is read again only where there was something to wait for.
         if let Some(stream) = place.pool.join() {
-            return Ok((Way::Stream(stream), now));
+            return Ok((ConnectionHandle::Stream(stream), now));
         }
-        if !fresh && let Some(line) = rested(&place.pool, now).await {
-            return Ok((Way::Line(line), now));
+        if !fresh && let Some(line) = idle_connection(&place.pool, now).await {
+            return Ok((ConnectionHandle::Line(line), now));
         }
         let deadline = after(Instant::now(), target.timeouts.connect).min(give_up);
         // Boxed: opening is rare, and every request would carry its size.
@@ -241,18 +243,18 @@ impl Client {
         Ok((way, Instant::now()))
     }
 
-    async fn open(&self, place: &Arc<Place>) -> Result<Way, TransportError> {
+    async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {
         let background = match (&place.tls, self.shared.background.get()) {
             (Some(_), Some(background)) if !place.pool.is_http1_only() => background,
-            _ => return open::line(place, self.shared.limits).await.map(Way::Line),
+            _ => return open::line(place, self.shared.limits).await.map(ConnectionHandle::Line),
         };
         let turn = place.pool.opening.acquire().await;
         if let Some(stream) = place.pool.join() {
-            return Ok(Way::Stream(stream));
+            return Ok(ConnectionHandle::Stream(stream));
         }
         if place.pool.is_http1_only() {
             drop(turn);
-            return open::line(place, self.shared.limits).await.map(Way::Line);
+            return open::line(place, self.shared.limits).await.map(ConnectionHandle::Line);
         }
         let way = self.open_shared(place, background).await;
         drop(turn);
@@ -260,21 +262,25 @@ impl Client {
     }
 
     /// Opens a connection on the background runtime, where it lives if it is shared.
-    async fn open_shared(&self, place: &Arc<Place>, background: &Handle) -> Result<Way, TransportError> {
+    async fn open_shared(
+        &self,
+        place: &Arc<UpstreamInner>,
+        background: &Handle,
+    ) -> Result<ConnectionHandle, TransportError> {
         let (there, limits, handle) = (Arc::clone(place), self.shared.limits, background.clone());
         let mut task =
-            Abandoned(background.spawn(async move { open::either(&there, limits, &handle).await }));
+            AbortOnDrop(background.spawn(async move { open::either(&there, limits, &handle).await }));
         let opened =
             (&mut task.0).await.map_err(|error| TransportError::Connect(std::io::Error::other(error)))??;
         match opened {
-            Opened::Line(line) => {
+            NewConnection::Line(line) => {
                 place.pool.set_http1_only();
-                Ok(Way::Line(line))
+                Ok(ConnectionHandle::Line(line))
             }
-            Opened::Trunk(trunk) => {
-                let stream: Option<Stream> = trunk.join();
+            NewConnection::Trunk(trunk) => {
+                let stream: Option<StreamPermit> = trunk.join();
                 place.pool.share(trunk);
-                stream.map(Way::Stream).ok_or_else(|| {
+                stream.map(ConnectionHandle::Stream).ok_or_else(|| {
                     TransportError::Connect(std::io::Error::other("the agent closed the new connection"))
                 })
             }
@@ -282,30 +288,30 @@ impl Client {
     }
 
     /// Remembers a pool for sweeping.
-    fn know(&self, place: &Arc<Place>) {
+    fn know(&self, place: &Arc<UpstreamInner>) {
         if !place.pool.known.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            self.places().push(Arc::downgrade(place));
+            self.upstreams().push(Arc::downgrade(place));
         }
     }
 
-    fn places(&self) -> MutexGuard<'_, Vec<Weak<Place>>> {
+    fn upstreams(&self) -> MutexGuard<'_, Vec<Weak<UpstreamInner>>> {
         self.shared.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A task that ends when nobody waits for it any more.
-struct Abandoned<T>(tokio::task::JoinHandle<T>);
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
 
-impl<T> Drop for Abandoned<T> {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 /// The line that was used last here and still lives.
-async fn rested(pool: &Pool, now: Instant) -> Option<Box<Line>> {
+async fn idle_connection(pool: &ConnectionPool, now: Instant) -> Option<Box<Http1Connection>> {
     let home = Handle::current().id();
-    while let Some(Rested { mut line, rested }) = pool.take(home, now.into_std()) {
+    while let Some(IdleConnection { mut line, rested }) = pool.take_idle(home, now.into_std()) {
         if rested >= pool.idle_for() {
             continue;
         }

@@ -17,11 +17,11 @@ use tokio_rustls::TlsConnector;
 
 use super::ClientLimits;
 use super::error::TransportError;
-use super::guard::Policy;
-use super::line::Line;
-use super::target::Place;
-use super::trunk::Trunk;
-use super::wire::Wire;
+use super::guard::AddressPolicy;
+use super::line::Http1Connection;
+use super::target::UpstreamInner;
+use super::trunk::Http2Connection;
+use super::wire::MaybeTlsStream;
 use crate::config::Host;
 
 /// Head start of each address before the next is tried as well.
@@ -30,51 +30,60 @@ const STAGGER: Duration = Duration::from_millis(250);
 const ADDRESSES: usize = 8;
 
 /// A new connection, by the protocol that was agreed on.
-pub(super) enum Opened {
+pub(super) enum NewConnection {
     /// HTTP/1.1, for one request at a time.
-    Line(Box<Line>),
+    Line(Box<Http1Connection>),
     /// HTTP/2, to be shared.
-    Trunk(Trunk),
+    Trunk(Http2Connection),
 }
 
 /// Opens an HTTP/1.1 connection on the current runtime.
-pub(super) async fn line(place: &Place, limits: ClientLimits) -> Result<Box<Line>, TransportError> {
+pub(super) async fn line(
+    place: &UpstreamInner,
+    limits: ClientLimits,
+) -> Result<Box<Http1Connection>, TransportError> {
     let tcp = connect(place, limits.descriptors).await?;
     let wire = match &place.tls {
-        None => Wire::plain(tcp),
+        None => MaybeTlsStream::plain(tcp),
         Some(tls) => {
             let stream = TlsConnector::from(tls.http1.clone()).connect(tls.name.clone(), tcp).await;
-            Wire::tls(stream.map_err(TransportError::Tls)?)
+            MaybeTlsStream::tls(stream.map_err(TransportError::Tls)?)
         }
     };
-    Line::start(wire, limits).await.map_err(TransportError::Unsent)
+    Http1Connection::start(wire, limits).await.map_err(TransportError::Unsent)
 }
 
 /// Opens a connection by whichever protocol the agent prefers. Must run on the runtime of `background`, because a
 /// shared connection is driven there.
 pub(super) async fn either(
-    place: &Place,
+    place: &UpstreamInner,
     limits: ClientLimits,
     background: &Handle,
-) -> Result<Opened, TransportError> {
+) -> Result<NewConnection, TransportError> {
     let tcp = connect(place, limits.descriptors).await?;
     let Some(tls) = &place.tls else {
-        return Line::start(Wire::plain(tcp), limits).await.map(Opened::Line).map_err(TransportError::Unsent);
+        return Http1Connection::start(MaybeTlsStream::plain(tcp), limits)
+            .await
+            .map(NewConnection::Line)
+            .map_err(TransportError::Unsent);
     };
     let stream = TlsConnector::from(tls.either.clone())
         .connect(tls.name.clone(), tcp)
         .await
         .map_err(TransportError::Tls)?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let wire = Wire::tls(stream);
+    let wire = MaybeTlsStream::tls(stream);
     if http2 {
-        Trunk::start(wire, limits, background).await.map(Opened::Trunk).map_err(TransportError::Unsent)
+        Http2Connection::start(wire, limits, background)
+            .await
+            .map(NewConnection::Trunk)
+            .map_err(TransportError::Unsent)
     } else {
-        Line::start(wire, limits).await.map(Opened::Line).map_err(TransportError::Unsent)
+        Http1Connection::start(wire, limits).await.map(NewConnection::Line).map_err(TransportError::Unsent)
     }
 }
 
-async fn connect(place: &Place, descriptors: RawFd) -> Result<TcpStream, TransportError> {
+async fn connect(place: &UpstreamInner, descriptors: RawFd) -> Result<TcpStream, TransportError> {
     // These and no others: another look at the name could lead elsewhere.
     let addresses = addresses((&place.host, place.port), &place.policy).await?;
     let stream = race(addresses).await.map_err(not_connected)?;
@@ -101,7 +110,7 @@ fn not_connected(error: io::Error) -> TransportError {
 /// # Errors
 ///
 /// [`TransportError::Refused`] if it may not, [`TransportError::BadUri`] or [`TransportError::Resolve`] if that cannot be said.
-pub async fn judge(uri: &Uri, policy: &Policy) -> Result<(), TransportError> {
+pub async fn filter_addresses(uri: &Uri, policy: &AddressPolicy) -> Result<(), TransportError> {
     let (host, port) = host_of(uri)?;
     let found = addresses((&host, port), policy).await?;
     if found.is_empty() { Err(TransportError::BadUri("the name has no address")) } else { Ok(()) }
@@ -128,7 +137,10 @@ pub fn host_of(uri: &Uri) -> Result<(Host, u16), TransportError> {
 }
 
 /// The addresses of a host that may be connected to, as its name resolves now.
-async fn addresses((host, port): (&Host, u16), policy: &Policy) -> Result<Vec<SocketAddr>, TransportError> {
+async fn addresses(
+    (host, port): (&Host, u16),
+    policy: &AddressPolicy,
+) -> Result<Vec<SocketAddr>, TransportError> {
     let addresses = match host {
         Host::Address(address) => vec![SocketAddr::new(*address, port)],
         Host::Name(name) => tokio::net::lookup_host((name.as_str(), port))
@@ -137,7 +149,7 @@ async fn addresses((host, port): (&Host, u16), policy: &Policy) -> Result<Vec<So
             .take(ADDRESSES)
             .collect(),
     };
-    policy.judge(host, addresses)
+    policy.check(host, addresses)
 }
 
 /// The first connection that any of the addresses gives; each has a head start before the next.
@@ -218,7 +230,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_place_is_judged_without_a_connection() {
-        let guarded = Policy::Guarded(std::sync::Arc::default());
+        let guarded = AddressPolicy::Guarded(std::sync::Arc::default());
         for (uri, fits) in [
             ("https://203.0.114.9/x", true),
             ("http://93.184.216.34:8080/", true),
@@ -229,7 +241,7 @@ mod tests {
             ("ftp://93.184.216.34/", false),
             ("/x", false),
         ] {
-            assert_eq!(judge(&uri.parse().unwrap(), &guarded).await.is_ok(), fits, "{uri}");
+            assert_eq!(filter_addresses(&uri.parse().unwrap(), &guarded).await.is_ok(), fits, "{uri}");
         }
     }
 

@@ -7,12 +7,12 @@ const BYTES_PER_PIECE: usize = 64;
 
 /// The pieces of one body so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Pieces {
+pub struct BodyPieces {
     count: usize,
     bytes: usize,
 }
 
-impl Pieces {
+impl BodyPieces {
     /// Counts a piece of this many bytes. Returns whether there may be so many.
     #[must_use]
     pub fn add(&mut self, bytes: usize) -> bool {
@@ -35,10 +35,10 @@ mod tests {
     #[test]
     fn small_pieces_are_bounded_and_others_are_not() {
         for (bytes, fits) in [(0, false), (1, false), (BYTES_PER_PIECE, true), (4096, true)] {
-            let mut pieces = Pieces::default();
+            let mut pieces = BodyPieces::default();
             assert_eq!((0..1_000_000).all(|_| pieces.add(bytes)), fits, "{bytes}");
         }
-        let mut few = Pieces::default();
+        let mut few = BodyPieces::default();
         assert!((0..FREE_PIECES).all(|_| few.add(1)));
     }
 }

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::sync::Semaphore;
 
-use super::line::Line;
-use super::trunk::{Stream, Trunk};
+use super::line::Http1Connection;
+use super::trunk::{Http2Connection, StreamPermit};
 
 /// Most HTTP/2 connections that one target shares; those above it serve one request.
 const TRUNKS: usize = 16;
 
 /// The connections of one target.
-pub(super) struct Pool {
-    inside: Mutex<Inside>,
+pub(super) struct ConnectionPool {
+    inside: Mutex<PoolState>,
     max_idle: usize,
     idle_for: Duration,
     /// One opening at a time while HTTP/2 is possible, or a burst would open a connection per request.
@@ -29,29 +29,29 @@ pub(super) struct Pool {
 }
 
 #[derive(Default)]
-struct Inside {
+struct PoolState {
     /// Oldest first.
-    lines: Vec<Resting>,
-    trunks: Vec<Shared>,
+    lines: Vec<IdleList>,
+    trunks: Vec<PoolShared>,
 }
 
-struct Resting {
-    line: Box<Line>,
+struct IdleList {
+    line: Box<Http1Connection>,
     since: Instant,
 }
 
-struct Shared {
-    trunk: Trunk,
+struct PoolShared {
+    trunk: Http2Connection,
     unused_since: Option<Instant>,
 }
 
 /// A line that was resting, and for how long.
-pub(super) struct Rested {
-    pub(super) line: Box<Line>,
+pub(super) struct IdleConnection {
+    pub(super) line: Box<Http1Connection>,
     pub(super) rested: Duration,
 }
 
-impl Pool {
+impl ConnectionPool {
     pub(super) fn new(max_idle: usize, idle_for: Duration) -> Self {
         Self {
             inside: Mutex::default(),
@@ -64,13 +64,13 @@ impl Pool {
     }
 
     /// Takes the line that was used last on this runtime, whether it still lives or not. It has rested until `now`.
-    pub(super) fn take(&self, home: runtime::Id, now: Instant) -> Option<Rested> {
+    pub(super) fn take_idle(&self, home: runtime::Id, now: Instant) -> Option<IdleConnection> {
         let resting = {
             let mut inside = self.lock();
-            let at = inside.lines.iter().rposition(|resting| resting.line.home() == home)?;
+            let at = inside.lines.iter().rposition(|resting| resting.line.return_to_pool() == home)?;
             inside.lines.remove(at)
         };
-        Some(Rested { line: resting.line, rested: now.saturating_duration_since(resting.since) })
+        Some(IdleConnection { line: resting.line, rested: now.saturating_duration_since(resting.since) })
     }
 
     /// How long a connection may rest.
@@ -79,8 +79,8 @@ impl Pool {
     }
 
     /// Puts a line to rest; the oldest makes room.
-    pub(super) fn rest(&self, line: Box<Line>) {
-        let resting = Resting { line, since: Instant::now() };
+    pub(super) fn put_idle(&self, line: Box<Http1Connection>) {
+        let resting = IdleList { line, since: Instant::now() };
         // Dropping closes a socket: not under the lock.
         let surplus = {
             let mut inside = self.lock();
@@ -91,7 +91,7 @@ impl Pool {
     }
 
     /// Takes a place on a shared connection that has one.
-    pub(super) fn join(&self) -> Option<Stream> {
+    pub(super) fn join(&self) -> Option<StreamPermit> {
         let mut inside = self.lock();
         inside.trunks.iter_mut().find_map(|shared| {
             let stream = shared.trunk.join()?;
@@ -101,11 +101,11 @@ impl Pool {
     }
 
     /// Shares a new connection, unless there are too many.
-    pub(super) fn share(&self, trunk: Trunk) {
+    pub(super) fn share(&self, trunk: Http2Connection) {
         let surplus = {
             let mut inside = self.lock();
             if inside.trunks.len() < TRUNKS {
-                inside.trunks.push(Shared { trunk, unused_since: None });
+                inside.trunks.push(PoolShared { trunk, unused_since: None });
                 None
             } else {
                 Some(trunk)
@@ -115,8 +115,8 @@ impl Pool {
     }
 
     /// No longer offers this connection.
-    pub(super) fn forget(&self, trunk: &Trunk) {
-        let forgotten: Vec<Shared> =
+    pub(super) fn forget(&self, trunk: &Http2Connection) {
+        let forgotten: Vec<PoolShared> =
             self.lock().trunks.extract_if(.., |shared| shared.trunk.is(trunk)).collect();
         drop(forgotten);
     }
@@ -134,7 +134,7 @@ impl Pool {
     /// Closes what has rested too long at `now`, and what the agent has closed.
     pub(super) fn sweep(&self, now: Instant) {
         let idle_for = self.idle_for;
-        let (lines, trunks): (Vec<Resting>, Vec<Shared>) = {
+        let (lines, trunks): (Vec<IdleList>, Vec<PoolShared>) = {
             let mut inside = self.lock();
             let lines = inside
                 .lines
@@ -153,12 +153,12 @@ impl Pool {
         inside.lines.len() + inside.trunks.iter().filter(|shared| shared.trunk.streams() == 0).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn is_over(&mut self, now: Instant, idle_for: Duration) -> bool {
         if self.trunk.streams() > 0 {
             self.unused_since = None;

@@ -9,28 +9,28 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
-use http::{HeaderMap, Response, StatusCode, Version};
+use http::{HeaderMap, StatusCode, Version};
 use hyper::body::{Body as _, Frame, Incoming};
 use tokio::time::Instant;
 
 use super::error::TransportError;
-use super::line::Line;
-use super::pieces::Pieces;
-use super::target::Target;
-use super::trunk::Stream;
+use super::line::Http1Connection;
+use super::pieces::BodyPieces;
+use super::target::Upstream;
+use super::trunk::StreamPermit;
 use crate::alarm::after;
 use crate::quota::{AnswerRoom, NoRoomError};
 
 /// A response of an agent. Small: it is handed on from layer to layer.
-pub struct Reply {
-    inside: Box<Inside>,
+pub struct Response {
+    inside: Box<BodyState>,
 }
 
-struct Inside {
+struct BodyState {
     head: Parts,
     body: Incoming,
-    way: Way,
-    target: Target,
+    way: ConnectionHandle,
+    target: Upstream,
     /// Since when there has been nothing to read. The clock is not asked about what is there already.
     silent_since: Option<Instant>,
     give_up: Instant,
@@ -44,30 +44,30 @@ struct Inside {
 const POLLS_PER_LOOK: u32 = 64;
 
 /// What carries the body.
-pub(super) enum Way {
+pub(super) enum ConnectionHandle {
     /// An HTTP/1.1 connection of our own.
-    Line(Box<Line>),
+    Line(Box<Http1Connection>),
     /// A stream of a shared HTTP/2 connection.
-    Stream(Stream),
+    Stream(StreamPermit),
     /// Nothing any more: the body has been read to its end.
     Ended,
     /// Nothing any more: the body failed.
     Failed,
 }
 
-impl Reply {
+impl Response {
     /// Checks the header of a response and takes over its body. `give_up` ends the exchange.
     pub(super) fn new(
-        response: Response<Incoming>,
-        way: Way,
-        target: Target,
+        response: http::Response<Incoming>,
+        way: ConnectionHandle,
+        target: Upstream,
         give_up: Instant,
         header_lines: usize,
     ) -> Result<Self, TransportError> {
         let (head, body) = response.into_parts();
         check(&head, header_lines)?;
         let (silent_since, polls, held) = (None, 0, None);
-        let inside = Inside { head, body, way, target, silent_since, give_up, polls, held };
+        let inside = BodyState { head, body, way, target, silent_since, give_up, polls, held };
         let mut reply = Self { inside: Box::new(inside) };
         if reply.inside.body.is_end_stream() {
             reply.finish();
@@ -105,7 +105,7 @@ impl Reply {
     /// Whether the body has been read to its end.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.inside.way, Way::Ended)
+        matches!(self.inside.way, ConnectionHandle::Ended)
     }
 
     /// Waits for the next piece of the body; `None` after the last.
@@ -121,9 +121,9 @@ impl Reply {
     /// [`TransportError::Truncated`]. The connection is closed then, and later calls fail too.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, TransportError> {
         match self.inside.way {
-            Way::Ended => return Ok(None),
-            Way::Failed => return Err(TransportError::Truncated),
-            Way::Line(_) | Way::Stream(_) => {}
+            ConnectionHandle::Ended => return Ok(None),
+            ConnectionHandle::Failed => return Err(TransportError::Truncated),
+            ConnectionHandle::Line(_) | ConnectionHandle::Stream(_) => {}
         }
         let polled = std::future::poll_fn(|cx| {
             if self.is_overdue() {
@@ -188,9 +188,9 @@ impl Reply {
         let announced = usize::try_from(announced).unwrap_or(limit);
         self.counted(count(announced))?;
         // Nearly every body comes in one piece, which is handed on without a copy.
-        let mut pieces = Pieces::default();
-        let Some(first) = self.piece(&mut pieces, limit).await? else { return Ok(Bytes::new()) };
-        let Some(second) = self.piece(&mut pieces, limit).await? else { return Ok(first) };
+        let mut pieces = BodyPieces::default();
+        let Some(first) = self.next_chunk(&mut pieces, limit).await? else { return Ok(Bytes::new()) };
+        let Some(second) = self.next_chunk(&mut pieces, limit).await? else { return Ok(first) };
         let mut whole = BytesMut::with_capacity(announced.max(first.len() + second.len()));
         whole.extend_from_slice(&first);
         drop(first);
@@ -198,7 +198,7 @@ impl Reply {
         while let Some(piece) = next {
             self.counted(count(announced.max(whole.len() + piece.len())))?;
             whole.extend_from_slice(&piece);
-            next = self.piece(&mut pieces, limit).await?;
+            next = self.next_chunk(&mut pieces, limit).await?;
         }
         Ok(whole.freeze())
     }
@@ -212,7 +212,11 @@ impl Reply {
     }
 
     /// The next piece of a body of at most `limit` bytes.
-    async fn piece(&mut self, pieces: &mut Pieces, limit: usize) -> Result<Option<Bytes>, TransportError> {
+    async fn next_chunk(
+        &mut self,
+        pieces: &mut BodyPieces,
+        limit: usize,
+    ) -> Result<Option<Bytes>, TransportError> {
         let Some(data) = self.chunk().await? else { return Ok(None) };
         let fits = pieces.add(data.len());
         let refused = if pieces.bytes() > limit { Some(TransportError::TooLarge { limit }) } else { None };
@@ -243,7 +247,7 @@ impl Reply {
 
     /// Whether the exchange has taken too long, looked at now and then.
     fn is_overdue(&mut self) -> bool {
-        let Inside { polls, give_up, .. } = &mut *self.inside;
+        let BodyState { polls, give_up, .. } = &mut *self.inside;
         *polls = polls.wrapping_add(1);
         polls.is_multiple_of(POLLS_PER_LOOK) && Instant::now() >= *give_up
     }
@@ -251,14 +255,14 @@ impl Reply {
     /// Notes that a piece has been read.
     fn heard(&mut self) {
         self.inside.silent_since = None;
-        if let Way::Stream(stream) = &self.inside.way {
+        if let ConnectionHandle::Stream(stream) = &self.inside.way {
             stream.heard();
         }
     }
 
     /// No longer offers a shared connection on which an answer did not come in time.
     fn retire(&self) {
-        if let Way::Stream(stream) = &self.inside.way {
+        if let ConnectionHandle::Stream(stream) = &self.inside.way {
             self.inside.target.place.pool.forget(stream.trunk());
         }
     }
@@ -266,8 +270,10 @@ impl Reply {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let mut body = Pin::new(&mut self.inside.body);
         match &mut self.inside.way {
-            Way::Line(line) => line.poll(cx, |cx| body.as_mut().poll_frame(cx)),
-            Way::Stream(_) | Way::Ended | Way::Failed => body.poll_frame(cx),
+            ConnectionHandle::Line(line) => line.poll(cx, |cx| body.as_mut().poll_frame(cx)),
+            ConnectionHandle::Stream(_) | ConnectionHandle::Ended | ConnectionHandle::Failed => {
+                body.poll_frame(cx)
+            }
         }
     }
 
@@ -276,37 +282,38 @@ impl Reply {
         self.inside.silent_since.get_or_insert_with(Instant::now);
         let deadline = self.deadline();
         match &mut self.inside.way {
-            Way::Line(line) => line.alarm.poll(cx, deadline),
-            Way::Stream(stream) => stream.alarm.poll(cx, deadline),
-            Way::Ended | Way::Failed => Poll::Ready(()),
+            ConnectionHandle::Line(line) => line.alarm.poll(cx, deadline),
+            ConnectionHandle::Stream(stream) => stream.alarm.poll(cx, deadline),
+            ConnectionHandle::Ended | ConnectionHandle::Failed => Poll::Ready(()),
         }
     }
 
     /// Until when the next piece is waited for.
     fn deadline(&self) -> Instant {
-        let Inside { silent_since, target, give_up, .. } = &*self.inside;
+        let BodyState { silent_since, target, give_up, .. } = &*self.inside;
         silent_since.map_or(*give_up, |since| after(since, target.timeouts.idle).min(*give_up))
     }
 
     /// Whether a body that says it is over was in fact cut: an HTTP/2 stream can be reset "without error".
     fn is_cut(&self) -> bool {
-        matches!(self.inside.way, Way::Stream(_)) && !self.inside.body.is_end_stream()
+        matches!(self.inside.way, ConnectionHandle::Stream(_)) && !self.inside.body.is_end_stream()
     }
 
     /// Closes the connection.
     fn fail(&mut self) {
-        (self.inside.way, self.inside.held) = (Way::Failed, None);
+        (self.inside.way, self.inside.held) = (ConnectionHandle::Failed, None);
     }
 
     /// Gives the connection back.
     fn finish(&mut self) {
         self.inside.held = None;
         let is_certain = has_one_end(&self.inside.head.headers);
-        if let Way::Line(mut line) = std::mem::replace(&mut self.inside.way, Way::Ended)
+        if let ConnectionHandle::Line(mut line) =
+            std::mem::replace(&mut self.inside.way, ConnectionHandle::Ended)
             && is_certain
             && (line.is_ready() || line.is_alive())
         {
-            self.inside.target.place.pool.rest(line);
+            self.inside.target.place.pool.put_idle(line);
         }
     }
 }

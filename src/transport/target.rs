@@ -16,16 +16,16 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use super::error::TransportError;
-use super::guard::Policy;
-use super::pool::Pool;
+use super::guard::AddressPolicy;
+use super::pool::ConnectionPool;
 use crate::config::{FRAMING, Host};
 
 /// The body of every request: whole, in memory.
-pub(super) type Body = Full<Bytes>;
+pub(super) type OutboundBody = Full<Bytes>;
 
 /// How long each part of an exchange may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct ExchangeTimeouts {
     /// For a new connection: resolving, connecting and the TLS handshake together.
     pub connect: Duration,
     /// From the moment the request is handed to the connection to its response header.
@@ -36,7 +36,7 @@ pub struct Timeouts {
     pub total: Duration,
 }
 
-impl Default for Timeouts {
+impl Default for ExchangeTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
@@ -53,13 +53,13 @@ pub struct TargetSettings {
     /// The origin: scheme `http` or `https`, host, optional port. A path is ignored.
     pub uri: Uri,
     /// Which addresses the host may have.
-    pub policy: Policy,
+    pub policy: AddressPolicy,
     /// Trust and identity; needed for `https`, ignored for `http`. See [`client_config`](super::client_config).
     pub tls: Option<Arc<ClientConfig>>,
     /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the origin.
     pub server_name: Option<String>,
     /// Time limits of each exchange.
-    pub timeouts: Timeouts,
+    pub timeouts: ExchangeTimeouts,
     /// Most connections that rest between requests.
     pub max_idle: usize,
     /// How long a connection may rest. Shorter than the 5 s that uvicorn and Node keep one: whoever sends in the moment in
@@ -71,13 +71,13 @@ impl TargetSettings {
     /// Settings for the origin of `uri`, with the defaults for the rest. Who named that origin decides about the policy: the
     /// operator ([`Policy::Trusted`]) or anybody else.
     #[must_use]
-    pub fn new(uri: Uri, policy: Policy) -> Self {
+    pub fn new(uri: Uri, policy: AddressPolicy) -> Self {
         Self {
             uri,
             policy,
             tls: None,
             server_name: None,
-            timeouts: Timeouts::default(),
+            timeouts: ExchangeTimeouts::default(),
             max_idle: 64,
             idle_for: Duration::from_secs(4),
         }
@@ -86,25 +86,25 @@ impl TargetSettings {
 
 /// One origin reached with one credential. Clones share the connections.
 #[derive(Clone)]
-pub struct Target {
-    pub(super) place: Arc<Place>,
-    pub(super) timeouts: Timeouts,
+pub struct Upstream {
+    pub(super) place: Arc<UpstreamInner>,
+    pub(super) timeouts: ExchangeTimeouts,
 }
 
 /// What all clones of a target share.
-pub(super) struct Place {
+pub(super) struct UpstreamInner {
     scheme: Scheme,
     authority: Authority,
     host_header: HeaderValue,
     pub(super) host: Host,
-    pub(super) policy: Policy,
+    pub(super) policy: AddressPolicy,
     pub(super) port: u16,
-    pub(super) tls: Option<Tls>,
-    pub(super) pool: Pool,
+    pub(super) tls: Option<UpstreamTls>,
+    pub(super) pool: ConnectionPool,
 }
 
 /// The TLS side of a place.
-pub(super) struct Tls {
+pub(super) struct UpstreamTls {
     pub(super) name: ServerName<'static>,
     /// Offers HTTP/1.1 only.
     pub(super) http1: Arc<ClientConfig>,
@@ -112,7 +112,7 @@ pub(super) struct Tls {
     pub(super) either: Arc<ClientConfig>,
 }
 
-impl Target {
+impl Upstream {
     /// Makes a target with an empty pool. Opens nothing.
     ///
     /// # Errors
@@ -137,15 +137,16 @@ impl Target {
         let host =
             Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
         let pinned = settings.server_name.as_deref();
-        let tls = if secure { Some(Tls::new((&host, pinned), settings.tls.as_deref())?) } else { None };
-        let place = Place {
+        let tls =
+            if secure { Some(UpstreamTls::new((&host, pinned), settings.tls.as_deref())?) } else { None };
+        let place = UpstreamInner {
             host,
             policy: settings.policy,
             port: effective_port(&scheme, &authority),
             host_header: HeaderValue::from_str(authority.as_str())
                 .map_err(|_| TransportError::BadUri("host is not a header value"))?,
             tls,
-            pool: Pool::new(settings.max_idle, settings.idle_for),
+            pool: ConnectionPool::new(settings.max_idle, settings.idle_for),
             scheme,
             authority,
         };
@@ -154,26 +155,26 @@ impl Target {
 
     /// The same target (connections included) with other time limits.
     #[must_use]
-    pub fn with_timeouts(&self, timeouts: Timeouts) -> Self {
+    pub fn with_timeouts(&self, timeouts: ExchangeTimeouts) -> Self {
         Self { place: Arc::clone(&self.place), timeouts }
     }
 
     /// The time limits of exchanges through this handle.
     #[must_use]
-    pub fn timeouts(&self) -> Timeouts {
+    pub fn timeouts(&self) -> ExchangeTimeouts {
         self.timeouts
     }
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Target({}://{})", self.place.scheme, self.place.authority)
     }
 }
 
-impl Place {
+impl UpstreamInner {
     /// Checks the request and takes over its framing.
-    pub(super) fn prepare(&self, request: Request<Bytes>) -> Result<Request<Body>, TransportError> {
+    pub(super) fn prepare(&self, request: Request<Bytes>) -> Result<Request<OutboundBody>, TransportError> {
         let (mut parts, body) = request.into_parts();
         if !self.is_home_of(&parts.uri) {
             return Err(TransportError::BadUri("the request names another origin than its target"));
@@ -200,7 +201,7 @@ impl Place {
     }
 
     /// Gives the request the form that it has on an HTTP/1.1 connection.
-    pub(super) fn address_http1(&self, request: &mut Request<Body>) {
+    pub(super) fn address_http1(&self, request: &mut Request<OutboundBody>) {
         *request.version_mut() = Version::HTTP_11;
         let path = path_of(request.uri());
         *request.uri_mut() = Uri::from(path);
@@ -208,7 +209,7 @@ impl Place {
     }
 
     /// Gives the request the form that it has on an HTTP/2 connection.
-    pub(super) fn address_http2(&self, request: &mut Request<Body>) -> Result<(), TransportError> {
+    pub(super) fn address_http2(&self, request: &mut Request<OutboundBody>) -> Result<(), TransportError> {
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
         parts.authority = Some(self.authority.clone());
@@ -234,7 +235,7 @@ impl Place {
     }
 }
 
-impl Tls {
+impl UpstreamTls {
     fn new(
         (host, pinned): (&Host, Option<&str>),
         settings: Option<&ClientConfig>,

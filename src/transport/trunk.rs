@@ -18,9 +18,9 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::ClientLimits;
-use super::target::Body;
-use super::wire::{ReadBudget, Wire};
-use crate::alarm::Alarm;
+use super::target::OutboundBody;
+use super::wire::{MaybeTlsStream, ReadBudget};
+use crate::alarm::ReusableTimer;
 
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
@@ -34,13 +34,13 @@ const UNHEARD_BYTES: usize = 4 * 1024 * 1024;
 
 /// An open HTTP/2 connection. Clones share it.
 #[derive(Clone)]
-pub(super) struct Trunk {
-    sender: SendRequest<Body>,
-    count: Arc<Count>,
+pub(super) struct Http2Connection {
+    sender: SendRequest<OutboundBody>,
+    count: Arc<StreamCount>,
     budget: Arc<ReadBudget>,
 }
 
-struct Count {
+struct StreamCount {
     /// Streams under way.
     open: AtomicUsize,
     /// Streams that the agent allows now.
@@ -48,22 +48,22 @@ struct Count {
 }
 
 /// One request's place on a trunk, given back on drop.
-pub(super) struct Stream {
-    trunk: Trunk,
+pub(super) struct StreamPermit {
+    trunk: Http2Connection,
     /// For whoever waits for something from this stream.
-    pub(super) alarm: Alarm,
+    pub(super) alarm: ReusableTimer,
 }
 
-impl Trunk {
+impl Http2Connection {
     /// Starts HTTP/2 on a connected stream. Must run on the runtime of `background`, which drives it.
     pub(super) async fn start(
-        wire: Wire,
+        wire: MaybeTlsStream,
         limits: ClientLimits,
         background: &Handle,
     ) -> Result<Self, hyper::Error> {
         let budget = wire.budget();
         budget.set(UNHEARD_BYTES);
-        let (sender, connection) = http2::Builder::new(Background(background.clone()))
+        let (sender, connection) = http2::Builder::new(RuntimeExecutor(background.clone()))
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -74,13 +74,13 @@ impl Trunk {
             .handshake(TokioIo::new(wire))
             .await?;
         let most = AtomicUsize::new(connection.current_max_send_streams());
-        let count = Arc::new(Count { open: AtomicUsize::new(0), most });
+        let count = Arc::new(StreamCount { open: AtomicUsize::new(0), most });
         drop(background.spawn(drive(connection, Arc::clone(&count))));
         Ok(Self { sender, count, budget })
     }
 
     /// Takes a place, unless the connection has ended or is full.
-    pub(super) fn join(&self) -> Option<Stream> {
+    pub(super) fn join(&self) -> Option<StreamPermit> {
         if !self.is_alive() {
             return None;
         }
@@ -89,7 +89,7 @@ impl Trunk {
             .open
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| (open < most).then_some(open + 1))
             .ok()
-            .map(|_| Stream { trunk: self.clone(), alarm: Alarm::default() })
+            .map(|_| StreamPermit { trunk: self.clone(), alarm: ReusableTimer::default() })
     }
 
     /// Whether requests can still be sent.
@@ -108,9 +108,9 @@ impl Trunk {
     }
 }
 
-impl Stream {
+impl StreamPermit {
     /// The connection that this stream is on.
-    pub(super) fn trunk(&self) -> &Trunk {
+    pub(super) fn trunk(&self) -> &Http2Connection {
         &self.trunk
     }
 
@@ -127,9 +127,9 @@ impl Stream {
     /// hyper's, with the request inside if and only if nothing of it was written.
     pub(super) async fn exchange(
         &mut self,
-        request: Request<Body>,
+        request: Request<OutboundBody>,
         deadline: Instant,
-    ) -> Option<Result<Response<Incoming>, TrySendError<Request<Body>>>> {
+    ) -> Option<Result<Response<Incoming>, TrySendError<Request<OutboundBody>>>> {
         let mut response = pin!(self.trunk.sender.try_send_request(request));
         let answered = std::future::poll_fn(|cx| {
             let answered = response.as_mut().poll(cx);
@@ -143,14 +143,17 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.trunk.count.open.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Runs the connection to its end and keeps the number of streams up to date, which the agent may change.
-async fn drive(mut connection: http2::Connection<TokioIo<Wire>, Body, Background>, count: Arc<Count>) {
+async fn drive(
+    mut connection: http2::Connection<TokioIo<MaybeTlsStream>, OutboundBody, RuntimeExecutor>,
+    count: Arc<StreamCount>,
+) {
     std::future::poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
         count.most.store(connection.current_max_send_streams(), Ordering::Relaxed);
@@ -162,9 +165,9 @@ async fn drive(mut connection: http2::Connection<TokioIo<Wire>, Body, Background
 
 /// Runs hyper's tasks on a runtime that was named, not on the one that happens to call.
 #[derive(Clone)]
-struct Background(Handle);
+struct RuntimeExecutor(Handle);
 
-impl<F> Executor<F> for Background
+impl<F> Executor<F> for RuntimeExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,

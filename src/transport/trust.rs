@@ -13,7 +13,7 @@ use super::chain::ServerVerifier;
 
 /// Why no TLS client configuration could be made.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustProblem {
+pub enum TlsConfigError {
     /// The system has no certificate authorities, or they cannot be read.
     #[error("no certificate authority found on this system: {0}")]
     NoSystemRoots(String),
@@ -43,7 +43,7 @@ pub enum TrustProblem {
 pub fn client_config(
     authorities: Option<&[CertificateDer<'_>]>,
     identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-) -> Result<ClientConfig, TrustProblem> {
+) -> Result<ClientConfig, TlsConfigError> {
     let roots = match authorities {
         Some(authorities) => Arc::new(configured(authorities)?),
         None => system()?,
@@ -51,29 +51,29 @@ pub fn client_config(
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider)).build();
     // It can lack nothing but roots.
-    let verifier = ServerVerifier(verifier.map_err(|_| TrustProblem::NoAuthority)?);
+    let verifier = ServerVerifier(verifier.map_err(|_| TlsConfigError::NoAuthority)?);
     let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(TrustProblem::Provider)?
+        .map_err(TlsConfigError::Provider)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     match identity {
-        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(TrustProblem::BadIdentity),
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key).map_err(TlsConfigError::BadIdentity),
         None => Ok(builder.with_no_client_auth()),
     }
 }
 
-fn configured(authorities: &[CertificateDer<'_>]) -> Result<RootCertStore, TrustProblem> {
+fn configured(authorities: &[CertificateDer<'_>]) -> Result<RootCertStore, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for authority in authorities {
-        roots.add(authority.clone().into_owned()).map_err(TrustProblem::BadAuthority)?;
+        roots.add(authority.clone().into_owned()).map_err(TlsConfigError::BadAuthority)?;
     }
-    if roots.is_empty() { Err(TrustProblem::NoAuthority) } else { Ok(roots) }
+    if roots.is_empty() { Err(TlsConfigError::NoAuthority) } else { Ok(roots) }
 }
 
-fn system() -> Result<Arc<RootCertStore>, TrustProblem> {
+fn system() -> Result<Arc<RootCertStore>, TlsConfigError> {
     static SYSTEM: OnceLock<Result<Arc<RootCertStore>, String>> = OnceLock::new();
-    SYSTEM.get_or_init(load_system).clone().map_err(TrustProblem::NoSystemRoots)
+    SYSTEM.get_or_init(load_system).clone().map_err(TlsConfigError::NoSystemRoots)
 }
 
 fn load_system() -> Result<Arc<RootCertStore>, String> {

@@ -15,16 +15,16 @@ use tokio_rustls::client::TlsStream;
 
 /// The most that is put together to be written in one piece, in bytes: a plain write of a usual request costs the system less than one
 /// of header and body apart. To copy much more would cost what it saves.
-const SMALL: usize = 2048;
+const COALESCE_LIMIT: usize = 2048;
 
 /// A connected byte stream.
-pub(super) struct Wire {
-    stream: Stream,
+pub(super) struct MaybeTlsStream {
+    stream: InnerStream,
     budget: Arc<ReadBudget>,
 }
 
 /// The stream itself.
-enum Stream {
+enum InnerStream {
     /// Plain TCP.
     Plain(TcpStream),
     /// TLS over TCP; boxed, because its state is large and connections are moved.
@@ -64,18 +64,18 @@ impl ReadBudget {
     }
 }
 
-impl Wire {
+impl MaybeTlsStream {
     /// A plain connection. Nothing limits what is read until its budget is set.
     pub(super) fn plain(stream: TcpStream) -> Self {
-        Self::of(Stream::Plain(stream))
+        Self::of(InnerStream::Plain(stream))
     }
 
     /// A connection over TLS.
     pub(super) fn tls(stream: TlsStream<TcpStream>) -> Self {
-        Self::of(Stream::Tls(Box::new(stream)))
+        Self::of(InnerStream::Tls(Box::new(stream)))
     }
 
-    fn of(stream: Stream) -> Self {
+    fn of(stream: InnerStream) -> Self {
         Self { stream, budget: Arc::new(ReadBudget(AtomicUsize::new(usize::MAX))) }
     }
 
@@ -86,8 +86,8 @@ impl Wire {
 }
 
 /// The slices in one piece, if they are small; `None` if they are not.
-fn gathered<'a>(slices: &[IoSlice<'_>], room: &'a mut [u8; SMALL]) -> Option<&'a [u8]> {
-    if slices.iter().map(|slice| slice.len()).sum::<usize>() > SMALL {
+fn coalesce<'a>(slices: &[IoSlice<'_>], room: &'a mut [u8; COALESCE_LIMIT]) -> Option<&'a [u8]> {
+    if slices.iter().map(|slice| slice.len()).sum::<usize>() > COALESCE_LIMIT {
         return None;
     }
     let mut taken = 0;
@@ -98,7 +98,7 @@ fn gathered<'a>(slices: &[IoSlice<'_>], room: &'a mut [u8; SMALL]) -> Option<&'a
     room.get(..taken)
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for MaybeTlsStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -107,8 +107,8 @@ impl AsyncRead for Wire {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(match &mut this.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
+            InnerStream::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            InnerStream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
         })?;
         let read = buffer.filled().len().saturating_sub(before);
         let spent = this.budget.spend(read);
@@ -116,32 +116,32 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for MaybeTlsStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
+            InnerStream::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            InnerStream::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
+            InnerStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            InnerStream::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
+            InnerStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            InnerStream::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
+            InnerStream::Plain(stream) => stream.is_write_vectored(),
+            InnerStream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -151,11 +151,11 @@ impl AsyncWrite for Wire {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().stream {
-            Stream::Plain(stream) => match gathered(slices, &mut [0; SMALL]) {
+            InnerStream::Plain(stream) => match coalesce(slices, &mut [0; COALESCE_LIMIT]) {
                 Some(bytes) => Pin::new(stream).poll_write(cx, bytes),
                 None => Pin::new(stream).poll_write_vectored(cx, slices),
             },
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
+            InnerStream::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
         }
     }
 }
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn small_slices_are_gathered_in_their_order_and_large_ones_are_not() {
-        let large = vec![b'x'; SMALL];
+        let large = vec![b'x'; COALESCE_LIMIT];
         for (slices, whole) in [
             (vec![], Some(Vec::new())),
             (vec![&b"head"[..], b"", b"body"], Some(b"headbody".to_vec())),
@@ -175,7 +175,7 @@ mod tests {
             (vec![&b"a"[..], &large[..]], None),
         ] {
             let slices: Vec<IoSlice<'_>> = slices.into_iter().map(IoSlice::new).collect();
-            assert_eq!(gathered(&slices, &mut [0; SMALL]).map(<[u8]>::to_vec), whole);
+            assert_eq!(coalesce(&slices, &mut [0; COALESCE_LIMIT]).map(<[u8]>::to_vec), whole);
         }
     }
 

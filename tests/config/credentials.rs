@@ -1,7 +1,9 @@
 //! `agents.NAME.auth`, `forward_headers` and `tls.server_name`: the settings that they become, and
 //! mistakes in them.
 
-use mcp_a2a_gateway::config::{Agent, ApiKeyPlace, Authorization, ClientProof, Grant, KeyPlace, OAuth2};
+use mcp_a2a_gateway::config::{
+    Agent, ApiKeyLocation, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, OAuth2,
+};
 
 use super::desk::Desk;
 use super::secrets::identity;
@@ -48,9 +50,9 @@ fn api_keys_go_where_file_or_card_says() {
         [
             ApiKeyPlace::Card(None),
             ApiKeyPlace::Card(Some("main".to_owned())),
-            written(KeyPlace::Cookie, "k"),
-            written(KeyPlace::Query, "k"),
-            written(KeyPlace::Header, "X-K"),
+            written(ApiKeyLocation::Cookie, "k"),
+            written(ApiKeyLocation::Query, "k"),
+            written(ApiKeyLocation::Header, "X-K"),
         ]
     );
     assert!(keys[..2].iter().all(|key| key.value.expose() == SECRET));
@@ -85,7 +87,7 @@ fn oauth2(more: &str) -> OAuth2 {
 fn token_endpoint_gets_configured_secret() {
     assert_eq!(agent("tls: { server_name: b.example }").tls.server_name.as_deref(), Some("b.example"));
     let least = oauth2("client_secret: '${SECRET}'");
-    assert!(matches!(&least.proof, ClientProof::SecretBasic(secret) if secret.expose() == SECRET));
+    assert!(matches!(&least.proof, ClientAuthMethod::SecretBasic(secret) if secret.expose() == SECRET));
     assert_eq!(
         (least.grant, least.scopes.len(), least.audience.as_deref()),
         (Grant::ClientCredentials, 0, None)
@@ -93,7 +95,7 @@ fn token_endpoint_gets_configured_secret() {
     let post = oauth2(
         "client_secret: '${SECRET}', auth_method: client_secret_post, scopes: [a, b], audience: x, resource: 'https://r/'",
     );
-    assert!(matches!(&post.proof, ClientProof::SecretPost(_)));
+    assert!(matches!(&post.proof, ClientAuthMethod::SecretPost(_)));
     assert_eq!(
         (post.scopes.join(" "), post.audience.as_deref(), post.resources.join(" ")),
         ("a b".into(), Some("x"), "https://r/".into())
@@ -103,9 +105,9 @@ fn token_endpoint_gets_configured_secret() {
 #[test]
 fn token_endpoint_gets_key_or_certificate() {
     let key = oauth2("private_key: gw.key, key_id: k1, grant: token_exchange");
-    assert!(matches!(&key.proof, ClientProof::PrivateKeyJwt { key_id: Some(id), .. } if id == "k1"));
+    assert!(matches!(&key.proof, ClientAuthMethod::PrivateKeyJwt { key_id: Some(id), .. } if id == "k1"));
     assert_eq!(key.grant, Grant::TokenExchange);
-    assert!(matches!(oauth2("auth_method: tls_client_auth").proof, ClientProof::TlsClientAuth));
+    assert!(matches!(oauth2("auth_method: tls_client_auth").proof, ClientAuthMethod::TlsClientAuth));
     let printed = format!("{key:?} {:?}", oauth2("client_secret: '${SECRET}'"));
     assert!(!printed.contains(SECRET) && !printed.contains("PRIVATE KEY"), "{printed}");
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use mcp_a2a_gateway::config::{
-    Agent, Calls, Cards, Faces, Followers, Hold, Limits, Log, Mcp, OnDecline, Push, Sessions, Settings,
-    Shutdown, Streams, TaskUse, Tasks, schema,
+    Agent, Calls, Cards, Followers, Limits, Log, Mcp, OnDecline, Push, Services, Sessions, Settings,
+    Shutdown, StreamTimeout, Streams, TaskMode, Tasks, schema,
 };
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ fn smallest_file_has_every_default() {
     assert_eq!(settings.public_url, None);
     assert_eq!(settings.listeners.len(), 1);
     assert_eq!(settings.listeners[0].address.to_string(), "127.0.0.1:8080");
-    assert_eq!(settings.listeners[0].faces, Faces { mcp: true, a2a: false, health: true, push: false });
+    assert_eq!(settings.listeners[0].faces, Services { mcp: true, a2a: false, health: true, push: false });
     assert!(settings.listeners[0].tls.is_none() && settings.admin.is_none() && settings.seal_keys.is_empty());
     let expected = Settings {
         listeners: settings.listeners.clone(),
@@ -44,7 +44,7 @@ fn defaults_are_these() {
     let waits = [limits.header_read, limits.body_read, limits.write_stall, limits.keep_alive];
     assert_eq!(waits, [10, 30, 30, 75].map(seconds));
     let agent = Agent::new("a", "http://a/");
-    assert_eq!((agent.streaming, agent.push, agent.task_of("any")), (true, true, TaskUse::Optional));
+    assert_eq!((agent.streaming, agent.push, agent.task_of("any")), (true, true, TaskMode::Optional));
     let timeouts = agent.timeouts;
     let waits = [timeouts.connect, timeouts.first_byte, timeouts.idle, timeouts.total];
     assert_eq!(waits, [5, 120, 120, 3600].map(seconds));
@@ -57,7 +57,7 @@ fn task_defaults_are_these() {
     let waits =
         [calls.budget, calls.stream_after, calls.keep_alive, calls.task_after, calls.leg, calls.leg_grace];
     assert_eq!(waits, [45, 10, 15, 2, 40, 60].map(seconds));
-    assert_eq!((calls.legs, calls.hold, calls.on_decline), (7, Hold::Budget, OnDecline::Keep));
+    assert_eq!((calls.legs, calls.hold, calls.on_decline), (7, StreamTimeout::Budget, OnDecline::Keep));
     assert_eq!(calls.cancel_grace.as_secs(), 10);
     let clients = calls.clients.iter().map(|client| (client.name.as_str(), client.budget.unwrap().as_secs()));
     let known = [("agno", 8), ("haystack", 25), ("llama-index", 25), ("openai-agents", 4)];

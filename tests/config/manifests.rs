@@ -1,7 +1,7 @@
 //! ARDF manifests and the settings that they become. Out of scope: mistakes in a manifest
 //! (`manifest_problems`).
 
-use mcp_a2a_gateway::config::{Authorization, CardSource, ClientProof, Settings, manifest_schema};
+use mcp_a2a_gateway::config::{Authorization, CardSource, ClientAuthMethod, Settings, manifest_schema};
 use serde_json::{Value, json};
 
 use super::desk::Desk;
@@ -140,7 +140,9 @@ fn tokens_are_fetched_where_manifest_says() {
         (fetched.scopes, fetched.resources),
         (vec!["a".into(), "b".into()], vec!["https://ventas.example/".into()])
     );
-    assert!(matches!(&fetched.proof, ClientProof::SecretBasic(secret) if secret.expose() == "from-a-file"));
+    assert!(
+        matches!(&fetched.proof, ClientAuthMethod::SecretBasic(secret) if secret.expose() == "from-a-file")
+    );
     let mut manifest = with("/security/auth", auth);
     manifest["security"]["auth"].as_object_mut().unwrap().remove("clientSecret");
     put(
@@ -148,7 +150,7 @@ fn tokens_are_fetched_where_manifest_says() {
         "/security/mtls",
         json!({ "enabled": true, "clientCert": "gw.crt", "clientKey": "gw.key" }),
     );
-    assert!(matches!(oauth2(&settings_of(&manifest)).proof, ClientProof::TlsClientAuth));
+    assert!(matches!(oauth2(&settings_of(&manifest)).proof, ClientAuthMethod::TlsClientAuth));
 }
 
 #[test]

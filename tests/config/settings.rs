@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use mcp_a2a_gateway::config::{
-    CardSource, Faces, Protocol, Secret, Settings, TaskUse, TlsProfile, ToolsPer, load_with, schema,
+    CardSource, Protocol, Secret, Services, Settings, TaskMode, TlsProfile, ToolGranularity, load_with,
+    schema,
 };
 
 use super::secrets::{authority, identity};
@@ -91,8 +92,8 @@ fn full_example_is_read() {
     assert_eq!(
         (listener.faces, plain.faces),
         (
-            Faces { mcp: true, a2a: true, health: true, push: false },
-            Faces { mcp: false, a2a: false, health: true, push: true }
+            Services { mcp: true, a2a: true, health: true, push: false },
+            Services { mcp: false, a2a: false, health: true, push: true }
         )
     );
     assert_eq!(settings.admin.unwrap().address.to_string(), "127.0.0.1:9090");
@@ -109,7 +110,7 @@ fn agents_of_full_example_are_read() {
     let [helpdesk, weather] = settings.agents.as_slice() else { panic!("{settings:?}") };
     assert_eq!(
         (helpdesk.name.as_str(), helpdesk.tools, helpdesk.protocol),
-        ("helpdesk", ToolsPer::Agent, Protocol::V0_3)
+        ("helpdesk", ToolGranularity::Agent, Protocol::V0_3)
     );
     assert_eq!(helpdesk.tool_name.as_deref(), Some("ask_helpdesk"));
     let card = "https://weather.internal/.well-known/agent-card.json";
@@ -117,7 +118,10 @@ fn agents_of_full_example_are_read() {
     let (name, value) = &weather.headers[0];
     assert_eq!((name.as_str(), value.expose()), ("authorization", "Bearer WEATHER_TOKEN-------------------"));
     assert!(weather.tls.ca.is_some() && weather.tls.certificate.is_some() && weather.tls.key.is_some());
-    assert_eq!((weather.tools, weather.protocol, weather.streaming), (ToolsPer::Skill, Protocol::Auto, true));
+    assert_eq!(
+        (weather.tools, weather.protocol, weather.streaming),
+        (ToolGranularity::Skill, Protocol::Auto, true)
+    );
 }
 
 #[test]
@@ -190,7 +194,7 @@ public_url: https://gateway.example.com/below/
     assert_eq!(settings.tasks.data_dir, Some(kept));
     assert_eq!(settings.upgrade.directory, Some(upgrade));
     let task_of = |skill| settings.agents[0].task_of(skill);
-    assert_eq!((task_of("s"), task_of("another")), (TaskUse::Never, TaskUse::Required));
+    assert_eq!((task_of("s"), task_of("another")), (TaskMode::Never, TaskMode::Required));
     assert_eq!(settings.agents[0].skills["s"].input_schema, Some(serde_json::json!({ "type": "object" })));
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use mcp_a2a_gateway::transport::{Policy, Sent, Target, TargetSettings, Timeouts, TransportError};
+use mcp_a2a_gateway::transport::{
+    AddressPolicy, DeliveryState, ExchangeTimeouts, TargetSettings, TransportError, Upstream,
+};
 use tokio::net::TcpSocket;
 
 use crate::support::*;
@@ -18,9 +20,9 @@ async fn connecting_has_deadline() {
     while let Ok(Ok(stream)) = tokio::time::timeout(ms(100), tokio::net::TcpStream::connect(address)).await {
         held.push(stream);
     }
-    let target = target(address).with_timeouts(Timeouts { connect: ms(100), ..PATIENT });
+    let target = target(address).with_timeouts(ExchangeTimeouts { connect: ms(100), ..PATIENT });
     let error = call(&client(), &target, "{}").await.unwrap_err();
-    assert!(matches!(error, TransportError::ConnectTimeout) && error.sent() == Sent::No, "{error}");
+    assert!(matches!(error, TransportError::ConnectTimeout) && error.sent() == DeliveryState::No, "{error}");
 }
 
 #[tokio::test]
@@ -30,11 +32,11 @@ async fn unfinished_handshake_is_abandoned() {
         mcp_a2a_gateway::transport::client_config(Some(&[crate::secure::authority().certificate()]), None)
             .unwrap();
     let uri = format!("https://localhost:{}", address.port()).parse().unwrap();
-    let timeouts = Timeouts { connect: ms(150), ..PATIENT };
-    let target = Target::new(TargetSettings {
+    let timeouts = ExchangeTimeouts { connect: ms(150), ..PATIENT };
+    let target = Upstream::new(TargetSettings {
         tls: Some(tls.into()),
         timeouts,
-        ..TargetSettings::new(uri, Policy::Trusted)
+        ..TargetSettings::new(uri, AddressPolicy::Trusted)
     })
     .unwrap();
     let error = call(&client(), &target, "{}").await.unwrap_err();
@@ -54,10 +56,13 @@ async fn response_header_has_deadline() {
     })
     .await;
     for address in [silent, dripping] {
-        let target = target(address).with_timeouts(Timeouts { first_byte: ms(120), ..PATIENT });
+        let target = target(address).with_timeouts(ExchangeTimeouts { first_byte: ms(120), ..PATIENT });
         let begun = Instant::now();
         let error = call(&client(), &target, "{}").await.unwrap_err();
-        assert!(matches!(error, TransportError::FirstByteTimeout) && error.sent() == Sent::Maybe, "{error}");
+        assert!(
+            matches!(error, TransportError::FirstByteTimeout) && error.sent() == DeliveryState::Maybe,
+            "{error}"
+        );
         assert!(begun.elapsed() >= ms(110));
     }
 }
@@ -70,7 +75,7 @@ async fn silent_body_is_abandoned() {
         peer.wait().await;
     })
     .await;
-    let target = target(address).with_timeouts(Timeouts { idle: ms(120), ..PATIENT });
+    let target = target(address).with_timeouts(ExchangeTimeouts { idle: ms(120), ..PATIENT });
     let mut reply = client().send(&target, post("{}")).await.unwrap();
     let begun = Instant::now();
     let (read, error) = drain(&mut reply).await;
@@ -91,7 +96,7 @@ async fn only_body_bytes_end_silence() {
         }
     })
     .await;
-    let target = target(address).with_timeouts(Timeouts { idle: ms(150), ..PATIENT });
+    let target = target(address).with_timeouts(ExchangeTimeouts { idle: ms(150), ..PATIENT });
     let mut reply = client().send(&target, post("{}")).await.unwrap();
     assert!(matches!(reply.chunk().await, Err(TransportError::IdleTimeout)));
 }
@@ -106,7 +111,7 @@ async fn drip_outlives_silence_but_not_total() {
         }
     })
     .await;
-    let target = target(address).with_timeouts(Timeouts { idle: ms(150), total: ms(500), ..PATIENT });
+    let target = target(address).with_timeouts(ExchangeTimeouts { idle: ms(150), total: ms(500), ..PATIENT });
     let begun = Instant::now();
     let mut reply = client().send(&target, post("{}")).await.unwrap();
     let (read, error) = drain(&mut reply).await;
@@ -117,7 +122,7 @@ async fn drip_outlives_silence_but_not_total() {
 #[tokio::test]
 async fn total_covers_header_too() {
     let (address, _) = serve(|mut peer| async move { peer.wait().await }).await;
-    let target = target(address).with_timeouts(Timeouts { total: ms(100), ..PATIENT });
+    let target = target(address).with_timeouts(ExchangeTimeouts { total: ms(100), ..PATIENT });
     let error = call(&client(), &target, "{}").await.unwrap_err();
     assert!(matches!(error, TransportError::TotalTimeout), "{error}");
 }
@@ -136,7 +141,7 @@ async fn dropped_wait_loses_no_byte() {
         peer.wait().await;
     })
     .await;
-    let target = target(address).with_timeouts(Timeouts { idle: ms(400), ..PATIENT });
+    let target = target(address).with_timeouts(ExchangeTimeouts { idle: ms(400), ..PATIENT });
     let mut reply = client().send(&target, post("{}")).await.unwrap();
     let (mut read, mut dropped) = (Vec::new(), 0);
     let error = loop {

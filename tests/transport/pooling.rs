@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mcp_a2a_gateway::transport::{Policy, Sent, Target, TargetSettings, TransportError};
+use mcp_a2a_gateway::transport::{AddressPolicy, DeliveryState, TargetSettings, TransportError, Upstream};
 
 use crate::support::*;
 
@@ -60,8 +60,12 @@ async fn other_origin_in_request_is_refused() {
 #[test]
 fn unusable_origins_are_refused() {
     for uri in ["/rpc", "ftp://agent.example", "http://user:secret@agent.example", "https://agent.example"] {
-        let error = Target::new(TargetSettings::new(uri.parse().unwrap(), Policy::Trusted)).err().unwrap();
-        assert!(matches!(error, TransportError::BadUri(_)) && error.sent() == Sent::No, "{uri}: {error}");
+        let error =
+            Upstream::new(TargetSettings::new(uri.parse().unwrap(), AddressPolicy::Trusted)).err().unwrap();
+        assert!(
+            matches!(error, TransportError::BadUri(_)) && error.sent() == DeliveryState::No,
+            "{uri}: {error}"
+        );
     }
 }
 
@@ -120,14 +124,14 @@ async fn delivered_message_is_not_repeated() {
     call(&client, &target, "first").await.unwrap();
     let error = call(&client, &target, "second").await.unwrap_err();
     assert!(matches!(error, TransportError::Broken(_)), "{error}");
-    assert_eq!((error.sent(), seen.accepts(), seen.requests().len()), (Sent::Maybe, 1, 2));
+    assert_eq!((error.sent(), seen.accepts(), seen.requests().len()), (DeliveryState::Maybe, 1, 2));
 }
 
 #[tokio::test]
 async fn refused_connection_sent_nothing() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = call(&client(), &target(address), "{}").await.unwrap_err();
-    assert!(matches!(error, TransportError::Connect(_)) && error.sent() == Sent::No, "{error}");
+    assert!(matches!(error, TransportError::Connect(_)) && error.sent() == DeliveryState::No, "{error}");
 }
 
 #[tokio::test]
@@ -218,7 +222,7 @@ async fn pool_is_bounded_and_swept() {
     })
     .await;
     let client = client();
-    let target = Target::new(TargetSettings { max_idle: 2, ..settings(address) }).unwrap();
+    let target = Upstream::new(TargetSettings { max_idle: 2, ..settings(address) }).unwrap();
     let calls: Vec<_> = (0..5)
         .map(|_| (client.clone(), target.clone()))
         .map(|(client, target)| tokio::spawn(async move { call(&client, &target, "{}").await.unwrap() }))

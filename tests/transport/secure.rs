@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use mcp_a2a_gateway::transport::{
-    Policy, Sent, Target, TargetSettings, TransportError, TrustProblem, client_config,
+    AddressPolicy, DeliveryState, TargetSettings, TlsConfigError, TransportError, Upstream, client_config,
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -151,19 +151,19 @@ async fn answer(
 }
 
 impl Secure {
-    fn target(&self, trusted: &Authority, identity: Option<Identity>) -> Target {
+    fn target(&self, trusted: &Authority, identity: Option<Identity>) -> Upstream {
         self.target_named("localhost", trusted, identity)
     }
 
-    fn target_named(&self, name: &str, trusted: &Authority, identity: Option<Identity>) -> Target {
+    fn target_named(&self, name: &str, trusted: &Authority, identity: Option<Identity>) -> Upstream {
         let tls = client_config(Some(&[trusted.certificate()]), identity).unwrap();
         let uri = format!("https://{name}:{}", self.address.port()).parse().unwrap();
         let settings = TargetSettings {
             tls: Some(Arc::new(tls)),
             timeouts: PATIENT,
-            ..TargetSettings::new(uri, Policy::Trusted)
+            ..TargetSettings::new(uri, AddressPolicy::Trusted)
         };
-        Target::new(settings).unwrap()
+        Upstream::new(settings).unwrap()
     }
 
     fn connections(&self) -> usize {
@@ -204,7 +204,10 @@ async fn untrusted_agent_is_refused() {
                 client.attach(Handle::current());
             }
             let error = client.send(&server.target(&ours, None), get("/")).await.err().unwrap();
-            assert!(matches!(error, TransportError::Tls(_)) && error.sent() == Sent::No, "{why}: {error}");
+            assert!(
+                matches!(error, TransportError::Tls(_)) && error.sent() == DeliveryState::No,
+                "{why}: {error}"
+            );
         }
     }
     let server = secure(server_config(ours.issue("localhost"), None, &[])).await;
@@ -214,14 +217,14 @@ async fn untrusted_agent_is_refused() {
 
 #[test]
 fn useless_trust_is_reported() {
-    assert!(matches!(client_config(Some(&[]), None), Err(TrustProblem::NoAuthority)));
+    assert!(matches!(client_config(Some(&[]), None), Err(TlsConfigError::NoAuthority)));
     let junk = CertificateDer::from(vec![1, 2, 3]);
-    assert!(matches!(client_config(Some(&[junk]), None), Err(TrustProblem::BadAuthority(_))));
+    assert!(matches!(client_config(Some(&[junk]), None), Err(TlsConfigError::BadAuthority(_))));
     let authority = authority();
     let (chain, _) = authority.issue("one");
     let (_, key) = authority.issue("two");
     let mixed = client_config(Some(&[authority.certificate()]), Some((chain, key)));
-    assert!(matches!(mixed, Err(TrustProblem::BadIdentity(_))));
+    assert!(matches!(mixed, Err(TlsConfigError::BadIdentity(_))));
 }
 
 #[tokio::test]
@@ -289,11 +292,12 @@ async fn http2_waits_end_and_spoil_nothing() {
     let server = secure(server_config(authority.issue("localhost"), None, &["h2"])).await;
     let (client, target) = (client(), server.target(&authority, None));
     client.attach(Handle::current());
-    let hasty = target.with_timeouts(mcp_a2a_gateway::transport::Timeouts { first_byte: ms(100), ..PATIENT });
+    let hasty =
+        target.with_timeouts(mcp_a2a_gateway::transport::ExchangeTimeouts { first_byte: ms(100), ..PATIENT });
     let error = client.send(&hasty, get("/never")).await.err().unwrap();
     assert!(matches!(error, TransportError::FirstByteTimeout), "{error}");
     let error = client.send(&target, get("/huge")).await.err().unwrap();
-    assert_eq!(error.sent(), Sent::Maybe, "{error}");
+    assert_eq!(error.sent(), DeliveryState::Maybe, "{error}");
     client.send(&target, get("/")).await.unwrap().collect(10_000).await.unwrap();
     assert_eq!(client.idle_connections(), 1);
 }

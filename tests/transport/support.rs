@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use mcp_a2a_gateway::transport::{
-    Client, ClientLimits, Policy, Reply, Target, TargetSettings, Timeouts, TransportError,
+    AddressPolicy, ClientLimits, ExchangeTimeouts, HttpClient, Response, TargetSettings, TransportError,
+    Upstream,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -117,8 +118,8 @@ pub(crate) async fn once(answer: impl Into<Vec<u8>>) -> (SocketAddr, Arc<Seen>) 
     .await
 }
 
-pub(crate) fn client() -> Client {
-    Client::new(ClientLimits::default())
+pub(crate) fn client() -> HttpClient {
+    HttpClient::new(ClientLimits::default())
 }
 
 pub(crate) fn ms(milliseconds: u64) -> Duration {
@@ -126,7 +127,7 @@ pub(crate) fn ms(milliseconds: u64) -> Duration {
 }
 
 /// Long enough for a loaded machine; tests of a deadline shorten the one that they are about.
-pub(crate) const PATIENT: Timeouts = Timeouts {
+pub(crate) const PATIENT: ExchangeTimeouts = ExchangeTimeouts {
     connect: Duration::from_secs(10),
     first_byte: Duration::from_secs(10),
     idle: Duration::from_secs(10),
@@ -136,24 +137,28 @@ pub(crate) const PATIENT: Timeouts = Timeouts {
 pub(crate) fn settings(address: SocketAddr) -> TargetSettings {
     TargetSettings {
         timeouts: PATIENT,
-        ..TargetSettings::new(format!("http://{address}").parse().unwrap(), Policy::Trusted)
+        ..TargetSettings::new(format!("http://{address}").parse().unwrap(), AddressPolicy::Trusted)
     }
 }
 
-pub(crate) fn target(address: SocketAddr) -> Target {
-    Target::new(settings(address)).unwrap()
+pub(crate) fn target(address: SocketAddr) -> Upstream {
+    Upstream::new(settings(address)).unwrap()
 }
 
 pub(crate) fn post(body: &str) -> Request<Bytes> {
     Request::post("/rpc").body(Bytes::copy_from_slice(body.as_bytes())).unwrap()
 }
 
-pub(crate) async fn call(client: &Client, target: &Target, body: &str) -> Result<Bytes, TransportError> {
+pub(crate) async fn call(
+    client: &HttpClient,
+    target: &Upstream,
+    body: &str,
+) -> Result<Bytes, TransportError> {
     client.send(target, post(body)).await?.collect(1 << 20).await
 }
 
 /// Reads the body until it ends or fails.
-pub(crate) async fn drain(reply: &mut Reply) -> (Vec<u8>, Option<TransportError>) {
+pub(crate) async fn drain(reply: &mut Response) -> (Vec<u8>, Option<TransportError>) {
     let mut read = Vec::new();
     loop {
         match reply.chunk().await {

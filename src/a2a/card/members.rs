@@ -4,16 +4,16 @@
 
 /// One member of a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Member {
+pub(super) struct Field {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     /// Whether it is there even if it is empty.
     pub(super) required: bool,
 }
 
 /// What a member holds.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     /// A text, a list of texts, or texts by name: unset is empty.
     Plain,
     /// A text or flag that is set if it is there.
@@ -21,99 +21,99 @@ pub(super) enum Kind {
     /// A flag: unset is false.
     Flag,
     /// A message, set if it is there.
-    Message(&'static [Member]),
+    Message(&'static [Field]),
     /// A list of messages.
-    Messages(&'static [Member]),
+    Messages(&'static [Field]),
     /// Messages by name.
-    Map(&'static [Member]),
+    Map(&'static [Field]),
     /// Any JSON.
     Any,
 }
 
-const fn has(name: &'static str, kind: Kind) -> Member {
-    Member { name, kind, required: false }
+const fn has(name: &'static str, kind: FieldKind) -> Field {
+    Field { name, kind, required: false }
 }
 
-const fn needs(name: &'static str, kind: Kind) -> Member {
-    Member { name, kind, required: true }
+const fn is_required(name: &'static str, kind: FieldKind) -> Field {
+    Field { name, kind, required: true }
 }
 
-use Kind::{Any, Flag, Map, Message, Messages, Optional, Plain};
+use FieldKind::{Any, Flag, Map, Message, Messages, Optional, Plain};
 
 /// `AgentCard`, but for its signatures.
-pub(super) const CARD: &[Member] = &[
-    needs("name", Plain),
-    needs("description", Plain),
-    needs("supportedInterfaces", Messages(INTERFACE)),
+pub(super) const CARD: &[Field] = &[
+    is_required("name", Plain),
+    is_required("description", Plain),
+    is_required("supportedInterfaces", Messages(INTERFACE)),
     has("provider", Message(PROVIDER)),
-    needs("version", Plain),
+    is_required("version", Plain),
     has("documentationUrl", Optional),
-    needs("capabilities", Message(CAPABILITIES)),
+    is_required("capabilities", Message(CAPABILITIES)),
     has("securitySchemes", Map(SCHEME)),
     has("securityRequirements", Messages(REQUIREMENT)),
-    needs("defaultInputModes", Plain),
-    needs("defaultOutputModes", Plain),
-    needs("skills", Messages(SKILL)),
+    is_required("defaultInputModes", Plain),
+    is_required("defaultOutputModes", Plain),
+    is_required("skills", Messages(SKILL)),
     has("iconUrl", Optional),
 ];
 
-const INTERFACE: &[Member] = &[
-    needs("url", Plain),
-    needs("protocolBinding", Plain),
+const INTERFACE: &[Field] = &[
+    is_required("url", Plain),
+    is_required("protocolBinding", Plain),
     has("tenant", Plain),
-    needs("protocolVersion", Plain),
+    is_required("protocolVersion", Plain),
 ];
 
-const PROVIDER: &[Member] = &[needs("url", Plain), needs("organization", Plain)];
+const PROVIDER: &[Field] = &[is_required("url", Plain), is_required("organization", Plain)];
 
-const CAPABILITIES: &[Member] = &[
+const CAPABILITIES: &[Field] = &[
     has("streaming", Optional),
     has("pushNotifications", Optional),
     has("extensions", Messages(EXTENSION)),
     has("extendedAgentCard", Optional),
 ];
 
-const EXTENSION: &[Member] =
+const EXTENSION: &[Field] =
     &[has("uri", Plain), has("description", Plain), has("required", Flag), has("params", Any)];
 
-const SCHEME: &[Member] = &[
+const SCHEME: &[Field] = &[
     has(
         "apiKeySecurityScheme",
-        Message(&[has("description", Plain), needs("location", Plain), needs("name", Plain)]),
+        Message(&[has("description", Plain), is_required("location", Plain), is_required("name", Plain)]),
     ),
     has(
         "httpAuthSecurityScheme",
-        Message(&[has("description", Plain), needs("scheme", Plain), has("bearerFormat", Plain)]),
+        Message(&[has("description", Plain), is_required("scheme", Plain), has("bearerFormat", Plain)]),
     ),
     has(
         "oauth2SecurityScheme",
         Message(&[
             has("description", Plain),
-            needs("flows", Message(FLOWS)),
+            is_required("flows", Message(FLOWS)),
             has("oauth2MetadataUrl", Plain),
         ]),
     ),
     has(
         "openIdConnectSecurityScheme",
-        Message(&[has("description", Plain), needs("openIdConnectUrl", Plain)]),
+        Message(&[has("description", Plain), is_required("openIdConnectUrl", Plain)]),
     ),
     has("mtlsSecurityScheme", Message(&[has("description", Plain)])),
 ];
 
-const FLOWS: &[Member] = &[
+const FLOWS: &[Field] = &[
     has(
         "authorizationCode",
         Message(&[
-            needs("authorizationUrl", Plain),
-            needs("tokenUrl", Plain),
+            is_required("authorizationUrl", Plain),
+            is_required("tokenUrl", Plain),
             has("refreshUrl", Plain),
-            needs("scopes", Plain),
+            is_required("scopes", Plain),
             has("pkceRequired", Flag),
         ]),
     ),
     has(
         "clientCredentials",
-        Message(&[needs("tokenUrl", Plain), has("refreshUrl", Plain), needs("scopes", Plain)]),
+        Message(&[is_required("tokenUrl", Plain), has("refreshUrl", Plain), is_required("scopes", Plain)]),
     ),
     has(
         "implicit",
@@ -123,21 +123,21 @@ const FLOWS: &[Member] = &[
     has(
         "deviceCode",
         Message(&[
-            needs("deviceAuthorizationUrl", Plain),
-            needs("tokenUrl", Plain),
+            is_required("deviceAuthorizationUrl", Plain),
+            is_required("tokenUrl", Plain),
             has("refreshUrl", Plain),
-            needs("scopes", Plain),
+            is_required("scopes", Plain),
         ]),
     ),
 ];
 
-const REQUIREMENT: &[Member] = &[has("schemes", Map(&[has("list", Plain)]))];
+const REQUIREMENT: &[Field] = &[has("schemes", Map(&[has("list", Plain)]))];
 
-const SKILL: &[Member] = &[
-    needs("id", Plain),
-    needs("name", Plain),
-    needs("description", Plain),
-    needs("tags", Plain),
+const SKILL: &[Field] = &[
+    is_required("id", Plain),
+    is_required("name", Plain),
+    is_required("description", Plain),
+    is_required("tags", Plain),
     has("examples", Plain),
     has("inputModes", Plain),
     has("outputModes", Plain),

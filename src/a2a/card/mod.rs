@@ -13,14 +13,14 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-pub use self::detect::{Interface, Offer};
-pub use self::security::{KeyPlace, Requirement, SchemeKind, SecurityScheme};
-pub use self::signed::{Covered, Form, Proof, Signature, SignedCard};
+pub use self::detect::{AgentInterface, InterfaceCandidate};
+pub use self::security::{ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
+pub use self::signed::{CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature};
 use self::wire::CardIn;
 pub use self::wire::skill_id;
 use super::binding::PathSegmentError;
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::Object;
+use super::loose::LenientObject;
 use super::text::visible_json;
 
 /// Largest card that is read, in bytes.
@@ -30,7 +30,7 @@ pub const MAX_SKILLS: usize = 256;
 
 /// What an agent says about itself.
 #[derive(Debug, Clone)]
-pub struct Card {
+pub struct AgentCard {
     /// Its name, at most 128 bytes; empty if it gives none.
     pub name: String,
     /// What it does, at most 4096 bytes.
@@ -52,31 +52,31 @@ pub struct Card {
     /// Whether the card is signed. Nobody has checked the signature.
     pub signed: bool,
     /// Which signature was checked and is good, if one was: then the card has only what that covers.
-    pub proof: Option<Proof>,
+    pub proof: Option<VerifiedSignature>,
     /// Media types that it takes, unless a skill says otherwise.
     pub default_input_modes: Vec<String>,
     /// Media types that it makes, unless a skill says otherwise.
     pub default_output_modes: Vec<String>,
     /// What it can do.
-    pub skills: Vec<Skill>,
+    pub skills: Vec<AgentSkill>,
     /// Extensions that it knows.
-    pub extensions: Vec<Extension>,
+    pub extensions: Vec<AgentExtension>,
     /// Ways to authenticate, by name.
     pub security_schemes: Vec<SecurityScheme>,
     /// Which of them it requires: any one entry is enough; none means anonymous.
-    pub security: Vec<Requirement>,
+    pub security: Vec<SecurityRequirement>,
     /// Where and how it can be called, in its order of preference; of A2A 1.0 if the card has any such.
-    pub interfaces: Vec<Offer>,
+    pub interfaces: Vec<InterfaceCandidate>,
     /// The card as it came, but that what a reader would not see is written as escapes.
     pub raw: Box<RawValue>,
     /// What was left out or is odd, for the operator. At most 32 entries.
     pub problems: Vec<String>,
-    signs: detect::Signs,
+    signs: detect::VersionMarkers,
 }
 
 /// One thing that an agent can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skill {
+pub struct AgentSkill {
     /// Its id, unique in the card, at most 128 bytes.
     pub id: String,
     /// Its name, at most 128 bytes; the id if it has none.
@@ -92,12 +92,12 @@ pub struct Skill {
     /// Media types that it makes; empty means the card's.
     pub output_modes: Vec<String>,
     /// What it requires beyond the card's own security; empty means nothing.
-    pub security: Vec<Requirement>,
+    pub security: Vec<SecurityRequirement>,
 }
 
 /// An extension of A2A that an agent knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Extension {
+pub struct AgentExtension {
     /// Its identity.
     pub uri: String,
     /// What the agent uses it for.
@@ -155,7 +155,7 @@ pub enum CardError {
     },
 }
 
-impl Card {
+impl AgentCard {
     /// Reads a card of any version.
     ///
     /// # Errors
@@ -171,8 +171,8 @@ impl Card {
         let text = str::from_utf8(json).map_err(|_| CardError::NotJson("not UTF-8".to_owned()))?;
         let raw: &RawValue =
             serde_json::from_str(text.trim_start_matches('\u{FEFF}')).map_err(|error| not_json(&error))?;
-        let Object(card) =
-            serde_json::from_str::<Object<Box<CardIn>>>(raw.get()).map_err(|error| not_json(&error))?;
+        let LenientObject(card) = serde_json::from_str::<LenientObject<Box<CardIn>>>(raw.get())
+            .map_err(|error| not_json(&error))?;
         let card = card.ok_or_else(|| CardError::NotACard("not a JSON object".to_owned()))?;
         let shown = match visible_json(raw.get()) {
             Cow::Borrowed(_) => raw.to_owned(),
@@ -186,13 +186,17 @@ impl Card {
     /// # Errors
     ///
     /// [`CardError`], if there is no way, or none that is certain: then probe and pin.
-    pub fn interface(&self, pin: Option<super::Dialect>) -> Result<Interface, CardError> {
+    pub fn interface(&self, pin: Option<super::Dialect>) -> Result<AgentInterface, CardError> {
         detect::choose(&self.interfaces, &self.signs, pin)
     }
 
     /// Returns the other interfaces that the agent can be called by, at other addresses than `first`, in the order of the card.
     #[must_use]
-    pub fn other_interfaces(&self, first: &Interface, pin: Option<super::Dialect>) -> Vec<Interface> {
+    pub fn other_interfaces(
+        &self,
+        first: &AgentInterface,
+        pin: Option<super::Dialect>,
+    ) -> Vec<AgentInterface> {
         detect::others(&self.interfaces, &self.signs, first, pin)
     }
 }
@@ -208,10 +212,10 @@ mod tests {
     #[test]
     fn a_card_is_bounded_in_every_direction() {
         let large = vec![b' '; MAX_CARD_BYTES + 1];
-        assert_eq!(Card::parse(&large).unwrap_err(), CardError::TooLarge { bytes: MAX_CARD_BYTES + 1 });
+        assert_eq!(AgentCard::parse(&large).unwrap_err(), CardError::TooLarge { bytes: MAX_CARD_BYTES + 1 });
         let deep = format!("{{\"x\":{}", "[".repeat(1000));
         assert_eq!(
-            Card::parse(deep.as_bytes()).unwrap_err(),
+            AgentCard::parse(deep.as_bytes()).unwrap_err(),
             CardError::NotJson("nested too deeply".to_owned())
         );
 
@@ -224,7 +228,7 @@ mod tests {
             r#"{{"name":"{long}","description":"{long}","url":"http://h/","skills":[{bad},{}],"x":"é"}}"#,
             skills.join(",")
         );
-        let card = Card::parse(card.as_bytes()).unwrap();
+        let card = AgentCard::parse(card.as_bytes()).unwrap();
         assert_eq!((card.name.len(), card.description.len()), (128, 4096));
         assert_eq!((card.skills.len(), card.skills[0].name.len()), (MAX_SKILLS, 128));
         assert_eq!(card.problems.len(), 32);
@@ -232,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_byte_order_mark_does_no_harm() {
-        let card = Card::parse("\u{FEFF}{\"url\":\"http://h/\"}".as_bytes()).unwrap();
+        let card = AgentCard::parse("\u{FEFF}{\"url\":\"http://h/\"}".as_bytes()).unwrap();
         assert_eq!(card.raw.get(), "{\"url\":\"http://h/\"}");
     }
 }

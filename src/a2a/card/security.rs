@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::super::loose::{List, Members, Object, Text};
+use super::super::loose::{LenientList, LenientMap, LenientObject, LenientString};
 use super::super::text::clean_line;
 
 /// Most schemes, and most alternatives, that are looked at.
@@ -28,7 +28,7 @@ pub enum SchemeKind {
     /// A key under a name.
     ApiKey {
         /// Where it goes.
-        place: KeyPlace,
+        place: ApiKeyLocation,
         /// The name of the header, query member or cookie.
         name: String,
     },
@@ -49,7 +49,7 @@ pub enum SchemeKind {
 
 /// Where an API key goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyPlace {
+pub enum ApiKeyLocation {
     /// A request header.
     Header,
     /// The query of the address.
@@ -60,7 +60,7 @@ pub enum KeyPlace {
 
 /// Schemes that are required together, each with its scopes. None at all means that anonymous is fine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement {
+pub struct SecurityRequirement {
     /// Name of the scheme, and the scopes.
     pub schemes: Vec<(String, Vec<String>)>,
 }
@@ -69,52 +69,52 @@ pub struct Requirement {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct SchemeIn {
-    r#type: Text,
+    r#type: LenientString,
     #[serde(rename = "in")]
-    place: Text,
-    name: Text,
-    scheme: Text,
-    api_key_security_scheme: Object<KeyIn>,
-    http_auth_security_scheme: Object<HttpIn>,
-    oauth2_security_scheme: Object<NothingIn>,
-    open_id_connect_security_scheme: Object<NothingIn>,
-    mtls_security_scheme: Object<NothingIn>,
+    place: LenientString,
+    name: LenientString,
+    scheme: LenientString,
+    api_key_security_scheme: LenientObject<KeyIn>,
+    http_auth_security_scheme: LenientObject<HttpIn>,
+    oauth2_security_scheme: LenientObject<EmptyIn>,
+    open_id_connect_security_scheme: LenientObject<EmptyIn>,
+    mtls_security_scheme: LenientObject<EmptyIn>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct KeyIn {
-    location: Text,
-    name: Text,
+    location: LenientString,
+    name: LenientString,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct HttpIn {
-    scheme: Text,
+    scheme: LenientString,
 }
 
 /// An object whose members do not matter here.
 #[derive(Deserialize)]
-struct NothingIn {}
+struct EmptyIn {}
 
 /// `securitySchemes`.
-pub(super) type SchemesIn = Members<Object<SchemeIn>>;
+pub(super) type SchemesIn = LenientMap<LenientObject<SchemeIn>>;
 /// `security` of 0.2 and 0.3.
-pub(super) type OldRequirementsIn = List<Members<List<Text>>>;
+pub(super) type OldRequirementsIn = LenientList<LenientMap<LenientList<LenientString>>>;
 /// `securityRequirements` of 1.0.
-pub(super) type RequirementsIn = List<Object<RequirementIn>>;
+pub(super) type RequirementsIn = LenientList<LenientObject<RequirementIn>>;
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct RequirementIn {
-    schemes: Members<Object<ScopesIn>>,
+    schemes: LenientMap<LenientObject<ScopesIn>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ScopesIn {
-    list: List<Text>,
+    list: LenientList<LenientString>,
 }
 
 /// The schemes of a card.
@@ -129,7 +129,7 @@ pub(super) fn schemes(schemes: SchemesIn) -> Vec<SecurityScheme> {
 }
 
 /// The requirements of a card or a skill, in whichever form they are; the newer one wins.
-pub(super) fn requirements(new: RequirementsIn, old: OldRequirementsIn) -> Vec<Requirement> {
+pub(super) fn requirements(new: RequirementsIn, old: OldRequirementsIn) -> Vec<SecurityRequirement> {
     if new.is_filled() {
         let alternatives = new.items().take(MAX_SCHEMES).filter_map(|alternative| alternative.0);
         return alternatives
@@ -143,12 +143,12 @@ pub(super) fn requirements(new: RequirementsIn, old: OldRequirementsIn) -> Vec<R
     alternatives.map(|alternative| requirement(alternative.into_iter())).collect()
 }
 
-fn requirement(schemes: impl Iterator<Item = (String, List<Text>)>) -> Requirement {
+fn requirement(schemes: impl Iterator<Item = (String, LenientList<LenientString>)>) -> SecurityRequirement {
     let schemes = schemes.take(MAX_SCHEMES).map(|(name, scopes)| {
         let scopes = scopes.items().take(MAX_SCHEMES).filter_map(|scope| word(&scope.filled()?)).collect();
         (clean_line(&name, MAX_WORD), scopes)
     });
-    Requirement { schemes: schemes.collect() }
+    SecurityRequirement { schemes: schemes.collect() }
 }
 
 fn word(text: &str) -> Option<String> {
@@ -184,17 +184,17 @@ impl SchemeIn {
     }
 }
 
-fn api_key(place: Text, name: Text) -> SchemeKind {
+fn api_key(place: LenientString, name: LenientString) -> SchemeKind {
     let place = match place.filled().unwrap_or_default().to_ascii_lowercase().as_str() {
-        "header" => KeyPlace::Header,
-        "query" => KeyPlace::Query,
-        "cookie" => KeyPlace::Cookie,
+        "header" => ApiKeyLocation::Header,
+        "query" => ApiKeyLocation::Query,
+        "cookie" => ApiKeyLocation::Cookie,
         _ => return SchemeKind::Unknown("apiKey".to_owned()),
     };
     SchemeKind::ApiKey { place, name: clean_line(&name.filled().unwrap_or_default(), MAX_WORD) }
 }
 
-fn http_scheme(scheme: Text) -> SchemeKind {
+fn http_scheme(scheme: LenientString) -> SchemeKind {
     let scheme = clean_line(&scheme.filled().unwrap_or_default(), MAX_WORD);
     SchemeKind::Http { scheme: scheme.to_ascii_lowercase() }
 }

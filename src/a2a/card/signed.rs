@@ -5,16 +5,16 @@
 
 use serde_json::{Map, Value};
 
-use super::members::{CARD, Kind, Member};
+use super::members::{CARD, Field, FieldKind};
 
 /// Most signatures of one card that are looked at.
-const MOST: usize = 16;
+const MAX_SIGNATURES: usize = 16;
 /// Longest part of one that is read, in bytes.
-const LONGEST: usize = 16 * 1024;
+const MAX_SIGNATURE_PART_BYTES: usize = 16 * 1024;
 
 /// How a card was turned into bytes to be signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum CanonicalForm {
     /// As the official SDKs of 1.3 do: the members of 1.0, without any that is empty or unset.
     Sdk,
     /// As section 8.4.1 of the specification says: the members of 1.0, without those that are unset, but with required ones
@@ -26,7 +26,7 @@ pub enum Form {
     Raw,
 }
 
-impl Form {
+impl CanonicalForm {
     /// In the order in which they are tried.
     pub const ALL: [Self; 4] = [Self::Sdk, Self::Specification, Self::V0_3, Self::Raw];
 
@@ -44,7 +44,7 @@ impl Form {
 
 /// One signature of a card, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Signature {
+pub struct CardSignature {
     /// The protected header of the JWS, in base64url.
     pub protected: String,
     /// The signature itself, in base64url.
@@ -53,11 +53,11 @@ pub struct Signature {
 
 /// Which signature a card was believed for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof {
+pub struct VerifiedSignature {
     /// The id of the key.
     pub key: String,
     /// How the card was turned into bytes.
-    pub form: Form,
+    pub form: CanonicalForm,
 }
 
 /// A card and its signatures, apart.
@@ -65,12 +65,12 @@ pub struct Proof {
 pub struct SignedCard {
     card: Map<String, Value>,
     /// The signatures, in their order; at most 16.
-    pub signatures: Vec<Signature>,
+    pub signatures: Vec<CardSignature>,
 }
 
 /// A card in one form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Covered {
+pub struct SignedContent {
     /// The bytes that were signed.
     pub payload: Vec<u8>,
     /// The card that they say, as JSON: nothing in it is unsigned.
@@ -84,7 +84,9 @@ impl SignedCard {
         // Of a member that is there twice the last counts, here and in all that is made of it.
         let Ok(Value::Object(mut card)) = serde_json::from_str(json) else { return None };
         let signatures = match card.remove("signatures") {
-            Some(Value::Array(signatures)) => signatures.iter().filter_map(signature).take(MOST).collect(),
+            Some(Value::Array(signatures)) => {
+                signatures.iter().filter_map(signature).take(MAX_SIGNATURES).collect()
+            }
             _ => Vec::new(),
         };
         Some(Self { card, signatures })
@@ -92,20 +94,20 @@ impl SignedCard {
 
     /// The card in this form; `None` if it has none.
     #[must_use]
-    pub fn covered(&self, form: Form) -> Option<Covered> {
+    pub fn covered(&self, form: CanonicalForm) -> Option<SignedContent> {
         let known = || Value::Object(select(&self.card, CARD, form));
         let all = || Value::Object(self.card.clone());
         match form {
-            Form::Sdk => canonical(cleaned(known())?),
-            Form::Specification => canonical(known()),
-            Form::V0_3 => {
+            CanonicalForm::Sdk => canonical(cleaned(known())?),
+            CanonicalForm::Specification => canonical(known()),
+            CanonicalForm::V0_3 => {
                 // What is empty is not covered, so that it can be put in by anybody: it is not used either.
                 let Value::Object(mut card) = cleaned(all())? else { return None };
                 let payload = ascii(&cleaned(without_defaults(card.clone()))?)?;
                 with_tags(&mut card);
-                Some(Covered { payload, card: serde_json::to_vec(&card).ok()? })
+                Some(SignedContent { payload, card: serde_json::to_vec(&card).ok()? })
             }
-            Form::Raw => canonical(all()),
+            CanonicalForm::Raw => canonical(all()),
         }
     }
 }
@@ -118,27 +120,31 @@ fn with_tags(card: &mut Map<String, Value>) {
     }
 }
 
-fn signature(value: &Value) -> Option<Signature> {
-    let text = |name: &str| value.get(name)?.as_str().filter(|text| text.len() <= LONGEST).map(str::to_owned);
-    Some(Signature { protected: text("protected")?, signature: text("signature")? })
+fn signature(value: &Value) -> Option<CardSignature> {
+    let text = |name: &str| {
+        value.get(name)?.as_str().filter(|text| text.len() <= MAX_SIGNATURE_PART_BYTES).map(str::to_owned)
+    };
+    Some(CardSignature { protected: text("protected")?, signature: text("signature")? })
 }
 
 /// RFC 8785. The card is read back from it: so it is what was signed.
-fn canonical(value: Value) -> Option<Covered> {
+fn canonical(value: Value) -> Option<SignedContent> {
     let payload = serde_json_canonicalizer::to_vec(&value).ok()?;
-    Some(Covered { card: payload.clone(), payload })
+    Some(SignedContent { card: payload.clone(), payload })
 }
 
 /// The members that are known, without those that are unset.
-fn select(object: &Map<String, Value>, known: &[Member], form: Form) -> Map<String, Value> {
+fn select(object: &Map<String, Value>, known: &[Field], form: CanonicalForm) -> Map<String, Value> {
     let mut kept = Map::new();
     for member in known {
         let Some(value) = object.get(member.name).filter(|value| !value.is_null()) else { continue };
         let value = selected(value, member.kind, form);
         let is_unset = match member.kind {
-            Kind::Optional | Kind::Message(_) | Kind::Any => false,
-            Kind::Flag => value == false,
-            Kind::Plain | Kind::Messages(_) | Kind::Map(_) => !member.required && is_empty(&value),
+            FieldKind::Optional | FieldKind::Message(_) | FieldKind::Any => false,
+            FieldKind::Flag => value == false,
+            FieldKind::Plain | FieldKind::Messages(_) | FieldKind::Map(_) => {
+                !member.required && is_empty(&value)
+            }
         };
         if !is_unset {
             kept.insert(member.name.to_owned(), value);
@@ -147,15 +153,16 @@ fn select(object: &Map<String, Value>, known: &[Member], form: Form) -> Map<Stri
     kept
 }
 
-fn selected(value: &Value, kind: Kind, form: Form) -> Value {
+fn selected(value: &Value, kind: FieldKind, form: CanonicalForm) -> Value {
     match (kind, value) {
-        (Kind::Message(known), Value::Object(object)) => Value::Object(select(object, known, form)),
-        (Kind::Messages(known), Value::Array(items)) => {
-            items.iter().map(|item| selected(item, Kind::Message(known), form)).collect()
+        (FieldKind::Message(known), Value::Object(object)) => Value::Object(select(object, known, form)),
+        (FieldKind::Messages(known), Value::Array(items)) => {
+            items.iter().map(|item| selected(item, FieldKind::Message(known), form)).collect()
         }
-        (Kind::Map(known), Value::Object(items)) => {
-            let item =
-                |(name, item): (&String, &Value)| (name.clone(), selected(item, Kind::Message(known), form));
+        (FieldKind::Map(known), Value::Object(items)) => {
+            let item = |(name, item): (&String, &Value)| {
+                (name.clone(), selected(item, FieldKind::Message(known), form))
+            };
             Value::Object(items.iter().map(item).collect())
         }
         // What has another shape than its kind stays, and no signature fits it.
@@ -235,7 +242,7 @@ fn ascii(value: &Value) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn payload(card: &str, form: Form) -> String {
+    fn payload(card: &str, form: CanonicalForm) -> String {
         String::from_utf8(SignedCard::read(card).unwrap().covered(form).unwrap().payload).unwrap()
     }
 
@@ -254,12 +261,12 @@ mod tests {
             ("9007199254740991", "9007199254740991"),
         ] {
             let card = format!("{{\"x\":{number}}}");
-            assert_eq!(payload(&card, Form::Raw), format!("{{\"x\":{expected}}}"), "{number}");
+            assert_eq!(payload(&card, CanonicalForm::Raw), format!("{{\"x\":{expected}}}"), "{number}");
         }
         // By UTF-16: the surrogates of the second come before the first.
         let card = "{\"\u{FFEE}\":1,\"\u{1F600}\":2,\"b\":{},\"a\":\"\\u0007\\u20ac\\/\"}";
         let expected = "{\"a\":\"\\u0007€/\",\"b\":{},\"\u{1F600}\":2,\"\u{FFEE}\":1}";
-        assert_eq!(payload(card, Form::Raw), expected);
+        assert_eq!(payload(card, CanonicalForm::Raw), expected);
     }
 
     #[test]
@@ -268,15 +275,15 @@ mod tests {
             "capabilities":{"streaming":false,"extensions":[{"uri":"u","required":false,"x":1,"params":{"e":"","n":null}}]},
             "defaultInputModes":[],"securitySchemes":{},"skills":[{"id":"i","tags":[],"examples":[]}],"signatures":[1]}"#;
         let sdk = r#"{"capabilities":{"extensions":[{"uri":"u"}],"streaming":false},"name":"n","skills":[{"id":"i"}]}"#;
-        assert_eq!(payload(card, Form::Sdk), sdk);
+        assert_eq!(payload(card, CanonicalForm::Sdk), sdk);
         let specification = r#"{"capabilities":{"extensions":[{"params":{"e":"","n":null},"uri":"u"}],"streaming":false},"defaultInputModes":[],"description":"","iconUrl":"","name":"n","skills":[{"id":"i","tags":[]}]}"#;
-        assert_eq!(payload(card, Form::Specification), specification);
-        assert!(payload(card, Form::Raw).contains("vendor"));
+        assert_eq!(payload(card, CanonicalForm::Specification), specification);
+        assert!(payload(card, CanonicalForm::Raw).contains("vendor"));
         let old = r#"{"protocolVersion":"0.3.0","preferredTransport":"JSONRPC","name":"é😀","x":1.0,"securitySchemes":
             {"a":{"type":"apiKey","in":"header"},"b":{"type":"http","in":"header"},"c":{"type":"mutualTLS"}},"tags":[""]}"#;
         let written = r#"{"name":"\u00e9\ud83d\ude00","securitySchemes":{"a":{"in":"header"},"b":{"in":"header","type":"http"}},"x":1.0}"#;
-        assert_eq!(payload(old, Form::V0_3), written);
-        let used = SignedCard::read(old).unwrap().covered(Form::V0_3).unwrap().card;
+        assert_eq!(payload(old, CanonicalForm::V0_3), written);
+        let used = SignedCard::read(old).unwrap().covered(CanonicalForm::V0_3).unwrap().card;
         assert!(
             String::from_utf8(used).unwrap().contains("protocolVersion"),
             "what goes without saying is still so"
@@ -287,10 +294,11 @@ mod tests {
     fn what_somebody_put_into_an_old_card_is_not_used() {
         let signed = r#"{"name":"n","url":"https://a/","security":[{"k":[]}],"skills":[{"id":"i","name":"s"}],
             "securitySchemes":{"k":{"type":"oauth2","flows":{"x":1}}}"#;
-        let honest = SignedCard::read(&format!("{signed}}}")).unwrap().covered(Form::V0_3).unwrap();
+        let honest = SignedCard::read(&format!("{signed}}}")).unwrap().covered(CanonicalForm::V0_3).unwrap();
         let more =
             r#","supportedInterfaces":[{}],"securityRequirements":[{}],"authentication":{},"iconUrl":""}"#;
-        let changed = SignedCard::read(&format!("{signed}{more}")).unwrap().covered(Form::V0_3).unwrap();
+        let changed =
+            SignedCard::read(&format!("{signed}{more}")).unwrap().covered(CanonicalForm::V0_3).unwrap();
         assert_eq!(changed.payload, honest.payload);
         assert_eq!(String::from_utf8(changed.card).unwrap(), String::from_utf8(honest.card).unwrap());
     }
@@ -300,8 +308,8 @@ mod tests {
         let card =
             SignedCard::read(r#"{"name":"a","name":"b","signatures":[{"protected":"p","signature":"s"}]}"#)
                 .unwrap();
-        assert_eq!(card.covered(Form::Sdk).unwrap().card, br#"{"name":"b"}"#);
-        assert_eq!(card.signatures, [Signature { protected: "p".into(), signature: "s".into() }]);
+        assert_eq!(card.covered(CanonicalForm::Sdk).unwrap().card, br#"{"name":"b"}"#);
+        assert_eq!(card.signatures, [CardSignature { protected: "p".into(), signature: "s".into() }]);
     }
 
     #[test]
@@ -309,8 +317,8 @@ mod tests {
         for text in ["", "[]", "1", "{"] {
             assert!(SignedCard::read(text).is_none(), "{text}");
         }
-        assert_eq!(SignedCard::read("{}").unwrap().covered(Form::Sdk), None);
+        assert_eq!(SignedCard::read("{}").unwrap().covered(CanonicalForm::Sdk), None);
         let many = format!(r#"{{"signatures":[{}{{}}]}}"#, r#"{"protected":"","signature":""},"#.repeat(40));
-        assert_eq!(SignedCard::read(&many).unwrap().signatures.len(), MOST);
+        assert_eq!(SignedCard::read(&many).unwrap().signatures.len(), MAX_SIGNATURES);
     }
 }

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::super::loose::{Flag, List, Object, Text, VersionText};
+use super::super::loose::{LenientBool, LenientList, LenientObject, LenientString, VersionText};
 use super::super::text::{clean, clean_line};
 use super::security::{OldRequirementsIn, RequirementsIn, SchemesIn, requirements, schemes};
-use super::{Card, CardError, Extension, MAX_SKILLS, Skill, detect};
+use super::{AgentCard, AgentExtension, AgentSkill, CardError, MAX_SKILLS, detect};
 
 const MAX_NAME: usize = 128;
 const MAX_DESCRIPTION: usize = 4096;
@@ -23,30 +23,30 @@ const MAX_PROBLEMS: usize = 32;
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct CardIn {
-    name: Text,
-    description: Text,
+    name: LenientString,
+    description: LenientString,
     version: VersionText,
-    provider: Object<ProviderIn>,
-    documentation_url: Text,
-    icon_url: Text,
-    capabilities: Object<CapabilitiesIn>,
-    default_input_modes: List<Text>,
-    default_output_modes: List<Text>,
-    skills: List<Object<SkillIn>>,
-    signatures: List<IgnoredAny>,
+    provider: LenientObject<ProviderIn>,
+    documentation_url: LenientString,
+    icon_url: LenientString,
+    capabilities: LenientObject<CapabilitiesIn>,
+    default_input_modes: LenientList<LenientString>,
+    default_output_modes: LenientList<LenientString>,
+    skills: LenientList<LenientObject<SkillIn>>,
+    signatures: LenientList<IgnoredAny>,
     security_schemes: Option<SchemesIn>,
     security: Option<OldRequirementsIn>,
     security_requirements: RequirementsIn,
     /// A2A 1.0.
-    pub(super) supported_interfaces: List<Object<InterfaceIn>>,
+    pub(super) supported_interfaces: LenientList<LenientObject<InterfaceIn>>,
     /// Before 1.0, this and those below.
-    pub(super) url: Text,
+    pub(super) url: LenientString,
     pub(super) protocol_version: VersionText,
-    pub(super) preferred_transport: Text,
-    pub(super) additional_interfaces: List<Object<OldInterfaceIn>>,
-    supports_authenticated_extended_card: Flag,
+    pub(super) preferred_transport: LenientString,
+    pub(super) additional_interfaces: LenientList<LenientObject<OldInterfaceIn>>,
+    supports_authenticated_extended_card: LenientBool,
     /// A2A 0.1.
-    authentication: Object<IgnoredMembers>,
+    authentication: LenientObject<IgnoredMembers>,
 }
 
 #[derive(Deserialize)]
@@ -55,52 +55,52 @@ struct IgnoredMembers {}
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ProviderIn {
-    organization: Text,
+    organization: LenientString,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct CapabilitiesIn {
-    streaming: Flag,
-    push_notifications: Flag,
-    extended_agent_card: Flag,
-    extensions: List<Object<ExtensionIn>>,
+    streaming: LenientBool,
+    push_notifications: LenientBool,
+    extended_agent_card: LenientBool,
+    extensions: LenientList<LenientObject<ExtensionIn>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ExtensionIn {
-    uri: Text,
-    description: Text,
-    required: Flag,
+    uri: LenientString,
+    description: LenientString,
+    required: LenientBool,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct InterfaceIn {
-    pub(super) url: Text,
-    pub(super) protocol_binding: Text,
-    pub(super) tenant: Text,
+    pub(super) url: LenientString,
+    pub(super) protocol_binding: LenientString,
+    pub(super) tenant: LenientString,
     pub(super) protocol_version: VersionText,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct OldInterfaceIn {
-    pub(super) url: Text,
-    pub(super) transport: Text,
+    pub(super) url: LenientString,
+    pub(super) transport: LenientString,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SkillIn {
-    id: Text,
-    name: Text,
-    description: Text,
-    tags: List<Text>,
-    examples: List<Text>,
-    input_modes: List<Text>,
-    output_modes: List<Text>,
+    id: LenientString,
+    name: LenientString,
+    description: LenientString,
+    tags: LenientList<LenientString>,
+    examples: LenientList<LenientString>,
+    input_modes: LenientList<LenientString>,
+    output_modes: LenientList<LenientString>,
     security: OldRequirementsIn,
     security_requirements: RequirementsIn,
 }
@@ -125,18 +125,18 @@ impl CardIn {
     }
 
     /// Turns what was written into what is used.
-    pub(super) fn into_card(mut self, raw: Box<RawValue>) -> Result<Card, CardError> {
+    pub(super) fn into_card(mut self, raw: Box<RawValue>) -> Result<AgentCard, CardError> {
         let (interfaces, signs) = detect::offers(&mut self);
         if interfaces.is_empty() {
             return Err(CardError::NotACard("it has neither supportedInterfaces nor url".to_owned()));
         }
-        let mut problems = Problems::default();
+        let mut problems = CardProblems::default();
         let name = line(self.name, MAX_NAME);
         if name.is_empty() {
             problems.note("the card has no name".to_owned());
         }
         let can = self.capabilities.0.unwrap_or_default();
-        Ok(Card {
+        Ok(AgentCard {
             name,
             description: block(self.description, MAX_DESCRIPTION),
             version: clean_line(&self.version.0.unwrap_or_default(), MAX_WORD),
@@ -168,9 +168,9 @@ impl CardIn {
 }
 
 #[derive(Default)]
-struct Problems(Vec<String>);
+struct CardProblems(Vec<String>);
 
-impl Problems {
+impl CardProblems {
     fn note(&mut self, problem: String) {
         if self.0.len() < MAX_PROBLEMS {
             self.0.push(problem);
@@ -178,14 +178,14 @@ impl Problems {
     }
 }
 
-fn skills(list: List<Object<SkillIn>>, problems: &mut Problems) -> Vec<Skill> {
-    let mut skills: Vec<Skill> = Vec::new();
+fn skills(list: LenientList<LenientObject<SkillIn>>, problems: &mut CardProblems) -> Vec<AgentSkill> {
+    let mut skills: Vec<AgentSkill> = Vec::new();
     for (at, skill) in list.items().enumerate() {
         if skills.len() == MAX_SKILLS {
             problems.note(format!("more than {MAX_SKILLS} skills; those after skills[{at}] were left out"));
             break;
         }
-        let Some(skill) = skill.0.map(Skill::from).filter(|skill| !skill.id.is_empty()) else {
+        let Some(skill) = skill.0.map(AgentSkill::from).filter(|skill| !skill.id.is_empty()) else {
             problems.note(format!("skills[{at}] has no id and was left out"));
             continue;
         };
@@ -203,7 +203,7 @@ pub fn skill_id(written: &str) -> String {
     clean_line(written, MAX_NAME)
 }
 
-impl From<SkillIn> for Skill {
+impl From<SkillIn> for AgentSkill {
     fn from(skill: SkillIn) -> Self {
         let id = skill_id(&skill.id.0.unwrap_or_default());
         let name = Some(line(skill.name, MAX_NAME)).filter(|name| !name.is_empty());
@@ -220,14 +220,17 @@ impl From<SkillIn> for Skill {
     }
 }
 
-fn extensions(list: List<Object<ExtensionIn>>, problems: &mut Problems) -> Vec<Extension> {
+fn extensions(
+    list: LenientList<LenientObject<ExtensionIn>>,
+    problems: &mut CardProblems,
+) -> Vec<AgentExtension> {
     let mut extensions = Vec::new();
     for (at, extension) in list.items().take(MAX_LIST).enumerate() {
         let Some(extension) = extension.0.filter(|extension| extension.uri.is_filled()) else {
             problems.note(format!("capabilities.extensions[{at}] has no uri and was left out"));
             continue;
         };
-        extensions.push(Extension {
+        extensions.push(AgentExtension {
             uri: line(extension.uri, MAX_URL),
             description: block(extension.description, MAX_DESCRIPTION),
             required: extension.required.is_set(),
@@ -236,20 +239,20 @@ fn extensions(list: List<Object<ExtensionIn>>, problems: &mut Problems) -> Vec<E
     extensions
 }
 
-fn line(text: Text, max_bytes: usize) -> String {
+fn line(text: LenientString, max_bytes: usize) -> String {
     clean_line(&text.0.unwrap_or_default(), max_bytes)
 }
 
-fn block(text: Text, max_bytes: usize) -> String {
+fn block(text: LenientString, max_bytes: usize) -> String {
     clean(&text.0.unwrap_or_default(), max_bytes)
 }
 
-fn lines(list: List<Text>, max_bytes: usize) -> Vec<String> {
+fn lines(list: LenientList<LenientString>, max_bytes: usize) -> Vec<String> {
     let lines = list.items().map(|text| line(text, max_bytes)).filter(|text| !text.is_empty());
     lines.take(MAX_LIST).collect()
 }
 
 /// Addresses are passed on as they are or not at all.
-fn address(text: Text) -> Option<String> {
+fn address(text: LenientString) -> Option<String> {
     text.filled().filter(|url| url.len() <= MAX_URL && url.bytes().all(|byte| byte.is_ascii_graphic()))
 }

@@ -9,12 +9,12 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::super::loose::{List, Object, Text};
-use super::super::model::{Part, PartBody, State};
+use super::super::loose::{LenientList, LenientObject, LenientString};
+use super::super::model::{Part, PartBody, TaskState};
 use super::wrapped::unwrap_data;
 
 /// The parts of a message or an artifact. What is no object at all is passed over.
-pub(super) fn parts(list: List<PartIn>) -> Vec<Part> {
+pub(super) fn parts(list: LenientList<PartIn>) -> Vec<Part> {
     list.items().filter_map(|part| part.0).collect()
 }
 
@@ -23,14 +23,14 @@ pub(super) struct PartIn(Option<Part>);
 
 impl<'de> Deserialize<'de> for PartIn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Object(found) = Object::<Found<'de>>::deserialize(deserializer)?;
-        Ok(Self(found.map(Found::into_part)))
+        let LenientObject(found) = LenientObject::<RawPart<'de>>::deserialize(deserializer)?;
+        Ok(Self(found.map(RawPart::into_part)))
     }
 }
 
 /// The members of a part, not looked into yet: which of them count is known only at the end.
 #[derive(Default)]
-struct Found<'de> {
+struct RawPart<'de> {
     kind: Option<&'de RawValue>,
     text: Option<&'de RawValue>,
     raw: Option<&'de RawValue>,
@@ -44,7 +44,7 @@ struct Found<'de> {
 }
 
 /// Content, with the filename and the media type that come with it.
-struct Content {
+struct PartContent {
     body: PartBody,
     filename: Option<String>,
     media_type: Option<String>,
@@ -53,24 +53,24 @@ struct Content {
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct FileIn {
-    name: Text,
+    name: LenientString,
     #[serde(rename = "mimeType")]
-    mime_type: Text,
-    bytes: Text,
-    uri: Text,
+    mime_type: LenientString,
+    bytes: LenientString,
+    uri: LenientString,
 }
 
-impl<'de> Deserialize<'de> for Found<'de> {
+impl<'de> Deserialize<'de> for RawPart<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Found<'de>;
+            type Value = RawPart<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a part")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Found<'de>, A::Error> {
-                let mut found = Found::default();
-                while let Some(name) = object.next_key::<Name>()? {
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<RawPart<'de>, A::Error> {
+                let mut found = RawPart::default();
+                while let Some(name) = object.next_key::<PartMember>()? {
                     found.put(name, object.next_value()?);
                 }
                 Ok(found)
@@ -80,19 +80,19 @@ impl<'de> Deserialize<'de> for Found<'de> {
     }
 }
 
-impl<'de> Found<'de> {
-    fn put(&mut self, name: Name, value: &'de RawValue) {
+impl<'de> RawPart<'de> {
+    fn put(&mut self, name: PartMember, value: &'de RawValue) {
         let slot = match name {
-            Name::Kind => &mut self.kind,
-            Name::Text => &mut self.text,
-            Name::Raw => &mut self.raw,
-            Name::Url => &mut self.url,
-            Name::File => &mut self.file,
-            Name::Data => &mut self.data,
-            Name::Filename => &mut self.filename,
-            Name::MediaType => &mut self.media_type,
-            Name::Metadata => &mut self.metadata,
-            Name::Other(name) => return self.others.push((name, value)),
+            PartMember::Kind => &mut self.kind,
+            PartMember::Text => &mut self.text,
+            PartMember::Raw => &mut self.raw,
+            PartMember::Url => &mut self.url,
+            PartMember::File => &mut self.file,
+            PartMember::Data => &mut self.data,
+            PartMember::Filename => &mut self.filename,
+            PartMember::MediaType => &mut self.media_type,
+            PartMember::Metadata => &mut self.metadata,
+            PartMember::Other(name) => return self.others.push((name, value)),
         };
         *slot = Some(value);
     }
@@ -109,14 +109,14 @@ impl<'de> Found<'de> {
     }
 
     /// The content, if any version knows it.
-    fn content(&self) -> Option<Content> {
+    fn content(&self) -> Option<PartContent> {
         let kind = self.kind.map_or("null", RawValue::get);
         if !matches!(kind, "null" | r#""""# | r#""text""# | r#""file""# | r#""data""#) {
             return None;
         }
         self.file().or_else(|| {
             let body = self.body(kind)?;
-            Some(Content { body, filename: filled(self.filename), media_type: filled(self.media_type) })
+            Some(PartContent { body, filename: filled(self.filename), media_type: filled(self.media_type) })
         })
     }
 
@@ -146,15 +146,15 @@ impl<'de> Found<'de> {
     }
 
     /// The content of a file part of 0.2 and 0.3.
-    fn file(&self) -> Option<Content> {
-        let Object(file) = serde_json::from_str::<Object<FileIn>>(self.file?.get()).ok()?;
+    fn file(&self) -> Option<PartContent> {
+        let LenientObject(file) = serde_json::from_str::<LenientObject<FileIn>>(self.file?.get()).ok()?;
         let file = file?;
         let body = match (file.bytes.filled(), file.uri.filled()) {
             (Some(base64), _) => PartBody::Raw(base64),
             (None, Some(uri)) => PartBody::Url(uri),
             (None, None) => return None,
         };
-        Some(Content { body, filename: file.name.filled(), media_type: file.mime_type.filled() })
+        Some(PartContent { body, filename: file.name.filled(), media_type: file.mime_type.filled() })
     }
 
     fn as_it_came(&self) -> Box<RawValue> {
@@ -162,7 +162,7 @@ impl<'de> Found<'de> {
     }
 }
 
-impl Serialize for Found<'_> {
+impl Serialize for RawPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         let known = [
@@ -193,24 +193,26 @@ fn text(raw: &RawValue) -> Option<String> {
     if !raw.get().starts_with('"') {
         return None;
     }
-    serde_json::from_str(raw.get()).or_else(|_| serde_json::from_str(raw.get()).map(|Torn(text)| text)).ok()
+    serde_json::from_str(raw.get())
+        .or_else(|_| serde_json::from_str(raw.get()).map(|LossyUtf16(text)| text))
+        .ok()
 }
 
 /// Text with half of a surrogate pair in it: JavaScript agents that stream cut strings between the halves.
-struct Torn(String);
+struct LossyUtf16(String);
 
-impl<'de> Deserialize<'de> for Torn {
+impl<'de> Deserialize<'de> for LossyUtf16 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Torn;
+            type Value = LossyUtf16;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Torn, E> {
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<LossyUtf16, E> {
                 // A half comes as three bytes, of which each would become a replacement character.
                 let text = String::from_utf8_lossy(bytes);
-                Ok(Torn(text.replace("\u{FFFD}\u{FFFD}\u{FFFD}", "\u{FFFD}")))
+                Ok(LossyUtf16(text.replace("\u{FFFD}\u{FFFD}\u{FFFD}", "\u{FFFD}")))
             }
         }
         deserializer.deserialize_bytes(Reader)
@@ -221,7 +223,7 @@ fn filled(raw: Option<&RawValue>) -> Option<String> {
     raw.and_then(text).filter(|text| !text.is_empty())
 }
 
-enum Name {
+enum PartMember {
     Kind,
     Text,
     Raw,
@@ -234,26 +236,26 @@ enum Name {
     Other(String),
 }
 
-impl<'de> Deserialize<'de> for Name {
+impl<'de> Deserialize<'de> for PartMember {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Name;
+            type Value = PartMember;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the name of a member")
             }
-            fn visit_str<E>(self, name: &str) -> Result<Name, E> {
+            fn visit_str<E>(self, name: &str) -> Result<PartMember, E> {
                 Ok(match name {
-                    "kind" | "type" => Name::Kind,
-                    "text" => Name::Text,
-                    "raw" => Name::Raw,
-                    "url" => Name::Url,
-                    "file" => Name::File,
-                    "data" => Name::Data,
-                    "filename" => Name::Filename,
-                    "mediaType" => Name::MediaType,
-                    "metadata" => Name::Metadata,
-                    other => Name::Other(other.to_owned()),
+                    "kind" | "type" => PartMember::Kind,
+                    "text" => PartMember::Text,
+                    "raw" => PartMember::Raw,
+                    "url" => PartMember::Url,
+                    "file" => PartMember::File,
+                    "data" => PartMember::Data,
+                    "filename" => PartMember::Filename,
+                    "mediaType" => PartMember::MediaType,
+                    "metadata" => PartMember::Metadata,
+                    other => PartMember::Other(other.to_owned()),
                 })
             }
         }
@@ -262,17 +264,17 @@ impl<'de> Deserialize<'de> for Name {
 }
 
 /// A state as any version writes it; [`State::Unknown`], if it is no word at all.
-pub(super) struct StateIn(pub(super) State);
+pub(super) struct StateIn(pub(super) TaskState);
 
 impl Default for StateIn {
     fn default() -> Self {
-        Self(State::Unknown)
+        Self(TaskState::Unknown)
     }
 }
 
 impl<'de> Deserialize<'de> for StateIn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Text(word) = Text::deserialize(deserializer)?;
-        Ok(Self(word.as_deref().map_or(State::Unknown, State::from_wire)))
+        let LenientString(word) = LenientString::deserialize(deserializer)?;
+        Ok(Self(word.as_deref().map_or(TaskState::Unknown, TaskState::from_wire)))
     }
 }

@@ -5,21 +5,21 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::loose::{Flag, List, Object, Text, Whole, object};
-use super::super::model::{Artifact, Message, Role, Status};
+use super::super::loose::{LenientBool, LenientInteger, LenientList, LenientObject, LenientString, object};
+use super::super::model::{Artifact, Message, Role, TaskStatus};
 use super::part::{PartIn, StateIn, parts};
 
 /// A message within something else.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(in super::super) struct MessageIn {
-    message_id: Text,
-    role: Text,
-    parts: List<PartIn>,
-    task_id: Text,
-    context_id: Text,
-    reference_task_ids: List<Text>,
-    extensions: List<Text>,
+    message_id: LenientString,
+    role: LenientString,
+    parts: LenientList<PartIn>,
+    task_id: LenientString,
+    context_id: LenientString,
+    reference_task_ids: LenientList<LenientString>,
+    extensions: LenientList<LenientString>,
     metadata: Option<Box<RawValue>>,
 }
 
@@ -31,8 +31,12 @@ impl From<MessageIn> for Message {
             parts: parts(message.parts),
             task_id: message.task_id.filled(),
             context_id: message.context_id.filled(),
-            reference_task_ids: message.reference_task_ids.items().filter_map(Text::filled).collect(),
-            extensions: message.extensions.items().filter_map(Text::filled).collect(),
+            reference_task_ids: message
+                .reference_task_ids
+                .items()
+                .filter_map(LenientString::filled)
+                .collect(),
+            extensions: message.extensions.items().filter_map(LenientString::filled).collect(),
             metadata: object(message.metadata),
         }
     }
@@ -40,7 +44,7 @@ impl From<MessageIn> for Message {
 
 impl MessageIn {
     /// What is wrong with a message of a client: agents answer for theirs, clients are told.
-    pub(in super::super) fn lacks(&self, needs_id: bool) -> Option<&'static str> {
+    pub(in super::super) fn is_empty(&self, needs_id: bool) -> Option<&'static str> {
         let role = self.role.0.as_deref().unwrap_or_default();
         let known =
             ["user", "agent", "ROLE_USER", "ROLE_AGENT"].iter().any(|word| role.eq_ignore_ascii_case(word));
@@ -54,7 +58,7 @@ impl MessageIn {
 }
 
 /// What an agent sends is the agent's, unless it says otherwise.
-pub(super) fn role(role: &Text) -> Role {
+pub(super) fn role(role: &LenientString) -> Role {
     let user = |word: &str| word.eq_ignore_ascii_case("user") || word.eq_ignore_ascii_case("ROLE_USER");
     if role.0.as_deref().is_some_and(user) { Role::User } else { Role::Agent }
 }
@@ -64,13 +68,13 @@ pub(super) fn role(role: &Text) -> Role {
 #[serde(default)]
 pub(super) struct StatusIn {
     state: StateIn,
-    message: Object<MessageIn>,
-    timestamp: Text,
+    message: LenientObject<MessageIn>,
+    timestamp: LenientString,
 }
 
 /// The status, if there is one.
-pub(super) fn status(status: Object<StatusIn>) -> Option<Status> {
-    status.0.map(|status| Status {
+pub(super) fn status(status: LenientObject<StatusIn>) -> Option<TaskStatus> {
+    status.0.map(|status| TaskStatus {
         state: status.state.0,
         message: status.message.0.map(Message::from),
         timestamp: status.timestamp.filled(),
@@ -81,15 +85,15 @@ pub(super) fn status(status: Object<StatusIn>) -> Option<Status> {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ArtifactIn {
-    artifact_id: Text,
-    name: Text,
-    description: Text,
-    parts: List<PartIn>,
-    extensions: List<Text>,
+    artifact_id: LenientString,
+    name: LenientString,
+    description: LenientString,
+    parts: LenientList<PartIn>,
+    extensions: LenientList<LenientString>,
     /// In 0.1 this and those below are here.
-    index: Whole,
-    append: Flag,
-    last_chunk: Flag,
+    index: LenientInteger,
+    append: LenientBool,
+    last_chunk: LenientBool,
     metadata: Option<Box<RawValue>>,
 }
 
@@ -117,7 +121,7 @@ impl From<ArtifactIn> for Artifact {
             name,
             description: artifact.description.filled(),
             parts: parts(artifact.parts),
-            extensions: artifact.extensions.items().filter_map(Text::filled).collect(),
+            extensions: artifact.extensions.items().filter_map(LenientString::filled).collect(),
             metadata: object(artifact.metadata),
         }
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::super::dialect::Dialect;
 use super::super::error::{AgentError, ErrorKind};
-use super::super::loose::{List, Object, Text, Whole};
+use super::super::loose::{LenientInteger, LenientList, LenientObject, LenientString};
 
 /// Whose reasons are known.
 const DOMAIN: &str = "a2a-protocol.org";
@@ -15,34 +15,34 @@ const DOMAIN: &str = "a2a-protocol.org";
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ErrorIn {
-    code: Whole,
-    message: Text,
+    code: LenientInteger,
+    message: LenientString,
     /// In JSON-RPC.
-    data: List<Object<Detail>>,
+    data: LenientList<LenientObject<ErrorDetail>>,
     /// In HTTP+JSON.
-    details: List<Object<Detail>>,
+    details: LenientList<LenientObject<ErrorDetail>>,
 }
 
 /// `google.rpc.ErrorInfo`, or another detail.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Detail {
-    reason: Text,
-    domain: Text,
+struct ErrorDetail {
+    reason: LenientString,
+    domain: LenientString,
 }
 
 impl ErrorIn {
     /// What is said by an agent that speaks this dialect.
     pub(super) fn refused(self, dialect: Dialect) -> AgentError {
-        let Some(code) = self.code.0 else { return AgentError::not_a2a("an error without a code") };
+        let Some(code) = self.code.0 else { return AgentError::invalid_response("an error without a code") };
         let kind = self.reason().unwrap_or_else(|| ErrorKind::of(code, dialect));
-        AgentError::refused_as(kind, code, &self.message.0.unwrap_or_default())
+        AgentError::from_code(kind, code, &self.message.0.unwrap_or_default())
     }
 
     /// What is said with this HTTP status, if that is more than the status.
     pub(super) fn refused_with(self, status: u16) -> Option<AgentError> {
         let kind = self.reason().or((status == 400).then_some(ErrorKind::InvalidParams))?;
-        Some(AgentError::refused_as(kind, status.into(), &self.message.0.unwrap_or_default()))
+        Some(AgentError::from_code(kind, status.into(), &self.message.0.unwrap_or_default()))
     }
 
     fn reason(&self) -> Option<ErrorKind> {

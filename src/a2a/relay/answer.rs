@@ -6,51 +6,51 @@ use serde::Deserialize;
 
 use super::super::dialect::Dialect;
 use super::super::error::AgentError;
-use super::super::loose::{List, Object};
-use super::super::model::{Event, Message, State, Status};
+use super::super::loose::{LenientList, LenientObject};
+use super::super::model::{Message, StreamResponse, TaskState, TaskStatus};
 use super::super::read::{result, take_descriptions};
 use super::operation::Operation;
 use super::request::message_ids;
 use super::splice::IdKind;
-use super::webhook::{PushIn, Registered};
+use super::webhook::{PushIn, TaskPushNotificationConfig};
 
 /// What an agent answers, or one event of its stream.
-pub struct Answer(pub(super) Said);
+pub struct AgentResponse(pub(super) ResponseBody);
 
 /// What it is.
-pub(super) enum Said {
+pub(super) enum ResponseBody {
     /// The messages are those of a task's history.
-    Event(Box<Event>, Vec<Message>),
-    Push(Registered),
-    Pushes(Vec<Registered>),
+    Event(Box<StreamResponse>, Vec<Message>),
+    Push(TaskPushNotificationConfig),
+    Pushes(Vec<TaskPushNotificationConfig>),
     Nothing,
 }
 
 #[derive(Deserialize)]
-struct Pushed {
+struct PushedConfig {
     #[serde(default)]
-    result: Object<PushIn>,
+    result: LenientObject<PushIn>,
 }
 
 #[derive(Deserialize)]
 struct PushList {
     #[serde(default)]
-    result: List<Object<PushIn>>,
+    result: LenientList<LenientObject<PushIn>>,
 }
 
 #[derive(Deserialize)]
 struct PushPage {
     #[serde(default)]
-    result: Object<Configs>,
+    result: LenientObject<ConfigList>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Configs {
-    configs: List<Object<PushIn>>,
+struct ConfigList {
+    configs: LenientList<LenientObject<PushIn>>,
 }
 
-impl Answer {
+impl AgentResponse {
     /// Reads a JSON-RPC response object: an answer, or the data of one event of a stream.
     ///
     /// # Errors
@@ -59,31 +59,35 @@ impl Answer {
     pub fn read(from: Dialect, operation: Operation, json: &[u8]) -> Result<Self, AgentError> {
         match operation {
             Operation::Send | Operation::Stream | Operation::Subscribe => match from.event(json)? {
-                Event::Unknown if operation.is_stream() => Ok(Self(Said::Nothing)),
-                Event::Unknown => Err(AgentError::not_a2a("the answer holds neither a task nor a message")),
+                StreamResponse::Unknown if operation.is_stream() => Ok(Self(ResponseBody::Nothing)),
+                StreamResponse::Unknown => {
+                    Err(AgentError::invalid_response("the answer holds neither a task nor a message"))
+                }
                 event => Ok(Self::event(event, from)),
             },
-            Operation::Get | Operation::Cancel => Ok(Self::event(Event::Task(from.task(json)?), from)),
+            Operation::Get | Operation::Cancel => {
+                Ok(Self::event(StreamResponse::Task(from.task(json)?), from))
+            }
             Operation::SetPush | Operation::GetPush => push(from, json),
             Operation::ListPush => pushes(from, json),
-            Operation::DeletePush => result(json, from).map(|_| Self(Said::Nothing)),
+            Operation::DeletePush => result(json, from).map(|_| Self(ResponseBody::Nothing)),
             Operation::List | Operation::ExtendedCard => {
-                Err(AgentError::not_a2a("this answer is not translated"))
+                Err(AgentError::invalid_response("this answer is not translated"))
             }
         }
     }
 
     /// Whether a stream ends with this: the task is over for good, or the agent says that nothing follows. One that waits for somebody
     /// may go on, and a task that is told whole at the beginning may still wait for what is being said.
-    pub fn ends(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         match &self.0 {
-            Said::Event(event, _) => match event.as_ref() {
-                Event::Message(_) => true,
-                Event::Task(task) => task.status.state.is_terminal(),
-                Event::Status { status, last, .. } => *last || status.state.is_terminal(),
-                Event::Artifact { .. } | Event::Unknown => false,
+            ResponseBody::Event(event, _) => match event.as_ref() {
+                StreamResponse::Message(_) => true,
+                StreamResponse::Task(task) => task.status.state.is_terminal(),
+                StreamResponse::Status { status, last, .. } => *last || status.state.is_terminal(),
+                StreamResponse::Artifact { .. } | StreamResponse::Unknown => false,
             },
-            Said::Push(_) | Said::Pushes(_) | Said::Nothing => false,
+            ResponseBody::Push(_) | ResponseBody::Pushes(_) | ResponseBody::Nothing => false,
         }
     }
 
@@ -98,46 +102,46 @@ impl Answer {
     ) -> Result<(), R> {
         let exchange = &mut exchange;
         match &mut self.0 {
-            Said::Event(event, history) => {
+            ResponseBody::Event(event, history) => {
                 event_ids(event, exchange)?;
                 history.iter_mut().try_for_each(|message| message_ids(message, exchange))
             }
-            Said::Push(push) => push.task_id.iter_mut().try_for_each(|id| exchange(IdKind::Task, id)),
-            Said::Pushes(pushes) => {
+            ResponseBody::Push(push) => push.task_id.iter_mut().try_for_each(|id| exchange(IdKind::Task, id)),
+            ResponseBody::Pushes(pushes) => {
                 let mut ids = pushes.iter_mut().filter_map(|push| push.task_id.as_mut());
                 ids.try_for_each(|id| exchange(IdKind::Task, id))
             }
-            Said::Nothing => Ok(()),
+            ResponseBody::Nothing => Ok(()),
         }
     }
 
-    pub(super) fn event(mut event: Event, from: Dialect) -> Self {
+    pub(super) fn event(mut event: StreamResponse, from: Dialect) -> Self {
         let mut history = Vec::new();
         let mut described = |message: &mut Message| take_descriptions(&mut message.parts, from);
         match &mut event {
-            Event::Task(task) => {
+            StreamResponse::Task(task) => {
                 history = std::mem::take(&mut task.history).messages();
                 history.iter_mut().for_each(&mut described);
                 task.artifacts.iter_mut().for_each(|artifact| take_descriptions(&mut artifact.parts, from));
-                settle(&mut task.status, from);
+                normalize(&mut task.status, from);
             }
-            Event::Message(message) => described(message),
-            Event::Status { status, .. } => settle(status, from),
-            Event::Artifact { artifact, .. } => take_descriptions(&mut artifact.parts, from),
-            Event::Unknown => {}
+            StreamResponse::Message(message) => described(message),
+            StreamResponse::Status { status, .. } => normalize(status, from),
+            StreamResponse::Artifact { artifact, .. } => take_descriptions(&mut artifact.parts, from),
+            StreamResponse::Unknown => {}
         }
-        Self(Said::Event(Box::new(event), history))
+        Self(ResponseBody::Event(Box::new(event), history))
     }
 }
 
 /// Whether an older client is told that nothing follows: the task is over, or waits for it to say something. Whoever waits for
 /// somebody else to allow something hears of it on the same stream.
-pub(super) fn is_over(status: &Status) -> bool {
-    let waits_elsewhere = status.state == State::AuthRequired;
+pub(super) fn is_over(status: &TaskStatus) -> bool {
+    let waits_elsewhere = status.state == TaskState::AuthRequired;
     (status.state.is_terminal() || status.state.is_interrupted()) && !waits_elsewhere
 }
 
-fn settle(status: &mut Status, from: Dialect) {
+fn normalize(status: &mut TaskStatus, from: Dialect) {
     if let Some(message) = &mut status.message {
         take_descriptions(&mut message.parts, from);
     }
@@ -151,46 +155,46 @@ fn settle(status: &mut Status, from: Dialect) {
 }
 
 fn event_ids<R>(
-    event: &mut Event,
+    event: &mut StreamResponse,
     exchange: &mut impl FnMut(IdKind, &mut String) -> Result<(), R>,
 ) -> Result<(), R> {
     match event {
-        Event::Task(task) => {
+        StreamResponse::Task(task) => {
             exchange(IdKind::Task, &mut task.id)?;
             task.context_id.iter_mut().try_for_each(|id| exchange(IdKind::Context, id))?;
             status_ids(&mut task.status, exchange)
         }
-        Event::Message(message) => message_ids(message, exchange),
-        Event::Status { task_id, context_id, status, .. } => {
+        StreamResponse::Message(message) => message_ids(message, exchange),
+        StreamResponse::Status { task_id, context_id, status, .. } => {
             task_id.iter_mut().try_for_each(|id| exchange(IdKind::Task, id))?;
             context_id.iter_mut().try_for_each(|id| exchange(IdKind::Context, id))?;
             status_ids(status, exchange)
         }
-        Event::Artifact { task_id, context_id, .. } => {
+        StreamResponse::Artifact { task_id, context_id, .. } => {
             task_id.iter_mut().try_for_each(|id| exchange(IdKind::Task, id))?;
             context_id.iter_mut().try_for_each(|id| exchange(IdKind::Context, id))
         }
-        Event::Unknown => Ok(()),
+        StreamResponse::Unknown => Ok(()),
     }
 }
 
 fn status_ids<R>(
-    status: &mut Status,
+    status: &mut TaskStatus,
     exchange: &mut impl FnMut(IdKind, &mut String) -> Result<(), R>,
 ) -> Result<(), R> {
     status.message.iter_mut().try_for_each(|message| message_ids(message, exchange))
 }
 
-fn push(from: Dialect, json: &[u8]) -> Result<Answer, AgentError> {
+fn push(from: Dialect, json: &[u8]) -> Result<AgentResponse, AgentError> {
     result(json, from)?;
-    let pushed: Pushed = serde_json::from_slice(json).map_err(|error| broken(&error))?;
+    let pushed: PushedConfig = serde_json::from_slice(json).map_err(|error| broken(&error))?;
     let registered = pushed.result.0.and_then(PushIn::registered);
     registered
-        .map(|registered| Answer(Said::Push(registered)))
-        .ok_or_else(|| AgentError::not_a2a("the answer holds no webhook"))
+        .map(|registered| AgentResponse(ResponseBody::Push(registered)))
+        .ok_or_else(|| AgentError::invalid_response("the answer holds no webhook"))
 }
 
-fn pushes(from: Dialect, json: &[u8]) -> Result<Answer, AgentError> {
+fn pushes(from: Dialect, json: &[u8]) -> Result<AgentResponse, AgentError> {
     result(json, from)?;
     let list = match from {
         Dialect::V0_1 | Dialect::V0_3 => {
@@ -202,9 +206,9 @@ fn pushes(from: Dialect, json: &[u8]) -> Result<Answer, AgentError> {
         }
     };
     let registered = list.items().filter_map(|push| push.0.and_then(PushIn::registered));
-    Ok(Answer(Said::Pushes(registered.collect())))
+    Ok(AgentResponse(ResponseBody::Pushes(registered.collect())))
 }
 
 fn broken(error: &serde_json::Error) -> AgentError {
-    AgentError::not_a2a(&format!("not JSON: {error}"))
+    AgentError::invalid_response(&format!("not JSON: {error}"))
 }

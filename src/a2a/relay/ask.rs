@@ -10,7 +10,7 @@ use super::super::dialect::Dialect;
 use super::super::out::MessageOut;
 use super::super::v0_1::HISTORY;
 use super::operation::Operation;
-use super::request::{Asked, Request, Saying};
+use super::request::{ClientRequest, RequestParams, SendMessageRequest};
 use super::webhook::{PushOut, RegisteredOut};
 
 #[derive(Default, Serialize)]
@@ -68,17 +68,17 @@ impl ConfigurationOut<'_> {
     }
 }
 
-impl Request {
+impl ClientRequest {
     /// The parameters, as the agent's version wants them. The tenant is the agent's; only 1.0 has any.
     pub fn write(&self, to: Dialect, tenant: Option<&str>) -> Vec<u8> {
         let tenant = tenant.filter(|tenant| !tenant.is_empty() && to == Dialect::V1);
         let written = match &self.asked {
-            Asked::Say(said) => serde_json::to_vec(&self.say(said, to, tenant)),
-            Asked::Task(task_id) => serde_json::to_vec(&self.about(task_id, to, tenant)),
-            Asked::SetPush { task_id, config } => {
+            RequestParams::Say(said) => serde_json::to_vec(&self.send_message(said, to, tenant)),
+            RequestParams::Task(task_id) => serde_json::to_vec(&self.task_params(task_id, to, tenant)),
+            RequestParams::SetPush { task_id, config } => {
                 serde_json::to_vec(&RegisteredOut::new(Some(task_id), config, tenant, to))
             }
-            Asked::Push { task_id, config_id } => {
+            RequestParams::Push { task_id, config_id } => {
                 let (task_id, config_id) = (Some(task_id.as_str()), config_id.as_deref());
                 serde_json::to_vec(&match to {
                     Dialect::V0_1 => ParamsOut { id: task_id, ..ParamsOut::default() },
@@ -89,7 +89,7 @@ impl Request {
                     Dialect::V1 => ParamsOut { tenant, task_id, id: config_id, ..ParamsOut::default() },
                 })
             }
-            Asked::Nothing => serde_json::to_vec(&ParamsOut { tenant, ..ParamsOut::default() }),
+            RequestParams::Nothing => serde_json::to_vec(&ParamsOut { tenant, ..ParamsOut::default() }),
         };
         // Writing to memory does not fail, and neither does text or JSON that was read before.
         written.unwrap_or_default()
@@ -104,7 +104,7 @@ impl Request {
         }
     }
 
-    fn about<'a>(&'a self, task_id: &'a str, to: Dialect, tenant: Option<&'a str>) -> ParamsOut<'a> {
+    fn task_params<'a>(&'a self, task_id: &'a str, to: Dialect, tenant: Option<&'a str>) -> ParamsOut<'a> {
         // A server of 1.0 refuses what it does not know: only a cancellation has metadata there.
         let described = to != Dialect::V1 || self.operation == Operation::Cancel;
         ParamsOut {
@@ -116,10 +116,15 @@ impl Request {
         }
     }
 
-    fn say<'a>(&'a self, said: &'a Saying, to: Dialect, tenant: Option<&'a str>) -> ParamsOut<'a> {
+    fn send_message<'a>(
+        &'a self,
+        said: &'a SendMessageRequest,
+        to: Dialect,
+        tenant: Option<&'a str>,
+    ) -> ParamsOut<'a> {
         let mut params = ParamsOut {
             tenant,
-            message: Some(MessageOut::to_send(&said.message, to)),
+            message: Some(MessageOut::without_output_only(&said.message, to)),
             metadata: self.metadata.as_deref(),
             ..ParamsOut::default()
         };

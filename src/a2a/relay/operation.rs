@@ -33,7 +33,7 @@ pub enum Operation {
 
 /// Why a method cannot be what it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Mismatch {
+pub enum OperationError {
     /// The version is none that is spoken here, or not the one that has this method: -32009, as the SDKs of 1.0 say.
     #[error("this A2A version is not supported for this method")]
     Version,
@@ -44,7 +44,7 @@ pub enum Mismatch {
 
 /// What a version says about the dialect.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Spoken {
+enum DialectHint {
     /// 0.1.
     Oldest,
     /// 0.2, 0.3, or nothing said.
@@ -76,35 +76,36 @@ impl Operation {
     /// # Errors
     ///
     /// [`Mismatch`], if the method and the version do not go together.
-    pub fn of(method: &str, version: Option<&str>) -> Result<Option<(Dialect, Self)>, Mismatch> {
+    pub fn of(method: &str, version: Option<&str>) -> Result<Option<(Dialect, Self)>, OperationError> {
         let named = |dialect| Self::ALL.into_iter().find(|operation| operation.name(dialect) == Some(method));
         let [oldest, old, new] = [Dialect::V0_1, Dialect::V0_3, Dialect::V1].map(named);
         if oldest.or(old).or(new).is_none() {
             return Ok(None);
         }
         // Some methods are the same in 0.1 and 0.3: 0.3, then, unless the version says otherwise.
-        let (first, second) = match spoken(version.unwrap_or_default().trim()).ok_or(Mismatch::Version)? {
-            Spoken::Oldest => ((Dialect::V0_1, oldest), (Dialect::V0_3, old)),
-            Spoken::Old => ((Dialect::V0_3, old), (Dialect::V0_1, oldest)),
-            Spoken::New => {
-                return new.map(|operation| Some((Dialect::V1, operation))).ok_or(Mismatch::Method);
-            }
-        };
+        let (first, second) =
+            match spoken(version.unwrap_or_default().trim()).ok_or(OperationError::Version)? {
+                DialectHint::Oldest => ((Dialect::V0_1, oldest), (Dialect::V0_3, old)),
+                DialectHint::Old => ((Dialect::V0_3, old), (Dialect::V0_1, oldest)),
+                DialectHint::New => {
+                    return new.map(|operation| Some((Dialect::V1, operation))).ok_or(OperationError::Method);
+                }
+            };
         let known = |(dialect, found): (Dialect, Option<Self>)| found.map(|operation| (dialect, operation));
-        known(first).or_else(|| known(second)).map(Some).ok_or(Mismatch::Version)
+        known(first).or_else(|| known(second)).map(Some).ok_or(OperationError::Version)
     }
 
     /// What a dialect calls this; nothing, if it has no such thing.
     pub fn name(self, dialect: Dialect) -> Option<&'static str> {
         match dialect {
             Dialect::V0_1 => self.oldest(),
-            Dialect::V0_3 => self.slash(),
-            Dialect::V1 => Some(self.word()),
+            Dialect::V0_3 => self.v0_name(),
+            Dialect::V1 => Some(self.as_str()),
         }
     }
 
     /// The name of A2A 1.0, which has all of them.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Send => "SendMessage",
             Self::Stream => "SendStreamingMessage",
@@ -133,7 +134,7 @@ impl Operation {
         }
     }
 
-    fn slash(self) -> Option<&'static str> {
+    fn v0_name(self) -> Option<&'static str> {
         match self {
             Self::Send => Some("message/send"),
             Self::Stream => Some("message/stream"),
@@ -155,18 +156,18 @@ impl Operation {
     }
 
     /// Whether it says something to the agent, and so may begin a task.
-    pub fn says(self) -> bool {
+    pub fn version_of(self) -> bool {
         matches!(self, Self::Send | Self::Stream)
     }
 }
 
 /// Only major and minor count; of 1.x every minor is taken, as the Python SDK does.
-fn spoken(version: &str) -> Option<Spoken> {
+fn spoken(version: &str) -> Option<DialectHint> {
     let mut numbers = version.split('.');
     match (numbers.next(), numbers.next()) {
-        (Some(""), None) | (Some("0"), Some("2" | "3")) => Some(Spoken::Old),
-        (Some("0"), Some("1")) => Some(Spoken::Oldest),
-        (Some("1"), Some(minor)) if minor.parse::<u8>().is_ok() => Some(Spoken::New),
+        (Some(""), None) | (Some("0"), Some("2" | "3")) => Some(DialectHint::Old),
+        (Some("0"), Some("1")) => Some(DialectHint::Oldest),
+        (Some("1"), Some(minor)) if minor.parse::<u8>().is_ok() => Some(DialectHint::New),
         _ => None,
     }
 }
@@ -189,14 +190,14 @@ mod tests {
             ("tasks/send", Some("0.3"), Ok(Some((V0_1, Operation::Send)))),
             ("tasks/get", Some("0.1"), Ok(Some((V0_1, Operation::Get)))),
             ("message/send", Some("0.1"), Ok(Some((V0_3, Operation::Send)))),
-            ("tasks/send", Some("1.0"), Err(Mismatch::Method)),
-            ("SendMessage", None, Err(Mismatch::Version)),
-            ("SendMessage", Some("0.3"), Err(Mismatch::Version)),
-            ("SendMessage", Some("2.0"), Err(Mismatch::Version)),
-            ("SendMessage", Some("1"), Err(Mismatch::Version)),
-            ("message/send", Some("2.0"), Err(Mismatch::Version)),
-            ("message/send", Some("1.0"), Err(Mismatch::Method)),
-            ("tasks/get", Some("1.0"), Err(Mismatch::Method)),
+            ("tasks/send", Some("1.0"), Err(OperationError::Method)),
+            ("SendMessage", None, Err(OperationError::Version)),
+            ("SendMessage", Some("0.3"), Err(OperationError::Version)),
+            ("SendMessage", Some("2.0"), Err(OperationError::Version)),
+            ("SendMessage", Some("1"), Err(OperationError::Version)),
+            ("message/send", Some("2.0"), Err(OperationError::Version)),
+            ("message/send", Some("1.0"), Err(OperationError::Method)),
+            ("tasks/get", Some("1.0"), Err(OperationError::Method)),
             ("acme/custom", Some("1.0"), Ok(None)),
             ("acme/custom", Some("9"), Ok(None)),
             ("", None, Ok(None)),

@@ -9,25 +9,25 @@ use serde_json::value::RawValue;
 use super::super::depth::{MAX_DEPTH, depth_within};
 use super::super::dialect::Dialect;
 use super::super::error::AgentError;
-use super::super::loose::{Object, Text};
-use super::super::model::{Event, Task};
+use super::super::loose::{LenientObject, LenientString};
+use super::super::model::{StreamResponse, Task};
 use super::super::push::push_task_id;
-use super::answer::Answer;
+use super::answer::AgentResponse;
 use super::operation::Operation;
-use super::request::Request;
-use super::tell::Telling;
+use super::request::ClientRequest;
+use super::tell::ResponseTranslator;
 
 /// The body of a push.
-pub struct Pushed<'a> {
+pub struct PushPayload<'a> {
     said: &'a str,
     dialect: Dialect,
-    form: Form,
+    form: PayloadKind,
     task_id: Option<String>,
 }
 
 /// What a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum PayloadKind {
     /// A task, by itself.
     Task,
     /// A task in the wrapper of 1.0.
@@ -40,7 +40,7 @@ enum Form {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Shape<'a> {
+struct PayloadShape<'a> {
     #[serde(borrow)]
     result: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -54,13 +54,13 @@ struct Shape<'a> {
     #[serde(borrow)]
     message: Option<&'a RawValue>,
     #[serde(default)]
-    kind: Text,
+    kind: LenientString,
     #[serde(default)]
-    id: Text,
+    id: LenientString,
     #[serde(default)]
-    task_id: Text,
+    task_id: LenientString,
     #[serde(default)]
-    status: Object<StatusShape>,
+    status: LenientObject<StatusShape>,
     #[serde(borrow)]
     artifact: Option<&'a RawValue>,
     #[serde(borrow, rename = "final")]
@@ -70,10 +70,10 @@ struct Shape<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct StatusShape {
-    state: Text,
+    state: LenientString,
 }
 
-impl<'a> Pushed<'a> {
+impl<'a> PushPayload<'a> {
     /// Reads a body of at most [`MAX_PUSH_BYTES`](super::super::push::MAX_PUSH_BYTES) from an agent that speaks `from`.
     ///
     /// `None` if it is neither a task nor an event of any version, or could be read as two of them.
@@ -82,7 +82,7 @@ impl<'a> Pushed<'a> {
             return None;
         }
         let mut said = json;
-        let mut shape: Shape<'a> = serde_json::from_str(json).ok()?;
+        let mut shape: PayloadShape<'a> = serde_json::from_str(json).ok()?;
         // Some send a whole JSON-RPC message.
         if let Some(inner) = shape.result.or(shape.params) {
             if shape.result.is_some() && shape.params.is_some() {
@@ -108,12 +108,13 @@ impl<'a> Pushed<'a> {
     /// Whether a client of this version reads it as it is.
     pub fn is_for(&self, to: Dialect) -> bool {
         self.dialect == to
-            && (to != Dialect::V1 || matches!(self.form, Form::WrappedTask | Form::WrappedEvent))
+            && (to != Dialect::V1
+                || matches!(self.form, PayloadKind::WrappedTask | PayloadKind::WrappedEvent))
     }
 
     /// Whether a client of this version can be told all of it. If not, it wants the task, and this is only a part of one.
-    pub fn suffices(&self, to: Dialect) -> bool {
-        to == Dialect::V1 || matches!(self.form, Form::Task | Form::WrappedTask)
+    pub fn is_complete(&self, to: Dialect) -> bool {
+        to == Dialect::V1 || matches!(self.form, PayloadKind::Task | PayloadKind::WrappedTask)
     }
 
     /// What it says.
@@ -121,29 +122,30 @@ impl<'a> Pushed<'a> {
     /// # Errors
     ///
     /// [`AgentError`], if it is not as its shape promises.
-    pub fn answer(&self) -> Result<Answer, AgentError> {
+    pub fn answer(&self) -> Result<AgentResponse, AgentError> {
         let wrapped = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, self.said);
-        Answer::read(self.dialect, Operation::Subscribe, wrapped.as_bytes())
+        AgentResponse::read(self.dialect, Operation::Subscribe, wrapped.as_bytes())
     }
 }
 
-impl Shape<'_> {
-    fn recognised(&self, from: Dialect) -> Option<(Dialect, Form)> {
+impl PayloadShape<'_> {
+    fn recognised(&self, from: Dialect) -> Option<(Dialect, PayloadKind)> {
         let wrappers = [self.task, self.status_update, self.artifact_update, self.message];
         let is_object = |value: &&RawValue| value.get().starts_with('{');
         let (id, task_id) = (self.id.0.is_some(), self.task_id.0.is_some());
         match wrappers.iter().flatten().filter(|value| is_object(value)).count() {
             0 => {}
             1 if self.kind.0.is_none() && self.status.0.is_none() => {
-                let form = if self.task.is_some() { Form::WrappedTask } else { Form::WrappedEvent };
+                let form =
+                    if self.task.is_some() { PayloadKind::WrappedTask } else { PayloadKind::WrappedEvent };
                 return Some((Dialect::V1, form));
             }
             _ => return None,
         }
         match self.kind.0.as_deref() {
-            Some("task") => return Some((Dialect::V0_3, Form::Task)),
+            Some("task") => return Some((Dialect::V0_3, PayloadKind::Task)),
             Some("status-update" | "artifact-update" | "message") => {
-                return Some((Dialect::V0_3, Form::Event));
+                return Some((Dialect::V0_3, PayloadKind::Event));
             }
             Some("") | None => {}
             Some(_) => return None,
@@ -156,29 +158,29 @@ impl Shape<'_> {
         };
         let is_update = self.last.is_some() || self.artifact.is_some() || (task_id && !id);
         match (state.is_some() || self.artifact.is_some(), id || task_id) {
-            (true, true) if is_update => Some((dialect, Form::Event)),
-            (true, true) => Some((dialect, Form::Task)),
+            (true, true) if is_update => Some((dialect, PayloadKind::Event)),
+            (true, true) => Some((dialect, PayloadKind::Task)),
             _ => None,
         }
     }
 }
 
-impl Answer {
+impl AgentResponse {
     /// A task that an agent was asked for in this version.
     pub fn of_task(task: Task, from: Dialect) -> Self {
-        Self::event(Event::Task(task), from)
+        Self::event(StreamResponse::Task(task), from)
     }
 
     /// The body of a push that says the same to a client of this version, which calls the task so; `None`, if it has no word for it.
     pub fn pushed(self, to: Dialect, task_id: &str) -> Option<Vec<u8>> {
         #[derive(serde::Serialize)]
-        struct Params<'a> {
+        struct PayloadParams<'a> {
             id: &'a str,
         }
-        let params = serde_json::value::to_raw_value(&Params { id: task_id }).ok()?;
+        let params = serde_json::value::to_raw_value(&PayloadParams { id: task_id }).ok()?;
         // Whoever is pushed to has the task already: nothing is made up to begin with.
-        let request = Request::read(to, Operation::Subscribe, Some(&params)).ok()?;
-        let mut telling = Telling::new(to, &request);
+        let request = ClientRequest::read(to, Operation::Subscribe, Some(&params)).ok()?;
+        let mut telling = ResponseTranslator::new(to, &request);
         match to {
             Dialect::V0_1 | Dialect::V0_3 => telling.result(self).ok(),
             Dialect::V1 => telling.events(self).into_iter().next(),
@@ -192,7 +194,7 @@ mod tests {
     use Dialect::{V0_1, V0_3, V1};
 
     fn told(body: &str, from: Dialect, to: Dialect) -> Option<String> {
-        let pushed = Pushed::read(body, from)?;
+        let pushed = PushPayload::read(body, from)?;
         let written = pushed.answer().unwrap().pushed(to, "t")?;
         String::from_utf8(written).ok()
     }
@@ -200,26 +202,31 @@ mod tests {
     #[test]
     fn the_shape_tells_the_version() {
         for (body, from, dialect, form) in [
-            (r#"{"kind":"task","id":"t","status":{"state":"completed"}}"#, V0_3, V0_3, Form::Task),
-            (r#"{"kind":"task","id":"t","status":{"state":"completed"}}"#, V1, V0_3, Form::Task),
-            (r#"{"kind":"status-update","taskId":"t","status":{}}"#, V0_3, V0_3, Form::Event),
-            (r#"{"task":{"id":"t","status":{}}}"#, V0_3, V1, Form::WrappedTask),
-            (r#"{"statusUpdate":{"taskId":"t","status":{}}}"#, V1, V1, Form::WrappedEvent),
-            (r#"{"message":{"messageId":"m","taskId":"t"}}"#, V1, V1, Form::WrappedEvent),
-            (r#"{"id":"t","status":{"state":"TASK_STATE_WORKING"}}"#, V1, V1, Form::Task),
-            (r#"{"taskId":"t","status":{"state":"TASK_STATE_WORKING"}}"#, V1, V1, Form::Event),
-            (r#"{"id":"t","sessionId":"s","status":{"state":"working"}}"#, V0_1, V0_1, Form::Task),
-            (r#"{"id":"t","status":{"state":"working"},"final":false}"#, V0_1, V0_1, Form::Event),
-            (r#"{"id":"t","artifact":{"parts":[]}}"#, V0_1, V0_1, Form::Event),
+            (r#"{"kind":"task","id":"t","status":{"state":"completed"}}"#, V0_3, V0_3, PayloadKind::Task),
+            (r#"{"kind":"task","id":"t","status":{"state":"completed"}}"#, V1, V0_3, PayloadKind::Task),
+            (r#"{"kind":"status-update","taskId":"t","status":{}}"#, V0_3, V0_3, PayloadKind::Event),
+            (r#"{"task":{"id":"t","status":{}}}"#, V0_3, V1, PayloadKind::WrappedTask),
+            (r#"{"statusUpdate":{"taskId":"t","status":{}}}"#, V1, V1, PayloadKind::WrappedEvent),
+            (r#"{"message":{"messageId":"m","taskId":"t"}}"#, V1, V1, PayloadKind::WrappedEvent),
+            (r#"{"id":"t","status":{"state":"TASK_STATE_WORKING"}}"#, V1, V1, PayloadKind::Task),
+            (r#"{"taskId":"t","status":{"state":"TASK_STATE_WORKING"}}"#, V1, V1, PayloadKind::Event),
+            (r#"{"id":"t","sessionId":"s","status":{"state":"working"}}"#, V0_1, V0_1, PayloadKind::Task),
+            (r#"{"id":"t","status":{"state":"working"},"final":false}"#, V0_1, V0_1, PayloadKind::Event),
+            (r#"{"id":"t","artifact":{"parts":[]}}"#, V0_1, V0_1, PayloadKind::Event),
             (
                 r#"{"jsonrpc":"2.0","id":1,"result":{"task":{"id":"t","status":{}}}}"#,
                 V1,
                 V1,
-                Form::WrappedTask,
+                PayloadKind::WrappedTask,
             ),
-            (r#"{"method":"x","params":{"id":"t","status":{"state":"working"}}}"#, V0_1, V0_1, Form::Task),
+            (
+                r#"{"method":"x","params":{"id":"t","status":{"state":"working"}}}"#,
+                V0_1,
+                V0_1,
+                PayloadKind::Task,
+            ),
         ] {
-            let pushed = Pushed::read(body, from).unwrap_or_else(|| panic!("{body}"));
+            let pushed = PushPayload::read(body, from).unwrap_or_else(|| panic!("{body}"));
             assert_eq!((pushed.dialect, pushed.form), (dialect, form), "{body}");
             assert_eq!(pushed.task_id(), Some("t"), "{body}");
             assert!(!pushed.json().contains("result") && !pushed.json().contains("params"));
@@ -241,10 +248,10 @@ mod tests {
             r#"{"result":{"id":"t","status":{}},"params":{"id":"u","status":{}}}"#,
             r#"{"result":{"result":{"id":"t","status":{}}}}"#,
         ] {
-            assert!(Pushed::read(body, V1).is_none(), "{body}");
+            assert!(PushPayload::read(body, V1).is_none(), "{body}");
         }
         let deep = format!(r#"{{"task":{{"id":"t","metadata":{}{}}}}}"#, "[".repeat(5000), "]".repeat(5000));
-        assert!(Pushed::read(&deep, V1).is_none());
+        assert!(PushPayload::read(&deep, V1).is_none());
     }
 
     #[test]
@@ -265,9 +272,9 @@ mod tests {
         let update = r#"{"kind":"status-update","taskId":"t","contextId":"c","status":{"state":"working"}}"#;
         assert!(told(update, V0_3, V1).unwrap().starts_with(r#"{"statusUpdate":{"taskId":"t""#));
         assert_eq!(told(update, V0_3, V0_3), None, "an update is no task");
-        assert!(!Pushed::read(update, V0_3).unwrap().suffices(V0_1));
+        assert!(!PushPayload::read(update, V0_3).unwrap().is_complete(V0_1));
         let bare = r#"{"id":"t","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}"#;
-        assert!(!Pushed::read(bare, V1).unwrap().is_for(V1));
+        assert!(!PushPayload::read(bare, V1).unwrap().is_for(V1));
         assert!(told(bare, V1, V1).unwrap().starts_with(r#"{"task":{"#));
     }
 }

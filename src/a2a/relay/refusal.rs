@@ -9,7 +9,7 @@ use super::super::error::{AgentError, ErrorKind};
 
 /// A JSON-RPC error, as the client's version has it.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct RpcError {
     /// The code.
     pub code: i64,
     /// The words of the agent.
@@ -21,7 +21,7 @@ pub struct Refusal {
 /// Whose the reasons are.
 const DOMAIN: &str = "a2a-protocol.org";
 
-impl Refusal {
+impl RpcError {
     /// Tells what an agent said to a client that speaks `to`.
     pub fn of(error: &AgentError, to: Dialect) -> Self {
         match error {

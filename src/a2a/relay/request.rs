@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::super::depth::{MAX_DEPTH, depth_within};
 use super::super::dialect::Dialect;
-use super::super::loose::{Flag, List, Object, Text, Whole, object};
+use super::super::loose::{LenientBool, LenientInteger, LenientList, LenientObject, LenientString, object};
 use super::super::model::Message;
 use super::super::read::{MessageIn, take_descriptions};
 use super::operation::Operation;
@@ -15,9 +15,9 @@ use super::splice::IdKind;
 use super::webhook::{PushConfig, PushIn};
 
 /// What a client asks of an agent.
-pub struct Request {
+pub struct ClientRequest {
     pub(super) operation: Operation,
-    pub(super) asked: Asked,
+    pub(super) asked: RequestParams,
     /// How many messages of the history the client wants; without a number, as many as the agent likes to give.
     pub(super) history: Option<u32>,
     /// As a JSON object, byte for byte.
@@ -25,8 +25,8 @@ pub struct Request {
 }
 
 /// What is asked.
-pub(super) enum Asked {
-    Say(Box<Saying>),
+pub(super) enum RequestParams {
+    Say(Box<SendMessageRequest>),
     Task(String),
     SetPush { task_id: String, config: PushConfig },
     Push { task_id: String, config_id: Option<String> },
@@ -34,7 +34,7 @@ pub(super) enum Asked {
 }
 
 /// Something said, and how the answer should be.
-pub(super) struct Saying {
+pub(super) struct SendMessageRequest {
     pub(super) message: Message,
     pub(super) modes: Vec<String>,
     /// Whether the client wants to be told at once what became of it, and not at the end.
@@ -50,30 +50,30 @@ pub struct BadParams(pub &'static str);
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ParamsIn {
-    id: Text,
-    task_id: Text,
-    session_id: Text,
-    message: Object<MessageIn>,
-    configuration: Object<ConfigurationIn>,
-    accepted_output_modes: List<Text>,
-    history_length: Whole,
-    push_notification: Object<PushIn>,
-    push_notification_config_id: Text,
+    id: LenientString,
+    task_id: LenientString,
+    session_id: LenientString,
+    message: LenientObject<MessageIn>,
+    configuration: LenientObject<ConfigurationIn>,
+    accepted_output_modes: LenientList<LenientString>,
+    history_length: LenientInteger,
+    push_notification: LenientObject<PushIn>,
+    push_notification_config_id: LenientString,
     metadata: Option<Box<RawValue>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ConfigurationIn {
-    accepted_output_modes: List<Text>,
-    history_length: Whole,
-    blocking: Flag,
-    return_immediately: Flag,
-    push_notification_config: Object<PushIn>,
-    task_push_notification_config: Object<PushIn>,
+    accepted_output_modes: LenientList<LenientString>,
+    history_length: LenientInteger,
+    blocking: LenientBool,
+    return_immediately: LenientBool,
+    push_notification_config: LenientObject<PushIn>,
+    task_push_notification_config: LenientObject<PushIn>,
 }
 
-impl Request {
+impl ClientRequest {
     /// Reads the parameters of a request.
     ///
     /// # Errors
@@ -84,7 +84,8 @@ impl Request {
         if !depth_within(json.as_bytes(), MAX_DEPTH) {
             return Err(BadParams("nested too deeply"));
         }
-        let given: Object<ParamsIn> = serde_json::from_str(json).map_err(|_| BadParams("not as expected"))?;
+        let given: LenientObject<ParamsIn> =
+            serde_json::from_str(json).map_err(|_| BadParams("not as expected"))?;
         let mut given = given.0.ok_or(BadParams("not an object"))?;
         let metadata = object(given.metadata.take());
         let limit = match &mut given.configuration.0 {
@@ -93,11 +94,13 @@ impl Request {
         };
         let history = history(from, limit);
         let asked = match operation {
-            Operation::Send | Operation::Stream => Asked::Say(Box::new(saying(from, given)?)),
-            Operation::Get | Operation::Cancel | Operation::Subscribe => Asked::Task(task_id(given.id)?),
+            Operation::Send | Operation::Stream => RequestParams::Say(Box::new(saying(from, given)?)),
+            Operation::Get | Operation::Cancel | Operation::Subscribe => {
+                RequestParams::Task(task_id(given.id)?)
+            }
             Operation::SetPush => registration(json)?,
             Operation::GetPush | Operation::ListPush | Operation::DeletePush => push(from, given)?,
-            Operation::ExtendedCard => Asked::Nothing,
+            Operation::ExtendedCard => RequestParams::Nothing,
             Operation::List => return Err(BadParams("no other version lists tasks")),
         };
         Ok(Self { operation, asked, history, metadata })
@@ -111,35 +114,38 @@ impl Request {
     /// The task that this is about or that it continues, if it names one.
     pub fn task_id(&self) -> Option<&str> {
         match &self.asked {
-            Asked::Say(said) => said.message.task_id.as_deref(),
-            Asked::Task(task_id) | Asked::SetPush { task_id, .. } | Asked::Push { task_id, .. } => {
-                Some(task_id)
-            }
-            Asked::Nothing => None,
+            RequestParams::Say(said) => said.message.task_id.as_deref(),
+            RequestParams::Task(task_id)
+            | RequestParams::SetPush { task_id, .. }
+            | RequestParams::Push { task_id, .. } => Some(task_id),
+            RequestParams::Nothing => None,
         }
     }
 
     /// The conversation that what is said belongs to, if it names one.
     pub fn context_id(&self) -> Option<&str> {
         match &self.asked {
-            Asked::Say(said) => said.message.context_id.as_deref(),
-            Asked::Task(_) | Asked::SetPush { .. } | Asked::Push { .. } | Asked::Nothing => None,
+            RequestParams::Say(said) => said.message.context_id.as_deref(),
+            RequestParams::Task(_)
+            | RequestParams::SetPush { .. }
+            | RequestParams::Push { .. }
+            | RequestParams::Nothing => None,
         }
     }
 
     /// Takes the names away that a client of 0.1 made up for something new: agents of other versions make them.
-    pub fn forget_new(&mut self, task: bool, context: bool) {
-        if let Asked::Say(said) = &mut self.asked {
+    pub fn drop_client_ids(&mut self, task: bool, context: bool) {
+        if let RequestParams::Say(said) = &mut self.asked {
             said.message.task_id = said.message.task_id.take().filter(|_| !task);
             said.message.context_id = said.message.context_id.take().filter(|_| !context);
         }
     }
 
     /// Makes the ids that the agent's version requires and the client's has not: each must be such that nobody guesses it.
-    pub fn complete(&mut self, to: Dialect, mut fresh: impl FnMut() -> String) {
-        let Asked::Say(said) = &mut self.asked else { return };
+    pub fn generate_missing_ids(&mut self, to: Dialect, mut fresh: impl FnMut() -> String) {
+        let RequestParams::Say(said) = &mut self.asked else { return };
         let message = &mut said.message;
-        if to.asker_names_tasks() {
+        if to.client_generates_task_ids() {
             // A task that is there already has its conversation.
             if message.task_id.is_none() {
                 message.task_id = Some(fresh());
@@ -160,11 +166,11 @@ impl Request {
         mut exchange: impl FnMut(IdKind, &mut String) -> Result<(), R>,
     ) -> Result<(), R> {
         match &mut self.asked {
-            Asked::Say(said) => message_ids(&mut said.message, &mut exchange),
-            Asked::Task(task_id) | Asked::SetPush { task_id, .. } | Asked::Push { task_id, .. } => {
-                exchange(IdKind::Task, task_id)
-            }
-            Asked::Nothing => Ok(()),
+            RequestParams::Say(said) => message_ids(&mut said.message, &mut exchange),
+            RequestParams::Task(task_id)
+            | RequestParams::SetPush { task_id, .. }
+            | RequestParams::Push { task_id, .. } => exchange(IdKind::Task, task_id),
+            RequestParams::Nothing => Ok(()),
         }
     }
 }
@@ -180,7 +186,7 @@ pub(super) fn message_ids<R>(
 }
 
 /// How much history is wanted. Nothing at all is 0 in 1.0, is the default in 0.1, and cannot be said in 0.2 and 0.3.
-fn history(from: Dialect, length: Whole) -> Option<u32> {
+fn history(from: Dialect, length: LenientInteger) -> Option<u32> {
     let length = length.0.and_then(|length| u32::try_from(length).ok());
     match from {
         Dialect::V0_1 => Some(length.unwrap_or(0)),
@@ -189,13 +195,13 @@ fn history(from: Dialect, length: Whole) -> Option<u32> {
     }
 }
 
-fn task_id(id: Text) -> Result<String, BadParams> {
+fn task_id(id: LenientString) -> Result<String, BadParams> {
     id.filled().ok_or(BadParams("the task's id is missing"))
 }
 
-fn saying(from: Dialect, given: ParamsIn) -> Result<Saying, BadParams> {
+fn saying(from: Dialect, given: ParamsIn) -> Result<SendMessageRequest, BadParams> {
     let message = given.message.0.ok_or(BadParams("message is missing"))?;
-    if let Some(missing) = message.lacks(from != Dialect::V0_1) {
+    if let Some(missing) = message.is_empty(from != Dialect::V0_1) {
         return Err(BadParams(missing));
     }
     let configuration = given.configuration.0.unwrap_or_default();
@@ -210,9 +216,9 @@ fn saying(from: Dialect, given: ParamsIn) -> Result<Saying, BadParams> {
         Dialect::V1 => (configuration.accepted_output_modes, configuration.task_push_notification_config),
     };
     take_descriptions(&mut message.parts, from);
-    Ok(Saying {
+    Ok(SendMessageRequest {
         message,
-        modes: modes.items().filter_map(Text::filled).collect(),
+        modes: modes.items().filter_map(LenientString::filled).collect(),
         at_once: match from {
             Dialect::V0_1 => false,
             Dialect::V0_3 => configuration.blocking.0 == Some(false),
@@ -222,17 +228,18 @@ fn saying(from: Dialect, given: ParamsIn) -> Result<Saying, BadParams> {
     })
 }
 
-fn registration(json: &str) -> Result<Asked, BadParams> {
-    let given: Object<PushIn> = serde_json::from_str(json).map_err(|_| BadParams("not as expected"))?;
+fn registration(json: &str) -> Result<RequestParams, BadParams> {
+    let given: LenientObject<PushIn> =
+        serde_json::from_str(json).map_err(|_| BadParams("not as expected"))?;
     let registered = given.0.and_then(PushIn::registered).ok_or(BadParams("the webhook has no url"))?;
     let task_id = registered.task_id.ok_or(BadParams("the task's id is missing"))?;
-    Ok(Asked::SetPush { task_id, config: registered.config })
+    Ok(RequestParams::SetPush { task_id, config: registered.config })
 }
 
-fn push(from: Dialect, given: ParamsIn) -> Result<Asked, BadParams> {
+fn push(from: Dialect, given: ParamsIn) -> Result<RequestParams, BadParams> {
     let (task, config) = match from {
         Dialect::V0_1 | Dialect::V0_3 => (given.id, given.push_notification_config_id),
         Dialect::V1 => (given.task_id, given.id),
     };
-    Ok(Asked::Push { task_id: task_id(task)?, config_id: config.filled() })
+    Ok(RequestParams::Push { task_id: task_id(task)?, config_id: config.filled() })
 }

@@ -7,13 +7,13 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::binding::{HOOKS, Outgoing, PathSegmentError, encoded, segment};
-use super::super::card::Interface;
+use super::super::binding::{BoundRequest, HOOKS, PathSegmentError, encoded, segment};
+use super::super::card::AgentInterface;
 use super::super::dialect::Dialect;
 use super::super::error::{AgentError, ErrorKind};
 use super::super::read;
 use super::operation::Operation;
-use super::refusal::Refusal;
+use super::refusal::RpcError;
 use super::request::BadParams;
 use crate::jsonrpc::{Id, Object, Text, write_error};
 
@@ -23,7 +23,7 @@ pub const EXTENDED_CARD_OF_0_2: &str = "/agent/authenticatedExtendedCard";
 /// What of the params stands in paths and queries.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Params<'a> {
+struct RouteParams<'a> {
     #[serde(borrow)]
     id: Option<Text<'a>>,
     #[serde(borrow)]
@@ -49,14 +49,14 @@ struct Params<'a> {
 /// The answer of an agent that is nothing but an error.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Failed<'a> {
+struct RestErrorBody<'a> {
     #[serde(borrow)]
     error: &'a RawValue,
 }
 
 /// What such an error says (AIP-193).
 #[derive(Default, Deserialize)]
-struct Said<'a> {
+struct RestError<'a> {
     #[serde(borrow, default)]
     status: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -65,15 +65,16 @@ struct Said<'a> {
     details: Option<&'a RawValue>,
 }
 
-impl Interface {
+impl AgentInterface {
     /// The requests of HTTP+JSON for an operation with these params of A2A 1.0, of which the first that the agent has a route for
     /// counts. The tenant of the interface stands in the path: there is none in the params.
     ///
     /// # Errors
     ///
     /// [`BadParams`], if the id of what it is about is missing, or cannot go into a path.
-    pub fn routed(&self, operation: Operation, params: &str) -> Result<Vec<Outgoing>, BadParams> {
-        let given: Params<'_> = serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
+    pub fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
+        let given: RouteParams<'_> =
+            serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
         let named = |given: &'_ Option<Text<'_>>, missing| {
             let named = given.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
             named.map(str::to_owned).ok_or(BadParams(missing))
@@ -89,7 +90,7 @@ impl Interface {
         };
         let whole = || params.as_bytes().to_vec();
         let get = |route: &str| self.without_body(Method::GET, &format!("{route}{}", given.query()));
-        let with = |body: Vec<u8>, outgoing: Outgoing| Outgoing { body: body.into(), ..outgoing };
+        let with = |body: Vec<u8>, outgoing: BoundRequest| BoundRequest { body: body.into(), ..outgoing };
         Ok(vec![match operation {
             Operation::Send => self.post("/message:send", whole())?,
             Operation::Stream => self.post("/message:stream", whole())?,
@@ -114,8 +115,8 @@ impl Interface {
         }])
     }
 
-    fn without_body(&self, verb: Method, route: &str) -> Result<Outgoing, PathSegmentError> {
-        Ok(Outgoing { verb, ..self.post(route, Vec::new())? })
+    fn without_body(&self, verb: Method, route: &str) -> Result<BoundRequest, PathSegmentError> {
+        Ok(BoundRequest { verb, ..self.post(route, Vec::new())? })
     }
 }
 
@@ -125,7 +126,7 @@ impl From<PathSegmentError> for BadParams {
     }
 }
 
-impl Params<'_> {
+impl RouteParams<'_> {
     /// What is asked for besides, as a query.
     fn query(&self) -> String {
         let each = [
@@ -156,11 +157,11 @@ impl Params<'_> {
 /// # Errors
 ///
 /// [`AgentError`], if it is no JSON.
-pub fn as_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
+pub fn to_json_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
     let is_success = (200..300).contains(&status);
-    let failed = serde_json::from_str::<Object<Failed<'_>>>(json).ok().map(|Object(said)| said.error);
+    let failed = serde_json::from_str::<Object<RestErrorBody<'_>>>(json).ok().map(|Object(said)| said.error);
     if let Some(error) = failed.filter(|error| error.get() != "null") {
-        let Some(Refusal { code, message, data }) =
+        let Some(RpcError { code, message, data }) =
             failure(json, error, if is_success { 500 } else { status })
         else {
             return Ok(None);
@@ -172,20 +173,21 @@ pub fn as_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentE
         return Ok(None);
     }
     let result = if json.trim().is_empty() { "null" } else { json };
-    let result: &RawValue =
-        serde_json::from_str(result).map_err(|error| AgentError::not_a2a(&format!("not JSON: {error}")))?;
+    let result: &RawValue = serde_json::from_str(result)
+        .map_err(|error| AgentError::invalid_response(&format!("not JSON: {error}")))?;
     Ok(Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}", id.as_json(), result.get())))
 }
 
 /// What an error of HTTP+JSON says. Without a reason of A2A's it is the agent's word if it names a status of gRPC.
-fn failure(json: &str, error: &RawValue, status: u16) -> Option<Refusal> {
-    let said =
-        serde_json::from_str::<Object<Said<'_>>>(error.get()).map(|Object(said)| said).unwrap_or_default();
-    let known = read::refusal(json.as_bytes(), status).map(|error| Refusal::of(&error, Dialect::V1));
+fn failure(json: &str, error: &RawValue, status: u16) -> Option<RpcError> {
+    let said = serde_json::from_str::<Object<RestError<'_>>>(error.get())
+        .map(|Object(said)| said)
+        .unwrap_or_default();
+    let known = read::refusal(json.as_bytes(), status).map(|error| RpcError::of(&error, Dialect::V1));
     let mut refusal = match (known, said.status, said.message) {
         (Some(known), ..) => known,
         (None, Some(_), Some(message)) => {
-            Refusal::new(ErrorKind::Internal, -32603, message.as_str(), Dialect::V1)
+            RpcError::new(ErrorKind::Internal, -32603, message.as_str(), Dialect::V1)
         }
         _ => return None,
     };
@@ -199,8 +201,8 @@ mod tests {
     use super::super::super::binding::Binding;
     use super::*;
 
-    fn interface(tenant: Option<&str>) -> Interface {
-        Interface {
+    fn interface(tenant: Option<&str>) -> AgentInterface {
+        AgentInterface {
             url: "http://h/".to_owned(),
             dialect: Dialect::V1,
             binding: Binding::HttpJson,
@@ -210,8 +212,8 @@ mod tests {
     }
 
     fn told(operation: Operation, params: &str) -> Vec<String> {
-        let routed = interface(None).routed(operation, params).unwrap();
-        let told = |outgoing: &Outgoing| {
+        let routed = interface(None).to_http(operation, params).unwrap();
+        let told = |outgoing: &BoundRequest| {
             let body = String::from_utf8_lossy(&outgoing.body).into_owned();
             format!("{} {} {body}", outgoing.verb, outgoing.route).trim_end().to_owned()
         };
@@ -259,7 +261,7 @@ mod tests {
             told(Operation::Subscribe, r#"{"id":"t"}"#),
             ["POST /tasks/t:subscribe {}", "GET /tasks/t:subscribe"]
         );
-        let routed = interface(Some("acme")).routed(Operation::Get, r#"{"id":"t"}"#).unwrap();
+        let routed = interface(Some("acme")).to_http(Operation::Get, r#"{"id":"t"}"#).unwrap();
         assert_eq!(routed.first().unwrap().route, "/acme/tasks/t");
     }
 
@@ -277,14 +279,14 @@ mod tests {
             (Operation::DeletePush, r#"{"taskId":"../t","id":"p"}"#),
             (Operation::SetPush, r#"{"taskId":"t","id":"a:b","url":"u"}"#),
         ] {
-            assert!(interface(None).routed(operation, params).is_err(), "{operation:?} {params}");
+            assert!(interface(None).to_http(operation, params).is_err(), "{operation:?} {params}");
         }
     }
 
     #[test]
     fn an_answer_is_a_result_or_an_error() {
         let id: Id = serde_json::from_str("\"x\"").unwrap();
-        let said = |status, json: &str| as_rpc(&id, status, json).unwrap();
+        let said = |status, json: &str| to_json_rpc(&id, status, json).unwrap();
         assert_eq!(
             said(200, r#"{"task": 1.0}"#).unwrap(),
             r#"{"jsonrpc":"2.0","id":"x","result":{"task": 1.0}}"#
@@ -312,6 +314,6 @@ mod tests {
         }
         assert!(said(500, r#"{"error":{"message":"of a proxy"}}"#).is_none());
         assert!(said(502, "<html>").is_none() && said(404, r#"{"detail":"Not Found"}"#).is_none());
-        assert!(as_rpc(&id, 200, "{").is_err());
+        assert!(to_json_rpc(&id, 200, "{").is_err());
     }
 }

@@ -31,7 +31,7 @@ pub enum IdKind {
 
 /// Why ids could not be replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unspliced<R> {
+pub enum RewriteError<R> {
     /// The JSON is broken or nested too deeply.
     NotJson,
     /// What should be an id is no text.
@@ -42,7 +42,7 @@ pub enum Unspliced<R> {
 
 /// Where in parameters or in a result the walk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Position {
     /// Parameters whose `id` is a task's; all of 0.1, results about webhooks included.
     ById,
     /// Parameters whose `taskId` is a task's, and whose `id` is something else's.
@@ -71,14 +71,14 @@ enum Place {
 
 /// What a member holds.
 #[derive(Clone, Copy)]
-enum Holds {
+enum MemberKind {
     Id(IdKind),
     Ids(IdKind),
-    One(Place),
-    Many(Place),
+    One(Position),
+    Many(Position),
 }
 
-impl Place {
+impl Position {
     fn of_params(dialect: Dialect, operation: Operation) -> Self {
         match (operation, dialect) {
             (Operation::Send | Operation::Stream, Dialect::V0_3 | Dialect::V1) => Self::Saying,
@@ -107,9 +107,9 @@ impl Place {
         }
     }
 
-    fn holds(self, member: &str) -> Option<Holds> {
-        use Holds::{Id, Ids, Many, One};
+    fn holds(self, member: &str) -> Option<MemberKind> {
         use IdKind::{Context, Reference, Task};
+        use MemberKind::{Id, Ids, Many, One};
         Some(match (self, member) {
             (Self::ById | Self::Told, "id") | (Self::ByTaskId | Self::Push, "taskId" | "task_id") => Id(Task),
             (Self::ByTaskId, "contextId" | "context_id") => Id(Context),
@@ -147,8 +147,8 @@ pub fn params<'a, R>(
     dialect: Dialect,
     operation: Operation,
     replace: impl FnMut(IdKind, &str) -> Result<Option<String>, R>,
-) -> Result<Cow<'a, str>, Unspliced<R>> {
-    splice(json, Place::of_params(dialect, operation), true, replace)
+) -> Result<Cow<'a, str>, RewriteError<R>> {
+    splice(json, Position::of_params(dialect, operation), true, replace)
 }
 
 /// Replaces the ids in the result of a response, or of an event of a stream.
@@ -163,30 +163,30 @@ pub fn result<R>(
     dialect: Dialect,
     operation: Operation,
     replace: impl FnMut(IdKind, &str) -> Result<Option<String>, R>,
-) -> Result<Cow<'_, str>, Unspliced<R>> {
-    splice(json, Place::of_result(dialect, operation), false, replace)
+) -> Result<Cow<'_, str>, RewriteError<R>> {
+    splice(json, Position::of_result(dialect, operation), false, replace)
 }
 
 fn splice<R>(
     json: &str,
-    place: Place,
+    place: Position,
     strict: bool,
     replace: impl FnMut(IdKind, &str) -> Result<Option<String>, R>,
-) -> Result<Cow<'_, str>, Unspliced<R>> {
+) -> Result<Cow<'_, str>, RewriteError<R>> {
     if !depth_within(json.as_bytes(), MAX_DEPTH) {
-        return Err(Unspliced::NotJson);
+        return Err(RewriteError::NotJson);
     }
-    let mut walk = Walk { json, strict, replace, edits: Vec::new(), failed: None };
+    let mut walk = MemberWalk { json, strict, replace, edits: Vec::new(), failed: None };
     let mut parser = serde_json::Deserializer::from_str(json);
-    let walked = In(&mut walk, place).deserialize(&mut parser).and_then(|()| parser.end());
+    let walked = ValueAt(&mut walk, place).deserialize(&mut parser).and_then(|()| parser.end());
     if let Some(failed) = walk.failed {
         return Err(failed);
     }
-    walked.map_err(|_| Unspliced::NotJson)?;
+    walked.map_err(|_| RewriteError::NotJson)?;
     if walk.edits.is_empty() {
         return Ok(Cow::Borrowed(json));
     }
-    applied(json, &walk.edits).map(Cow::Owned).ok_or(Unspliced::NotJson)
+    applied(json, &walk.edits).map(Cow::Owned).ok_or(RewriteError::NotJson)
 }
 
 /// `json` with its edits, which are in order.
@@ -203,16 +203,16 @@ fn applied(json: &str, edits: &[(Range<usize>, String)]) -> Option<String> {
     Some(out)
 }
 
-struct Walk<'a, R, F> {
+struct MemberWalk<'a, R, F> {
     json: &'a str,
     /// Whether an id must be text.
     strict: bool,
     replace: F,
     edits: Vec<(Range<usize>, String)>,
-    failed: Option<Unspliced<R>>,
+    failed: Option<RewriteError<R>>,
 }
 
-impl<R, F: FnMut(IdKind, &str) -> Result<Option<String>, R>> Walk<'_, R, F> {
+impl<R, F: FnMut(IdKind, &str) -> Result<Option<String>, R>> MemberWalk<'_, R, F> {
     /// Looks at what should be an id; whether to go on.
     fn id(&mut self, kind: IdKind, raw: &RawValue) -> bool {
         let edit = match self.edit(kind, raw) {
@@ -226,33 +226,37 @@ impl<R, F: FnMut(IdKind, &str) -> Result<Option<String>, R>> Walk<'_, R, F> {
         true
     }
 
-    fn edit(&mut self, kind: IdKind, raw: &RawValue) -> Result<Option<(Range<usize>, String)>, Unspliced<R>> {
+    fn edit(
+        &mut self,
+        kind: IdKind,
+        raw: &RawValue,
+    ) -> Result<Option<(Range<usize>, String)>, RewriteError<R>> {
         let Ok(Text(id)) = serde_json::from_str::<Text<'_>>(raw.get()) else {
             let odd = self.strict && raw.get() != "null";
-            return if odd { Err(Unspliced::NotText(kind)) } else { Ok(None) };
+            return if odd { Err(RewriteError::NotText(kind)) } else { Ok(None) };
         };
         // Empty is how agents and clients print "none".
         if id.is_empty() {
             return Ok(None);
         }
-        let Some(new) = (self.replace)(kind, &id).map_err(Unspliced::Refused)? else { return Ok(None) };
+        let Some(new) = (self.replace)(kind, &id).map_err(RewriteError::Refused)? else { return Ok(None) };
         if new == id {
             return Ok(None);
         }
         let start = raw.get().as_ptr().addr().wrapping_sub(self.json.as_ptr().addr());
-        let written = serde_json::to_string(&new).map_err(|_| Unspliced::NotJson)?;
+        let written = serde_json::to_string(&new).map_err(|_| RewriteError::NotJson)?;
         Ok(Some((start..start + raw.get().len(), written)))
     }
 }
 
 /// One value at a place.
-struct In<'w, 'a, R, F>(&'w mut Walk<'a, R, F>, Place);
+struct ValueAt<'w, 'a, R, F>(&'w mut MemberWalk<'a, R, F>, Position);
 
 /// Each value of a list at a place.
-struct Each<'w, 'a, R, F>(&'w mut Walk<'a, R, F>, Place);
+struct EachValue<'w, 'a, R, F>(&'w mut MemberWalk<'a, R, F>, Position);
 
 /// Each id of a list.
-struct EachId<'w, 'a, R, F>(&'w mut Walk<'a, R, F>, IdKind);
+struct EachId<'w, 'a, R, F>(&'w mut MemberWalk<'a, R, F>, IdKind);
 
 /// Ends the walk; the reason is kept elsewhere.
 fn stop<E: serde::de::Error>() -> E {
@@ -274,11 +278,11 @@ macro_rules! seed {
     };
 }
 
-seed!(In);
-seed!(Each);
+seed!(ValueAt);
+seed!(EachValue);
 seed!(EachId);
 
-impl<'de, R, F> Visitor<'de> for In<'_, 'de, R, F>
+impl<'de, R, F> Visitor<'de> for ValueAt<'_, 'de, R, F>
 where
     F: FnMut(IdKind, &str) -> Result<Option<String>, R>,
 {
@@ -290,14 +294,14 @@ where
         while let Some(Text(member)) = object.next_key::<Text<'de>>()? {
             match place.holds(&member) {
                 None => object.next_value::<IgnoredAny>().map(drop)?,
-                Some(Holds::Id(kind)) => {
+                Some(MemberKind::Id(kind)) => {
                     if !walk.id(kind, object.next_value::<&'de RawValue>()?) {
                         return Err(stop());
                     }
                 }
-                Some(Holds::Ids(kind)) => object.next_value_seed(EachId(walk, kind))?,
-                Some(Holds::One(place)) => object.next_value_seed(In(walk, place))?,
-                Some(Holds::Many(place)) => object.next_value_seed(Each(walk, place))?,
+                Some(MemberKind::Ids(kind)) => object.next_value_seed(EachId(walk, kind))?,
+                Some(MemberKind::One(place)) => object.next_value_seed(ValueAt(walk, place))?,
+                Some(MemberKind::Many(place)) => object.next_value_seed(EachValue(walk, place))?,
             }
         }
         Ok(())
@@ -305,12 +309,12 @@ where
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<(), A::Error> {
         // A2A 0.3 lists push configurations without anything around the list.
-        let place = if self.1 == Place::Pushes { Place::Push } else { Place::Nothing };
-        Each(self.0, place).visit_seq(list)
+        let place = if self.1 == Position::Pushes { Position::Push } else { Position::Nothing };
+        EachValue(self.0, place).visit_seq(list)
     }
 }
 
-impl<'de, R, F> Visitor<'de> for Each<'_, 'de, R, F>
+impl<'de, R, F> Visitor<'de> for EachValue<'_, 'de, R, F>
 where
     F: FnMut(IdKind, &str) -> Result<Option<String>, R>,
 {
@@ -319,7 +323,7 @@ where
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         let Self(walk, place) = self;
-        while list.next_element_seed(In(walk, place))?.is_some() {}
+        while list.next_element_seed(ValueAt(walk, place))?.is_some() {}
         Ok(())
     }
 }

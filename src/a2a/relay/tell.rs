@@ -9,18 +9,18 @@ use serde_json::value::RawValue;
 
 use super::super::dialect::Dialect;
 use super::super::error::AgentError;
-use super::super::model::{Artifact, Event, Message, State, Status, Task};
+use super::super::model::{Artifact, Message, StreamResponse, Task, TaskState, TaskStatus};
 use super::super::out::{ArtifactOut, HistoryOut, MessageOut, StatusOut, TaskOut, context, kind};
-use super::answer::{Answer, Said, is_over};
-use super::request::Request;
+use super::answer::{AgentResponse, ResponseBody, is_over};
+use super::request::ClientRequest;
 use super::splice::IdKind;
-use super::webhook::{Registered, RegisteredOut};
+use super::webhook::{RegisteredOut, TaskPushNotificationConfig};
 
 /// Most artifacts of one task whose places are kept for a client of 0.1; those beyond share the last.
 const MAX_PLACES: usize = 1024;
 
 /// Tells one client the answer to one request.
-pub struct Telling {
+pub struct ResponseTranslator {
     to: Dialect,
     says: bool,
     history: Option<u32>,
@@ -35,7 +35,7 @@ pub struct Telling {
 /// `{"task":…}` and the like.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Wrapper<'a> {
+struct ResultWrapper<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<TaskOut<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,17 +72,17 @@ struct UpdateOut<'a> {
 }
 
 #[derive(Serialize)]
-struct Configs<'a> {
+struct EncodedConfigs<'a> {
     configs: Vec<RegisteredOut<'a>>,
 }
 
-impl Telling {
+impl ResponseTranslator {
     /// Begins to answer a request, which is as the client wrote it.
-    pub fn new(to: Dialect, request: &Request) -> Self {
+    pub fn new(to: Dialect, request: &ClientRequest) -> Self {
         let named = |id: Option<&str>| id.map(str::to_owned);
         Self {
             to,
-            says: request.operation().says(),
+            says: request.operation().version_of(),
             history: request.history,
             task_id: named(request.task_id()),
             context_id: named(request.context_id()),
@@ -106,50 +106,50 @@ impl Telling {
     /// # Errors
     ///
     /// [`AgentError`], if an update came where an answer was due.
-    pub fn result(&mut self, answer: Answer) -> Result<Vec<u8>, AgentError> {
+    pub fn result(&mut self, answer: AgentResponse) -> Result<Vec<u8>, AgentError> {
         match answer.0 {
-            Said::Event(event, history) => match *event {
-                Event::Task(task) => Ok(self.task(&self.within(task), self.cut(&history))),
-                Event::Message(message) => Ok(self.message(message)),
-                Event::Status { .. } | Event::Artifact { .. } | Event::Unknown => {
-                    Err(AgentError::not_a2a("an update in place of an answer"))
+            ResponseBody::Event(event, history) => match *event {
+                StreamResponse::Task(task) => Ok(self.task(&self.bounded(task), self.cut(&history))),
+                StreamResponse::Message(message) => Ok(self.message(message)),
+                StreamResponse::Status { .. } | StreamResponse::Artifact { .. } | StreamResponse::Unknown => {
+                    Err(AgentError::invalid_response("an update in place of an answer"))
                 }
             },
-            Said::Push(push) => Ok(json(&self.push(&push))),
-            Said::Pushes(pushes) => {
+            ResponseBody::Push(push) => Ok(json(&self.push(&push))),
+            ResponseBody::Pushes(pushes) => {
                 let pushes: Vec<_> = pushes.iter().map(|push| self.push(push)).collect();
                 Ok(match self.to {
                     Dialect::V0_1 | Dialect::V0_3 => json(&pushes),
-                    Dialect::V1 => json(&Configs { configs: pushes }),
+                    Dialect::V1 => json(&EncodedConfigs { configs: pushes }),
                 })
             }
-            Said::Nothing => Ok(b"null".to_vec()),
+            ResponseBody::Nothing => Ok(b"null".to_vec()),
         }
     }
 
     /// The results of the events of a stream that say the same, as JSON; none, if the client's version has no word for it.
-    pub fn events(&mut self, answer: Answer) -> Vec<Vec<u8>> {
-        let Said::Event(event, history) = answer.0 else { return Vec::new() };
+    pub fn events(&mut self, answer: AgentResponse) -> Vec<Vec<u8>> {
+        let ResponseBody::Event(event, history) = answer.0 else { return Vec::new() };
         match *event {
-            Event::Task(task) => {
-                let task = self.within(task);
-                self.keep(Some(&task.id), task.context_id.as_deref());
+            StreamResponse::Task(task) => {
+                let task = self.bounded(task);
+                self.remember_context(Some(&task.id), task.context_id.as_deref());
                 self.task_event(&task, &history)
             }
-            Event::Message(message) => self.message_event(message),
-            Event::Status { task_id, context_id, status, last, metadata } => {
-                self.keep(task_id.as_deref(), context_id.as_deref());
+            StreamResponse::Message(message) => self.message_event(message),
+            StreamResponse::Status { task_id, context_id, status, last, metadata } => {
+                self.remember_context(task_id.as_deref(), context_id.as_deref());
                 vec![self.status_event(status, last, metadata)]
             }
-            Event::Artifact { task_id, context_id, artifact, append, last_chunk, metadata } => {
-                self.keep(task_id.as_deref(), context_id.as_deref());
+            StreamResponse::Artifact { task_id, context_id, artifact, append, last_chunk, metadata } => {
+                self.remember_context(task_id.as_deref(), context_id.as_deref());
                 vec![self.artifact_event(&artifact, append, last_chunk, metadata.as_deref())]
             }
-            Event::Unknown => Vec::new(),
+            StreamResponse::Unknown => Vec::new(),
         }
     }
 
-    fn keep(&mut self, task_id: Option<&str>, context_id: Option<&str>) {
+    fn remember_context(&mut self, task_id: Option<&str>, context_id: Option<&str>) {
         for (known, given) in [(&mut self.task_id, task_id), (&mut self.context_id, context_id)] {
             if given.is_some() && known.as_deref() != given {
                 *known = given.map(str::to_owned);
@@ -158,7 +158,7 @@ impl Telling {
     }
 
     /// The task with the conversation that it belongs to, also if the agent did not say so.
-    fn within(&self, mut task: Task) -> Task {
+    fn bounded(&self, mut task: Task) -> Task {
         task.context_id = task.context_id.or_else(|| self.context_id.clone());
         task
     }
@@ -172,7 +172,7 @@ impl Telling {
     fn task(&self, task: &Task, history: &[Message]) -> Vec<u8> {
         let task = TaskOut::new(task, HistoryOut::new(history, self.to), self.to);
         match self.to {
-            Dialect::V1 if self.says => json(&Wrapper { task: Some(task), ..Wrapper::default() }),
+            Dialect::V1 if self.says => json(&ResultWrapper { task: Some(task), ..ResultWrapper::default() }),
             Dialect::V0_1 | Dialect::V0_3 | Dialect::V1 => json(&task),
         }
     }
@@ -183,7 +183,9 @@ impl Telling {
             // There every answer is a task.
             Dialect::V0_1 => self.task(&self.as_task(message), &[]),
             Dialect::V0_3 => json(&written(&message)),
-            Dialect::V1 => json(&Wrapper { message: Some(written(&message)), ..Wrapper::default() }),
+            Dialect::V1 => {
+                json(&ResultWrapper { message: Some(written(&message)), ..ResultWrapper::default() })
+            }
         }
     }
 
@@ -200,7 +202,7 @@ impl Telling {
         Task {
             id: self.task_id.clone().or(message.task_id).unwrap_or_default(),
             context_id: self.context_id.clone().or(message.context_id),
-            status: Status { state: State::Completed, message: None, timestamp: None },
+            status: TaskStatus { state: TaskState::Completed, message: None, timestamp: None },
             artifacts: vec![artifact],
             history: Default::default(),
             metadata: None,
@@ -223,7 +225,7 @@ impl Telling {
             Dialect::V0_3 => vec![json(&TaskOut::new(task, HistoryOut::new(history, self.to), self.to))],
             Dialect::V1 => {
                 let task = TaskOut::new(task, HistoryOut::new(history, self.to), self.to);
-                vec![json(&Wrapper { task: Some(task), ..Wrapper::default() })]
+                vec![json(&ResultWrapper { task: Some(task), ..ResultWrapper::default() })]
             }
         }
     }
@@ -235,7 +237,7 @@ impl Telling {
         }
     }
 
-    fn status_event(&mut self, status: Status, last: bool, metadata: Option<Box<RawValue>>) -> Vec<u8> {
+    fn status_event(&mut self, status: TaskStatus, last: bool, metadata: Option<Box<RawValue>>) -> Vec<u8> {
         if self.to == Dialect::V1 && !std::mem::replace(&mut self.begun, true) {
             let task = Task {
                 id: self.task_id.clone().unwrap_or_default(),
@@ -256,7 +258,7 @@ impl Telling {
         };
         match self.to {
             Dialect::V0_1 | Dialect::V0_3 => json(&update),
-            Dialect::V1 => json(&Wrapper { status_update: Some(update), ..Wrapper::default() }),
+            Dialect::V1 => json(&ResultWrapper { status_update: Some(update), ..ResultWrapper::default() }),
         }
     }
 
@@ -272,7 +274,7 @@ impl Telling {
         let update = UpdateOut { metadata, ..self.update("artifact-update") };
         match self.to {
             Dialect::V0_1 => {
-                let artifact = Some(ArtifactOut::piece(artifact, place, append, last_chunk));
+                let artifact = Some(ArtifactOut::part(artifact, place, append, last_chunk));
                 json(&UpdateOut { artifact, ..update })
             }
             Dialect::V0_3 => {
@@ -282,7 +284,7 @@ impl Telling {
             Dialect::V1 => {
                 let artifact = Some(ArtifactOut::new(artifact, place, self.to));
                 let artifact_update = Some(UpdateOut { artifact, append, last_chunk, ..update });
-                json(&Wrapper { artifact_update, ..Wrapper::default() })
+                json(&ResultWrapper { artifact_update, ..ResultWrapper::default() })
             }
         }
     }
@@ -313,7 +315,7 @@ impl Telling {
         })
     }
 
-    fn push<'a>(&'a self, push: &'a Registered) -> RegisteredOut<'a> {
+    fn push<'a>(&'a self, push: &'a TaskPushNotificationConfig) -> RegisteredOut<'a> {
         let task_id = push.task_id.as_deref().or(self.task_id.as_deref());
         RegisteredOut::new(task_id, &push.config, None, self.to)
     }

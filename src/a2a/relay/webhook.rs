@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::dialect::Dialect;
-use super::super::loose::{List, Object, Text};
+use super::super::loose::{LenientList, LenientObject, LenientString};
 
 /// Where news of a task is to be sent. Not to be printed: there are secrets in it.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct PushAuthentication {
 }
 
 /// A webhook with the task that it is for.
-pub(super) struct Registered {
+pub(super) struct TaskPushNotificationConfig {
     pub(super) task_id: Option<String>,
     pub(super) config: PushConfig,
 }
@@ -39,20 +39,20 @@ pub(super) struct Registered {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct PushIn {
-    id: Text,
-    task_id: Text,
-    url: Text,
-    token: Text,
-    authentication: Object<AuthenticationIn>,
-    push_notification_config: Object<Box<PushIn>>,
+    id: LenientString,
+    task_id: LenientString,
+    url: LenientString,
+    token: LenientString,
+    authentication: LenientObject<AuthenticationIn>,
+    push_notification_config: LenientObject<Box<PushIn>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AuthenticationIn {
-    scheme: Text,
-    schemes: List<Text>,
-    credentials: Text,
+    scheme: LenientString,
+    schemes: LenientList<LenientString>,
+    credentials: LenientString,
 }
 
 impl PushIn {
@@ -63,19 +63,27 @@ impl PushIn {
             url: self.url.filled()?,
             token: self.token.filled(),
             authentication: self.authentication.0.map(|given| PushAuthentication {
-                schemes: given.schemes.items().chain([given.scheme]).filter_map(Text::filled).collect(),
+                schemes: given
+                    .schemes
+                    .items()
+                    .chain([given.scheme])
+                    .filter_map(LenientString::filled)
+                    .collect(),
                 credentials: given.credentials.filled(),
             }),
         })
     }
 
     /// The webhook and its task; nothing, if there is no webhook in it.
-    pub(super) fn registered(mut self) -> Option<Registered> {
+    pub(super) fn registered(mut self) -> Option<TaskPushNotificationConfig> {
         let Some(inner) = self.push_notification_config.0.take() else {
             let task_id = std::mem::take(&mut self.task_id).filled();
-            return Some(Registered { task_id, config: self.config()? });
+            return Some(TaskPushNotificationConfig { task_id, config: self.config()? });
         };
-        Some(Registered { task_id: self.task_id.filled().or(self.id.filled()), config: inner.config()? })
+        Some(TaskPushNotificationConfig {
+            task_id: self.task_id.filled().or(self.id.filled()),
+            config: inner.config()?,
+        })
     }
 }
 

@@ -29,11 +29,11 @@ pub(super) struct Breaker {
     settings: config::Breaker,
     /// The state in one word, for who only wants to pass.
     level: AtomicU8,
-    state: watch::Sender<State>,
+    state: watch::Sender<BreakerState>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct State {
+struct BreakerState {
     /// Failures in a row.
     failures: u32,
     /// How often in a row it was left alone.
@@ -45,7 +45,7 @@ struct State {
 
 /// Whether the holder is the one that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(super) enum BreakerPermit {
     /// One of many.
     Plain,
     /// The probe.
@@ -54,7 +54,7 @@ pub(super) enum Pass {
 
 /// What a failure or an answer changed, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum Transition {
     /// Nothing that anybody must hear of.
     None,
     /// It is left alone from now on, for so long.
@@ -78,19 +78,19 @@ impl Breaker {
     /// # Errors
     ///
     /// How long to wait before asking for it again.
-    pub(super) fn pass(&self, now: impl FnOnce() -> Instant) -> Result<Pass, Duration> {
+    pub(super) fn acquire(&self, now: impl FnOnce() -> Instant) -> Result<BreakerPermit, Duration> {
         if self.is_closed() {
-            return Ok(Pass::Plain);
+            return Ok(BreakerPermit::Plain);
         }
         let now = now();
-        let mut passed = Ok(Pass::Plain);
+        let mut passed = Ok(BreakerPermit::Plain);
         self.state.send_if_modified(|state| {
             let Some(until) = state.until else { return false };
             if now < until {
                 passed = Err(if state.is_probed { Duration::ZERO } else { until - now });
                 return false;
             }
-            passed = Ok(Pass::Probe);
+            passed = Ok(BreakerPermit::Probe);
             (state.until, state.is_probed) = (Some(now + PROBE), true);
             true
         });
@@ -98,7 +98,7 @@ impl Breaker {
     }
 
     /// How long it is still left alone, if it is.
-    pub(super) fn rests(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn open_for(&self, now: Instant) -> Option<Duration> {
         if self.is_closed() {
             return None;
         }
@@ -119,33 +119,33 @@ impl Breaker {
     }
 
     /// Notes an answer.
-    pub(super) fn answered(&self, pass: Pass) -> Change {
+    pub(super) fn answered(&self, pass: BreakerPermit) -> Transition {
         if self.level.load(Ordering::Acquire) == CLOSED {
-            return Change::None;
+            return Transition::None;
         }
-        let mut change = Change::None;
+        let mut change = Transition::None;
         self.update(|state| {
             match (state.until, pass) {
                 // It was asked before: only the probe decides.
-                (Some(_), Pass::Plain) => return false,
-                (Some(_), Pass::Probe) => change = Change::Returned,
+                (Some(_), BreakerPermit::Plain) => return false,
+                (Some(_), BreakerPermit::Probe) => change = Transition::Returned,
                 (None, _) => {}
             }
-            *state = State::default();
+            *state = BreakerState::default();
             true
         });
         change
     }
 
     /// Notes that it was there for a check. That does not prove that it can work: the next failure counts as if no time had passed.
-    pub(super) fn checked(&self, pass: Pass) -> Change {
-        let mut change = Change::None;
-        if pass == Pass::Probe {
+    pub(super) fn checked(&self, pass: BreakerPermit) -> Transition {
+        let mut change = Transition::None;
+        if pass == BreakerPermit::Probe {
             self.update(|state| {
                 if state.until.take().is_none() {
                     return false;
                 }
-                change = Change::Returned;
+                change = Transition::Returned;
                 (state.failures, state.is_probed) = (self.settings.failures.saturating_sub(1), false);
                 true
             });
@@ -154,12 +154,12 @@ impl Breaker {
     }
 
     /// Notes a failure. `chance` is between 0 and 1, for the pause.
-    pub(super) fn failed(&self, pass: Pass, now: Instant, chance: f64) -> Change {
-        let mut change = Change::None;
+    pub(super) fn failed(&self, pass: BreakerPermit, now: Instant, chance: f64) -> Transition {
+        let mut change = Transition::None;
         self.update(|state| {
             match (state.until, pass) {
-                (Some(_), Pass::Plain) => return false,
-                (Some(_), Pass::Probe) => {}
+                (Some(_), BreakerPermit::Plain) => return false,
+                (Some(_), BreakerPermit::Probe) => {}
                 (None, _) => {
                     state.failures = state.failures.saturating_add(1);
                     if state.failures < self.settings.failures {
@@ -169,7 +169,7 @@ impl Breaker {
             }
             let pause = self.pause(state.rounds, chance);
             if state.until.is_none() {
-                change = Change::Ejected(pause);
+                change = Transition::Ejected(pause);
             }
             state.rounds = state.rounds.saturating_add(1);
             (state.until, state.is_probed) = (Some(now + pause), false);
@@ -179,8 +179,8 @@ impl Breaker {
     }
 
     /// Notes that nobody waits any more for what was to decide: the next one decides.
-    pub(super) fn given_up(&self, pass: Pass, now: Instant) {
-        if pass == Pass::Probe {
+    pub(super) fn given_up(&self, pass: BreakerPermit, now: Instant) {
+        if pass == BreakerPermit::Probe {
             self.update(|state| {
                 let is_open = state.until.is_some() && state.is_probed;
                 if is_open {
@@ -197,13 +197,13 @@ impl Breaker {
         pause.mul_f64(1.0 - JITTER + 2.0 * JITTER * chance.clamp(0.0, 1.0)).min(max)
     }
 
-    fn update(&self, change: impl FnOnce(&mut State) -> bool) {
+    fn update(&self, change: impl FnOnce(&mut BreakerState) -> bool) {
         self.state.send_if_modified(|state| {
             let is_changed = change(state);
             let level = match state {
-                State { until: Some(_), .. } => OPEN,
-                State { failures: 1.., .. } | State { rounds: 1.., .. } => SHAKEN,
-                State { .. } => CLOSED,
+                BreakerState { until: Some(_), .. } => OPEN,
+                BreakerState { failures: 1.., .. } | BreakerState { rounds: 1.., .. } => SHAKEN,
+                BreakerState { .. } => CLOSED,
             };
             self.level.store(level, Ordering::Release);
             is_changed

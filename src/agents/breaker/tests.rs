@@ -13,7 +13,7 @@ fn breaker(failures: u32) -> Breaker {
 
 fn opened(now: Instant) -> Breaker {
     let breaker = breaker(1);
-    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::Ejected(SECOND));
+    assert_eq!(breaker.failed(BreakerPermit::Plain, now, 0.5), Transition::Ejected(SECOND));
     breaker
 }
 
@@ -22,15 +22,15 @@ fn failures_in_a_row_open_it_and_an_answer_between_them_does_not() {
     let (breaker, now) = (breaker(3), Instant::now());
     for _ in 0..2 {
         for _ in 0..2 {
-            assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::None);
+            assert_eq!(breaker.failed(BreakerPermit::Plain, now, 0.5), Transition::None);
         }
-        assert_eq!(breaker.answered(Pass::Plain), Change::None);
+        assert_eq!(breaker.answered(BreakerPermit::Plain), Transition::None);
     }
     // The last one is late.
-    for expected in [Change::None, Change::None, Change::Ejected(SECOND), Change::None] {
-        assert_eq!(breaker.failed(Pass::Plain, now, 0.5), expected);
+    for expected in [Transition::None, Transition::None, Transition::Ejected(SECOND), Transition::None] {
+        assert_eq!(breaker.failed(BreakerPermit::Plain, now, 0.5), expected);
     }
-    assert_eq!(breaker.pass(|| now), Err(SECOND));
+    assert_eq!(breaker.acquire(|| now), Err(SECOND));
 }
 
 #[test]
@@ -38,19 +38,23 @@ fn one_probe_at_a_time_decides_and_the_pause_doubles() {
     let mut now = Instant::now();
     let breaker = opened(now);
     for seconds in [1, 2, 4, 8, 16, 30, 30] {
-        assert_eq!(breaker.pass(|| now), Err(seconds * SECOND));
+        assert_eq!(breaker.acquire(|| now), Err(seconds * SECOND));
         now += seconds * SECOND;
-        assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
-        assert_eq!(breaker.pass(|| now), Err(Duration::ZERO), "it is being probed");
+        assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Probe));
+        assert_eq!(breaker.acquire(|| now), Err(Duration::ZERO), "it is being probed");
         // What was asked before says nothing.
-        assert_eq!(breaker.answered(Pass::Plain), Change::None);
-        assert_eq!(breaker.failed(Pass::Probe, now, 0.5), Change::None);
+        assert_eq!(breaker.answered(BreakerPermit::Plain), Transition::None);
+        assert_eq!(breaker.failed(BreakerPermit::Probe, now, 0.5), Transition::None);
     }
     now += 30 * SECOND;
-    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
-    assert_eq!(breaker.answered(Pass::Probe), Change::Returned);
-    assert_eq!(breaker.pass(|| now), Ok(Pass::Plain));
-    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::Ejected(SECOND), "all is forgotten");
+    assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Probe));
+    assert_eq!(breaker.answered(BreakerPermit::Probe), Transition::Returned);
+    assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Plain));
+    assert_eq!(
+        breaker.failed(BreakerPermit::Plain, now, 0.5),
+        Transition::Ejected(SECOND),
+        "all is forgotten"
+    );
 }
 
 #[test]
@@ -58,27 +62,31 @@ fn a_probe_that_is_given_up_or_slow_makes_room_for_the_next() {
     let mut now = Instant::now();
     let breaker = opened(now);
     now += SECOND;
-    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
-    breaker.given_up(Pass::Probe, now);
-    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
-    assert_eq!(breaker.pass(|| now + PROBE), Ok(Pass::Probe));
+    assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Probe));
+    breaker.given_up(BreakerPermit::Probe, now);
+    assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Probe));
+    assert_eq!(breaker.acquire(|| now + PROBE), Ok(BreakerPermit::Probe));
 }
 
 #[test]
 fn a_check_lets_it_back_on_probation() {
     let (breaker, mut now) = (breaker(3), Instant::now());
     for _ in 0..3 {
-        breaker.failed(Pass::Plain, now, 0.5);
+        breaker.failed(BreakerPermit::Plain, now, 0.5);
     }
     now += SECOND;
-    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
-    assert_eq!(breaker.checked(Pass::Probe), Change::Returned);
-    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::Ejected(2 * SECOND), "one is enough");
+    assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Probe));
+    assert_eq!(breaker.checked(BreakerPermit::Probe), Transition::Returned);
+    assert_eq!(
+        breaker.failed(BreakerPermit::Plain, now, 0.5),
+        Transition::Ejected(2 * SECOND),
+        "one is enough"
+    );
     now += 2 * SECOND;
-    assert_eq!(breaker.pass(|| now), Ok(Pass::Probe));
-    assert_eq!(breaker.checked(Pass::Probe), Change::Returned);
-    assert_eq!(breaker.answered(Pass::Plain), Change::None);
-    assert_eq!(breaker.failed(Pass::Plain, now, 0.5), Change::None, "an answer proves more");
+    assert_eq!(breaker.acquire(|| now), Ok(BreakerPermit::Probe));
+    assert_eq!(breaker.checked(BreakerPermit::Probe), Transition::Returned);
+    assert_eq!(breaker.answered(BreakerPermit::Plain), Transition::None);
+    assert_eq!(breaker.failed(BreakerPermit::Plain, now, 0.5), Transition::None, "an answer proves more");
 }
 
 #[test]
@@ -94,11 +102,11 @@ async fn who_waits_hears_of_a_return_at_once() {
     let now = Instant::now();
     let breaker = Breaker::new(config::Breaker { failures: 1, base: 600 * SECOND, max: 600 * SECOND });
     breaker.wait().await;
-    breaker.failed(Pass::Plain, now, 0.5);
-    let probing = breaker.pass(|| now + 600 * SECOND).unwrap();
+    breaker.failed(BreakerPermit::Plain, now, 0.5);
+    let probing = breaker.acquire(|| now + 600 * SECOND).unwrap();
     let answered = async { breaker.answered(probing) };
     let ((), change) = tokio::join!(breaker.wait(), answered);
-    assert_eq!(change, Change::Returned);
+    assert_eq!(change, Transition::Returned);
 }
 
 /// What a crowd does to a place that is there at some times and not at others, with the clock in hand.
@@ -133,37 +141,37 @@ proptest! {
                 Step::Wait(millis) => now += Duration::from_millis(millis.into()),
                 Step::Late { is_there } if due.is_some() => {
                     // An old answer while it is left alone changes nothing.
-                    let change = if is_there { breaker.answered(Pass::Plain) } else { breaker.failed(Pass::Plain, now, chance) };
-                    prop_assert_eq!(change, Change::None);
+                    let change = if is_there { breaker.answered(BreakerPermit::Plain) } else { breaker.failed(BreakerPermit::Plain, now, chance) };
+                    prop_assert_eq!(change, Transition::None);
                 }
                 Step::Late { .. } => {}
-                Step::Leave => if let Ok(pass) = breaker.pass(|| now) {
+                Step::Leave => if let Ok(pass) = breaker.acquire(|| now) {
                     breaker.given_up(pass, now);
-                    prop_assert_eq!(breaker.pass(|| now), Ok(pass), "the next one has the same right");
+                    prop_assert_eq!(breaker.acquire(|| now), Ok(pass), "the next one has the same right");
                     breaker.given_up(pass, now);
                 },
                 Step::Ask { is_there } => {
-                    let pass = breaker.pass(|| now);
+                    let pass = breaker.acquire(|| now);
                     match due {
-                        None => prop_assert_eq!(pass, Ok(Pass::Plain)),
+                        None => prop_assert_eq!(pass, Ok(BreakerPermit::Plain)),
                         Some(due) if now < due => prop_assert!(pass.is_err()),
                         Some(_) => {
-                            prop_assert_eq!(pass, Ok(Pass::Probe));
-                            prop_assert_eq!(breaker.pass(|| now), Err(Duration::ZERO), "there is one");
+                            prop_assert_eq!(pass, Ok(BreakerPermit::Probe));
+                            prop_assert_eq!(breaker.acquire(|| now), Err(Duration::ZERO), "there is one");
                         }
                     }
                     let Ok(pass) = pass else { continue };
                     if is_there {
                         let change = breaker.answered(pass);
-                        prop_assert_eq!(change == Change::Returned, due.is_some());
+                        prop_assert_eq!(change == Transition::Returned, due.is_some());
                         (in_row, due, rounds) = (0, None, 0);
                         continue;
                     }
                     let change = breaker.failed(pass, now, chance);
                     in_row += 1;
-                    prop_assert_eq!(matches!(change, Change::Ejected(_)), due.is_none() && in_row == threshold);
+                    prop_assert_eq!(matches!(change, Transition::Ejected(_)), due.is_none() && in_row == threshold);
                     if due.is_some() || in_row >= threshold {
-                        let rests = breaker.rests(now).unwrap();
+                        let rests = breaker.open_for(now).unwrap();
                         let middle = (f64::from(2_u32).powi(rounds)).min(30.0);
                         prop_assert!(rests.as_secs_f64() >= 0.79 * middle && rests <= 30 * SECOND);
                         (due, rounds) = (Some(now + rests), rounds + 1);

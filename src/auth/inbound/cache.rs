@@ -9,37 +9,37 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use super::claims::Proven;
+use super::claims::VerifiedToken;
 
 /// Tokens per shard.
-const ROOM: usize = 512;
+const ENTRIES_PER_SHARD: usize = 512;
 const SHARDS: usize = 16;
 /// Longest that a token is taken without its signature being checked anew; what was introspected has a limit of its own.
-pub(super) const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const MAX_TTL: Duration = Duration::from_secs(60);
 
-type Shard = HashMap<[u8; 32], (Arc<Proven>, Instant)>;
+type TokenCacheShard = HashMap<[u8; 32], (Arc<VerifiedToken>, Instant)>;
 
 /// What was proven a moment ago.
 #[derive(Default)]
-pub(super) struct Cache {
-    shards: [Mutex<Shard>; SHARDS],
+pub(super) struct TokenCache {
+    shards: [Mutex<TokenCacheShard>; SHARDS],
     /// Counts how often it was emptied, so that nothing is kept that was proven before.
     emptied: AtomicU64,
 }
 
 /// A token as it is known here.
 #[derive(Clone, Copy)]
-pub(super) struct Known([u8; 32]);
+pub(super) struct TokenDigest([u8; 32]);
 
-impl Known {
+impl TokenDigest {
     pub(super) fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 }
 
-impl Cache {
+impl TokenCache {
     /// What a token proves, if it was checked shortly before `now`.
-    pub(super) fn find(&self, token: Known, now: Instant) -> Option<Arc<Proven>> {
+    pub(super) fn get(&self, token: TokenDigest, now: Instant) -> Option<Arc<VerifiedToken>> {
         let shard = self.shard(token)?;
         shard.get(&token.0).filter(|(_, until)| now < *until).map(|(proven, _)| Arc::clone(proven))
     }
@@ -50,16 +50,16 @@ impl Cache {
     }
 
     /// Keeps what a token proves until then, unless everything was forgotten since `state`.
-    pub(super) fn keep(&self, token: Known, proven: Arc<Proven>, until: Instant, state: u64) {
+    pub(super) fn insert(&self, token: TokenDigest, proven: Arc<VerifiedToken>, until: Instant, state: u64) {
         let Some(mut shard) = self.shard(token) else { return };
         if self.state() != state {
             return;
         }
-        if shard.len() >= ROOM {
+        if shard.len() >= ENTRIES_PER_SHARD {
             let now = Instant::now();
             shard.retain(|_, (_, until)| now < *until);
         }
-        if shard.len() >= ROOM {
+        if shard.len() >= ENTRIES_PER_SHARD {
             shard.clear();
         }
         shard.insert(token.0, (proven, until));
@@ -73,13 +73,13 @@ impl Cache {
         }
     }
 
-    fn shard(&self, token: Known) -> Option<MutexGuard<'_, Shard>> {
+    fn shard(&self, token: TokenDigest) -> Option<MutexGuard<'_, TokenCacheShard>> {
         let at = token.0.first().map_or(0, |byte| usize::from(*byte) % SHARDS);
         self.shards.get(at).map(lock)
     }
 }
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Mutex<TokenCacheShard>) -> MutexGuard<'_, TokenCacheShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -89,25 +89,25 @@ mod tests {
 
     #[test]
     fn what_was_proven_is_known_for_a_while_and_forgotten_with_the_keys() {
-        let (cache, now) = (Cache::default(), Instant::now());
-        let token = Known::of("t");
+        let (cache, now) = (TokenCache::default(), Instant::now());
+        let token = TokenDigest::of("t");
         let until = now + Duration::from_secs(10);
-        cache.keep(token, Arc::default(), until, cache.state());
-        assert!(cache.find(token, now).is_some() && cache.find(Known::of("u"), now).is_none());
-        assert!(cache.find(token, until).is_none());
+        cache.insert(token, Arc::default(), until, cache.state());
+        assert!(cache.get(token, now).is_some() && cache.get(TokenDigest::of("u"), now).is_none());
+        assert!(cache.get(token, until).is_none());
         let before = cache.state();
         cache.forget();
-        assert!(cache.find(token, now).is_none());
-        cache.keep(token, Arc::default(), until, before);
-        assert!(cache.find(token, now).is_none(), "it was proven by keys that are gone");
+        assert!(cache.get(token, now).is_none());
+        cache.insert(token, Arc::default(), until, before);
+        assert!(cache.get(token, now).is_none(), "it was proven by keys that are gone");
     }
 
     #[test]
     fn it_never_grows_beyond_its_room() {
-        let (cache, now) = (Cache::default(), Instant::now());
-        for number in 0..SHARDS * ROOM * 2 {
-            cache.keep(Known::of(&number.to_string()), Arc::default(), now + LONGEST, cache.state());
+        let (cache, now) = (TokenCache::default(), Instant::now());
+        for number in 0..SHARDS * ENTRIES_PER_SHARD * 2 {
+            cache.insert(TokenDigest::of(&number.to_string()), Arc::default(), now + MAX_TTL, cache.state());
         }
-        assert!(cache.shards.iter().all(|shard| lock(shard).len() <= ROOM));
+        assert!(cache.shards.iter().all(|shard| lock(shard).len() <= ENTRIES_PER_SHARD));
     }
 }

@@ -10,12 +10,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use crate::auth::Caller;
-use crate::auth::caller::{AND, Identity, Unclear};
-use crate::config::{TokenCheck, TokenIssuer};
+use crate::auth::caller::{AND, Identity, UnreadableClaims};
+use crate::config::{TokenIssuer, TokenVerification};
 
 /// Most scopes or groups that are read from one token, and the longest of them, in bytes.
-const MOST: usize = 256;
-const LONGEST: usize = 256;
+const MAX_VALUES: usize = 256;
+const MAX_VALUE_BYTES: usize = 256;
 /// Longest subject, in bytes: it becomes part of names.
 const LONGEST_SUBJECT: usize = 256;
 
@@ -47,7 +47,7 @@ const OF_USERS: [&str; 21] = [
 ];
 
 /// A caller, and for whom its token was issued.
-pub(super) struct Proven {
+pub(super) struct VerifiedToken {
     pub(super) caller: Caller,
     /// Who says so.
     pub(super) issuer: String,
@@ -59,7 +59,7 @@ pub(super) struct Proven {
 }
 
 /// How the claims of one issuer are read.
-pub(super) struct Reader {
+pub(super) struct ClaimsMapper {
     issuer: String,
     /// Whether `iss` and `exp` must be there: in a JWT they must, in an answer of the issuer's they
     /// are judged if they are.
@@ -73,11 +73,11 @@ pub(super) struct Reader {
     hierarchy: BTreeMap<String, Vec<String>>,
 }
 
-impl Reader {
+impl ClaimsMapper {
     pub(super) fn new(issuer: &TokenIssuer, hierarchy: &BTreeMap<String, Vec<String>>) -> Self {
         Self {
             issuer: issuer.issuer.clone(),
-            is_jwt: matches!(issuer.check, TokenCheck::Signature { .. }),
+            is_jwt: matches!(issuer.check, TokenVerification::Signature { .. }),
             leeway: issuer.leeway.as_secs(),
             takes_clients: issuer.client_tokens,
             scope_claim: issuer.scope_claim.clone(),
@@ -91,26 +91,26 @@ impl Reader {
     /// # Errors
     ///
     /// [`Unfit`] if they name none, do not hold then, or cannot be read.
-    pub(super) fn read(&self, claims: &Map<String, Value>, now: u64) -> Result<Proven, Unfit> {
+    pub(super) fn read(&self, claims: &Map<String, Value>, now: u64) -> Result<VerifiedToken, ClaimsError> {
         self.check_issuer(claims)?;
         let expires = self.end(claims, now)?;
         let certificate = certificate(claims)?;
-        let audience = claims.get("aud").map_or(Ok(Some(Vec::new())), |aud| words(aud, false))?;
+        let audience = claims.get("aud").map_or(Ok(Some(Vec::new())), |aud| string_or_list(aud, false))?;
         let scopes = listed(claims, &self.scope_claim, true)?;
         let groups = listed(claims, &self.groups_claim, false)?;
         let identity = Identity {
-            name: self.name(claims).ok_or(Unfit)?,
+            name: self.name(claims).ok_or(ClaimsError)?,
             parts: Vec::new(),
             certificate: Vec::new(),
-            unclear: Unclear { scopes: scopes.is_none(), groups: groups.is_none() },
+            unclear: UnreadableClaims { scopes: scopes.is_none(), groups: groups.is_none() },
             scopes: self.with_included(scopes.unwrap_or_default()),
             groups: groups.unwrap_or_default(),
             has_token: true,
         };
-        Ok(Proven {
+        Ok(VerifiedToken {
             caller: Caller::from(identity),
             issuer: self.issuer.clone(),
-            audience: audience.ok_or(Unfit)?,
+            audience: audience.ok_or(ClaimsError)?,
             expires,
             certificate,
         })
@@ -135,20 +135,20 @@ impl Reader {
         fits.then(|| format!("{kind}:{}#{name}", self.issuer))
     }
 
-    fn check_issuer(&self, claims: &Map<String, Value>) -> Result<(), Unfit> {
+    fn check_issuer(&self, claims: &Map<String, Value>) -> Result<(), ClaimsError> {
         match claims.get("iss") {
             None if !self.is_jwt => Ok(()),
             Some(Value::String(issuer)) if *issuer == self.issuer => Ok(()),
-            _ => Err(Unfit),
+            _ => Err(ClaimsError),
         }
     }
 
     /// The end of a token that is good at `now`, if it has one.
-    fn end(&self, claims: &Map<String, Value>, now: u64) -> Result<Option<u64>, Unfit> {
+    fn end(&self, claims: &Map<String, Value>, now: u64) -> Result<Option<u64>, ClaimsError> {
         let (expires, begins) = (time(claims, "exp")?, time(claims, "nbf")?);
         let is_over = expires.map_or(self.is_jwt, |at| at.saturating_add(self.leeway) <= now);
         let is_early = begins.is_some_and(|at| at > now.saturating_add(self.leeway));
-        if is_over || is_early { Err(Unfit) } else { Ok(expires) }
+        if is_over || is_early { Err(ClaimsError) } else { Ok(expires) }
     }
 
     /// The scopes with all that they include, however deep.
@@ -167,7 +167,7 @@ impl Reader {
     }
 }
 
-impl Proven {
+impl VerifiedToken {
     /// Whether the token was issued for one of these.
     pub(super) fn is_for(&self, is_ours: impl Fn(&str) -> bool) -> bool {
         self.audience.iter().any(|audience| is_ours(audience))
@@ -187,16 +187,20 @@ impl Proven {
 /// # Errors
 ///
 /// [`Unfit`] if there is more than is read: a rule might refuse by what was left out.
-fn listed(claims: &Map<String, Value>, name: &str, is_spaced: bool) -> Result<Option<Vec<String>>, Unfit> {
+fn listed(
+    claims: &Map<String, Value>,
+    name: &str,
+    is_spaced: bool,
+) -> Result<Option<Vec<String>>, ClaimsError> {
     let is_elsewhere = claims
         .get("_claim_names")
         .is_some_and(|names| names.as_object().is_none_or(|names| names.contains_key(name)));
     let Some(claim) = claims.get(name) else { return Ok((!is_elsewhere).then(Vec::new)) };
-    Ok(words(claim, is_spaced)?.filter(|_| !is_elsewhere))
+    Ok(string_or_list(claim, is_spaced)?.filter(|_| !is_elsewhere))
 }
 
 /// A list of texts, or a text: with spaces between words, or as it is. `None`: it is neither.
-fn words(claim: &Value, is_spaced: bool) -> Result<Option<Vec<String>>, Unfit> {
+fn string_or_list(claim: &Value, is_spaced: bool) -> Result<Option<Vec<String>>, ClaimsError> {
     let words: Option<Vec<&str>> = match claim {
         Value::String(text) if is_spaced => Some(text.split(' ').filter(|word| !word.is_empty()).collect()),
         Value::String(text) => Some(vec![text]),
@@ -204,36 +208,36 @@ fn words(claim: &Value, is_spaced: bool) -> Result<Option<Vec<String>>, Unfit> {
         _ => None,
     };
     let Some(words) = words else { return Ok(None) };
-    let fits = words.len() <= MOST && words.iter().all(|word| word.len() <= LONGEST);
-    if fits { Ok(Some(words.into_iter().map(str::to_owned).collect())) } else { Err(Unfit) }
+    let fits = words.len() <= MAX_VALUES && words.iter().all(|word| word.len() <= MAX_VALUE_BYTES);
+    if fits { Ok(Some(words.into_iter().map(str::to_owned).collect())) } else { Err(ClaimsError) }
 }
 
 /// Claims that name no caller, do not hold, or cannot be read.
 #[derive(Debug)]
-pub(super) struct Unfit;
+pub(super) struct ClaimsError;
 
 /// A time in a claim: seconds since 1970, perhaps with a fraction. One that cannot be read is not
 /// as if it were not there.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to fit")]
-fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, Unfit> {
+fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, ClaimsError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let fits = |time: &f64| (0.0..1e15).contains(time);
-    value.as_f64().filter(fits).map(|time| Some(time as u64)).ok_or(Unfit)
+    value.as_f64().filter(fits).map(|time| Some(time as u64)).ok_or(ClaimsError)
 }
 
 /// The certificate that a token is bound to (RFC 8705 §3.1). A confirmation by anything else, such
 /// as the key of a DPoP proof (`jkt`), is not checked here, so that such a token is no bearer token
 /// (RFC 7800 §3.1).
-fn certificate(claims: &Map<String, Value>) -> Result<Option<[u8; 32]>, Unfit> {
+fn certificate(claims: &Map<String, Value>) -> Result<Option<[u8; 32]>, ClaimsError> {
     let Some(confirmation) = claims.get("cnf") else { return Ok(None) };
-    let members = confirmation.as_object().filter(|members| members.len() == 1).ok_or(Unfit)?;
-    let thumbprint = members.get("x5t#S256").and_then(Value::as_str).ok_or(Unfit)?;
-    let thumbprint = URL_SAFE_NO_PAD.decode(thumbprint).map_err(|_| Unfit)?;
-    thumbprint.try_into().map(Some).map_err(|_| Unfit)
+    let members = confirmation.as_object().filter(|members| members.len() == 1).ok_or(ClaimsError)?;
+    let thumbprint = members.get("x5t#S256").and_then(Value::as_str).ok_or(ClaimsError)?;
+    let thumbprint = URL_SAFE_NO_PAD.decode(thumbprint).map_err(|_| ClaimsError)?;
+    thumbprint.try_into().map(Some).map_err(|_| ClaimsError)
 }
 
 #[cfg(test)]
-impl Default for Proven {
+impl Default for VerifiedToken {
     fn default() -> Self {
         Self {
             caller: Caller::anonymous(),
@@ -250,9 +254,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn reader() -> Reader {
+    fn reader() -> ClaimsMapper {
         let below = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
-        Reader {
+        ClaimsMapper {
             issuer: "https://idp".to_owned(),
             is_jwt: false,
             leeway: 5,
@@ -266,7 +270,7 @@ mod tests {
         }
     }
 
-    fn read(claims: Value) -> Option<Proven> {
+    fn read(claims: Value) -> Option<VerifiedToken> {
         reader().read(claims.as_object().unwrap(), 10).ok()
     }
 
@@ -295,7 +299,7 @@ mod tests {
             for (is_jwt, expected) in [(true, in_jwt), (false, in_answer)] {
                 let mut claims = claims.clone();
                 claims["sub"] = json!("a");
-                let reader = Reader { is_jwt, ..reader() };
+                let reader = ClaimsMapper { is_jwt, ..reader() };
                 let read = reader.read(claims.as_object().unwrap(), now);
                 assert_eq!(read.is_ok(), expected, "{is_jwt} {claims}");
             }
@@ -340,7 +344,7 @@ mod tests {
     #[test]
     fn groups_and_scopes_of_other_shapes_are_unclear() {
         let unclear = |claims: Value| read(claims).unwrap().caller.unclear();
-        let both = |scopes, groups| Unclear { scopes, groups };
+        let both = |scopes, groups| UnreadableClaims { scopes, groups };
         for clear in [
             json!({ "sub": "a" }),
             json!({ "sub": "a", "groups": "x", "scope": "x y" }),
@@ -368,16 +372,16 @@ mod tests {
         assert!(
             proven.is_for(|audience| audience == "one two") && !proven.is_for(|audience| audience == "one")
         );
-        let groups: Vec<String> = (0..=MOST).map(|number| number.to_string()).collect();
+        let groups: Vec<String> = (0..=MAX_VALUES).map(|number| number.to_string()).collect();
         assert!(read(json!({ "sub": "a", "groups": groups[1..] })).is_some());
         assert!(read(json!({ "sub": "a", "groups": groups })).is_none());
-        assert!(read(json!({ "sub": "a", "groups": ["x".repeat(LONGEST + 1)] })).is_none());
+        assert!(read(json!({ "sub": "a", "groups": ["x".repeat(MAX_VALUE_BYTES + 1)] })).is_none());
     }
 
     #[test]
     fn token_without_subject_names_client_if_allowed() {
         let name = |takes_clients, claims: &Value| {
-            let reader = Reader { takes_clients, ..reader() };
+            let reader = ClaimsMapper { takes_clients, ..reader() };
             let proven = reader.read(claims.as_object().unwrap(), 10).ok();
             proven.map(|proven| proven.caller.name().to_owned())
         };

@@ -15,22 +15,22 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::Denied;
-use super::claims::{Proven, Reader, Unfit};
+use super::claims::{ClaimsError, ClaimsMapper, VerifiedToken};
 use super::tokens::unix_now;
-use super::web::{PATIENCE, Page, Web};
+use super::web::{IssuerClient, IssuerEndpoint, REQUEST_TIMEOUT};
 use crate::auth::encoded::encoded;
 use crate::config::Secret;
 
 /// Questions to one issuer at once; others wait their turn, and not for long.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT_REQUESTS: usize = 64;
 
 /// An issuer that is asked about each token.
 pub(super) struct Introspection {
     pub(super) issuer: String,
-    pub(super) web: Web,
-    pub(super) page: Page,
+    pub(super) web: IssuerClient,
+    pub(super) page: IssuerEndpoint,
     pub(super) credentials: Secret,
-    pub(super) reader: Reader,
+    pub(super) reader: ClaimsMapper,
     pub(super) cache: Duration,
     turns: Semaphore,
 }
@@ -38,18 +38,18 @@ pub(super) struct Introspection {
 impl Introspection {
     pub(super) fn new(
         issuer: String,
-        (web, page): (Web, Page),
+        (web, page): (IssuerClient, IssuerEndpoint),
         (client_id, secret): (&str, &Secret),
-        (reader, cache): (Reader, Duration),
+        (reader, cache): (ClaimsMapper, Duration),
     ) -> Self {
         let pair = format!("{}:{}", encoded(client_id), encoded(secret.expose()));
         let credentials = Secret::new(format!("Basic {}", STANDARD.encode(pair)));
-        Self { issuer, web, page, credentials, reader, cache, turns: Semaphore::new(AT_ONCE) }
+        Self { issuer, web, page, credentials, reader, cache, turns: Semaphore::new(MAX_CONCURRENT_REQUESTS) }
     }
 
     /// Whom a token names.
-    pub(super) async fn ask(&self, token: &str) -> Result<Proven, Denied> {
-        let Ok(Ok(_turn)) = timeout(PATIENCE, self.turns.acquire()).await else {
+    pub(super) async fn ask(&self, token: &str) -> Result<VerifiedToken, Denied> {
+        let Ok(Ok(_turn)) = timeout(REQUEST_TIMEOUT, self.turns.acquire()).await else {
             return Err(Denied::Unavailable);
         };
         let request = Request::builder()
@@ -69,7 +69,7 @@ impl Introspection {
         if answer.get("token_type").is_some_and(|kind| !kind.as_str().is_some_and(is_bearer)) {
             return Err(Denied::Bad);
         }
-        self.reader.read(&answer, unix_now()).map_err(|Unfit| Denied::Bad)
+        self.reader.read(&answer, unix_now()).map_err(|ClaimsError| Denied::Bad)
     }
 }
 

@@ -14,25 +14,25 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-use super::web::{PATIENCE, Unanswered, Web};
-use crate::auth::Keys;
+use super::web::{IssuerClient, IssuerError, REQUEST_TIMEOUT};
+use crate::auth::KeySet;
 use crate::config::{KeySource, key_file};
 
 /// Shortest time between two looks that unknown keys ask for.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The keys of one issuer.
-pub(super) struct Signers {
+pub(super) struct IssuerKeys {
     issuer: String,
     source: KeySource,
-    web: Web,
-    current: ArcSwap<Keys>,
+    web: IssuerClient,
+    current: ArcSwap<KeySet>,
     /// When the keys were looked at last, and what stood there. Held while somebody looks, so that one does.
-    looked: Mutex<Looked>,
+    looked: Mutex<RefreshState>,
 }
 
 #[derive(Default)]
-struct Looked {
+struct RefreshState {
     at: Option<Instant>,
     has_failed: bool,
     set: Option<Value>,
@@ -40,7 +40,7 @@ struct Looked {
 
 /// What came of a look at the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum KeyRefreshOutcome {
     /// There are other keys now.
     Changed,
     /// They are the same, or nobody looked because somebody did a moment ago.
@@ -50,9 +50,9 @@ pub(super) enum Look {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum NoKeys {
+enum KeysUnavailable {
     #[error("{0}")]
-    Unanswered(#[from] Unanswered),
+    Unanswered(#[from] IssuerError),
     #[error("{0}")]
     File(String),
     #[error("no metadata of the issuer, or it names another issuer or no jwks_uri")]
@@ -63,8 +63,8 @@ enum NoKeys {
     Empty,
 }
 
-impl Signers {
-    pub(super) fn new(issuer: &str, source: KeySource, web: Web) -> Self {
+impl IssuerKeys {
+    pub(super) fn new(issuer: &str, source: KeySource, web: IssuerClient) -> Self {
         Self { issuer: issuer.to_owned(), source, web, current: ArcSwap::default(), looked: Mutex::default() }
     }
 
@@ -80,53 +80,53 @@ impl Signers {
 
     /// Looks at the keys, unless somebody did so a moment ago; then it is as good as that look. Waits no longer than
     /// [`PATIENCE`].
-    pub(super) async fn look(&self) -> Look {
+    pub(super) async fn refresh(&self) -> KeyRefreshOutcome {
         let looking = async {
             let mut looked = self.looked.lock().await;
             match looked.at.filter(|at| at.elapsed() < PAUSE) {
-                Some(_) if looked.has_failed => Look::Failed,
-                Some(_) => Look::Same,
+                Some(_) if looked.has_failed => KeyRefreshOutcome::Failed,
+                Some(_) => KeyRefreshOutcome::Same,
                 None => self.renew(&mut looked).await,
             }
         };
-        timeout(PATIENCE, looking).await.unwrap_or(Look::Failed)
+        timeout(REQUEST_TIMEOUT, looking).await.unwrap_or(KeyRefreshOutcome::Failed)
     }
 
     /// Looks at the keys now.
-    pub(super) async fn look_now(&self) -> Look {
+    pub(super) async fn refresh_now(&self) -> KeyRefreshOutcome {
         let mut looked = self.looked.lock().await;
         self.renew(&mut looked).await
     }
 
-    async fn renew(&self, looked: &mut Looked) -> Look {
+    async fn renew(&self, looked: &mut RefreshState) -> KeyRefreshOutcome {
         looked.at = Some(Instant::now());
         // Who gives up waiting leaves behind that it did not work.
         looked.has_failed = true;
-        let read = match timeout(PATIENCE, self.read()).await {
+        let read = match timeout(REQUEST_TIMEOUT, self.read()).await {
             Ok(read) => read,
-            Err(_) => Err(NoKeys::TooSlow),
+            Err(_) => Err(KeysUnavailable::TooSlow),
         };
         looked.has_failed = read.is_err();
         match read {
-            Ok((set, _)) if looked.set.as_ref() == Some(&set) => Look::Same,
+            Ok((set, _)) if looked.set.as_ref() == Some(&set) => KeyRefreshOutcome::Same,
             Ok((set, keys)) => {
                 debug!(issuer = %self.issuer, keys = keys.len(), "keys of an issuer are known");
                 self.current.store(Arc::new(keys));
                 looked.set = Some(set);
-                Look::Changed
+                KeyRefreshOutcome::Changed
             }
             Err(problem) => {
                 warn!(issuer = %self.issuer, %problem, "keys of an issuer cannot be had; those that are known stay");
-                Look::Failed
+                KeyRefreshOutcome::Failed
             }
         }
     }
 
-    async fn read(&self) -> Result<(Value, Keys), NoKeys> {
+    async fn read(&self) -> Result<(Value, KeySet), KeysUnavailable> {
         let set = match &self.source {
             KeySource::File(path) => {
-                let text = key_file(path).map_err(NoKeys::File)?;
-                serde_json::from_str(&text).map_err(|_| NoKeys::Empty)?
+                let text = key_file(path).map_err(KeysUnavailable::File)?;
+                serde_json::from_str(&text).map_err(|_| KeysUnavailable::Empty)?
             }
             KeySource::Url(url) => self.web.get(&self.web.page(url)?).await?,
             KeySource::Discovery => {
@@ -136,12 +136,12 @@ impl Signers {
                 self.web.get(&page?).await?
             }
         };
-        let keys = Keys::usable(&set);
-        if keys.len() == 0 { Err(NoKeys::Empty) } else { Ok((Value::Object(set), keys)) }
+        let keys = KeySet::usable(&set);
+        if keys.len() == 0 { Err(KeysUnavailable::Empty) } else { Ok((Value::Object(set), keys)) }
     }
 
     /// Where the metadata of the issuer says that the keys are (OpenID Connect Discovery §4, RFC 8414 §3).
-    async fn discover(&self) -> Result<String, NoKeys> {
+    async fn discover(&self) -> Result<String, KeysUnavailable> {
         let mut found = None;
         for url in metadata_urls(&self.issuer) {
             match self.web.get(&self.web.page(&url)?).await {
@@ -149,20 +149,20 @@ impl Signers {
                     found = Some(metadata);
                     break;
                 }
-                Err(Unanswered::Status(_) | Unanswered::NotJson) => {}
+                Err(IssuerError::Status(_) | IssuerError::NotJson) => {}
                 Err(other) => return Err(other.into()),
             }
         }
-        let metadata = found.ok_or(NoKeys::NoMetadata)?;
+        let metadata = found.ok_or(KeysUnavailable::NoMetadata)?;
         let text = |name| metadata.get(name).and_then(Value::as_str);
         // Metadata of another issuer would make its keys ours.
         if text("issuer") != Some(&self.issuer) {
-            return Err(NoKeys::NoMetadata);
+            return Err(KeysUnavailable::NoMetadata);
         }
-        let url = text("jwks_uri").ok_or(NoKeys::NoMetadata)?;
+        let url = text("jwks_uri").ok_or(KeysUnavailable::NoMetadata)?;
         // Never from TLS down to plain text.
         if self.issuer.starts_with("https://") && !url.starts_with("https://") {
-            return Err(NoKeys::NoMetadata);
+            return Err(KeysUnavailable::NoMetadata);
         }
         Ok(url.to_owned())
     }

@@ -22,7 +22,7 @@ pub(super) struct Jwt<'t> {
 }
 
 /// The header of a JWT, as far as it concerns the signature.
-pub(super) struct Header {
+pub(super) struct JwtHeader {
     pub(super) algorithm: Algorithm,
     pub(super) key_id: Option<String>,
 }
@@ -36,7 +36,7 @@ impl<'t> Jwt<'t> {
     }
 
     /// The header; `None`: it is none of an access token that can be verified here.
-    pub(super) fn header(&self) -> Option<Header> {
+    pub(super) fn header(&self) -> Option<JwtHeader> {
         let members = object(self.header)?;
         if REFUSED.iter().any(|name| members.contains_key(*name)) {
             return None;
@@ -49,7 +49,7 @@ impl<'t> Jwt<'t> {
             Some(Value::String(id)) => Some(id.clone()),
             Some(_) => return None,
         };
-        Some(Header { algorithm: members.get("alg")?.as_str()?.parse().ok()?, key_id })
+        Some(JwtHeader { algorithm: members.get("alg")?.as_str()?.parse().ok()?, key_id })
     }
 
     pub(super) fn signature(&self) -> Option<Vec<u8>> {

@@ -14,15 +14,15 @@ use crate::auth::caller::Identity;
 use crate::config::ApiKeys;
 
 /// Longest key that is looked at, in bytes.
-const LONGEST: usize = 512;
+const MAX_KEY_BYTES: usize = 512;
 
 /// The keys of the configuration.
-pub(super) struct Keys {
+pub(super) struct ApiKeyIndex {
     header: HeaderName,
     callers: HashMap<[u8; 32], Caller>,
 }
 
-impl Keys {
+impl ApiKeyIndex {
     pub(super) fn new(settings: &ApiKeys) -> Self {
         let callers = settings.holders.iter().flat_map(|holder| {
             let identity = Identity { name: format!("key:{}", holder.name), ..Identity::default() };
@@ -43,7 +43,7 @@ impl Keys {
 
     /// Whom a key names.
     pub(super) fn caller(&self, key: &[u8]) -> Option<Caller> {
-        if key.is_empty() || key.len() > LONGEST {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return None;
         }
         // The map finds a hash by a keyed hash of it, so its timing tells nothing of the key; the last word is constant in time.
@@ -56,18 +56,18 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::KeyHolder;
+    use crate::config::ApiKeyOwner;
 
     #[test]
     fn every_key_of_a_holder_names_it_and_no_other_does() {
         let hash = |key: &str| Sha256::digest(key.as_bytes()).into();
-        let holder = |name: &str, keys: &[&str]| KeyHolder {
+        let holder = |name: &str, keys: &[&str]| ApiKeyOwner {
             name: name.to_owned(),
             hashes: keys.iter().map(|key| hash(key)).collect(),
         };
         let header = HeaderName::from_static("x-api-key");
         let holders = vec![holder("ci", &["old", "new"]), holder("eve", &["hers"])];
-        let keys = Keys::new(&ApiKeys { header, holders });
+        let keys = ApiKeyIndex::new(&ApiKeys { header, holders });
         for (key, name) in [
             ("old", Some("key:ci")),
             ("new", Some("key:ci")),
@@ -79,6 +79,6 @@ mod tests {
             let caller = keys.caller(key.as_bytes());
             assert_eq!(caller.as_ref().map(Caller::name), name, "{key:?}");
         }
-        assert!(keys.caller(&[b'x'; LONGEST + 1]).is_none());
+        assert!(keys.caller(&[b'x'; MAX_KEY_BYTES + 1]).is_none());
     }
 }

@@ -19,16 +19,16 @@ use http::HeaderName;
 
 use super::Caller;
 use crate::config::{AllowList, Auth, Mechanism, Require, RequireRule};
-use crate::transport::{Client, TrustProblem};
+use crate::transport::{HttpClient, TlsConfigError};
 
-use keys::Keys;
+use keys::ApiKeyIndex;
 pub use names::CertificateFacts;
-use names::Names;
-use tokens::Tokens;
+use names::IdentityField;
+use tokens::TokenIssuers;
 
 /// What a request shows.
 #[derive(Debug, Default)]
-pub struct Proofs<'a> {
+pub struct PresentedCredentials<'a> {
     /// What is in the client certificate, if there is one. It has been verified.
     pub certificate: Option<CertificateFacts<'a>>,
     /// What stands in the header for API keys.
@@ -45,14 +45,14 @@ pub struct Proofs<'a> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Endpoint<'a> {
     /// Which side of the gateway it belongs to.
-    pub face: Face,
+    pub face: ServedProtocol,
     /// The agent; `None`: all of them.
     pub agent: Option<&'a str>,
 }
 
 /// A side of the gateway that clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Face {
+pub enum ServedProtocol {
     /// For MCP clients.
     #[default]
     Mcp,
@@ -60,7 +60,7 @@ pub enum Face {
     A2a,
 }
 
-impl Face {
+impl ServedProtocol {
     /// The path of what is for all agents; those of single agents begin with it.
     pub fn path(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ pub enum Denied {
 pub enum AuthProblem {
     /// The authorities of an issuer cannot be used.
     #[error("auth.tokens, {0}: {1}")]
-    Trust(String, #[source] TrustProblem),
+    Trust(String, #[source] TlsConfigError),
     /// An address of an issuer cannot be used.
     #[error("auth.tokens, {0}: {1}")]
     Address(String, String),
@@ -97,18 +97,18 @@ pub enum AuthProblem {
 /// Proves who callers are. Clones share everything.
 #[derive(Clone)]
 pub struct Authenticator {
-    inner: Arc<Inner>,
+    inner: Arc<AuthenticatorInner>,
 }
 
-struct Inner {
-    names: Names,
-    keys: Option<Keys>,
-    tokens: Tokens,
+struct AuthenticatorInner {
+    names: IdentityField,
+    keys: Option<ApiKeyIndex>,
+    tokens: TokenIssuers,
     scopes: Vec<String>,
 }
 
 /// What one mechanism makes of what is shown.
-enum Proof {
+enum AuthAttempt {
     /// It is not shown.
     None,
     /// It proves this.
@@ -124,12 +124,12 @@ impl Authenticator {
     pub fn new(
         auth: &Auth,
         public_url: Option<&str>,
-        (client, outbound): (Client, &Arc<AllowList>),
+        (client, outbound): (HttpClient, &Arc<AllowList>),
     ) -> Result<Self, AuthProblem> {
-        let inner = Inner {
-            names: Names::new(&auth.certificate),
-            keys: auth.api_keys.as_ref().map(Keys::new),
-            tokens: Tokens::new(auth, public_url, (client, outbound))?,
+        let inner = AuthenticatorInner {
+            names: IdentityField::new(&auth.certificate),
+            keys: auth.api_keys.as_ref().map(ApiKeyIndex::new),
+            tokens: TokenIssuers::new(auth, public_url, (client, outbound))?,
             scopes: auth.scopes.clone(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -137,7 +137,7 @@ impl Authenticator {
 
     /// The header that carries API keys, if there are any.
     pub fn key_header(&self) -> Option<&HeaderName> {
-        self.inner.keys.as_ref().map(Keys::header)
+        self.inner.keys.as_ref().map(ApiKeyIndex::header)
     }
 
     /// Says who is calling.
@@ -147,14 +147,18 @@ impl Authenticator {
     /// # Errors
     ///
     /// [`Denied`].
-    pub async fn admit(&self, require: &Require, shown: &Proofs<'_>) -> Result<Caller, Denied> {
+    pub async fn authenticate(
+        &self,
+        require: &Require,
+        shown: &PresentedCredentials<'_>,
+    ) -> Result<Caller, Denied> {
         let mut proven: Option<Caller> = None;
         for mechanism in &require.of {
             let takes_tokens = require.of.contains(&Mechanism::Token);
-            match self.prove(*mechanism, shown, takes_tokens).await? {
-                Proof::None if require.rule == RequireRule::All => return Err(Denied::Missing),
-                Proof::None => {}
-                Proof::Of(caller) => {
+            match self.authenticate_mechanism(*mechanism, shown, takes_tokens).await? {
+                AuthAttempt::None if require.rule == RequireRule::All => return Err(Denied::Missing),
+                AuthAttempt::None => {}
+                AuthAttempt::Of(caller) => {
                     proven = Some(match proven {
                         Some(first) => first.and(&caller),
                         None => caller,
@@ -169,41 +173,41 @@ impl Authenticator {
         }
     }
 
-    async fn prove(
+    async fn authenticate_mechanism(
         &self,
         mechanism: Mechanism,
-        shown: &Proofs<'_>,
+        shown: &PresentedCredentials<'_>,
         takes_tokens: bool,
-    ) -> Result<Proof, Denied> {
+    ) -> Result<AuthAttempt, Denied> {
         let inner = &self.inner;
         match mechanism {
             Mechanism::Certificate => match &shown.certificate {
-                None => Ok(Proof::None),
-                Some(facts) => inner.names.caller(facts).map(Proof::Of).ok_or(Denied::Bad),
+                None => Ok(AuthAttempt::None),
+                Some(facts) => inner.names.caller(facts).map(AuthAttempt::Of).ok_or(Denied::Bad),
             },
             Mechanism::ApiKey => match (shown.api_key, &inner.keys) {
                 (Some(key), Some(keys)) => match keys.caller(key) {
-                    Some(caller) => Ok(Proof::Of(caller)),
+                    Some(caller) => Ok(AuthAttempt::Of(caller)),
                     // Where both stand in one header, it may be a token.
-                    None if keys.is_bearer() && takes_tokens => Ok(Proof::None),
+                    None if keys.is_bearer() && takes_tokens => Ok(AuthAttempt::None),
                     None => Err(Denied::Bad),
                 },
-                _ => Ok(Proof::None),
+                _ => Ok(AuthAttempt::None),
             },
-            Mechanism::Token => self.prove_token(shown).await,
+            Mechanism::Token => self.verify_token(shown).await,
         }
     }
 
-    async fn prove_token(&self, shown: &Proofs<'_>) -> Result<Proof, Denied> {
+    async fn verify_token(&self, shown: &PresentedCredentials<'_>) -> Result<AuthAttempt, Denied> {
         let inner = &self.inner;
-        let Some(token) = shown.bearer else { return Ok(Proof::None) };
-        let is_key = |keys: &Keys| keys.is_bearer() && keys.caller(token.as_bytes()).is_some();
+        let Some(token) = shown.bearer else { return Ok(AuthAttempt::None) };
+        let is_key = |keys: &ApiKeyIndex| keys.is_bearer() && keys.caller(token.as_bytes()).is_some();
         if inner.keys.as_ref().is_some_and(is_key) {
-            return Ok(Proof::None);
+            return Ok(AuthAttempt::None);
         }
         let caller = inner.tokens.caller(token, shown).await?;
         if inner.scopes.iter().all(|scope| caller.scopes().contains(scope)) {
-            Ok(Proof::Of(caller))
+            Ok(AuthAttempt::Of(caller))
         } else {
             Err(Denied::ScopesNeeded)
         }
@@ -222,7 +226,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_something_is_required_and_nothing_can_be_shown_nobody_is_let_in() {
-        let client = Client::new(ClientLimits::default());
+        let client = HttpClient::new(ClientLimits::default());
         let outbound = Arc::new(AllowList::default());
         let nobody = Authenticator::new(&Auth::default(), None, (client, &outbound)).unwrap();
         for (rule, expected) in [
@@ -231,7 +235,11 @@ mod tests {
             (RequireRule::None, Ok(Caller::anonymous())),
         ] {
             let require = Require { rule, of: Vec::new() };
-            assert_eq!(nobody.admit(&require, &Proofs::default()).await, expected, "{rule:?}");
+            assert_eq!(
+                nobody.authenticate(&require, &PresentedCredentials::default()).await,
+                expected,
+                "{rule:?}"
+            );
         }
     }
 }

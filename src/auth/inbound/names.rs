@@ -22,9 +22,9 @@ pub struct CertificateFacts<'a> {
 }
 
 /// Which field names the caller.
-pub(super) struct Names(Vec<CertificateName>);
+pub(super) struct IdentityField(Vec<CertificateName>);
 
-impl Names {
+impl IdentityField {
     pub(super) fn new(names: &[CertificateName]) -> Self {
         Self(names.to_vec())
     }
@@ -33,13 +33,13 @@ impl Names {
     pub(super) fn caller(&self, facts: &CertificateFacts<'_>) -> Option<Caller> {
         let name = self.0.iter().find_map(|field| match field {
             CertificateName::Spiffe => {
-                let id = only(facts.uris)?.filter(|uri| check_spiffe_id(uri).is_ok());
+                let id = single(facts.uris)?.filter(|uri| check_spiffe_id(uri).is_ok());
                 Some(id.map(|id| format!("uri:{id}")))
             }
             CertificateName::Uri => {
-                Some(only(facts.uris)?.filter(|uri| may_name(uri)).map(|uri| format!("uri:{uri}")))
+                Some(single(facts.uris)?.filter(|uri| may_name(uri)).map(|uri| format!("uri:{uri}")))
             }
-            CertificateName::Dns => Some(only(facts.dns_names)?.map(|name| format!("dns:{name}"))),
+            CertificateName::Dns => Some(single(facts.dns_names)?.map(|name| format!("dns:{name}"))),
             CertificateName::CommonName => {
                 facts.common_name.filter(|name| !name.is_empty()).map(|name| Some(format!("cn:{name}")))
             }
@@ -56,7 +56,7 @@ impl Names {
 }
 
 /// The only value; `Some(None)` if there are several, so that none of them counts.
-fn only(values: &[String]) -> Option<Option<&str>> {
+fn single(values: &[String]) -> Option<Option<&str>> {
     match values {
         [] => None,
         [one] => Some(Some(one.as_str()).filter(|one| !one.is_empty())),
@@ -102,7 +102,7 @@ mod tests {
                 common_name: common,
                 thumbprint: [0; 32],
             };
-            let caller = Names::new(&fields).caller(&facts);
+            let caller = IdentityField::new(&fields).caller(&facts);
             assert_eq!(caller.as_ref().map(Caller::name), expected, "{fields:?} {uris:?} {dns_names:?}");
         }
     }
@@ -121,7 +121,7 @@ mod tests {
                 common_name: None,
                 thumbprint: [0; 32],
             };
-            let caller = Names::new(&[CertificateName::Dns]).caller(&facts).unwrap();
+            let caller = IdentityField::new(&[CertificateName::Dns]).caller(&facts).unwrap();
             assert_eq!(caller.certificate(), seen, "{uris:?}");
         }
     }

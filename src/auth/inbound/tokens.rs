@@ -9,98 +9,103 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use jsonwebtoken::Algorithm;
 use serde_json::Value;
 
-use super::cache::{Cache, Known, LONGEST};
-use super::claims::{Proven, Reader, Unfit};
+use super::cache::{MAX_TTL, TokenCache, TokenDigest};
+use super::claims::{ClaimsError, ClaimsMapper, VerifiedToken};
 use super::introspection::Introspection;
-use super::jwks::{Look, Signers};
+use super::jwks::{IssuerKeys, KeyRefreshOutcome};
 use super::jwt::Jwt;
-use super::web::Web;
-use super::{AuthProblem, Denied, Endpoint, Proofs};
+use super::web::IssuerClient;
+use super::{AuthProblem, Denied, Endpoint, PresentedCredentials};
 use crate::auth::Caller;
-use crate::config::{AllowList, Auth, TokenCheck, TokenIssuer};
-use crate::transport::Client;
+use crate::config::{AllowList, Auth, TokenIssuer, TokenVerification};
+use crate::transport::HttpClient;
 
 /// Longest token that is looked at, in bytes.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
 /// All issuers.
-pub(super) struct Tokens {
-    issuers: Vec<Issuer>,
+pub(super) struct TokenIssuers {
+    issuers: Vec<IssuerVerifier>,
     public_url: Option<String>,
-    cache: Cache,
+    cache: TokenCache,
 }
 
-struct Issuer {
+struct IssuerVerifier {
     name: String,
     audience: Vec<String>,
-    check: Check,
+    check: VerificationMethod,
 }
 
-enum Check {
-    Signature { keys: Signers, algorithms: Vec<Algorithm>, refresh: Duration, reader: Reader },
+enum VerificationMethod {
+    Signature { keys: IssuerKeys, algorithms: Vec<Algorithm>, refresh: Duration, reader: ClaimsMapper },
     Introspection(Introspection),
 }
 
-impl Tokens {
+impl TokenIssuers {
     pub(super) fn new(
         auth: &Auth,
         public_url: Option<&str>,
-        (client, outbound): (Client, &Arc<AllowList>),
+        (client, outbound): (HttpClient, &Arc<AllowList>),
     ) -> Result<Self, AuthProblem> {
-        let through = |issuer| Web::new(issuer, client.clone(), outbound);
-        let issuers = auth.tokens.iter().map(|issuer| Issuer::new(issuer, auth, through(issuer)?));
+        let through = |issuer| IssuerClient::new(issuer, client.clone(), outbound);
+        let issuers = auth.tokens.iter().map(|issuer| IssuerVerifier::new(issuer, auth, through(issuer)?));
         Ok(Self {
             issuers: issuers.collect::<Result<_, _>>()?,
             public_url: public_url.map(str::to_owned),
-            cache: Cache::default(),
+            cache: TokenCache::default(),
         })
     }
 
     /// The caller that a token names. One that was not checked a moment ago is checked only if it
     /// may cost that.
-    pub(super) async fn caller(&self, token: &str, shown: &Proofs<'_>) -> Result<Caller, Denied> {
+    pub(super) async fn caller(
+        &self,
+        token: &str,
+        shown: &PresentedCredentials<'_>,
+    ) -> Result<Caller, Denied> {
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Err(Denied::Bad);
         }
-        let known = Known::of(token);
-        let proven = match self.cache.find(known, Instant::now()) {
+        let known = TokenDigest::of(token);
+        let proven = match self.cache.get(known, Instant::now()) {
             Some(proven) => proven,
             None if !shown.may_cost => return Err(Denied::Bad),
             // Boxed: few tokens are new, and every request would carry its size.
-            None => Box::pin(self.prove(token, known)).await?,
+            None => Box::pin(self.verify(token, known)).await?,
         };
         let issuer = self.issuers.iter().find(|issuer| issuer.name == proven.issuer).ok_or(Denied::Bad)?;
         // Both differ from one request with the token to another.
         let thumbprint = shown.certificate.map(|certificate| certificate.thumbprint);
-        let is_for = proven.is_for(|audience| self.is_ours(issuer, audience, shown.endpoint));
+        let is_for = proven.is_for(|audience| self.matches_audience(issuer, audience, shown.endpoint));
         if is_for && proven.is_usable_with(thumbprint) { Ok(proven.caller.clone()) } else { Err(Denied::Bad) }
     }
 
-    async fn prove(&self, token: &str, known: Known) -> Result<Arc<Proven>, Denied> {
+    async fn verify(&self, token: &str, known: TokenDigest) -> Result<Arc<VerifiedToken>, Denied> {
         let state = self.cache.state();
         let jwt = Jwt::read(token);
         let signed = jwt.as_ref().and_then(|jwt| Some((jwt, self.signer(jwt)?)));
         let (proven, longest) = match signed {
-            Some((jwt, issuer)) => (self.check_signature(issuer, jwt).await?, LONGEST),
+            Some((jwt, issuer)) => (self.check_signature(issuer, jwt).await?, MAX_TTL),
             None => self.introspect(token).await?,
         };
         let proven = Arc::new(proven);
         let now = unix_now();
         let left = proven.expires.map_or(longest, |at| Duration::from_secs(at.saturating_sub(now)));
         let until = Instant::now() + left.min(longest);
-        self.cache.keep(known, proven.clone(), until, state);
+        self.cache.insert(known, proven.clone(), until, state);
         Ok(proven)
     }
 
     /// The issuer with keys that a token claims to be from.
-    fn signer(&self, jwt: &Jwt<'_>) -> Option<&Issuer> {
+    fn signer(&self, jwt: &Jwt<'_>) -> Option<&IssuerVerifier> {
         let iss = jwt.claims.get("iss").and_then(Value::as_str)?;
-        let has_keys = |issuer: &&Issuer| matches!(issuer.check, Check::Signature { .. });
+        let has_keys =
+            |issuer: &&IssuerVerifier| matches!(issuer.check, VerificationMethod::Signature { .. });
         self.issuers.iter().filter(has_keys).find(|issuer| issuer.name == iss)
     }
 
-    async fn check_signature(&self, issuer: &Issuer, jwt: &Jwt<'_>) -> Result<Proven, Denied> {
-        let Check::Signature { keys, algorithms, reader, .. } = &issuer.check else {
+    async fn check_signature(&self, issuer: &IssuerVerifier, jwt: &Jwt<'_>) -> Result<VerifiedToken, Denied> {
+        let VerificationMethod::Signature { keys, algorithms, reader, .. } = &issuer.check else {
             return Err(Denied::Bad);
         };
         let header = jwt.header().filter(|header| algorithms.contains(&header.algorithm));
@@ -109,27 +114,27 @@ impl Tokens {
         let signed = (jwt.message.as_bytes(), &*signature);
         let mut is_signed = keys.have_signed(wanted, signed);
         if is_signed.is_none() {
-            let look = keys.look().await;
-            if look == Look::Changed {
+            let look = keys.refresh().await;
+            if look == KeyRefreshOutcome::Changed {
                 self.cache.forget();
             }
             is_signed = keys.have_signed(wanted, signed);
             // Its key may be among those that cannot be had.
-            if is_signed.is_none() && look == Look::Failed {
+            if is_signed.is_none() && look == KeyRefreshOutcome::Failed {
                 return Err(Denied::Unavailable);
             }
         }
         if is_signed != Some(true) {
             return Err(Denied::Bad);
         }
-        reader.read(&jwt.claims, unix_now()).map_err(|Unfit| Denied::Bad)
+        reader.read(&jwt.claims, unix_now()).map_err(|ClaimsError| Denied::Bad)
     }
 
     /// Asks the issuers that answer questions, one after the other.
-    async fn introspect(&self, token: &str) -> Result<(Proven, Duration), Denied> {
+    async fn introspect(&self, token: &str) -> Result<(VerifiedToken, Duration), Denied> {
         let mut denied = Denied::Bad;
         for issuer in &self.issuers {
-            let Check::Introspection(introspection) = &issuer.check else { continue };
+            let VerificationMethod::Introspection(introspection) = &issuer.check else { continue };
             match introspection.ask(token).await {
                 Ok(proven) => return Ok((proven, introspection.cache)),
                 Err(Denied::Unavailable) => denied = Denied::Unavailable,
@@ -140,7 +145,7 @@ impl Tokens {
     }
 
     /// Whether a token with this audience is for what is called: the gateway as a whole, all agents of the face, or the one.
-    fn is_ours(&self, issuer: &Issuer, audience: &str, endpoint: Endpoint<'_>) -> bool {
+    fn matches_audience(&self, issuer: &IssuerVerifier, audience: &str, endpoint: Endpoint<'_>) -> bool {
         if !issuer.audience.is_empty() {
             return issuer.audience.iter().any(|ours| ours == audience);
         }
@@ -160,11 +165,11 @@ impl Tokens {
         let mut due: Vec<_> = self.issuers.iter().map(|issuer| (issuer, now)).collect();
         loop {
             for (issuer, at) in due.iter_mut().filter(|(_, at)| *at <= tokio::time::Instant::now()) {
-                let Check::Signature { keys, refresh, .. } = &issuer.check else {
+                let VerificationMethod::Signature { keys, refresh, .. } = &issuer.check else {
                     *at += Duration::from_secs(86_400);
                     continue;
                 };
-                if keys.look_now().await == Look::Changed {
+                if keys.refresh_now().await == KeyRefreshOutcome::Changed {
                     self.cache.forget();
                 }
                 *at = tokio::time::Instant::now() + *refresh;
@@ -177,13 +182,13 @@ impl Tokens {
     }
 }
 
-impl Issuer {
-    fn new(settings: &TokenIssuer, auth: &Auth, web: Web) -> Result<Self, AuthProblem> {
-        let reader = Reader::new(settings, &auth.scope_hierarchy);
+impl IssuerVerifier {
+    fn new(settings: &TokenIssuer, auth: &Auth, web: IssuerClient) -> Result<Self, AuthProblem> {
+        let reader = ClaimsMapper::new(settings, &auth.scope_hierarchy);
         let name = settings.issuer.clone();
         let check = match &settings.check {
-            TokenCheck::Signature { keys, algorithms, refresh } => Check::Signature {
-                keys: Signers::new(&name, keys.clone(), web),
+            TokenVerification::Signature { keys, algorithms, refresh } => VerificationMethod::Signature {
+                keys: IssuerKeys::new(&name, keys.clone(), web),
                 algorithms: algorithms
                     .iter()
                     .filter_map(|name| name.parse().ok())
@@ -192,13 +197,18 @@ impl Issuer {
                 refresh: *refresh,
                 reader,
             },
-            TokenCheck::Introspection { url, client_id, client_secret, cache } => {
+            TokenVerification::Introspection { url, client_id, client_secret, cache } => {
                 let page = web
                     .page(url)
                     .map_err(|problem| AuthProblem::Address(name.clone(), problem.to_string()))?;
                 let credentials = (client_id.as_str(), client_secret);
                 let how = (reader, *cache);
-                Check::Introspection(Introspection::new(name.clone(), (web, page), credentials, how))
+                VerificationMethod::Introspection(Introspection::new(
+                    name.clone(),
+                    (web, page),
+                    credentials,
+                    how,
+                ))
             }
         };
         Ok(Self { name, audience: settings.audience.clone(), check })

@@ -15,16 +15,18 @@ use serde_json::{Map, Value};
 
 use super::AuthProblem;
 use crate::config::{AllowList, TokenIssuer};
-use crate::transport::{Client, Policy, Target, TargetSettings, Timeouts, client_config};
+use crate::transport::{
+    AddressPolicy, ExchangeTimeouts, HttpClient, TargetSettings, Upstream, client_config,
+};
 
 /// Longest answer that is read, in bytes.
-const LONGEST: usize = 512 * 1024;
+const MAX_RESPONSE_BYTES: usize = 512 * 1024;
 /// Longest that somebody waits for an issuer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why an issuer could not be asked. Never quotes what it said.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unanswered {
+pub(super) enum IssuerError {
     #[error("the address cannot be used: {0}")]
     Address(String),
     #[error("{0}")]
@@ -36,29 +38,29 @@ pub(super) enum Unanswered {
 }
 
 /// How the places of one issuer are reached.
-pub(super) struct Web {
-    client: Client,
+pub(super) struct IssuerClient {
+    client: HttpClient,
     tls: Arc<ClientConfig>,
     outbound: Arc<AllowList>,
 }
 
 /// One place, with its connections.
-pub(super) struct Page {
-    target: Target,
+pub(super) struct IssuerEndpoint {
+    target: Upstream,
     path: String,
 }
 
-impl Page {
+impl IssuerEndpoint {
     /// The path, with its query.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
 }
 
-impl Web {
+impl IssuerClient {
     pub(super) fn new(
         issuer: &TokenIssuer,
-        client: Client,
+        client: HttpClient,
         outbound: &Arc<AllowList>,
     ) -> Result<Self, AuthProblem> {
         let authorities: Option<Vec<CertificateDer<'_>>> = issuer.ca.as_ref().map(|pem| {
@@ -70,31 +72,36 @@ impl Web {
     }
 
     /// A place that the operator named.
-    pub(super) fn page(&self, url: &str) -> Result<Page, Unanswered> {
-        self.page_under(url, Policy::Trusted)
+    pub(super) fn page(&self, url: &str) -> Result<IssuerEndpoint, IssuerError> {
+        self.page_under(url, AddressPolicy::Trusted)
     }
 
     /// A place that somebody else named: nowhere inside, but where the operator allows it.
-    pub(super) fn guarded_page(&self, url: &str) -> Result<Page, Unanswered> {
-        self.page_under(url, Policy::Guarded(self.outbound.clone()))
+    pub(super) fn guarded_page(&self, url: &str) -> Result<IssuerEndpoint, IssuerError> {
+        self.page_under(url, AddressPolicy::Guarded(self.outbound.clone()))
     }
 
-    fn page_under(&self, url: &str, policy: Policy) -> Result<Page, Unanswered> {
-        let uri: Uri = url.parse().map_err(|_| Unanswered::Address("it is not a URL".to_owned()))?;
+    fn page_under(&self, url: &str, policy: AddressPolicy) -> Result<IssuerEndpoint, IssuerError> {
+        let uri: Uri = url.parse().map_err(|_| IssuerError::Address("it is not a URL".to_owned()))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let timeouts = Timeouts { connect: PATIENCE, first_byte: PATIENCE, idle: PATIENCE, total: PATIENCE };
+        let timeouts = ExchangeTimeouts {
+            connect: REQUEST_TIMEOUT,
+            first_byte: REQUEST_TIMEOUT,
+            idle: REQUEST_TIMEOUT,
+            total: REQUEST_TIMEOUT,
+        };
         let settings = TargetSettings {
             tls: Some(self.tls.clone()),
             timeouts,
             max_idle: 4,
             ..TargetSettings::new(uri, policy)
         };
-        let target = Target::new(settings).map_err(|error| Unanswered::Address(error.to_string()))?;
-        Ok(Page { target, path })
+        let target = Upstream::new(settings).map_err(|error| IssuerError::Address(error.to_string()))?;
+        Ok(IssuerEndpoint { target, path })
     }
 
     /// What stands at a place.
-    pub(super) async fn get(&self, page: &Page) -> Result<Map<String, Value>, Unanswered> {
+    pub(super) async fn get(&self, page: &IssuerEndpoint) -> Result<Map<String, Value>, IssuerError> {
         let request = Request::builder().method(Method::GET).uri(&page.path);
         self.ask(page, request, Bytes::new()).await
     }
@@ -102,17 +109,17 @@ impl Web {
     /// What a place says to something.
     pub(super) async fn ask(
         &self,
-        page: &Page,
+        page: &IssuerEndpoint,
         request: http::request::Builder,
         body: Bytes,
-    ) -> Result<Map<String, Value>, Unanswered> {
+    ) -> Result<Map<String, Value>, IssuerError> {
         let request = request.header(ACCEPT, "application/json").body(body);
-        let request = request.map_err(|error| Unanswered::Address(error.to_string()))?;
+        let request = request.map_err(|error| IssuerError::Address(error.to_string()))?;
         let mut reply = self.client.send(&page.target, request).await?;
         if reply.status() != StatusCode::OK {
-            return Err(Unanswered::Status(reply.status()));
+            return Err(IssuerError::Status(reply.status()));
         }
-        let body = reply.collect(LONGEST).await?;
-        serde_json::from_slice(&body).map_err(|_| Unanswered::NotJson)
+        let body = reply.collect(MAX_RESPONSE_BYTES).await?;
+        serde_json::from_slice(&body).map_err(|_| IssuerError::NotJson)
     }
 }

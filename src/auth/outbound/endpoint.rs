@@ -15,8 +15,11 @@ use serde::Deserialize;
 use super::identity::{certificates, pair};
 use super::proof::form;
 use super::shown::value;
-use crate::config::{AgentTls, ClientProof, OAuth2, Secret};
-use crate::transport::{Client, Policy, Reply, Sent, Target, TargetSettings, Timeouts, client_config};
+use crate::config::{AgentTls, ClientAuthMethod, OAuth2, Secret};
+use crate::transport::{
+    AddressPolicy, DeliveryState, ExchangeTimeouts, HttpClient, Response, TargetSettings, Upstream,
+    client_config,
+};
 
 /// Longest answer that is read, in bytes.
 const ANSWER: usize = 64 * 1024;
@@ -25,8 +28,8 @@ const UNSAID: Duration = Duration::from_secs(300);
 /// The shortest: an endpoint that says less would be asked for every call.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest that a token is kept, whatever its endpoint says.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-const WAITS: Timeouts = Timeouts {
+const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+const TOKEN_REQUEST_TIMEOUTS: ExchangeTimeouts = ExchangeTimeouts {
     connect: Duration::from_secs(5),
     first_byte: Duration::from_secs(10),
     idle: Duration::from_secs(5),
@@ -44,7 +47,7 @@ const CODES: [(&str, &str); 7] = [
 ];
 
 /// A token, as it goes into `Authorization`.
-pub(super) struct Fetched {
+pub(super) struct TokenResponse {
     pub(super) authorization: HeaderValue,
     /// How long it is good from now.
     pub(super) lives: Duration,
@@ -52,7 +55,7 @@ pub(super) struct Fetched {
 
 /// Why there is no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failed {
+pub(super) enum TokenRequestError {
     /// There is no connection to it, or nothing that could be sent: another request would fare no
     /// better.
     Unreachable(&'static str),
@@ -63,13 +66,13 @@ pub(super) enum Failed {
 }
 
 /// A token endpoint.
-pub(super) struct Endpoint {
-    target: Target,
+pub(super) struct TokenEndpoint {
+    target: Upstream,
     path: PathAndQuery,
 }
 
 #[derive(Deserialize)]
-struct Granted {
+struct TokenGrantResponse {
     access_token: String,
     #[serde(default)]
     token_type: Option<String>,
@@ -79,11 +82,11 @@ struct Granted {
 }
 
 #[derive(Deserialize)]
-struct Denied {
+struct TokenErrorResponse {
     error: String,
 }
 
-impl Endpoint {
+impl TokenEndpoint {
     /// # Errors
     ///
     /// Words for what in the settings cannot be used.
@@ -91,30 +94,33 @@ impl Endpoint {
         let uri: Uri =
             oauth2.token_url.parse().map_err(|_| "auth.oauth2.token_url: is not a URL".to_owned())?;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let mut settings = TargetSettings { timeouts: WAITS, ..TargetSettings::new(uri, Policy::Trusted) };
+        let mut settings = TargetSettings {
+            timeouts: TOKEN_REQUEST_TIMEOUTS,
+            ..TargetSettings::new(uri, AddressPolicy::Trusted)
+        };
         if settings.uri.scheme_str() == Some("https") {
             let ca = oauth2.ca.as_ref().map(|pem| certificates("auth.oauth2.ca", pem)).transpose()?;
             let identity = match oauth2.proof {
-                ClientProof::TlsClientAuth => pair(tls)?,
+                ClientAuthMethod::TlsClientAuth => pair(tls)?,
                 _ => None,
             };
             let config = client_config(ca.as_deref(), identity)
                 .map_err(|problem| format!("auth.oauth2: {problem}"))?;
             settings.tls = Some(Arc::new(config));
         }
-        let target = Target::new(settings).map_err(|error| format!("auth.oauth2.token_url: {error}"))?;
+        let target = Upstream::new(settings).map_err(|error| format!("auth.oauth2.token_url: {error}"))?;
         Ok(Self { target, path })
     }
 
     /// Asks for a token.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
-        client: &Client,
+        client: &HttpClient,
         oauth2: &OAuth2,
         subject: Option<&Secret>,
-    ) -> Result<Fetched, Failed> {
+    ) -> Result<TokenResponse, TokenRequestError> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let form = form(oauth2, subject, (unix, rand::random())).map_err(Failed::Unreachable)?;
+        let form = form(oauth2, subject, (unix, rand::random())).map_err(TokenRequestError::Unreachable)?;
         let mut request = Request::new(Bytes::from(form.body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.path.clone().into();
@@ -129,35 +135,37 @@ impl Endpoint {
             let why = "its token endpoint cannot be reached";
             // Once it has the request, that may be why it fails.
             match error.sent() {
-                Sent::No => Failed::Unreachable(why),
-                Sent::Maybe => Failed::Unfulfilled(why),
+                DeliveryState::No => TokenRequestError::Unreachable(why),
+                DeliveryState::Maybe => TokenRequestError::Unfulfilled(why),
             }
         })?;
         read(reply).await
     }
 }
 
-async fn read(mut reply: Reply) -> Result<Fetched, Failed> {
+async fn read(mut reply: Response) -> Result<TokenResponse, TokenRequestError> {
     let status = reply.status();
     let body = reply
         .collect(ANSWER)
         .await
-        .map_err(|_| Failed::Unfulfilled("its token endpoint broke off its answer"))?;
+        .map_err(|_| TokenRequestError::Unfulfilled("its token endpoint broke off its answer"))?;
     match status {
         StatusCode::OK => granted(&body),
-        StatusCode::TOO_MANY_REQUESTS => Err(Failed::Unfulfilled("its token endpoint is asked too often")),
-        _ if status.is_client_error() => {
-            let said = serde_json::from_slice::<Denied>(&body).ok();
-            let known = said.and_then(|said| CODES.into_iter().find(|(code, _)| *code == said.error));
-            Err(Failed::Refused(known.map_or("its token endpoint refused", |(_, words)| words)))
+        StatusCode::TOO_MANY_REQUESTS => {
+            Err(TokenRequestError::Unfulfilled("its token endpoint is asked too often"))
         }
-        _ => Err(Failed::Unfulfilled("its token endpoint does not work")),
+        _ if status.is_client_error() => {
+            let said = serde_json::from_slice::<TokenErrorResponse>(&body).ok();
+            let known = said.and_then(|said| CODES.into_iter().find(|(code, _)| *code == said.error));
+            Err(TokenRequestError::Refused(known.map_or("its token endpoint refused", |(_, words)| words)))
+        }
+        _ => Err(TokenRequestError::Unfulfilled("its token endpoint does not work")),
     }
 }
 
-fn granted(body: &[u8]) -> Result<Fetched, Failed> {
-    let no_token = Failed::Unfulfilled("what its token endpoint answered is no bearer token");
-    let granted: Granted = serde_json::from_slice(body).map_err(|_| no_token)?;
+fn granted(body: &[u8]) -> Result<TokenResponse, TokenRequestError> {
+    let no_token = TokenRequestError::Unfulfilled("what its token endpoint answered is no bearer token");
+    let granted: TokenGrantResponse = serde_json::from_slice(body).map_err(|_| no_token)?;
     let is_bearer = granted.token_type.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("bearer"));
     // RFC 6750 §2.1; so nothing that ends a header line can be in it.
     let fits = |each: u8| each.is_ascii_graphic();
@@ -171,7 +179,7 @@ fn granted(body: &[u8]) -> Result<Fetched, Failed> {
         _ => None,
     });
     let lives = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(UNSAID);
-    Ok(Fetched { authorization, lives: lives.clamp(SHORTEST, LONGEST) })
+    Ok(TokenResponse { authorization, lives: lives.clamp(SHORTEST, MAX_TOKEN_LIFETIME) })
 }
 
 #[cfg(test)]

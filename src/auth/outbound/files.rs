@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::identity::Identity;
+use super::identity::TlsIdentity;
 use super::shown::is_sendable;
-use super::{Credentials, Looked, Written};
-use crate::config::{AgentTls, Authorization, ClientProof, LiveSecret, Pem};
+use super::{ConfiguredCredentials, Credentials, ReloadOutcome};
+use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;
 
 /// How each file was when it was last looked at: nothing is read that has not changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stamps(BTreeMap<PathBuf, Option<Stamp>>);
+pub struct FileStamps(BTreeMap<PathBuf, Option<FileStamp>>);
 
 /// Where a path leads, how long the file is, and when it was changed. A mounted secret is changed by another link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Stamp(PathBuf, u64, Option<SystemTime>);
+struct FileStamp(PathBuf, u64, Option<SystemTime>);
 
-impl Stamps {
+impl FileStamps {
     /// These files as they are now. Blocks.
     pub fn of<'a>(files: impl Iterator<Item = &'a Path>) -> Self {
-        Self(files.map(|path| (path.to_owned(), Stamp::of(path))).collect())
+        Self(files.map(|path| (path.to_owned(), FileStamp::of(path))).collect())
     }
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(path: &Path) -> Option<Self> {
         let path = path.canonicalize().ok()?;
         let about = path.metadata().ok()?;
@@ -39,56 +39,56 @@ impl Stamp {
 
 /// What a secret is for, which says what it may hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum SecretUse {
     /// It is sent as it is.
     Header,
     /// It is encoded before it is sent.
     Encoded,
 }
 
-impl Written {
+impl ConfiguredCredentials {
     /// The files that may change.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         let secrets = self.secrets().into_iter().flat_map(|(_, secret)| secret.files());
         self.pems().into_iter().filter_map(Pem::path).chain(secrets)
     }
 
-    fn secrets(&self) -> Vec<(Use, &LiveSecret)> {
-        let mut all: Vec<(Use, &LiveSecret)> = Vec::new();
-        all.extend(self.headers.iter().map(|(_, secret)| (Use::Header, secret)));
-        all.extend(self.auth.api_keys.iter().map(|key| (Use::Header, &key.value)));
+    fn secrets(&self) -> Vec<(SecretUse, &ReloadableSecret)> {
+        let mut all: Vec<(SecretUse, &ReloadableSecret)> = Vec::new();
+        all.extend(self.headers.iter().map(|(_, secret)| (SecretUse::Header, secret)));
+        all.extend(self.auth.api_keys.iter().map(|key| (SecretUse::Header, &key.value)));
         for method in self.methods.all() {
-            all.extend(method.headers.iter().map(|(_, secret)| (Use::Header, secret)));
+            all.extend(method.headers.iter().map(|(_, secret)| (SecretUse::Header, secret)));
         }
         match &self.auth.authorization {
-            Some(Authorization::Basic { password, .. }) => all.push((Use::Encoded, password)),
-            Some(Authorization::Bearer(token)) => all.push((Use::Header, token)),
+            Some(Authorization::Basic { password, .. }) => all.push((SecretUse::Encoded, password)),
+            Some(Authorization::Bearer(token)) => all.push((SecretUse::Header, token)),
             Some(Authorization::OAuth2(oauth2)) => match &oauth2.proof {
-                ClientProof::SecretBasic(secret) | ClientProof::SecretPost(secret) => {
-                    all.push((Use::Encoded, secret));
+                ClientAuthMethod::SecretBasic(secret) | ClientAuthMethod::SecretPost(secret) => {
+                    all.push((SecretUse::Encoded, secret));
                 }
-                ClientProof::PrivateKeyJwt { .. } | ClientProof::TlsClientAuth => {}
+                ClientAuthMethod::PrivateKeyJwt { .. } | ClientAuthMethod::TlsClientAuth => {}
             },
             None => {}
         }
         all
     }
 
-    fn secrets_mut(&mut self) -> Vec<(Use, &mut LiveSecret)> {
-        let mut all: Vec<(Use, &mut LiveSecret)> = Vec::new();
-        all.extend(self.headers.iter_mut().map(|(_, secret)| (Use::Header, secret)));
-        all.extend(self.auth.api_keys.iter_mut().map(|key| (Use::Header, &mut key.value)));
+    fn secrets_mut(&mut self) -> Vec<(SecretUse, &mut ReloadableSecret)> {
+        let mut all: Vec<(SecretUse, &mut ReloadableSecret)> = Vec::new();
+        all.extend(self.headers.iter_mut().map(|(_, secret)| (SecretUse::Header, secret)));
+        all.extend(self.auth.api_keys.iter_mut().map(|key| (SecretUse::Header, &mut key.value)));
         for method in self.methods.all_mut() {
-            all.extend(method.headers.iter_mut().map(|(_, secret)| (Use::Header, secret)));
+            all.extend(method.headers.iter_mut().map(|(_, secret)| (SecretUse::Header, secret)));
         }
         match &mut self.auth.authorization {
-            Some(Authorization::Basic { password, .. }) => all.push((Use::Encoded, password)),
-            Some(Authorization::Bearer(token)) => all.push((Use::Header, token)),
+            Some(Authorization::Basic { password, .. }) => all.push((SecretUse::Encoded, password)),
+            Some(Authorization::Bearer(token)) => all.push((SecretUse::Header, token)),
             Some(Authorization::OAuth2(oauth2)) => match &mut oauth2.proof {
-                ClientProof::SecretBasic(secret) | ClientProof::SecretPost(secret) => {
-                    all.push((Use::Encoded, secret));
+                ClientAuthMethod::SecretBasic(secret) | ClientAuthMethod::SecretPost(secret) => {
+                    all.push((SecretUse::Encoded, secret));
                 }
-                ClientProof::PrivateKeyJwt { .. } | ClientProof::TlsClientAuth => {}
+                ClientAuthMethod::PrivateKeyJwt { .. } | ClientAuthMethod::TlsClientAuth => {}
             },
             None => {}
         }
@@ -100,7 +100,7 @@ impl Written {
         let mut all: Vec<&Pem> = tls.into_iter().flatten().collect();
         if let Some(Authorization::OAuth2(oauth2)) = &self.auth.authorization {
             all.extend(&oauth2.ca);
-            if let ClientProof::PrivateKeyJwt { key, .. } = &oauth2.proof {
+            if let ClientAuthMethod::PrivateKeyJwt { key, .. } = &oauth2.proof {
                 all.push(key);
             }
         }
@@ -110,13 +110,13 @@ impl Written {
 
 impl Credentials {
     /// Looks at the files, and uses what is new in them from now on. Blocks. One at a time.
-    pub fn look_again(&self) -> Looked {
+    pub fn reload_changed(&self) -> ReloadOutcome {
         // A copy: who places the keys of a card meanwhile must not wait for a disk.
         let mut written = self.written().clone();
-        let stamps = Stamps::of(written.files());
+        let stamps = FileStamps::of(written.files());
         let has_changed = stamps != written.stamps;
         if !has_changed && written.problems.is_empty() {
-            return Looked::Same;
+            return ReloadOutcome::Same;
         }
         written.stamps = stamps;
         let mut problems = Vec::new();
@@ -137,26 +137,26 @@ impl Credentials {
             self.metrics.reload(Reload::Refused);
         }
         written.problems = problems;
-        self.take_in(written, secrets);
+        self.apply(written, secrets);
         if secrets || identity || proof {
             tracing::info!(agent = self.agent, "credentials of the agent were read again");
             self.metrics.reload(Reload::Used);
         }
-        if identity { Looked::NewIdentity } else { Looked::Same }
+        if identity { ReloadOutcome::NewIdentity } else { ReloadOutcome::Same }
     }
 
     /// Takes in what was read, with the card as it is by now.
-    fn take_in(&self, mut read: Written, shows_more: bool) {
+    fn apply(&self, mut read: ConfiguredCredentials, shows_more: bool) {
         let mut written = self.written();
         std::mem::swap(&mut read.card, &mut written.card);
         *written = read;
         if shows_more {
-            self.show(&written);
+            self.rebuild(&written);
         }
     }
 
     /// Reads certificate, key and roots again; they are used only together. Says whether anything is new.
-    fn read_identity(&self, written: &mut Written) -> Result<bool, String> {
+    fn read_identity(&self, written: &mut ConfiguredCredentials) -> Result<bool, String> {
         let old = &written.tls;
         let again = |pem: &Option<Pem>| pem.as_ref().map(Pem::read_again).transpose();
         let new = AgentTls {
@@ -171,13 +171,13 @@ impl Credentials {
         if same(&old.ca, &new.ca) && same(&old.certificate, &new.certificate) && same(&old.key, &new.key) {
             return Ok(false);
         }
-        self.identity.store(Arc::new(Identity::new(&new, false)?));
+        self.identity.store(Arc::new(TlsIdentity::new(&new, false)?));
         written.tls = new;
         Ok(true)
     }
 
     /// Reads what the token endpoint is shown, and whom it is trusted by. Says whether anything is new.
-    fn read_proof(&self, written: &mut Written) -> Result<bool, String> {
+    fn read_proof(&self, written: &mut ConfiguredCredentials) -> Result<bool, String> {
         let (Some(tokens), Some(Authorization::OAuth2(old))) = (&self.tokens, &written.auth.authorization)
         else {
             return Ok(false);
@@ -185,7 +185,7 @@ impl Credentials {
         let mut new = old.clone();
         new.ca = old.ca.as_ref().map(Pem::read_again).transpose()?;
         let mut differs = old.ca.as_ref().map(Pem::expose) != new.ca.as_ref().map(Pem::expose);
-        if let ClientProof::PrivateKeyJwt { key, .. } = &mut new.proof {
+        if let ClientAuthMethod::PrivateKeyJwt { key, .. } = &mut new.proof {
             let again = key.read_again()?;
             if crate::config::signing_key(&again).is_none() {
                 return Err("auth.oauth2.private_key: is no key that can sign".to_owned());
@@ -203,12 +203,12 @@ impl Credentials {
 }
 
 /// Reads every secret again that comes from a file. Says whether anything is new.
-fn read_secrets(written: &mut Written, problems: &mut Vec<String>) -> bool {
+fn read_secrets(written: &mut ConfiguredCredentials, problems: &mut Vec<String>) -> bool {
     let mut is_new = false;
     for (usage, secret) in written.secrets_mut() {
         match secret.read_again() {
             Ok(again) if again == *secret => {}
-            Ok(again) if usage == Use::Header && !is_sendable(&again) => {
+            Ok(again) if usage == SecretUse::Header && !is_sendable(&again) => {
                 problems.push("a file has a character in it that no header may have".to_owned());
             }
             Ok(again) => {
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
     use crate::config::Agent;
     use crate::telemetry::metrics::Metrics;
-    use crate::transport::{Client, ClientLimits};
+    use crate::transport::{ClientLimits, HttpClient};
 
     /// The file is a pipe: who reads it waits until somebody has written it to its end.
     #[test]
@@ -243,10 +243,11 @@ mod tests {
         let mut agent = Agent::new("bard", "http://bard.example/");
         agent.tls.ca = Some(Pem::from_file(&path, authority()));
         let metrics = Metrics::new().unwrap().agent("bard");
-        let credentials = Credentials::new(&agent, Client::new(ClientLimits::default()), metrics).unwrap();
+        let credentials =
+            Credentials::new(&agent, HttpClient::new(ClientLimits::default()), metrics).unwrap();
         let credentials = Arc::new(credentials);
         let reader = credentials.clone();
-        let looking = std::thread::spawn(move || reader.look_again());
+        let looking = std::thread::spawn(move || reader.reload_changed());
         // More than a pipe holds: so much is written only once somebody reads.
         pipe.write_all(&vec![b'\n'; 1 << 20]).unwrap();
         let (told, placed) = mpsc::channel();
@@ -254,6 +255,6 @@ mod tests {
         assert!(placed.recv_timeout(Duration::from_secs(10)).is_ok());
         pipe.write_all(authority().as_bytes()).unwrap();
         drop(pipe);
-        assert_eq!(looking.join().unwrap(), Looked::NewIdentity);
+        assert_eq!(looking.join().unwrap(), ReloadOutcome::NewIdentity);
     }
 }

@@ -12,12 +12,12 @@ use crate::config::{AgentTls, Pem};
 use crate::transport::client_config;
 
 /// The TLS side of an agent.
-pub struct Identity {
+pub struct TlsIdentity {
     shows: Option<Arc<ClientConfig>>,
     hides: Option<Arc<ClientConfig>>,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// Makes both configurations. A plain agent needs none, so that a system without roots can serve it.
     ///
     /// # Errors
@@ -47,10 +47,10 @@ impl Identity {
 }
 
 /// The chain and the key of a client certificate.
-pub(super) type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub(super) type CertifiedKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// The agent's client certificate with its key.
-pub(super) fn pair(tls: &AgentTls) -> Result<Option<Pair>, String> {
+pub(super) fn pair(tls: &AgentTls) -> Result<Option<CertifiedKey>, String> {
     let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else { return Ok(None) };
     let chain = certificates("tls.certificate", certificate)?;
     // The reader's own message may quote lines of the key.

@@ -16,15 +16,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use crate::config::{
-    Agent, AgentAuth, AgentTls, Authorization, KeyPlace, LiveSecret, MethodSettings, PerMethod,
+    Agent, AgentAuth, AgentTls, ApiKeyLocation, Authorization, MethodSettings, PerMethod, ReloadableSecret,
 };
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::Client;
+use crate::transport::HttpClient;
 
-pub use self::files::Stamps;
-pub use self::identity::Identity;
-pub use self::shown::Shown;
-pub use self::tokens::{NoToken, Pass, Subject, Tokens};
+pub use self::files::FileStamps;
+pub use self::identity::TlsIdentity;
+pub use self::shown::RequestCredentials;
+pub use self::tokens::{AccessToken, AgentTokens, SubjectToken, TokenUnavailable};
 
 /// An API key that a card asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct CardKey {
     /// The name of the scheme on the card.
     pub scheme: String,
     /// Where the key goes.
-    pub place: KeyPlace,
+    pub place: ApiKeyLocation,
     /// The name of the header, of the member of the query, or of the cookie.
     pub name: String,
 }
@@ -40,23 +40,23 @@ pub struct CardKey {
 /// What one agent is shown.
 pub struct Credentials {
     agent: String,
-    written: Mutex<Written>,
-    shown: ArcSwap<Shown>,
-    identity: ArcSwap<Identity>,
-    tokens: Option<Tokens>,
+    written: Mutex<ConfiguredCredentials>,
+    shown: ArcSwap<RequestCredentials>,
+    identity: ArcSwap<TlsIdentity>,
+    tokens: Option<AgentTokens>,
     metrics: Arc<AgentMetrics>,
 }
 
 /// What the configuration says, with the files as they were last read.
 #[derive(Clone)]
-struct Written {
-    headers: Vec<(http::HeaderName, LiveSecret)>,
+struct ConfiguredCredentials {
+    headers: Vec<(http::HeaderName, ReloadableSecret)>,
     auth: AgentAuth,
     methods: PerMethod<MethodSettings>,
     tls: AgentTls,
     /// What the card says of API keys.
     card: Vec<CardKey>,
-    stamps: Stamps,
+    stamps: FileStamps,
     /// What was wrong with the files at the last look; they are looked at again until nothing is.
     problems: Vec<String>,
     /// Whether the token endpoint is still shown what was before the last change.
@@ -65,7 +65,7 @@ struct Written {
 
 /// What came of looking at the files again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Looked {
+pub enum ReloadOutcome {
     /// Nothing that new connections would need.
     Same,
     /// There is another identity: connections of the old one must not be used again.
@@ -78,23 +78,23 @@ impl Credentials {
     /// # Errors
     ///
     /// Words for what in the settings cannot be used, with its key; they quote no secret.
-    pub fn new(agent: &Agent, client: Client, metrics: Arc<AgentMetrics>) -> Result<Self, String> {
-        let written = Written {
+    pub fn new(agent: &Agent, client: HttpClient, metrics: Arc<AgentMetrics>) -> Result<Self, String> {
+        let written = ConfiguredCredentials {
             headers: agent.headers.clone(),
             auth: agent.auth.clone(),
             methods: agent.methods.clone(),
             tls: agent.tls.clone(),
             card: Vec::new(),
             // So the first look reads what changed while the gateway started.
-            stamps: Stamps::default(),
+            stamps: FileStamps::default(),
             problems: Vec::new(),
             proof_due: false,
         };
-        let shown = Shown::new(&written)?;
-        let identity = Identity::new(&written.tls, is_plain(agent))?;
+        let shown = RequestCredentials::new(&written)?;
+        let identity = TlsIdentity::new(&written.tls, is_plain(agent))?;
         let tokens = match &written.auth.authorization {
             Some(Authorization::OAuth2(oauth2)) => {
-                let tokens = Tokens::new(&agent.name, oauth2, &written.tls, client, metrics.clone())?;
+                let tokens = AgentTokens::new(&agent.name, oauth2, &written.tls, client, metrics.clone())?;
                 Some(tokens)
             }
             Some(Authorization::Basic { .. } | Authorization::Bearer(_)) | None => None,
@@ -110,17 +110,17 @@ impl Credentials {
     }
 
     /// What goes with every request, but for tokens that are fetched.
-    pub fn shown(&self) -> arc_swap::Guard<Arc<Shown>> {
+    pub fn request_credentials(&self) -> arc_swap::Guard<Arc<RequestCredentials>> {
         self.shown.load()
     }
 
     /// Trust and client certificate for new connections.
-    pub fn identity(&self) -> Arc<Identity> {
+    pub fn identity(&self) -> Arc<TlsIdentity> {
         self.identity.load_full()
     }
 
     /// Where tokens come from, if the agent gets any.
-    pub fn tokens(&self) -> Option<&Tokens> {
+    pub fn tokens(&self) -> Option<&AgentTokens> {
         self.tokens.as_ref()
     }
 
@@ -128,8 +128,8 @@ impl Credentials {
     pub fn place(&self, card: Vec<CardKey>) -> Vec<String> {
         let mut written = self.written();
         written.card = card;
-        self.show(&written);
-        self.shown.load().homeless().to_vec()
+        self.rebuild(&written);
+        self.shown.load().unplaced_keys().to_vec()
     }
 
     /// Whether there are files that may change.
@@ -137,15 +137,15 @@ impl Credentials {
         self.written().files().next().is_some()
     }
 
-    fn show(&self, written: &Written) {
+    fn rebuild(&self, written: &ConfiguredCredentials) {
         // Each secret has been looked at before it was taken in.
-        match Shown::new(written) {
+        match RequestCredentials::new(written) {
             Ok(shown) => self.shown.store(Arc::new(shown)),
             Err(problem) => tracing::warn!(agent = self.agent, problem, "credentials stay as they were"),
         }
     }
 
-    fn written(&self) -> std::sync::MutexGuard<'_, Written> {
+    fn written(&self) -> std::sync::MutexGuard<'_, ConfiguredCredentials> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

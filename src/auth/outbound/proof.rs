@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::shown::value;
 use crate::auth::encoded::encoded;
-use crate::config::{ClientProof, OAuth2, Secret, signing_key};
+use crate::config::{ClientAuthMethod, OAuth2, Secret, signing_key};
 
 /// How long an assertion is good, in seconds.
 const ASSERTION: u64 = 60;
@@ -18,13 +18,13 @@ const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// What is posted to a token endpoint. All of it is secret.
-pub(super) struct Form {
+pub(super) struct TokenRequestForm {
     pub(super) authorization: Option<HeaderValue>,
     pub(super) body: Vec<u8>,
 }
 
 #[derive(Serialize)]
-struct Assertion<'a> {
+struct AssertionClaims<'a> {
     iss: &'a str,
     sub: &'a str,
     aud: &'a str,
@@ -42,7 +42,7 @@ pub(super) fn form(
     oauth2: &OAuth2,
     subject: Option<&Secret>,
     (unix, nonce): (u64, u128),
-) -> Result<Form, &'static str> {
+) -> Result<TokenRequestForm, &'static str> {
     let mut members: Vec<(&str, String)> = Vec::new();
     match subject {
         None => members.push(("grant_type", "client_credentials".to_owned())),
@@ -61,18 +61,18 @@ pub(super) fn form(
     let id = oauth2.client_id.as_str();
     let mut authorization = None;
     match &oauth2.proof {
-        ClientProof::SecretBasic(secret) => {
+        ClientAuthMethod::SecretBasic(secret) => {
             let pair = format!("{}:{}", encoded(id), encoded(secret.expose()));
             let basic = format!("Basic {}", STANDARD.encode(pair));
             authorization =
                 Some(value("client_secret", &basic).map_err(|_| "its client secret cannot be sent")?);
         }
-        ClientProof::SecretPost(secret) => {
+        ClientAuthMethod::SecretPost(secret) => {
             members.extend([("client_id", id.to_owned()), ("client_secret", secret.expose().to_owned())]);
         }
-        ClientProof::PrivateKeyJwt { key, key_id } => {
+        ClientAuthMethod::PrivateKeyJwt { key, key_id } => {
             let signing = signing_key(key).ok_or("its private key cannot sign")?;
-            let claims = Assertion {
+            let claims = AssertionClaims {
                 iss: id,
                 sub: id,
                 aud: &oauth2.token_url,
@@ -87,9 +87,9 @@ pub(super) fn form(
                 ("client_assertion", assertion),
             ]);
         }
-        ClientProof::TlsClientAuth => members.push(("client_id", id.to_owned())),
+        ClientAuthMethod::TlsClientAuth => members.push(("client_id", id.to_owned())),
     }
     let members: Vec<String> =
         members.iter().map(|(name, text)| format!("{name}={}", encoded(text))).collect();
-    Ok(Form { authorization, body: members.join("&").into_bytes() })
+    Ok(TokenRequestForm { authorization, body: members.join("&").into_bytes() })
 }

@@ -8,14 +8,15 @@ use http::header::{AUTHORIZATION, COOKIE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{CardKey, Written};
+use super::{CardKey, ConfiguredCredentials};
 use crate::auth::encoded::encoded;
 use crate::config::{
-    AgentMethod, ApiKey, ApiKeyPlace, Authorization, KeyPlace, LiveSecret, PerMethod, is_out_of_reach,
+    AgentMethod, ApiKey, ApiKeyLocation, ApiKeyPlace, Authorization, PerMethod, ReloadableSecret,
+    is_forbidden,
 };
 
 /// What goes with every request to an agent.
-pub struct Shown {
+pub struct RequestCredentials {
     all: HeaderMap,
     methods: PerMethod<HeaderMap>,
     /// Members of the query, encoded.
@@ -23,8 +24,8 @@ pub struct Shown {
     homeless: Vec<String>,
 }
 
-impl Shown {
-    pub(super) fn new(written: &Written) -> Result<Self, String> {
+impl RequestCredentials {
+    pub(super) fn new(written: &ConfiguredCredentials) -> Result<Self, String> {
         let mut all = HeaderMap::new();
         for (name, secret) in &written.headers {
             all.append(name.clone(), value(&format!("headers.{name}"), secret.expose())?);
@@ -43,24 +44,26 @@ impl Shown {
         for key in &written.auth.api_keys {
             let Some((place, name)) = place(key, &written.card).filter(|(place, name)| fits(*place, name))
             else {
-                homeless.push(words(key));
+                homeless.push(describe(key));
                 continue;
             };
             match place {
-                KeyPlace::Header => {
+                ApiKeyLocation::Header => {
                     // A card's word puts nothing in the place of what the operator wrote.
                     let is_free = |name: &HeaderName| {
                         matches!(key.place, ApiKeyPlace::Written(..))
                             || !(all.contains_key(name) || *name == COOKIE)
                     };
                     let Some(name) = HeaderName::from_bytes(name.as_bytes()).ok().filter(is_free) else {
-                        homeless.push(words(key));
+                        homeless.push(describe(key));
                         continue;
                     };
                     all.insert(name, value("auth.api_key", key.value.expose())?);
                 }
-                KeyPlace::Query => query.push(format!("{}={}", encoded(name), encoded(key.value.expose()))),
-                KeyPlace::Cookie => cookies.push(format!("{name}={}", key.value.expose())),
+                ApiKeyLocation::Query => {
+                    query.push(format!("{}={}", encoded(name), encoded(key.value.expose())))
+                }
+                ApiKeyLocation::Cookie => cookies.push(format!("{name}={}", key.value.expose())),
             }
         }
         if !cookies.is_empty() {
@@ -79,10 +82,10 @@ impl Shown {
     }
 
     /// Adds the headers for this method. They win over what is there.
-    pub fn dress(&self, method: AgentMethod, headers: &mut HeaderMap) {
-        put(&self.all, headers);
+    pub fn apply(&self, method: AgentMethod, headers: &mut HeaderMap) {
+        insert(&self.all, headers);
         if let Some(own) = self.methods.of(method) {
-            put(own, headers);
+            insert(own, headers);
         }
     }
 
@@ -101,13 +104,13 @@ impl Shown {
     }
 
     /// Words for each key that the card has no place for.
-    pub(super) fn homeless(&self) -> &[String] {
+    pub(super) fn unplaced_keys(&self) -> &[String] {
         &self.homeless
     }
 }
 
 /// Where a key goes: there, or where the card says.
-fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(KeyPlace, &'a str)> {
+fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(ApiKeyLocation, &'a str)> {
     match &key.place {
         ApiKeyPlace::Written(place, name) => Some((*place, name)),
         ApiKeyPlace::Card(Some(scheme)) => {
@@ -121,18 +124,18 @@ fn place<'a>(key: &'a ApiKey, card: &'a [CardKey]) -> Option<(KeyPlace, &'a str)
 }
 
 /// Whether a key may go there: a card's word must not break a request, nor put more into it than a key.
-fn fits(place: KeyPlace, name: &str) -> bool {
+fn fits(place: ApiKeyLocation, name: &str) -> bool {
     let header = HeaderName::from_bytes(name.as_bytes());
     match (place, header) {
-        (KeyPlace::Query, _) => !name.is_empty(),
+        (ApiKeyLocation::Query, _) => !name.is_empty(),
         // A cookie's name is a token too.
-        (KeyPlace::Cookie, header) => header.is_ok(),
-        (KeyPlace::Header, Err(_)) => false,
-        (KeyPlace::Header, Ok(header)) => !is_out_of_reach(&header),
+        (ApiKeyLocation::Cookie, header) => header.is_ok(),
+        (ApiKeyLocation::Header, Err(_)) => false,
+        (ApiKeyLocation::Header, Ok(header)) => !is_forbidden(&header),
     }
 }
 
-fn words(key: &ApiKey) -> String {
+fn describe(key: &ApiKey) -> String {
     match &key.place {
         ApiKeyPlace::Card(Some(scheme)) => {
             format!("auth.api_key is not sent: the card has no API key scheme {scheme:?} that says where it goes")
@@ -144,7 +147,7 @@ fn words(key: &ApiKey) -> String {
 }
 
 /// Puts headers into others, and what is there of the same name out.
-pub(super) fn put(from: &HeaderMap, into: &mut HeaderMap) {
+pub(super) fn insert(from: &HeaderMap, into: &mut HeaderMap) {
     for name in from.keys() {
         into.remove(name);
     }
@@ -162,25 +165,25 @@ pub(super) fn value(at: &str, text: &str) -> Result<HeaderValue, String> {
 }
 
 /// Whether a secret may be what it is to be.
-pub(super) fn is_sendable(secret: &LiveSecret) -> bool {
+pub(super) fn is_sendable(secret: &ReloadableSecret) -> bool {
     HeaderValue::from_str(secret.expose()).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::outbound::files::Stamps;
+    use crate::auth::outbound::files::FileStamps;
     use crate::config::Agent;
 
-    fn shown(agent: Agent, card: Vec<CardKey>) -> Shown {
+    fn shown(agent: Agent, card: Vec<CardKey>) -> RequestCredentials {
         let Agent { headers, auth, methods, tls, .. } = agent;
-        Shown::new(&Written {
+        RequestCredentials::new(&ConfiguredCredentials {
             headers,
             auth,
             methods,
             tls,
             card,
-            stamps: Stamps::default(),
+            stamps: FileStamps::default(),
             problems: Vec::new(),
             proof_due: false,
         })
@@ -188,15 +191,16 @@ mod tests {
     }
 
     fn key(value: &str, place: ApiKeyPlace) -> ApiKey {
-        ApiKey { value: LiveSecret::fixed(value), place }
+        ApiKey { value: ReloadableSecret::fixed(value), place }
     }
 
     #[test]
     fn a_key_goes_into_the_query_and_stays_one_member_of_it() {
         let mut agent = Agent::new("bard", "http://bard.example/");
-        let path = |shown: &Shown, path: &str| shown.keyed(&path.parse().unwrap()).unwrap().to_string();
+        let path =
+            |shown: &RequestCredentials, path: &str| shown.keyed(&path.parse().unwrap()).unwrap().to_string();
         assert_eq!(path(&shown(agent.clone(), Vec::new()), "/a?b=c"), "/a?b=c");
-        let place = ApiKeyPlace::Written(KeyPlace::Query, "k".to_owned());
+        let place = ApiKeyPlace::Written(ApiKeyLocation::Query, "k".to_owned());
         agent.auth.api_keys.push(key("a&b=\u{fc} c", place));
         assert!(!format!("{agent:?}").contains("a&b"), "never printed");
         let shown = shown(agent, Vec::new());
@@ -208,63 +212,66 @@ mod tests {
     fn keys_go_where_the_card_says_and_nowhere_else() {
         let asked =
             |scheme: &str, place, name: &str| CardKey { scheme: scheme.into(), place, name: name.into() };
-        let card = vec![asked("one", KeyPlace::Cookie, "first"), asked("two", KeyPlace::Header, "X-Second")];
+        let card = vec![
+            asked("one", ApiKeyLocation::Cookie, "first"),
+            asked("two", ApiKeyLocation::Header, "X-Second"),
+        ];
         let mut agent = Agent::new("bard", "http://bard.example/");
         agent.auth.api_keys = ["two", "one", "three"]
             .map(|scheme| key(scheme, ApiKeyPlace::Card(Some(scheme.into()))))
             .to_vec();
-        agent.headers.push((COOKIE, LiveSecret::fixed("own=1")));
+        agent.headers.push((COOKIE, ReloadableSecret::fixed("own=1")));
         let shown = shown(agent, card);
         let mut headers = HeaderMap::new();
-        shown.dress(AgentMethod::Send, &mut headers);
+        shown.apply(AgentMethod::Send, &mut headers);
         assert_eq!(
             (headers["cookie"].as_bytes(), headers["x-second"].as_bytes()),
             (&b"own=1; first=one"[..], &b"two"[..])
         );
-        assert_eq!((headers.len(), shown.homeless().len()), (2, 1));
+        assert_eq!((headers.len(), shown.unplaced_keys().len()), (2, 1));
         assert!(headers.values().all(HeaderValue::is_sensitive));
     }
 
     #[test]
     fn a_card_cannot_break_a_request_by_the_place_of_a_key() {
         for (place, name) in [
-            (KeyPlace::Header, "Host"),
-            (KeyPlace::Header, "Content-Length"),
-            (KeyPlace::Header, "A2A-Version"),
-            (KeyPlace::Header, "a: b\r\nc"),
-            (KeyPlace::Cookie, "a=b; c"),
-            (KeyPlace::Cookie, "a\r\nb"),
-            (KeyPlace::Query, ""),
+            (ApiKeyLocation::Header, "Host"),
+            (ApiKeyLocation::Header, "Content-Length"),
+            (ApiKeyLocation::Header, "A2A-Version"),
+            (ApiKeyLocation::Header, "a: b\r\nc"),
+            (ApiKeyLocation::Cookie, "a=b; c"),
+            (ApiKeyLocation::Cookie, "a\r\nb"),
+            (ApiKeyLocation::Query, ""),
         ] {
             let mut agent = Agent::new("bard", "http://bard.example/");
             agent.auth.api_keys.push(key("k", ApiKeyPlace::Card(None)));
             let shown = shown(agent, vec![CardKey { scheme: "s".into(), place, name: name.into() }]);
             let mut headers = HeaderMap::new();
-            shown.dress(AgentMethod::Send, &mut headers);
+            shown.apply(AgentMethod::Send, &mut headers);
             let path = shown.keyed(&PathAndQuery::from_static("/")).unwrap();
-            assert_eq!((headers.len(), path.as_str(), shown.homeless().len()), (0, "/", 1), "{name}");
+            assert_eq!((headers.len(), path.as_str(), shown.unplaced_keys().len()), (0, "/", 1), "{name}");
         }
     }
 
     #[test]
     fn a_card_puts_nothing_in_the_place_of_what_the_operator_wrote() {
         let mut agent = Agent::new("bard", "http://bard.example/");
-        agent.headers.push((HeaderName::from_static("x-tenant"), LiveSecret::fixed("acme")));
+        agent.headers.push((HeaderName::from_static("x-tenant"), ReloadableSecret::fixed("acme")));
         agent.auth.api_keys.push(key("k", ApiKeyPlace::Card(None)));
         for name in ["X-Tenant", "Cookie"] {
-            let asked = CardKey { scheme: "s".into(), place: KeyPlace::Header, name: name.into() };
+            let asked = CardKey { scheme: "s".into(), place: ApiKeyLocation::Header, name: name.into() };
             let shown = shown(agent.clone(), vec![asked]);
             let mut headers = HeaderMap::new();
-            shown.dress(AgentMethod::Send, &mut headers);
+            shown.apply(AgentMethod::Send, &mut headers);
             assert_eq!((headers["x-tenant"].as_bytes(), headers.len()), (&b"acme"[..], 1), "{name}");
-            assert_eq!(shown.homeless().len(), 1);
+            assert_eq!(shown.unplaced_keys().len(), 1);
         }
     }
 
     #[test]
     fn headers_of_a_method_win_and_stay_with_it() {
         let mut agent = Agent::new("bard", "http://bard.example/");
-        let header = |value: &str| (HeaderName::from_static("x-who"), LiveSecret::fixed(value));
+        let header = |value: &str| (HeaderName::from_static("x-who"), ReloadableSecret::fixed(value));
         agent.headers.push(header("all"));
         agent.methods.cancel.headers.push(header("cancel"));
         let shown = shown(agent, Vec::new());
@@ -273,7 +280,7 @@ mod tests {
         {
             let mut headers = HeaderMap::new();
             headers.append("x-who", HeaderValue::from_static("a client"));
-            shown.dress(method, &mut headers);
+            shown.apply(method, &mut headers);
             assert_eq!(headers.get_all("x-who").iter().collect::<Vec<_>>(), [expected], "{method:?}");
         }
     }

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 
-use super::endpoint::{Endpoint, Failed, Fetched};
-use super::slot::{Pauses, Slot};
+use super::endpoint::{TokenEndpoint, TokenRequestError, TokenResponse};
+use super::slot::{Backoff, TokenSlot};
 use crate::config::{AgentTls, Grant, OAuth2, Secret};
 use crate::telemetry::label::Token;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::Client;
+use crate::transport::HttpClient;
 
-pub use super::slot::Pass;
+pub use super::slot::AccessToken;
 
 /// The longest that a request waits for a token.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -28,14 +28,14 @@ const CALLERS: usize = 1000;
 
 /// Why there is no token, in words that a client may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoToken {
+pub enum TokenUnavailable {
     /// There may be one later.
     Now(&'static str),
     /// There is none for what the caller showed: only with another token of its own may there be one.
     OfCaller(&'static str),
 }
 
-impl NoToken {
+impl TokenUnavailable {
     /// The words.
     pub fn why(self) -> &'static str {
         match self {
@@ -45,12 +45,12 @@ impl NoToken {
 }
 
 /// The token that a caller showed the gateway, for exchanging it. Never sent to an agent.
-pub struct Subject {
+pub struct SubjectToken {
     token: Secret,
     digest: [u8; 32],
 }
 
-impl Subject {
+impl SubjectToken {
     /// Takes a caller's token, without the word `Bearer`. The gateway has validated it.
     pub fn new(token: Secret) -> Self {
         let digest = Sha256::digest(token.expose().as_bytes()).into();
@@ -58,39 +58,39 @@ impl Subject {
     }
 }
 
-impl fmt::Debug for Subject {
+impl fmt::Debug for SubjectToken {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("***")
     }
 }
 
 /// Where the tokens for one agent come from.
-pub struct Tokens {
+pub struct AgentTokens {
     agent: String,
-    client: Client,
-    settings: ArcSwap<(OAuth2, Endpoint)>,
-    own: Slot,
+    client: HttpClient,
+    settings: ArcSwap<(OAuth2, TokenEndpoint)>,
+    own: TokenSlot,
     /// By the digest of the caller's token: another token of the same caller gets another.
-    callers: Mutex<HashMap<[u8; 32], Arc<Slot>>>,
+    callers: Mutex<HashMap<[u8; 32], Arc<TokenSlot>>>,
     /// Of the endpoint as a whole; a failure that one caller's token may have caused is its slot's.
-    pauses: Mutex<Pauses>,
+    pauses: Mutex<Backoff>,
     metrics: Arc<AgentMetrics>,
 }
 
-impl Tokens {
+impl AgentTokens {
     pub(super) fn new(
         agent: &str,
         oauth2: &OAuth2,
         tls: &AgentTls,
-        client: Client,
+        client: HttpClient,
         metrics: Arc<AgentMetrics>,
     ) -> Result<Self, String> {
-        let endpoint = Endpoint::new(oauth2, tls)?;
+        let endpoint = TokenEndpoint::new(oauth2, tls)?;
         Ok(Self {
             agent: agent.to_owned(),
             client,
             settings: ArcSwap::from_pointee((oauth2.clone(), endpoint)),
-            own: Slot::default(),
+            own: TokenSlot::default(),
             callers: Mutex::default(),
             pauses: Mutex::default(),
             metrics,
@@ -99,7 +99,7 @@ impl Tokens {
 
     /// Uses other settings from now on; tokens that are good stay.
     pub(super) fn change(&self, oauth2: &OAuth2, tls: &AgentTls) -> Result<(), String> {
-        let endpoint = Endpoint::new(oauth2, tls)?;
+        let endpoint = TokenEndpoint::new(oauth2, tls)?;
         self.settings.store(Arc::new((oauth2.clone(), endpoint)));
         Ok(())
     }
@@ -114,12 +114,14 @@ impl Tokens {
     /// # Errors
     ///
     /// [`NoToken`], also while a failure is so recent that nothing is tried.
-    pub async fn pass(&self, subject: Option<&Subject>) -> Result<Pass, NoToken> {
+    pub async fn pass(&self, subject: Option<&SubjectToken>) -> Result<AccessToken, TokenUnavailable> {
         let of_caller;
         let slot = match (self.is_on_behalf(), subject) {
             (false, _) => &self.own,
             (true, None) => {
-                return Err(NoToken::OfCaller("the call comes with no token that could be exchanged"));
+                return Err(TokenUnavailable::OfCaller(
+                    "the call comes with no token that could be exchanged",
+                ));
             }
             (true, Some(subject)) => {
                 of_caller = self.slot_of(subject);
@@ -132,7 +134,7 @@ impl Tokens {
         // Boxed: a call that finds a token must not be larger for it.
         let fetching = Box::pin(self.fetched(slot, subject));
         let waited = tokio::time::timeout(WITHIN, fetching).await;
-        waited.unwrap_or(Err(NoToken::Now("its token endpoint does not answer in time")))
+        waited.unwrap_or(Err(TokenUnavailable::Now("its token endpoint does not answer in time")))
     }
 
     /// Another token in place of one that the agent refused; `None` if another would be no better.
@@ -140,7 +142,11 @@ impl Tokens {
     /// # Errors
     ///
     /// As [`Tokens::pass`].
-    pub async fn another(&self, refused: &Pass, subject: Option<&Subject>) -> Result<Option<Pass>, NoToken> {
+    pub async fn replace_rejected(
+        &self,
+        refused: &AccessToken,
+        subject: Option<&SubjectToken>,
+    ) -> Result<Option<AccessToken>, TokenUnavailable> {
         let of_caller = subject.filter(|_| self.is_on_behalf()).map(|subject| self.slot_of(subject));
         let slot = of_caller.as_deref().unwrap_or(&self.own);
         self.metrics.token(Token::Refused);
@@ -152,16 +158,20 @@ impl Tokens {
 
     /// Renews the token if it is in use and ends soon. A failure is not told: the token is still good.
     pub async fn renew(&self) {
-        if !self.own.is_due(Instant::now()) {
+        if !self.own.needs_renewal(Instant::now()) {
             return;
         }
         let Ok(_flight) = self.own.flight.try_lock() else { return };
-        if self.own.is_due(Instant::now()) && self.rests(&self.own).is_none() {
+        if self.own.needs_renewal(Instant::now()) && self.rests(&self.own).is_none() {
             drop(self.fetch(&self.own, None).await);
         }
     }
 
-    async fn fetched(&self, slot: &Slot, subject: Option<&Subject>) -> Result<Pass, NoToken> {
+    async fn fetched(
+        &self,
+        slot: &TokenSlot,
+        subject: Option<&SubjectToken>,
+    ) -> Result<AccessToken, TokenUnavailable> {
         let _flight = slot.flight.lock().await;
         if let Some(pass) = slot.take(Instant::now()) {
             return Ok(pass);
@@ -174,29 +184,37 @@ impl Tokens {
         Ok(slot.take(Instant::now()).unwrap_or(pass))
     }
 
-    fn rests(&self, slot: &Slot) -> Option<NoToken> {
+    fn rests(&self, slot: &TokenSlot) -> Option<TokenUnavailable> {
         let now = Instant::now();
-        let all = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).rests(now);
-        all.or_else(|| slot.rests(now))
+        let all = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).retry_after(now);
+        all.or_else(|| slot.retry_after(now))
     }
 
     /// Nothing for what was asked with: that is the caller's token, where such are exchanged.
-    fn refused(&self, subject: Option<&Subject>, why: &'static str) -> NoToken {
-        if subject.is_some() && self.is_on_behalf() { NoToken::OfCaller(why) } else { NoToken::Now(why) }
+    fn refused(&self, subject: Option<&SubjectToken>, why: &'static str) -> TokenUnavailable {
+        if subject.is_some() && self.is_on_behalf() {
+            TokenUnavailable::OfCaller(why)
+        } else {
+            TokenUnavailable::Now(why)
+        }
     }
 
     /// Fetches a token; whoever calls this holds the flight.
-    async fn fetch(&self, slot: &Slot, subject: Option<&Subject>) -> Result<Pass, NoToken> {
+    async fn fetch(
+        &self,
+        slot: &TokenSlot,
+        subject: Option<&SubjectToken>,
+    ) -> Result<AccessToken, TokenUnavailable> {
         let settings = self.settings.load_full();
         let (oauth2, endpoint) = &*settings;
         let token = subject.filter(|_| oauth2.grant == Grant::TokenExchange).map(|subject| &subject.token);
-        match endpoint.ask(&self.client, oauth2, token).await {
+        match endpoint.request(&self.client, oauth2, token).await {
             Ok(fetched) => Ok(self.keep(slot, &fetched)),
             Err(failed) => Err(self.failed(slot, subject, failed)),
         }
     }
 
-    fn keep(&self, slot: &Slot, fetched: &Fetched) -> Pass {
+    fn keep(&self, slot: &TokenSlot, fetched: &TokenResponse) -> AccessToken {
         self.metrics.token(Token::Fetched);
         let was_dead = self.pauses.lock().unwrap_or_else(PoisonError::into_inner).worked();
         let (pass, had_failed) = slot.keep(fetched, Instant::now());
@@ -206,19 +224,28 @@ impl Tokens {
         pass
     }
 
-    fn failed(&self, slot: &Slot, subject: Option<&Subject>, failed: Failed) -> NoToken {
+    fn failed(
+        &self,
+        slot: &TokenSlot,
+        subject: Option<&SubjectToken>,
+        failed: TokenRequestError,
+    ) -> TokenUnavailable {
         self.metrics.token(Token::Failed);
         let (now, spread) = (Instant::now(), rand::random());
         let no_token = match failed {
-            Failed::Unreachable(why) | Failed::Unfulfilled(why) => NoToken::Now(why),
-            Failed::Refused(why) => self.refused(subject, why),
+            TokenRequestError::Unreachable(why) | TokenRequestError::Unfulfilled(why) => {
+                TokenUnavailable::Now(why)
+            }
+            TokenRequestError::Refused(why) => self.refused(subject, why),
         };
         let is_first = match failed {
-            Failed::Unreachable(_) => {
+            TokenRequestError::Unreachable(_) => {
                 let mut pauses = self.pauses.lock().unwrap_or_else(PoisonError::into_inner);
                 pauses.failed(now, no_token, spread)
             }
-            Failed::Unfulfilled(_) | Failed::Refused(_) => slot.failed(now, no_token, spread),
+            TokenRequestError::Unfulfilled(_) | TokenRequestError::Refused(_) => {
+                slot.failed(now, no_token, spread)
+            }
         };
         if is_first {
             tracing::warn!(agent = self.agent, why = no_token.why(), "no token for the agent");
@@ -227,7 +254,7 @@ impl Tokens {
     }
 
     /// The place of a caller's token; where there are too many, those go that hold nothing, then the one not asked for longest.
-    fn slot_of(&self, subject: &Subject) -> Arc<Slot> {
+    fn slot_of(&self, subject: &SubjectToken) -> Arc<TokenSlot> {
         let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = callers.get(&subject.digest) {
             return slot.clone();

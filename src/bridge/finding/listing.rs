@@ -7,10 +7,10 @@
 
 use serde::Serialize;
 
-use super::super::registry::{Abilities, Reach};
+use super::super::registry::{AgentCapabilities, Reachability};
 use super::super::view::json;
 use super::SkillProfile;
-use crate::a2a::Extension;
+use crate::a2a::AgentExtension;
 
 /// One agent of the list.
 #[derive(Debug, Serialize)]
@@ -32,14 +32,14 @@ pub struct ListedAgent<'a> {
     /// Where its card is.
     pub card: String,
     /// Whether it can be called.
-    pub status: Reach,
+    pub status: Reachability,
     /// The versions of A2A that clients may speak to it here; its own is the first.
     pub protocol_versions: Vec<&'static str>,
     /// The bindings that they may use.
     pub bindings: &'static [&'static str],
     /// What it can do, once its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub capabilities: Option<Abilities>,
+    pub capabilities: Option<AgentCapabilities>,
     /// Those of its skills that fit.
     pub skills: Vec<ListedSkill<'a>>,
     /// The extensions that it knows.
@@ -67,8 +67,8 @@ impl<'a> From<&'a SkillProfile> for ListedSkill<'a> {
     }
 }
 
-impl<'a> From<&'a Extension> for ListedExtension<'a> {
-    fn from(extension: &'a Extension) -> Self {
+impl<'a> From<&'a AgentExtension> for ListedExtension<'a> {
+    fn from(extension: &'a AgentExtension) -> Self {
         Self { uri: &extension.uri, required: extension.required }
     }
 }
@@ -77,18 +77,18 @@ impl<'a> From<&'a Extension> for ListedExtension<'a> {
 pub fn page(agents: &[ListedAgent<'_>], total: usize, next_cursor: Option<&str>) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Page<'a> {
+    struct AgentListPage<'a> {
         agents: &'a [ListedAgent<'a>],
         total: usize,
         #[serde(skip_serializing_if = "Option::is_none")]
         next_cursor: Option<&'a str>,
     }
-    json(&Page { agents, total, next_cursor })
+    json(&AgentListPage { agents, total, next_cursor })
 }
 
 /// One agent of the catalog.
 #[derive(Debug)]
-pub struct Entry<'a> {
+pub struct CatalogEntry<'a> {
     /// Where it is called.
     pub url: String,
     /// Where its card is.
@@ -103,7 +103,7 @@ pub struct Entry<'a> {
 
 /// A link and what is behind it.
 #[derive(Serialize)]
-struct Link<'a> {
+struct CatalogLink<'a> {
     href: &'a str,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     media_type: Option<&'static str>,
@@ -113,27 +113,27 @@ struct Link<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Context<'a> {
+struct LinkContext<'a> {
     anchor: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    item: Vec<Link<'a>>,
+    item: Vec<CatalogLink<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    service_desc: Option<[Link<'a>; 1]>,
+    service_desc: Option<[CatalogLink<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    describedby: Option<[Link<'a>; 1]>,
+    describedby: Option<[CatalogLink<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    service_doc: Option<[Link<'a>; 1]>,
+    service_doc: Option<[CatalogLink<'a>; 1]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    service_meta: Option<[Link<'a>; 1]>,
+    service_meta: Option<[CatalogLink<'a>; 1]>,
 }
 
 /// The API catalog that is at `place`, as JSON: first what is in it, then a context for each agent.
-pub fn catalog(place: &str, agents: &[Entry<'_>]) -> String {
+pub fn catalog(place: &str, agents: &[CatalogEntry<'_>]) -> String {
     #[derive(Serialize)]
     struct Linkset<'a> {
-        linkset: Vec<Context<'a>>,
+        linkset: Vec<LinkContext<'a>>,
     }
-    let none = |anchor| Context {
+    let none = |anchor| LinkContext {
         anchor,
         item: Vec::new(),
         service_desc: None,
@@ -141,20 +141,23 @@ pub fn catalog(place: &str, agents: &[Entry<'_>]) -> String {
         service_doc: None,
         service_meta: None,
     };
-    let item = |agent| Link { media_type: None, ..link(agent) };
-    let all = Context { item: agents.iter().map(item).collect(), ..none(place) };
-    let each = agents.iter().map(|agent| Context {
-        service_desc: Some([Link { href: &agent.card, ..link(agent) }]),
-        describedby: Some([Link { href: &agent.card, ..link(agent) }]),
-        service_doc: agent.documentation.map(|href| [Link { href, media_type: None, title: None }]),
-        service_meta: agent.metadata.as_deref().map(|href| [Link { href, title: None, ..link(agent) }]),
+    let item = |agent| CatalogLink { media_type: None, ..link(agent) };
+    let all = LinkContext { item: agents.iter().map(item).collect(), ..none(place) };
+    let each = agents.iter().map(|agent| LinkContext {
+        service_desc: Some([CatalogLink { href: &agent.card, ..link(agent) }]),
+        describedby: Some([CatalogLink { href: &agent.card, ..link(agent) }]),
+        service_doc: agent.documentation.map(|href| [CatalogLink { href, media_type: None, title: None }]),
+        service_meta: agent
+            .metadata
+            .as_deref()
+            .map(|href| [CatalogLink { href, title: None, ..link(agent) }]),
         ..none(&agent.url)
     });
     json(&Linkset { linkset: std::iter::once(all).chain(each).collect() })
 }
 
-fn link<'a>(agent: &'a Entry<'a>) -> Link<'a> {
-    Link { href: &agent.url, media_type: Some("application/json"), title: agent.title }
+fn link<'a>(agent: &'a CatalogEntry<'a>) -> CatalogLink<'a> {
+    CatalogLink { href: &agent.url, media_type: Some("application/json"), title: agent.title }
 }
 
 #[cfg(test)]
@@ -164,14 +167,15 @@ mod tests {
 
     #[test]
     fn the_catalog_is_a_linkset_of_arrays_of_links() {
-        let agent = Entry {
+        let agent = CatalogEntry {
             url: "https://gw/a2a/w".into(),
             card: "https://gw/a2a/w/.well-known/agent-card.json".into(),
             title: Some("W"),
             documentation: Some("https://docs.example/"),
             metadata: Some("https://gw/.well-known/oauth-protected-resource/a2a/w".into()),
         };
-        let bare = Entry { title: None, documentation: None, metadata: None, ..entry("https://gw/a2a/x") };
+        let bare =
+            CatalogEntry { title: None, documentation: None, metadata: None, ..entry("https://gw/a2a/x") };
         let told: Value = serde_json::from_str(&catalog("https://gw/c", &[agent, bare])).unwrap();
         let card = json!([{ "href": "https://gw/a2a/w/.well-known/agent-card.json", "type": "application/json", "title": "W" }]);
         let meta = "https://gw/.well-known/oauth-protected-resource/a2a/w";
@@ -197,8 +201,8 @@ mod tests {
         assert_eq!(empty, json!({ "linkset": [{ "anchor": "https://gw/c" }] }));
     }
 
-    fn entry(url: &str) -> Entry<'static> {
-        Entry {
+    fn entry(url: &str) -> CatalogEntry<'static> {
+        CatalogEntry {
             url: url.into(),
             card: format!("{url}/card"),
             title: None,

@@ -13,25 +13,25 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::catalogue::{Plan, View};
-use crate::a2a::Card;
-use profile::Text;
-pub use profile::{Profile, SkillProfile};
-pub use query::{BadQuery, LONGEST, Query};
+use super::catalogue::{CatalogueView, ToolPlan};
+use crate::a2a::AgentCard;
+use profile::FoldedText;
+pub use profile::{AgentProfile, SkillProfile};
+pub use query::{AgentQuery, BadQuery, MAX_QUERY_BYTES};
 
 /// The agents whose cards are known, ready to be searched.
 #[derive(Debug, Default)]
-pub struct Index {
-    profiles: HashMap<String, Profile>,
+pub struct AgentIndex {
+    profiles: HashMap<String, AgentProfile>,
 }
 
 /// An agent that fits.
 #[derive(Debug)]
-pub struct Found<'i> {
+pub struct AgentMatch<'i> {
     /// Its name here.
     pub name: &'i str,
     /// What it says of itself; `None` until its card has been seen.
-    pub profile: Option<&'i Profile>,
+    pub profile: Option<&'i AgentProfile>,
     /// Those of its skills that fit and are shown, the best first.
     pub skills: Vec<&'i SkillProfile>,
     /// How well it fits: a word that is a name or an id counts a thousand, one in a tag a hundred, one that begins a word of a
@@ -39,14 +39,14 @@ pub struct Found<'i> {
     pub score: u32,
 }
 
-impl Index {
+impl AgentIndex {
     /// Writes down what is searched; `all` knows the names of the tools.
-    pub(super) fn build(agents: &[(Plan, Arc<Card>)], all: &View) -> Self {
+    pub(super) fn build(agents: &[(ToolPlan, Arc<AgentCard>)], all: &CatalogueView) -> Self {
         let tools: HashMap<(&str, Option<&str>), &str> =
             all.of_agents().map(|tool| ((&*tool.agent, tool.skill.as_deref()), tool.name.as_str())).collect();
         let profiles = agents.iter().map(|(plan, card)| {
             let tool = |skill: Option<&str>| tools.get(&(plan.agent.as_str(), skill)).copied();
-            (plan.agent.clone(), Profile::new(plan, card, tool))
+            (plan.agent.clone(), AgentProfile::new(plan, card, tool))
         });
         Self { profiles: profiles.collect() }
     }
@@ -56,14 +56,14 @@ impl Index {
     /// be used is not found.
     pub fn search<'i>(
         &'i self,
-        query: &Query,
+        query: &AgentQuery,
         agents: impl Iterator<Item = &'i str>,
         may: impl Fn(&str, Option<(&str, &str)>) -> bool,
-    ) -> Vec<Found<'i>> {
-        let mut found: Vec<Found<'i>> = agents
+    ) -> Vec<AgentMatch<'i>> {
+        let mut found: Vec<AgentMatch<'i>> = agents
             .filter_map(|name| match self.profiles.get(name) {
-                Some(profile) => fitting(query, (name, profile), |tool| may(name, tool)),
-                None => unseen(query, name).filter(|_| may(name, None)),
+                Some(profile) => matches(query, (name, profile), |tool| may(name, tool)),
+                None => hidden_skills(query, name).filter(|_| may(name, None)),
             })
             .collect();
         found.sort_by_key(|found| (Reverse(found.score), found.name));
@@ -71,22 +71,21 @@ impl Index {
     }
 }
 
-fn fitting<'i>(
-    query: &Query,
-    (name, profile): (&'i str, &'i Profile),
+fn matches<'i>(
+    query: &AgentQuery,
+    (name, profile): (&'i str, &'i AgentProfile),
     may: impl Fn(Option<(&str, &str)>) -> bool,
-) -> Option<Found<'i>> {
-    let shown: Vec<&SkillProfile> =
-        profile.skills.iter().filter(|skill| may(Some(skill.known_as()))).collect();
+) -> Option<AgentMatch<'i>> {
+    let shown: Vec<&SkillProfile> = profile.skills.iter().filter(|skill| may(Some(skill.names()))).collect();
     if shown.is_empty() && !may(profile.tool.as_deref().map(|tool| ("", tool))) && !may(None) {
         return None;
     }
     let texts = || std::iter::once(&profile.text).chain(shown.iter().map(|skill| &skill.text));
     let score = score(query, texts)?;
-    let worth = |skill: &SkillProfile| query.words().map(|word| skill.text.worth(query, word)).sum::<u32>();
+    let worth = |skill: &SkillProfile| query.words().map(|word| skill.text.score(query, word)).sum::<u32>();
     let mut skills: Vec<(Reverse<u32>, &SkillProfile)> = shown
         .iter()
-        .filter(|skill| query.wants_skill(&skill.text))
+        .filter(|skill| query.filters_skill(&skill.text))
         .map(|skill| (Reverse(worth(skill)), *skill))
         .collect();
     if query.names_skill() && skills.is_empty() {
@@ -95,21 +94,21 @@ fn fitting<'i>(
     // Stable: what is of the same worth stays in the card's order.
     skills.sort_by_key(|(worth, _)| *worth);
     let skills = skills.into_iter().map(|(_, skill)| skill).collect();
-    Some(Found { name, profile: Some(profile), skills, score })
+    Some(AgentMatch { name, profile: Some(profile), skills, score })
 }
 
 /// An agent of which nothing but its name is known.
-fn unseen<'i>(query: &Query, name: &'i str) -> Option<Found<'i>> {
-    let text = Text::of_name(name);
+fn hidden_skills<'i>(query: &AgentQuery, name: &'i str) -> Option<AgentMatch<'i>> {
+    let text = FoldedText::of_name(name);
     let score = score(query, || std::iter::once(&text)).filter(|_| !query.names_skill())?;
-    Some(Found { name, profile: None, skills: Vec::new(), score })
+    Some(AgentMatch { name, profile: None, skills: Vec::new(), score })
 }
 
 /// The worth of all words together; `None` if one of them is nowhere.
-fn score<'t, T: Iterator<Item = &'t Text>>(query: &Query, texts: impl Fn() -> T) -> Option<u32> {
+fn score<'t, T: Iterator<Item = &'t FoldedText>>(query: &AgentQuery, texts: impl Fn() -> T) -> Option<u32> {
     let mut sum = 0;
     for word in query.words() {
-        let best = texts().map(|text| text.worth(query, word)).max().filter(|best| *best > 0)?;
+        let best = texts().map(|text| text.score(query, word)).max().filter(|best| *best > 0)?;
         sum += best;
     }
     Some(sum)

@@ -2,9 +2,9 @@
 //!
 //! Not here: the search.
 
-use super::super::catalogue::Plan;
-use super::query::Query;
-use crate::a2a::{Card, Skill};
+use super::super::catalogue::ToolPlan;
+use super::query::AgentQuery;
+use crate::a2a::{AgentCard, AgentSkill};
 
 /// Of a description so much is searched, in bytes.
 const SEARCHED: usize = 1024;
@@ -13,7 +13,7 @@ const MOST_TAGS: usize = 16;
 
 /// What an agent says of itself.
 #[derive(Debug)]
-pub struct Profile {
+pub struct AgentProfile {
     /// Its name on its card.
     pub title: String,
     /// What it does.
@@ -21,7 +21,7 @@ pub struct Profile {
     pub(super) skills: Vec<SkillProfile>,
     /// The one tool that it is called by, if its skills have none of their own.
     pub(super) tool: Option<String>,
-    pub(super) text: Text,
+    pub(super) text: FoldedText,
 }
 
 /// One of its skills.
@@ -38,13 +38,13 @@ pub struct SkillProfile {
     /// The tool that it is called by where all agents are; `None`: there is none.
     pub tool: Option<String>,
     is_called_alone: bool,
-    pub(super) text: Text,
+    pub(super) text: FoldedText,
 }
 
 impl SkillProfile {
-    fn new(skill: &Skill, description: &str, tool: Option<&str>, is_called_alone: bool) -> Self {
+    fn new(skill: &AgentSkill, description: &str, tool: Option<&str>, is_called_alone: bool) -> Self {
         let tags: Vec<String> = skill.tags.iter().take(MOST_TAGS).cloned().collect();
-        let text = Text::new(&[&skill.id, &skill.name, tool.unwrap_or_default()], &tags, description);
+        let text = FoldedText::new(&[&skill.id, &skill.name, tool.unwrap_or_default()], &tags, description);
         Self {
             id: skill.id.clone(),
             name: skill.name.clone(),
@@ -57,15 +57,19 @@ impl SkillProfile {
     }
 
     /// What rules know it by: the id of the skill, which the one tool of a whole agent does not have, and the name of the tool.
-    pub(super) fn known_as(&self) -> (&str, &str) {
+    pub(super) fn names(&self) -> (&str, &str) {
         let id = if self.is_called_alone { self.id.as_str() } else { "" };
         (id, self.tool.as_deref().unwrap_or_default())
     }
 }
 
-impl Profile {
+impl AgentProfile {
     /// `tool` names the tool of a skill, or of the whole agent.
-    pub(super) fn new<'t>(plan: &Plan, card: &Card, tool: impl Fn(Option<&str>) -> Option<&'t str>) -> Self {
+    pub(super) fn new<'t>(
+        plan: &ToolPlan,
+        card: &AgentCard,
+        tool: impl Fn(Option<&str>) -> Option<&'t str>,
+    ) -> Self {
         let whole = tool(None);
         let skills = card.skills.iter().filter_map(|skill| {
             let plan = plan.skills.get(&skill.id);
@@ -83,26 +87,26 @@ impl Profile {
             description: description.to_owned(),
             skills: skills.collect(),
             tool: whole.map(str::to_owned),
-            text: Text::new(&[&plan.agent, &card.name], &[], description),
+            text: FoldedText::new(&[&plan.agent, &card.name], &[], description),
         }
     }
 }
 
 /// Text to be searched, in small letters.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct FoldedText {
     names: Vec<String>,
     tags: Vec<String>,
     prose: String,
 }
 
-impl Text {
+impl FoldedText {
     fn new(names: &[&str], tags: &[String], description: &str) -> Self {
         let end = description.floor_char_boundary(SEARCHED);
         Self {
-            names: names.iter().filter(|name| !name.is_empty()).map(|name| folded(name)).collect(),
-            tags: tags.iter().map(|tag| folded(tag)).collect(),
-            prose: folded(description.get(..end).unwrap_or_default()),
+            names: names.iter().filter(|name| !name.is_empty()).map(|name| lowercased(name)).collect(),
+            tags: tags.iter().map(|tag| lowercased(tag)).collect(),
+            prose: lowercased(description.get(..end).unwrap_or_default()),
         }
     }
 
@@ -112,7 +116,7 @@ impl Text {
     }
 
     /// What one word of a query is worth here; 0: it does not occur.
-    pub(super) fn worth(&self, query: &Query, word: &str) -> u32 {
+    pub(super) fn score(&self, query: &AgentQuery, word: &str) -> u32 {
         let is = |text: &String| text == word || text == query.whole();
         if self.names.iter().any(is) {
             return 1000;
@@ -128,7 +132,7 @@ impl Text {
     }
 
     /// Whether a name or an id has this in it.
-    pub(super) fn is_called_like(&self, part: &str) -> bool {
+    pub(super) fn name_matches(&self, part: &str) -> bool {
         self.names.iter().any(|name| name.contains(part))
     }
 
@@ -139,7 +143,7 @@ impl Text {
 }
 
 /// Text as it is compared.
-pub(super) fn folded(text: &str) -> String {
+pub(super) fn lowercased(text: &str) -> String {
     text.trim().to_lowercase()
 }
 

@@ -2,16 +2,16 @@
 //!
 //! Not here: what they are compared with (see `profile`).
 
-use super::profile::{Text, folded};
+use super::profile::{FoldedText, lowercased};
 
 /// Longest text of a query, in bytes.
-pub const LONGEST: usize = 256;
+pub const MAX_QUERY_BYTES: usize = 256;
 /// Most words. So many of one kind are worth less than one of the next.
 const MOST_WORDS: usize = 8;
 
 /// What is looked for, in small letters. Empty: everything fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Query {
+pub struct AgentQuery {
     whole: String,
     words: Vec<String>,
     skill: Option<String>,
@@ -22,14 +22,14 @@ pub struct Query {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadQuery {
     /// A text is longer than [`LONGEST`].
-    #[error("a text to look for has at most {LONGEST} bytes")]
+    #[error("a text to look for has at most {MAX_QUERY_BYTES} bytes")]
     TooLong,
     /// There are too many words.
     #[error("at most {MOST_WORDS} words can be looked for at once: use fewer")]
     TooMany,
 }
 
-impl Query {
+impl AgentQuery {
     /// Looks for agents in which all words of `text` occur, with a skill of which `skill` is a part of the name or id, and which
     /// has this tag.
     ///
@@ -37,16 +37,16 @@ impl Query {
     ///
     /// [`BadQuery`], if it is more than is looked for.
     pub fn new(text: &str, skill: Option<&str>, tag: Option<&str>) -> Result<Self, BadQuery> {
-        if [Some(text), skill, tag].into_iter().flatten().any(|text| text.len() > LONGEST) {
+        if [Some(text), skill, tag].into_iter().flatten().any(|text| text.len() > MAX_QUERY_BYTES) {
             return Err(BadQuery::TooLong);
         }
-        let whole = folded(text);
+        let whole = lowercased(text);
         let bare = |word: &str| word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_owned();
         let words: Vec<String> = whole.split_whitespace().map(bare).filter(|word| !word.is_empty()).collect();
         if words.len() > MOST_WORDS {
             return Err(BadQuery::TooMany);
         }
-        let wanted = |text: Option<&str>| text.map(folded).filter(|text| !text.is_empty());
+        let wanted = |text: Option<&str>| text.map(lowercased).filter(|text| !text.is_empty());
         Ok(Self { whole, words, skill: wanted(skill), tag: wanted(tag) })
     }
 
@@ -66,8 +66,8 @@ impl Query {
     }
 
     /// Whether a skill is one of those that are asked for.
-    pub(super) fn wants_skill(&self, text: &Text) -> bool {
-        self.skill.as_ref().is_none_or(|skill| text.is_called_like(skill))
+    pub(super) fn filters_skill(&self, text: &FoldedText) -> bool {
+        self.skill.as_ref().is_none_or(|skill| text.name_matches(skill))
             && self.tag.as_ref().is_none_or(|tag| text.has_tag(tag))
     }
 }

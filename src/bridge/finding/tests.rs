@@ -8,16 +8,16 @@ use super::tool::{read, result};
 use super::*;
 use crate::bridge::arguments::validator;
 use crate::bridge::catalogue::{Catalogue, SkillPlan};
-use crate::bridge::registry::Reach;
+use crate::bridge::registry::Reachability;
 use crate::mcp::Version;
 
-fn card(name: &str, about: &str, skills: Value) -> Arc<Card> {
+fn card(name: &str, about: &str, skills: Value) -> Arc<AgentCard> {
     let card = json!({ "name": name, "description": about, "url": "http://h/", "skills": skills });
-    Arc::new(Card::parse(card.to_string().as_bytes()).unwrap())
+    Arc::new(AgentCard::parse(card.to_string().as_bytes()).unwrap())
 }
 
-fn plan(agent: &str) -> Plan {
-    Plan { agent: agent.into(), ..Plan::default() }
+fn plan(agent: &str) -> ToolPlan {
+    ToolPlan { agent: agent.into(), ..ToolPlan::default() }
 }
 
 fn skill(id: &str, name: &str, about: &str, tags: &[&str]) -> Value {
@@ -45,7 +45,7 @@ fn search(
     catalogue: &Catalogue,
     (text, skill, tag): (&str, Option<&str>, Option<&str>),
 ) -> Vec<(String, u32)> {
-    let query = Query::new(text, skill, tag).unwrap();
+    let query = AgentQuery::new(text, skill, tag).unwrap();
     let found = catalogue.index().search(&query, NAMES.into_iter(), |_, _| true);
     found.into_iter().map(|found| (found.name.to_owned(), found.score)).collect()
 }
@@ -94,7 +94,7 @@ fn a_skill_and_a_tag_leave_out_agents_without_one() {
 #[test]
 fn a_skill_that_is_not_shown_finds_nothing_and_is_not_told() {
     let town = town();
-    let query = Query::new("rain", None, None).unwrap();
+    let query = AgentQuery::new("rain", None, None).unwrap();
     let found = town.index().search(&query, NAMES.into_iter(), |agent, tool| {
         let (skill, tool) = tool.unwrap_or_default();
         assert!(tool.is_empty() || tool.starts_with(agent), "{agent} {tool}");
@@ -102,7 +102,7 @@ fn a_skill_that_is_not_shown_finds_nothing_and_is_not_told() {
     });
     assert_eq!(found.iter().map(|found| found.name).collect::<Vec<_>>(), ["c-tag", "b-word"]);
     let hidden = SkillPlan { hidden: true, ..SkillPlan::default() };
-    let plan = Plan { skills: BTreeMap::from([("rain".into(), hidden)]), ..plan("d-name") };
+    let plan = ToolPlan { skills: BTreeMap::from([("rain".into(), hidden)]), ..plan("d-name") };
     let card = card("Name", "", json!([skill("rain", "Wet", "", &[])]));
     let kept_back = Catalogue::build(&[(plan, card)], &[]);
     assert!(kept_back.index().search(&query, ["d-name"].into_iter(), |_, _| true).is_empty());
@@ -112,7 +112,7 @@ fn a_skill_that_is_not_shown_finds_nothing_and_is_not_told() {
 fn an_agent_of_which_nothing_may_be_used_is_not_found() {
     let town = town();
     let found = |may: fn(&str, Option<(&str, &str)>) -> bool| {
-        let found = town.index().search(&Query::default(), NAMES.into_iter(), may);
+        let found = town.index().search(&AgentQuery::default(), NAMES.into_iter(), may);
         found.into_iter().map(|found| found.name).collect::<Vec<_>>()
     };
     assert!(found(|_, _| false).is_empty());
@@ -130,9 +130,9 @@ fn an_agent_of_which_nothing_may_be_used_is_not_found() {
 
 #[test]
 fn the_one_tool_of_an_agent_does_all_its_skills() {
-    let plan = Plan { per_agent: true, ..plan("w") };
+    let plan = ToolPlan { per_agent: true, ..plan("w") };
     let catalogue = Catalogue::build(&[(plan, card("W", "", json!([skill("rain", "Wet", "", &[])])))], &[]);
-    let query = Query::new("rain", None, None).unwrap();
+    let query = AgentQuery::new("rain", None, None).unwrap();
     let found =
         catalogue.index().search(&query, ["w"].into_iter(), |_, known_as| known_as == Some(("", "w")));
     assert_eq!(found[0].skills[0].tool.as_deref(), Some("w"));
@@ -140,9 +140,9 @@ fn the_one_tool_of_an_agent_does_all_its_skills() {
 
 #[test]
 fn a_query_is_bounded() {
-    assert_eq!(Query::new(&"x".repeat(257), None, None), Err(BadQuery::TooLong));
-    assert_eq!(Query::new("", None, Some(&"x".repeat(257))), Err(BadQuery::TooLong));
-    assert_eq!(Query::new(&"x ".repeat(9), None, None), Err(BadQuery::TooMany));
+    assert_eq!(AgentQuery::new(&"x".repeat(257), None, None), Err(BadQuery::TooLong));
+    assert_eq!(AgentQuery::new("", None, Some(&"x".repeat(257))), Err(BadQuery::TooLong));
+    assert_eq!(AgentQuery::new(&"x ".repeat(9), None, None), Err(BadQuery::TooMany));
     let told = |json: &str| read(Some(serde_json::from_str(json).unwrap())).unwrap_err();
     for (json, complaint) in [
         ("{}", "\"query\" is a required property"),
@@ -158,15 +158,15 @@ fn a_query_is_bounded() {
 fn a_result_keeps_its_promise_and_is_one_line_an_agent() {
     let skills: Vec<Value> =
         (0..30).map(|number| skill(&format!("s{number}"), "S", "a\nb", &["t"])).collect();
-    let agents: Vec<(Plan, Arc<Card>)> = (10..40)
+    let agents: Vec<(ToolPlan, Arc<AgentCard>)> = (10..40)
         .map(|number| (plan(&format!("agent-{number}")), card("A", "one\ntwo", json!(skills))))
         .collect();
     let catalogue = Catalogue::build(&agents, &[]);
     let names: Vec<&str> = agents.iter().map(|(plan, _)| plan.agent.as_str()).chain(["unseen"]).collect();
     let search = |text| {
-        let query = Query::new(text, None, None).unwrap();
+        let query = AgentQuery::new(text, None, None).unwrap();
         let found = catalogue.index().search(&query, names.iter().copied(), |_, _| true);
-        found.into_iter().map(|found| (found, Reach::Unreachable)).collect::<Vec<_>>()
+        found.into_iter().map(|found| (found, Reachability::Unreachable)).collect::<Vec<_>>()
     };
     for (text, told_agents, lines) in [("agent", 20, 21), ("unseen", 1, 2), ("nothing", 0, 1)] {
         let found = search(text);

@@ -10,14 +10,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::super::arguments::strict_validator;
-use super::super::own::{Sheet, given};
-use super::super::registry::Reach;
+use super::super::own::{BuiltinToolSpec, argument};
+use super::super::registry::Reachability;
 use super::super::resources::agent_uri;
-use super::{Found, LONGEST, Query, SkillProfile};
+use super::{AgentMatch, AgentQuery, MAX_QUERY_BYTES, SkillProfile};
 use crate::a2a::clean_line;
 use crate::mcp::Version;
-use crate::mcp::content::Block;
-use crate::mcp::tools::CallResult;
+use crate::mcp::content::ContentBlock;
+use crate::mcp::tools::CallToolResult;
 
 /// What it is called by.
 pub const NAME: &str = "find_agent";
@@ -31,7 +31,7 @@ const MOST_WORDS: usize = 300;
 
 /// The tool as a client of this revision sees it.
 pub fn json(version: Version) -> Option<Box<RawValue>> {
-    let sheet = Sheet {
+    let sheet = BuiltinToolSpec {
         name: NAME,
         title: "Find an agent",
         description: "Find A2A agents by what they can do, and the tools to call them with. Looks for keywords in names, tags and \
@@ -47,8 +47,7 @@ pub fn json(version: Version) -> Option<Box<RawValue>> {
 }
 
 fn input() -> Value {
-    let text =
-        |description: &str| json!({"type": "string", "maxLength": LONGEST, "description": description});
+    let text = |description: &str| json!({"type": "string", "maxLength": MAX_QUERY_BYTES, "description": description});
     json!({
         "type": "object",
         "properties": {
@@ -105,37 +104,37 @@ fn output() -> Value {
 /// # Errors
 ///
 /// What is wrong, in words that let a model correct itself.
-pub fn read(arguments: Option<&RawValue>) -> Result<Query, String> {
+pub fn read(arguments: Option<&RawValue>) -> Result<AgentQuery, String> {
     static JUDGE: LazyLock<Option<Validator>> = LazyLock::new(|| strict_validator(&input()).ok());
-    let value = given(JUDGE.as_ref(), arguments)?;
+    let value = argument(JUDGE.as_ref(), arguments)?;
     let text = |name: &str| value.get(name).and_then(Value::as_str);
-    Query::new(text("query").unwrap_or_default(), text("skill"), text("tag"))
+    AgentQuery::new(text("query").unwrap_or_default(), text("skill"), text("tag"))
         .map_err(|bad| format!("Invalid arguments: {bad}."))
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
-    agents: Vec<Agent<'a>>,
+struct FindAgentResult<'a> {
+    agents: Vec<FoundAgent<'a>>,
     total: usize,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Agent<'a> {
+struct FoundAgent<'a> {
     name: &'a str,
     uri: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
-    status: Reach,
+    status: Reachability,
     score: u32,
-    skills: Vec<Skill<'a>>,
+    skills: Vec<FoundSkill<'a>>,
     skills_total: usize,
 }
 
 #[derive(Serialize)]
-struct Skill<'a> {
+struct FoundSkill<'a> {
     id: &'a str,
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,24 +146,24 @@ struct Skill<'a> {
 }
 
 /// The result of a call, from the agents that fit, the best first, and whether each can be called.
-pub fn result(found: &[(Found<'_>, Reach)], version: Version) -> CallResult {
-    let agents: Vec<Agent<'_>> =
+pub fn result(found: &[(AgentMatch<'_>, Reachability)], version: Version) -> CallToolResult {
+    let agents: Vec<FoundAgent<'_>> =
         found.iter().take(MOST_AGENTS).map(|(found, reach)| agent(found, *reach)).collect();
-    let mut content = vec![Block::text(text(&agents, found.len()))];
+    let mut content = vec![ContentBlock::text(text(&agents, found.len()))];
     if !version.has_structured_output() {
-        return CallResult { content, ..CallResult::default() };
+        return CallToolResult { content, ..CallToolResult::default() };
     }
-    content.extend(agents.iter().map(|agent| Block::ResourceLink {
+    content.extend(agents.iter().map(|agent| ContentBlock::ResourceLink {
         uri: agent.uri.clone(),
         name: agent.name.to_owned(),
         media_type: Some("application/json".to_owned()),
     }));
-    let told = Told { agents, total: found.len() };
-    CallResult { content, structured_content: to_raw_value(&told).ok(), ..CallResult::default() }
+    let told = FindAgentResult { agents, total: found.len() };
+    CallToolResult { content, structured_content: to_raw_value(&told).ok(), ..CallToolResult::default() }
 }
 
-fn agent<'a>(found: &Found<'a>, status: Reach) -> Agent<'a> {
-    Agent {
+fn agent<'a>(found: &AgentMatch<'a>, status: Reachability) -> FoundAgent<'a> {
+    FoundAgent {
         name: found.name,
         uri: agent_uri(found.name),
         title: found.profile.map(|profile| profile.title.as_str()).filter(|title| !title.is_empty()),
@@ -176,8 +175,8 @@ fn agent<'a>(found: &Found<'a>, status: Reach) -> Agent<'a> {
     }
 }
 
-fn skill(found: &SkillProfile) -> Skill<'_> {
-    Skill {
+fn skill(found: &SkillProfile) -> FoundSkill<'_> {
+    FoundSkill {
         id: &found.id,
         name: &found.name,
         description: short(&found.description),
@@ -191,7 +190,7 @@ fn short(text: &str) -> Option<String> {
 }
 
 /// One line an agent.
-fn text(agents: &[Agent<'_>], total: usize) -> String {
+fn text(agents: &[FoundAgent<'_>], total: usize) -> String {
     let mut text = match (total, agents.len()) {
         (0, _) => {
             return "No agent fits. Use fewer or other words; an empty query lists all agents.".to_owned();
@@ -206,12 +205,12 @@ fn text(agents: &[Agent<'_>], total: usize) -> String {
     text
 }
 
-fn line(agent: &Agent<'_>) -> String {
+fn line(agent: &FoundAgent<'_>) -> String {
     let status = match agent.status {
-        Reach::Ready => "",
-        Reach::Unreachable => " (cannot be reached now)",
-        Reach::Unusable => " (cannot be used as it is configured)",
-        Reach::Unknown => " (not seen yet)",
+        Reachability::Ready => "",
+        Reachability::Unreachable => " (cannot be reached now)",
+        Reachability::Unusable => " (cannot be used as it is configured)",
+        Reachability::Unknown => " (not seen yet)",
     };
     let said = agent.description.as_ref().map(|said| format!(": {said}")).unwrap_or_default();
     let skills: Vec<String> = agent

@@ -6,14 +6,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::arguments::FLAT_SCHEMA;
-use super::super::own::Sheet;
-use super::{LONGEST_WAIT, Tool};
+use super::super::own::BuiltinToolSpec;
+use super::{LONGEST_WAIT, TaskTool};
 use crate::mcp::Version;
 
-impl Tool {
+impl TaskTool {
     /// The tool as a client of this revision sees it.
     pub fn json(self, version: Version) -> Option<Box<RawValue>> {
-        let sheet = Sheet {
+        let sheet = BuiltinToolSpec {
             name: self.name(),
             title: self.title(),
             description: self.description(),
@@ -145,14 +145,14 @@ fn any_json(description: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn listed(tool: Tool, version: Version) -> Value {
+    fn listed(tool: TaskTool, version: Version) -> Value {
         serde_json::from_str(tool.json(version).unwrap().get()).unwrap()
     }
 
     #[test]
     fn each_revision_sees_what_it_knows() {
-        for tool in Tool::ALL {
-            assert_eq!(Tool::named(tool.name()), Some(tool));
+        for tool in TaskTool::ALL {
+            assert_eq!(TaskTool::from_name(tool.name()), Some(tool));
             for version in [Version::V2024_11_05, Version::V2025_03_26] {
                 let old = listed(tool, version);
                 assert!(old.get("title").is_none() && old.get("outputSchema").is_none(), "{old}");
@@ -162,15 +162,15 @@ mod tests {
                 let new = listed(tool, version);
                 assert!(new["title"].is_string() && new["outputSchema"]["type"] == "object", "{new}");
                 assert!(!new["inputSchema"].to_string().contains("additionalProperties"), "{new}");
-                let reads = matches!(tool, Tool::Get | Tool::Wait);
+                let reads = matches!(tool, TaskTool::Get | TaskTool::Wait);
                 assert_eq!(new["annotations"]["readOnlyHint"], reads, "{new}");
                 assert_eq!(new["annotations"].get("title"), None);
             }
         }
         assert_eq!(
-            Tool::ALL.into_iter().filter(|tool| !tool.is_with_one_agent()).collect::<Vec<_>>(),
-            [Tool::Start]
+            TaskTool::ALL.into_iter().filter(|tool| !tool.is_with_one_agent()).collect::<Vec<_>>(),
+            [TaskTool::Start]
         );
-        assert!(Tool::ALL.is_sorted_by_key(|tool| tool.name()));
+        assert!(TaskTool::ALL.is_sorted_by_key(|tool| tool.name()));
     }
 }

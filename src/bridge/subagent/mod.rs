@@ -11,16 +11,16 @@ use jsonschema::Validator;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::arguments::{self, Input, strict_validator};
-use super::own::given;
-use super::resources::{Named, agent_of};
+use super::arguments::{self, ToolInput, strict_validator};
+use super::own::argument;
+use super::resources::{ResourceUri, agent_of};
 
 /// Longest time that a wait may ask for, in seconds.
 pub const LONGEST_WAIT: u64 = 3600;
 
 /// One of the tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tool {
+pub enum TaskTool {
     /// `subagent_cancel`.
     Cancel,
     /// `subagent_get`.
@@ -35,7 +35,7 @@ pub enum Tool {
 
 /// What a call asks for. Tasks are handles that nobody has opened yet.
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub enum TaskToolCall {
     /// Cancel the task.
     Cancel {
         /// The task.
@@ -51,7 +51,7 @@ pub enum Asked {
         /// The task.
         task: String,
         /// What to say: text, data or files.
-        said: Box<arguments::Asked>,
+        said: Box<arguments::ToolArguments>,
     },
     /// Begin a task.
     Start {
@@ -69,12 +69,12 @@ pub enum Asked {
     },
 }
 
-impl Tool {
+impl TaskTool {
     /// All of them, by name.
     pub const ALL: [Self; 5] = [Self::Cancel, Self::Get, Self::Send, Self::Start, Self::Wait];
 
     /// The tool of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
@@ -95,9 +95,9 @@ impl Tool {
     }
 
     fn validator(self) -> Option<&'static Validator> {
-        static ALL: LazyLock<Vec<(Tool, Validator)>> = LazyLock::new(|| {
-            let compiled = |tool: Tool| Some((tool, strict_validator(&tool.input_schema()).ok()?));
-            Tool::ALL.into_iter().filter_map(compiled).collect()
+        static ALL: LazyLock<Vec<(TaskTool, Validator)>> = LazyLock::new(|| {
+            let compiled = |tool: TaskTool| Some((tool, strict_validator(&tool.input_schema()).ok()?));
+            TaskTool::ALL.into_iter().filter_map(compiled).collect()
         });
         ALL.iter().find(|(tool, _)| *tool == self).map(|(_, validator)| validator)
     }
@@ -108,26 +108,30 @@ impl Tool {
 /// # Errors
 ///
 /// What is wrong, in words that let a model correct itself.
-pub fn read(tool: Tool, arguments: Option<&RawValue>) -> Result<Asked, String> {
+pub fn read(tool: TaskTool, arguments: Option<&RawValue>) -> Result<TaskToolCall, String> {
     let value = match tool {
         // Its arguments are those of an agent's tool.
-        Tool::Send => Value::Null,
-        Tool::Cancel | Tool::Get | Tool::Start | Tool::Wait => given(tool.validator(), arguments)?,
+        TaskTool::Send => Value::Null,
+        TaskTool::Cancel | TaskTool::Get | TaskTool::Start | TaskTool::Wait => {
+            argument(tool.validator(), arguments)?
+        }
     };
     let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let task = || task_of(text("taskId"));
     Ok(match tool {
-        Tool::Cancel => Asked::Cancel { task: task() },
-        Tool::Get => Asked::Get { task: task() },
-        Tool::Send => read_send(arguments)?,
-        Tool::Start => Asked::Start { agent: agent(&text("subagentUri"))?, text: text("text") },
-        Tool::Wait => Asked::Wait { task: task(), seconds: value.get("seconds").and_then(seconds) },
+        TaskTool::Cancel => TaskToolCall::Cancel { task: task() },
+        TaskTool::Get => TaskToolCall::Get { task: task() },
+        TaskTool::Send => read_send(arguments)?,
+        TaskTool::Start => TaskToolCall::Start { agent: agent(&text("subagentUri"))?, text: text("text") },
+        TaskTool::Wait => {
+            TaskToolCall::Wait { task: task(), seconds: value.get("seconds").and_then(seconds) }
+        }
     })
 }
 
 /// Reads what `subagent_send` takes: that of an agent's tool, but within a task.
-fn read_send(arguments: Option<&RawValue>) -> Result<Asked, String> {
-    let mut said = arguments::read(&Input::Flat, arguments)?;
+fn read_send(arguments: Option<&RawValue>) -> Result<TaskToolCall, String> {
+    let mut said = arguments::read(&ToolInput::Flat, arguments)?;
     let Some(task) = said.task.take() else {
         return Err("Invalid arguments: \"taskId\" is a required property.".into());
     };
@@ -137,13 +141,13 @@ fn read_send(arguments: Option<&RawValue>) -> Result<Asked, String> {
     if said.text.is_none() && said.data.is_none() && said.files.is_empty() {
         return Err("Invalid arguments: give text, data or files to send.".into());
     }
-    Ok(Asked::Send { task: task_of(task), said: Box::new(said) })
+    Ok(TaskToolCall::Send { task: task_of(task), said: Box::new(said) })
 }
 
 /// A taskId, also where a model gives the URI of the task for it.
 fn task_of(given: String) -> String {
-    match Named::read(&given) {
-        Some(Named::Task(task)) => task.to_owned(),
+    match ResourceUri::read(&given) {
+        Some(ResourceUri::Task(task)) => task.to_owned(),
         _ => given,
     }
 }
@@ -172,15 +176,17 @@ mod tests {
     use super::*;
     use crate::a2a::read_task;
     use crate::bridge::arguments::validator;
-    use crate::bridge::outcome::{Audience, TaskTools, cancelled, declined, result, sent, snapshot, started};
-    use crate::bridge::work::Work;
+    use crate::bridge::outcome::{
+        ResultContext, TaskTools, cancelled, declined, result, sent, snapshot, started,
+    };
+    use crate::bridge::work::AgentOutput;
     use crate::mcp::Version;
     use crate::mcp::content::ResourceLinks;
-    use crate::mcp::tools::CallResult;
+    use crate::mcp::tools::CallToolResult;
     use crate::seal::Sealer;
     use serde_json::json;
 
-    fn asked(tool: Tool, json: &str) -> Result<Asked, String> {
+    fn asked(tool: TaskTool, json: &str) -> Result<TaskToolCall, String> {
         read(tool, Some(&RawValue::from_string(json.into()).unwrap()))
     }
 
@@ -188,25 +194,34 @@ mod tests {
     fn arguments_are_read() {
         let task = || "t".to_owned();
         let text = || "go".to_owned();
-        let said = arguments::Asked { text: Some(text()), ..arguments::Asked::default() };
-        let start = || Ok::<Asked, String>(Asked::Start { agent: "weather".into(), text: text() });
+        let said = arguments::ToolArguments { text: Some(text()), ..arguments::ToolArguments::default() };
+        let start =
+            || Ok::<TaskToolCall, String>(TaskToolCall::Start { agent: "weather".into(), text: text() });
         for (tool, json, expected) in [
-            (Tool::Start, r#"{"subagentUri":"a2a-agent://weather","text":"go"}"#, start()),
-            (Tool::Start, r#"{"subagentUri":"a2a-agent:///weather","text":"go"}"#, start()),
+            (TaskTool::Start, r#"{"subagentUri":"a2a-agent://weather","text":"go"}"#, start()),
+            (TaskTool::Start, r#"{"subagentUri":"a2a-agent:///weather","text":"go"}"#, start()),
             (
-                Tool::Send,
+                TaskTool::Send,
                 r#"{"taskId":"a2a://task/t","text":"go","data":{},"files":[]}"#,
-                Ok(Asked::Send { task: task(), said: Box::new(said) }),
+                Ok(TaskToolCall::Send { task: task(), said: Box::new(said) }),
             ),
-            (Tool::Cancel, r#"{"taskId":"t"}"#, Ok(Asked::Cancel { task: task() })),
-            (Tool::Get, r#"{"taskId":"a2a://task/t"}"#, Ok(Asked::Get { task: task() })),
-            (Tool::Wait, r#"{"taskId":"t"}"#, Ok(Asked::Wait { task: task(), seconds: None })),
-            (Tool::Wait, r#"{"taskId":"t","seconds":null}"#, Ok(Asked::Wait { task: task(), seconds: None })),
-            (Tool::Wait, r#"{"taskId":"t","seconds":5}"#, Ok(Asked::Wait { task: task(), seconds: Some(5) })),
+            (TaskTool::Cancel, r#"{"taskId":"t"}"#, Ok(TaskToolCall::Cancel { task: task() })),
+            (TaskTool::Get, r#"{"taskId":"a2a://task/t"}"#, Ok(TaskToolCall::Get { task: task() })),
+            (TaskTool::Wait, r#"{"taskId":"t"}"#, Ok(TaskToolCall::Wait { task: task(), seconds: None })),
             (
-                Tool::Wait,
+                TaskTool::Wait,
+                r#"{"taskId":"t","seconds":null}"#,
+                Ok(TaskToolCall::Wait { task: task(), seconds: None }),
+            ),
+            (
+                TaskTool::Wait,
+                r#"{"taskId":"t","seconds":5}"#,
+                Ok(TaskToolCall::Wait { task: task(), seconds: Some(5) }),
+            ),
+            (
+                TaskTool::Wait,
                 r#"{"taskId":"t","seconds":5.0}"#,
-                Ok(Asked::Wait { task: task(), seconds: Some(5) }),
+                Ok(TaskToolCall::Wait { task: task(), seconds: Some(5) }),
             ),
         ] {
             assert_eq!(format!("{:?}", asked(tool, json)), format!("{expected:?}"), "{json}");
@@ -216,25 +231,29 @@ mod tests {
     #[test]
     fn a_model_is_told_what_is_wrong() {
         for (tool, json, told) in [
-            (Tool::Start, r#"{"subagentUri":"weather","text":"go"}"#, r#"Write "a2a-agent://weather"."#),
-            (Tool::Start, r#"{"subagentUri":"https://x/y","text":"go"}"#, r#"Write "a2a-agent://NAME"."#),
-            (Tool::Start, r#"{"subagentUri":"a2a-agent://w"}"#, "\"text\" is a required property"),
-            (Tool::Send, r#"{"taskId":"t","text":""}"#, "give text, data or files"),
-            (Tool::Send, r#"{"text":"go"}"#, "\"taskId\" is a required property"),
-            (Tool::Send, r#"{"taskId":"t","text":"go","contextId":"c"}"#, "contextId is not taken"),
-            (Tool::Get, "{}", "\"taskId\" is a required property"),
-            (Tool::Get, r#"{"taskId":7}"#, "/taskId: 7 is not of type \"string\""),
-            (Tool::Get, r#"{"taskId":"t","task":"u"}"#, "'task' was unexpected"),
-            (Tool::Get, r#"{"taskId":"t","taskId":"u"}"#, "twice"),
-            (Tool::Wait, r#"{"taskId":"t","seconds":-1}"#, "/seconds: -1 is less than the minimum"),
-            (Tool::Wait, r#"{"taskId":"t","seconds":1.5}"#, "/seconds: 1.5 is not of type \"integer\""),
-            (Tool::Wait, r#"{"taskId":"t","seconds":99999}"#, "/seconds: 99999 is greater than the maximum"),
-            (Tool::Cancel, "[]", "is not of type \"object\""),
+            (TaskTool::Start, r#"{"subagentUri":"weather","text":"go"}"#, r#"Write "a2a-agent://weather"."#),
+            (TaskTool::Start, r#"{"subagentUri":"https://x/y","text":"go"}"#, r#"Write "a2a-agent://NAME"."#),
+            (TaskTool::Start, r#"{"subagentUri":"a2a-agent://w"}"#, "\"text\" is a required property"),
+            (TaskTool::Send, r#"{"taskId":"t","text":""}"#, "give text, data or files"),
+            (TaskTool::Send, r#"{"text":"go"}"#, "\"taskId\" is a required property"),
+            (TaskTool::Send, r#"{"taskId":"t","text":"go","contextId":"c"}"#, "contextId is not taken"),
+            (TaskTool::Get, "{}", "\"taskId\" is a required property"),
+            (TaskTool::Get, r#"{"taskId":7}"#, "/taskId: 7 is not of type \"string\""),
+            (TaskTool::Get, r#"{"taskId":"t","task":"u"}"#, "'task' was unexpected"),
+            (TaskTool::Get, r#"{"taskId":"t","taskId":"u"}"#, "twice"),
+            (TaskTool::Wait, r#"{"taskId":"t","seconds":-1}"#, "/seconds: -1 is less than the minimum"),
+            (TaskTool::Wait, r#"{"taskId":"t","seconds":1.5}"#, "/seconds: 1.5 is not of type \"integer\""),
+            (
+                TaskTool::Wait,
+                r#"{"taskId":"t","seconds":99999}"#,
+                "/seconds: 99999 is greater than the maximum",
+            ),
+            (TaskTool::Cancel, "[]", "is not of type \"object\""),
         ] {
             let error = asked(tool, json).unwrap_err();
             assert!(error.contains(told), "{json}: {error}");
         }
-        assert!(read(Tool::Get, None).is_err());
+        assert!(read(TaskTool::Get, None).is_err());
     }
 
     #[test]
@@ -255,14 +274,14 @@ mod tests {
                 "status": {"state": state, "message": {"parts": [{"text": "words"}]}},
                 "artifacts": [{"artifactId": "a", "name": "n", "parts": [{"data": [1]}]}, {"artifactId": "b"}]});
             let task = read_task(json.to_string().as_bytes()).unwrap();
-            let unnamed = Work::new(10);
-            let named = Work::from_task(task, 10_000).unwrap();
+            let unnamed = AgentOutput::new(10);
+            let named = AgentOutput::from_task(task, 10_000).unwrap();
             for (version, work) in [
                 (Version::V2025_06_18, &named),
                 (Version::V2026_07_28, &named),
                 (Version::V2025_11_25, &unnamed),
             ] {
-                let audience = Audience {
+                let audience = ResultContext {
                     version,
                     caller: "me",
                     sealer: &sealer,
@@ -271,14 +290,14 @@ mod tests {
                     extensions: &[],
                     links: ResourceLinks::SubagentStart,
                 };
-                let all: [(Tool, CallResult); 7] = [
-                    (Tool::Start, started(work, &audience, [1; 16])),
-                    (Tool::Send, sent(work, &audience, [1; 16])),
-                    (Tool::Cancel, cancelled(work, &audience, [1; 16], true)),
-                    (Tool::Cancel, cancelled(work, &audience, [1; 16], false)),
-                    (Tool::Get, snapshot(work, &audience, [1; 16])),
-                    (Tool::Wait, snapshot(work, &audience, [1; 16])),
-                    (Tool::Wait, declined(work, &audience, [1; 16])),
+                let all: [(TaskTool, CallToolResult); 7] = [
+                    (TaskTool::Start, started(work, &audience, [1; 16])),
+                    (TaskTool::Send, sent(work, &audience, [1; 16])),
+                    (TaskTool::Cancel, cancelled(work, &audience, [1; 16], true)),
+                    (TaskTool::Cancel, cancelled(work, &audience, [1; 16], false)),
+                    (TaskTool::Get, snapshot(work, &audience, [1; 16])),
+                    (TaskTool::Wait, snapshot(work, &audience, [1; 16])),
+                    (TaskTool::Wait, declined(work, &audience, [1; 16])),
                 ];
                 for (tool, result) in all {
                     let told = serde_json::to_value(&result).unwrap();
@@ -289,7 +308,7 @@ mod tests {
                     assert!(errors.is_empty(), "{tool:?} {state}: {errors:?} in {told}");
                     let link = json!({"type": "resource_link", "uri": structured["taskUri"], "name": "task", "mimeType": "application/json"});
                     let is_linked = told["content"].as_array().unwrap().contains(&link);
-                    assert_eq!(is_linked, tool == Tool::Start, "{told}");
+                    assert_eq!(is_linked, tool == TaskTool::Start, "{told}");
                     assert!(!told.to_string().contains("raw-"), "{told}");
                 }
             }
@@ -301,9 +320,9 @@ mod tests {
         let sealer = Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap();
         let told = |state: &str, helps: bool| {
             let json = json!({"id": "t", "status": {"state": state}}).to_string();
-            let work = Work::from_task(read_task(json.as_bytes()).unwrap(), 100).unwrap();
+            let work = AgentOutput::from_task(read_task(json.as_bytes()).unwrap(), 100).unwrap();
             let version = Version::V2025_03_26;
-            let audience = Audience {
+            let audience = ResultContext {
                 version,
                 caller: "me",
                 sealer: &sealer,

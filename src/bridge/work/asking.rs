@@ -6,13 +6,13 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Work;
-use crate::a2a::{Event, Fingerprint, Part, PartBody, State, Status, clean, is_wording};
+use super::AgentOutput;
+use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, TaskState, TaskStatus, clean, is_wording};
 
 /// Most bytes of a question that a client is shown.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
 
-impl Work {
+impl AgentOutput {
     /// Which question is open, if one is.
     pub fn question_turn(&self) -> Option<Fingerprint> {
         Some(self.question?.fingerprint(self.task_id.as_deref()?).in_round(self.round))
@@ -29,7 +29,7 @@ impl Work {
     }
 
     /// Returns the state in which the agent asks, and whether it asks with a message.
-    pub fn asking(&self) -> Option<(State, bool)> {
+    pub fn asking(&self) -> Option<(TaskState, bool)> {
         self.state.filter(|state| state.is_interrupted()).map(|state| (state, self.status.is_some()))
     }
 
@@ -44,23 +44,23 @@ impl Work {
     /// The agent is about to ask anew, in the same words or not: what it showed so far is no question any more.
     pub fn leave_question(&mut self) {
         if self.question.take().is_some() {
-            (self.state, self.status, self.is_answered) = (Some(State::Working), None, false);
+            (self.state, self.status, self.is_answered) = (Some(TaskState::Working), None, false);
             self.artifacts.begin_turn();
         }
     }
 
     /// Returns whether an event shows what is left of the question once its words have gone into the history. A server of the official
     /// Python SDK puts them there the moment an answer comes in, and leaves the state as it is until the agent says more.
-    pub fn has_taken_words_in(&self, event: &Event) -> bool {
+    pub fn has_taken_words_in(&self, event: &StreamResponse) -> bool {
         match event {
-            Event::Task(task) => self.is_without_words(&task.status),
-            Event::Status { status, .. } => self.is_without_words(status),
-            Event::Message(_) | Event::Artifact { .. } | Event::Unknown => false,
+            StreamResponse::Task(task) => self.is_without_words(&task.status),
+            StreamResponse::Status { status, .. } => self.is_without_words(status),
+            StreamResponse::Message(_) | StreamResponse::Artifact { .. } | StreamResponse::Unknown => false,
         }
     }
 
     /// Returns whether a status is that of the question, but for its words.
-    pub(super) fn is_without_words(&self, status: &Status) -> bool {
+    pub(super) fn is_without_words(&self, status: &TaskStatus) -> bool {
         let is_same = status.state.is_interrupted() && self.state == Some(status.state);
         is_same && status.message.is_none() && self.status.is_some()
     }
@@ -110,9 +110,9 @@ mod tests {
     use super::*;
     use crate::a2a::read_task;
 
-    fn asked(status: &str) -> Work {
+    fn asked(status: &str) -> AgentOutput {
         let task = format!(r#"{{"id":"t","status":{{"state":"input-required",{status}}}}}"#);
-        Work::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap()
+        AgentOutput::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap()
     }
 
     fn turn(status: &str) -> Option<Fingerprint> {
@@ -131,7 +131,7 @@ mod tests {
     fn question_keeps_its_words_until_the_agent_says_more() {
         let mut work = asked(r#""timestamp":"1","message":{"messageId":"1","parts":[{"text":"a"}]}"#);
         let (turn, left) = (work.question_turn(), r#"{"id":"t","status":{"state":"input-required"}}"#);
-        let left = Event::Task(read_task(left.as_bytes()).unwrap());
+        let left = StreamResponse::Task(read_task(left.as_bytes()).unwrap());
         assert!(work.has_taken_words_in(&left));
         assert_eq!(work.apply(left.clone()), Ok(None));
         assert_eq!((work.question_turn(), work.status_text().as_str()), (turn, "a"));

@@ -13,12 +13,12 @@ const MAX_PARTS: usize = 1_000;
 
 /// The messages of one turn put together, bounded.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Closing {
+pub(super) struct ClosingMessages {
     parts: Vec<Part>,
     bytes: usize,
 }
 
-impl Closing {
+impl ClosingMessages {
     /// Adds a message. Text that follows text continues it, on a line of its own where both are
     /// complete.
     pub(super) fn add(&mut self, message: &Message) {
@@ -84,17 +84,17 @@ impl Closing {
 mod tests {
     use super::*;
 
-    fn said(texts: &[&str]) -> Closing {
-        let mut closing = Closing::default();
+    fn said(texts: &[&str]) -> ClosingMessages {
+        let mut closing = ClosingMessages::default();
         for text in texts {
-            let mut message = Closing::default();
+            let mut message = ClosingMessages::default();
             message.parts.push(Part::new(PartBody::Text((*text).to_owned())));
             closing.add(&message.message().unwrap());
         }
         closing
     }
 
-    fn text(closing: &Closing) -> String {
+    fn text(closing: &ClosingMessages) -> String {
         closing.message().map(|message| super::super::words(&message)).unwrap_or_default()
     }
 
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn newest_bytes_stay_within_bound() {
         let piece = " word".repeat(10_000);
-        let mut closing = Closing::default();
+        let mut closing = ClosingMessages::default();
         for _ in 0..100 {
             let one = said(&[&piece]);
             closing.add(&one.message().unwrap());

@@ -2,16 +2,16 @@
 //!
 //! Not here: where it is kept, when it is dropped (see `tasks`).
 
-use super::{Standing, Work};
-use crate::a2a::{History, State, Status, Task, TooMuch};
+use super::{AgentOutput, OutputState};
+use crate::a2a::{ArtifactLimitExceeded, Task, TaskHistory, TaskState, TaskStatus};
 
-impl Work {
+impl AgentOutput {
     /// A task as the agent gives it, or as it was kept. Artifacts may have `most` bytes altogether.
     ///
     /// # Errors
     ///
     /// [`TooMuch`], if they have more.
-    pub fn from_task(task: Task, most: usize) -> Result<Self, TooMuch> {
+    pub fn from_task(task: Task, most: usize) -> Result<Self, ArtifactLimitExceeded> {
         let mut work = Self::new(most);
         work.task(task)?;
         Ok(work)
@@ -19,8 +19,8 @@ impl Work {
 
     /// The work as a task, to be kept; `None` while the agent has not named it.
     pub fn to_task(&self) -> Option<Task> {
-        let status = Status {
-            state: self.state.unwrap_or(State::Submitted),
+        let status = TaskStatus {
+            state: self.state.unwrap_or(TaskState::Submitted),
             message: self.status.clone(),
             timestamp: self.timestamp.clone(),
         };
@@ -35,9 +35,9 @@ impl Work {
     }
 
     /// Drops the artifacts of finished work: the agent can be asked for them again.
-    pub fn shed_artifacts(&mut self) {
+    pub fn evict_artifacts(&mut self) {
         let has_some = self.artifacts.iter().next().is_some();
-        if self.standing() == Standing::Finished && has_some {
+        if self.state() == OutputState::Finished && has_some {
             self.artifacts_shed = self.artifacts.replace_all(Vec::new()).is_ok();
         }
     }
@@ -47,7 +47,7 @@ impl Work {
     /// # Errors
     ///
     /// [`TooMuch`] when the artifacts pass their limit; then nothing changed.
-    pub fn refill(&mut self, task: Task) -> Result<(), TooMuch> {
+    pub fn restore_artifacts(&mut self, task: Task) -> Result<(), ArtifactLimitExceeded> {
         if self.task_id.as_ref() != Some(&task.id) {
             return Ok(());
         }
@@ -60,8 +60,8 @@ impl Work {
     }
 
     /// Keeps the newest history, unless that would lose the agent's last word. Looked into only if there was one before.
-    pub(super) fn remember(&mut self, history: History) {
-        let says = |history: &History| history.last_agent_message().is_some();
+    pub(super) fn remember(&mut self, history: TaskHistory) {
+        let says = |history: &TaskHistory| history.last_agent_message().is_some();
         if self.history.bytes() == 0 || says(&history) || !says(&self.history) {
             // It has the messages that came as status messages before.
             if says(&history) {
@@ -87,38 +87,38 @@ mod tests {
 
     #[test]
     fn work_that_is_kept_as_a_task_comes_back() {
-        assert!(Work::new(10).to_task().is_none());
+        assert!(AgentOutput::new(10).to_task().is_none());
         for state in ["submitted", "working", "input-required", "completed", "failed", "odd"] {
-            let work = Work::from_task(task(state, r#"[{"role":"user"}]"#), 1000).unwrap();
-            let again = Work::from_task(work.to_task().unwrap(), 1000).unwrap();
+            let work = AgentOutput::from_task(task(state, r#"[{"role":"user"}]"#), 1000).unwrap();
+            let again = AgentOutput::from_task(work.to_task().unwrap(), 1000).unwrap();
             assert_eq!(format!("{again:?}"), format!("{work:?}"));
             assert_eq!(again.question_turn(), work.question_turn());
         }
-        let mut work = Work::from_task(task("working", "[]"), 1000).unwrap();
+        let mut work = AgentOutput::from_task(task("working", "[]"), 1000).unwrap();
         let update = r#"{"jsonrpc":"2.0","id":1,"result":{"statusUpdate":{"taskId":"t","metadata":{"urn:a":1},"status":{"state":"completed"}}}}"#;
         work.apply(Dialect::V1.event(update.as_bytes()).unwrap()).unwrap();
-        let again = Work::from_task(work.to_task().unwrap(), 1000).unwrap();
+        let again = AgentOutput::from_task(work.to_task().unwrap(), 1000).unwrap();
         assert_eq!(again.metadata.members().map(|(name, _)| name).collect::<Vec<_>>(), ["urn:a"]);
-        assert!(Work::from_task(task("completed", "[]"), 20).is_err());
+        assert!(AgentOutput::from_task(task("completed", "[]"), 20).is_err());
     }
 
     #[test]
     fn what_was_dropped_is_taken_back_and_nothing_else() {
-        let mut work = Work::from_task(task("completed", "[]"), 1000).unwrap();
+        let mut work = AgentOutput::from_task(task("completed", "[]"), 1000).unwrap();
         let before = work.bytes();
-        work.shed_artifacts();
+        work.evict_artifacts();
         assert!(work.artifacts_shed && work.artifacts().count() == 0 && work.bytes() < before);
-        work.refill(Task { id: "another".into(), ..task("completed", "[]") }).unwrap();
+        work.restore_artifacts(Task { id: "another".into(), ..task("completed", "[]") }).unwrap();
         assert!(work.artifacts_shed);
-        work.refill(task("failed", "[]")).unwrap();
+        work.restore_artifacts(task("failed", "[]")).unwrap();
         assert!(!work.artifacts_shed && work.artifacts().count() == 1 && work.bytes() == before);
-        assert_eq!(work.state, Some(State::Completed));
+        assert_eq!(work.state, Some(TaskState::Completed));
     }
 
     #[test]
     fn work_that_goes_on_drops_nothing() {
-        let mut work = Work::from_task(task("working", "[]"), 1000).unwrap();
-        work.shed_artifacts();
+        let mut work = AgentOutput::from_task(task("working", "[]"), 1000).unwrap();
+        work.evict_artifacts();
         assert!(!work.artifacts_shed && work.artifacts().count() == 1);
     }
 }

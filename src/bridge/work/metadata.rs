@@ -12,14 +12,14 @@ pub const MOST_BYTES: usize = 64 * 1024;
 
 /// Members of metadata by their names, within [`MOST_BYTES`].
 #[derive(Debug, Default, Clone)]
-pub struct Metadata {
+pub struct CollectedMetadata {
     members: BTreeMap<String, Box<RawValue>>,
     bytes: usize,
     omitted: BTreeSet<String>,
     omitted_bytes: usize,
 }
 
-impl Metadata {
+impl CollectedMetadata {
     /// What is kept.
     pub fn members(&self) -> impl Iterator<Item = (&str, &RawValue)> {
         self.members.iter().map(|(name, value)| (name.as_str(), &**value))
@@ -88,13 +88,13 @@ mod tests {
         RawValue::from_string(json.to_owned()).unwrap()
     }
 
-    fn kept(metadata: &Metadata) -> String {
+    fn kept(metadata: &CollectedMetadata) -> String {
         metadata.written().map_or_else(String::new, |json| json.get().to_owned())
     }
 
     #[test]
     fn the_newest_word_on_each_name_is_kept_and_a_task_begins_anew() {
-        let mut metadata = Metadata::default();
+        let mut metadata = CollectedMetadata::default();
         for (is_task, json, expected) in [
             (true, r#"{"urn:a":1,"urn:b":{"x": 1.0},"plain":"x"}"#, r#"{"urn:a":1,"urn:b":{"x": 1.0}}"#),
             (false, r#"{"urn:a":2,"progress":1}"#, r#"{"urn:a":2,"urn:b":{"x": 1.0}}"#),
@@ -107,7 +107,7 @@ mod tests {
                 false => metadata.add(&raw(json)),
             }
             assert_eq!(kept(&metadata), expected, "{json}");
-            let mut again = Metadata::default();
+            let mut again = CollectedMetadata::default();
             metadata.written().iter().for_each(|json| again.add(json));
             assert_eq!(metadata.bytes(), again.bytes(), "{json}");
         }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn what_has_no_room_is_noted_and_takes_none() {
         let large = format!(r#"{:?}"#, "x".repeat(MOST_BYTES));
-        let mut metadata = Metadata::default();
+        let mut metadata = CollectedMetadata::default();
         metadata.add(&raw(&format!(r#"{{"urn:a":1,"urn:b":{large},"plain":{large}}}"#)));
         assert_eq!(
             (kept(&metadata).as_str(), metadata.omitted().collect()),

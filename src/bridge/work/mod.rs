@@ -12,17 +12,17 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use closing::Closing;
-pub use metadata::{MOST_BYTES, Metadata};
+use closing::ClosingMessages;
+pub use metadata::{CollectedMetadata, MOST_BYTES};
 
 use crate::a2a::{
-    Artifact, Artifacts, Change, Content, Event, History, Message, Part, PartBody, Role, State, Status, Task,
-    TooMuch, stamp_of,
+    Artifact, ArtifactLimitExceeded, Artifacts, Content, Message, Part, PartBody, Role, StreamResponse, Task,
+    TaskHistory, TaskState, TaskStatus, TextChange, stamp_of,
 };
 
 /// The work so far.
 #[derive(Debug)]
-pub struct Work {
+pub struct AgentOutput {
     /// The agent's id of the task, once it has named one.
     pub task_id: Option<String>,
     /// The agent's id of the conversation, once it has named one.
@@ -30,7 +30,7 @@ pub struct Work {
     /// The id of the skill whose tool began it; `None`: no skill was named, or none is known.
     pub skill: Option<Arc<str>>,
     /// Where the task stands; `None` until the agent says.
-    pub state: Option<State>,
+    pub state: Option<TaskState>,
     /// What the agent says about where it stands.
     pub status: Option<Message>,
     /// The answer of an agent that made no task.
@@ -38,14 +38,14 @@ pub struct Work {
     /// When the agent said where it stands, as it wrote it.
     pub timestamp: Option<String>,
     /// What the agent's metadata of the task says, and that of later events about where it stands, as far as it can be shown.
-    pub metadata: Metadata,
+    pub metadata: CollectedMetadata,
     /// Whether artifacts were dropped here that the agent may still have.
     pub artifacts_shed: bool,
     /// The history of the task: the last one that has a word of the agent in it, if any has.
-    history: History,
+    history: TaskHistory,
     artifacts: Artifacts,
     /// What the agent has said in this turn while it worked, until it makes an artifact.
-    closing: Closing,
+    closing: ClosingMessages,
     /// What is asked, as it was when the agent reported its state last: artifacts that come after that are no question.
     question: Option<Content>,
     /// How often the same was answered before.
@@ -58,7 +58,7 @@ pub struct Work {
 
 /// Something to tell a watching client.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Note {
+pub struct ProgressUpdate {
     /// In words.
     pub text: Option<String>,
     /// How far the agent says it is.
@@ -69,7 +69,7 @@ pub struct Note {
 
 /// How the work stands for whoever waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum OutputState {
     /// The agent works, or has said nothing yet.
     Running,
     /// The agent waits for somebody.
@@ -78,7 +78,7 @@ pub enum Standing {
     Finished,
 }
 
-impl Work {
+impl AgentOutput {
     /// Nothing is known yet. Artifacts may have `most` bytes altogether.
     pub fn new(most: usize) -> Self {
         Self {
@@ -89,11 +89,11 @@ impl Work {
             status: None,
             reply: None,
             timestamp: None,
-            metadata: Metadata::default(),
+            metadata: CollectedMetadata::default(),
             artifacts_shed: false,
-            history: History::default(),
+            history: TaskHistory::default(),
             artifacts: Artifacts::new(most),
-            closing: Closing::default(),
+            closing: ClosingMessages::default(),
             question: None,
             round: 0,
             stamp: None,
@@ -102,12 +102,12 @@ impl Work {
     }
 
     /// How the work stands.
-    pub fn standing(&self) -> Standing {
+    pub fn state(&self) -> OutputState {
         match self.state {
-            _ if self.reply.is_some() => Standing::Finished,
-            Some(state) if state.is_terminal() => Standing::Finished,
-            Some(state) if state.is_interrupted() => Standing::Asking,
-            Some(_) | None => Standing::Running,
+            _ if self.reply.is_some() => OutputState::Finished,
+            Some(state) if state.is_terminal() => OutputState::Finished,
+            Some(state) if state.is_interrupted() => OutputState::Asking,
+            Some(_) | None => OutputState::Running,
         }
     }
 
@@ -126,7 +126,7 @@ impl Work {
     /// there. Read anew each time.
     pub fn closing_message(&self) -> Option<Message> {
         let messages = self.history.messages();
-        let mut closing = Closing::default();
+        let mut closing = ClosingMessages::default();
         let begins = messages.iter().rposition(|message| message.role != Role::Agent).map_or(0, |at| at + 1);
         messages.iter().skip(begins).for_each(|message| closing.add(message));
         closing.message().or_else(|| messages.into_iter().rfind(|message| message.role == Role::Agent))
@@ -184,24 +184,24 @@ impl Work {
     /// # Errors
     ///
     /// [`TooMuch`] when the artifacts pass their limit.
-    pub fn apply(&mut self, event: Event) -> Result<Option<Note>, TooMuch> {
-        if self.standing() == Standing::Finished {
+    pub fn apply(&mut self, event: StreamResponse) -> Result<Option<ProgressUpdate>, ArtifactLimitExceeded> {
+        if self.state() == OutputState::Finished {
             return Ok(None);
         }
         match event {
-            Event::Task(task) => self.task(task),
-            Event::Message(message) => {
+            StreamResponse::Task(task) => self.task(task),
+            StreamResponse::Message(message) => {
                 self.name(message.task_id.clone(), message.context_id.clone());
                 self.reply = Some(message);
                 Ok(None)
             }
-            Event::Status { task_id, context_id, status, metadata, .. } => {
+            StreamResponse::Status { task_id, context_id, status, metadata, .. } => {
                 self.name(task_id, context_id);
                 let reported = metadata.as_ref().and_then(|raw| serde_json::from_str(raw.get()).ok());
                 metadata.iter().for_each(|json| self.metadata.add(json));
                 Ok(self.status(status, reported.unwrap_or_default()))
             }
-            Event::Artifact { task_id, context_id, artifact, append, .. } => {
+            StreamResponse::Artifact { task_id, context_id, artifact, append, .. } => {
                 self.name(task_id, context_id);
                 let name = artifact.name.clone();
                 let change = self.artifacts.apply(artifact, append)?;
@@ -209,11 +209,11 @@ impl Work {
                 self.closing.clear();
                 Ok(made(change, name))
             }
-            Event::Unknown => Ok(None),
+            StreamResponse::Unknown => Ok(None),
         }
     }
 
-    fn task(&mut self, task: Task) -> Result<Option<Note>, TooMuch> {
+    fn task(&mut self, task: Task) -> Result<Option<ProgressUpdate>, ArtifactLimitExceeded> {
         self.name(Some(task.id), task.context_id);
         if !task.artifacts.is_empty() {
             self.artifacts.replace_all(task.artifacts)?;
@@ -221,10 +221,10 @@ impl Work {
         self.remember(task.history);
         // A task that has metadata knows what its events said before.
         task.metadata.iter().for_each(|json| self.metadata.replace(json));
-        Ok(self.status(task.status, Reported::default()))
+        Ok(self.status(task.status, ReportedProgress::default()))
     }
 
-    fn status(&mut self, status: Status, reported: Reported) -> Option<Note> {
+    fn status(&mut self, status: TaskStatus, reported: ReportedProgress) -> Option<ProgressUpdate> {
         let is_taken_in = self.is_without_words(&status);
         let stamp = if is_taken_in { self.stamp } else { stamp_of(&status) };
         let message = if is_taken_in { self.status.take() } else { status.message };
@@ -251,32 +251,32 @@ impl Work {
         if again && reported.progress.is_none() {
             return None;
         }
-        let text = text.or_else(|| Some(status.state.word().to_owned()));
-        Some(Note { text, progress: reported.progress, total: reported.total })
+        let text = text.or_else(|| Some(status.state.as_str().to_owned()));
+        Some(ProgressUpdate { text, progress: reported.progress, total: reported.total })
     }
 
     /// Keeps the message of a status for the end, or gives a task that ends without any output the
     /// messages of before.
-    fn close(&mut self, state: State) {
+    fn close(&mut self, state: TaskState) {
         match state {
-            State::Submitted | State::Working | State::Unknown => {
+            TaskState::Submitted | TaskState::Working | TaskState::Unknown => {
                 if let Some(message) = self.status.as_ref().filter(|_| self.artifacts.iter().next().is_none())
                 {
                     self.closing.add(message);
                 }
             }
-            State::Completed => {
+            TaskState::Completed => {
                 let is_silent = self.status.as_ref().is_none_or(|message| message.parts.is_empty());
                 if is_silent && self.artifacts.iter().next().is_none() {
                     self.status = self.closing.message();
                 }
                 self.closing.clear();
             }
-            State::InputRequired
-            | State::AuthRequired
-            | State::Failed
-            | State::Canceled
-            | State::Rejected => self.closing.clear(),
+            TaskState::InputRequired
+            | TaskState::AuthRequired
+            | TaskState::Failed
+            | TaskState::Canceled
+            | TaskState::Rejected => self.closing.clear(),
         }
     }
 
@@ -288,7 +288,7 @@ impl Work {
 
 /// How far an agent says it is, in the metadata of a status.
 #[derive(Debug, Default, Deserialize)]
-struct Reported {
+struct ReportedProgress {
     #[serde(default)]
     progress: Option<f64>,
     #[serde(default)]
@@ -326,16 +326,16 @@ fn text(part: &Part) -> Option<&str> {
     }
 }
 
-fn made(change: Change, name: Option<String>) -> Option<Note> {
+fn made(change: TextChange, name: Option<String>) -> Option<ProgressUpdate> {
     let text = match change {
-        Change::Added(text) if !text.is_empty() => text,
-        Change::Replaced(text) if !text.is_empty() => text,
-        Change::Added(_) | Change::Replaced(_) => {
+        TextChange::Added(text) if !text.is_empty() => text,
+        TextChange::Replaced(text) if !text.is_empty() => text,
+        TextChange::Added(_) | TextChange::Replaced(_) => {
             format!("artifact {}", name.unwrap_or_default()).trim_end().to_owned()
         }
-        Change::Nothing => return None,
+        TextChange::Nothing => return None,
     };
-    Some(Note { text: Some(text), ..Note::default() })
+    Some(ProgressUpdate { text: Some(text), ..ProgressUpdate::default() })
 }
 
 #[cfg(test)]
@@ -356,17 +356,17 @@ mod tests {
         }
     }
 
-    fn status(state: State, said: Option<Message>) -> Event {
-        Event::Status {
+    fn status(state: TaskState, said: Option<Message>) -> StreamResponse {
+        StreamResponse::Status {
             task_id: Some("t".into()),
             context_id: Some("c".into()),
-            status: Status { state, message: said, timestamp: None },
+            status: TaskStatus { state, message: said, timestamp: None },
             last: false,
             metadata: None,
         }
     }
 
-    fn chunk(text: &str, append: bool) -> Event {
+    fn chunk(text: &str, append: bool) -> StreamResponse {
         let parts = vec![Part::new(PartBody::Text(text.into()))];
         let artifact = Artifact {
             artifact_id: "a".into(),
@@ -376,7 +376,7 @@ mod tests {
             extensions: Vec::new(),
             metadata: None,
         };
-        Event::Artifact {
+        StreamResponse::Artifact {
             task_id: None,
             context_id: None,
             artifact,
@@ -388,28 +388,31 @@ mod tests {
 
     #[test]
     fn events_are_put_together_and_each_says_what_is_new() {
-        let mut work = Work::new(1000);
-        assert_eq!(work.standing(), Standing::Running);
-        let note = |note: Option<Note>| note.and_then(|note| note.text);
-        assert_eq!(note(work.apply(status(State::Submitted, None)).unwrap()).as_deref(), Some("submitted"));
+        let mut work = AgentOutput::new(1000);
+        assert_eq!(work.state(), OutputState::Running);
+        let note = |note: Option<ProgressUpdate>| note.and_then(|note| note.text);
         assert_eq!(
-            note(work.apply(status(State::Working, Some(message("1", "on it")))).unwrap()).as_deref(),
+            note(work.apply(status(TaskState::Submitted, None)).unwrap()).as_deref(),
+            Some("submitted")
+        );
+        assert_eq!(
+            note(work.apply(status(TaskState::Working, Some(message("1", "on it")))).unwrap()).as_deref(),
             Some("on it")
         );
-        assert_eq!(note(work.apply(status(State::Working, Some(message("1", "on it")))).unwrap()), None);
+        assert_eq!(note(work.apply(status(TaskState::Working, Some(message("1", "on it")))).unwrap()), None);
         assert_eq!(note(work.apply(chunk("one ", false)).unwrap()).as_deref(), Some("one "));
         assert_eq!(note(work.apply(chunk("two", true)).unwrap()).as_deref(), Some("two"));
         assert_eq!((work.task_id.as_deref(), work.context_id.as_deref()), (Some("t"), Some("c")));
-        work.apply(status(State::Completed, None)).unwrap();
-        assert_eq!(work.standing(), Standing::Finished);
+        work.apply(status(TaskState::Completed, None)).unwrap();
+        assert_eq!(work.state(), OutputState::Finished);
     }
 
     #[test]
     fn a_finished_task_never_changes_again() {
-        let mut work = Work::new(1000);
-        work.apply(status(State::Completed, None)).unwrap();
-        work.apply(status(State::Failed, None)).unwrap();
-        assert_eq!(work.state, Some(State::Completed));
+        let mut work = AgentOutput::new(1000);
+        work.apply(status(TaskState::Completed, None)).unwrap();
+        work.apply(status(TaskState::Failed, None)).unwrap();
+        assert_eq!(work.state, Some(TaskState::Completed));
     }
 
     #[test]
@@ -423,7 +426,7 @@ mod tests {
         let early = r#"[{"role":"agent","parts":[{"kind":"text","text":"early"}]}]"#;
         let late = r#"[{"role":"agent","parts":[{"kind":"text","text":"late"}]},{"role":"user","parts":[]}]"#;
         for (end, expected) in [(late, "late"), ("[]", "early"), (r#"[{"role":"user"}]"#, "early")] {
-            let mut work = Work::new(1000);
+            let mut work = AgentOutput::new(1000);
             work.apply(task("working", early)).unwrap();
             assert_eq!(work.closing_message().map(|message| words(&message)).as_deref(), Some("early"));
             work.apply(task("completed", end)).unwrap();
@@ -442,8 +445,8 @@ mod tests {
             let mut said = message("1", "x");
             said.metadata = raw(format!("{:?}", "m".repeat(size)));
             said.parts[0].metadata = raw(format!("{:?}", "p".repeat(size)));
-            let mut work = Work::new(10);
-            work.apply(status(State::InputRequired, Some(said))).unwrap();
+            let mut work = AgentOutput::new(10);
+            work.apply(status(TaskState::InputRequired, Some(said))).unwrap();
             work.bytes()
         };
         assert_eq!(bytes(5000) - bytes(0), 10_000);
@@ -451,7 +454,7 @@ mod tests {
 
     #[test]
     fn artifacts_have_a_limit() {
-        let mut work = Work::new(20);
+        let mut work = AgentOutput::new(20);
         assert!(work.apply(chunk(&"x".repeat(100), false)).is_err());
     }
 }

@@ -6,21 +6,21 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::balance::{self, Balance, BreakerFile, HealthFile, QueueFile};
+use super::balance::{self, BreakerFile, HealthFile, LoadBalancing, QueueFile};
 use super::credentials::AgentAuthFile;
 use super::forward;
 use super::gateway::checked;
 use super::headers;
-use super::manifest::{self, Described};
+use super::manifest::{self, ManifestAgent};
 use super::signature::SignatureFile;
 use super::skill::{SkillFile, TaskFile};
 use super::url;
-use crate::config::pem::{self, Holds, PemFile};
-use crate::config::place::{Place, Written};
-use crate::config::reading::Reading;
+use crate::config::pem::{self, PemFile, PemKind};
+use crate::config::place::{Location, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::reference::Template;
-use crate::config::units::Wait;
-use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, TaskUse, ToolsPer};
+use crate::config::units::HumanDuration;
+use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, TaskMode, ToolGranularity};
 
 /// The most that a card's file may hold.
 const CARD_FILE: usize = 1 << 20;
@@ -32,74 +32,74 @@ const CARD_FILE: usize = 1 << 20;
 pub(super) struct AgentFile {
     /// Where the agent's card is: a URL, for example `https://agent.example/.well-known/agent-card.json`, or the path
     /// of a file. With a `manifest` it may be left out.
-    card: Written<String>,
+    card: Spanned<String>,
     /// The path of an ARDF manifest (`subagent@v0.1`) that says where the card is, and more. The keys here win over it.
-    manifest: Written<String>,
+    manifest: Spanned<String>,
     /// Whose signature the card must bear. Without it: what `cards.signature` says.
-    signature: Written<SignatureFile>,
+    signature: Spanned<SignatureFile>,
     /// Headers for every request to this agent, for example `Authorization: Bearer ${env:AGENT_TOKEN}`. References are
     /// accepted in the values.
-    headers: Written<BTreeMap<String, Written<Template>>>,
+    headers: Spanned<BTreeMap<String, Spanned<Template>>>,
     /// Other credentials for this agent: API keys, HTTP Basic, a bearer token, OAuth 2.
-    auth: Written<AgentAuthFile>,
+    auth: Spanned<AgentAuthFile>,
     /// Names of headers that are copied from a client's request to those that it causes at this agent. Anything that frames the
     /// request, `Authorization` and `Mcp-*` cannot be named.
     #[schemars(extend("default" = []))]
-    forward_headers: Written<Vec<Written<String>>>,
+    forward_headers: Spanned<Vec<Spanned<String>>>,
     /// How the gateway trusts this agent, and what it shows it.
-    tls: Written<AgentTlsFile>,
+    tls: Spanned<AgentTlsFile>,
     /// What becomes a tool: each skill on the card (`per_skill`), or the agent as a whole (`per_agent`).
     #[schemars(extend("default" = "per_skill"))]
-    tools: Written<ToolsFile>,
+    tools: Spanned<ToolsFile>,
     /// The whole name of the tool with `tools: per_agent`: letters, digits, `-` and `_`, at most 64. Without it: made
     /// from the agent's name.
     #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
-    tool_name: Written<String>,
+    tool_name: Spanned<String>,
     /// Stands in for the description in the card.
-    description: Written<String>,
+    description: Spanned<String>,
     /// What is different for a skill, by its id in the card.
-    skills: Written<BTreeMap<String, Written<SkillFile>>>,
+    skills: Spanned<BTreeMap<String, Spanned<SkillFile>>>,
     /// The A2A version to speak: `auto` (what the card says), `"0.1"`, `"0.3"` or `"1.0"`.
     #[schemars(extend("default" = "auto"))]
-    protocol: Written<ProtocolFile>,
+    protocol: Spanned<ProtocolFile>,
     /// Media types to ask for, for example `[text/plain, application/json]`. Without it: what the card says.
-    output_modes: Written<Vec<Written<String>>>,
+    output_modes: Spanned<Vec<Spanned<String>>>,
     /// URIs of A2A extensions to activate.
     #[schemars(extend("default" = []))]
-    extensions: Written<Vec<Written<String>>>,
+    extensions: Spanned<Vec<Spanned<String>>>,
     /// Hosts (`name` or `name:port`) besides the card's own to which the card may send this agent's credentials.
     #[schemars(extend("default" = []))]
-    allow_hosts: Written<Vec<Written<String>>>,
+    allow_hosts: Spanned<Vec<Spanned<String>>>,
     /// How long the gateway waits for this agent.
-    timeouts: Written<TimeoutsFile>,
+    timeouts: Spanned<TimeoutsFile>,
     /// Whether to use the streaming method where the card offers it.
     #[schemars(extend("default" = true))]
-    streaming: Written<bool>,
+    streaming: Spanned<bool>,
     /// Whether its push notifications are used where the card offers them and `push.enabled` is set.
     #[schemars(extend("default" = true))]
-    push: Written<bool>,
+    push: Spanned<bool>,
     /// How it is served to A2A clients, where a listener has the face `a2a`.
-    a2a: Written<A2aFile>,
+    a2a: Spanned<A2aFile>,
     /// URLs at which the agent is called in place of the one on its card, at most 32; calls are spread over them. The card still
     /// says which version and what it can do.
     #[schemars(extend("default" = []))]
-    endpoints: Written<Vec<Written<String>>>,
+    endpoints: Spanned<Vec<Spanned<String>>>,
     /// When an endpoint that fails is left alone.
-    breaker: Written<BreakerFile>,
+    breaker: Spanned<BreakerFile>,
     /// How endpoints are asked whether they are there. Without it only calls show that.
-    health: Written<HealthFile>,
+    health: Spanned<HealthFile>,
     /// Calls of its tools under way at once; 0 is any number. More wait in the `queue`, or are refused with 503.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
-    max_calls: Written<u64>,
+    max_calls: Spanned<u64>,
     /// Where calls wait that are more than `max_calls`.
-    queue: Written<QueueFile>,
+    queue: Spanned<QueueFile>,
     /// Calls of its tools in a second; 0 is any number. More are refused with 503.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
-    rate: Written<u64>,
+    rate: Spanned<u64>,
     /// Whether calls of its tools become tasks for a client that knows tasks: `optional`, `required` or `never`. A skill may
     /// say otherwise.
     #[schemars(extend("default" = "optional"))]
-    task: Written<TaskFile>,
+    task: Spanned<TaskFile>,
 }
 
 /// How an agent is served to A2A clients.
@@ -110,7 +110,7 @@ struct A2aFile {
     /// Whether clients of another A2A version than the agent's are served: what they and the agent say is translated. Without it
     /// they are refused.
     #[schemars(extend("default" = true))]
-    translate: Written<bool>,
+    translate: Spanned<bool>,
 }
 
 /// How the gateway trusts an agent, and what it shows it.
@@ -119,13 +119,13 @@ struct A2aFile {
 #[schemars(rename = "AgentTls")]
 struct AgentTlsFile {
     /// The only roots to trust. Without it: the system's.
-    ca: Written<PemFile>,
+    ca: Spanned<PemFile>,
     /// The gateway's client certificate, followed by those that lead to its root.
-    certificate: Written<PemFile>,
+    certificate: Spanned<PemFile>,
     /// The private key of `certificate`.
-    key: Written<PemFile>,
+    key: Spanned<PemFile>,
     /// The name that the agent's certificate must have, and that is sent as SNI. Without it: the host of the URL.
-    server_name: Written<String>,
+    server_name: Spanned<String>,
 }
 
 /// What becomes a tool.
@@ -158,24 +158,24 @@ enum ProtocolFile {
 struct TimeoutsFile {
     /// For a connection, TLS included.
     #[schemars(extend("default" = "5s"))]
-    connect: Written<Wait>,
+    connect: Spanned<HumanDuration>,
     /// For the first byte of a response.
     #[schemars(extend("default" = "120s"))]
-    first_byte: Written<Wait>,
+    first_byte: Spanned<HumanDuration>,
     /// For the next byte of a response.
     #[schemars(extend("default" = "120s"))]
-    idle: Written<Wait>,
+    idle: Spanned<HumanDuration>,
     /// For one exchange as a whole.
     #[schemars(extend("default" = "1h"))]
-    total: Written<Wait>,
+    total: Spanned<HumanDuration>,
 }
 
 impl AgentFile {
     pub(super) fn resolve(
         mut self,
         name: String,
-        section: &Place,
-        reading: &mut Reading<'_>,
+        section: &Location,
+        reading: &mut ResolveContext<'_>,
     ) -> Option<Agent> {
         let described = match std::mem::take(&mut self.manifest).take() {
             // Without it, nothing more can be said about the agent.
@@ -189,16 +189,16 @@ impl AgentFile {
     pub(super) fn with(
         mut self,
         name: String,
-        described: Option<Described>,
-        section: &Place,
-        reading: &mut Reading<'_>,
+        described: Option<ManifestAgent>,
+        section: &Location,
+        reading: &mut ResolveContext<'_>,
     ) -> Option<Agent> {
         let balance = self.balance(reading);
         let tools = match self.tools.value() {
-            Some(ToolsFile::PerAgent) => ToolsPer::Agent,
-            Some(ToolsFile::PerSkill) | None => ToolsPer::Skill,
+            Some(ToolsFile::PerAgent) => ToolGranularity::Agent,
+            Some(ToolsFile::PerSkill) | None => ToolGranularity::Skill,
         };
-        if let Some(place) = self.tool_name.place().filter(|_| tools == ToolsPer::Skill) {
+        if let Some(place) = self.tool_name.place().filter(|_| tools == ToolGranularity::Skill) {
             reading.problem(
                 place,
                 "is only for `tools: per_agent` (write it below skills.ID for a skill's tool)",
@@ -208,7 +208,7 @@ impl AgentFile {
         let headers = headers::resolve(self.headers, reading);
         let tls = self.tls.take().map(|(place, tls)| tls.resolve(&place, reading)).unwrap_or_default();
         let has_identity =
-            tls.certificate.is_some() || described.as_ref().is_some_and(Described::has_identity);
+            tls.certificate.is_some() || described.as_ref().is_some_and(ManifestAgent::has_identity);
         let auth = self.auth.take();
         let auth = auth.map(|(place, auth)| auth.resolve(&place, (&headers, has_identity), reading));
         let mut agent = Agent {
@@ -235,7 +235,7 @@ impl AgentFile {
             push: self.push.value().unwrap_or(true),
             translate: self.a2a.value().and_then(|face| face.translate.value()).unwrap_or(true),
             rate: reading.count(self.rate, 0..=1_000_000, 0),
-            task: self.task.value().map(TaskUse::from).unwrap_or_default(),
+            task: self.task.value().map(TaskMode::from).unwrap_or_default(),
             ..Agent::new(name, "")
         };
         let only_described = described.is_some() && self.card.place().is_none();
@@ -251,17 +251,17 @@ impl AgentFile {
         let (place, written) = reading.required(self.card, section, "card", hint)?;
         match card(&written, reading) {
             Ok(card) => Some(Agent { card, ..agent }),
-            Err(problem) => reading.refuse(&place, problem),
+            Err(problem) => reading.report_conflict(&place, problem),
         }
     }
 }
 
 impl AgentFile {
     /// Takes out how its calls are spread and held back.
-    fn balance(&mut self, reading: &mut Reading<'_>) -> Balance {
+    fn balance(&mut self, reading: &mut ResolveContext<'_>) -> LoadBalancing {
         let max_calls = reading.count(std::mem::take(&mut self.max_calls), 0..=1_000_000, 0);
         let queue = std::mem::take(&mut self.queue).take();
-        Balance {
+        LoadBalancing {
             at: self.endpoints.place().cloned(),
             endpoints: balance::endpoints(std::mem::take(&mut self.endpoints), reading),
             breaker: std::mem::take(&mut self.breaker).value().unwrap_or_default().resolve(reading),
@@ -282,17 +282,18 @@ pub(super) fn name_problem(name: &str) -> Option<&'static str> {
 }
 
 /// The name of a tool: what every MCP client accepts.
-pub(super) fn tool_name(written: Written<String>, reading: &mut Reading<'_>) -> Option<String> {
+pub(super) fn tool_name(written: Spanned<String>, reading: &mut ResolveContext<'_>) -> Option<String> {
     let (place, name) = written.take()?;
     let fits = |each: u8| each.is_ascii_alphanumeric() || matches!(each, b'-' | b'_');
     if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
-        return reading.refuse(&place, "is not a name for a tool (1 to 64 letters, digits, - and _)");
+        return reading
+            .report_conflict(&place, "is not a name for a tool (1 to 64 letters, digits, - and _)");
     }
     Some(name)
 }
 
 /// Where a card is: a URL, or a file that holds JSON.
-pub(super) fn card(written: &str, reading: &Reading<'_>) -> Result<CardSource, String> {
+pub(super) fn card(written: &str, reading: &ResolveContext<'_>) -> Result<CardSource, String> {
     if written.contains("://") || written.contains("${") {
         return url::web(written).map(|_| CardSource::Url(written.to_owned()));
     }
@@ -307,8 +308,8 @@ pub(super) fn card(written: &str, reading: &Reading<'_>) -> Result<CardSource, S
 }
 
 fn skills(
-    written: Written<BTreeMap<String, Written<SkillFile>>>,
-    reading: &mut Reading<'_>,
+    written: Spanned<BTreeMap<String, Spanned<SkillFile>>>,
+    reading: &mut ResolveContext<'_>,
 ) -> BTreeMap<String, crate::config::SkillOverride> {
     let written = written.value().unwrap_or_default();
     written.into_iter().filter_map(|(id, skill)| Some((id, skill.value()?.resolve(reading)))).collect()
@@ -329,24 +330,24 @@ fn extension(text: &str) -> Result<(), String> {
 }
 
 impl AgentTlsFile {
-    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> AgentTls {
+    fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> AgentTls {
         match (self.certificate.place(), self.key.place()) {
             (Some(_), None) => {
-                reading.problem(&section.below("key"), "is missing (the certificate needs its key)")
+                reading.problem(&section.child("key"), "is missing (the certificate needs its key)")
             }
             (None, Some(_)) => {
-                reading.problem(&section.below("certificate"), "is missing (the key needs its certificate)");
+                reading.problem(&section.child("certificate"), "is missing (the key needs its certificate)");
             }
             (Some(_), Some(_)) | (None, None) => {}
         }
-        let ca = pem::resolve(self.ca, Holds::Certificates, reading).map(|(_, ca)| ca);
-        let certificate = pem::resolve(self.certificate, Holds::Certificates, reading);
-        let key = pem::resolve(self.key, Holds::Key, reading);
+        let ca = pem::resolve(self.ca, PemKind::Certificates, reading).map(|(_, ca)| ca);
+        let certificate = pem::resolve(self.certificate, PemKind::Certificates, reading);
+        let key = pem::resolve(self.key, PemKind::Key, reading);
         let (certificate, key) = pem::pair(certificate, key, reading).unzip();
         let server_name = self.server_name.take().and_then(|(place, name)| {
             match rustls::pki_types::ServerName::try_from(name.as_str()) {
                 Ok(_) => Some(name),
-                Err(_) => reading.refuse(&place, "is not a name that a certificate can have"),
+                Err(_) => reading.report_conflict(&place, "is not a name that a certificate can have"),
             }
         });
         AgentTls { ca, certificate, key, server_name }
@@ -354,18 +355,18 @@ impl AgentTlsFile {
 }
 
 impl TimeoutsFile {
-    fn resolve(self, reading: &mut Reading<'_>) -> AgentTimeouts {
-        const LEAST: Duration = Duration::from_millis(10);
+    fn resolve(self, reading: &mut ResolveContext<'_>) -> AgentTimeouts {
+        const MIN_TIMEOUT: Duration = Duration::from_millis(10);
         const DAY: Duration = Duration::from_secs(86_400);
         let default = AgentTimeouts::default();
         let whole = self.total.place().or(self.first_byte.place()).cloned();
         let timeouts = AgentTimeouts {
-            connect: reading.wait(self.connect, LEAST..=DAY, default.connect),
-            first_byte: reading.wait(self.first_byte, LEAST..=DAY, default.first_byte),
-            idle: reading.wait(self.idle, LEAST..=DAY, default.idle),
-            total: reading.wait(self.total, LEAST..=7 * DAY, default.total),
+            connect: reading.wait(self.connect, MIN_TIMEOUT..=DAY, default.connect),
+            first_byte: reading.wait(self.first_byte, MIN_TIMEOUT..=DAY, default.first_byte),
+            idle: reading.wait(self.idle, MIN_TIMEOUT..=DAY, default.idle),
+            total: reading.wait(self.total, MIN_TIMEOUT..=7 * DAY, default.total),
         };
-        let (first, total) = (Wait(timeouts.first_byte), Wait(timeouts.total));
+        let (first, total) = (HumanDuration(timeouts.first_byte), HumanDuration(timeouts.total));
         if let Some(place) = whole.filter(|_| timeouts.first_byte > timeouts.total) {
             reading.problem(&place, format!("total ({total}) is shorter than first_byte ({first})"));
         }

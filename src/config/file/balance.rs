@@ -8,13 +8,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::url;
-use crate::config::place::{Place, Written};
-use crate::config::reading::Reading;
-use crate::config::units::Wait;
+use crate::config::place::{Location, Spanned};
+use crate::config::reading::ResolveContext;
+use crate::config::units::HumanDuration;
 use crate::config::{Agent, Breaker, Health, Queue};
 
 /// Most endpoints of one agent.
-const MOST: usize = 32;
+const MAX_ENDPOINTS: usize = 32;
 const MOMENT: Duration = Duration::from_millis(10);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -26,13 +26,13 @@ pub(super) struct BreakerFile {
     /// Failures in a row after which an endpoint is left alone: no connection, none of an answer in time, cut off before one,
     /// HTTP 502, 503 or 504.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 5))]
-    failures: Written<u64>,
+    failures: Spanned<u64>,
     /// How long it is left alone the first time. Then one request probes it, and if that fails too, twice as long, and so on.
     #[schemars(extend("default" = "1s"))]
-    base: Written<Wait>,
+    base: Spanned<HumanDuration>,
     /// The longest that it is left alone.
     #[schemars(extend("default" = "30s"))]
-    max: Written<Wait>,
+    max: Spanned<HumanDuration>,
 }
 
 /// How endpoints are asked whether they are there. Without it only calls show that.
@@ -42,13 +42,13 @@ pub(super) struct BreakerFile {
 pub(super) struct HealthFile {
     /// What is fetched from the host of each endpoint. Any answer below 500 is good.
     #[schemars(extend("default" = "/.well-known/agent-card.json"))]
-    path: Written<String>,
+    path: Spanned<String>,
     /// How often.
     #[schemars(extend("default" = "10s"))]
-    interval: Written<Wait>,
+    interval: Spanned<HumanDuration>,
     /// How long an endpoint may take to answer.
     #[schemars(extend("default" = "2s"))]
-    timeout: Written<Wait>,
+    timeout: Spanned<HumanDuration>,
 }
 
 /// Where calls wait that are more than `max_calls`.
@@ -58,16 +58,16 @@ pub(super) struct HealthFile {
 pub(super) struct QueueFile {
     /// How many calls wait, in their order; 0: none does. More are refused with 503.
     #[schemars(range(max = 100_000), extend("default" = 0))]
-    size: Written<u64>,
+    size: Spanned<u64>,
     /// How long a call waits at most; then it is refused with 503.
     #[schemars(extend("default" = "5s"))]
-    wait: Written<Wait>,
+    wait: Spanned<HumanDuration>,
 }
 
 /// How the calls of an agent are spread and held back.
-pub(super) struct Balance {
+pub(super) struct LoadBalancing {
     /// Where the endpoints are written.
-    pub(super) at: Option<Place>,
+    pub(super) at: Option<Location>,
     pub(super) endpoints: Vec<String>,
     pub(super) breaker: Breaker,
     pub(super) health: Option<Health>,
@@ -75,9 +75,9 @@ pub(super) struct Balance {
     pub(super) queue: Queue,
 }
 
-impl Balance {
+impl LoadBalancing {
     /// Adds it to an agent that has all else.
-    pub(super) fn complete(self, agent: &mut Agent, reading: &mut Reading<'_>) {
+    pub(super) fn complete(self, agent: &mut Agent, reading: &mut ResolveContext<'_>) {
         let Self { at, endpoints, breaker, health, max_calls, queue } = self;
         // Where a task lives is found by asking each endpoint for it.
         let elsewhere = endpoints.len() > 1 && agent.methods.get.endpoint.is_some();
@@ -94,14 +94,17 @@ impl Balance {
 }
 
 /// The URLs at which an agent is called in place of the one on its card.
-pub(super) fn endpoints(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>) -> Vec<String> {
+pub(super) fn endpoints(
+    written: Spanned<Vec<Spanned<String>>>,
+    reading: &mut ResolveContext<'_>,
+) -> Vec<String> {
     let Some((section, written)) = written.take() else { return Vec::new() };
-    if written.len() > MOST {
-        reading.problem(&section, format!("has more than {MOST} endpoints"));
+    if written.len() > MAX_ENDPOINTS {
+        reading.problem(&section, format!("has more than {MAX_ENDPOINTS} endpoints"));
     }
     let mut seen = HashMap::new();
     let mut endpoints = Vec::new();
-    for (place, text) in written.into_iter().filter_map(Written::take) {
+    for (place, text) in written.into_iter().filter_map(Spanned::take) {
         match url::web(&text) {
             Ok(uri) => match seen.insert(one_spelling(&uri), place.line) {
                 Some(first) => reading.problem(&place, format!("is written twice (first on line {first})")),
@@ -122,7 +125,7 @@ fn one_spelling(uri: &Uri) -> String {
 }
 
 impl BreakerFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Breaker {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Breaker {
         let default = Breaker::default();
         let late = self.max.place().or(self.base.place()).cloned();
         let failures = reading.count(self.failures, 1..=1_000_000, 5);
@@ -132,7 +135,7 @@ impl BreakerFile {
             max: reading.wait(self.max, MOMENT..=HOUR, default.max),
         };
         if let Some(place) = late.filter(|_| breaker.base > breaker.max) {
-            let (base, max) = (Wait(breaker.base), Wait(breaker.max));
+            let (base, max) = (HumanDuration(breaker.base), HumanDuration(breaker.max));
             reading.problem(&place, format!("max ({max}) is shorter than base ({base})"));
         }
         breaker
@@ -140,11 +143,15 @@ impl BreakerFile {
 }
 
 impl HealthFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Health {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Health {
         let default = Health::default();
         let path = self.path.take().and_then(|(place, path)| {
             let is_path = path.starts_with('/') && path.parse::<http::uri::PathAndQuery>().is_ok();
-            if is_path { Some(path) } else { reading.refuse(&place, "is not a path (write /healthz)") }
+            if is_path {
+                Some(path)
+            } else {
+                reading.report_conflict(&place, "is not a path (write /healthz)")
+            }
         });
         Health {
             path: path.unwrap_or(default.path),
@@ -156,7 +163,12 @@ impl HealthFile {
 
 impl QueueFile {
     /// `max_calls` is what the agent may have at once.
-    pub(super) fn resolve(self, section: &Place, max_calls: usize, reading: &mut Reading<'_>) -> Queue {
+    pub(super) fn resolve(
+        self,
+        section: &Location,
+        max_calls: usize,
+        reading: &mut ResolveContext<'_>,
+    ) -> Queue {
         let default = Queue::default();
         let queue = Queue {
             size: reading.count(self.size, 0..=100_000, default.size),

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::clients::{self, ClientFile};
-use crate::config::place::Written;
-use crate::config::reading::Reading;
-use crate::config::units::Wait;
-use crate::config::{Calls, Hold, OnDecline};
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
+use crate::config::units::HumanDuration;
+use crate::config::{Calls, OnDecline, StreamTimeout};
 
 const MOMENT: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,38 +24,38 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub(super) struct CallsFile {
     /// How long a client waits at most before it gets a handle instead of the result. Clients give up after 60s.
     #[schemars(extend("default" = "45s"))]
-    budget: Written<Wait>,
+    budget: Spanned<HumanDuration>,
     /// When a response that has nothing to say yet becomes an event stream.
     #[schemars(extend("default" = "10s"))]
-    stream_after: Written<Wait>,
+    stream_after: Spanned<HumanDuration>,
     /// The longest silence on an event stream; at most 60s, as proxies give up then.
     #[schemars(extend("default" = "15s"))]
-    keep_alive: Written<Wait>,
+    keep_alive: Spanned<HumanDuration>,
     /// When a client that knows tasks gets one instead of the result; never later than `budget`.
     #[schemars(extend("default" = "2s"))]
-    task_after: Written<Wait>,
+    task_after: Spanned<HumanDuration>,
     /// How long one leg lasts for a client that comes back by itself with `requestState`. Clients give up after 60s.
     #[schemars(extend("default" = "40s"))]
-    leg: Written<Wait>,
+    leg: Spanned<HumanDuration>,
     /// How many legs a call has at most; then the client gets a handle. Clients follow at most 10; 0: a handle at once.
     #[schemars(range(min = 0, max = 9), extend("default" = 7))]
-    legs: Written<u64>,
+    legs: Spanned<u64>,
     /// How long a leg that was not followed up still counts as a watcher of its task.
     #[schemars(extend("default" = "60s"))]
-    leg_grace: Written<Wait>,
+    leg_grace: Spanned<HumanDuration>,
     /// How long a client that hears progress is held: for the `budget`, or `forever`, until the result is there.
     #[schemars(extend("default" = "budget"))]
-    hold: Written<HoldFile>,
+    hold: Spanned<HoldFile>,
     /// What becomes of a task whose question the user declines: `keep` (the question can still be answered) or `cancel`.
     #[schemars(extend("default" = "keep"))]
-    on_decline: Written<OnDeclineFile>,
+    on_decline: Spanned<OnDeclineFile>,
     /// How long a task lives on at its agent after a client of a session cancelled the call that began it. The next call of the
     /// same tool in that session names the task; then it stays. `0s`: it is cancelled at once.
     #[schemars(extend("default" = "10s"))]
-    cancel_grace: Written<Wait>,
+    cancel_grace: Spanned<HumanDuration>,
     /// Clients whose limits are known, by a name of the entry. What is here goes before what the gateway ships (agno, haystack,
     /// llama-index, openai-agents); an entry under such a name replaces it, and an empty one, `agno: {}`, takes it out.
-    clients: Written<BTreeMap<String, Written<ClientFile>>>,
+    clients: Spanned<BTreeMap<String, Spanned<ClientFile>>>,
 }
 
 /// How long a client that hears progress is held.
@@ -77,7 +77,7 @@ enum OnDeclineFile {
 }
 
 impl CallsFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Calls {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Calls {
         let default = Calls::default();
         let late = self.stream_after.place().or(self.budget.place()).cloned();
         let calls = Calls {
@@ -89,8 +89,8 @@ impl CallsFile {
             legs: reading.count(self.legs, 0..=9, default.legs),
             leg_grace: reading.wait(self.leg_grace, MOMENT..=HOUR, default.leg_grace),
             hold: match self.hold.value() {
-                Some(HoldFile::Budget) => Hold::Budget,
-                Some(HoldFile::Forever) => Hold::Forever,
+                Some(HoldFile::Budget) => StreamTimeout::Budget,
+                Some(HoldFile::Forever) => StreamTimeout::Forever,
                 None => default.hold,
             },
             on_decline: match self.on_decline.value() {
@@ -104,7 +104,7 @@ impl CallsFile {
         let clients = clients::resolve(self.clients, calls.budget, reading);
         let calls = Calls { clients, ..calls };
         if let Some(place) = late.filter(|_| calls.stream_after > calls.budget) {
-            let (after, budget) = (Wait(calls.stream_after), Wait(calls.budget));
+            let (after, budget) = (HumanDuration(calls.stream_after), HumanDuration(calls.budget));
             reading.problem(&place, format!("stream_after ({after}) is longer than budget ({budget})"));
         }
         calls

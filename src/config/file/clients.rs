@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::KnownClient;
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
-use crate::config::units::Wait;
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
+use crate::config::units::HumanDuration;
 
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Most entries of an operator, and most patterns of one entry: each request is held against them.
@@ -28,14 +28,14 @@ const MAX_PATTERN_BYTES: usize = 128;
 pub(super) struct ClientFile {
     /// What the client says in `clientInfo.name`: a pattern, in which `*` is any text, or a list of them. Case does not matter.
     /// Without this and `user_agent`: as the gateway ships it, or exactly the name of the entry.
-    client_name: Written<OneOrMany<Written<String>>>,
+    client_name: Spanned<OneOrMany<Spanned<String>>>,
     /// What the client says in `User-Agent`, written likewise. It counts where the client's name fits no entry.
-    user_agent: Written<OneOrMany<Written<String>>>,
+    user_agent: Spanned<OneOrMany<Spanned<String>>>,
     /// How long the client waits for an answer at most: its own limit, less a margin. At most `calls.budget`.
-    budget: Written<Wait>,
+    budget: Spanned<HumanDuration>,
     /// Whether the client makes a call again by itself when the result says so: `on` or `off`. Without it: if it declares
     /// elicitation.
-    legs: Written<LegsFile>,
+    legs: Spanned<LegsFile>,
 }
 
 /// Whether a client makes legs.
@@ -49,9 +49,9 @@ enum LegsFile {
 
 /// Returns the entries as written, then those of the gateway that they do not replace.
 pub(super) fn resolve(
-    written: Written<BTreeMap<String, Written<ClientFile>>>,
+    written: Spanned<BTreeMap<String, Spanned<ClientFile>>>,
     budget: Duration,
-    reading: &mut Reading<'_>,
+    reading: &mut ResolveContext<'_>,
 ) -> Vec<KnownClient> {
     let shipped = KnownClient::shipped();
     let Some((place, written)) = written.take() else { return shipped };
@@ -78,12 +78,12 @@ struct Entry<'a> {
     shipped: Option<&'a KnownClient>,
     /// `calls.budget`.
     budget: Duration,
-    place: &'a Place,
+    place: &'a Location,
 }
 
 impl Entry<'_> {
     /// Returns the client, unless the entry only takes out what the gateway ships.
-    fn resolve(&self, file: ClientFile, reading: &mut Reading<'_>) -> Option<KnownClient> {
+    fn resolve(&self, file: ClientFile, reading: &mut ResolveContext<'_>) -> Option<KnownClient> {
         if self.name.is_empty() || self.name.len() > MAX_NAME_BYTES {
             reading.problem(self.place, format!("is not a name (1 to {MAX_NAME_BYTES} bytes)"));
         }
@@ -98,7 +98,7 @@ impl Entry<'_> {
         let budget = file.budget.place().cloned();
         let limit = reading.wait(file.budget, SHORTEST..=Duration::from_secs(3600), self.budget);
         if let Some(place) = budget.as_ref().filter(|_| limit > self.budget) {
-            let (limit, most) = (Wait(limit), Wait(self.budget));
+            let (limit, most) = (HumanDuration(limit), HumanDuration(self.budget));
             reading.problem(place, format!("{limit} is longer than calls.budget ({most}); raise that"));
         }
         let legs = file.legs.value().map(|legs| match legs {
@@ -117,13 +117,13 @@ impl Entry<'_> {
     }
 }
 
-fn patterns(written: Written<OneOrMany<Written<String>>>, reading: &mut Reading<'_>) -> Vec<String> {
+fn patterns(written: Spanned<OneOrMany<Spanned<String>>>, reading: &mut ResolveContext<'_>) -> Vec<String> {
     let Some((place, OneOrMany(written))) = written.take() else { return Vec::new() };
     if written.is_empty() || written.len() > MAX_PATTERNS {
         reading.problem(&place, format!("needs 1 to {MAX_PATTERNS} patterns"));
     }
     let mut patterns = Vec::new();
-    for (place, pattern) in written.into_iter().filter_map(Written::take) {
+    for (place, pattern) in written.into_iter().filter_map(Spanned::take) {
         if pattern.is_empty() || pattern.len() > MAX_PATTERN_BYTES {
             reading.problem(&place, format!("is not a pattern (1 to {MAX_PATTERN_BYTES} bytes)"));
         } else if pattern.bytes().all(|byte| byte == b'*') {

@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::oauth::OAuth2File;
-use crate::config::live::LiveSecret;
-use crate::config::own_headers::is_own;
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
+use crate::config::live::ReloadableSecret;
+use crate::config::own_headers::is_reserved;
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
-use crate::config::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, KeyPlace};
+use crate::config::{AgentAuth, ApiKey, ApiKeyLocation, ApiKeyPlace, Authorization};
 
 /// What the gateway shows an agent so that it is let in. One of `basic`, `bearer` and `oauth2`; API keys besides.
 #[derive(Deserialize, JsonSchema, Default)]
@@ -19,13 +19,13 @@ use crate::config::{AgentAuth, ApiKey, ApiKeyPlace, Authorization, KeyPlace};
 #[schemars(rename = "AgentAuth")]
 pub(super) struct AgentAuthFile {
     /// An API key, or a list of them.
-    api_key: Written<OneOrMany<Written<ApiKeyFile>>>,
+    api_key: Spanned<OneOrMany<Spanned<ApiKeyFile>>>,
     /// HTTP Basic: a user and a password.
-    basic: Written<BasicFile>,
+    basic: Spanned<BasicFile>,
     /// A bearer token, without the word `Bearer`. References are accepted.
-    bearer: Written<Template>,
+    bearer: Spanned<Template>,
     /// Bearer tokens that the gateway fetches and renews.
-    oauth2: Written<OAuth2File>,
+    oauth2: Spanned<OAuth2File>,
 }
 
 /// An API key. It goes where the card's security schemes say, or where `in` and `name` say.
@@ -34,13 +34,13 @@ pub(super) struct AgentAuthFile {
 #[schemars(rename = "AgentApiKey", extend("required" = ["value"]))]
 struct ApiKeyFile {
     /// The key. References are accepted.
-    value: Written<Template>,
+    value: Spanned<Template>,
     /// Where it goes: `header`, `query` or `cookie`. Without it: where the card says.
-    r#in: Written<PlaceFile>,
+    r#in: Spanned<PlaceFile>,
     /// The name of the header, of the member of the query, or of the cookie.
-    name: Written<String>,
+    name: Spanned<String>,
     /// The name of the card's security scheme that it is for. Needed where the card has several API keys.
-    scheme: Written<String>,
+    scheme: Spanned<String>,
 }
 
 /// Where an API key goes.
@@ -59,9 +59,9 @@ enum PlaceFile {
 #[schemars(rename = "AgentBasic", extend("required" = ["user", "password"]))]
 struct BasicFile {
     /// The user: no colon in it.
-    user: Written<String>,
+    user: Spanned<String>,
     /// The password. References are accepted.
-    password: Written<Template>,
+    password: Spanned<Template>,
 }
 
 impl AgentAuthFile {
@@ -69,13 +69,13 @@ impl AgentAuthFile {
     /// shown a client certificate.
     pub(super) fn resolve(
         self,
-        section: &Place,
-        (shown, has_identity): (&[(HeaderName, LiveSecret)], bool),
-        reading: &mut Reading<'_>,
+        section: &Location,
+        (shown, has_identity): (&[(HeaderName, ReloadableSecret)], bool),
+        reading: &mut ResolveContext<'_>,
     ) -> AgentAuth {
         let mut auth = AgentAuth::default();
         if let Some((_, OneOrMany(keys))) = self.api_key.take() {
-            for (place, key) in keys.into_iter().filter_map(Written::take) {
+            for (place, key) in keys.into_iter().filter_map(Spanned::take) {
                 auth.api_keys.extend(key.resolve(&place, shown, reading));
             }
         }
@@ -99,7 +99,7 @@ impl AgentAuthFile {
 }
 
 /// Whether a secret can be sent in a header; if not, that is a problem.
-fn sendable(place: &Place, secret: &LiveSecret, reading: &mut Reading<'_>) -> bool {
+fn sendable(place: &Location, secret: &ReloadableSecret, reading: &mut ResolveContext<'_>) -> bool {
     let fits = HeaderValue::from_str(secret.expose()).is_ok();
     if !fits {
         reading.problem(place, "has a character that no header may have");
@@ -108,15 +108,15 @@ fn sendable(place: &Place, secret: &LiveSecret, reading: &mut Reading<'_>) -> bo
 }
 
 impl BasicFile {
-    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<Authorization> {
+    fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> Option<Authorization> {
         let user = reading.required(self.user, section, "user", "write the user's name");
         if self.password.place().is_none() {
-            reading.problem(&section.below("password"), "is missing (write ${env:NAME} or ${file:PATH})");
+            reading.problem(&section.child("password"), "is missing (write ${env:NAME} or ${file:PATH})");
         }
         let password = reference::live(self.password, reading);
         let (place, user) = user?;
         if user.is_empty() || user.contains([':', '\r', '\n', '\0']) {
-            return reading.refuse(&place, "is not a user's name (no colon, one line)");
+            return reading.report_conflict(&place, "is not a user's name (no colon, one line)");
         }
         Some(Authorization::Basic { user, password: password?.1 })
     }
@@ -125,12 +125,12 @@ impl BasicFile {
 impl ApiKeyFile {
     fn resolve(
         self,
-        section: &Place,
-        shown: &[(HeaderName, LiveSecret)],
-        reading: &mut Reading<'_>,
+        section: &Location,
+        shown: &[(HeaderName, ReloadableSecret)],
+        reading: &mut ResolveContext<'_>,
     ) -> Option<ApiKey> {
         if self.value.place().is_none() {
-            reading.problem(&section.below("value"), "is missing (write ${env:NAME} or ${file:PATH})");
+            reading.problem(&section.child("value"), "is missing (write ${env:NAME} or ${file:PATH})");
         }
         let value = reference::live(self.value, reading);
         let place = match (self.r#in.take(), self.name.take(), self.scheme.take()) {
@@ -140,22 +140,26 @@ impl ApiKeyFile {
                     reading.problem(&scheme, "says where the key goes, and so do in and name (remove one)");
                 }
                 let written = match written {
-                    PlaceFile::Header => KeyPlace::Header,
-                    PlaceFile::Query => KeyPlace::Query,
-                    PlaceFile::Cookie => KeyPlace::Cookie,
+                    PlaceFile::Header => ApiKeyLocation::Header,
+                    PlaceFile::Query => ApiKeyLocation::Query,
+                    PlaceFile::Cookie => ApiKeyLocation::Cookie,
                 };
                 match named(written, &name, shown) {
                     Ok(()) => ApiKeyPlace::Written(written, name),
-                    Err(problem) => return reading.refuse(&at, problem),
+                    Err(problem) => return reading.report_conflict(&at, problem),
                 }
             }
             (Some((place, _)), None, _) => {
-                return reading
-                    .refuse(&place, "needs a name beside it (or remove it: then the card says where)");
+                return reading.report_conflict(
+                    &place,
+                    "needs a name beside it (or remove it: then the card says where)",
+                );
             }
             (None, Some((place, _)), _) => {
-                return reading
-                    .refuse(&place, "needs `in` beside it (or remove it: then the card says where)");
+                return reading.report_conflict(
+                    &place,
+                    "needs `in` beside it (or remove it: then the card says where)",
+                );
             }
         };
         let (at, value) = value?;
@@ -165,15 +169,15 @@ impl ApiKeyFile {
 
 /// What is wrong with the name of a key, if anything.
 pub(super) fn named(
-    place: KeyPlace,
+    place: ApiKeyLocation,
     name: &str,
-    shown: &[(HeaderName, LiveSecret)],
+    shown: &[(HeaderName, ReloadableSecret)],
 ) -> Result<(), &'static str> {
     match place {
-        KeyPlace::Header => {
+        ApiKeyLocation::Header => {
             let header =
                 HeaderName::from_bytes(name.as_bytes()).map_err(|_| "names no header that could be sent")?;
-            if is_own(&header) || header == COOKIE {
+            if is_reserved(&header) || header == COOKIE {
                 return Err("names a header that cannot carry a key");
             }
             match shown.iter().any(|(other, _)| *other == header) {
@@ -182,10 +186,10 @@ pub(super) fn named(
             }
         }
         // A token, as cookies and headers have.
-        KeyPlace::Cookie if HeaderName::from_bytes(name.as_bytes()).is_err() => {
+        ApiKeyLocation::Cookie if HeaderName::from_bytes(name.as_bytes()).is_err() => {
             Err("names no cookie that could be sent")
         }
-        KeyPlace::Query if name.is_empty() => Err("names no member of a query"),
-        KeyPlace::Cookie | KeyPlace::Query => Ok(()),
+        ApiKeyLocation::Query if name.is_empty() => Err("names no member of a query"),
+        ApiKeyLocation::Cookie | ApiKeyLocation::Query => Ok(()),
     }
 }

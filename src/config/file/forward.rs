@@ -4,26 +4,26 @@
 
 use http::HeaderName;
 
-use crate::config::live::LiveSecret;
-use crate::config::own_headers::is_out_of_reach;
-use crate::config::place::Written;
-use crate::config::reading::Reading;
+use crate::config::live::ReloadableSecret;
+use crate::config::own_headers::is_forbidden;
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
 
 /// The most names in one list.
-const MOST: usize = 32;
+const MAX_FORWARDED_NAMES: usize = 32;
 
 /// The headers that may go along; what is wrong with the others is reported.
 pub(super) fn resolve(
-    written: Written<Vec<Written<String>>>,
-    shown: &[(HeaderName, LiveSecret)],
-    reading: &mut Reading<'_>,
+    written: Spanned<Vec<Spanned<String>>>,
+    shown: &[(HeaderName, ReloadableSecret)],
+    reading: &mut ResolveContext<'_>,
 ) -> Vec<HeaderName> {
     let Some((place, names)) = written.take() else { return Vec::new() };
-    if names.len() > MOST {
-        reading.problem(&place, format!("has more than {MOST} names"));
+    if names.len() > MAX_FORWARDED_NAMES {
+        reading.problem(&place, format!("has more than {MAX_FORWARDED_NAMES} names"));
     }
     let mut forwarded: Vec<HeaderName> = Vec::new();
-    for (place, name) in names.into_iter().filter_map(Written::take) {
+    for (place, name) in names.into_iter().filter_map(Spanned::take) {
         match name.parse::<HeaderName>() {
             Err(_) => reading.problem(&place, "is not the name of a header"),
             Ok(name) => match problem(&name, shown) {
@@ -36,7 +36,7 @@ pub(super) fn resolve(
     forwarded
 }
 
-fn problem(name: &HeaderName, shown: &[(HeaderName, LiveSecret)]) -> Option<&'static str> {
+fn problem(name: &HeaderName, shown: &[(HeaderName, ReloadableSecret)]) -> Option<&'static str> {
     let text = name.as_str();
     if text == "authorization" {
         return Some(
@@ -47,7 +47,7 @@ fn problem(name: &HeaderName, shown: &[(HeaderName, LiveSecret)]) -> Option<&'st
     if text.starts_with("proxy-") {
         return Some("cannot be forwarded: it is for the next hop alone");
     }
-    if is_out_of_reach(name) {
+    if is_forbidden(name) {
         return Some("cannot be forwarded: the gateway writes the agent's request itself");
     }
     shown.iter().any(|(other, _)| other == name).then_some("is under headers too (remove one of them)")

@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use super::signature::SignatureFile;
 use super::url;
-use crate::config::place::Written;
-use crate::config::reading::Reading;
-use crate::config::units::Wait;
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
+use crate::config::units::HumanDuration;
 use crate::config::{CardSignature, Cards, Mcp, ResourceLinks, Sessions};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,30 +24,30 @@ const DAY: Duration = Duration::from_secs(86_400);
 pub(super) struct McpFile {
     /// Values of `Origin` that are let in besides the gateway's own, for example `https://app.example.com`; `*` is any.
     #[schemars(extend("default" = []))]
-    allowed_origins: Written<Vec<Written<String>>>,
+    allowed_origins: Spanned<Vec<Spanned<String>>>,
     /// Hosts (`name` or `name:port`) in `Host` that are let in besides the gateway's own; `*` is any.
     #[schemars(extend("default" = []))]
-    allowed_hosts: Written<Vec<Written<String>>>,
+    allowed_hosts: Spanned<Vec<Spanned<String>>>,
     /// Items on one page of a list.
     #[schemars(range(min = 1, max = 1000), extend("default" = 100))]
-    page_size: Written<u64>,
+    page_size: Spanned<u64>,
     /// How long clients may keep a list; told to those that ask.
     #[schemars(extend("default" = "60s"))]
-    list_ttl: Written<Wait>,
+    list_ttl: Spanned<HumanDuration>,
     /// What the gateway tells the client's model about itself. Without it: the gateway's own text.
-    instructions: Written<String>,
+    instructions: Spanned<String>,
     /// The gateway's name in `serverInfo`.
     #[schemars(length(min = 1, max = 64), extend("default" = "mcp-a2a-gateway"))]
-    server_name: Written<String>,
+    server_name: Spanned<String>,
     /// Whether the `subagent_*` tools are there, with which any client starts, asks, answers and cancels tasks.
     #[schemars(extend("default" = true))]
-    subagent_tools: Written<bool>,
+    subagent_tools: Spanned<bool>,
     /// Whether the tool `find_agent` is there, with which any client finds agents by what they can do.
     #[schemars(extend("default" = true))]
-    find_agent: Written<bool>,
+    find_agent: Spanned<bool>,
     /// Which results of tools hold links to resources: `none`, `subagent_start` (a link to the task that was started) or `all`. The text names every URL all the same.
     #[schemars(extend("default" = "subagent_start"))]
-    resource_links: Written<ResourceLinksFile>,
+    resource_links: Spanned<ResourceLinksFile>,
 }
 
 /// Which results of tools hold links to resources.
@@ -61,7 +61,7 @@ enum ResourceLinksFile {
 }
 
 impl McpFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Mcp {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Mcp {
         let default = Mcp::default();
         Mcp {
             allowed_origins: checked(self.allowed_origins, url::origin, reading).unwrap_or_default(),
@@ -91,11 +91,11 @@ impl McpFile {
 
 /// A list of texts, each of which passes a check.
 pub(super) fn checked(
-    written: Written<Vec<Written<String>>>,
+    written: Spanned<Vec<Spanned<String>>>,
     check: impl Fn(&str) -> Result<(), String>,
-    reading: &mut Reading<'_>,
+    reading: &mut ResolveContext<'_>,
 ) -> Option<Vec<String>> {
-    let items = written.value()?.into_iter().filter_map(Written::take);
+    let items = written.value()?.into_iter().filter_map(Spanned::take);
     let mut texts = Vec::new();
     for (place, text) in items {
         if let Err(problem) = check(&text) {
@@ -113,19 +113,19 @@ pub(super) fn checked(
 pub(super) struct CardsFile {
     /// The shortest time between two fetches of a good card.
     #[schemars(extend("default" = "30s"))]
-    min_refresh: Written<Wait>,
+    min_refresh: Spanned<HumanDuration>,
     /// The longest time between two fetches of a good card.
     #[schemars(extend("default" = "1h"))]
-    max_refresh: Written<Wait>,
+    max_refresh: Spanned<HumanDuration>,
     /// The wait after the first failure; it doubles up to `min_refresh`.
     #[schemars(extend("default" = "1s"))]
-    retry: Written<Wait>,
+    retry: Spanned<HumanDuration>,
     /// Whose signature every agent's card must bear, unless the agent says otherwise. Without it: nobody's.
-    signature: Written<SignatureFile>,
+    signature: Spanned<SignatureFile>,
 }
 
 impl CardsFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> (Cards, Option<CardSignature>) {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> (Cards, Option<CardSignature>) {
         let signature = self.signature.take().and_then(|(place, file)| file.resolve(&place, reading));
         let default = Cards::default();
         let shortest = self.min_refresh.place().or(self.max_refresh.place()).cloned();
@@ -135,7 +135,7 @@ impl CardsFile {
             max_refresh: reading.wait(self.max_refresh, SECOND..=7 * DAY, default.max_refresh),
             retry: reading.wait(self.retry, Duration::from_millis(100)..=HOUR, default.retry),
         };
-        let [min, max, retry] = [cards.min_refresh, cards.max_refresh, cards.retry].map(Wait);
+        let [min, max, retry] = [cards.min_refresh, cards.max_refresh, cards.retry].map(HumanDuration);
         if let Some(place) = shortest.filter(|_| cards.min_refresh > cards.max_refresh) {
             reading.problem(&place, format!("min_refresh ({min}) is longer than max_refresh ({max})"));
         }
@@ -153,14 +153,14 @@ impl CardsFile {
 pub(super) struct SessionsFile {
     /// How long a session id is good.
     #[schemars(extend("default" = "30d"))]
-    ttl: Written<Wait>,
+    ttl: Spanned<HumanDuration>,
     /// How many sessions the gateway remembers more about than their id holds.
     #[schemars(range(min = 1, max = 10_000_000), extend("default" = 10_000))]
-    remembered: Written<u64>,
+    remembered: Spanned<u64>,
 }
 
 impl SessionsFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Sessions {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Sessions {
         let default = Sessions::default();
         Sessions {
             ttl: reading.wait(self.ttl, MINUTE..=366 * DAY, default.ttl),

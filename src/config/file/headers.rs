@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use http::{HeaderName, HeaderValue};
 
-use crate::config::LiveSecret;
-use crate::config::own_headers::is_own;
-use crate::config::place::Written;
-use crate::config::reading::Reading;
+use crate::config::ReloadableSecret;
+use crate::config::own_headers::is_reserved;
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
 
 /// The headers that can be sent; what is wrong with the others is reported.
 pub(super) fn resolve(
-    written: Written<BTreeMap<String, Written<Template>>>,
-    reading: &mut Reading<'_>,
-) -> Vec<(HeaderName, LiveSecret)> {
+    written: Spanned<BTreeMap<String, Spanned<Template>>>,
+    reading: &mut ResolveContext<'_>,
+) -> Vec<(HeaderName, ReloadableSecret)> {
     let mut headers = Vec::new();
     for (name, value) in written.value().unwrap_or_default() {
         take(&name, value, &mut headers, reading);
@@ -25,15 +25,15 @@ pub(super) fn resolve(
 /// Adds a header to those that are there, or reports what is wrong with it.
 pub(super) fn take(
     written_name: &str,
-    value: Written<Template>,
-    headers: &mut Vec<(HeaderName, LiveSecret)>,
-    reading: &mut Reading<'_>,
+    value: Spanned<Template>,
+    headers: &mut Vec<(HeaderName, ReloadableSecret)>,
+    reading: &mut ResolveContext<'_>,
 ) {
     let Some(place) = value.place().cloned() else { return };
     let name = HeaderName::from_bytes(written_name.as_bytes());
     match &name {
         Err(_) => reading.problem(&place, "is not the name of a header"),
-        Ok(name) if is_own(name) => {
+        Ok(name) if is_reserved(name) => {
             reading.problem(&place, "is a header that the gateway writes itself (remove it)");
         }
         Ok(name) if headers.iter().any(|(other, _)| other == name) => {

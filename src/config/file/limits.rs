@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::Limits;
-use crate::config::place::Written;
-use crate::config::reading::Reading;
-use crate::config::units::{Size, Wait};
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
+use crate::config::units::{ByteSize, HumanDuration};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -24,84 +24,84 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub(super) struct LimitsFile {
     /// A request's body.
     #[schemars(extend("default" = "4MiB"))]
-    body: Written<Size>,
+    body: Spanned<ByteSize>,
     /// Nesting of JSON.
     #[schemars(range(min = 8, max = 120), extend("default" = 64))]
-    depth: Written<u64>,
+    depth: Spanned<u64>,
     /// An agent's response that is not a stream.
     #[schemars(extend("default" = "16MiB"))]
-    response: Written<Size>,
+    response: Spanned<ByteSize>,
     /// One event of an agent's stream.
     #[schemars(extend("default" = "4MiB"))]
-    event: Written<Size>,
+    event: Spanned<ByteSize>,
     /// What one task's artifacts may hold.
     #[schemars(extend("default" = "16MiB"))]
-    artifacts: Written<Size>,
+    artifacts: Spanned<ByteSize>,
     /// Messages in a JSON-RPC batch.
     #[schemars(range(min = 1, max = 1000), extend("default" = 32))]
-    batch: Written<u64>,
+    batch: Spanned<u64>,
     /// How long a client may take to send its request's headers.
     #[schemars(extend("default" = "10s"))]
-    header_read: Written<Wait>,
+    header_read: Spanned<HumanDuration>,
     /// How long a client may take to send its request's body.
     #[schemars(extend("default" = "30s"))]
-    body_read: Written<Wait>,
+    body_read: Spanned<HumanDuration>,
     /// How long a client may leave a response unread.
     #[schemars(extend("default" = "30s"))]
-    write_stall: Written<Wait>,
+    write_stall: Spanned<HumanDuration>,
     /// How long an idle client connection is kept.
     #[schemars(extend("default" = "75s"))]
-    keep_alive: Written<Wait>,
+    keep_alive: Spanned<HumanDuration>,
     /// Open GET and listen streams.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1024))]
-    streams: Written<u64>,
+    streams: Spanned<u64>,
     /// Calls under way. More are refused with 503.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 10_000))]
-    calls: Written<u64>,
+    calls: Spanned<u64>,
     /// Requests of one caller in a second; 0 is any number. More are refused with 429. Callers that are nobody are told apart by their
     /// address, here and below.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
-    caller_rate: Written<u64>,
+    caller_rate: Spanned<u64>,
     /// Requests that one caller may send at once after a rest; 0 is as many as in a second.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
-    caller_burst: Written<u64>,
+    caller_burst: Spanned<u64>,
     /// Calls of one caller under way. More are refused with 429.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
-    caller_calls: Written<u64>,
+    caller_calls: Spanned<u64>,
     /// Open GET and listen streams of one caller; never more than three quarters of `streams`.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 256))]
-    caller_streams: Written<u64>,
+    caller_streams: Spanned<u64>,
     /// Live tasks of one caller; those of callers without a name count together. More are not begun: 429.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
-    caller_tasks: Written<u64>,
+    caller_tasks: Spanned<u64>,
     /// Bytes that requests and answers hold in memory, of all callers. Up to 16 KiB of each are not counted. Beyond, requests are
     /// refused with 503, and answers of agents with an error.
     #[schemars(extend("default" = "256MiB"))]
-    bytes: Written<Size>,
+    bytes: Spanned<ByteSize>,
     /// Those of one caller; never more than three quarters of `bytes`. Beyond, requests are refused with 429.
     #[schemars(extend("default" = "32MiB"))]
-    caller_bytes: Written<Size>,
+    caller_bytes: Spanned<ByteSize>,
     /// Bad credentials from one address in a second, and failed TLS handshakes, which count by
     /// themselves; ten times as many at once. Beyond, for a while, credentials that are not known
     /// to be good are refused with 429 without a check, and connections are closed before a
     /// handshake. 0 is any number: for a gateway behind a proxy that hides addresses.
     #[schemars(range(max = 1_000_000), extend("default" = 10))]
-    failures: Written<u64>,
+    failures: Spanned<u64>,
     /// A request's header: its path and all lines. Longer ones are refused with 431.
     #[schemars(extend("default" = "32KiB"))]
-    header: Written<Size>,
+    header: Spanned<ByteSize>,
     /// Connections of clients, on each listener. More are closed at once.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 10_000))]
-    connections: Written<u64>,
+    connections: Spanned<u64>,
     /// Of these, connections from one address (of IPv6 from one /64 network). More are closed at
     /// once. 0 is any number: behind a proxy, which is one address. Without it: a tenth of
     /// `connections`, at least 16.
     #[schemars(range(max = 1_000_000))]
-    address_connections: Written<u64>,
+    address_connections: Spanned<u64>,
 }
 
 impl LimitsFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Limits {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Limits {
         let default = Limits::default();
         let connections = reading.count(self.connections, 1..=1_000_000, default.connections);
         let share = (connections / 10).max(Limits::LEAST_ADDRESS_CONNECTIONS);

@@ -9,9 +9,9 @@ use super::auth::{self, RequireFile};
 use super::gateway::checked;
 use super::tls::ListenerTlsFile;
 use super::url;
-use crate::config::place::{Place, Written};
-use crate::config::reading::Reading;
-use crate::config::{Admin, Faces, Listener, Mechanism, RequireRule};
+use crate::config::place::{Location, Spanned};
+use crate::config::reading::ResolveContext;
+use crate::config::{Admin, Listener, Mechanism, RequireRule, Services};
 
 /// One address on which the gateway listens for clients.
 #[derive(Deserialize, JsonSchema)]
@@ -19,20 +19,20 @@ use crate::config::{Admin, Faces, Listener, Mechanism, RequireRule};
 #[schemars(rename = "Listener")]
 pub(super) struct ListenerFile {
     /// IP address and port, for example `127.0.0.1:8080`, `0.0.0.0:8443` or `[::]:8443`. Port 0 lets the system choose.
-    address: Written<String>,
+    address: Spanned<String>,
     /// How TLS is spoken. Without it the listener speaks plain HTTP.
     #[serde(default)]
-    tls: Written<ListenerTlsFile>,
+    tls: Spanned<ListenerTlsFile>,
     /// What is served here: `mcp` (`/mcp`, `/mcp/{agent}`), `a2a` (`/a2a/{agent}`: the agents, for A2A clients), `health`
     /// (`/healthz`), `push` (`/push/…`, for agents' notifications).
     #[serde(default)]
     #[schemars(length(min = 1), extend("default" = ["mcp", "health"]))]
-    faces: Written<Vec<Written<FaceFile>>>,
+    faces: Spanned<Vec<Spanned<FaceFile>>>,
     /// What clients must show here of what is configured under `auth`: `any` of it, `all` of it, or `none` (who shows nothing is
     /// anonymous); or for example `{ any: [certificate, token] }`. What is shown must be good in any case. `/healthz`, `/push`,
     /// well-known documents and `OPTIONS` are free. Without it: `any`, if `auth` configures something.
     #[serde(default)]
-    require: Written<RequireFile>,
+    require: Spanned<RequireFile>,
 }
 
 /// What a listener can serve.
@@ -54,22 +54,22 @@ pub(super) struct AdminFile {
     /// IP address and port.
     #[serde(default)]
     #[schemars(extend("default" = "127.0.0.1:9090"))]
-    address: Written<String>,
+    address: Spanned<String>,
     /// Hosts (`name` or `name:port`) in `Host` that are let in besides loopback names and IP
     /// addresses, for those who scrape by name; `*` is any.
     #[serde(default)]
     #[schemars(extend("default" = []))]
-    allowed_hosts: Written<Vec<Written<String>>>,
+    allowed_hosts: Spanned<Vec<Spanned<String>>>,
 }
 
 impl ListenerFile {
     /// The listener, with the place of its address.
     pub(super) fn resolve(
         self,
-        section: &Place,
+        section: &Location,
         mechanisms: &[Mechanism],
-        reading: &mut Reading<'_>,
-    ) -> Option<(Place, Listener)> {
+        reading: &mut ResolveContext<'_>,
+    ) -> Option<(Location, Listener)> {
         let tls = self.tls.take().and_then(|(place, tls)| tls.resolve(&place, reading));
         let faces = faces(self.faces, reading);
         let shows_certificates = tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
@@ -88,7 +88,7 @@ impl ListenerFile {
 
 impl AdminFile {
     /// The admin listener, with the place of its address.
-    pub(super) fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> (Place, Admin) {
+    pub(super) fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> (Location, Admin) {
         let allowed_hosts = checked(self.allowed_hosts, url::any_or_host, reading).unwrap_or_default();
         let Some((place, written)) = self.address.take() else {
             return (section.clone(), Admin { allowed_hosts, ..Admin::default() });
@@ -98,7 +98,7 @@ impl AdminFile {
     }
 }
 
-fn address(written: &str, place: &Place, reading: &mut Reading<'_>) -> Option<SocketAddr> {
+fn address(written: &str, place: &Location, reading: &mut ResolveContext<'_>) -> Option<SocketAddr> {
     if let Ok(address) = written.parse() {
         return Some(address);
     }
@@ -109,16 +109,16 @@ fn address(written: &str, place: &Place, reading: &mut Reading<'_>) -> Option<So
         Some(("localhost", port)) => format!("127.0.0.1:{port}"),
         Some(_) | None => "such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
     };
-    reading.refuse(place, format!("is not an IP address and a port (write {hint})"))
+    reading.report_conflict(place, format!("is not an IP address and a port (write {hint})"))
 }
 
-fn faces(written: Written<Vec<Written<FaceFile>>>, reading: &mut Reading<'_>) -> Faces {
-    let Some((place, list)) = written.take() else { return Faces::default() };
+fn faces(written: Spanned<Vec<Spanned<FaceFile>>>, reading: &mut ResolveContext<'_>) -> Services {
+    let Some((place, list)) = written.take() else { return Services::default() };
     if list.is_empty() {
         reading.problem(&place, "is empty (write [mcp, health])");
     }
-    let mut faces = Faces { mcp: false, a2a: false, health: false, push: false };
-    for (_, face) in list.into_iter().filter_map(Written::take) {
+    let mut faces = Services { mcp: false, a2a: false, health: false, push: false };
+    for (_, face) in list.into_iter().filter_map(Spanned::take) {
         match face {
             FaceFile::Mcp => faces.mcp = true,
             FaceFile::Health => faces.health = true,

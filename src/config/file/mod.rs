@@ -39,8 +39,8 @@ use self::operation::{LogFile, ShutdownFile, UpgradeFile};
 use self::outbound::OutboundFile;
 use self::rules::RuleFile;
 use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
-use super::place::{OneOrMany, Place, Written};
-use super::reading::Reading;
+use super::place::{Location, OneOrMany, Spanned};
+use super::reading::ResolveContext;
 use super::reference::{self, Template};
 use super::{Admin, Agent, Listener, Mechanism, Secret, Settings};
 
@@ -55,82 +55,82 @@ pub(super) struct ConfigFile {
     /// The URL under which clients reach the gateway, for example `https://gateway.example.com`. Needed when a proxy
     /// stands before it.
     #[serde(default)]
-    public_url: Written<String>,
+    public_url: Spanned<String>,
     /// Where the gateway listens for clients. At least one.
     #[schemars(length(min = 1))]
-    listeners: Written<Vec<Written<ListenerFile>>>,
+    listeners: Spanned<Vec<Spanned<ListenerFile>>>,
     /// The operator's own listener: health, readiness, metrics, state. Without this key there is none.
     #[serde(default)]
-    admin: Written<AdminFile>,
+    admin: Spanned<AdminFile>,
     /// The key that seals task handles and session ids: at least 32 characters, or a list of such keys, of which the
     /// first seals and all open. Replicas share it. Without it the key is kept in `tasks.data_dir`; without that
     /// handles end with the process. References are accepted.
     #[serde(default)]
-    seal_key: Written<OneOrMany<Written<Template>>>,
+    seal_key: Spanned<OneOrMany<Spanned<Template>>>,
     /// The A2A agents, each under its name: a lower-case letter or digit, then up to 31 lower-case letters, digits,
     /// `-` and `_`. At least one, here or in `manifests`.
     #[serde(default)]
     #[schemars(extend("minProperties" = 1, "propertyNames" = { "pattern": "^[a-z0-9][a-z0-9_-]{0,31}$" }))]
-    agents: Written<BTreeMap<String, Written<AgentFile>>>,
+    agents: Spanned<BTreeMap<String, Spanned<AgentFile>>>,
     /// The path of a folder in which every `*.json` is an ARDF manifest (`subagent@v0.1`) of one more agent, named by its
     /// `id`: in lower case, other characters as `-`, cut to 32.
     #[serde(default)]
-    manifests: Written<String>,
+    manifests: Spanned<String>,
     /// Where cards may send the gateway.
     #[serde(default)]
-    outbound: Written<OutboundFile>,
+    outbound: Spanned<OutboundFile>,
     /// How the gateway speaks MCP.
     #[serde(default)]
-    mcp: Written<McpFile>,
+    mcp: Spanned<McpFile>,
     /// How long calls may take.
     #[serde(default)]
-    calls: Written<CallsFile>,
+    calls: Spanned<CallsFile>,
     /// How agent cards are kept fresh.
     #[serde(default)]
-    cards: Written<CardsFile>,
+    cards: Spanned<CardsFile>,
     /// MCP sessions.
     #[serde(default)]
-    sessions: Written<SessionsFile>,
+    sessions: Spanned<SessionsFile>,
     /// Limits for what peers send.
     #[serde(default)]
-    limits: Written<LimitsFile>,
+    limits: Spanned<LimitsFile>,
     /// What the gateway remembers of tasks.
     #[serde(default)]
-    tasks: Written<TasksFile>,
+    tasks: Spanned<TasksFile>,
     /// How agents' streams are kept up.
     #[serde(default)]
-    streams: Written<StreamsFile>,
+    streams: Spanned<StreamsFile>,
     /// Work that goes on after its client has left.
     #[serde(default)]
-    followers: Written<FollowersFile>,
+    followers: Spanned<FollowersFile>,
     /// Push notifications of agents.
     #[serde(default)]
-    push: Written<PushFile>,
+    push: Spanned<PushFile>,
     /// Worker threads per service; 0 is one per core.
     #[serde(default)]
     #[schemars(range(max = 1024), extend("default" = 0))]
-    threads: Written<u64>,
+    threads: Spanned<u64>,
     /// The log.
     #[serde(default)]
-    log: Written<LogFile>,
+    log: Spanned<LogFile>,
     /// How the gateway ends.
     #[serde(default)]
-    shutdown: Written<ShutdownFile>,
+    shutdown: Spanned<ShutdownFile>,
     /// How another process takes over (`serve --upgrade`).
     #[serde(default)]
-    upgrade: Written<UpgradeFile>,
+    upgrade: Spanned<UpgradeFile>,
     /// How clients prove who they are. Without it all of them are anonymous.
     #[serde(default)]
-    auth: Written<AuthFile>,
+    auth: Spanned<AuthFile>,
     /// Who may do what. Without a rule every caller may do everything.
     #[serde(default)]
-    rules: Written<Vec<Written<RuleFile>>>,
+    rules: Spanned<Vec<Spanned<RuleFile>>>,
 }
 
 impl ConfigFile {
     /// Turns what was written into what runs. Where a problem was reported, a default stands in.
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Settings {
-        let root = Place { line: 1, at: String::new() };
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Settings {
+        let root = Location { line: 1, at: String::new() };
         let has_url = self.public_url.place().is_some();
         let public_url = self.public_url.take().and_then(|(place, text)| url::public(&text, &place, reading));
         let auth = self.auth.take().map(|(place, file)| file.resolve(&place, public_url.as_deref(), reading));
@@ -144,7 +144,7 @@ impl ConfigFile {
         agents.iter_mut().for_each(|agent| agent.signature = agent.signature.take().or(signature.clone()));
         if let Some(keys) = &auth.api_keys {
             for agent in agents.iter().filter(|agent| agent.forward_headers.contains(&keys.header)) {
-                let place = root.below("agents").below(&agent.name).below("forward_headers");
+                let place = root.child("agents").child(&agent.name).child("forward_headers");
                 let what = format!(
                     "{} cannot be forwarded: it carries the callers' keys to the gateway",
                     keys.header
@@ -183,10 +183,10 @@ impl ConfigFile {
 }
 
 fn listeners(
-    written: Written<Vec<Written<ListenerFile>>>,
-    (root, mechanisms): (&Place, &[Mechanism]),
-    reading: &mut Reading<'_>,
-) -> Vec<(Place, Listener)> {
+    written: Spanned<Vec<Spanned<ListenerFile>>>,
+    (root, mechanisms): (&Location, &[Mechanism]),
+    reading: &mut ResolveContext<'_>,
+) -> Vec<(Location, Listener)> {
     let hint = "write `listeners:` and below it `  - address: 127.0.0.1:8080`";
     let Some((place, written)) = reading.required(written, root, "listeners", hint) else {
         return Vec::new();
@@ -194,8 +194,8 @@ fn listeners(
     if written.is_empty() {
         reading.problem(&place, format!("is empty ({hint})"));
     }
-    let mut listeners: Vec<(Place, Listener)> = Vec::new();
-    for (place, listener) in written.into_iter().filter_map(Written::take) {
+    let mut listeners: Vec<(Location, Listener)> = Vec::new();
+    for (place, listener) in written.into_iter().filter_map(Spanned::take) {
         let Some((place, listener)) = listener.resolve(&place, mechanisms, reading) else { continue };
         if taken(&listeners, listener.address) {
             reading.problem(&place, format!("{} is there twice", listener.address));
@@ -205,14 +205,14 @@ fn listeners(
     listeners
 }
 
-fn taken(listeners: &[(Place, Listener)], address: std::net::SocketAddr) -> bool {
+fn taken(listeners: &[(Location, Listener)], address: std::net::SocketAddr) -> bool {
     address.port() != 0 && listeners.iter().any(|(_, listener)| listener.address == address)
 }
 
 fn admin(
-    written: Written<AdminFile>,
-    listeners: &[(Place, Listener)],
-    reading: &mut Reading<'_>,
+    written: Spanned<AdminFile>,
+    listeners: &[(Location, Listener)],
+    reading: &mut ResolveContext<'_>,
 ) -> Option<Admin> {
     let (place, admin) = written.take()?;
     let (place, admin) = admin.resolve(&place, reading);
@@ -222,7 +222,10 @@ fn admin(
     Some(admin)
 }
 
-fn seal_keys(written: Written<OneOrMany<Written<Template>>>, reading: &mut Reading<'_>) -> Vec<Secret> {
+fn seal_keys(
+    written: Spanned<OneOrMany<Spanned<Template>>>,
+    reading: &mut ResolveContext<'_>,
+) -> Vec<Secret> {
     let Some((place, OneOrMany(written))) = written.take() else { return Vec::new() };
     if written.is_empty() {
         reading.problem(&place, "is an empty list (write a key, or remove it)");
@@ -241,10 +244,10 @@ fn seal_keys(written: Written<OneOrMany<Written<Template>>>, reading: &mut Readi
 }
 
 fn agents(
-    written: Written<BTreeMap<String, Written<AgentFile>>>,
-    manifests: Written<String>,
-    root: &Place,
-    reading: &mut Reading<'_>,
+    written: Spanned<BTreeMap<String, Spanned<AgentFile>>>,
+    manifests: Spanned<String>,
+    root: &Location,
+    reading: &mut ResolveContext<'_>,
 ) -> Vec<Agent> {
     let hint = "write `agents:`, below it a name, and below that `card: URL`";
     let may_be_absent = manifests.place().is_some();

@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use super::gateway::checked;
 use super::url;
-use crate::config::live::LiveSecret;
-use crate::config::pem::{self, Holds, PemFile};
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
+use crate::config::live::ReloadableSecret;
+use crate::config::pem::{self, PemFile, PemKind};
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
-use crate::config::{ClientProof, Grant, OAuth2, Pem, signing_key};
+use crate::config::{ClientAuthMethod, Grant, OAuth2, Pem, signing_key};
 
 /// Bearer tokens that the gateway fetches from a token endpoint (RFC 6749).
 #[derive(Deserialize, JsonSchema, Default)]
@@ -19,31 +19,31 @@ use crate::config::{ClientProof, Grant, OAuth2, Pem, signing_key};
 #[schemars(rename = "AgentOAuth2", extend("required" = ["token_url", "client_id"]))]
 pub(super) struct OAuth2File {
     /// The token endpoint: `https`, or `http` on loopback.
-    token_url: Written<String>,
+    token_url: Spanned<String>,
     /// The gateway's name there.
-    client_id: Written<String>,
+    client_id: Spanned<String>,
     /// The gateway's secret there. References are accepted.
-    client_secret: Written<Template>,
+    client_secret: Spanned<Template>,
     /// How the gateway proves itself there. Without it: `client_secret_basic` with a `client_secret`, `private_key_jwt` with a
     /// `private_key`. `tls_client_auth` shows the agent's client certificate.
-    auth_method: Written<MethodFile>,
+    auth_method: Spanned<MethodFile>,
     /// The key that signs for `private_key_jwt`: RSA, P-256, P-384 or Ed25519.
-    private_key: Written<PemFile>,
+    private_key: Spanned<PemFile>,
     /// The id (`kid`) of `private_key` there.
-    key_id: Written<String>,
+    key_id: Spanned<String>,
     /// What is asked for: the gateway's own token (`client_credentials`), or one that the caller's bearer token is exchanged for
     /// (`token_exchange`, RFC 8693).
     #[schemars(extend("default" = "client_credentials"))]
-    grant: Written<GrantFile>,
+    grant: Spanned<GrantFile>,
     /// Scopes to ask for.
     #[schemars(extend("default" = []))]
-    scopes: Written<Vec<Written<String>>>,
+    scopes: Spanned<Vec<Spanned<String>>>,
     /// Audience to ask for.
-    audience: Written<String>,
+    audience: Spanned<String>,
     /// Resource to ask for (RFC 8707), or a list of them: URLs.
-    resource: Written<OneOrMany<Written<String>>>,
+    resource: Spanned<OneOrMany<Spanned<String>>>,
     /// The only roots to trust at the token endpoint. Without it: the system's.
-    ca: Written<PemFile>,
+    ca: Spanned<PemFile>,
 }
 
 /// How the gateway proves itself to a token endpoint.
@@ -69,28 +69,28 @@ enum GrantFile {
 impl OAuth2File {
     pub(super) fn resolve(
         self,
-        section: &Place,
+        section: &Location,
         has_identity: bool,
-        reading: &mut Reading<'_>,
+        reading: &mut ResolveContext<'_>,
     ) -> Option<OAuth2> {
         let token_url =
             reading.required(self.token_url, section, "token_url", "write the URL of the token endpoint");
         let token_url = token_url.and_then(|(place, url)| {
-            endpoint(&url).map_or_else(|problem| reading.refuse(&place, problem), |()| Some(url))
+            endpoint(&url).map_or_else(|problem| reading.report_conflict(&place, problem), |()| Some(url))
         });
         let client_id =
             reading.required(self.client_id, section, "client_id", "write the gateway's name there");
         let client_id =
             client_id.and_then(|(place, id)| match id.is_empty() || id.contains(['\r', '\n', '\0']) {
-                true => reading.refuse(&place, "is not a name of a client"),
+                true => reading.report_conflict(&place, "is not a name of a client"),
                 false => Some(id),
             });
         let secret_at = self.client_secret.place().cloned();
         let key_at = self.private_key.place().cloned();
         let secret = reference::live(self.client_secret, reading).map(|(_, secret)| secret);
-        let key = pem::resolve(self.private_key, Holds::Key, reading)
+        let key = pem::resolve(self.private_key, PemKind::Key, reading)
             .and_then(|(place, key)| signs(&place, key, reading));
-        let proof = Proof {
+        let proof = ClientProofFile {
             method: self.auth_method.take(),
             secret: secret_at.map(|place| (place, secret)),
             key: key_at.map(|place| (place, key)),
@@ -100,15 +100,15 @@ impl OAuth2File {
         let resources = self.resource.take().map(|(_, OneOrMany(resources))| resources).unwrap_or_default();
         let resources: Vec<String> = resources
             .into_iter()
-            .filter_map(Written::take)
+            .filter_map(Spanned::take)
             .filter_map(|(place, text)| match text.parse::<Uri>() {
                 Ok(uri) if uri.scheme().is_some() && !text.contains('#') => Some(text),
-                _ => reading.refuse(&place, "is not a URL without a fragment"),
+                _ => reading.report_conflict(&place, "is not a URL without a fragment"),
             })
             .collect();
         Some(OAuth2 {
             scopes: checked(self.scopes, scope, reading).unwrap_or_default(),
-            ca: pem::resolve(self.ca, Holds::Certificates, reading).map(|(_, ca)| ca),
+            ca: pem::resolve(self.ca, PemKind::Certificates, reading).map(|(_, ca)| ca),
             token_url: token_url?,
             client_id: client_id?,
             proof: proof?,
@@ -123,22 +123,27 @@ impl OAuth2File {
 }
 
 /// What was written of the proof, each with its place; a value that was wrong is not there.
-struct Proof {
-    method: Option<(Place, MethodFile)>,
-    secret: Option<(Place, Option<LiveSecret>)>,
-    key: Option<(Place, Option<Pem>)>,
-    key_id: Option<(Place, String)>,
+struct ClientProofFile {
+    method: Option<(Location, MethodFile)>,
+    secret: Option<(Location, Option<ReloadableSecret>)>,
+    key: Option<(Location, Option<Pem>)>,
+    key_id: Option<(Location, String)>,
 }
 
-impl Proof {
-    fn resolve(self, section: &Place, has_identity: bool, reading: &mut Reading<'_>) -> Option<ClientProof> {
+impl ClientProofFile {
+    fn resolve(
+        self,
+        section: &Location,
+        has_identity: bool,
+        reading: &mut ResolveContext<'_>,
+    ) -> Option<ClientAuthMethod> {
         let (place, method) = match (&self.method, &self.secret, &self.key) {
             (Some((place, method)), ..) => (place.clone(), *method),
             (None, Some((place, _)), _) => (place.clone(), MethodFile::ClientSecretBasic),
             (None, None, Some((place, _))) => (place.clone(), MethodFile::PrivateKeyJwt),
             (None, None, None) => {
                 let hint = "is missing (or write private_key, or auth_method: tls_client_auth)";
-                return reading.refuse(&section.below("client_secret"), hint);
+                return reading.report_conflict(&section.child("client_secret"), hint);
             }
         };
         let needs_secret = matches!(method, MethodFile::ClientSecretBasic | MethodFile::ClientSecretPost);
@@ -151,26 +156,26 @@ impl Proof {
         for place in surplus.into_iter().flatten() {
             reading.problem(place, "is not for this auth_method (remove it)");
         }
-        let missing = |at: &str, reading: &mut Reading<'_>| {
-            reading.refuse(&section.below(at), "is missing (the auth_method needs it)")
+        let missing = |at: &str, reading: &mut ResolveContext<'_>| {
+            reading.report_conflict(&section.child(at), "is missing (the auth_method needs it)")
         };
         match method {
             MethodFile::ClientSecretBasic | MethodFile::ClientSecretPost => {
                 let Some((_, secret)) = self.secret else { return missing("client_secret", reading) };
                 let secret = secret?;
                 Some(match method {
-                    MethodFile::ClientSecretPost => ClientProof::SecretPost(secret),
-                    _ => ClientProof::SecretBasic(secret),
+                    MethodFile::ClientSecretPost => ClientAuthMethod::SecretPost(secret),
+                    _ => ClientAuthMethod::SecretBasic(secret),
                 })
             }
             MethodFile::PrivateKeyJwt => {
                 let Some((_, key)) = self.key else { return missing("private_key", reading) };
-                Some(ClientProof::PrivateKeyJwt { key: key?, key_id: self.key_id.map(|(_, id)| id) })
+                Some(ClientAuthMethod::PrivateKeyJwt { key: key?, key_id: self.key_id.map(|(_, id)| id) })
             }
             MethodFile::TlsClientAuth if !has_identity => {
-                reading.refuse(&place, "needs the agent's tls.certificate and tls.key")
+                reading.report_conflict(&place, "needs the agent's tls.certificate and tls.key")
             }
-            MethodFile::TlsClientAuth => Some(ClientProof::TlsClientAuth),
+            MethodFile::TlsClientAuth => Some(ClientAuthMethod::TlsClientAuth),
         }
     }
 }
@@ -196,11 +201,12 @@ pub(super) fn scope(text: &str) -> Result<(), String> {
     }
 }
 
-fn signs(place: &Place, key: Pem, reading: &mut Reading<'_>) -> Option<Pem> {
+fn signs(place: &Location, key: Pem, reading: &mut ResolveContext<'_>) -> Option<Pem> {
     match signing_key(&key) {
         Some(_) => Some(key),
-        None => {
-            reading.refuse(place, "is no key that can sign (RSA, P-256, P-384 or Ed25519; EC keys in PKCS#8)")
-        }
+        None => reading.report_conflict(
+            place,
+            "is no key that can sign (RSA, P-256, P-384 or Ed25519; EC keys in PKCS#8)",
+        ),
     }
 }

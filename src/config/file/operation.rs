@@ -7,9 +7,9 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 use super::gateway::checked;
-use crate::config::place::Written;
-use crate::config::reading::Reading;
-use crate::config::units::Wait;
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
+use crate::config::units::HumanDuration;
 use crate::config::{Log, LogFormat, Shutdown, Upgrade};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -21,16 +21,16 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub(super) struct LogFile {
     /// How a line looks: `text` for people, `json` for machines.
     #[schemars(extend("default" = "text"))]
-    format: Written<LogFormatFile>,
+    format: Spanned<LogFormatFile>,
     /// What is logged: `error`, `warn`, `info`, `debug` or `trace`, or directives such as `info,pingora=warn`.
     #[schemars(extend("default" = "info"))]
-    level: Written<String>,
+    level: Spanned<String>,
     /// Whether the audit log has the arguments of calls, up to 2 KiB of each call.
     #[schemars(extend("default" = false))]
-    audit_arguments: Written<bool>,
+    audit_arguments: Spanned<bool>,
     /// JSON pointers into arguments, such as `/card/number`; the audit log has `***` in place of what they point to.
     #[schemars(extend("default" = []))]
-    redact: Written<Vec<Written<String>>>,
+    redact: Spanned<Vec<Spanned<String>>>,
 }
 
 /// How a line of the log looks.
@@ -43,7 +43,7 @@ enum LogFormatFile {
 }
 
 impl LogFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Log {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Log {
         let default = Log::default();
         let format = match self.format.value() {
             Some(LogFormatFile::Text) => LogFormat::Text,
@@ -88,14 +88,14 @@ fn levels(text: &str) -> bool {
 pub(super) struct ShutdownFile {
     /// How long it still takes new requests after the signal, so that load balancers notice.
     #[schemars(extend("default" = "5s"))]
-    grace: Written<Wait>,
+    grace: Spanned<HumanDuration>,
     /// How long it then waits for those under way. What an agent has not answered shortly before gets a handle.
     #[schemars(extend("default" = "20s"))]
-    drain: Written<Wait>,
+    drain: Spanned<HumanDuration>,
 }
 
 impl ShutdownFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Shutdown {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Shutdown {
         let default = Shutdown::default();
         Shutdown {
             grace: reading.wait(self.grace, Duration::ZERO..=HOUR, default.grace),
@@ -112,11 +112,11 @@ pub(super) struct UpgradeFile {
     /// The directory of the sockets through which a successor takes over: of the gateway's user,
     /// with mode 0700; made if it is not there. Each gateway of a user has its own. Without it:
     /// `mcp-a2a-gateway-UID` in the temporary directory.
-    directory: Written<String>,
+    directory: Spanned<String>,
 }
 
 impl UpgradeFile {
-    pub(super) fn resolve(self, reading: &Reading<'_>) -> Upgrade {
+    pub(super) fn resolve(self, reading: &ResolveContext<'_>) -> Upgrade {
         Upgrade { directory: self.directory.value().map(|path| reading.path(&path)) }
     }
 }

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::url;
-use crate::config::place::Written;
-use crate::config::reading::Reading;
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
 use crate::config::{AllowList, Allowed, Network, Outbound, Webhooks};
 
 /// Where cards and webhooks may send the gateway.
@@ -16,9 +16,9 @@ pub(super) struct OutboundFile {
     /// Where a card may send the gateway, with the agent's credentials, besides its own host: hosts (`name` or `name:port`) and
     /// networks (`10.0.0.0/8`, `fd00::/8`, or one address). For all agents; `allow_hosts` is for one.
     #[schemars(extend("default" = []))]
-    allow: Written<Vec<Written<String>>>,
+    allow: Spanned<Vec<Spanned<String>>>,
     /// Where the webhooks of A2A clients may be.
-    webhooks: Written<WebhooksFile>,
+    webhooks: Spanned<WebhooksFile>,
 }
 
 /// Where the webhooks of A2A clients may be.
@@ -28,14 +28,14 @@ pub(super) struct OutboundFile {
 pub(super) struct WebhooksFile {
     /// Hosts and networks, written as in `outbound.allow`, besides public addresses.
     #[schemars(extend("default" = []))]
-    allow: Written<Vec<Written<String>>>,
+    allow: Spanned<Vec<Spanned<String>>>,
     /// Whether a webhook may be plain HTTP. Tokens of clients and results of tasks travel to it.
     #[schemars(extend("default" = false))]
-    http: Written<bool>,
+    http: Spanned<bool>,
 }
 
 impl OutboundFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Outbound {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Outbound {
         let allow = list(self.allow, reading);
         let webhooks = self.webhooks.value().unwrap_or_default();
         let http = webhooks.http.value().unwrap_or_default();
@@ -43,9 +43,9 @@ impl OutboundFile {
     }
 }
 
-fn list(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>) -> AllowList {
+fn list(written: Spanned<Vec<Spanned<String>>>, reading: &mut ResolveContext<'_>) -> AllowList {
     let mut list = Vec::new();
-    for (place, text) in written.value().into_iter().flatten().filter_map(Written::take) {
+    for (place, text) in written.value().into_iter().flatten().filter_map(Spanned::take) {
         match allowed(&text) {
             Ok(entry) => list.push(entry),
             Err(problem) => reading.problem(&place, problem),

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::auth::scopes;
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::spiffe::check_spiffe_pattern;
 use crate::config::{Auth, Rule};
 
@@ -19,40 +19,40 @@ use crate::config::{Auth, Rule};
 #[derive(Default)]
 pub(super) struct RuleFile {
     /// Its name in answers of `check --as` and in the audit log. Without it: its number.
-    name: Written<String>,
+    name: Spanned<String>,
     /// Refuses what fits instead of allowing it.
     #[schemars(extend("default" = false))]
-    deny: Written<bool>,
+    deny: Spanned<bool>,
     /// Patterns for the caller's name: `key:NAME` for the holder of an API key,
     /// `token:ISSUER#SUBJECT`, `client:ISSUER#CLIENT_ID` for a token without a subject, `uri:URI`
     /// (SPIFFE ids too), `dns:NAME` and `cn:NAME` for certificates, `anonymous`. Without it:
     /// anybody.
-    callers: Written<OneOrMany<Written<String>>>,
+    callers: Spanned<OneOrMany<Spanned<String>>>,
     /// Patterns for the SANs of the caller's certificate. Without it: any certificate, or none.
-    certificates: Written<OneOrMany<Written<String>>>,
+    certificates: Spanned<OneOrMany<Spanned<String>>>,
     /// Scopes that the caller's token must have, all of them. A client that lacks only scopes is told which.
-    scopes: Written<Vec<Written<String>>>,
+    scopes: Spanned<Vec<Spanned<String>>>,
     /// Groups, of which the caller's token must name one.
-    groups: Written<OneOrMany<Written<String>>>,
+    groups: Spanned<OneOrMany<Spanned<String>>>,
     /// Patterns for agents, by their name in the configuration. Without it: all.
-    agents: Written<OneOrMany<Written<String>>>,
+    agents: Spanned<OneOrMany<Spanned<String>>>,
     /// Patterns for skills, by their id or by the name of the tool. Without it: all.
-    tools: Written<OneOrMany<Written<String>>>,
+    tools: Spanned<OneOrMany<Spanned<String>>>,
     /// Patterns for methods: of MCP, such as `tools/call` or `tasks/*`; of A2A, by their names in 1.0, such as `SendMessage`.
     /// Without it: all.
-    methods: Written<OneOrMany<Written<String>>>,
+    methods: Spanned<OneOrMany<Spanned<String>>>,
     /// Patterns for URIs of resources, such as `a2a-agent://weather`. Without it: all.
-    resources: Written<OneOrMany<Written<String>>>,
+    resources: Spanned<OneOrMany<Spanned<String>>>,
 }
 
 /// The rules, each with a name.
 pub(super) fn resolve(
-    written: Written<Vec<Written<RuleFile>>>,
+    written: Spanned<Vec<Spanned<RuleFile>>>,
     (auth, agents): (&Auth, &[&str]),
-    reading: &mut Reading<'_>,
+    reading: &mut ResolveContext<'_>,
 ) -> Vec<Rule> {
     let mut rules = Vec::new();
-    for (place, file) in written.value().unwrap_or_default().into_iter().filter_map(Written::take) {
+    for (place, file) in written.value().unwrap_or_default().into_iter().filter_map(Spanned::take) {
         let rule = file.resolve(rules.len() + 1, &place, agents, reading);
         if auth.tokens.is_empty() && (!rule.scopes.is_empty() || rule.groups.is_some()) {
             reading.problem(
@@ -66,7 +66,13 @@ pub(super) fn resolve(
 }
 
 impl RuleFile {
-    fn resolve(self, number: usize, section: &Place, agents: &[&str], reading: &mut Reading<'_>) -> Rule {
+    fn resolve(
+        self,
+        number: usize,
+        section: &Location,
+        agents: &[&str],
+        reading: &mut ResolveContext<'_>,
+    ) -> Rule {
         let agents_place = self.agents.place().cloned();
         let rule = Rule {
             name: self.name.value().unwrap_or_else(|| number.to_string()),
@@ -93,9 +99,9 @@ impl RuleFile {
 /// Reads patterns for names of certificates. Reports those that no SPIFFE id fits, so that their
 /// rule would never apply; an id stands after `prefix`.
 fn identities(
-    written: Written<OneOrMany<Written<String>>>,
+    written: Spanned<OneOrMany<Spanned<String>>>,
     prefix: &str,
-    reading: &mut Reading<'_>,
+    reading: &mut ResolveContext<'_>,
 ) -> Option<Vec<String>> {
     let place = written.place().cloned().unwrap_or_default();
     let patterns = patterns(written, reading)?;
@@ -109,13 +115,16 @@ fn identities(
     Some(patterns)
 }
 
-fn patterns(written: Written<OneOrMany<Written<String>>>, reading: &mut Reading<'_>) -> Option<Vec<String>> {
+fn patterns(
+    written: Spanned<OneOrMany<Spanned<String>>>,
+    reading: &mut ResolveContext<'_>,
+) -> Option<Vec<String>> {
     let (place, OneOrMany(list)) = written.take()?;
     if list.is_empty() {
         reading.problem(&place, "is an empty list: nothing would fit (remove it for all)");
     }
     let mut patterns = Vec::new();
-    for (place, pattern) in list.into_iter().filter_map(Written::take) {
+    for (place, pattern) in list.into_iter().filter_map(Spanned::take) {
         if pattern.is_empty() || pattern.len() > 512 {
             reading.problem(&place, "is not a pattern (1 to 512 characters)");
         }

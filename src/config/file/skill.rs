@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::agent::tool_name;
-use crate::config::place::{Place, Written};
-use crate::config::reading::Reading;
-use crate::config::{SkillOverride, TaskUse};
+use crate::config::place::{Location, Spanned};
+use crate::config::reading::ResolveContext;
+use crate::config::{SkillOverride, TaskMode};
 
 /// The most that a schema's file may hold.
 const SCHEMA_FILE: usize = 1 << 20;
@@ -23,17 +23,17 @@ const PATTERN: usize = 1 << 20;
 pub(super) struct SkillFile {
     /// The whole name of its tool, without the agent's before it: letters, digits, `-` and `_`, at most 64.
     #[schemars(regex(pattern = "^[A-Za-z0-9_-]{1,64}$"))]
-    tool_name: Written<String>,
+    tool_name: Spanned<String>,
     /// Stands in for the description in the card.
-    description: Written<String>,
+    description: Spanned<String>,
     /// The JSON Schema (2020-12) of its tool's arguments, which go to the agent as data.
-    input_schema: Written<InputSchema>,
+    input_schema: Spanned<InputSchema>,
     /// Whether no tool is made of it, and A2A clients do not find it on the card.
     #[schemars(extend("default" = false))]
-    hidden: Written<bool>,
+    hidden: Spanned<bool>,
     /// Whether a call of its tool becomes a task for a client that knows tasks: `optional`, `required` or `never`. Without
     /// it: what the agent's `task` says.
-    task: Written<TaskFile>,
+    task: Spanned<TaskFile>,
 }
 
 /// Whether a call becomes a task for a client that knows tasks.
@@ -46,7 +46,7 @@ pub(super) enum TaskFile {
     Never,
 }
 
-impl From<TaskFile> for TaskUse {
+impl From<TaskFile> for TaskMode {
     fn from(written: TaskFile) -> Self {
         match written {
             TaskFile::Optional => Self::Optional,
@@ -78,7 +78,7 @@ impl JsonSchema for InputSchema {
 }
 
 impl SkillFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> SkillOverride {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> SkillOverride {
         SkillOverride {
             tool_name: tool_name(self.tool_name, reading),
             description: self.description.value(),
@@ -87,28 +87,28 @@ impl SkillFile {
                 .take()
                 .and_then(|(place, schema)| schema.resolve(&place, reading)),
             hidden: self.hidden.value().unwrap_or_default(),
-            task: self.task.value().map(TaskUse::from),
+            task: self.task.value().map(TaskMode::from),
         }
     }
 }
 
 impl InputSchema {
-    fn resolve(self, place: &Place, reading: &mut Reading<'_>) -> Option<Value> {
+    fn resolve(self, place: &Location, reading: &mut ResolveContext<'_>) -> Option<Value> {
         let schema = match self.0 {
             Value::String(path) => match from_file(&path, reading) {
                 Ok(schema) => schema,
-                Err(problem) => return reading.refuse(place, problem),
+                Err(problem) => return reading.report_conflict(place, problem),
             },
             inline => inline,
         };
         match compile(&schema) {
             Ok(()) => Some(schema),
-            Err(problem) => reading.refuse(place, problem),
+            Err(problem) => reading.report_conflict(place, problem),
         }
     }
 }
 
-fn from_file(written: &str, reading: &Reading<'_>) -> Result<Value, String> {
+fn from_file(written: &str, reading: &ResolveContext<'_>) -> Result<Value, String> {
     let reference = written.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
     let path = reading.path(reference.unwrap_or(written));
     let text = reading.file(&path, SCHEMA_FILE)?;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::place::Written;
-use crate::config::reading::Reading;
-use crate::config::stand_in::StandIn;
-use crate::config::units::{Size, Wait};
+use crate::config::place::Spanned;
+use crate::config::reading::ResolveContext;
+use crate::config::stand_in::EnvOverride;
+use crate::config::units::{ByteSize, HumanDuration};
 use crate::config::{Followers, Push, Streams, Tasks};
 
 const KIB: usize = 1 << 10;
@@ -22,13 +22,14 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-const TTL: StandIn = StandIn { key: "tasks.ttl", variable: "TASK_TTL_MS" };
-const SWEEP: StandIn = StandIn { key: "tasks.sweep_interval", variable: "TASK_CLEANUP_INTERVAL_MS" };
-const DATA_DIR: StandIn = StandIn { key: "tasks.data_dir", variable: "DATA_DIR" };
-const IDLE_TIMEOUT: StandIn = StandIn { key: "streams.idle_timeout", variable: "SSE_IDLE_TIMEOUT_MS" };
-const RETRY_BASE: StandIn = StandIn { key: "streams.retry_base", variable: "SSE_RETRY_BASE_MS" };
-const RETRY_MAX: StandIn = StandIn { key: "streams.retry_max", variable: "SSE_RETRY_MAX_MS" };
-const MAX_ATTEMPTS: StandIn = StandIn { key: "streams.max_attempts", variable: "SSE_MAX_ATTEMPTS" };
+const TTL: EnvOverride = EnvOverride { key: "tasks.ttl", variable: "TASK_TTL_MS" };
+const SWEEP: EnvOverride = EnvOverride { key: "tasks.sweep_interval", variable: "TASK_CLEANUP_INTERVAL_MS" };
+const DATA_DIR: EnvOverride = EnvOverride { key: "tasks.data_dir", variable: "DATA_DIR" };
+const IDLE_TIMEOUT: EnvOverride =
+    EnvOverride { key: "streams.idle_timeout", variable: "SSE_IDLE_TIMEOUT_MS" };
+const RETRY_BASE: EnvOverride = EnvOverride { key: "streams.retry_base", variable: "SSE_RETRY_BASE_MS" };
+const RETRY_MAX: EnvOverride = EnvOverride { key: "streams.retry_max", variable: "SSE_RETRY_MAX_MS" };
+const MAX_ATTEMPTS: EnvOverride = EnvOverride { key: "streams.max_attempts", variable: "SSE_MAX_ATTEMPTS" };
 
 /// What the gateway remembers of tasks.
 #[derive(Deserialize, JsonSchema, Default)]
@@ -38,31 +39,31 @@ pub(super) struct TasksFile {
     /// How long a task is remembered after it was last heard of or asked for. Without it: the environment variable
     /// TASK_TTL_MS.
     #[schemars(extend("default" = "24h"))]
-    ttl: Written<Wait>,
+    ttl: Spanned<HumanDuration>,
     /// The time between two looks for tasks whose time is over. Without it: the environment variable
     /// TASK_CLEANUP_INTERVAL_MS.
     #[schemars(extend("default" = "5m"))]
-    sweep_interval: Written<Wait>,
+    sweep_interval: Spanned<HumanDuration>,
     /// How many tasks are remembered.
     #[schemars(range(min = 1, max = 10_000_000), extend("default" = 100_000))]
-    max: Written<u64>,
+    max: Spanned<u64>,
     /// What all remembered tasks may hold together.
     #[schemars(extend("default" = "256MiB"))]
-    max_bytes: Written<Size>,
+    max_bytes: Spanned<ByteSize>,
     /// What the artifacts of a finished task may hold; above it they are read again from the agent.
     #[schemars(extend("default" = "1MiB"))]
-    keep_artifacts: Written<Size>,
+    keep_artifacts: Spanned<ByteSize>,
     /// How often clients are told to ask for a task.
     #[schemars(extend("default" = "2s"))]
-    poll_interval: Written<Wait>,
+    poll_interval: Spanned<HumanDuration>,
     /// The folder that keeps tasks, turns and ended sessions through a restart, and the seal key if `seal_key` is not set.
     /// One gateway uses it at a time. Without it: the environment variable DATA_DIR; without that nothing is kept.
     #[schemars(length(min = 1))]
-    data_dir: Written<String>,
+    data_dir: Spanned<String>,
 }
 
 impl TasksFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Tasks {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Tasks {
         let default = Tasks::default();
         Tasks {
             ttl: reading.wait_or(self.ttl, TTL, SECOND..=366 * DAY, default.ttl),
@@ -77,7 +78,7 @@ impl TasksFile {
 }
 
 /// The folder need not be there yet, but nothing else may be in its place.
-fn data_dir(written: Written<String>, reading: &mut Reading<'_>) -> Option<PathBuf> {
+fn data_dir(written: Spanned<String>, reading: &mut ResolveContext<'_>) -> Option<PathBuf> {
     let place = written.place().cloned();
     let text = match &place {
         Some(_) => written.value()?,
@@ -85,9 +86,13 @@ fn data_dir(written: Written<String>, reading: &mut Reading<'_>) -> Option<PathB
     };
     let path = reading.path(&text);
     if text.is_empty() {
-        reading.blame(place, DATA_DIR, "is no path (write the path of a folder, or remove the key)");
+        reading.report_override(
+            place,
+            DATA_DIR,
+            "is no path (write the path of a folder, or remove the key)",
+        );
     } else if path.metadata().is_ok_and(|found| !found.is_dir()) {
-        reading.blame(place, DATA_DIR, &format!("{} is not a folder", path.display()));
+        reading.report_override(place, DATA_DIR, &format!("{} is not a folder", path.display()));
     }
     Some(path)
 }
@@ -100,26 +105,26 @@ pub(super) struct StreamsFile {
     /// How long a followed stream may be silent before the agent is asked how the task is. Without it: the environment
     /// variable SSE_IDLE_TIMEOUT_MS.
     #[schemars(extend("default" = "30s"))]
-    idle_timeout: Written<Wait>,
+    idle_timeout: Spanned<HumanDuration>,
     /// The wait before the first new attempt; it doubles up to `retry_max`. Without it: the environment variable
     /// SSE_RETRY_BASE_MS.
     #[schemars(extend("default" = "1s"))]
-    retry_base: Written<Wait>,
+    retry_base: Spanned<HumanDuration>,
     /// The longest wait between two attempts. Without it: the environment variable SSE_RETRY_MAX_MS.
     #[schemars(extend("default" = "30s"))]
-    retry_max: Written<Wait>,
+    retry_max: Spanned<HumanDuration>,
     /// How many attempts there are; 0: as many as fit into the task's time. Without it: the environment variable
     /// SSE_MAX_ATTEMPTS.
     #[schemars(range(max = 1_000_000), extend("default" = 0))]
-    max_attempts: Written<u64>,
+    max_attempts: Spanned<u64>,
     /// How long a task may stay as it is after the agent has ended its stream without ending the task; then its client gets a
     /// handle, and is told.
     #[schemars(extend("default" = "15s"))]
-    stalled_after: Written<Wait>,
+    stalled_after: Spanned<HumanDuration>,
 }
 
 impl StreamsFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Streams {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Streams {
         let default = Streams::default();
         let place = self.retry_base.place().or(self.retry_max.place()).cloned();
         let streams = Streams {
@@ -140,9 +145,9 @@ impl StreamsFile {
             stalled_after: reading.wait(self.stalled_after, SECOND..=DAY, default.stalled_after),
         };
         if streams.retry_base > streams.retry_max {
-            let [first, most] = [streams.retry_base, streams.retry_max].map(Wait);
+            let [first, most] = [streams.retry_base, streams.retry_max].map(HumanDuration);
             let problem = format!("retry_base ({first}) is longer than retry_max ({most})");
-            reading.blame(place, RETRY_BASE, &problem);
+            reading.report_override(place, RETRY_BASE, &problem);
         }
         streams
     }
@@ -155,14 +160,14 @@ impl StreamsFile {
 pub(super) struct FollowersFile {
     /// Exchanges with agents in the background.
     #[schemars(range(min = 1, max = 1_000_000), extend("default" = 1000))]
-    max: Written<u64>,
+    max: Spanned<u64>,
     /// How long a call is followed without its client. Its task can be asked for as long as the agent knows it.
     #[schemars(extend("default" = "1h"))]
-    lifetime: Written<Wait>,
+    lifetime: Spanned<HumanDuration>,
 }
 
 impl FollowersFile {
-    pub(super) fn resolve(self, reading: &mut Reading<'_>) -> Followers {
+    pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Followers {
         let default = Followers::default();
         Followers {
             max: reading.count(self.max, 1..=1_000_000, default.max),
@@ -179,12 +184,12 @@ pub(super) struct PushFile {
     /// Whether the gateway asks agents for push notifications, and passes on what is meant for webhooks of A2A clients. Needs
     /// `public_url`, and a listener with the face `push`.
     #[schemars(extend("default" = false))]
-    enabled: Written<bool>,
+    enabled: Spanned<bool>,
 }
 
 impl PushFile {
     /// What agents need to reach the gateway, besides the switch: a URL, and a door.
-    pub(super) fn resolve(self, has_url: bool, has_door: bool, reading: &mut Reading<'_>) -> Push {
+    pub(super) fn resolve(self, has_url: bool, has_door: bool, reading: &mut ResolveContext<'_>) -> Push {
         let Some((place, true)) = self.enabled.take() else { return Push::default() };
         if !has_url {
             reading.problem(&place, "agents could not reach the gateway (set public_url)");

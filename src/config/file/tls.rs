@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::certificate::{self, CertificateProblem};
-use crate::config::pem::{self, Holds, PemFile};
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
+use crate::config::pem::{self, PemFile, PemKind};
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, Pem, TlsProfile};
 
 /// How a listener speaks TLS. Files that are named here are read again when they change, and on SIGHUP.
@@ -20,18 +20,18 @@ use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, Pem, TlsProfil
 )]
 pub(super) struct ListenerTlsFile {
     /// The certificate for clients that ask for no name or an unknown one, followed by those that lead to its root.
-    certificate: Written<PemFile>,
+    certificate: Spanned<PemFile>,
     /// The private key of the certificate, RSA or ECDSA.
-    key: Written<PemFile>,
+    key: Spanned<PemFile>,
     /// More certificates, each for the DNS names in it (`*.example.com` too). Two may have the same name and keys of different
     /// kinds. Without `certificate` the first is for everybody else.
     #[schemars(length(min = 1))]
-    certificates: Written<Vec<Written<PairFile>>>,
+    certificates: Spanned<Vec<Spanned<PairFile>>>,
     /// `intermediate`: TLS 1.2 (ephemeral keys and authenticated encryption only) and 1.3. `modern`: TLS 1.3 only.
     #[schemars(extend("default" = "intermediate"))]
-    profile: Written<ProfileFile>,
+    profile: Spanned<ProfileFile>,
     /// Whether clients show a certificate.
-    client_auth: Written<ClientAuthFile>,
+    client_auth: Spanned<ClientAuthFile>,
 }
 
 /// A certificate and its key.
@@ -40,9 +40,9 @@ pub(super) struct ListenerTlsFile {
 #[schemars(rename = "ListenerCertificate")]
 struct PairFile {
     /// The certificate, followed by those that lead to its root.
-    certificate: Written<PemFile>,
+    certificate: Spanned<PemFile>,
     /// The private key of the certificate, RSA or ECDSA.
-    key: Written<PemFile>,
+    key: Spanned<PemFile>,
 }
 
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
@@ -60,15 +60,15 @@ enum ProfileFile {
 struct ClientAuthFile {
     /// `off`: clients are not asked. `optional`: a client without a certificate is let in, one with a bad certificate is not.
     /// `required`: only clients with a good certificate are let in.
-    mode: Written<ClientAuthMode>,
+    mode: Spanned<ClientAuthMode>,
     /// The authorities whose certificates are good; one PEM or a list.
-    ca: Written<OneOrMany<Written<PemFile>>>,
+    ca: Spanned<OneOrMany<Spanned<PemFile>>>,
     /// Their revocation lists; one PEM or a list. Each authority needs one, intermediate ones too. Without it revocation is
     /// not checked.
-    crl: Written<OneOrMany<Written<PemFile>>>,
+    crl: Spanned<OneOrMany<Spanned<PemFile>>>,
     /// What becomes of clients when a revocation list is not followed by a new one in time: `refuse` or `accept`.
     #[schemars(extend("default" = "refuse"))]
-    expired_crl: Written<ExpiredFile>,
+    expired_crl: Spanned<ExpiredFile>,
 }
 
 #[derive(Deserialize, JsonSchema, PartialEq, Clone, Copy)]
@@ -88,7 +88,7 @@ enum ExpiredFile {
 }
 
 impl ListenerTlsFile {
-    pub(super) fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<ListenerTls> {
+    pub(super) fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> Option<ListenerTls> {
         let more = self.certificates.place().is_some();
         let main = PairFile { certificate: self.certificate, key: self.key };
         let mut certificates = Vec::new();
@@ -99,7 +99,7 @@ impl ListenerTlsFile {
             if pairs.is_empty() {
                 reading.problem(&place, "is empty (write a certificate and its key, or remove it)");
             }
-            for (place, pair) in pairs.into_iter().filter_map(Written::take) {
+            for (place, pair) in pairs.into_iter().filter_map(Spanned::take) {
                 let is_first = certificates.is_empty();
                 certificates.extend(pair.resolve(&place, is_first, reading));
             }
@@ -117,18 +117,18 @@ impl ListenerTlsFile {
 impl PairFile {
     fn resolve(
         self,
-        section: &Place,
+        section: &Location,
         is_first: bool,
-        reading: &mut Reading<'_>,
+        reading: &mut ResolveContext<'_>,
     ) -> Option<ListenerCertificate> {
         for (key, written) in [("certificate", &self.certificate), ("key", &self.key)] {
             if written.place().is_none() {
-                reading.problem(&section.below(key), "is missing (write the path of a PEM file)");
+                reading.problem(&section.child(key), "is missing (write the path of a PEM file)");
             }
         }
         let place = self.certificate.place().cloned();
-        let certificate = pem::resolve(self.certificate, Holds::Certificates, reading);
-        let key = pem::resolve(self.key, Holds::Key, reading);
+        let certificate = pem::resolve(self.certificate, PemKind::Certificates, reading);
+        let key = pem::resolve(self.key, PemKind::Key, reading);
         let (certificate, key) = pem::pair(certificate, key, reading)?;
         let pair = ListenerCertificate { certificate, key };
         let checked = certificate::chain(&pair, SystemTime::now());
@@ -137,37 +137,37 @@ impl PairFile {
             Ok(_) => return Some(pair),
             Err(problem) => problem,
         };
-        reading.refuse(&place?, problem.to_string())
+        reading.report_conflict(&place?, problem.to_string())
     }
 }
 
 impl ClientAuthFile {
-    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<ClientAuth> {
+    fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> Option<ClientAuth> {
         let hint = "write required, optional or off";
         let (_, mode) = reading.required(self.mode, section, "mode", hint)?;
         if mode != ClientAuthMode::Off && self.ca.place().is_none() {
             reading.problem(
-                &section.below("ca"),
+                &section.child("ca"),
                 "is missing (write the path of a PEM file with the authorities of the clients)",
             );
         }
         let now = SystemTime::now();
         let accept_expired_crl = self.expired_crl.value() == Some(ExpiredFile::Accept);
         let mut authorities = Vec::new();
-        let ca = pems(self.ca, Holds::Certificates, reading, |pem| {
+        let ca = pems(self.ca, PemKind::Certificates, reading, |pem| {
             authorities.extend(certificate::authorities(pem, now)?);
             Ok(())
         });
         let place = self.crl.place().cloned();
         let before = authorities.len();
         let mut lists = Vec::new();
-        let crl = pems(self.crl, Holds::RevocationLists, reading, |pem| {
+        let crl = pems(self.crl, PemKind::RevocationLists, reading, |pem| {
             lists.extend(certificate::revocation_lists(pem, &authorities, accept_expired_crl, now)?);
             Ok(())
         });
         // A list that could not be read has been reported.
         if let (Some(place), Some(_), true) = (place, &crl, before > 0)
-            && let Err(problem) = certificate::all_covered(&authorities, &lists)
+            && let Err(problem) = certificate::check_revocation_coverage(&authorities, &lists)
         {
             reading.problem(&place, problem.to_string());
         }
@@ -182,15 +182,16 @@ impl ClientAuthFile {
 
 /// Each of the PEM texts that holds what it should; `None` if there is none or one does not.
 fn pems(
-    written: Written<OneOrMany<Written<PemFile>>>,
-    holds: Holds,
-    reading: &mut Reading<'_>,
+    written: Spanned<OneOrMany<Spanned<PemFile>>>,
+    holds: PemKind,
+    reading: &mut ResolveContext<'_>,
     mut check: impl FnMut(&Pem) -> Result<(), CertificateProblem>,
 ) -> Option<Vec<Pem>> {
     let (place, OneOrMany(written)) = written.take()?;
     let count = written.len();
     if count == 0 {
-        return reading.refuse(&place, "is an empty list (write the path of a PEM file, or remove it)");
+        return reading
+            .report_conflict(&place, "is an empty list (write the path of a PEM file, or remove it)");
     }
     let mut pems = Vec::new();
     for written in written {

@@ -6,17 +6,17 @@ use http::Uri;
 use http::uri::Authority;
 
 use crate::config::Host;
-use crate::config::place::Place;
-use crate::config::reading::Reading;
+use crate::config::place::Location;
+use crate::config::reading::ResolveContext;
 
 /// The gateway's own URL, without a slash at its end.
-pub(super) fn public(text: &str, place: &Place, reading: &mut Reading<'_>) -> Option<String> {
+pub(super) fn public(text: &str, place: &Location, reading: &mut ResolveContext<'_>) -> Option<String> {
     match web(text) {
         Ok(uri) if uri.query().is_some() => {
-            reading.refuse(place, "has a query (write only https://host/path)")
+            reading.report_conflict(place, "has a query (write only https://host/path)")
         }
         Ok(_) => Some(text.trim_end_matches('/').to_owned()),
-        Err(problem) => reading.refuse(place, problem),
+        Err(problem) => reading.report_conflict(place, problem),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::{AgentAuth, Breaker, CardSignature, Health, Manifest, MethodSettings, Pem, PerMethod, Queue};
-use crate::config::LiveSecret;
+use crate::config::ReloadableSecret;
 
 /// One A2A agent behind the gateway.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Agent {
     /// Whose signature its card must bear; `None`: nobody's.
     pub signature: Option<CardSignature>,
     /// Headers for every request to this agent.
-    pub headers: Vec<(HeaderName, LiveSecret)>,
+    pub headers: Vec<(HeaderName, ReloadableSecret)>,
     /// Other credentials for every request to this agent.
     pub auth: AgentAuth,
     /// Headers of a client's request that go along to this agent. Default: none.
@@ -27,7 +27,7 @@ pub struct Agent {
     /// How the gateway trusts this agent, and what it shows it.
     pub tls: AgentTls,
     /// What becomes a tool.
-    pub tools: ToolsPer,
+    pub tools: ToolGranularity,
     /// The tool's name with [`ToolsPer::Agent`]; `None`: made from the agent's name.
     pub tool_name: Option<String>,
     /// Stands in for the description in the card.
@@ -63,7 +63,7 @@ pub struct Agent {
     /// Calls of it in a second; 0: any number. Default: 0.
     pub rate: usize,
     /// How its tools go with tasks; a skill may differ (see [`Agent::task_of`]).
-    pub task: TaskUse,
+    pub task: TaskMode,
     /// The manifest that it came from, if it came from one.
     pub manifest: Option<Manifest>,
     /// What is different for single methods. Default: nothing.
@@ -81,7 +81,7 @@ impl Agent {
             auth: AgentAuth::default(),
             forward_headers: Vec::new(),
             tls: AgentTls::default(),
-            tools: ToolsPer::default(),
+            tools: ToolGranularity::default(),
             tool_name: None,
             description: None,
             skills: BTreeMap::new(),
@@ -100,13 +100,13 @@ impl Agent {
             max_calls: 0,
             queue: Queue::default(),
             rate: 0,
-            task: TaskUse::default(),
+            task: TaskMode::default(),
             manifest: None,
         }
     }
 
     /// How the tool of this skill goes with tasks.
-    pub fn task_of(&self, skill: &str) -> TaskUse {
+    pub fn task_of(&self, skill: &str) -> TaskMode {
         self.skills.get(skill).and_then(|skill| skill.task).unwrap_or(self.task)
     }
 }
@@ -135,7 +135,7 @@ pub struct AgentTls {
 
 /// What becomes a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ToolsPer {
+pub enum ToolGranularity {
     /// Each skill on the card.
     #[default]
     Skill,
@@ -145,7 +145,7 @@ pub enum ToolsPer {
 
 /// Whether a call of a tool becomes a task for a client that knows tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TaskUse {
+pub enum TaskMode {
     /// If the client wants one, or the work takes long.
     #[default]
     Optional,
@@ -181,7 +181,7 @@ pub struct SkillOverride {
     /// Whether no tool is made of it, and A2A clients do not find it on the card.
     pub hidden: bool,
     /// How its tool goes with tasks; `None`: as the agent's others.
-    pub task: Option<TaskUse>,
+    pub task: Option<TaskMode>,
 }
 
 /// How long the gateway waits for an agent.

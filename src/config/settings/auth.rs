@@ -64,12 +64,12 @@ pub struct ApiKeys {
     /// The header that carries a key; with `authorization` it follows `Bearer`. Default: `x-api-key`.
     pub header: HeaderName,
     /// Who holds which keys.
-    pub holders: Vec<KeyHolder>,
+    pub holders: Vec<ApiKeyOwner>,
 }
 
 /// Whom an API key names.
 #[derive(Debug, Clone)]
-pub struct KeyHolder {
+pub struct ApiKeyOwner {
     /// The name of the holder; it stays when the keys change.
     pub name: String,
     /// SHA-256 of each of its keys.
@@ -84,7 +84,7 @@ pub struct TokenIssuer {
     /// The values of `aud` that are taken. Empty: the gateway's URL, and that of the endpoint that is called.
     pub audience: Vec<String>,
     /// How its tokens are checked.
-    pub check: TokenCheck,
+    pub check: TokenVerification,
     /// How far its clock may be off. Default: 30 s.
     pub leeway: Duration,
     /// Whether a token that names no user is its client's. Default: no.
@@ -99,7 +99,7 @@ pub struct TokenIssuer {
 
 /// How tokens are checked.
 #[derive(Debug, Clone)]
-pub enum TokenCheck {
+pub enum TokenVerification {
     /// By their signature.
     Signature {
         /// Where the keys are.

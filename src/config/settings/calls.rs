@@ -20,7 +20,7 @@ pub struct Calls {
     /// How long a leg that was not followed up still counts as a watcher. Default: 60 s.
     pub leg_grace: Duration,
     /// How long a client that hears progress is held. Default: for the budget.
-    pub hold: Hold,
+    pub hold: StreamTimeout,
     /// What becomes of a task whose question the user declines. Default: it stays.
     pub on_decline: OnDecline,
     /// How long a task lives on at its agent after a legacy client has cancelled the call that began it. Default: 10 s.
@@ -75,7 +75,7 @@ impl Default for Calls {
             leg,
             legs: 7,
             leg_grace,
-            hold: Hold::Budget,
+            hold: StreamTimeout::Budget,
             on_decline: OnDecline::Keep,
             cancel_grace: Duration::from_secs(10),
             clients: KnownClient::shipped(),
@@ -85,7 +85,7 @@ impl Default for Calls {
 
 /// How long a client that hears progress on its open stream is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
+pub enum StreamTimeout {
     /// For the budget; then it gets a handle.
     Budget,
     /// Until the result is there.

@@ -5,8 +5,8 @@
 use http::HeaderName;
 
 use super::Pem;
-use crate::a2a::KeyPlace;
-use crate::config::LiveSecret;
+use crate::a2a::ApiKeyLocation;
+use crate::config::ReloadableSecret;
 
 /// Credentials of the gateway at one agent, besides headers and a client certificate.
 #[derive(Debug, Clone, Default)]
@@ -21,7 +21,7 @@ pub struct AgentAuth {
 #[derive(Debug, Clone)]
 pub struct ApiKey {
     /// The key.
-    pub value: LiveSecret,
+    pub value: ReloadableSecret,
     /// Where it goes.
     pub place: ApiKeyPlace,
 }
@@ -30,7 +30,7 @@ pub struct ApiKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiKeyPlace {
     /// There, under this name.
-    Written(KeyPlace, String),
+    Written(ApiKeyLocation, String),
     /// Where the card says: its scheme of this name, or the only one of the kind `apiKey`.
     Card(Option<String>),
 }
@@ -43,10 +43,10 @@ pub enum Authorization {
         /// The user; it has no colon.
         user: String,
         /// The password.
-        password: LiveSecret,
+        password: ReloadableSecret,
     },
     /// A token that somebody else sees to (RFC 6750).
-    Bearer(LiveSecret),
+    Bearer(ReloadableSecret),
     /// A token that the gateway fetches.
     OAuth2(Box<OAuth2>),
 }
@@ -59,7 +59,7 @@ pub struct OAuth2 {
     /// The gateway's name there.
     pub client_id: String,
     /// How the gateway proves that it is that client.
-    pub proof: ClientProof,
+    pub proof: ClientAuthMethod,
     /// What is asked for.
     pub grant: Grant,
     /// Scopes to ask for.
@@ -74,11 +74,11 @@ pub struct OAuth2 {
 
 /// How the gateway proves itself to a token endpoint.
 #[derive(Debug, Clone)]
-pub enum ClientProof {
+pub enum ClientAuthMethod {
     /// The secret in `Authorization: Basic`.
-    SecretBasic(LiveSecret),
+    SecretBasic(ReloadableSecret),
     /// The secret in the form.
-    SecretPost(LiveSecret),
+    SecretPost(ReloadableSecret),
     /// A signed assertion (RFC 7523).
     PrivateKeyJwt {
         /// The key that signs.
@@ -168,7 +168,7 @@ pub struct MethodSettings {
     /// Its URL; `None`: the one on the card.
     pub endpoint: Option<String>,
     /// Headers for this method alone; they win over the agent's.
-    pub headers: Vec<(HeaderName, LiveSecret)>,
+    pub headers: Vec<(HeaderName, ReloadableSecret)>,
     /// Whether the agent's client certificate is shown; `None`: yes, if there is one.
     pub mtls: Option<bool>,
 }

@@ -12,7 +12,7 @@ pub struct Listener {
     /// How TLS is spoken; `None`: plain HTTP.
     pub tls: Option<ListenerTls>,
     /// What is served here.
-    pub faces: Faces,
+    pub faces: Services,
     /// What clients must show here.
     pub require: Require,
 }
@@ -20,7 +20,7 @@ pub struct Listener {
 impl Listener {
     /// A plain HTTP listener with the default faces.
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, tls: None, faces: Faces::default(), require: Require::default() }
+        Self { address, tls: None, faces: Services::default(), require: Require::default() }
     }
 }
 
@@ -71,7 +71,7 @@ pub struct ClientAuth {
 /// What a listener serves. Default: `mcp` and `health`; agents reach `push` without proving who they are, and A2A clients are a
 /// choice of the operator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Faces {
+pub struct Services {
     /// `/mcp` and `/mcp/{agent}`.
     pub mcp: bool,
     /// `/a2a/{agent}`.
@@ -82,7 +82,7 @@ pub struct Faces {
     pub push: bool,
 }
 
-impl Default for Faces {
+impl Default for Services {
     fn default() -> Self {
         Self { mcp: true, a2a: false, health: true, push: false }
     }

@@ -18,18 +18,20 @@ mod tasks;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use agent::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskUse, ToolsPer};
+pub use agent::{
+    Agent, AgentTimeouts, AgentTls, CardSource, Protocol, SkillOverride, TaskMode, ToolGranularity,
+};
 pub use auth::{
-    ApiKeys, Auth, CertificateName, KeyHolder, KeySource, Mechanism, Require, RequireRule, Rule, TokenCheck,
-    TokenIssuer,
+    ApiKeyOwner, ApiKeys, Auth, CertificateName, KeySource, Mechanism, Require, RequireRule, Rule,
+    TokenIssuer, TokenVerification,
 };
 pub use balance::{Breaker, Health, Queue};
-pub use calls::{Calls, Hold, KnownClient, OnDecline};
+pub use calls::{Calls, KnownClient, OnDecline, StreamTimeout};
 pub use credentials::{
-    AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientProof, Grant, MethodSettings, OAuth2,
-    PerMethod,
+    AgentAuth, AgentMethod, ApiKey, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, MethodSettings,
+    OAuth2, PerMethod,
 };
-pub use listener::{Admin, ClientAuth, Faces, Listener, ListenerCertificate, ListenerTls, TlsProfile};
+pub use listener::{Admin, ClientAuth, Listener, ListenerCertificate, ListenerTls, Services, TlsProfile};
 pub use manifest::Manifest;
 pub use outbound::{AllowList, Allowed, Network, Outbound, Webhooks};
 pub use pem::Pem;

@@ -11,53 +11,53 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::card::Front;
+use super::card::CardRewriter;
 use super::envelope::{
-    Binding, is_foreign, is_message, is_rpc_error, one_event, rpc_or_bare, wants_events, with,
+    ClientBinding, is_foreign, is_message, is_rpc_error, one_event, unwrap_envelope, wants_events, with,
 };
-use super::events::changed;
-use super::ids::Ids;
-use super::passing::{self, Translate};
-use super::pushing::Pushing;
-use super::refusal::{Refusal, rest_failure};
-use super::translation::Translation;
+use super::events::rewrite_data;
+use super::ids::ExchangeIds;
+use super::passing::{self, BodyRewriter};
+use super::pushing::WebhookRewriter;
+use super::refusal::{A2aError, rest_failure};
+use super::translation::ExchangeTranslation;
 use super::{EXTENSIONS, JSON};
-use crate::a2a::relay::{self, Operation, as_rpc};
+use crate::a2a::relay::{self, Operation, to_json_rpc};
 use crate::a2a::{AgentError, Dialect, Task};
-use crate::fault::Trouble;
+use crate::fault::AgentFailure;
 use crate::gateway::answer::Headers;
 use crate::jsonrpc::{Id, write_error};
 use crate::sse::{Decoder, EventTooLarge, encoder};
 
 /// What is to become of the answer to one request.
-pub(super) struct Answers<'a> {
+pub(super) struct ResponseRewriter<'a> {
     pub(super) agent: &'a str,
     /// What the client speaks.
     pub(super) client: Dialect,
     /// How it speaks that.
-    pub(super) binding: Binding,
+    pub(super) binding: ClientBinding,
     /// Whether the agent's answers are what JSON-RPC has in an envelope.
     pub(super) is_bare: bool,
     pub(super) id: &'a Id,
     /// `None`: a method of an extension.
     pub(super) operation: Option<Operation>,
     /// `None`: ids stay as they are.
-    pub(super) ids: Option<Ids<'a>>,
+    pub(super) ids: Option<ExchangeIds<'a>>,
     /// `None`: the agent speaks what the client does.
-    pub(super) translation: Option<Translation<'a>>,
+    pub(super) translation: Option<ExchangeTranslation<'a>>,
     /// Whose webhooks may be seen; `None`: those that are there.
-    pub(super) pushing: Option<Pushing<'a>>,
+    pub(super) pushing: Option<WebhookRewriter<'a>>,
     /// Events that come before those of the agent.
     pub(super) first: Vec<u8>,
     /// How a card in the answer is shown; `None`: there is none.
-    pub(super) front: Option<Front<'a>>,
+    pub(super) front: Option<CardRewriter<'a>>,
 }
 
 /// What is wrong with a response to another request.
 pub(super) const FOREIGN: &str = "its answer has the id of another request";
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct RewrittenBody<'a> {
     /// There, if it is null.
     #[serde(borrow, default, deserialize_with = "present")]
     result: Option<&'a RawValue>,
@@ -66,7 +66,7 @@ struct Answer<'a> {
 }
 
 #[derive(Deserialize)]
-struct Failure<'a> {
+struct RewriteFailure<'a> {
     #[serde(default)]
     code: i32,
     #[serde(default, borrow)]
@@ -79,11 +79,11 @@ fn present<'de, D: Deserializer<'de>>(json: D) -> Result<Option<&'de RawValue>, 
     Deserialize::deserialize(json).map(Some)
 }
 
-impl Answers<'_> {
+impl ResponseRewriter<'_> {
     /// Whether an answer may be another one when it goes on.
-    pub(super) fn change_it(&self) -> bool {
+    pub(super) fn rewrites_body(&self) -> bool {
         let has_ids = self.ids.is_some() && self.operation.is_some();
-        let has_envelope = (self.binding == Binding::Rpc, !self.is_bare);
+        let has_envelope = (self.binding == ClientBinding::Rpc, !self.is_bare);
         has_ids || self.front.is_some() || self.translation.is_some() || has_envelope.0 != has_envelope.1
     }
 
@@ -91,22 +91,22 @@ impl Answers<'_> {
     pub(super) fn begin(&mut self, task: Task, agent: Dialect) {
         let Some(translation) = &mut self.translation else { return };
         for result in translation.task(self.ids.as_mut(), task, agent) {
-            encoder::event(&mut self.first, rpc_or_bare(self.binding, self.id, &result).as_bytes());
+            encoder::event(&mut self.first, unwrap_envelope(self.binding, self.id, &result).as_bytes());
         }
     }
 
     /// What the body of an answer is.
     pub(super) fn media_type(&self, status: StatusCode) -> HeaderValue {
         match self.binding {
-            Binding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
-            Binding::Rest | Binding::Rpc => JSON,
+            ClientBinding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
+            ClientBinding::Rest | ClientBinding::Rpc => JSON,
         }
     }
 
     /// The body of an answer as it is written, and what it is.
     pub(super) fn body(&self, status: StatusCode, text: String) -> (HeaderValue, Bytes) {
         match self.translation.is_some()
-            && self.binding == Binding::Rpc
+            && self.binding == ClientBinding::Rpc
             && wants_events(self.client, self.operation)
         {
             true => one_event(text.as_bytes()),
@@ -119,23 +119,31 @@ impl Answers<'_> {
     /// # Errors
     ///
     /// [`Trouble`], if it is not what an agent may say.
-    pub(super) fn answer(&mut self, text: &str, status: StatusCode) -> Result<(StatusCode, String), Trouble> {
+    pub(super) fn answer(
+        &mut self,
+        text: &str,
+        status: StatusCode,
+    ) -> Result<(StatusCode, String), AgentFailure> {
         if !self.is_bare {
             // What is no success may be an error of the agent's, or of something before it.
             let is_word = status.is_success() || is_rpc_error(text);
-            return if is_word { self.response(text) } else { Err(Trouble::Status(status.as_u16())) };
+            return if is_word {
+                self.response(text)
+            } else {
+                Err(AgentFailure::HttpStatus(status.as_u16()))
+            };
         }
-        let misread = |error: AgentError| Trouble::Misbehaved(error.to_string());
-        let enveloped = as_rpc(self.id, status.as_u16(), text).map_err(misread)?;
-        let enveloped = enveloped.ok_or(Trouble::Status(status.as_u16()))?;
-        match self.change_it() || text.is_empty() {
+        let misread = |error: AgentError| AgentFailure::ProtocolViolation(error.to_string());
+        let enveloped = to_json_rpc(self.id, status.as_u16(), text).map_err(misread)?;
+        let enveloped = enveloped.ok_or(AgentFailure::HttpStatus(status.as_u16()))?;
+        match self.rewrites_body() || text.is_empty() {
             true => self.response(&enveloped),
             false => Ok((status, text.to_owned())),
         }
     }
 
     /// What becomes of a JSON-RPC response.
-    fn response(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
+    fn response(&mut self, text: &str) -> Result<(StatusCode, String), AgentFailure> {
         if let Some(translation) = &mut self.translation {
             return match translation.result(self.ids.as_mut(), text) {
                 Ok(result) => self.translated(&result),
@@ -154,50 +162,52 @@ impl Answers<'_> {
     }
 
     /// A result that is in the client's version already.
-    fn translated(&self, result: &str) -> Result<(StatusCode, String), Trouble> {
-        let response = rpc_or_bare(Binding::Rpc, self.id, result);
+    fn translated(&self, result: &str) -> Result<(StatusCode, String), AgentFailure> {
+        let response = unwrap_envelope(ClientBinding::Rpc, self.id, result);
         let Some(response) = self.with_own_webhooks(&response) else {
-            return Ok((StatusCode::OK, self.told(result)));
+            return Ok((StatusCode::OK, self.rewrite(result)));
         };
-        let unreadable = || Trouble::Misbehaved("its webhooks cannot be read".into());
+        let unreadable = || AgentFailure::ProtocolViolation("its webhooks cannot be read".into());
         match (serde_json::from_str(&response).map_err(|_| unreadable())?, self.binding) {
-            (_, Binding::Rpc) => Ok((StatusCode::OK, response)),
-            (Answer { error: Some(error), .. }, Binding::Rest) => self.failed(error)?.ok_or_else(unreadable),
-            (Answer { result, .. }, Binding::Rest) => {
+            (_, ClientBinding::Rpc) => Ok((StatusCode::OK, response)),
+            (RewrittenBody { error: Some(error), .. }, ClientBinding::Rest) => {
+                self.failed(error)?.ok_or_else(unreadable)
+            }
+            (RewrittenBody { result, .. }, ClientBinding::Rest) => {
                 Ok((StatusCode::OK, result.map_or("{}", RawValue::get).to_owned()))
             }
         }
     }
 
     /// A response as the client's binding has it, with what is to change in it.
-    fn in_binding(&mut self, text: &str) -> Result<(StatusCode, String), Trouble> {
-        let unreadable = || Trouble::Misbehaved("its answer is no JSON-RPC response".into());
-        let Answer { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
-        if self.binding == Binding::Rpc && is_foreign(text.as_bytes(), self.id) {
-            return Err(Trouble::Misbehaved(FOREIGN.into()));
+    fn in_binding(&mut self, text: &str) -> Result<(StatusCode, String), AgentFailure> {
+        let unreadable = || AgentFailure::ProtocolViolation("its answer is no JSON-RPC response".into());
+        let RewrittenBody { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
+        if self.binding == ClientBinding::Rpc && is_foreign(text.as_bytes(), self.id) {
+            return Err(AgentFailure::ProtocolViolation(FOREIGN.into()));
         }
         match (result, error, self.binding) {
             // What is somewhere else in it might be an id.
             (Some(_), Some(_), _) => Err(unreadable()),
             // Some say nothing at all of what they have deleted.
             (None, None, _) if self.ids.is_some() && self.operation == Some(Operation::DeletePush) => {
-                Ok((StatusCode::OK, self.told("null")))
+                Ok((StatusCode::OK, self.rewrite("null")))
             }
             (None, None, _) if self.ids.is_some() => Err(unreadable()),
-            (None, Some(error), Binding::Rest) => self.failed(error)?.ok_or_else(unreadable),
-            (None, Some(error), Binding::Rpc) => {
-                let told = self.words(error.get())?;
+            (None, Some(error), ClientBinding::Rest) => self.failed(error)?.ok_or_else(unreadable),
+            (None, Some(error), ClientBinding::Rpc) => {
+                let told = self.sanitize_error(error.get())?;
                 with(text, error, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
             }
-            (None, None, Binding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
-            (None, None, Binding::Rest) => Ok((StatusCode::OK, "{}".to_owned())),
-            (Some(result), None, Binding::Rest) if result.get() == "null" => {
+            (None, None, ClientBinding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
+            (None, None, ClientBinding::Rest) => Ok((StatusCode::OK, "{}".to_owned())),
+            (Some(result), None, ClientBinding::Rest) if result.get() == "null" => {
                 Ok((StatusCode::OK, "{}".to_owned()))
             }
-            (Some(result), None, Binding::Rest) => {
+            (Some(result), None, ClientBinding::Rest) => {
                 Ok((StatusCode::OK, self.result(result.get())?.into_owned()))
             }
-            (Some(result), None, Binding::Rpc) => {
+            (Some(result), None, ClientBinding::Rpc) => {
                 let told = self.result(result.get())?;
                 with(text, result, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
             }
@@ -205,7 +215,7 @@ impl Answers<'_> {
     }
 
     /// JSON of an error, in words that its client may read.
-    fn words<'e>(&self, error: &'e str) -> Result<Cow<'e, str>, Trouble> {
+    fn sanitize_error<'e>(&self, error: &'e str) -> Result<Cow<'e, str>, AgentFailure> {
         match &self.ids {
             Some(ids) if self.operation.is_some() => ids.unnamed(error).map(Cow::Owned),
             Some(_) | None => Ok(Cow::Borrowed(error)),
@@ -213,27 +223,29 @@ impl Answers<'_> {
     }
 
     /// A result as the client's binding has it.
-    fn told(&self, result: &str) -> String {
-        rpc_or_bare(self.binding, self.id, result)
+    fn rewrite(&self, result: &str) -> String {
+        unwrap_envelope(self.binding, self.id, result)
     }
 
     /// An agent's refusal in the client's version, as its binding has it.
-    fn refused(&self, refusal: &relay::Refusal) -> Result<(StatusCode, String), Trouble> {
-        let relay::Refusal { code, message, data } = refusal;
+    fn refused(&self, refusal: &relay::RpcError) -> Result<(StatusCode, String), AgentFailure> {
+        let relay::RpcError { code, message, data } = refusal;
         let code = i32::try_from(*code).unwrap_or(-32603);
         // A text is always JSON, and stays that.
         let message = serde_json::to_string(message).unwrap_or_default();
-        let message: String = serde_json::from_str(&self.words(&message)?).unwrap_or_default();
+        let message: String = serde_json::from_str(&self.sanitize_error(&message)?).unwrap_or_default();
         let (status, body) = match self.binding {
-            Binding::Rpc => (StatusCode::OK, write_error(Some(self.id), code, &message, data.as_deref())),
-            Binding::Rest => rest_failure(code, &message, data.as_deref()),
+            ClientBinding::Rpc => {
+                (StatusCode::OK, write_error(Some(self.id), code, &message, data.as_deref()))
+            }
+            ClientBinding::Rest => rest_failure(code, &message, data.as_deref()),
         };
         Ok((status, String::from_utf8(body).unwrap_or_default()))
     }
 
     /// Writes what says the same as events of an agent of another version.
-    fn told_events(&mut self, out: &mut Vec<u8>, events: &str) -> Result<(), Trouble> {
-        let too_much = |large: EventTooLarge| Trouble::TooMuch(large.limit, "one event");
+    fn rewrite_events(&mut self, out: &mut Vec<u8>, events: &str) -> Result<(), AgentFailure> {
+        let too_much = |large: EventTooLarge| AgentFailure::LimitExceeded(large.limit, "one event");
         for event in Decoder::new(events.len()).push(events.as_bytes()).map_err(too_much)? {
             // It is a part of a text.
             let data = str::from_utf8(&event.data).unwrap_or_default();
@@ -245,22 +257,25 @@ impl Answers<'_> {
     }
 
     /// Writes what says the same as one event of an agent of another version.
-    fn event(&mut self, out: &mut Vec<u8>, data: &str) -> Result<(), Trouble> {
+    fn event(&mut self, out: &mut Vec<u8>, data: &str) -> Result<(), AgentFailure> {
         let Some(translation) = &mut self.translation else { return Ok(()) };
         let enveloped = match self.is_bare {
             true => {
-                let misread = |error: AgentError| Trouble::Misbehaved(error.to_string());
-                let answer = as_rpc(self.id, 200, data).map_err(misread)?;
-                Cow::Owned(answer.ok_or_else(|| Trouble::Misbehaved("its event cannot be read".into()))?)
+                let misread = |error: AgentError| AgentFailure::ProtocolViolation(error.to_string());
+                let answer = to_json_rpc(self.id, 200, data).map_err(misread)?;
+                Cow::Owned(
+                    answer
+                        .ok_or_else(|| AgentFailure::ProtocolViolation("its event cannot be read".into()))?,
+                )
             }
             false => Cow::Borrowed(data),
         };
         match translation.events(self.ids.as_mut(), &enveloped) {
             Ok(results) => {
-                results.iter().for_each(|result| encoder::event(out, self.told(result).as_bytes()));
+                results.iter().for_each(|result| encoder::event(out, self.rewrite(result).as_bytes()));
             }
             Err(refusal) => {
-                if self.binding == Binding::Rest {
+                if self.binding == ClientBinding::Rest {
                     out.extend_from_slice(b"event: error\n");
                 }
                 encoder::event(out, self.refused(&refusal)?.1.as_bytes());
@@ -269,27 +284,29 @@ impl Answers<'_> {
         Ok(())
     }
 
-    fn failed(&self, error: &RawValue) -> Result<Option<(StatusCode, String)>, Trouble> {
-        let told = self.words(error.get())?;
-        let Ok(Failure { code, message, data }) = serde_json::from_str(&told) else { return Ok(None) };
+    fn failed(&self, error: &RawValue) -> Result<Option<(StatusCode, String)>, AgentFailure> {
+        let told = self.sanitize_error(error.get())?;
+        let Ok(RewriteFailure { code, message, data }) = serde_json::from_str(&told) else { return Ok(None) };
         let details = data.filter(|data| data.get().starts_with('['));
         let (status, body) = rest_failure(code, &message, details);
         Ok(String::from_utf8(body).ok().map(|body| (status, body)))
     }
 
-    fn result<'r>(&mut self, result: &'r str) -> Result<Cow<'r, str>, Trouble> {
+    fn result<'r>(&mut self, result: &'r str) -> Result<Cow<'r, str>, AgentFailure> {
         if let Some(front) = &self.front {
-            let card = front.show(result).ok_or_else(|| Trouble::Misbehaved("its card is no card".into()))?;
+            let card = front
+                .rewrite(result)
+                .ok_or_else(|| AgentFailure::ProtocolViolation("its card is no card".into()))?;
             return Ok(Cow::Owned(card));
         }
         let (Some(ids), Some(operation)) = (&mut self.ids, self.operation) else {
             return Ok(Cow::Borrowed(result));
         };
-        ids.sealed(result, operation)
+        ids.seal_task_id(result, operation)
     }
 }
 
-impl Translate for Answers<'_> {
+impl BodyRewriter for ResponseRewriter<'_> {
     fn first(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.first)
     }
@@ -307,20 +324,20 @@ impl Translate for Answers<'_> {
         passed
     }
 
-    fn events(&mut self, events: Bytes) -> (Bytes, Result<(), Trouble>) {
-        if !self.change_it() {
+    fn events(&mut self, events: Bytes) -> (Bytes, Result<(), AgentFailure>) {
+        if !self.rewrites_body() {
             return (events, Ok(()));
         }
         let Ok(text) = str::from_utf8(&events) else {
-            return (Bytes::new(), Err(Trouble::Misbehaved("its events are not UTF-8".into())));
+            return (Bytes::new(), Err(AgentFailure::ProtocolViolation("its events are not UTF-8".into())));
         };
         if self.translation.is_some() {
             let mut out = Vec::new();
-            let done = self.told_events(&mut out, text);
+            let done = self.rewrite_events(&mut out, text);
             return (out.into(), done);
         }
         let mut out = String::new();
-        let done = changed(&mut out, text, |data| match is_message(data) {
+        let done = rewrite_data(&mut out, text, |data| match is_message(data) {
             true => self.answer(data, StatusCode::OK).map(|(_, data)| Some(data)),
             false => Ok(None),
         });
@@ -328,15 +345,15 @@ impl Translate for Answers<'_> {
     }
 
     fn is_over(&self) -> bool {
-        self.translation.as_ref().is_some_and(Translation::is_over)
+        self.translation.as_ref().is_some_and(ExchangeTranslation::is_over)
     }
 
-    fn failure(&self, trouble: &Trouble) -> Vec<u8> {
-        let said = Refusal::Trouble(trouble.clone()).said(self.agent);
+    fn failure(&self, trouble: &AgentFailure) -> Vec<u8> {
+        let said = A2aError::Trouble(trouble.clone()).to_json(self.agent);
         let mut event = Vec::new();
         match self.binding {
-            Binding::Rpc => encoder::event(&mut event, &said.rpc(Some(self.id), self.client)),
-            Binding::Rest => {
+            ClientBinding::Rpc => encoder::event(&mut event, &said.rpc(Some(self.id), self.client)),
+            ClientBinding::Rest => {
                 event.extend_from_slice(b"event: error\n");
                 encoder::event(&mut event, &said.rest());
             }
@@ -344,9 +361,9 @@ impl Translate for Answers<'_> {
         event
     }
 
-    fn rest(&self, rest: Bytes) -> Bytes {
+    fn finish(&self, rest: Bytes) -> Bytes {
         // Readers throw an event away that never ended.
-        if self.change_it() { Bytes::new() } else { rest }
+        if self.rewrites_body() { Bytes::new() } else { rest }
     }
 }
 
@@ -354,9 +371,9 @@ impl Translate for Answers<'_> {
 mod tests {
     use super::*;
 
-    fn answers(id: &Id, binding: Binding) -> Answers<'_> {
+    fn answers(id: &Id, binding: ClientBinding) -> ResponseRewriter<'_> {
         let operation = Some(Operation::Get);
-        Answers {
+        ResponseRewriter {
             agent: "bard",
             client: Dialect::V1,
             binding,
@@ -374,7 +391,7 @@ mod tests {
     #[test]
     fn the_envelope_is_taken_off_for_those_who_have_none() {
         let id: Id = serde_json::from_str("1").unwrap();
-        let mut rest = answers(&id, Binding::Rest);
+        let mut rest = answers(&id, ClientBinding::Rest);
         for (text, status, body) in [
             (r#"{"id":1,"result": {"a" : 1.0}}"#, 200, r#"{"a" : 1.0}"#),
             (r#"{"id":1,"result":null}"#, 200, "{}"),
@@ -397,10 +414,10 @@ mod tests {
     #[test]
     fn what_need_not_change_does_not() {
         let id: Id = serde_json::from_str("1").unwrap();
-        let mut plain = answers(&id, Binding::Rpc);
+        let mut plain = answers(&id, ClientBinding::Rpc);
         let events = Bytes::from_static(b"data: not even JSON\n\n");
         let (passed, done) = plain.events(events.clone());
         assert_eq!((passed, done), (events.clone(), Ok(())));
-        assert_eq!(plain.rest(events.clone()), events);
+        assert_eq!(plain.finish(events.clone()), events);
     }
 }

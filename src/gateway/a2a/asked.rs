@@ -8,14 +8,16 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::spelling::odd_in_envelope;
+use super::spelling::ambiguous_envelope_member;
 use crate::fault::Fault;
-use crate::gateway::members::Members;
-use crate::jsonrpc::{Grammar, Id, Kind, Message, Text, is_batch, parse_raw, salvage_id, well_formed};
+use crate::gateway::members::RawObject;
+use crate::jsonrpc::{
+    Id, Message, MessageKind, ParseError, Text, is_batch, parse_raw, recover_id, well_formed,
+};
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct JsonRpcRequest<'a> {
     /// Its id; `null` also where it has none: agents answer such requests under that.
     pub(super) id: Id,
     /// Whether it has an id at all.
@@ -31,34 +33,35 @@ pub(super) struct Asked<'a> {
 /// # Errors
 ///
 /// What is wrong with it, and the id that the refusal goes to.
-pub(super) fn read(body: &[u8], depth: usize) -> Result<Asked<'_>, (Fault, Option<Id>)> {
-    let text = well_formed(body, depth).map_err(|malformed| (Fault::NotJson(malformed.to_string()), None))?;
+pub(super) fn read(body: &[u8], depth: usize) -> Result<JsonRpcRequest<'_>, (Fault, Option<Id>)> {
+    let text =
+        well_formed(body, depth).map_err(|malformed| (Fault::ParseError(malformed.to_string()), None))?;
     if is_batch(text) {
         return Err((Fault::NotJsonRpc("A2A has no batches: send one request".into()), None));
     }
     let wrong = |grammar| match grammar {
-        Grammar::NotJson(what) => (Fault::NotJson(what), None),
-        Grammar::NotMessage(what) => (Fault::NotJsonRpc(what), salvage_id(text)),
-        Grammar::BadParams(what) => (Fault::BadParams(what), salvage_id(text)),
+        ParseError::NotJson(what) => (Fault::ParseError(what), None),
+        ParseError::NotMessage(what) => (Fault::NotJsonRpc(what), recover_id(text)),
+        ParseError::BadParams(what) => (Fault::BadParams(what), recover_id(text)),
     };
     let mut odd = None;
-    let note = |name: &str| odd = odd.take().or_else(|| odd_in_envelope(name));
+    let note = |name: &str| odd = odd.take().or_else(|| ambiguous_envelope_member(name));
     let Message { kind, id, method, params, .. } = parse_raw(text, note).map_err(wrong)?;
     if let Some(odd) = odd {
         return Err((Fault::NotJsonRpc(odd), id));
     }
     match (kind, id) {
-        (Kind::Request | Kind::Notification, id) => {
-            let has_id = kind == Kind::Request;
-            Ok(Asked { id: id.unwrap_or_else(Id::null), has_id, method, params })
+        (MessageKind::Request | MessageKind::Notification, id) => {
+            let has_id = kind == MessageKind::Request;
+            Ok(JsonRpcRequest { id: id.unwrap_or_else(Id::null), has_id, method, params })
         }
-        (Kind::Response, id) => Err((Fault::NotJsonRpc("member \"method\" is missing".into()), id)),
+        (MessageKind::Response, id) => Err((Fault::NotJsonRpc("member \"method\" is missing".into()), id)),
     }
 }
 
-impl Asked<'_> {
+impl JsonRpcRequest<'_> {
     /// The request with these params. Nothing is written anew if they are those that came.
-    pub(super) fn with(&self, params: Option<&str>, body: &Bytes) -> Bytes {
+    pub(super) fn with_params(&self, params: Option<&str>, body: &Bytes) -> Bytes {
         match (params, self.params) {
             (None, None) => body.clone(),
             (Some(new), Some(old)) if std::ptr::eq(new, old.get()) => body.clone(),
@@ -86,20 +89,20 @@ pub(super) fn for_tenant<'a>(
     tenant: Option<&str>,
 ) -> Result<Option<Cow<'a, str>>, Fault> {
     #[derive(Deserialize)]
-    struct Written<'a> {
+    struct WrittenRequest<'a> {
         #[serde(borrow)]
         tenant: Option<&'a RawValue>,
     }
     let unreadable = || Fault::BadParams("tenant is there twice".into());
     let text = params.unwrap_or("{}");
-    let written = serde_json::from_str::<Written<'_>>(text).map_err(|_| unreadable())?;
+    let written = serde_json::from_str::<WrittenRequest<'_>>(text).map_err(|_| unreadable())?;
     if written.tenant.is_none() && tenant.is_none() {
         return Ok(params.map(Cow::Borrowed));
     }
     let mut members =
-        Members::read(text).ok_or_else(|| Fault::BadParams("a member is there twice".into()))?;
+        RawObject::read(text).ok_or_else(|| Fault::BadParams("a member is there twice".into()))?;
     match tenant {
-        Some(tenant) => members.put("tenant", &tenant),
+        Some(tenant) => members.insert_or_replace("tenant", &tenant),
         None => members.remove("tenant"),
     }
     Ok(Some(Cow::Owned(members.written().get().to_owned())))
@@ -143,9 +146,9 @@ mod tests {
         );
         let asked = read(&body, 64).unwrap();
         let params = asked.params.map(RawValue::get);
-        assert_eq!(asked.with(params, &body).as_ptr(), body.as_ptr());
+        assert_eq!(asked.with_params(params, &body).as_ptr(), body.as_ptr());
         assert_eq!(
-            asked.with(Some(r#"{"x":2}"#), &body),
+            asked.with_params(Some(r#"{"x":2}"#), &body),
             r#"{"jsonrpc":"2.0","id":1.0,"method":"a","params":{"x":2}}"#
         );
     }

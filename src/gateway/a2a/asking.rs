@@ -10,18 +10,18 @@ use http::Method;
 use serde_json::value::RawValue;
 
 use super::asked;
-use super::calling::Call;
+use super::calling::ProxiedRequest;
 use super::hooks::has_push;
-use super::ids::Ids;
+use super::ids::ExchangeIds;
 use super::operation::is_push;
-use super::pushing::Pushing;
-use super::refusal::{Refusal, Stop};
+use super::pushing::WebhookRewriter;
+use super::refusal::{A2aError, Stop};
 use super::spoken::task_of;
-use super::translation::{Between, Own, Translation};
-use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, IdKind, Operation, Unspliced, splice_params};
-use crate::a2a::{Binding, Dialect, Outgoing};
+use super::translation::{ClientIds, Direction, ExchangeTranslation};
+use crate::a2a::relay::{EXTENDED_CARD_OF_0_2, IdKind, Operation, RewriteError, splice_params};
+use crate::a2a::{Binding, BoundRequest, Dialect};
 use crate::fault::Fault;
-use crate::gateway::members::Members;
+use crate::gateway::members::RawObject;
 
 /// What a client reads in the place of what is told to its agent alone.
 const HOOK: &str = "(a webhook)";
@@ -30,34 +30,34 @@ const HOOK: &str = "(a webhook)";
 const UNGUESSED: usize = 32;
 
 /// A request on its way.
-pub(super) struct Going<'a> {
+pub(super) struct OutgoingRequest<'a> {
     /// The requests, of which the first that the agent has a route for counts.
-    pub(super) written: Vec<Outgoing>,
+    pub(super) written: Vec<BoundRequest>,
     /// The task that it is about, by the agent's id.
     pub(super) task: Option<String>,
     /// `None`: the client speaks the agent's version.
-    pub(super) translation: Option<Translation<'a>>,
+    pub(super) translation: Option<ExchangeTranslation<'a>>,
     /// Whether the answer is what JSON-RPC has in an envelope.
     pub(super) is_bare: bool,
     /// The params of a list that is made of several of the agent's (see `listing`).
     pub(super) list: Option<String>,
 }
 
-impl<'c> Call<'c> {
+impl<'c> ProxiedRequest<'c> {
     /// Writes it for the agent.
     ///
     /// # Errors
     ///
     /// Why it cannot be asked.
-    pub(super) fn going<'a>(
+    pub(super) fn build<'a>(
         &self,
-        ids: Option<&mut Ids<'_>>,
-        own: Option<Own<'a>>,
-        pushing: Option<&mut Pushing<'_>>,
-    ) -> Result<Going<'a>, Stop> {
-        self.check_names(ids.as_deref())?;
+        ids: Option<&mut ExchangeIds<'_>>,
+        own: Option<ClientIds<'a>>,
+        pushing: Option<&mut WebhookRewriter<'_>>,
+    ) -> Result<OutgoingRequest<'a>, Stop> {
+        self.check_ids(ids.as_deref())?;
         if let Some(card) = self.extended_card_of_0_2() {
-            return Ok(Going {
+            return Ok(OutgoingRequest {
                 written: vec![card],
                 task: None,
                 translation: None,
@@ -68,7 +68,7 @@ impl<'c> Call<'c> {
         let agent = self.dialect();
         match self.operation.filter(|_| self.client != agent) {
             Some(operation) if operation.name(agent).is_none() => {
-                Err(Refusal::NoCounterpart(operation, agent).into())
+                Err(A2aError::NoCounterpart(operation, agent).into())
             }
             Some(operation) if operation != Operation::ExtendedCard => {
                 self.translated(operation, (own, ids), pushing)
@@ -79,8 +79,8 @@ impl<'c> Call<'c> {
                 let (params, task) = self.params(ids, pushing)?;
                 let list = is_list.then(|| params.as_deref().unwrap_or("{}").to_owned());
                 // What a list asks for is written question by question.
-                let written = if is_list { Vec::new() } else { self.written(params.as_deref())? };
-                Ok(Going { written, task, translation: None, is_bare: self.is_http_json(), list })
+                let written = if is_list { Vec::new() } else { self.encode(params.as_deref())? };
+                Ok(OutgoingRequest { written, task, translation: None, is_bare: self.is_http_json(), list })
             }
         }
     }
@@ -88,10 +88,10 @@ impl<'c> Call<'c> {
     fn translated<'a>(
         &self,
         operation: Operation,
-        (own, mut ids): (Option<Own<'a>>, Option<&mut Ids<'_>>),
-        pushing: Option<&mut Pushing<'_>>,
-    ) -> Result<Going<'a>, Stop> {
-        let between = Between { client: self.client, agent: self.dialect(), operation };
+        (own, mut ids): (Option<ClientIds<'a>>, Option<&mut ExchangeIds<'_>>),
+        pushing: Option<&mut WebhookRewriter<'_>>,
+    ) -> Result<OutgoingRequest<'a>, Stop> {
+        let between = Direction { client: self.client, agent: self.dialect(), operation };
         let routed = match (pushing, self.asked.params) {
             (Some(pushing), Some(params)) => {
                 let handle = task_of(params.get(), (self.client, operation));
@@ -102,17 +102,18 @@ impl<'c> Call<'c> {
                 };
                 let task = handle.as_ref().and_then(opened);
                 let routed = pushing.routed(params.get(), operation, task.as_deref())?;
-                ids.iter_mut()
-                    .for_each(|ids| pushing.made().iter().for_each(|secret| ids.note(secret, HOOK)));
+                ids.iter_mut().for_each(|ids| {
+                    pushing.build_registration().iter().for_each(|secret| ids.record_shown(secret, HOOK))
+                });
                 RawValue::from_string(routed).ok()
             }
             _ => None,
         };
         let params = routed.as_deref().or(self.asked.params);
-        let (translation, asked) = Translation::begin(between, params, self.tenant(), (own, ids))?;
-        let written = self.written(Some(&asked.params))?;
+        let (translation, asked) = ExchangeTranslation::begin(between, params, self.tenant(), (own, ids))?;
+        let written = self.encode(Some(&asked.params))?;
         let (task, translation) = (asked.task, Some(translation));
-        Ok(Going { written, task, translation, is_bare: self.is_http_json(), list: None })
+        Ok(OutgoingRequest { written, task, translation, is_bare: self.is_http_json(), list: None })
     }
 
     /// With these params, in the agent's version.
@@ -120,16 +121,16 @@ impl<'c> Call<'c> {
     /// # Errors
     ///
     /// Why it cannot be asked.
-    pub(super) fn written(&self, params: Option<&str>) -> Result<Vec<Outgoing>, Stop> {
+    pub(super) fn encode(&self, params: Option<&str>) -> Result<Vec<BoundRequest>, Stop> {
         if self.is_http_json() {
-            let operation = self.operation.ok_or(Refusal::NoMethods)?;
-            let routed = self.known.interface.routed(operation, params.unwrap_or("{}"));
+            let operation = self.operation.ok_or(A2aError::NoMethods)?;
+            let routed = self.known.interface.to_http(operation, params.unwrap_or("{}"));
             return Ok(routed.map_err(|why| Fault::BadParams(why.0.to_owned()))?);
         }
         let own = self.asked.method.as_str();
         let method = self.operation.and_then(|operation| operation.name(self.dialect())).unwrap_or(own);
         let body = match self.body.filter(|_| method == own) {
-            Some(body) => self.asked.with(params, body),
+            Some(body) => self.asked.with_params(params, body),
             None => self.asked.written(method, params),
         };
         Ok(vec![body.into()])
@@ -138,8 +139,8 @@ impl<'c> Call<'c> {
     /// Params of the agent's version as the agent gets them, and the task that they are about.
     fn params(
         &self,
-        ids: Option<&mut Ids<'_>>,
-        pushing: Option<&mut Pushing<'_>>,
+        ids: Option<&mut ExchangeIds<'_>>,
+        pushing: Option<&mut WebhookRewriter<'_>>,
     ) -> Result<(Option<Cow<'c, str>>, Option<String>), Stop> {
         let written = self.asked.params.map(RawValue::get);
         let dialect = self.dialect();
@@ -160,7 +161,7 @@ impl<'c> Call<'c> {
             let task = if self.known.endpoints() > 1 { task_of(text, (dialect, operation)) } else { None };
             return Ok((params, task));
         };
-        let (opened, task) = ids.opened(text, operation)?;
+        let (opened, task) = ids.open_task_id(text, operation)?;
         let mut opened = match opened {
             Cow::Borrowed(_) => None,
             Cow::Owned(opened) => Some(opened),
@@ -169,7 +170,7 @@ impl<'c> Call<'c> {
             let text = opened.as_deref().unwrap_or(text);
             self.check_push(text, task.as_deref())?;
             opened = Some(pushing.routed(text, operation, task.as_deref())?);
-            pushing.made().iter().for_each(|secret| ids.note(secret, HOOK));
+            pushing.build_registration().iter().for_each(|secret| ids.record_shown(secret, HOOK));
         }
         Ok((opened.map(Cow::Owned).or(params), task))
     }
@@ -180,7 +181,7 @@ impl<'c> Call<'c> {
         if is_about_task && task.is_none_or(str::is_empty) {
             return Err(Fault::BadParams("the task's id is missing".into()));
         }
-        let says = || Members::read(params).is_some_and(|members| members.find("message").is_some());
+        let says = || RawObject::read(params).is_some_and(|members| members.find("message").is_some());
         if !is_about_task && !says() {
             return Err(Fault::BadParams("message is missing".into()));
         }
@@ -189,14 +190,14 @@ impl<'c> Call<'c> {
 
     /// Refuses names of tasks and sessions that clients of A2A 0.1 make, where somebody else might make the same one and be taken for
     /// the same: all those who show nothing of themselves are one.
-    fn check_names(&self, ids: Option<&Ids<'_>>) -> Result<(), Fault> {
+    fn check_ids(&self, ids: Option<&ExchangeIds<'_>>) -> Result<(), Fault> {
         let (Some(operation), Some(params)) = (self.operation, self.asked.params) else { return Ok(()) };
-        if self.client != Dialect::V0_1 || !ids.is_some_and(Ids::is_nobody) {
+        if self.client != Dialect::V0_1 || !ids.is_some_and(ExchangeIds::is_anonymous) {
             return Ok(());
         }
         let short = |_, id: &str| if id.len() < UNGUESSED { Err(()) } else { Ok(None) };
         match splice_params(params.get(), Dialect::V0_1, operation, short) {
-            Err(Unspliced::Refused(())) => {
+            Err(RewriteError::Refused(())) => {
                 let why = "who shows no key or token names tasks and sessions by UUIDs: others could guess shorter ids";
                 Err(Fault::BadParams(why.into()))
             }
@@ -222,12 +223,12 @@ impl<'c> Call<'c> {
     }
 
     /// The request for the extended card of an agent of A2A 0.2, which has no method for it.
-    fn extended_card_of_0_2(&self) -> Option<Outgoing> {
+    fn extended_card_of_0_2(&self) -> Option<BoundRequest> {
         let version = self.known.interface.version.as_deref().unwrap_or_default();
         let is_so = self.operation == Some(Operation::ExtendedCard)
             && self.dialect() == Dialect::V0_3
             && version.starts_with("0.2");
         let route = EXTENDED_CARD_OF_0_2.to_owned();
-        is_so.then(|| Outgoing { verb: Method::GET, route, body: Bytes::new() })
+        is_so.then(|| BoundRequest { verb: Method::GET, route, body: Bytes::new() })
     }
 }

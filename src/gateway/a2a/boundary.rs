@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use memchr::memmem::rfind;
 
-use crate::transport::Pieces;
+use crate::transport::BodyPieces;
 
 /// An event that is not passed on.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,17 +19,17 @@ pub(super) enum BoundaryError {
 
 /// Holds back what is not whole yet.
 #[derive(Debug)]
-pub(super) struct Boundary {
+pub(super) struct EventSplitter {
     held: BytesMut,
     /// Those of what is held.
-    pieces: Pieces,
+    pieces: BodyPieces,
     longest: usize,
 }
 
-impl Boundary {
+impl EventSplitter {
     /// For events of at most so many bytes.
     pub(super) fn new(longest: usize) -> Self {
-        Self { held: BytesMut::new(), pieces: Pieces::default(), longest }
+        Self { held: BytesMut::new(), pieces: BodyPieces::default(), longest }
     }
 
     /// Takes what came, and gives all whole events of it; nothing, if there is none.
@@ -48,7 +48,7 @@ impl Boundary {
         let end = end_of_last(self.held.get(from..).unwrap_or_default());
         let whole = self.held.split_to(if end == 0 { 0 } else { from + end }).freeze();
         if !whole.is_empty() {
-            self.pieces = Pieces::default();
+            self.pieces = BodyPieces::default();
         }
         match self.pieces.add(piece.len()) {
             _ if self.held.len() > self.longest => Err(BoundaryError::TooLong),
@@ -63,7 +63,7 @@ impl Boundary {
     }
 
     /// What has come of an event that never became whole.
-    pub(super) fn rest(self) -> Bytes {
+    pub(super) fn take_remainder(self) -> Bytes {
         self.held.freeze()
     }
 }
@@ -88,19 +88,19 @@ mod tests {
 
     #[test]
     fn only_whole_events_pass() {
-        let mut boundary = Boundary::new(64);
+        let mut boundary = EventSplitter::new(64);
         let mut pushed = |text: &'static str| boundary.push(Bytes::from_static(text.as_bytes())).unwrap();
         assert_eq!(pushed("data: 1\n\n"), "data: 1\n\n");
         assert_eq!(pushed("data: 2\r\n"), "");
         assert_eq!(pushed("\r\n: ping\r\n\r\ndata"), "data: 2\r\n\r\n: ping\r\n\r\n");
         assert_eq!(pushed(": 3\n"), "");
         assert_eq!(pushed("\n"), "data: 3\n\n");
-        assert!(boundary.rest().is_empty());
+        assert!(boundary.take_remainder().is_empty());
     }
 
     #[test]
     fn an_unfinished_event_has_a_limit() {
-        let mut boundary = Boundary::new(8);
+        let mut boundary = EventSplitter::new(8);
         assert!(boundary.push(Bytes::from_static(b"data: 12")).is_ok());
         assert_eq!(boundary.push(Bytes::from_static(b"3")), Err(BoundaryError::TooLong));
     }
@@ -108,7 +108,7 @@ mod tests {
     /// Each piece is searched once: the bytes before it cost nothing.
     #[test]
     fn an_event_in_crumbs_is_refused_before_it_costs_much() {
-        let mut boundary = Boundary::new(4 << 20);
+        let mut boundary = EventSplitter::new(4 << 20);
         let pushed = (0..1_000_000).map(|_| boundary.push(Bytes::from_static(b"x")));
         assert_eq!(pushed.filter_map(Result::err).next(), Some(BoundaryError::TooManyPieces));
     }
@@ -133,7 +133,7 @@ mod tests {
         for first in ["\n", "\r\n", "\r"] {
             for second in ["\n", "\r\n", "\r"].into_iter().filter(|second| (first, *second) != ("\r", "\n")) {
                 let (event, half) = (format!("data: 1{first}{second}"), format!("data: 2{first}"));
-                let mut boundary = Boundary::new(64);
+                let mut boundary = EventSplitter::new(64);
                 assert_eq!(boundary.push(Bytes::from(event.clone() + &half)).unwrap(), event, "{event:?}");
                 assert_eq!(boundary.push(Bytes::from("data: 3")).unwrap(), "", "one end is none: {half:?}");
             }
@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_whole_is_never_held_back(text in "(data: [a-z]{0,3}|:|\n|\r\n|\r){0,40}", cuts in prop::collection::vec(0usize..9, 0..60)) {
-            let mut boundary = Boundary::new(1024);
+            let mut boundary = EventSplitter::new(1024);
             let (text, mut came, mut passed) = (text.as_bytes(), 0, 0);
             for cut in cuts {
                 let from = came;
@@ -160,7 +160,7 @@ mod tests {
 
         #[test]
         fn no_byte_is_lost_or_changed(text in "(data: [a-z]{0,9}|:|\n|\r\n|\r){0,40}", cuts in prop::collection::vec(0usize..9, 0..60)) {
-            let mut boundary = Boundary::new(1024);
+            let mut boundary = EventSplitter::new(1024);
             let (mut rest, mut passed) = (Bytes::from(text.clone()), Vec::new());
             for cut in cuts {
                 let piece = rest.split_to(cut.min(rest.len()));
@@ -169,7 +169,7 @@ mod tests {
                 passed.extend_from_slice(&whole);
             }
             passed.extend_from_slice(&boundary.push(rest).unwrap());
-            passed.extend_from_slice(&boundary.rest());
+            passed.extend_from_slice(&boundary.take_remainder());
             prop_assert_eq!(passed, text.into_bytes());
         }
     }

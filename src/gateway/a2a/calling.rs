@@ -11,31 +11,31 @@ use http::{HeaderMap, StatusCode, Uri};
 use pingora::proxy::Session;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::answers::Answers;
-use super::asked::Asked;
-use super::asking::Going;
-use super::envelope::Binding;
-use super::hooks::hooks;
-use super::ids::Ids;
-use super::listing::{Lister, Whole};
+use super::answers::ResponseRewriter;
+use super::asked::JsonRpcRequest;
+use super::asking::OutgoingRequest;
+use super::envelope::ClientBinding;
+use super::hooks::webhook_urls;
+use super::ids::ExchangeIds;
+use super::listing::{FullResponse, TaskLister};
 use super::operation::{agent_method, label};
-use super::passing::{self, Bounds, Translate as _, while_there};
-use super::places::may_lead;
-use super::pushing::Pushing;
-use super::refusal::{Refusal, Stop};
-use super::spelling::Spelling;
-use super::translation::Own;
-use super::{EXTENSIONS, Visit, write};
+use super::passing::{self, BodyRewriter as _, ForwardLimits, unless_client_gone};
+use super::places::is_allowed;
+use super::pushing::WebhookRewriter;
+use super::refusal::{A2aError, Stop};
+use super::spelling::ParamMembers;
+use super::translation::ClientIds;
+use super::{AgentScope, EXTENSIONS, write};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
-use crate::agents::{Asking, Known, Passed, look, pass};
+use crate::agents::{ForwardRequest, ForwardedResponse, ResolvedAgent, forward, look};
 use crate::config::AgentMethod;
-use crate::fault::{Fault, Trouble};
+use crate::fault::{AgentFailure, Fault};
 use crate::gateway::Inner;
-use crate::gateway::answer::gone;
-use crate::gateway::exchange::Exchange;
-use crate::gateway::queue::Place;
-use crate::gateway::shares::{Part, Use};
+use crate::gateway::answer::wait_for_disconnect;
+use crate::gateway::exchange::AccessRecord;
+use crate::gateway::queue::CallPermit;
+use crate::gateway::shares::{QuotaKind, QuotaPermit};
 use crate::quota::AnswerRoom;
 use crate::telemetry::label::Method as Label;
 
@@ -43,29 +43,29 @@ use crate::telemetry::label::Method as Label;
 const MOST_EXTENSIONS: usize = 32;
 
 /// A request for an agent.
-pub(super) struct Call<'a> {
-    pub(super) visit: &'a Visit<'a>,
-    pub(super) known: Arc<Known>,
-    pub(super) binding: Binding,
+pub(super) struct ProxiedRequest<'a> {
+    pub(super) visit: &'a AgentScope<'a>,
+    pub(super) known: Arc<ResolvedAgent>,
+    pub(super) binding: ClientBinding,
     /// What the client speaks.
     pub(super) client: Dialect,
     /// `None`: a method of an extension.
     pub(super) operation: Option<Operation>,
-    pub(super) asked: &'a Asked<'a>,
+    pub(super) asked: &'a JsonRpcRequest<'a>,
     /// The body that it came in, if that is JSON-RPC.
     pub(super) body: Option<&'a Bytes>,
     /// What the names in its params say; of a method of an extension they say nothing.
-    pub(super) spelling: Spelling,
+    pub(super) spelling: ParamMembers,
 }
 
 /// What a call uses while it lasts.
-struct Room {
-    _caller: Option<Part>,
+struct CallPermits {
+    _caller: Option<QuotaPermit>,
     _all: OwnedSemaphorePermit,
-    _agent: Option<Place>,
+    _agent: Option<CallPermit>,
 }
 
-impl Call<'_> {
+impl ProxiedRequest<'_> {
     /// What the agent speaks.
     pub(super) fn dialect(&self) -> Dialect {
         self.known.interface.dialect
@@ -85,29 +85,29 @@ fn shows_card(operation: Option<Operation>) -> bool {
 
 impl Inner {
     /// Puts a request to the agent, and passes its answer on.
-    pub(super) async fn call_agent(
+    pub(super) async fn proxy(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        call: Call<'_>,
+        exchange: &mut AccessRecord,
+        call: ProxiedRequest<'_>,
     ) -> Result<(), Stop> {
-        let Call { visit, operation, asked, .. } = call;
+        let ProxiedRequest { visit, operation, asked, .. } = call;
         exchange.method = operation.map_or(Label::A2a, label);
         self.permit_call(exchange, &call)?;
-        let _room = self.room_for(http, exchange, &call).await?;
+        let _room = self.acquire_permits(http, exchange, &call).await?;
         let mut ids = self.ids(exchange, &call);
         let mut pushing = self.webhooks(&call, ids.as_ref())?;
         let names_tasks = call.client == Dialect::V0_1 && call.dialect() != Dialect::V0_1;
-        let own = names_tasks.then(|| Own::new(&self.names, exchange.caller.name(), visit.name()));
-        let Going { written, task, translation, is_bare, list } =
-            call.going(ids.as_mut(), own, pushing.as_mut())?;
-        let hooks = places(&call)?;
+        let own = names_tasks.then(|| ClientIds::new(&self.names, exchange.caller.name(), visit.name()));
+        let OutgoingRequest { written, task, translation, is_bare, list } =
+            call.build(ids.as_mut(), own, pushing.as_mut())?;
+        let hooks = check_webhook_targets(&call)?;
         if !hooks.is_empty() {
-            while_there(http, Box::pin(self.check_hooks(visit.name(), hooks)).as_mut()).await??;
+            unless_client_gone(http, Box::pin(self.check_hooks(visit.name(), hooks)).as_mut()).await??;
         }
         let method = operation.map_or(AgentMethod::Other, agent_method);
-        let known = named_extensions(&call, &http.req_header().headers);
-        let mut answers = Answers {
+        let known = activated_extensions(&call, &http.req_header().headers);
+        let mut answers = ResponseRewriter {
             agent: visit.name(),
             client: call.client,
             is_bare,
@@ -119,7 +119,7 @@ impl Inner {
             pushing,
             first: Vec::new(),
             front: shows_card(operation)
-                .then(|| self.front(http, exchange, visit, (&call.known, vec![call.client]))),
+                .then(|| self.card_rewriter(http, exchange, visit, (&call.known, vec![call.client]))),
         };
         let mut room = self.shares.answer_room(exchange.whose.as_ref());
         let since = Instant::now();
@@ -127,25 +127,25 @@ impl Inner {
             Some(params) => {
                 let ids = self.ids_of(exchange, &call);
                 let lister =
-                    Lister { client: &self.client, known, call: &call, shows_all: answers.ids.is_none() };
+                    TaskLister { client: &self.client, known, call: &call, shows_all: answers.ids.is_none() };
                 // Boxed: what few calls do must not make all of them larger.
                 let mut listed = Box::pin(lister.list(&params, &ids, &mut room));
-                let whole = while_there(http, listed.as_mut()).await?;
+                let whole = unless_client_gone(http, listed.as_mut()).await?;
                 drop(listed);
                 answers.is_bare = false;
                 match whole {
-                    Ok(whole) => tell(http, (whole, &mut room), &mut answers).await,
+                    Ok(whole) => respond_error(http, (whole, &mut room), &mut answers).await,
                     Err(stop) => Err(stop),
                 }
             }
             None => {
-                let asking = Asking { method, task, written, at: None };
-                self.put_to_agent(http, &call, (known, asking, &mut room), &mut answers).await
+                let asking = ForwardRequest { method, task, written, at: None };
+                self.send_to_agent(http, &call, (known, asking, &mut room), &mut answers).await
             }
         };
         exchange.agent_took = Some(since.elapsed());
         if let Some(trouble) = broken? {
-            self.note(exchange, &Refusal::Trouble(trouble));
+            self.record_operation(exchange, &A2aError::Trouble(trouble));
         }
         Ok(())
     }
@@ -153,31 +153,31 @@ impl Inner {
     /// The webhooks of the caller, if the request is about any and ids are sealed.
     fn webhooks<'a>(
         &'a self,
-        call: &Call<'a>,
-        ids: Option<&Ids<'_>>,
-    ) -> Result<Option<Pushing<'a>>, Refusal> {
+        call: &ProxiedRequest<'a>,
+        ids: Option<&ExchangeIds<'_>>,
+    ) -> Result<Option<WebhookRewriter<'a>>, A2aError> {
         let Some(ids) = ids.filter(|_| call.has_push()) else { return Ok(None) };
         let webhooks = self.pushing(ids.caller(), &call.visit.agent, call.client);
-        webhooks.map(Some).ok_or(Refusal::NoPush)
+        webhooks.map(Some).ok_or(A2aError::NoPush)
     }
 
     /// Asks, and passes the answer on. Says what broke it off after it had begun.
-    async fn put_to_agent(
+    async fn send_to_agent(
         &self,
         http: &mut Session,
-        call: &Call<'_>,
-        (known, asking, room): (Arc<Known>, Asking, &mut AnswerRoom),
-        answers: &mut Answers<'_>,
-    ) -> Result<Option<Trouble>, Stop> {
+        call: &ProxiedRequest<'_>,
+        (known, asking, room): (Arc<ResolvedAgent>, ForwardRequest, &mut AnswerRoom),
+        answers: &mut ResponseRewriter<'_>,
+    ) -> Result<Option<AgentFailure>, Stop> {
         if let Some(task) = asking.task.as_deref().filter(|_| call.wants_task_first()) {
             let mut looked = Box::pin(look(&self.client, &known, task, room));
             // If it cannot be had, the agent says so in a moment.
-            if let Ok(task) = while_there(http, looked.as_mut()).await? {
+            if let Ok(task) = unless_client_gone(http, looked.as_mut()).await? {
                 answers.begin(task, call.dialect());
             }
         }
-        let passed = self.before_the_end(http, pin!(pass(&self.client, known, asking, room))).await??;
-        self.hand_on(http, call.visit, (passed, room), answers).await
+        let passed = self.before_the_end(http, pin!(forward(&self.client, known, asking, room))).await??;
+        self.forward_response(http, call.visit, (passed, room), answers).await
     }
 
     /// Waits for something of an agent's for as long as the client is there and the process does not end.
@@ -188,100 +188,107 @@ impl Inner {
     ) -> Result<T, Stop> {
         tokio::select! {
             biased;
-            found = while_there(http, waited_for) => Ok(found?),
+            found = unless_client_gone(http, waited_for) => Ok(found?),
             () = self.closing.answers_due() => Err(Fault::Ending.into()),
         }
     }
 
     /// Passes an answer on. Says what broke it off after it had begun.
-    async fn hand_on(
+    async fn forward_response(
         &self,
         http: &mut Session,
-        visit: &Visit<'_>,
-        (mut passed, room): (Passed, &mut AnswerRoom),
-        answers: &mut Answers<'_>,
-    ) -> Result<Option<Trouble>, Stop> {
+        visit: &AgentScope<'_>,
+        (mut passed, room): (ForwardedResponse, &mut AnswerRoom),
+        answers: &mut ResponseRewriter<'_>,
+    ) -> Result<Option<AgentFailure>, Stop> {
         let limits = &self.settings.limits;
         let keep_alive = self.settings.calls.keep_alive;
         let closing = &self.closing;
-        let bounds = Bounds { response: limits.response, event: limits.event, keep_alive, closing };
+        let bounds = ForwardLimits { response: limits.response, event: limits.event, keep_alive, closing };
         if passed.is_stream() {
             let metrics = &visit.agent.metrics;
             return Ok(passing::stream(http, &mut passed, (bounds, room), answers, metrics).await?);
         }
         let status = passed.status();
-        if status.is_success() && status != StatusCode::NO_CONTENT && !answers.change_it() {
-            let id = Some(answers.id).filter(|_| answers.binding == Binding::Rpc);
+        if status.is_success() && status != StatusCode::NO_CONTENT && !answers.rewrites_body() {
+            let id = Some(answers.id).filter(|_| answers.binding == ClientBinding::Rpc);
             return passing::value(http, &mut passed, (bounds, id), answers.media_type(status)).await;
         }
         let headers = answers.headers(passed.headers());
         let body = self.before_the_end(http, pin!(passed.whole(room))).await??;
-        tell(http, (Whole { status, headers, body }, room), answers).await
+        respond_error(http, (FullResponse { status, headers, body }, room), answers).await
     }
 
     /// Refuses a request that has an agent push to a place that only somebody inside can reach.
-    async fn check_hooks(&self, agent: &str, all: Vec<String>) -> Result<(), Refusal> {
+    async fn check_hooks(&self, agent: &str, all: Vec<String>) -> Result<(), A2aError> {
         for url in all {
-            let uri: Uri = url.parse().map_err(|_| Refusal::BadPush("it is no URL".to_owned()))?;
-            let Err(why) = may_lead(&uri, &self.settings.outbound.webhooks).await else { continue };
+            let uri: Uri = url.parse().map_err(|_| A2aError::BadPush("it is no URL".to_owned()))?;
+            let Err(why) = is_allowed(&uri, &self.settings.outbound.webhooks).await else { continue };
             tracing::info!(agent, why, "a place to push to is refused");
             let https = if self.settings.outbound.webhooks.http { "" } else { "https " };
-            return Err(Refusal::BadPush(format!("it is no {https}address that agents may push to")));
+            return Err(A2aError::BadPush(format!("it is no {https}address that agents may push to")));
         }
         Ok(())
     }
 
     /// The ids of the caller; `None` where nobody can prove who it is, so that they are nobody's.
-    fn ids<'a>(&'a self, exchange: &Exchange, call: &Call<'a>) -> Option<Ids<'a>> {
+    fn ids<'a>(&'a self, exchange: &AccessRecord, call: &ProxiedRequest<'a>) -> Option<ExchangeIds<'a>> {
         (!self.require.of.is_empty()).then(|| self.ids_of(exchange, call))
     }
 
-    fn ids_of<'a>(&'a self, exchange: &Exchange, call: &Call<'a>) -> Ids<'a> {
+    fn ids_of<'a>(&'a self, exchange: &AccessRecord, call: &ProxiedRequest<'a>) -> ExchangeIds<'a> {
         let agent = (call.visit.name(), call.dialect());
-        Ids::new(&self.sealer, &self.handed, exchange.caller.clone(), agent)
+        ExchangeIds::new(&self.sealer, &self.handed, exchange.caller.clone(), agent)
     }
 
     /// Lets a caller use an operation, or a method of an extension, or not.
-    fn permit_call(&self, exchange: &Exchange, call: &Call<'_>) -> Result<(), Fault> {
+    fn permit_call(&self, exchange: &AccessRecord, call: &ProxiedRequest<'_>) -> Result<(), Fault> {
         let (visit, method) = (call.visit, call.asked.method.as_str());
         let who = (&exchange.caller, visit.door);
         match call.operation {
-            Some(operation) if !operation.says() => self.permit_own(who, (operation.word(), visit.name())),
-            Some(operation) => self.permit_whole(who, (operation.word(), visit.name())),
-            None if !self.require.of.is_empty() => self.permit_unknown(who, (method, visit.name())),
-            None => self.permit_whole(who, (method, visit.name())),
+            Some(operation) if !operation.version_of() => {
+                self.authorize_builtin_tool(who, (operation.as_str(), visit.name()))
+            }
+            Some(operation) => self.authorize_agent(who, (operation.as_str(), visit.name())),
+            None if !self.require.of.is_empty() => self.authorize_unknown(who, (method, visit.name())),
+            None => self.authorize_agent(who, (method, visit.name())),
         }
     }
 
     /// Room for one more call, or one more stream that may never end.
-    async fn room_for(&self, http: &mut Session, exchange: &Exchange, call: &Call<'_>) -> Result<Room, Stop> {
+    async fn acquire_permits(
+        &self,
+        http: &mut Session,
+        exchange: &AccessRecord,
+        call: &ProxiedRequest<'_>,
+    ) -> Result<CallPermits, Stop> {
         if self.closing.is_due() {
             return Err(Fault::Ending.into());
         }
         let (what, all, busy) = match call.operation {
-            Some(Operation::Subscribe) => (Use::Stream, &self.streams, "too many open streams"),
-            _ => (Use::Call, &self.calls, "too many calls are under way"),
+            Some(Operation::Subscribe) => (QuotaKind::Stream, &self.streams, "too many open streams"),
+            _ => (QuotaKind::Call, &self.calls, "too many calls are under way"),
         };
-        let caller = exchange.whose.as_ref().map(|whose| self.shares.take(whose, what)).transpose()?;
+        let caller = exchange.whose.as_ref().map(|whose| self.shares.acquire(whose, what)).transpose()?;
         let all = all.clone().try_acquire_owned().map_err(|_| Fault::Busy(busy))?;
-        let agent = self.shares.call_of(call.visit.name(), gone(http)).await;
+        let agent = self.shares.acquire_agent_call(call.visit.name(), wait_for_disconnect(http)).await;
         let agent = agent.map_err(|why| why.map_or_else(Stop::from, Stop::from))?;
-        Ok(Room { _caller: caller, _all: all, _agent: agent })
+        Ok(CallPermits { _caller: caller, _all: all, _agent: agent })
     }
 }
 
 /// The places that a request has an agent push to.
-fn places(call: &Call<'_>) -> Result<Vec<String>, Refusal> {
+fn check_webhook_targets(call: &ProxiedRequest<'_>) -> Result<Vec<String>, A2aError> {
     match call.operation.zip(call.asked.params).filter(|_| call.spelling.pushes) {
-        Some((operation, params)) if operation.says() || operation == Operation::SetPush => {
-            hooks(params.get()).ok_or_else(|| Refusal::BadPush("it cannot be read".to_owned()))
+        Some((operation, params)) if operation.version_of() || operation == Operation::SetPush => {
+            webhook_urls(params.get()).ok_or_else(|| A2aError::BadPush("it cannot be read".to_owned()))
         }
         _ => Ok(Vec::new()),
     }
 }
 
 /// The agent, told of the extensions that its client names besides those that the operator does.
-fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
+fn activated_extensions(call: &ProxiedRequest<'_>, headers: &HeaderMap) -> Arc<ResolvedAgent> {
     // As nearly always.
     if !headers.keys().any(|name| EXTENSIONS.contains(name)) {
         return call.known.clone();
@@ -299,17 +306,18 @@ fn named_extensions(call: &Call<'_>, headers: &HeaderMap) -> Arc<Known> {
 }
 
 /// Answers with the whole of what an agent said.
-async fn tell(
+async fn respond_error(
     http: &mut Session,
-    (whole, room): (Whole, &mut AnswerRoom),
-    answers: &mut Answers<'_>,
-) -> Result<Option<Trouble>, Stop> {
-    let Whole { status, headers, body } = whole;
-    let text = str::from_utf8(&body).map_err(|_| Trouble::Misbehaved("its answer is not UTF-8".into()))?;
+    (whole, room): (FullResponse, &mut AnswerRoom),
+    answers: &mut ResponseRewriter<'_>,
+) -> Result<Option<AgentFailure>, Stop> {
+    let FullResponse { status, headers, body } = whole;
+    let text = str::from_utf8(&body)
+        .map_err(|_| AgentFailure::ProtocolViolation("its answer is not UTF-8".into()))?;
     let (status, text) = answers.answer(text, status)?;
     // It is held once while the client reads it.
     drop(body);
-    room.permit.set(text.len()).map_err(Trouble::from)?;
+    room.permit.set(text.len()).map_err(AgentFailure::from)?;
     write(http, status, headers, answers.body(status, text)).await?;
     Ok(None)
 }

@@ -7,17 +7,17 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::proxy::Session;
 use sha2::{Digest as _, Sha256};
 
-use super::card::{Front, Security, served};
-use super::refusal::Refusal;
-use super::{JSON, Visit, write};
+use super::card::{CardRewriter, CardSecurity, served};
+use super::refusal::A2aError;
+use super::{AgentScope, JSON, write};
 use crate::a2a::Dialect;
-use crate::agents::Known;
-use crate::fault::Trouble;
+use crate::agents::ResolvedAgent;
+use crate::fault::AgentFailure;
 use crate::gateway::Inner;
-use crate::gateway::answer::{Gone, Headers, empty};
-use crate::gateway::exchange::Exchange;
-use crate::gateway::gate::place_of;
-use crate::gateway::hold::known;
+use crate::gateway::answer::{ClientGone, Headers, empty};
+use crate::gateway::exchange::AccessRecord;
+use crate::gateway::gate::authority_with_port;
+use crate::gateway::hold::resolved_agent;
 use crate::telemetry::label;
 
 /// A caller's own card is good for so long.
@@ -30,15 +30,19 @@ impl Inner {
     pub(super) async fn serve_card(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        visit: &Visit<'_>,
-    ) -> Result<(), Gone> {
+        exchange: &mut AccessRecord,
+        visit: &AgentScope<'_>,
+    ) -> Result<(), ClientGone> {
         exchange.method = label::Method::AgentCard;
-        let shown = known(&visit.agent, exchange.along.as_ref()).map(Known::in_effect).and_then(|known| {
-            let clients = served(known.interface.dialect, visit.agent.settings.translate);
-            let front = self.front(http, exchange, visit, (&known, clients));
-            front.show(known.card.raw.get()).ok_or_else(|| Trouble::Misbehaved("its card is no card".into()))
-        });
+        let shown = resolved_agent(&visit.agent, exchange.along.as_ref())
+            .map(ResolvedAgent::in_effect)
+            .and_then(|known| {
+                let clients = served(known.interface.dialect, visit.agent.settings.translate);
+                let front = self.card_rewriter(http, exchange, visit, (&known, clients));
+                front
+                    .rewrite(known.card.raw.get())
+                    .ok_or_else(|| AgentFailure::ProtocolViolation("its card is no card".into()))
+            });
         let held = shown.and_then(|card| {
             exchange.hold(&self.shares, None, card.len())?;
             Ok(card)
@@ -46,16 +50,16 @@ impl Inner {
         let card = match held {
             Ok(card) => card,
             Err(trouble) => {
-                let refusal = Refusal::Trouble(trouble);
-                self.note(exchange, &refusal);
-                let said = visit.said(&refusal).unavailable();
+                let refusal = A2aError::Trouble(trouble);
+                self.record_operation(exchange, &refusal);
+                let said = visit.error_reply(&refusal).unavailable();
                 let headers = refusal.headers(StatusCode::SERVICE_UNAVAILABLE);
                 return write(http, StatusCode::SERVICE_UNAVAILABLE, headers, (JSON, said)).await;
             }
         };
         let etag = etag(&card);
-        let is_known = is_known(&http.req_header().headers, &etag);
-        let Ok(etag) = HeaderValue::from_str(&etag) else { return Err(Gone) };
+        let is_known = is_not_modified(&http.req_header().headers, &etag);
+        let Ok(etag) = HeaderValue::from_str(&etag) else { return Err(ClientGone) };
         let mut headers: Headers = vec![(ETAG, etag), (CACHE_CONTROL, FRESH), (VARY, VARIES)];
         if let Some(header) = self.authenticator.key_header()
             && let Ok(header) = HeaderValue::from_str(header.as_str())
@@ -73,20 +77,20 @@ impl Inner {
 
     /// How cards of the agent are shown to the caller, for clients of these versions. For one of 1.0 alone a card has no member of the
     /// others that the gateway knows: some readers of extended cards refuse what they do not know.
-    pub(super) fn front<'a>(
+    pub(super) fn card_rewriter<'a>(
         &'a self,
         http: &Session,
-        exchange: &Exchange,
-        visit: &'a Visit<'_>,
-        (known, clients): (&'a Known, Vec<Dialect>),
-    ) -> Front<'a> {
+        exchange: &AccessRecord,
+        visit: &'a AgentScope<'_>,
+        (known, clients): (&'a ResolvedAgent, Vec<Dialect>),
+    ) -> CardRewriter<'a> {
         let seen = self.seen_skills(&exchange.caller, &visit.agent);
-        Front {
+        CardRewriter {
             url: format!("{}/a2a/{}", self.base(http), visit.name()),
             dialect: known.interface.dialect,
             version: known.interface.version.as_deref(),
             clients,
-            security: Security::new(&self.settings.auth, visit.require),
+            security: CardSecurity::new(&self.settings.auth, visit.require),
             has_push: self.require.of.is_empty() || self.passes_pushes(&visit.agent),
             shows: Box::new(move |skill: &str| seen.has(skill)),
         }
@@ -99,7 +103,7 @@ impl Inner {
         }
         let is_tls = http.digest().is_some_and(|digest| digest.ssl_digest.is_some());
         // The gate has let it in.
-        let place = place_of(http.req_header()).unwrap_or_default();
+        let place = authority_with_port(http.req_header()).unwrap_or_default();
         format!("{}://{place}", if is_tls { "https" } else { "http" })
     }
 }
@@ -111,7 +115,7 @@ fn etag(card: &str) -> String {
 }
 
 /// Whether a client has what has this validator.
-fn is_known(headers: &HeaderMap, etag: &str) -> bool {
+fn is_not_modified(headers: &HeaderMap, etag: &str) -> bool {
     let lists = headers.get_all(IF_NONE_MATCH).iter().filter_map(|list| list.to_str().ok());
     let mut each = lists.flat_map(|list| list.split(',')).map(str::trim);
     each.any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == etag)
@@ -133,7 +137,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(IF_NONE_MATCH, value.parse().unwrap());
-            assert_eq!(is_known(&headers, &etag), known, "{value}");
+            assert_eq!(is_not_modified(&headers, &etag), known, "{value}");
         }
     }
 }

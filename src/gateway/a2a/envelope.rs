@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
-use crate::gateway::members::around;
+use crate::gateway::members::wrap;
 use crate::jsonrpc::Id;
 use crate::sse::encoder;
 
 /// How a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Binding {
+pub(super) enum ClientBinding {
     /// JSON-RPC.
     Rpc,
     /// HTTP+JSON.
@@ -37,11 +37,11 @@ pub(super) fn is_message(data: &str) -> bool {
 /// Returns true if a response of JSON-RPC is one to another request. An error may be one to none, and so may what has no id.
 pub(super) fn is_foreign(response: &[u8], id: &Id) -> bool {
     #[derive(Deserialize)]
-    struct Answer<'a> {
+    struct ClientResponse<'a> {
         #[serde(borrow)]
         id: Option<&'a RawValue>,
     }
-    let Ok(Answer { id: Some(theirs) }) = serde_json::from_slice(response) else { return false };
+    let Ok(ClientResponse { id: Some(theirs) }) = serde_json::from_slice(response) else { return false };
     let read = |json: &str| serde_json::from_str::<Value>(json).ok();
     match (read(theirs.get()), read(id.as_json())) {
         (Some(Value::Null), _) => false,
@@ -52,11 +52,11 @@ pub(super) fn is_foreign(response: &[u8], id: &Id) -> bool {
 }
 
 /// A result as a binding has it.
-pub(super) fn rpc_or_bare(binding: Binding, id: &Id, result: &str) -> String {
+pub(super) fn unwrap_envelope(binding: ClientBinding, id: &Id, result: &str) -> String {
     match binding {
-        Binding::Rest if result == "null" => "{}".to_owned(),
-        Binding::Rest => result.to_owned(),
-        Binding::Rpc => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_json()),
+        ClientBinding::Rest if result == "null" => "{}".to_owned(),
+        ClientBinding::Rest => result.to_owned(),
+        ClientBinding::Rpc => format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.as_json()),
     }
 }
 
@@ -69,17 +69,17 @@ pub(super) fn one_event(json: &[u8]) -> (HeaderValue, Bytes) {
 
 /// A text with something else in the place of a value in it.
 pub(super) fn with(text: &str, value: &RawValue, new: &str) -> Option<String> {
-    around(text, value).map(|(before, after)| format!("{before}{new}{after}"))
+    wrap(text, value).map(|(before, after)| format!("{before}{new}{after}"))
 }
 
 /// Whether a body is an error of JSON-RPC.
 pub(super) fn is_rpc_error(body: &str) -> bool {
     #[derive(Deserialize)]
     struct Answer {
-        error: Option<Code>,
+        error: Option<ErrorCode>,
     }
     #[derive(Deserialize)]
-    struct Code {
+    struct ErrorCode {
         #[serde(rename = "code")]
         _code: i64,
         #[serde(default, rename = "message")]

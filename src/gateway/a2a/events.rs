@@ -10,7 +10,7 @@ use std::borrow::Cow;
 /// # Errors
 ///
 /// Those of `change`; the events before are written.
-pub(super) fn changed<E>(
+pub(super) fn rewrite_data<E>(
     out: &mut String,
     events: &str,
     mut change: impl FnMut(&str) -> Result<Option<String>, E>,
@@ -83,7 +83,7 @@ mod tests {
 
     fn with(events: &str) -> String {
         let mut out = String::new();
-        changed(&mut out, events, |data| Ok::<_, ()>(Some(data.replace("raw", "sealed")))).unwrap();
+        rewrite_data(&mut out, events, |data| Ok::<_, ()>(Some(data.replace("raw", "sealed")))).unwrap();
         out
     }
 
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_cannot_be_changed_ends_it_and_what_came_before_is_written() {
         let mut out = String::new();
-        let ended = changed(&mut out, "data: 1\n\nid: 7\ndata: 2\n\n", |data| match data {
+        let ended = rewrite_data(&mut out, "data: 1\n\nid: 7\ndata: 2\n\n", |data| match data {
             "2" => Err("no"),
             data => Ok(Some(data.into())),
         });
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn data_that_says_nothing_is_left_out() {
         let mut out = String::new();
-        changed(&mut out, "event: ping\ndata: \n\ndata: 1\n\n", |data| {
+        rewrite_data(&mut out, "event: ping\ndata: \n\ndata: 1\n\n", |data| {
             Ok::<_, ()>(Some(data.to_owned()).filter(|data| !data.is_empty()))
         })
         .unwrap();
@@ -139,7 +139,7 @@ mod tests {
         #[test]
         fn what_stays_the_same_stays_as_it_was(events in "((event: x|: c|id: 1)\n|data: [a-z]{1,9}\n\n|\n){0,9}") {
             let mut same = String::new();
-            changed(&mut same, &events, |data| Ok::<_, ()>(Some(data.to_owned()))).unwrap();
+            rewrite_data(&mut same, &events, |data| Ok::<_, ()>(Some(data.to_owned()))).unwrap();
             prop_assert_eq!(same, events);
         }
     }

@@ -14,59 +14,59 @@ use pingora::proxy::Session;
 use rustls::ClientConfig;
 use tokio::sync::Semaphore;
 
-use super::ids::Ids;
+use super::ids::ExchangeIds;
 use super::places::policy_of;
 use super::pushing::dialect_of;
-use super::translation::Own;
-use crate::a2a::relay::{Answer, IdKind, Operation, Pushed};
-use crate::a2a::{Dialect, MAX_PUSH_BYTES, PUSH_TOKEN, accepts, proves};
-use crate::agents::{Agent, Known, look};
+use super::translation::ClientIds;
+use crate::a2a::relay::{AgentResponse, IdKind, Operation, PushPayload};
+use crate::a2a::{Dialect, MAX_PUSH_BYTES, PUSH_TOKEN, accepts, matches_token};
+use crate::agents::{Agent, ResolvedAgent, look};
 use crate::auth::Caller;
-use crate::fault::{Fault, Trouble};
-use crate::gateway::answer::{Gone, empty};
-use crate::gateway::exchange::Exchange;
-use crate::gateway::intake::Intake;
-use crate::gateway::shares::{Use, Whose};
+use crate::fault::{AgentFailure, Fault};
+use crate::gateway::answer::{ClientGone, empty};
+use crate::gateway::exchange::AccessRecord;
+use crate::gateway::intake::BodyLimits;
+use crate::gateway::shares::{QuotaKind, QuotaOwner};
 use crate::gateway::{Inner, intake};
 use crate::seal::WebhookTicket;
 use crate::telemetry::label::{Outcome, Push};
-use crate::transport::{Target, TargetSettings, Timeouts, TransportError, client_config};
+use crate::transport::{ExchangeTimeouts, TargetSettings, TransportError, Upstream, client_config};
 
 /// Most pushes that are passed on at once; each may hold some MiB.
-const MOST: usize = 128;
+const MAX_CONCURRENT_FORWARDS: usize = 128;
 /// How long a client may take to answer; agents mostly give up after five seconds.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
 /// How long an agent may take to say how the task of its push stands.
-const ASKED_WITHIN: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 const TOKEN: HeaderName = HeaderName::from_static(PUSH_TOKEN);
 const PLAIN: HeaderValue = HeaderValue::from_static("application/json");
 const A2A: HeaderValue = HeaderValue::from_static("application/a2a+json");
 
 /// What passing on needs.
-pub(in crate::gateway) struct Forwarding {
+pub(in crate::gateway) struct WebhookForwarder {
     room: Arc<Semaphore>,
     /// Whom the gateway trusts at https addresses of clients: as the system does; `None`: nobody.
     tls: OnceLock<Option<Arc<ClientConfig>>>,
 }
 
 /// What a client is sent.
-struct Told {
+struct ForwardedPush {
     media_type: HeaderValue,
     body: Bytes,
 }
 
-impl Forwarding {
+impl WebhookForwarder {
     pub(in crate::gateway) fn new() -> Self {
-        Self { room: Arc::new(Semaphore::new(MOST)), tls: OnceLock::new() }
+        Self { room: Arc::new(Semaphore::new(MAX_CONCURRENT_FORWARDS)), tls: OnceLock::new() }
     }
 
-    fn target(&self, uri: Uri, inner: &Inner) -> Result<Target, TransportError> {
+    fn target(&self, uri: Uri, inner: &Inner) -> Result<Upstream, TransportError> {
         let tls = self.tls.get_or_init(|| {
             let made = client_config(None, None).map(Arc::new);
             made.inspect_err(|error| tracing::warn!(%error, "no webhook with https can be reached")).ok()
         });
-        let timeouts = Timeouts {
+        let timeouts = ExchangeTimeouts {
             connect: ANSWERED_WITHIN,
             first_byte: ANSWERED_WITHIN,
             idle: ANSWERED_WITHIN,
@@ -75,7 +75,7 @@ impl Forwarding {
         // Judged again, by where its name leads now.
         let policy = policy_of(&uri, &inner.settings.outbound.webhooks)?;
         // Another connection each time: they are made with secrets of clients.
-        Target::new(TargetSettings {
+        Upstream::new(TargetSettings {
             tls: tls.clone(),
             timeouts,
             max_idle: 0,
@@ -86,34 +86,36 @@ impl Forwarding {
 
 impl Inner {
     /// Takes a push in that is meant for a client, and passes it on.
-    pub(in crate::gateway) async fn pass_push(
+    pub(in crate::gateway) async fn forward_push(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
+        exchange: &mut AccessRecord,
         ((ticket, proof), agent): ((WebhookTicket, String), Arc<Agent>),
-    ) -> Result<(), Gone> {
-        let known = agent.known().map(Known::in_effect);
+    ) -> Result<(), ClientGone> {
+        let known = agent.known().map(ResolvedAgent::in_effect);
         let headers = &http.req_header().headers;
         // What is in the body is passed on: a signature that nobody checks counts only for those that have nothing else to show.
         let is_oldest = known.as_ref().is_some_and(|known| known.interface.dialect == Dialect::V0_1);
-        if !(proves(headers, &proof) || (is_oldest && accepts(headers, &proof))) {
-            self.metrics.pushed(Push::Unproven);
+        if !(matches_token(headers, &proof) || (is_oldest && accepts(headers, &proof))) {
+            self.metrics.record_push(Push::Unproven);
             return self.refuse_push(http, exchange).await;
         }
-        let caller = Whose::Caller(ticket.caller.as_str().into());
+        let caller = QuotaOwner::Caller(ticket.caller.as_str().into());
         let room = self.forwarding.room.clone().try_acquire_owned().ok();
-        let share = self.shares.take(&caller, Use::Push).ok();
+        let share = self.shares.acquire(&caller, QuotaKind::Push).ok();
         let Some(_room) = room.zip(share) else {
-            self.metrics.pushed(Push::Overloaded);
-            return self.refuse_unread(http, exchange, Fault::Busy("too many pushes are under way")).await;
+            self.metrics.record_push(Push::Overloaded);
+            return self
+                .reject_without_reading_body(http, exchange, Fault::Busy("too many pushes are under way"))
+                .await;
         };
-        let whose = Whose::Agent(ticket.agent.as_str().into());
-        let intake = Intake { limit: MAX_PUSH_BYTES, whose: Some(&whose), ..self.intake(exchange) };
-        let body = match intake::any_body(http, &intake).await {
+        let whose = QuotaOwner::Agent(ticket.agent.as_str().into());
+        let intake = BodyLimits { limit: MAX_PUSH_BYTES, whose: Some(&whose), ..self.intake(exchange) };
+        let body = match intake::read_body(http, &intake).await {
             Ok(body) => body,
             Err(fault) => {
-                self.metrics.pushed(Push::Unread);
-                return self.refuse_unread(http, exchange, fault).await;
+                self.metrics.record_push(Push::Unread);
+                return self.reject_without_reading_body(http, exchange, fault).await;
             }
         };
         let media_type = media_type(&http.req_header().headers);
@@ -125,7 +127,7 @@ impl Inner {
                 Push::Unsaid
             }
         };
-        self.metrics.pushed(outcome);
+        self.metrics.record_push(outcome);
         // What is about nothing that can be passed on must not be sent again.
         let status = match outcome {
             Push::Forwarded | Push::OtherTask => StatusCode::NO_CONTENT,
@@ -141,38 +143,40 @@ impl Inner {
     async fn for_client(
         &self,
         ticket: &WebhookTicket,
-        (agent, known): (&Agent, Option<Arc<Known>>),
+        (agent, known): (&Agent, Option<Arc<ResolvedAgent>>),
         (body, media_type): (&[u8], HeaderValue),
-    ) -> Result<Option<Told>, Trouble> {
+    ) -> Result<Option<ForwardedPush>, AgentFailure> {
         let (Ok(text), Some(to)) = (str::from_utf8(body), dialect_of(ticket.version)) else {
             return Ok(None);
         };
         let from = known.as_ref().map_or(to, |known| known.interface.dialect);
-        let Some(pushed) = Pushed::read(text, from) else { return Ok(None) };
+        let Some(pushed) = PushPayload::read(text, from) else { return Ok(None) };
         let task = pushed.task_id();
         if ticket.task.as_deref().is_some_and(|own| task.is_some_and(|task| task != own)) {
             return Ok(None);
         }
-        let caller = Caller::supposed(&ticket.caller, Vec::new(), Vec::new());
-        let mut ids = Ids::new(&self.sealer, &self.handed, caller, (&agent.settings.name, from));
+        let caller = Caller::hypothetical(&ticket.caller, Vec::new(), Vec::new());
+        let mut ids = ExchangeIds::new(&self.sealer, &self.handed, caller, (&agent.settings.name, from));
         if pushed.is_for(to) {
-            let sealed = ids.sealed(pushed.json(), Operation::Subscribe)?;
-            return Ok(Some(Told { media_type, body: sealed.into_owned().into() }));
+            let sealed = ids.seal_task_id(pushed.json(), Operation::Subscribe)?;
+            return Ok(Some(ForwardedPush { media_type, body: sealed.into_owned().into() }));
         }
         let Some(task) = task else { return Ok(None) };
-        let mut answer = if pushed.suffices(to) {
-            pushed.answer().map_err(|error| Trouble::Misbehaved(error.to_string()))?
+        let mut answer = if pushed.is_complete(to) {
+            pushed.answer().map_err(|error| AgentFailure::ProtocolViolation(error.to_string()))?
         } else {
             // Clients before 1.0 are pushed tasks, and this is less than one.
-            let known = known.ok_or_else(|| Trouble::NotSeen("its card has not come yet".to_owned()))?;
-            let mut room = self.shares.answer_room(Some(&Whose::Agent(agent.settings.name.as_str().into())));
+            let known =
+                known.ok_or_else(|| AgentFailure::CardUnavailable("its card has not come yet".to_owned()))?;
+            let mut room =
+                self.shares.answer_room(Some(&QuotaOwner::Agent(agent.settings.name.as_str().into())));
             let looking = look(&self.client, &known, task, &mut room);
-            let found = tokio::time::timeout(ASKED_WITHIN, Box::pin(looking)).await;
-            let found = found.unwrap_or(Err(Trouble::Slow("it does not say how the task stands")))?;
-            Answer::of_task(found, known.interface.dialect)
+            let found = tokio::time::timeout(RESOLVE_TIMEOUT, Box::pin(looking)).await;
+            let found = found.unwrap_or(Err(AgentFailure::Timeout("it does not say how the task stands")))?;
+            AgentResponse::of_task(found, known.interface.dialect)
         };
         // A client of 0.1 has named the task itself, if the agent has not.
-        let own = Own::new(&self.names, &ticket.caller, &agent.settings.name);
+        let own = ClientIds::new(&self.names, &ticket.caller, &agent.settings.name);
         let own = (to == Dialect::V0_1 && from != to).then_some(own);
         let mut shown = |kind, id: &str| {
             let name = own.as_ref().and_then(|own| own.name_of(kind, id));
@@ -180,16 +184,16 @@ impl Inner {
         };
         let exchanged = answer.ids_mut(|kind, id| {
             *id = shown(kind, id);
-            Ok::<_, Trouble>(())
+            Ok::<_, AgentFailure>(())
         });
         exchanged?;
         let media_type = if to == Dialect::V1 { A2A } else { PLAIN };
         let written = answer.pushed(to, &shown(IdKind::Task, task));
-        Ok(written.map(|body| Told { media_type, body: body.into() }))
+        Ok(written.map(|body| ForwardedPush { media_type, body: body.into() }))
     }
 
     /// Sends a client what it is told.
-    async fn forward(&self, ticket: &WebhookTicket, told: Told) -> Push {
+    async fn forward(&self, ticket: &WebhookTicket, told: ForwardedPush) -> Push {
         let sent = async {
             let uri: Uri = ticket.url.parse().map_err(|_| TransportError::BadUri("it is no URL"))?;
             let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();

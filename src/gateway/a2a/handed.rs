@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A caller and an agent, by their names.
-type Pair = (Arc<str>, Arc<str>);
+type CallerAgentPair = (Arc<str>, Arc<str>);
 
 /// What was shown.
-pub(in crate::gateway) struct Handed {
-    all: Mutex<All>,
-    bounds: Bounds,
+pub(in crate::gateway) struct ShownTasks {
+    all: Mutex<Shards>,
+    bounds: ShownTasksLimits,
 }
 
 /// How much is remembered.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::gateway) struct Bounds {
+pub(in crate::gateway) struct ShownTasksLimits {
     /// Tasks in all.
     pub(in crate::gateway) most: usize,
     /// Tasks of one caller at one agent; 0: as many as in all.
@@ -27,33 +27,33 @@ pub(in crate::gateway) struct Bounds {
 }
 
 /// Longest id that is remembered, in bytes. Those of agents are UUIDs, mostly.
-const LONGEST: usize = 512;
+const MAX_ID_BYTES: usize = 512;
 
 #[derive(Default)]
-struct All {
-    tasks: HashMap<Pair, HashMap<Box<str>, Instant>>,
+struct Shards {
+    tasks: HashMap<CallerAgentPair, HashMap<Box<str>, Instant>>,
     count: usize,
 }
 
-impl Handed {
+impl ShownTasks {
     /// Nothing yet.
-    pub(in crate::gateway) fn new(bounds: Bounds) -> Self {
+    pub(in crate::gateway) fn new(bounds: ShownTasksLimits) -> Self {
         Self { all: Mutex::default(), bounds }
     }
 
     /// Notes that a task is shown. Beyond a bound it is not.
     pub(super) fn note(&self, (caller, agent): (&str, &str), task: &str, now: Instant) {
-        let Bounds { most, of_one, ttl } = self.bounds;
+        let ShownTasksLimits { most, of_one, ttl } = self.bounds;
         let until = now + ttl;
         let pair = (caller.into(), agent.into());
         let mut all = self.all();
-        let All { tasks, count } = &mut *all;
+        let Shards { tasks, count } = &mut *all;
         if let Some(known) = tasks.get_mut(&pair).and_then(|own| own.get_mut(task)) {
             *known = until;
             return;
         }
         let own = tasks.get(&pair).map_or(0, HashMap::len);
-        if task.len() <= LONGEST && *count < most && (of_one == 0 || own < of_one) {
+        if task.len() <= MAX_ID_BYTES && *count < most && (of_one == 0 || own < of_one) {
             *count += 1;
             tasks.entry(pair).or_default().insert(task.into(), until);
         }
@@ -65,7 +65,7 @@ impl Handed {
     }
 
     /// Whether a task was shown.
-    pub(super) fn has(&self, (caller, agent): (&str, &str), task: &str, now: Instant) -> bool {
+    pub(super) fn was_shown(&self, (caller, agent): (&str, &str), task: &str, now: Instant) -> bool {
         let all = self.all();
         let own = all.tasks.get(&(caller.into(), agent.into()));
         own.and_then(|own| own.get(task)).is_some_and(|until| *until > now)
@@ -81,7 +81,7 @@ impl Handed {
         all.count = all.tasks.values().map(HashMap::len).sum();
     }
 
-    fn all(&self) -> MutexGuard<'_, All> {
+    fn all(&self) -> MutexGuard<'_, Shards> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,34 +92,34 @@ mod tests {
 
     #[test]
     fn a_task_is_listed_to_whom_it_was_shown_and_for_a_time() {
-        let bounds = Bounds { most: 2, of_one: 0, ttl: Duration::from_secs(9) };
-        let (handed, now) = (Handed::new(bounds), Instant::now());
+        let bounds = ShownTasksLimits { most: 2, of_one: 0, ttl: Duration::from_secs(9) };
+        let (handed, now) = (ShownTasks::new(bounds), Instant::now());
         let (ann, ben) = (("key:ann", "bard"), ("key:ben", "bard"));
         handed.note(ann, "1", now);
         handed.note(ann, "1", now);
         handed.note(ben, "2", now);
         handed.note(ben, "3", now);
-        assert!(handed.has(ann, "1", now) && !handed.has(ben, "1", now));
-        assert!(!handed.has(("key:ann", "bank"), "1", now));
-        assert!(handed.has(ben, "2", now) && !handed.has(ben, "3", now), "there is room for two");
+        assert!(handed.was_shown(ann, "1", now) && !handed.was_shown(ben, "1", now));
+        assert!(!handed.was_shown(("key:ann", "bank"), "1", now));
+        assert!(handed.was_shown(ben, "2", now) && !handed.was_shown(ben, "3", now), "there is room for two");
         assert_eq!((handed.count(ann), handed.count(ben)), (1, 1));
         let later = now + Duration::from_secs(9);
-        assert!(!handed.has(ann, "1", later));
+        assert!(!handed.was_shown(ann, "1", later));
         handed.sweep(later);
         handed.note(ben, "3", later);
-        assert!(handed.has(ben, "3", later) && handed.count(ann) == 0);
+        assert!(handed.was_shown(ben, "3", later) && handed.count(ann) == 0);
     }
 
     #[test]
     fn nobody_fills_the_list_of_others_or_the_memory() {
-        let handed = Handed::new(Bounds { most: 9, of_one: 2, ttl: Duration::from_secs(9) });
+        let handed = ShownTasks::new(ShownTasksLimits { most: 9, of_one: 2, ttl: Duration::from_secs(9) });
         let (ann, ben, now) = (("key:ann", "bard"), ("key:ben", "bard"), Instant::now());
         for task in ["1", "2", "3"] {
             handed.note(ann, task, now);
         }
-        handed.note(ben, &"x".repeat(LONGEST + 1), now);
+        handed.note(ben, &"x".repeat(MAX_ID_BYTES + 1), now);
         assert_eq!((handed.count(ann), handed.count(ben)), (2, 0));
         handed.note(ben, "4", now);
-        assert!(handed.has(ben, "4", now) && !handed.has(ann, "3", now));
+        assert!(handed.was_shown(ben, "4", now) && !handed.was_shown(ann, "3", now));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Not here: whether the gateway lets an agent push there (see `calling`).
 
-use crate::gateway::members::Members;
+use crate::gateway::members::RawObject;
 
 /// A registration within other params, by each of its names.
 pub(super) const NAMES: [&str; 5] = [
@@ -15,8 +15,8 @@ pub(super) const NAMES: [&str; 5] = [
 
 /// The places to push to in params of a send or of a registration; `None` if they cannot be read: who judges one of two may judge the
 /// wrong one.
-pub(super) fn hooks(params: &str) -> Option<Vec<String>> {
-    let params = Members::read(params)?;
+pub(super) fn webhook_urls(params: &str) -> Option<Vec<String>> {
+    let params = RawObject::read(params)?;
     let mut all = Vec::new();
     if let Some(configuration) = inner(&params, "configuration") {
         within(&configuration?, &mut all)?;
@@ -28,7 +28,7 @@ pub(super) fn hooks(params: &str) -> Option<Vec<String>> {
 }
 
 /// Puts the registrations that others hold to the rest.
-fn within(members: &Members, all: &mut Vec<Members>) -> Option<()> {
+fn within(members: &RawObject, all: &mut Vec<RawObject>) -> Option<()> {
     for found in NAMES.iter().filter_map(|name| inner(members, name)) {
         all.push(found?);
     }
@@ -36,21 +36,21 @@ fn within(members: &Members, all: &mut Vec<Members>) -> Option<()> {
 }
 
 /// What a member holds that is not null: an object, or what cannot be read.
-fn inner(members: &Members, name: &str) -> Option<Option<Members>> {
+fn inner(members: &RawObject, name: &str) -> Option<Option<RawObject>> {
     let value = members.find(name).filter(|value| value.get() != "null")?;
-    Some(Members::read(value.get()))
+    Some(RawObject::read(value.get()))
 }
 
 /// Whether a message comes with a place to push to. What cannot be read may have one.
 pub(super) fn has_push(params: &str) -> bool {
-    let names_one = |members: &Members| {
+    let names_one = |members: &RawObject| {
         NAMES.iter().any(|name| members.find(name).is_some_and(|value| value.get() != "null"))
     };
-    let Some(members) = Members::read(params) else { return true };
+    let Some(members) = RawObject::read(params) else { return true };
     let within = match members.find("configuration") {
         None => false,
         Some(inner) if inner.get() == "null" => false,
-        Some(inner) => Members::read(inner.get()).is_none_or(|inner| names_one(&inner)),
+        Some(inner) => RawObject::read(inner.get()).is_none_or(|inner| names_one(&inner)),
     };
     within || names_one(&members)
 }
@@ -86,9 +86,9 @@ mod tests {
             r#"{"message":{},"configuration":{"taskPushNotificationConfig":{"url":"http://x"}}}"#,
             r#"{"message":{},"configuration":{"pushNotificationConfig":{"u\u0072l":"http://x"}}}"#,
         ] {
-            assert_eq!(hooks(params).unwrap(), ["http://x"], "{params}");
+            assert_eq!(webhook_urls(params).unwrap(), ["http://x"], "{params}");
         }
-        assert!(hooks(r#"{"id":"t","pushNotificationConfig":null}"#).unwrap().is_empty());
+        assert!(webhook_urls(r#"{"id":"t","pushNotificationConfig":null}"#).unwrap().is_empty());
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
             r#"{"taskId":"t","pushNotificationConfig":"http://10.0.0.1/"}"#,
             r#"{"message":{},"configuration":[{"url":"http://10.0.0.1/"}]}"#,
         ] {
-            assert_eq!(hooks(params), None, "{params}");
+            assert_eq!(webhook_urls(params), None, "{params}");
         }
     }
 }

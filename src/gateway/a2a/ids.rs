@@ -7,19 +7,19 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use super::handed::Handed;
-use super::listing::Place;
-use super::words::Names;
-use crate::a2a::relay::{IdKind, Operation, Unspliced, splice_params, splice_result};
+use super::handed::ShownTasks;
+use super::listing::PageToken;
+use super::words::IdSubstitutions;
+use crate::a2a::relay::{IdKind, Operation, RewriteError, splice_params, splice_result};
 use crate::a2a::{Dialect, uuid};
 use crate::auth::Caller;
-use crate::fault::{Fault, Trouble};
-use crate::seal::{ContextRef, Purpose, Sealer, TaskRef};
+use crate::fault::{AgentFailure, Fault};
+use crate::seal::{ContextRef, Sealer, TaskRef, TokenPurpose};
 
 /// The ids of one caller at one agent, for one exchange.
-pub(super) struct Ids<'a> {
+pub(super) struct ExchangeIds<'a> {
     sealer: &'a Sealer,
-    handed: &'a Handed,
+    handed: &'a ShownTasks,
     caller: Caller,
     agent: &'a str,
     dialect: Dialect,
@@ -29,18 +29,28 @@ pub(super) struct Ids<'a> {
     /// The task that the request is about, and the handle that the client has of it: one of the MCP face may say more.
     asked: Option<(String, String)>,
     /// All that were named.
-    names: Names,
+    names: IdSubstitutions,
 }
 
-impl<'a> Ids<'a> {
+impl<'a> ExchangeIds<'a> {
     pub(super) fn new(
         sealer: &'a Sealer,
-        handed: &'a Handed,
+        handed: &'a ShownTasks,
         caller: Caller,
         (agent, dialect): (&'a str, Dialect),
     ) -> Self {
         let (task, context, asked) = (None, None, None);
-        Self { sealer, handed, caller, agent, dialect, task, context, asked, names: Names::default() }
+        Self {
+            sealer,
+            handed,
+            caller,
+            agent,
+            dialect,
+            task,
+            context,
+            asked,
+            names: IdSubstitutions::default(),
+        }
     }
 
     /// Params with the agent's ids in the place of handles, and the task that they are about. A list of the tasks of a conversation
@@ -49,7 +59,7 @@ impl<'a> Ids<'a> {
     /// # Errors
     ///
     /// [`Fault::UnknownTask`] for any other handle that is none of this caller's.
-    pub(super) fn opened<'p>(
+    pub(super) fn open_task_id<'p>(
         &mut self,
         params: &'p str,
         operation: Operation,
@@ -69,9 +79,9 @@ impl<'a> Ids<'a> {
         named.iter().for_each(|(id, handle)| self.names.note(id, handle));
         match spliced {
             Ok(params) => Ok((params, task)),
-            Err(Unspliced::Refused(())) => Err(Fault::UnknownTask),
-            Err(Unspliced::NotText(_)) => Err(Fault::BadParams("an id must be a string".into())),
-            Err(Unspliced::NotJson) => Err(Fault::BadParams("params are nested too deeply".into())),
+            Err(RewriteError::Refused(())) => Err(Fault::UnknownTask),
+            Err(RewriteError::NotText(_)) => Err(Fault::BadParams("an id must be a string".into())),
+            Err(RewriteError::NotJson) => Err(Fault::BadParams("params are nested too deeply".into())),
         }
     }
 
@@ -80,14 +90,14 @@ impl<'a> Ids<'a> {
     /// # Errors
     ///
     /// [`Trouble::Misbehaved`], if it cannot be read: an id might be in it.
-    pub(super) fn sealed<'r>(
+    pub(super) fn seal_task_id<'r>(
         &mut self,
         result: &'r str,
         operation: Operation,
-    ) -> Result<Cow<'r, str>, Trouble> {
+    ) -> Result<Cow<'r, str>, AgentFailure> {
         let spliced =
             splice_result(result, self.dialect, operation, |kind, id| Ok::<_, ()>(Some(self.seal(kind, id))));
-        spliced.map_err(|_| Trouble::Misbehaved("its answer cannot be read".into()))
+        spliced.map_err(|_| AgentFailure::ProtocolViolation("its answer cannot be read".into()))
     }
 
     /// An error with handles in the place of the agent's ids that this exchange has named, and without others.
@@ -95,12 +105,14 @@ impl<'a> Ids<'a> {
     /// # Errors
     ///
     /// [`Trouble::Misbehaved`], if it cannot be looked through: an id might be in it.
-    pub(super) fn unnamed(&self, error: &str) -> Result<String, Trouble> {
-        self.names.without(error).ok_or_else(|| Trouble::Misbehaved("its error cannot be read".into()))
+    pub(super) fn unnamed(&self, error: &str) -> Result<String, AgentFailure> {
+        self.names
+            .redact(error)
+            .ok_or_else(|| AgentFailure::ProtocolViolation("its error cannot be read".into()))
     }
 
     /// Whether they are of those who show nothing of themselves.
-    pub(super) fn is_nobody(&self) -> bool {
+    pub(super) fn is_anonymous(&self) -> bool {
         self.caller.is_anonymous()
     }
 
@@ -110,25 +122,25 @@ impl<'a> Ids<'a> {
     }
 
     /// Where a list goes on, as the caller holds it.
-    pub(super) fn page(&self, Place { at, token, before, total }: &Place) -> String {
+    pub(super) fn page(&self, PageToken { at, token, before, total }: &PageToken) -> String {
         let total = total.map(|total| total.to_string()).unwrap_or_default();
         let payload = format!("{}{at}\0{before}\0{total}\0{token}", self.of_pages());
-        self.sealer.seal(Purpose::Cursor, self.caller.name(), payload.as_bytes())
+        self.sealer.seal(TokenPurpose::Cursor, self.caller.name(), payload.as_bytes())
     }
 
     /// Where a list goes on, by what the caller holds.
-    pub(super) fn place_of(&self, handle: &str) -> Option<Place> {
-        let payload = self.sealer.open(Purpose::Cursor, self.caller.name(), handle)?;
+    pub(super) fn place_of(&self, handle: &str) -> Option<PageToken> {
+        let payload = self.sealer.open(TokenPurpose::Cursor, self.caller.name(), handle)?;
         let payload = String::from_utf8(payload.to_vec()).ok()?;
         let mut parts = payload.strip_prefix(&self.of_pages())?.splitn(4, '\0');
         let (at, before) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let total = parts.next()?.parse().ok();
-        Some(Place { at, before, total, token: parts.next()?.to_owned() })
+        Some(PageToken { at, before, total, token: parts.next()?.to_owned() })
     }
 
     /// Whether a task is one of the caller's. Those who are nobody have none in common.
     pub(super) fn has(&self, task: &str) -> bool {
-        !self.caller.is_anonymous() && self.handed.has(self.pair(), task, Instant::now())
+        !self.caller.is_anonymous() && self.handed.was_shown(self.pair(), task, Instant::now())
     }
 
     /// How many tasks of the agent are the caller's.
@@ -145,7 +157,7 @@ impl<'a> Ids<'a> {
     }
 
     /// Notes what the caller knows an id of the agent's by, where that is no handle.
-    pub(super) fn note(&mut self, id: &str, name: &str) {
+    pub(super) fn record_shown(&mut self, id: &str, name: &str) {
         self.names.note(id, name);
     }
 
@@ -212,35 +224,40 @@ impl<'a> Ids<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::a2a::Bounds;
+    use crate::gateway::a2a::ShownTasksLimits;
     use std::time::Duration;
 
     const ASKED: Operation = Operation::Get;
 
-    fn handle(ids: &mut Ids<'_>, task: &str) -> String {
+    fn handle(ids: &mut ExchangeIds<'_>, task: &str) -> String {
         let result = format!(r#"{{"id":"{task}"}}"#);
-        let sealed = ids.sealed(&result, Operation::Get).unwrap();
+        let sealed = ids.seal_task_id(&result, Operation::Get).unwrap();
         sealed.split('"').nth(3).unwrap().to_owned()
     }
 
     #[test]
     fn a_handle_is_its_caller_s_at_its_agent_and_nobody_else_s() {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
-        let handed = Handed::new(Bounds { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
+        let handed = ShownTasks::new(ShownTasksLimits { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
         let of = |caller: &str, agent| {
-            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
+            ExchangeIds::new(
+                &sealer,
+                &handed,
+                Caller::hypothetical(caller, Vec::new(), Vec::new()),
+                (agent, Dialect::V1),
+            )
         };
         let mut ann = of("key:ann", "bard");
         let handle = handle(&mut ann, "t-1");
         let params = format!(r#"{{ "id":"{handle}" }}"#);
-        let (opened, task) = ann.opened(&params, ASKED).unwrap();
+        let (opened, task) = ann.open_task_id(&params, ASKED).unwrap();
         assert_eq!((&*opened, task.as_deref()), (r#"{ "id":"t-1" }"#, Some("t-1")));
         for mut other in [of("key:ben", "bard"), of("key:ann", "bank"), of("anonymous", "bard")] {
-            assert_eq!(other.opened(&params, ASKED).unwrap_err(), Fault::UnknownTask);
+            assert_eq!(other.open_task_id(&params, ASKED).unwrap_err(), Fault::UnknownTask);
         }
         for raw in ["t-1", "", "x"].iter().filter(|raw| !raw.is_empty()) {
             let params = format!(r#"{{"id":"{raw}"}}"#);
-            assert_eq!(ann.opened(&params, ASKED).unwrap_err(), Fault::UnknownTask, "{raw}");
+            assert_eq!(ann.open_task_id(&params, ASKED).unwrap_err(), Fault::UnknownTask, "{raw}");
         }
         assert!(ann.has("t-1") && !ann.has("t-2") && !of("key:ben", "bard").has("t-1"));
     }
@@ -248,29 +265,38 @@ mod tests {
     #[test]
     fn an_id_that_a_client_made_is_another_one_for_each_caller_and_its_own_again() {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
-        let handed = Handed::new(Bounds { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
+        let handed = ShownTasks::new(ShownTasksLimits { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
         let of = |caller: &str| {
-            let caller = Caller::supposed(caller, Vec::new(), Vec::new());
-            Ids::new(&sealer, &handed, caller, ("bard", Dialect::V0_1))
+            let caller = Caller::hypothetical(caller, Vec::new(), Vec::new());
+            ExchangeIds::new(&sealer, &handed, caller, ("bard", Dialect::V0_1))
         };
         let params = r#"{"id":"mine","sessionId":"s","message":{}}"#;
         let (mut ann, mut ben) = (of("key:ann"), of("key:ben"));
-        let opened = ann.opened(params, Operation::Send).unwrap().0.into_owned();
-        assert!(!opened.contains("mine") && opened != ben.opened(params, Operation::Send).unwrap().0);
-        assert_eq!(ann.sealed(&opened, Operation::Send).unwrap(), params);
-        assert!(!ben.sealed(&opened, Operation::Send).unwrap().contains("mine"));
-        assert_eq!(ann.opened(params, Operation::Send).unwrap().0, opened, "the same id is the same task");
+        let opened = ann.open_task_id(params, Operation::Send).unwrap().0.into_owned();
+        assert!(!opened.contains("mine") && opened != ben.open_task_id(params, Operation::Send).unwrap().0);
+        assert_eq!(ann.seal_task_id(&opened, Operation::Send).unwrap(), params);
+        assert!(!ben.seal_task_id(&opened, Operation::Send).unwrap().contains("mine"));
+        assert_eq!(
+            ann.open_task_id(params, Operation::Send).unwrap().0,
+            opened,
+            "the same id is the same task"
+        );
     }
 
     #[test]
     fn a_page_is_its_caller_s() {
         let sealer = Sealer::new([b"secret".as_slice()]).unwrap();
-        let handed = Handed::new(Bounds { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
+        let handed = ShownTasks::new(ShownTasksLimits { most: 9, of_one: 0, ttl: Duration::from_secs(9) });
         let of = |caller: &str, agent| {
-            Ids::new(&sealer, &handed, Caller::supposed(caller, Vec::new(), Vec::new()), (agent, Dialect::V1))
+            ExchangeIds::new(
+                &sealer,
+                &handed,
+                Caller::hypothetical(caller, Vec::new(), Vec::new()),
+                (agent, Dialect::V1),
+            )
         };
         for total in [None, Some(9)] {
-            let place = Place { at: 1, token: "p\0 2".into(), before: 7, total };
+            let place = PageToken { at: 1, token: "p\0 2".into(), before: 7, total };
             let page = of("key:ann", "bard").page(&place);
             assert_eq!(of("key:ann", "bard").place_of(&page), Some(place));
             assert_eq!(of("key:ben", "bard").place_of(&page), None);

@@ -20,21 +20,21 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::calling::Call;
-use super::ids::Ids;
+use super::calling::ProxiedRequest;
+use super::ids::ExchangeIds;
 use super::passing;
 use super::refusal::Stop;
-use crate::a2a::relay::as_rpc;
-use crate::agents::{Asking, Known, pass};
+use crate::a2a::relay::to_json_rpc;
+use crate::agents::{ForwardRequest, ResolvedAgent, forward};
 use crate::config::AgentMethod;
-use crate::fault::{Fault, Trouble};
+use crate::fault::{AgentFailure, Fault};
 use crate::gateway::answer::Headers;
-use crate::gateway::members::{Members, around};
+use crate::gateway::members::{RawObject, wrap};
 use crate::quota::AnswerRoom;
-use crate::transport::Client;
+use crate::transport::HttpClient;
 
 /// Most questions to the agent for one request.
-const MOST_QUESTIONS: usize = 10;
+const MAX_UPSTREAM_REQUESTS: usize = 10;
 
 /// Tasks on a page where nobody says how many.
 const USUAL_SIZE: usize = 50;
@@ -43,7 +43,7 @@ const USUAL_SIZE: usize = 50;
 const LARGEST_SIZE: usize = 100;
 
 /// An answer of an agent's that is no stream, in its whole.
-pub(super) struct Whole {
+pub(super) struct FullResponse {
     pub(super) status: StatusCode,
     /// Those that its client gets.
     pub(super) headers: Headers,
@@ -52,7 +52,7 @@ pub(super) struct Whole {
 
 /// Where a list goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PageToken {
     /// The number of the endpoint.
     pub(super) at: usize,
     /// The agent's own token of it; empty where that endpoint's list begins.
@@ -64,17 +64,17 @@ pub(super) struct Place {
 }
 
 /// An agent, and the request that is to be put to it with other params.
-pub(super) struct Lister<'a> {
-    pub(super) client: &'a Client,
-    pub(super) known: Arc<Known>,
-    pub(super) call: &'a Call<'a>,
+pub(super) struct TaskLister<'a> {
+    pub(super) client: &'a HttpClient,
+    pub(super) known: Arc<ResolvedAgent>,
+    pub(super) call: &'a ProxiedRequest<'a>,
     /// Whether all tasks are shown, and not the caller's only.
     pub(super) shows_all: bool,
 }
 
 /// A page of the agent's.
-struct Page {
-    members: Members,
+struct UpstreamPage {
+    members: RawObject,
     own: Vec<Box<RawValue>>,
     /// The endpoint and the token of the next one; `None` if there is none.
     next: Option<(usize, String)>,
@@ -83,10 +83,10 @@ struct Page {
 }
 
 /// What was asked so far.
-struct Walk<'a> {
-    ids: &'a Ids<'a>,
+struct ListCursor<'a> {
+    ids: &'a ExchangeIds<'a>,
     shows_all: bool,
-    params: Members,
+    params: RawObject,
     /// Tasks on pages before this one.
     before: usize,
     own: Vec<Box<RawValue>>,
@@ -101,9 +101,13 @@ struct Walk<'a> {
 /// # Errors
 ///
 /// [`Fault::BadParams`] for a token that was not given to this caller.
-fn opened(params: &str, endpoints: usize, ids: &Ids<'_>) -> Result<(Members, Option<Place>), Fault> {
+fn opened(
+    params: &str,
+    endpoints: usize,
+    ids: &ExchangeIds<'_>,
+) -> Result<(RawObject, Option<PageToken>), Fault> {
     let unknown = || Fault::BadParams("pageToken is none of this list: begin without one".into());
-    let mut members = Members::read(params).ok_or_else(unknown)?;
+    let mut members = RawObject::read(params).ok_or_else(unknown)?;
     members.remove("page_token");
     let Some(page) = members.find("pageToken").filter(|page| page.get() != "null") else {
         return Ok((members, None));
@@ -113,11 +117,11 @@ fn opened(params: &str, endpoints: usize, ids: &Ids<'_>) -> Result<(Members, Opt
         return Ok((members, None));
     }
     let place = ids.place_of(&handle).filter(|place| place.at < endpoints).ok_or_else(unknown)?;
-    members.put("pageToken", &place.token);
+    members.insert_or_replace("pageToken", &place.token);
     Ok((members, Some(place)))
 }
 
-impl Lister<'_> {
+impl TaskLister<'_> {
     /// Asks for a list. What the agent answers to the first question is the answer, but for the tasks in it; what is wrong with one
     /// of the others is that in its place.
     ///
@@ -127,20 +131,20 @@ impl Lister<'_> {
     pub(super) async fn list(
         &self,
         params: &str,
-        ids: &Ids<'_>,
+        ids: &ExchangeIds<'_>,
         room: &mut AnswerRoom,
-    ) -> Result<Whole, Stop> {
+    ) -> Result<FullResponse, Stop> {
         let (params, place) = opened(params, self.known.endpoints(), ids)?;
         let wanted = params.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
         let at = place.as_ref().map_or(0, |place| place.at);
         let first = self.ask(at, &params, room).await?;
         let Some(page) = self.read(&first, at, ids)? else { return Ok(first) };
-        let Page { mut members, own, next, around } = page;
+        let UpstreamPage { mut members, own, next, around } = page;
         let size = members.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
         let size = size.filter(|size| *size > 0).or(wanted).unwrap_or(USUAL_SIZE);
         let before = place.as_ref().map_or(0, |place| place.before);
         let shows_all = self.shows_all;
-        let mut walk = Walk { ids, shows_all, params, before, own, after: 0, next, questions: 1 };
+        let mut walk = ListCursor { ids, shows_all, params, before, own, after: 0, next, questions: 1 };
         let mut held = first.body.len();
         // The bytes of all answers that the page is made of.
         let mut kept = room.permit.clone();
@@ -165,19 +169,19 @@ impl Lister<'_> {
         let total = if walk.is_over() { Some(seen + walk.after) } else { known.map(|known| known.max(seen)) };
         let token = match next.filter(|_| !walk.is_over() || walk.after > 0) {
             None => String::new(),
-            Some((at, token)) => ids.page(&Place { at, token, before: seen, total }),
+            Some((at, token)) => ids.page(&PageToken { at, token, before: seen, total }),
         };
-        members.put("tasks", &walk.own);
-        members.put("totalSize", &total.unwrap_or(seen + walk.after));
-        members.put("nextPageToken", &token);
+        members.insert_or_replace("tasks", &walk.own);
+        members.insert_or_replace("totalSize", &total.unwrap_or(seen + walk.after));
+        members.insert_or_replace("nextPageToken", &token);
         let body = format!("{}{}{}", around.0, members.written().get(), around.1).into();
-        Ok(Whole { body, ..first })
+        Ok(FullResponse { body, ..first })
     }
 
     /// Counts the tasks of the pages after this one, as far as the questions last. Without an answer there is nothing to count.
-    async fn count(&self, walk: &mut Walk<'_>, room: &mut AnswerRoom) {
-        walk.params.put("includeArtifacts", &false);
-        walk.params.put("historyLength", &0);
+    async fn count(&self, walk: &mut ListCursor<'_>, room: &mut AnswerRoom) {
+        walk.params.insert_or_replace("includeArtifacts", &false);
+        walk.params.insert_or_replace("historyLength", &0);
         while let Some(at) = walk.goes_on_for(LARGEST_SIZE) {
             let Ok(next) = self.ask(at, &walk.params, room).await else { return };
             let Ok(Some(page)) = self.read(&next, at, walk.ids) else { return };
@@ -186,34 +190,39 @@ impl Lister<'_> {
         }
     }
 
-    fn read(&self, answer: &Whole, at: usize, ids: &Ids<'_>) -> Result<Option<Page>, Trouble> {
+    fn read(
+        &self,
+        answer: &FullResponse,
+        at: usize,
+        ids: &ExchangeIds<'_>,
+    ) -> Result<Option<UpstreamPage>, AgentFailure> {
         let is_own = |task: &str| self.shows_all || ids.has(task);
-        Page::read(answer, (at, self.known.endpoints()), is_own)
+        UpstreamPage::read(answer, (at, self.known.endpoints()), is_own)
     }
 
     /// The answer to one question, as JSON-RPC has it.
-    async fn ask(&self, at: usize, params: &Members, room: &mut AnswerRoom) -> Result<Whole, Stop> {
-        let written = self.call.written(Some(params.written().get()))?;
+    async fn ask(&self, at: usize, params: &RawObject, room: &mut AnswerRoom) -> Result<FullResponse, Stop> {
+        let written = self.call.encode(Some(params.written().get()))?;
         let at = Some(at).filter(|_| self.known.endpoints() > 1);
-        let asking = Asking { method: AgentMethod::Other, task: None, written, at };
-        let mut passed = pass(self.client, self.known.clone(), asking, room).await?;
+        let asking = ForwardRequest { method: AgentMethod::Other, task: None, written, at };
+        let mut passed = forward(self.client, self.known.clone(), asking, room).await?;
         if passed.is_stream() {
-            return Err(Trouble::Misbehaved("it answers a list with a stream".into()).into());
+            return Err(AgentFailure::ProtocolViolation("it answers a list with a stream".into()).into());
         }
         let (status, headers) = (passed.status(), passing::headers(passed.headers()));
         let body = passed.whole(room).await?;
         if !self.call.is_http_json() {
-            return Ok(Whole { status, headers, body });
+            return Ok(FullResponse { status, headers, body });
         }
-        let unreadable = || Trouble::Misbehaved("its list of tasks cannot be read".into());
+        let unreadable = || AgentFailure::ProtocolViolation("its list of tasks cannot be read".into());
         let text = str::from_utf8(&body).map_err(|_| unreadable())?;
-        let answer = as_rpc(&self.call.asked.id, status.as_u16(), text).map_err(|_| unreadable())?;
-        let body = answer.ok_or(Trouble::Status(status.as_u16()))?.into();
-        Ok(Whole { status: StatusCode::OK, headers, body })
+        let answer = to_json_rpc(&self.call.asked.id, status.as_u16(), text).map_err(|_| unreadable())?;
+        let body = answer.ok_or(AgentFailure::HttpStatus(status.as_u16()))?.into();
+        Ok(FullResponse { status: StatusCode::OK, headers, body })
     }
 }
 
-impl Walk<'_> {
+impl ListCursor<'_> {
     fn is_over(&self) -> bool {
         let has_all = || self.before + self.own.len() + self.after >= self.ids.count();
         self.next.is_none() || (!self.shows_all && has_all())
@@ -221,43 +230,43 @@ impl Walk<'_> {
 
     /// Makes params of the next question, for so many tasks, and says which endpoint it is for; `None` if none is left.
     fn goes_on_for(&mut self, size: usize) -> Option<usize> {
-        if self.is_over() || self.questions >= MOST_QUESTIONS {
+        if self.is_over() || self.questions >= MAX_UPSTREAM_REQUESTS {
             return None;
         }
         let (at, token) = self.next.as_ref()?;
         self.params.remove("page_size");
-        self.params.put("pageSize", &size.min(LARGEST_SIZE));
-        self.params.put("pageToken", token);
+        self.params.insert_or_replace("pageSize", &size.min(LARGEST_SIZE));
+        self.params.insert_or_replace("pageToken", token);
         self.questions += 1;
         Some(*at)
     }
 }
 
-impl Page {
+impl UpstreamPage {
     /// Reads an answer; `None` if it is none that holds a list: it is judged like any other then.
     fn read(
-        answer: &Whole,
+        answer: &FullResponse,
         (at, endpoints): (usize, usize),
         is_own: impl Fn(&str) -> bool,
-    ) -> Result<Option<Self>, Trouble> {
+    ) -> Result<Option<Self>, AgentFailure> {
         #[derive(Deserialize)]
-        struct Answer<'a> {
+        struct ListAnswer<'a> {
             #[serde(borrow)]
             result: Option<&'a RawValue>,
             #[serde(borrow)]
             error: Option<&'a RawValue>,
         }
-        let unreadable = || Trouble::Misbehaved("its list of tasks cannot be read".into());
+        let unreadable = || AgentFailure::ProtocolViolation("its list of tasks cannot be read".into());
         if !answer.status.is_success() {
             return Ok(None);
         }
         let text = str::from_utf8(&answer.body).map_err(|_| unreadable())?;
-        let Ok(Answer { result: Some(result), error: None }) = serde_json::from_str(text) else {
+        let Ok(ListAnswer { result: Some(result), error: None }) = serde_json::from_str(text) else {
             return Ok(None);
         };
-        let members = Members::read(result.get()).ok_or_else(unreadable)?;
-        let around = around(text, result).ok_or_else(unreadable)?;
-        let own = own_of(&members, is_own).ok_or_else(unreadable)?;
+        let members = RawObject::read(result.get()).ok_or_else(unreadable)?;
+        let around = wrap(text, result).ok_or_else(unreadable)?;
+        let own = filter_own(&members, is_own).ok_or_else(unreadable)?;
         let next = match members.text("nextPageToken").filter(|token| !token.is_empty()) {
             Some(token) => Some((at, token)),
             None => Some((at + 1, String::new())).filter(|(at, _)| *at < endpoints),
@@ -267,9 +276,9 @@ impl Page {
 }
 
 /// The tasks of a page that are the caller's.
-fn own_of(page: &Members, is_own: impl Fn(&str) -> bool) -> Option<Vec<Box<RawValue>>> {
+fn filter_own(page: &RawObject, is_own: impl Fn(&str) -> bool) -> Option<Vec<Box<RawValue>>> {
     #[derive(Deserialize)]
-    struct Named<'a> {
+    struct TaskName<'a> {
         #[serde(borrow)]
         id: Cow<'a, str>,
     }
@@ -277,7 +286,8 @@ fn own_of(page: &Members, is_own: impl Fn(&str) -> bool) -> Option<Vec<Box<RawVa
         Some(tasks) => serde_json::from_str(tasks.get()).ok()?,
         None => Vec::new(),
     };
-    let is_own =
-        |task: &&RawValue| serde_json::from_str::<Named<'_>>(task.get()).is_ok_and(|named| is_own(&named.id));
+    let is_own = |task: &&RawValue| {
+        serde_json::from_str::<TaskName<'_>>(task.get()).is_ok_and(|named| is_own(&named.id))
+    };
     Some(all.into_iter().filter(is_own).map(ToOwned::to_owned).collect())
 }

@@ -40,33 +40,33 @@ use pingora::http::RequestHeader;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
-use super::answer::{Gone, Headers, begin, piece};
-use super::doors::Answering;
-use super::exchange::{Exchange, blamed};
-use super::hold::known;
-use super::route::Door;
+use super::answer::{ClientGone, Headers, begin, write_chunk};
+use super::doors::BoxResponse;
+use super::exchange::{AccessRecord, outcome_of};
+use super::hold::resolved_agent;
+use super::route::Route;
 use super::{Inner, intake};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
-use crate::agents::{Agent, Known};
+use crate::agents::{Agent, ResolvedAgent};
 use crate::config::Require;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
 use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
-use asked::Asked;
-use calling::Call;
-use envelope::{Binding, one_event, wants_events};
-use refusal::{Refusal, Said, Stop};
-use spelling::Spelling;
-use spoken::{Hearer, Words, spoken, supposed};
-use translation::{Own, is_made};
+use asked::JsonRpcRequest;
+use calling::ProxiedRequest;
+use envelope::{ClientBinding, one_event, wants_events};
+use refusal::{A2aError, ErrorBody, Stop};
+use spelling::ParamMembers;
+use spoken::{AgentDialect, VersionHints, default_version, detect};
+use translation::{ClientIds, is_made};
 
 pub(super) use card::{bindings, served};
-pub(super) use forwarding::Forwarding;
-pub(super) use handed::{Bounds, Handed};
-pub(super) use names::Names;
+pub(super) use forwarding::WebhookForwarder;
+pub(super) use handed::{ShownTasks, ShownTasksLimits};
+pub(super) use names::ClientIdMap;
 
 /// What says the version of a request or an answer.
 static VERSION: HeaderName = HeaderName::from_static("a2a-version");
@@ -78,7 +78,7 @@ static EXTENSIONS: [HeaderName; 2] =
 const CARDS: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
 /// Who is told why a JSON-RPC request is refused, and in which words.
-struct Addressee {
+struct ErrorTarget {
     id: Option<Id>,
     client: Dialect,
     /// What is asked for, if that is known.
@@ -86,20 +86,20 @@ struct Addressee {
 }
 
 /// An A2A client before an agent.
-struct Visit<'a> {
-    door: Door<'a>,
+struct AgentScope<'a> {
+    door: Route<'a>,
     /// What callers must show here.
     require: &'a Require,
     agent: Arc<Agent>,
 }
 
-impl Visit<'_> {
+impl AgentScope<'_> {
     fn name(&self) -> &str {
         &self.agent.settings.name
     }
 
-    fn said(&self, refusal: &Refusal) -> Said {
-        refusal.said(self.name())
+    fn error_reply(&self, refusal: &A2aError) -> ErrorBody {
+        refusal.to_json(self.name())
     }
 }
 
@@ -108,15 +108,15 @@ impl Inner {
     pub(super) fn serve_a2a<'a>(
         &'a self,
         http: &'a mut Session,
-        exchange: &'a mut Exchange,
-        (door, require): (Door<'a>, &'a Require),
+        exchange: &'a mut AccessRecord,
+        (door, require): (Route<'a>, &'a Require),
         (agent, rest): (&str, &'a str),
-    ) -> Answering<'a> {
-        let refused = |fault| -> Answering<'a> { Box::pin(ready(Err(Ok(fault)))) };
+    ) -> BoxResponse<'a> {
+        let refused = |fault| -> BoxResponse<'a> { Box::pin(ready(Err(Ok(fault)))) };
         let Some(agent) = self.directory.find(agent).cloned() else { return refused(Fault::NoSuchPath) };
         exchange.method = label::Method::A2a;
         exchange.agent = Some(agent.clone());
-        let visit = Visit { door, require, agent };
+        let visit = AgentScope { door, require, agent };
         match (rest, &http.req_header().method) {
             ("" | "/", &Method::POST) => Box::pin(self.serve_rpc(http, exchange, visit)),
             ("" | "/", _) => refused(Fault::MethodNotAllowed("POST, OPTIONS")),
@@ -134,19 +134,19 @@ impl Inner {
     async fn serve_rpc(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        visit: Visit<'_>,
-    ) -> Result<(), Result<Fault, Gone>> {
-        let body = match intake::body(http, &self.intake(exchange)).await {
+        exchange: &mut AccessRecord,
+        visit: AgentScope<'_>,
+    ) -> Result<(), Result<Fault, ClientGone>> {
+        let body = match intake::read_json_body(http, &self.intake(exchange)).await {
             Ok(body) => body,
             Err(fault) => return Err(Ok(fault)),
         };
         let answered = self.answer_rpc(http, exchange, &visit, &body).await;
         let Err((Stop::Refused(refusal), addressee)) = answered else {
-            return answered.map_err(|_| Err(Gone));
+            return answered.map_err(|_| Err(ClientGone));
         };
-        self.note(exchange, &refusal);
-        let said = visit.said(&refusal);
+        self.record_operation(exchange, &refusal);
+        let said = visit.error_reply(&refusal);
         let body = said.rpc(addressee.id.as_ref(), addressee.client);
         let is_event = said.wire.status.is_success() && wants_events(addressee.client, addressee.wanted);
         let body = if is_event { one_event(&body) } else { (JSON, body.into()) };
@@ -159,50 +159,53 @@ impl Inner {
     async fn answer_rpc(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        visit: &Visit<'_>,
+        exchange: &mut AccessRecord,
+        visit: &AgentScope<'_>,
         body: &Bytes,
-    ) -> Result<(), (Stop, Addressee)> {
-        let known = known(&visit.agent, exchange.along.as_ref()).map(Known::in_effect);
+    ) -> Result<(), (Stop, ErrorTarget)> {
+        let known = resolved_agent(&visit.agent, exchange.along.as_ref()).map(ResolvedAgent::in_effect);
         let agent = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
         let version = version(http.req_header());
         let asked = asked::read(body, self.settings.limits.depth).map_err(|(fault, id)| {
-            (Stop::from(fault), Addressee { id, client: supposed(None, version, agent), wanted: None })
+            (
+                Stop::from(fault),
+                ErrorTarget { id, client: default_version(None, version, agent), wanted: None },
+            )
         })?;
-        let of_method = || supposed(Some(asked.method.as_str()), version, agent);
-        let addressee = |client, wanted| Addressee { id: Some(asked.id.clone()), client, wanted };
+        let of_method = || default_version(Some(asked.method.as_str()), version, agent);
+        let addressee = |client, wanted| ErrorTarget { id: Some(asked.id.clone()), client, wanted };
         let known = known.map_err(|trouble| (Stop::from(trouble), addressee(of_method(), None)))?;
         let who = (visit, exchange.caller.name());
         let spoken = self
-            .spoken(version, who, (&asked, agent))
+            .detect_version(version, who, (&asked, agent))
             .map_err(|refusal| (Stop::from(refusal), addressee(of_method(), None)))?;
         let client = spoken.map_or_else(of_method, |(client, _)| client);
         let operation = spoken.map(|(_, operation)| operation);
-        let spelling = Spelling::of(operation.and(asked.params).map(RawValue::get));
-        let (binding, body) = (Binding::Rpc, Some(body));
-        let call = Call { visit, known, binding, client, operation, asked: &asked, body, spelling };
-        let called = self.call_agent(http, exchange, call).await;
+        let spelling = ParamMembers::of(operation.and(asked.params).map(RawValue::get));
+        let (binding, body) = (ClientBinding::Rpc, Some(body));
+        let call = ProxiedRequest { visit, known, binding, client, operation, asked: &asked, body, spelling };
+        let called = self.proxy(http, exchange, call).await;
         called.map_err(|stop| (stop, addressee(client, operation)))
     }
 
     /// What a client speaks and what it asks for; `None`: a method of an extension.
-    fn spoken(
+    fn detect_version(
         &self,
         version: Option<&str>,
-        (visit, caller): (&Visit<'_>, &str),
-        (asked, agent): (&Asked<'_>, Dialect),
-    ) -> Result<Option<(Dialect, Operation)>, Refusal> {
+        (visit, caller): (&AgentScope<'_>, &str),
+        (asked, agent): (&JsonRpcRequest<'_>, Dialect),
+    ) -> Result<Option<(Dialect, Operation)>, A2aError> {
         let params = asked.params.map(RawValue::get);
-        let words = Words { method: asked.method.as_str(), version, params };
-        let hearer = Hearer { dialect: agent, translates: visit.agent.settings.translate };
-        spoken(&words, hearer, |task| match agent {
-            Dialect::V0_1 => !self.is_made(caller, task),
-            Dialect::V0_3 | Dialect::V1 => Own::new(&self.names, caller, visit.name()).has(task),
+        let words = VersionHints { method: asked.method.as_str(), version, params };
+        let hearer = AgentDialect { dialect: agent, translates: visit.agent.settings.translate };
+        detect(&words, hearer, |task| match agent {
+            Dialect::V0_1 => !self.is_client_generated(caller, task),
+            Dialect::V0_3 | Dialect::V1 => ClientIds::new(&self.names, caller, visit.name()).has(task),
         })
     }
 
     /// Whether a task of an agent of A2A 0.1 has its name from the gateway.
-    fn is_made(&self, caller: &str, task: &str) -> bool {
+    fn is_client_generated(&self, caller: &str, task: &str) -> bool {
         if self.require.of.is_empty() {
             return is_made(task);
         }
@@ -210,16 +213,16 @@ impl Inner {
     }
 
     /// Notes how an exchange ends that its agent does not end well.
-    fn note(&self, exchange: &mut Exchange, refusal: &Refusal) {
+    fn record_operation(&self, exchange: &mut AccessRecord, refusal: &A2aError) {
         match refusal {
-            Refusal::Fault(fault) => exchange.refused(fault, &self.metrics),
-            Refusal::Trouble(trouble) => {
-                (exchange.outcome, exchange.fault) = (blamed(trouble), Some(trouble.word()));
+            A2aError::Fault(fault) => exchange.record_rejection(fault, &self.metrics),
+            A2aError::Trouble(trouble) => {
+                (exchange.outcome, exchange.fault) = (outcome_of(trouble), Some(trouble.label()));
             }
-            Refusal::Version | Refusal::NoCounterpart(..) | Refusal::NoMethods => {
+            A2aError::Version | A2aError::NoCounterpart(..) | A2aError::NoMethods => {
                 (exchange.outcome, exchange.fault) = (Outcome::ClientFault, Some("wrong_version"));
             }
-            Refusal::NoPush | Refusal::BadPush(_) => {
+            A2aError::NoPush | A2aError::BadPush(_) => {
                 (exchange.outcome, exchange.fault) = (Outcome::ClientFault, Some("push_refused"));
             }
         }
@@ -239,9 +242,9 @@ async fn write(
     status: StatusCode,
     mut headers: Headers,
     (media_type, body): (HeaderValue, impl Into<Bytes>),
-) -> Result<(), Gone> {
+) -> Result<(), ClientGone> {
     let body = body.into();
     headers.push((CONTENT_TYPE, media_type));
     begin(http, status, headers, Some(body.len())).await?;
-    piece(http, body, true).await
+    write_chunk(http, body, true).await
 }

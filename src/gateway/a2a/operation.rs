@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_is_counted_has_the_name_of_1_0() {
         for operation in Operation::ALL {
-            assert_eq!(label(operation).label(), operation.word());
+            assert_eq!(label(operation).label(), operation.as_str());
         }
     }
 }

@@ -13,23 +13,23 @@ use pingora::proxy::Session;
 use pingora::time::fast_timeout::fast_sleep;
 
 use super::answers::FOREIGN;
-use super::boundary::{Boundary, BoundaryError};
+use super::boundary::{BoundaryError, EventSplitter};
 use super::envelope::is_foreign;
 use super::refusal::Stop;
 use super::{EXTENSIONS, VERSION};
-use crate::agents::Passed;
-use crate::fault::{Fault, Trouble};
-use crate::gateway::answer::{Gone, Headers, begin, cut, gone, piece};
-use crate::gateway::closing::Closing;
+use crate::agents::ForwardedResponse;
+use crate::fault::{AgentFailure, Fault};
+use crate::gateway::answer::{ClientGone, Headers, abort, begin, wait_for_disconnect, write_chunk};
+use crate::gateway::closing::DrainState;
 use crate::jsonrpc::Id;
 use crate::quota::AnswerRoom;
 use crate::sse::encoder;
 use crate::telemetry::metrics::AgentMetrics;
-use crate::transport::Pieces;
+use crate::transport::BodyPieces;
 
 /// What an agent may send, and how often its client is told that it is still there.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds<'a> {
+pub(super) struct ForwardLimits<'a> {
     /// Bytes of one answer.
     pub(super) response: usize,
     /// Bytes of one event.
@@ -37,11 +37,11 @@ pub(super) struct Bounds<'a> {
     /// Between two signs of life on a stream.
     pub(super) keep_alive: Duration,
     /// The end of the process, which ends streams between two events.
-    pub(super) closing: &'a Closing,
+    pub(super) closing: &'a DrainState,
 }
 
 /// What happens to the events of a stream on their way.
-pub(super) trait Translate {
+pub(super) trait BodyRewriter {
     /// The headers of the agent's answer that go on.
     fn headers(&self, of: &HeaderMap) -> Headers;
 
@@ -49,28 +49,28 @@ pub(super) trait Translate {
     fn first(&mut self) -> Vec<u8>;
 
     /// What becomes of whole events, and [`Trouble`], if those that follow are not what an agent may say.
-    fn events(&mut self, events: Bytes) -> (Bytes, Result<(), Trouble>);
+    fn events(&mut self, events: Bytes) -> (Bytes, Result<(), AgentFailure>);
 
     /// Whether the client has been told all, so that nothing that follows is for it.
     fn is_over(&self) -> bool;
 
     /// The events that tell of a failure, after which nothing comes.
-    fn failure(&self, trouble: &Trouble) -> Vec<u8>;
+    fn failure(&self, trouble: &AgentFailure) -> Vec<u8>;
 
     /// What becomes of the beginning of an event that never became whole.
-    fn rest(&self, rest: Bytes) -> Bytes;
+    fn finish(&self, rest: Bytes) -> Bytes;
 }
 
 /// Waits for something of an agent's for as long as the client is there. Pinned by who waits: every call carries what is waited for,
 /// and would carry it twice.
-pub(super) async fn while_there<T>(
+pub(super) async fn unless_client_gone<T>(
     http: &mut Session,
     waited_for: Pin<&mut impl Future<Output = T>>,
-) -> Result<T, Gone> {
+) -> Result<T, ClientGone> {
     tokio::select! {
         biased;
         found = waited_for => Ok(found),
-        () = gone(http) => Err(Gone),
+        () = wait_for_disconnect(http) => Err(ClientGone),
     }
 }
 
@@ -85,17 +85,17 @@ pub(super) fn headers(of: &HeaderMap) -> Headers {
 /// has got a part of it.
 pub(super) async fn value(
     http: &mut Session,
-    passed: &mut Passed,
-    (bounds, id): (Bounds<'_>, Option<&Id>),
+    passed: &mut ForwardedResponse,
+    (bounds, id): (ForwardLimits<'_>, Option<&Id>),
     media_type: HeaderValue,
-) -> Result<Option<Trouble>, Stop> {
-    let too_much = || Trouble::TooMuch(bounds.response, "one answer");
+) -> Result<Option<AgentFailure>, Stop> {
+    let too_much = || AgentFailure::LimitExceeded(bounds.response, "one answer");
     let length = passed.length();
     if length.is_some_and(|length| length > bounds.response) {
         return Err(too_much().into());
     }
     let mut next = first_chunk(http, passed, bounds.closing).await?;
-    let (mut sent, mut pieces) = (0, Pieces::default());
+    let (mut sent, mut pieces) = (0, BodyPieces::default());
     let mut headers = headers(passed.headers());
     headers.push((CONTENT_TYPE, media_type));
     let whole = next.as_ref().map_or(0, Bytes::len);
@@ -112,23 +112,23 @@ pub(super) async fn value(
         sent += bytes.len();
         let fits = pieces.add(bytes.len());
         if sent > bounds.response || !fits {
-            cut(http).await;
+            abort(http).await;
             return Ok(Some(if fits { too_much() } else { crumbs() }));
         }
-        piece(http, bytes, passed.is_over()).await?;
+        write_chunk(http, bytes, passed.is_over()).await?;
         if passed.is_over() {
             return Ok(None);
         }
-        next = match while_there(http, pin!(passed.chunk())).await? {
+        next = match unless_client_gone(http, pin!(passed.chunk())).await? {
             Ok(next) => next,
             Err(trouble) => {
-                cut(http).await;
+                abort(http).await;
                 return Ok(Some(trouble));
             }
         };
     }
     if length != Some(0) {
-        piece(http, Bytes::new(), true).await?;
+        write_chunk(http, Bytes::new(), true).await?;
     }
     Ok(None)
 }
@@ -136,22 +136,22 @@ pub(super) async fn value(
 /// Returns the first bytes of an answer, unless the process ends before they come.
 async fn first_chunk(
     http: &mut Session,
-    passed: &mut Passed,
-    closing: &Closing,
+    passed: &mut ForwardedResponse,
+    closing: &DrainState,
 ) -> Result<Option<Bytes>, Stop> {
     let first = pin!(passed.chunk());
     tokio::select! {
         biased;
-        next = while_there(http, first) => Ok(next??),
+        next = unless_client_gone(http, first) => Ok(next??),
         () = closing.answers_due() => Err(Fault::Ending.into()),
     }
 }
 
 /// Checks a whole response of JSON-RPC: it is there, and answers the request of this `id`.
-fn check_whole(response: &[u8], id: &Id) -> Result<(), Trouble> {
+fn check_whole(response: &[u8], id: &Id) -> Result<(), AgentFailure> {
     match response {
-        [] => Err(Trouble::Misbehaved("its answer is empty".into())),
-        _ if is_foreign(response, id) => Err(Trouble::Misbehaved(FOREIGN.into())),
+        [] => Err(AgentFailure::ProtocolViolation("its answer is empty".into())),
+        _ if is_foreign(response, id) => Err(AgentFailure::ProtocolViolation(FOREIGN.into())),
         _ => Ok(()),
     }
 }
@@ -159,50 +159,54 @@ fn check_whole(response: &[u8], id: &Id) -> Result<(), Trouble> {
 /// Ends a stream because the process ends.
 async fn end_early(
     http: &mut Session,
-    through: &mut impl Translate,
+    through: &mut impl BodyRewriter,
     is_told: bool,
-) -> Result<Option<Trouble>, Gone> {
+) -> Result<Option<AgentFailure>, ClientGone> {
     if is_told {
         // Its client has all whole events, and subscribes again to read on.
-        piece(http, Bytes::new(), true).await?;
+        write_chunk(http, Bytes::new(), true).await?;
         return Ok(None);
     }
-    let trouble = Trouble::Gateway("it ends before the agent has answered; the agent may go on");
-    piece(http, through.failure(&trouble).into(), true).await?;
+    let trouble = AgentFailure::Internal("it ends before the agent has answered; the agent may go on");
+    write_chunk(http, through.failure(&trouble).into(), true).await?;
     Ok(Some(trouble))
 }
 
 /// The trouble of an answer that comes in too many small pieces.
-fn crumbs() -> Trouble {
-    Trouble::Misbehaved("its answer comes in too many small pieces".into())
+fn crumbs() -> AgentFailure {
+    AgentFailure::ProtocolViolation("its answer comes in too many small pieces".into())
 }
 
 /// Begins a stream, with what comes before the events of the agent.
-async fn begin_stream(http: &mut Session, passed: &Passed, through: &mut impl Translate) -> Result<(), Gone> {
+async fn begin_stream(
+    http: &mut Session,
+    passed: &ForwardedResponse,
+    through: &mut impl BodyRewriter,
+) -> Result<(), ClientGone> {
     let mut headers = through.headers(passed.headers());
     headers.push((CONTENT_TYPE, HeaderValue::from_static("text/event-stream")));
     headers.push((CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform")));
     headers.push((HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")));
     begin(http, StatusCode::OK, headers, None).await?;
     let first = through.first();
-    if first.is_empty() { Ok(()) } else { piece(http, first.into(), false).await }
+    if first.is_empty() { Ok(()) } else { write_chunk(http, first.into(), false).await }
 }
 
 /// Tells the client of whole events. Breaks where the stream ends with them, with what broke it off.
-async fn tell(
+async fn write_events(
     http: &mut Session,
-    through: &mut impl Translate,
+    through: &mut impl BodyRewriter,
     whole: Bytes,
-) -> Result<ControlFlow<Option<Trouble>>, Gone> {
+) -> Result<ControlFlow<Option<AgentFailure>>, ClientGone> {
     let (told, done) = through.events(whole);
     if let Err(trouble) = done {
         let told = [told.as_ref(), &through.failure(&trouble)].concat();
-        piece(http, told.into(), true).await?;
+        write_chunk(http, told.into(), true).await?;
         return Ok(ControlFlow::Break(Some(trouble)));
     }
     let is_over = through.is_over();
     if is_over || !told.is_empty() {
-        piece(http, told, is_over).await?;
+        write_chunk(http, told, is_over).await?;
     }
     Ok(if is_over { ControlFlow::Break(None) } else { ControlFlow::Continue(()) })
 }
@@ -210,14 +214,14 @@ async fn tell(
 /// Passes a stream on. Says what broke it off, of which the client has been told.
 pub(super) async fn stream(
     http: &mut Session,
-    passed: &mut Passed,
-    (bounds, room): (Bounds<'_>, &mut AnswerRoom),
-    through: &mut impl Translate,
+    passed: &mut ForwardedResponse,
+    (bounds, room): (ForwardLimits<'_>, &mut AnswerRoom),
+    through: &mut impl BodyRewriter,
     metrics: &AgentMetrics,
-) -> Result<Option<Trouble>, Gone> {
+) -> Result<Option<AgentFailure>, ClientGone> {
     begin_stream(http, passed, through).await?;
     let _open = metrics.stream();
-    let mut boundary = Boundary::new(bounds.event);
+    let mut boundary = EventSplitter::new(bounds.event);
     // A client is told something between one beat and two after the last event: no clock is read for an event.
     let beat = bounds.keep_alive / 2;
     let (mut is_quiet, mut is_told) = (false, false);
@@ -231,13 +235,13 @@ pub(super) async fn stream(
                 if is_quiet {
                     let mut comment = Vec::new();
                     encoder::comment(&mut comment, "");
-                    piece(http, comment.into(), false).await?;
+                    write_chunk(http, comment.into(), false).await?;
                 }
                 is_quiet = !is_quiet;
                 wake.set(fast_sleep(beat));
                 continue;
             }
-            () = gone(http) => return Err(Gone),
+            () = wait_for_disconnect(http) => return Err(ClientGone),
             () = answers_due.as_mut() => return end_early(http, through, is_told).await,
         };
         let came = came.and_then(|came| {
@@ -245,7 +249,7 @@ pub(super) async fn stream(
             // Counted until the client has read what is passed on.
             room.permit.set(boundary.held() + bytes.len())?;
             let whole = boundary.push(bytes).map_err(|error| match error {
-                BoundaryError::TooLong => Trouble::TooMuch(bounds.event, "one event"),
+                BoundaryError::TooLong => AgentFailure::LimitExceeded(bounds.event, "one event"),
                 BoundaryError::TooManyPieces => crumbs(),
             })?;
             Ok(Some(whole))
@@ -253,18 +257,18 @@ pub(super) async fn stream(
         match came {
             Ok(Some(whole)) if whole.is_empty() => {}
             Ok(Some(whole)) => {
-                if let ControlFlow::Break(how) = tell(http, through, whole).await? {
+                if let ControlFlow::Break(how) = write_events(http, through, whole).await? {
                     return Ok(how);
                 }
                 (is_quiet, is_told) = (false, true);
                 room.permit.shrink_to(boundary.held());
             }
             Ok(None) => {
-                piece(http, through.rest(boundary.rest()), true).await?;
+                write_chunk(http, through.finish(boundary.take_remainder()), true).await?;
                 return Ok(None);
             }
             Err(trouble) => {
-                piece(http, through.failure(&trouble).into(), true).await?;
+                write_chunk(http, through.failure(&trouble).into(), true).await?;
                 return Ok(Some(trouble));
             }
         }

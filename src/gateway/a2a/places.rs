@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Uri;
 
 use crate::config::Webhooks;
-use crate::transport::{Policy, TransportError, host_of, judge};
+use crate::transport::{AddressPolicy, TransportError, filter_addresses, host_of};
 
 /// How long the name of a place to push to may take to resolve.
 const LOOKED_UP: Duration = Duration::from_secs(5);
@@ -21,14 +21,18 @@ const LOOKED_UP: Duration = Duration::from_secs(5);
 /// # Errors
 ///
 /// [`TransportError::BadUri`] if it may not be called whatever its address is.
-pub(super) fn policy_of(uri: &Uri, webhooks: &Webhooks) -> Result<Policy, TransportError> {
+pub(super) fn policy_of(uri: &Uri, webhooks: &Webhooks) -> Result<AddressPolicy, TransportError> {
     let (_, port) = host_of(uri)?;
     if !webhooks.http && uri.scheme_str() != Some("https") {
         return Err(TransportError::BadUri("it is plain http, which outbound.webhooks.http does not allow"));
     }
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
     let is_listed = webhooks.allow.has_host(&host, &format!("{host}:{port}"));
-    Ok(if is_listed { Policy::Trusted } else { Policy::Webhook(Arc::new(webhooks.allow.clone())) })
+    Ok(if is_listed {
+        AddressPolicy::Trusted
+    } else {
+        AddressPolicy::Webhook(Arc::new(webhooks.allow.clone()))
+    })
 }
 
 /// Whether agents may be told to push to a place.
@@ -36,12 +40,12 @@ pub(super) fn policy_of(uri: &Uri, webhooks: &Webhooks) -> Result<Policy, Transp
 /// # Errors
 ///
 /// Why not, for the log alone: clients must not learn where names inside lead.
-pub(super) async fn may_lead(uri: &Uri, webhooks: &Webhooks) -> Result<(), String> {
+pub(super) async fn is_allowed(uri: &Uri, webhooks: &Webhooks) -> Result<(), String> {
     let policy = policy_of(uri, webhooks).map_err(|error| error.to_string())?;
-    if matches!(policy, Policy::Trusted) {
+    if matches!(policy, AddressPolicy::Trusted) {
         return Ok(());
     }
-    let judged = tokio::time::timeout(LOOKED_UP, judge(uri, &policy)).await;
+    let judged = tokio::time::timeout(LOOKED_UP, filter_addresses(uri, &policy)).await;
     match judged {
         Ok(judged) => judged.map_err(|error| error.to_string()),
         Err(_) => Err("its name was not resolved in time".to_owned()),
@@ -71,7 +75,7 @@ mod tests {
             ("http://10.0.0.1/", false),
             ("http://93.184.216.34/", true),
         ] {
-            assert_eq!(may_lead(&url.parse().unwrap(), &webhooks).await.is_ok(), may, "{url}");
+            assert_eq!(is_allowed(&url.parse().unwrap(), &webhooks).await.is_ok(), may, "{url}");
         }
     }
 }

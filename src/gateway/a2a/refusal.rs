@@ -10,17 +10,17 @@ use serde_json::value::RawValue;
 
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
-use crate::fault::{Fault, OnWire, Trouble};
-use crate::gateway::answer::{Gone, Headers, told_by_headers};
+use crate::fault::{AgentFailure, Fault, OnWire};
+use crate::gateway::answer::{ClientGone, Headers, fault_headers};
 use crate::jsonrpc::{Id, write_error};
 
 /// Why there is no answer of the agent's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum A2aError {
     /// The request is refused.
     Fault(Fault),
     /// Something went wrong at the agent.
-    Trouble(Trouble),
+    Trouble(AgentFailure),
     /// The version that the client names has no such method, or is none that is spoken here.
     Version,
     /// Nothing can be pushed to this caller.
@@ -37,74 +37,76 @@ pub(super) enum Refusal {
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The client is told why.
-    Refused(Refusal),
+    Refused(A2aError),
     /// Nobody is there to be told.
     Gone,
 }
 
-impl From<Gone> for Stop {
-    fn from(_: Gone) -> Self {
+impl From<ClientGone> for Stop {
+    fn from(_: ClientGone) -> Self {
         Self::Gone
     }
 }
 
 impl From<Fault> for Stop {
     fn from(fault: Fault) -> Self {
-        Self::Refused(Refusal::Fault(fault))
+        Self::Refused(A2aError::Fault(fault))
     }
 }
 
-impl From<Trouble> for Stop {
-    fn from(trouble: Trouble) -> Self {
-        Self::Refused(Refusal::Trouble(trouble))
+impl From<AgentFailure> for Stop {
+    fn from(trouble: AgentFailure) -> Self {
+        Self::Refused(A2aError::Trouble(trouble))
     }
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
+impl From<A2aError> for Stop {
+    fn from(refusal: A2aError) -> Self {
         Self::Refused(refusal)
     }
 }
 
 /// An error as an A2A client reads it.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct ErrorBody {
     pub(super) wire: OnWire,
     message: String,
     /// The name of the error in A2A 1.0, where it is one of A2A's own.
     reason: Option<&'static str>,
 }
 
-impl Refusal {
+impl A2aError {
     /// What the client is told.
-    pub(super) fn said(&self, agent: &str) -> Said {
+    pub(super) fn to_json(&self, agent: &str) -> ErrorBody {
         const ERROR: OnWire = OnWire { status: StatusCode::OK, code: -32603 };
         match self {
             Self::Fault(fault @ Fault::UnknownTask) => {
                 let message = "Task not found".to_owned();
-                Said { wire: fault.on_a2a_wire(), message, reason: Some("TASK_NOT_FOUND") }
+                ErrorBody { wire: fault.on_a2a_wire(), message, reason: Some("TASK_NOT_FOUND") }
             }
             Self::Fault(fault) => {
-                Said { wire: fault.on_a2a_wire(), message: fault.to_string(), reason: None }
+                ErrorBody { wire: fault.on_a2a_wire(), message: fault.to_string(), reason: None }
             }
-            Self::Trouble(trouble) => Said { wire: ERROR, message: trouble.told(agent), reason: None },
-            Self::Version => Said {
+            Self::Trouble(trouble) => {
+                ErrorBody { wire: ERROR, message: trouble.public_message(agent), reason: None }
+            }
+            Self::Version => ErrorBody {
                 wire: OnWire { code: -32009, ..ERROR },
                 message: "A2A-Version does not go with this method at this agent; see its card".to_owned(),
                 reason: Some("VERSION_NOT_SUPPORTED"),
             },
-            Self::NoPush => Said {
+            Self::NoPush => ErrorBody {
                 wire: OnWire { code: -32003, ..ERROR },
                 message: "Push Notification is not supported".to_owned(),
                 reason: Some("PUSH_NOTIFICATION_NOT_SUPPORTED"),
             },
-            Self::NoCounterpart(Operation::ExtendedCard, _) => Said {
+            Self::NoCounterpart(Operation::ExtendedCard, _) => ErrorBody {
                 wire: OnWire { code: -32007, ..ERROR },
                 message: "the agent has no extended card".to_owned(),
                 reason: Some("EXTENDED_AGENT_CARD_NOT_CONFIGURED"),
             },
             Self::NoCounterpart(operation, dialect) => {
-                let (word, version) = (operation.word(), dialect.version());
+                let (word, version) = (operation.as_str(), dialect.version());
                 unsupported(format!("the agent speaks A2A {version}, which has nothing like {word}"))
             }
             Self::NoMethods => {
@@ -112,23 +114,23 @@ impl Refusal {
             }
             Self::BadPush(why) => {
                 let message = format!("the address for push notifications cannot be used: {why}");
-                Said { wire: OnWire { code: -32602, ..ERROR }, message, reason: None }
+                ErrorBody { wire: OnWire { code: -32602, ..ERROR }, message, reason: None }
             }
         }
     }
 }
 
-impl Refusal {
+impl A2aError {
     /// The headers that go with it.
     pub(super) fn headers(&self, status: StatusCode) -> Headers {
         match self {
-            Self::Fault(fault) => told_by_headers(fault, status),
+            Self::Fault(fault) => fault_headers(fault, status),
             _ => Vec::new(),
         }
     }
 }
 
-impl Said {
+impl ErrorBody {
     /// As a JSON-RPC response.
     pub(super) fn rpc(&self, id: Option<&Id>, dialect: Dialect) -> Vec<u8> {
         let data = self.reason.filter(|_| dialect == Dialect::V1).and_then(details);
@@ -144,14 +146,14 @@ impl Said {
     fn statuses(&self) -> (StatusCode, &'static str) {
         match self.wire.status {
             StatusCode::OK => statuses(self.wire.code),
-            status => (status, word(status)),
+            status => (status, reason(status)),
         }
     }
 
     /// As the body of an answer that there is no card.
     pub(super) fn unavailable(&self) -> Vec<u8> {
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        rest_error((status, word(status)), &self.message, None)
+        rest_error((status, reason(status)), &self.message, None)
     }
 
     /// As the body of an error of the binding HTTP+JSON.
@@ -161,9 +163,9 @@ impl Said {
     }
 }
 
-fn unsupported(message: String) -> Said {
+fn unsupported(message: String) -> ErrorBody {
     let wire = OnWire { status: StatusCode::OK, code: -32004 };
-    Said { wire, message, reason: Some("UNSUPPORTED_OPERATION") }
+    ErrorBody { wire, message, reason: Some("UNSUPPORTED_OPERATION") }
 }
 
 /// An error of JSON-RPC in the binding HTTP+JSON: its status and its body.
@@ -178,19 +180,19 @@ fn rest_error(
     details: Option<&RawValue>,
 ) -> Vec<u8> {
     #[derive(Serialize)]
-    struct Body<'a> {
-        error: Told<'a>,
+    struct A2aErrorBody<'a> {
+        error: WrittenError<'a>,
     }
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct WrittenError<'a> {
         code: u16,
         status: &'static str,
         message: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         details: Option<&'a RawValue>,
     }
-    let error = Told { code: status.as_u16(), status: word, message, details };
-    serde_json::to_vec(&Body { error }).unwrap_or_default()
+    let error = WrittenError { code: status.as_u16(), status: word, message, details };
+    serde_json::to_vec(&A2aErrorBody { error }).unwrap_or_default()
 }
 
 /// The status of HTTP and of gRPC that servers of A2A 1.0 give an error of JSON-RPC.
@@ -204,7 +206,7 @@ fn statuses(code: i32) -> (StatusCode, &'static str) {
 }
 
 /// The name of a status, as gRPC has it.
-fn word(status: StatusCode) -> &'static str {
+fn reason(status: StatusCode) -> &'static str {
     match status.as_u16() {
         400 | 405 | 406 | 411..=417 | 421 | 431 => "INVALID_ARGUMENT",
         401 => "UNAUTHENTICATED",
@@ -232,36 +234,36 @@ fn details(reason: &'static str) -> Option<Box<RawValue>> {
 mod tests {
     use super::*;
 
-    fn rpc(refusal: &Refusal, dialect: Dialect) -> String {
-        String::from_utf8(refusal.said("bard").rpc(None, dialect)).unwrap()
+    fn rpc(refusal: &A2aError, dialect: Dialect) -> String {
+        String::from_utf8(refusal.to_json("bard").rpc(None, dialect)).unwrap()
     }
 
     #[test]
     fn a_task_that_is_not_there_reads_as_an_agent_says_it() {
-        let unknown = Refusal::Fault(Fault::UnknownTask);
+        let unknown = A2aError::Fault(Fault::UnknownTask);
         assert_eq!(
             rpc(&unknown, Dialect::V0_3),
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Task not found"}}"#
         );
         assert!(rpc(&unknown, Dialect::V1).contains(r#""reason":"TASK_NOT_FOUND""#));
-        let rest = String::from_utf8(unknown.said("bard").rest()).unwrap();
+        let rest = String::from_utf8(unknown.to_json("bard").rest()).unwrap();
         assert!(rest.contains(r#""code":404"#) && rest.contains("TASK_NOT_FOUND"), "{rest}");
     }
 
     #[test]
     fn what_a_client_must_read_is_no_error_of_http() {
         for refusal in [
-            Refusal::Fault(Fault::NotJson("x".into())),
-            Refusal::Fault(Fault::NotJsonRpc("x".into())),
-            Refusal::Fault(Fault::UnknownTask),
-            Refusal::Trouble(Trouble::NotAuthorized(401)),
-            Refusal::NoPush,
+            A2aError::Fault(Fault::ParseError("x".into())),
+            A2aError::Fault(Fault::NotJsonRpc("x".into())),
+            A2aError::Fault(Fault::UnknownTask),
+            A2aError::Trouble(AgentFailure::Unauthorized(401)),
+            A2aError::NoPush,
         ] {
-            assert_eq!(refusal.said("bard").wire.status, StatusCode::OK, "{refusal:?}");
+            assert_eq!(refusal.to_json("bard").wire.status, StatusCode::OK, "{refusal:?}");
         }
-        let trouble = Refusal::Trouble(Trouble::NotAuthorized(401)).said("bard");
+        let trouble = A2aError::Trouble(AgentFailure::Unauthorized(401)).to_json("bard");
         assert_eq!((trouble.wire.code, trouble.rest_status().as_u16()), (-32603, 500));
-        assert_eq!(Refusal::Fault(Fault::Forbidden).said("bard").rest_status(), StatusCode::FORBIDDEN);
+        assert_eq!(A2aError::Fault(Fault::Forbidden).to_json("bard").rest_status(), StatusCode::FORBIDDEN);
     }
 
     #[test]

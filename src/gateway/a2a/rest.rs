@@ -7,49 +7,49 @@ use http::Method;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
-use super::asked::Asked;
-use super::calling::Call;
-use super::envelope::Binding;
-use super::refusal::{Refusal, Stop};
-use super::spelling::Spelling;
-use super::{JSON, Visit, version, write};
+use super::asked::JsonRpcRequest;
+use super::calling::ProxiedRequest;
+use super::envelope::ClientBinding;
+use super::refusal::{A2aError, Stop};
+use super::spelling::ParamMembers;
+use super::{AgentScope, JSON, version, write};
 use crate::a2a::Dialect;
 use crate::a2a::relay::Operation;
-use crate::agents::Known;
+use crate::agents::ResolvedAgent;
 use crate::bridge::resources::decoded;
 use crate::fault::Fault;
-use crate::gateway::answer::Gone;
-use crate::gateway::exchange::Exchange;
-use crate::gateway::hold::known;
-use crate::gateway::members::Members;
+use crate::gateway::answer::ClientGone;
+use crate::gateway::exchange::AccessRecord;
+use crate::gateway::hold::resolved_agent;
+use crate::gateway::members::RawObject;
 use crate::gateway::{Inner, intake};
 use crate::jsonrpc::{Id, Text, well_formed};
 use crate::quota::BytePermit;
 
 /// What a request asks for.
 #[derive(Debug)]
-struct Route {
+struct RestRoute {
     operation: Operation,
     /// Params that stand in the path and in the query.
-    params: Members,
+    params: RawObject,
     /// Whether there are others in a body.
     has_body: bool,
 }
 
 /// Members of a query, and what each holds.
-const QUERY: [(&str, Holds); 8] = [
-    ("contextId", Holds::Text),
-    ("status", Holds::Text),
-    ("pageSize", Holds::Json),
-    ("pageToken", Holds::Text),
-    ("historyLength", Holds::Json),
-    ("statusTimestampAfter", Holds::Text),
-    ("includeArtifacts", Holds::Json),
-    ("tenant", Holds::Nothing),
+const QUERY: [(&str, QueryKind); 8] = [
+    ("contextId", QueryKind::Text),
+    ("status", QueryKind::Text),
+    ("pageSize", QueryKind::Json),
+    ("pageToken", QueryKind::Text),
+    ("historyLength", QueryKind::Json),
+    ("statusTimestampAfter", QueryKind::Text),
+    ("includeArtifacts", QueryKind::Json),
+    ("tenant", QueryKind::Nothing),
 ];
 
 #[derive(Debug, Clone, Copy)]
-enum Holds {
+enum QueryKind {
     Text,
     /// A number or a flag.
     Json,
@@ -62,30 +62,30 @@ impl Inner {
     pub(super) async fn serve_rest(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        visit: &Visit<'_>,
+        exchange: &mut AccessRecord,
+        visit: &AgentScope<'_>,
         path: &str,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ClientGone> {
         let (refusal, is_read) = match self.read_rest(http, exchange, path).await {
-            Err(fault) => (Refusal::Fault(fault), false),
+            Err(fault) => (A2aError::Fault(fault), false),
             // The bytes of the body are counted for its params.
             Ok((operation, params, _permit)) => {
                 match self.answer_rest(http, exchange, visit, (operation, params)).await {
                     Ok(()) => return Ok(()),
-                    Err(Stop::Gone) => return Err(Gone),
+                    Err(Stop::Gone) => return Err(ClientGone),
                     Err(Stop::Refused(refusal)) => (refusal, true),
                 }
             }
         };
-        self.note(exchange, &refusal);
-        let said = visit.said(&refusal);
+        self.record_operation(exchange, &refusal);
+        let said = visit.error_reply(&refusal);
         let (status, headers) = (said.rest_status(), refusal.headers(said.rest_status()));
         if !is_read {
             http.set_keepalive(None);
         }
         write(http, status, headers, (JSON, said.rest())).await?;
         if !is_read {
-            intake::linger(http, self.settings.limits.body).await;
+            intake::drain_before_close(http, self.settings.limits.body).await;
         }
         Ok(())
     }
@@ -94,19 +94,19 @@ impl Inner {
     async fn read_rest(
         &self,
         http: &mut Session,
-        exchange: &Exchange,
+        exchange: &AccessRecord,
         path: &str,
-    ) -> Result<(Operation, Members, Option<BytePermit>), Fault> {
+    ) -> Result<(Operation, RawObject, Option<BytePermit>), Fault> {
         let header = http.req_header();
         let query = header.uri.query().unwrap_or_default().to_owned();
-        let Route { operation, params, has_body } = route(&header.method, path, &query)?;
+        let RestRoute { operation, params, has_body } = route(&header.method, path, &query)?;
         if !has_body {
             return Ok((operation, params, None));
         }
-        let body = match operation.says() || operation == Operation::SetPush {
-            true => intake::body(http, &self.intake(exchange)).await?,
+        let body = match operation.version_of() || operation == Operation::SetPush {
+            true => intake::read_json_body(http, &self.intake(exchange)).await?,
             // A task that is cancelled need not be told why.
-            false => intake::any_body(http, &self.intake(exchange)).await?,
+            false => intake::read_body(http, &self.intake(exchange)).await?,
         };
         let params = merged(&body, params, self.settings.limits.depth)?;
         Ok((operation, params, body.into_permit()))
@@ -115,32 +115,33 @@ impl Inner {
     async fn answer_rest(
         &self,
         http: &mut Session,
-        exchange: &mut Exchange,
-        visit: &Visit<'_>,
-        (operation, params): (Operation, Members),
+        exchange: &mut AccessRecord,
+        visit: &AgentScope<'_>,
+        (operation, params): (Operation, RawObject),
     ) -> Result<(), Stop> {
-        let known = known(&visit.agent, exchange.along.as_ref()).map(Known::in_effect)?;
+        let known = resolved_agent(&visit.agent, exchange.along.as_ref()).map(ResolvedAgent::in_effect)?;
         let agent = known.interface.dialect;
         // The card has no other form there than elsewhere.
         if agent != Dialect::V1 && !visit.agent.settings.translate && operation != Operation::ExtendedCard {
             return Err(Fault::NoSuchPath.into());
         }
         if let Some(version) = version(http.req_header()) {
-            Operation::of(operation.word(), Some(version)).map_err(|_| Refusal::Version)?;
+            Operation::of(operation.as_str(), Some(version)).map_err(|_| A2aError::Version)?;
         }
         let id: Id = serde_json::from_str("1").map_err(|_| Fault::Internal)?;
         let params = params.written();
-        let method = Text(operation.word().into());
-        let asked = Asked { id, has_id: true, method, params: Some(&params) };
-        let (binding, client, operation) = (Binding::Rest, Dialect::V1, Some(operation));
-        let spelling = Spelling::of(Some(params.get()));
-        let call = Call { visit, known, binding, client, operation, asked: &asked, body: None, spelling };
-        self.call_agent(http, exchange, call).await
+        let method = Text(operation.as_str().into());
+        let asked = JsonRpcRequest { id, has_id: true, method, params: Some(&params) };
+        let (binding, client, operation) = (ClientBinding::Rest, Dialect::V1, Some(operation));
+        let spelling = ParamMembers::of(Some(params.get()));
+        let call =
+            ProxiedRequest { visit, known, binding, client, operation, asked: &asked, body: None, spelling };
+        self.proxy(http, exchange, call).await
     }
 }
 
 /// Which operation a request means.
-fn route(method: &Method, path: &str, query: &str) -> Result<Route, Fault> {
+fn route(method: &Method, path: &str, query: &str) -> Result<RestRoute, Fault> {
     use Operation::{
         Cancel, DeletePush, ExtendedCard, Get, GetPush, List, ListPush, Send, SetPush, Stream, Subscribe,
     };
@@ -149,7 +150,7 @@ fn route(method: &Method, path: &str, query: &str) -> Result<Route, Fault> {
         true => Ok(()),
         false => Err(Fault::MethodNotAllowed(methods)),
     };
-    let mut params = Members::default();
+    let mut params = RawObject::default();
     let segments: Vec<&str> = path.strip_prefix('/').unwrap_or_default().split('/').collect();
     let operation = match segments.as_slice() {
         ["message:send"] => allowed(post, "POST, OPTIONS").map(|()| Send),
@@ -163,7 +164,7 @@ fn route(method: &Method, path: &str, query: &str) -> Result<Route, Fault> {
                 Some((id, verb @ ("cancel" | "subscribe"))) => (id, verb),
                 _ => (*task, ""),
             };
-            params.put("id", &named(id)?);
+            params.insert_or_replace("id", &operation_for(id)?);
             match verb {
                 "cancel" => allowed(post, "POST, OPTIONS").map(|()| Cancel),
                 "subscribe" => allowed(get || post, "GET, POST, OPTIONS").map(|()| Subscribe),
@@ -171,54 +172,54 @@ fn route(method: &Method, path: &str, query: &str) -> Result<Route, Fault> {
             }
         }
         ["tasks", task, "pushNotificationConfigs"] => {
-            params.put("taskId", &named(task)?);
+            params.insert_or_replace("taskId", &operation_for(task)?);
             allowed(get || post, "GET, POST, OPTIONS").map(|()| if post { SetPush } else { ListPush })
         }
         ["tasks", task, "pushNotificationConfigs", config] => {
-            params.put("taskId", &named(task)?);
-            params.put("id", &named(config)?);
+            params.insert_or_replace("taskId", &operation_for(task)?);
+            params.insert_or_replace("id", &operation_for(config)?);
             let delete = *method == Method::DELETE;
             allowed(get || delete, "GET, DELETE, OPTIONS").map(|()| if get { GetPush } else { DeletePush })
         }
         _ => Err(Fault::NoSuchPath),
     }?;
-    asked_for(query, &mut params)?;
-    Ok(Route { operation, params, has_body: post })
+    parse_query(query, &mut params)?;
+    Ok(RestRoute { operation, params, has_body: post })
 }
 
 /// A name in a path; none is empty.
-fn named(segment: &str) -> Result<String, Fault> {
+fn operation_for(segment: &str) -> Result<String, Fault> {
     let name = decoded(segment).ok_or_else(|| Fault::BadParams("the path is not UTF-8".into()))?;
     if name.is_empty() { Err(Fault::NoSuchPath) } else { Ok(name.into_owned()) }
 }
 
 /// Puts what stands in a query into params. What A2A does not know is left out.
-fn asked_for(query: &str, params: &mut Members) -> Result<(), Fault> {
+fn parse_query(query: &str, params: &mut RawObject) -> Result<(), Fault> {
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
         let Some((name, holds)) = QUERY.iter().find(|(known, _)| *known == name) else { continue };
         let bad = || Fault::BadParams(format!("{name} in the query cannot be read"));
         let value = decoded(value).ok_or_else(bad)?;
         match holds {
-            Holds::Text => params.put(name, &value),
-            Holds::Json => {
+            QueryKind::Text => params.insert_or_replace(name, &value),
+            QueryKind::Json => {
                 let is_plain = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric());
                 let raw = RawValue::from_string(value.into_owned()).ok().filter(|_| is_plain);
                 params.set(name, raw.ok_or_else(bad)?);
             }
-            Holds::Nothing => {}
+            QueryKind::Nothing => {}
         }
     }
     Ok(())
 }
 
 /// Params of a body with those of the path in their places.
-fn merged(body: &[u8], path: Members, depth: usize) -> Result<Members, Fault> {
+fn merged(body: &[u8], path: RawObject, depth: usize) -> Result<RawObject, Fault> {
     if body.is_empty() {
         return Ok(path);
     }
-    let text = well_formed(body, depth).map_err(|malformed| Fault::NotJson(malformed.to_string()))?;
+    let text = well_formed(body, depth).map_err(|malformed| Fault::ParseError(malformed.to_string()))?;
     let mut params =
-        Members::read(text).ok_or_else(|| Fault::NotJson("the body must be an object".into()))?;
+        RawObject::read(text).ok_or_else(|| Fault::ParseError("the body must be an object".into()))?;
     for (name, value) in path.into_each() {
         params.set(&name, value);
     }
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_the_path_says_wins_over_the_body() {
-        let path = || Members::read(r#"{"taskId":"t"}"#).unwrap();
+        let path = || RawObject::read(r#"{"taskId":"t"}"#).unwrap();
         let merged =
             |body: &str| merged(body.as_bytes(), path(), 16).map(|all| all.written().get().to_owned());
         assert_eq!(merged(r#"{"taskId":"other","url":"u"}"#).unwrap(), r#"{"taskId":"t","url":"u"}"#);

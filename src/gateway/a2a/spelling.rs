@@ -5,22 +5,22 @@
 //! (see `a2a::relay`, `hooks`), names that come twice (see `members`).
 
 use super::hooks;
-use crate::jsonrpc::{Look, each_name};
+use crate::jsonrpc::{Scan, each_name};
 
 /// Names, and how they read in letters of one case, without what joins words.
-struct Vocabulary {
+struct MemberNames {
     names: &'static [&'static str],
     folded: &'static [&'static str],
 }
 
 /// The names of the envelope.
-const ENVELOPE: Vocabulary = Vocabulary {
+const ENVELOPE: MemberNames = MemberNames {
     names: &["jsonrpc", "id", "method", "params"],
     folded: &["jsonrpc", "id", "method", "params"],
 };
 
 /// The names in params by which something is judged or replaced.
-const JUDGED: Vocabulary = Vocabulary {
+const JUDGED: MemberNames = MemberNames {
     names: &[
         "id",
         "taskId",
@@ -71,7 +71,7 @@ const FREE: [&str; 2] = ["metadata", "data"];
 
 /// What the names in params say of them, so that what is not there need not be looked for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Spelling {
+pub(super) struct ParamMembers {
     /// What is wrong with the first name that only looks like one that counts, or with what stands before it.
     pub(super) odd: Option<String>,
     /// Whether there may be a place to push to, or something about one.
@@ -80,26 +80,26 @@ pub(super) struct Spelling {
     pub(super) tenant: bool,
 }
 
-impl Spelling {
+impl ParamMembers {
     /// Those in these params, which have been read before.
     pub(super) fn of(params: Option<&str>) -> Self {
         let mut found = Self::default();
         each_name(params.unwrap_or_default(), |name| {
             if JUDGED.is_like(name.as_str()) {
                 // What follows has not been looked at.
-                found = Self { odd: Some(odd_name(name.as_str())), pushes: true, tenant: true };
-                return Look::NoMore;
+                found = Self { odd: Some(ambiguous_member(name.as_str())), pushes: true, tenant: true };
+                return Scan::NoMore;
             }
             if FREE.contains(&name.as_str()) {
-                return Look::Beyond;
+                return Scan::Beyond;
             }
-            found.note(name.as_str());
-            Look::Within
+            found.record(name.as_str());
+            Scan::Within
         });
         found
     }
 
-    fn note(&mut self, name: &str) {
+    fn record(&mut self, name: &str) {
         match name {
             "tenant" => self.tenant = true,
             "url" => self.pushes = true,
@@ -110,15 +110,15 @@ impl Spelling {
 }
 
 /// What is wrong with the name of a member that JSON-RPC does not know, if it only looks like one of JSON-RPC.
-pub(super) fn odd_in_envelope(name: &str) -> Option<String> {
-    ENVELOPE.is_like(name).then(|| odd_name(name))
+pub(super) fn ambiguous_envelope_member(name: &str) -> Option<String> {
+    ENVELOPE.is_like(name).then(|| ambiguous_member(name))
 }
 
-fn odd_name(name: &str) -> String {
+fn ambiguous_member(name: &str) -> String {
     format!("{name:?} is no name of A2A; its case counts").chars().take(100).collect()
 }
 
-impl Vocabulary {
+impl MemberNames {
     /// Whether a name reads like one of these, but is none of them.
     fn is_like(&self, name: &str) -> bool {
         // The longest that counts has 29 letters, of two bytes or three at worst.
@@ -159,11 +159,11 @@ mod tests {
             r#"{"configuration":{"pushNotificationConfig":{"URL":"http://10.0.0.1/"}}}"#,
             r#"{"x":[{"Configuration":{}}]}"#,
         ] {
-            assert!(Spelling::of(Some(json)).odd.is_some(), "{json}");
+            assert!(ParamMembers::of(Some(json)).odd.is_some(), "{json}");
         }
-        let odd = odd_in_envelope("METHOD");
+        let odd = ambiguous_envelope_member("METHOD");
         assert_eq!(odd.as_deref(), Some(r#""METHOD" is no name of A2A; its case counts"#));
-        assert!(odd_in_envelope("Params").is_some());
+        assert!(ambiguous_envelope_member("Params").is_some());
     }
 
     #[test]
@@ -174,9 +174,9 @@ mod tests {
             r#"{"id":"t","historyLength":3,"extension":{"ident":1}}"#,
             r#"{"message":{"task_id":"t","context_id":"c"},"ten":"x"}"#,
         ] {
-            assert_eq!(Spelling::of(Some(json)).odd, None, "{json}");
+            assert_eq!(ParamMembers::of(Some(json)).odd, None, "{json}");
         }
-        assert_eq!(odd_in_envelope("more"), None);
+        assert_eq!(ambiguous_envelope_member("more"), None);
     }
 
     #[test]
@@ -198,9 +198,9 @@ mod tests {
             (r#"{"t\u0065nant":"x"}"#, false, true),
             (r#"{"ID":"t","url":"http://x"}"#, true, true),
         ] {
-            let spelling = Spelling::of(Some(params));
+            let spelling = ParamMembers::of(Some(params));
             assert_eq!((spelling.pushes, spelling.tenant), (pushes, tenant), "{params}");
         }
-        assert_eq!(Spelling::of(None), Spelling::default());
+        assert_eq!(ParamMembers::of(None), ParamMembers::default());
     }
 }

@@ -3,13 +3,13 @@
 //! 0.1 and 0.2/0.3 call three methods the same (`tasks/get`, `tasks/cancel`, `tasks/resubscribe`), and their clients name no version.
 //! Not here: what the versions call each operation (see `a2a::relay`).
 
-use super::refusal::Refusal;
+use super::refusal::A2aError;
 use crate::a2a::Dialect;
-use crate::a2a::relay::{IdKind, Mismatch, Operation, splice_params};
+use crate::a2a::relay::{IdKind, Operation, OperationError, splice_params};
 use crate::fault::Fault;
 
 /// What a client says of how it speaks.
-pub(super) struct Words<'a> {
+pub(super) struct VersionHints<'a> {
     pub(super) method: &'a str,
     /// `A2A-Version`.
     pub(super) version: Option<&'a str>,
@@ -18,7 +18,7 @@ pub(super) struct Words<'a> {
 
 /// An agent that is spoken to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hearer {
+pub(super) struct AgentDialect {
     pub(super) dialect: Dialect,
     /// Whether clients of other versions are served.
     pub(super) translates: bool,
@@ -30,17 +30,17 @@ pub(super) struct Hearer {
 /// # Errors
 ///
 /// [`Refusal`], if version and method do not go together, or the client's version is not served here.
-pub(super) fn spoken(
-    words: &Words<'_>,
-    agent: Hearer,
+pub(super) fn detect(
+    words: &VersionHints<'_>,
+    agent: AgentDialect,
     is_oldest: impl FnOnce(&str) -> bool,
-) -> Result<Option<(Dialect, Operation)>, Refusal> {
-    let unknown = || Refusal::Fault(Fault::UnknownMethod(words.method.chars().take(100).collect()));
+) -> Result<Option<(Dialect, Operation)>, A2aError> {
+    let unknown = || A2aError::Fault(Fault::UnknownMethod(words.method.chars().take(100).collect()));
     let (client, operation) = match Operation::of(words.method, words.version) {
         Ok(None) => return Ok(None),
         Ok(Some(found)) => found,
-        Err(Mismatch::Method) => return Err(unknown()),
-        Err(Mismatch::Version) => return Err(Refusal::Version),
+        Err(OperationError::Method) => return Err(unknown()),
+        Err(OperationError::Version) => return Err(A2aError::Version),
     };
     let is_agents_own = operation.name(agent.dialect) == Some(words.method);
     if !agent.translates {
@@ -56,7 +56,7 @@ pub(super) fn spoken(
 }
 
 /// The version of a client that cannot be served, by what can be read of it: its method, its headers, or else that of the agent.
-pub(super) fn supposed(method: Option<&str>, version: Option<&str>, agent: Dialect) -> Dialect {
+pub(super) fn default_version(method: Option<&str>, version: Option<&str>, agent: Dialect) -> Dialect {
     let is_of = |dialect| {
         let name = |operation: &Operation| operation.name(dialect) == method;
         method.is_some() && Operation::ALL.iter().any(name)
@@ -98,10 +98,10 @@ mod tests {
         method: &str,
         version: Option<&str>,
         agent: (Dialect, bool),
-    ) -> Result<Option<(Dialect, Operation)>, Refusal> {
+    ) -> Result<Option<(Dialect, Operation)>, A2aError> {
         let params = Some(r#"{"id":"mine"}"#);
-        let agent = Hearer { dialect: agent.0, translates: agent.1 };
-        spoken(&Words { method, version, params }, agent, |task| task == "mine")
+        let agent = AgentDialect { dialect: agent.0, translates: agent.1 };
+        detect(&VersionHints { method, version, params }, agent, |task| task == "mine")
     }
 
     #[test]
@@ -121,9 +121,9 @@ mod tests {
                 assert_eq!(found.0, client, "{method} {version:?} {agent:?}");
             }
         }
-        let words = Words { method: "tasks/get", version: None, params: Some(r#"{"id":"other"}"#) };
-        let agent = Hearer { dialect: V0_1, translates: true };
-        assert_eq!(spoken(&words, agent, |task| task == "mine"), Ok(Some((V0_3, Operation::Get))));
+        let words = VersionHints { method: "tasks/get", version: None, params: Some(r#"{"id":"other"}"#) };
+        let agent = AgentDialect { dialect: V0_1, translates: true };
+        assert_eq!(detect(&words, agent, |task| task == "mine"), Ok(Some((V0_3, Operation::Get))));
     }
 
     #[test]
@@ -140,8 +140,8 @@ mod tests {
             assert_eq!(of(method, version, (agent, false)).is_ok(), is_taken, "{method} {agent:?}");
         }
         assert_eq!(of("acme/tune", Some("1.0"), (V1, true)), Ok(None));
-        assert_eq!(of("SendMessage", None, (V1, true)), Err(Refusal::Version));
-        assert!(matches!(of("message/send", Some("1.0"), (V0_3, true)), Err(Refusal::Fault(_))));
+        assert_eq!(of("SendMessage", None, (V1, true)), Err(A2aError::Version));
+        assert!(matches!(of("message/send", Some("1.0"), (V0_3, true)), Err(A2aError::Fault(_))));
     }
 
     #[test]
@@ -159,7 +159,7 @@ mod tests {
             (Some("tasks/send"), None, V1, V0_1),
             (Some("acme/tune"), None, V1, V1),
         ] {
-            assert_eq!(supposed(method, version, agent), client, "{method:?} {version:?}");
+            assert_eq!(default_version(method, version, agent), client, "{method:?} {version:?}");
         }
     }
 }

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use serde_json::value::RawValue;
 
-use super::ids::Ids;
-use super::names::{LONGEST, Names, Word};
+use super::ids::ExchangeIds;
+use super::names::{ClientIdMap, MAX_CLIENT_ID_BYTES, Side};
 use super::refusal::Stop;
-use crate::a2a::relay::{Answer, IdKind, Operation, Refusal, Request, Telling};
+use crate::a2a::relay::{AgentResponse, ClientRequest, IdKind, Operation, ResponseTranslator, RpcError};
 use crate::a2a::{Dialect, Task, uuid};
 use crate::fault::Fault;
 
@@ -26,49 +26,49 @@ pub(super) fn is_made(task: &str) -> bool {
 
 /// Who speaks what, and what is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Between {
+pub(super) struct Direction {
     pub(super) client: Dialect,
     pub(super) agent: Dialect,
     pub(super) operation: Operation,
 }
 
 /// The translation of one exchange.
-pub(super) struct Translation<'a> {
-    between: Between,
-    telling: Telling,
+pub(super) struct ExchangeTranslation<'a> {
+    between: Direction,
+    telling: ResponseTranslator,
     /// Of a client of 0.1.
-    own: Option<Own<'a>>,
+    own: Option<ClientIds<'a>>,
     is_over: bool,
 }
 
 /// A request as the agent reads it.
-pub(super) struct Asked {
+pub(super) struct TranslatedRequest {
     pub(super) params: String,
     /// The task that it is about, by the agent's id.
     pub(super) task: Option<String>,
 }
 
 /// The names of a client of 0.1.
-pub(super) struct Own<'a> {
-    names: &'a Names,
+pub(super) struct ClientIds<'a> {
+    names: &'a ClientIdMap,
     /// The caller and the agent.
     pair: (String, String),
-    task: Known,
-    context: Known,
+    task: IdPair,
+    context: IdPair,
 }
 
 /// What this exchange knows of a name.
 #[derive(Default)]
-struct Known {
+struct IdPair {
     client: Option<String>,
     agent: Option<String>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> ClientIds<'a> {
     /// Those of this caller, at an agent.
-    pub(super) fn new(names: &'a Names, caller: &str, agent: &str) -> Self {
+    pub(super) fn new(names: &'a ClientIdMap, caller: &str, agent: &str) -> Self {
         let pair = (caller.to_owned(), agent.to_owned());
-        Self { names, pair, task: Known::default(), context: Known::default() }
+        Self { names, pair, task: IdPair::default(), context: IdPair::default() }
     }
 
     /// Whether the client names a task so.
@@ -78,41 +78,43 @@ impl<'a> Own<'a> {
 
     /// The agent's id of a task that the client names so.
     pub(super) fn id_of(&self, task: &str) -> Option<String> {
-        self.find((IdKind::Task, Word::Client, task))
+        self.find((IdKind::Task, Side::Client, task))
     }
 
     /// What the client calls what the agent calls so, if it has named it.
     pub(super) fn name_of(&self, kind: IdKind, id: &str) -> Option<String> {
-        self.find((kind, Word::Agent, id))
+        self.find((kind, Side::Agent, id))
     }
 
-    fn find(&self, word: (IdKind, Word, &str)) -> Option<String> {
+    fn find(&self, word: (IdKind, Side, &str)) -> Option<String> {
         self.names.find((&self.pair.0, &self.pair.1), word, Instant::now())
     }
 
     /// Puts the agent's ids in the place of the client's names. What is new has none yet.
-    fn open(&mut self, request: &mut Request) -> Result<(), Fault> {
-        let known = |kind, word: Option<&str>| Known {
+    fn open(&mut self, request: &mut ClientRequest) -> Result<(), Fault> {
+        let known = |kind, word: Option<&str>| IdPair {
             client: word.map(str::to_owned),
-            agent: word.and_then(|word| self.find((kind, Word::Client, word))),
+            agent: word.and_then(|word| self.find((kind, Side::Client, word))),
         };
         let (task, context) =
             (known(IdKind::Task, request.task_id()), known(IdKind::Context, request.context_id()));
         if [&task, &context]
             .into_iter()
-            .any(|known| known.client.as_ref().is_some_and(|name| name.len() > LONGEST))
+            .any(|known| known.client.as_ref().is_some_and(|name| name.len() > MAX_CLIENT_ID_BYTES))
         {
-            return Err(Fault::BadParams(format!("ids of tasks and sessions have at most {LONGEST} bytes")));
+            return Err(Fault::BadParams(format!(
+                "ids of tasks and sessions have at most {MAX_CLIENT_ID_BYTES} bytes"
+            )));
         }
         let is_new = task.agent.is_none();
-        if is_new && !request.operation().says() {
+        if is_new && !request.operation().version_of() {
             return Err(Fault::UnknownTask);
         }
         let is_new_session = context.client.is_some() && context.agent.is_none();
         if (is_new || is_new_session) && !self.names.has_room((&self.pair.0, &self.pair.1)) {
             return Err(Fault::TasksFull);
         }
-        request.forget_new(task.agent.is_none(), context.agent.is_none());
+        request.drop_client_ids(task.agent.is_none(), context.agent.is_none());
         (self.task, self.context) = (task, context);
         let exchanged = request.ids_mut(|kind, id| {
             let known = match kind {
@@ -129,10 +131,10 @@ impl<'a> Own<'a> {
     }
 
     /// Notes what the client calls what is known of this exchange.
-    fn note(&self, ids: &mut Ids<'_>) {
-        for Known { client, agent } in [&self.task, &self.context] {
+    fn note(&self, ids: &mut ExchangeIds<'_>) {
+        for IdPair { client, agent } in [&self.task, &self.context] {
             if let (Some(client), Some(agent)) = (client, agent) {
-                ids.note(agent, client);
+                ids.record_shown(agent, client);
             }
         }
     }
@@ -153,7 +155,7 @@ impl<'a> Own<'a> {
         // The first that the agent speaks of.
         let client = known.client.clone().or_else(|| self.name_of(kind, id)).unwrap_or_else(shown);
         self.names.put((&self.pair.0, &self.pair.1), kind, (&client, id), Instant::now());
-        let known = Known { client: Some(client.clone()), agent: Some(id.to_owned()) };
+        let known = IdPair { client: Some(client.clone()), agent: Some(id.to_owned()) };
         match kind {
             IdKind::Task => self.task = known,
             IdKind::Context => self.context = known,
@@ -163,22 +165,22 @@ impl<'a> Own<'a> {
     }
 }
 
-impl<'a> Translation<'a> {
+impl<'a> ExchangeTranslation<'a> {
     /// Reads what a client asks, and writes it for the agent.
     ///
     /// # Errors
     ///
     /// [`Fault`], if it cannot be read, or is about a task that is none of the caller's.
     pub(super) fn begin(
-        between: Between,
+        between: Direction,
         params: Option<&RawValue>,
         tenant: Option<&str>,
-        (mut own, mut ids): (Option<Own<'a>>, Option<&mut Ids<'_>>),
-    ) -> Result<(Self, Asked), Stop> {
-        let Between { client, agent, operation } = between;
+        (mut own, mut ids): (Option<ClientIds<'a>>, Option<&mut ExchangeIds<'_>>),
+    ) -> Result<(Self, TranslatedRequest), Stop> {
+        let Direction { client, agent, operation } = between;
         let bad = |why: &str| Fault::BadParams(why.to_owned());
-        let mut request = Request::read(client, operation, params).map_err(|why| bad(why.0))?;
-        let mut telling = Telling::new(client, &request);
+        let mut request = ClientRequest::read(client, operation, params).map_err(|why| bad(why.0))?;
+        let mut telling = ResponseTranslator::new(client, &request);
         match (&mut own, &mut ids) {
             (Some(own), ids) => {
                 own.open(&mut request)?;
@@ -188,16 +190,16 @@ impl<'a> Translation<'a> {
             }
             (None, Some(ids)) => request.ids_mut(|kind, handle| {
                 let id = ids.open(kind, handle).ok_or(Fault::UnknownTask)?;
-                ids.note(&id, handle);
+                ids.record_shown(&id, handle);
                 *handle = id;
                 Ok::<_, Fault>(())
             })?,
             (None, None) => {}
         }
         let is_new = (request.task_id().is_none(), request.context_id().is_none());
-        request.complete(agent, || {
+        request.generate_missing_ids(agent, || {
             let id = uuid(rand::random());
-            if agent.asker_names_tasks() { format!("{MADE}{id}") } else { id }
+            if agent.client_generates_task_ids() { format!("{MADE}{id}") } else { id }
         });
         // What the gateway has named: the agent's answers may leave it out.
         let made = [
@@ -208,7 +210,7 @@ impl<'a> Translation<'a> {
             telling.names(kind, ids.as_mut().map_or_else(|| id.to_owned(), |ids| ids.seal(kind, id)));
         }
         let params = String::from_utf8(request.write(agent, tenant)).unwrap_or_default();
-        let asked = Asked { params, task: request.task_id().map(str::to_owned) };
+        let asked = TranslatedRequest { params, task: request.task_id().map(str::to_owned) };
         Ok((Self { between, telling, own, is_over: false }, asked))
     }
 
@@ -217,10 +219,14 @@ impl<'a> Translation<'a> {
     /// # Errors
     ///
     /// The agent's refusal, as the client reads it.
-    pub(super) fn result(&mut self, ids: Option<&mut Ids<'_>>, response: &str) -> Result<String, Refusal> {
+    pub(super) fn result(
+        &mut self,
+        ids: Option<&mut ExchangeIds<'_>>,
+        response: &str,
+    ) -> Result<String, RpcError> {
         let answer = self.read(ids, response)?;
         let told = self.telling.result(answer);
-        told.map(text).map_err(|error| Refusal::of(&error, self.between.client))
+        told.map(text).map_err(|error| RpcError::of(&error, self.between.client))
     }
 
     /// The results that say the same as one event of the agent's; none, if the client's version has no word for it.
@@ -230,18 +236,23 @@ impl<'a> Translation<'a> {
     /// The agent's refusal, as the client reads it.
     pub(super) fn events(
         &mut self,
-        ids: Option<&mut Ids<'_>>,
+        ids: Option<&mut ExchangeIds<'_>>,
         response: &str,
-    ) -> Result<Vec<String>, Refusal> {
+    ) -> Result<Vec<String>, RpcError> {
         let answer = self.read(ids, response)?;
-        self.is_over = answer.ends();
+        self.is_over = answer.is_final();
         Ok(self.telling.events(answer).into_iter().map(text).collect())
     }
 
     /// The results that tell of a task as an agent of this version gives it.
-    pub(super) fn task(&mut self, ids: Option<&mut Ids<'_>>, task: Task, agent: Dialect) -> Vec<String> {
-        let mut answer = Answer::of_task(task, agent);
-        self.exchange(ids, &mut answer);
+    pub(super) fn task(
+        &mut self,
+        ids: Option<&mut ExchangeIds<'_>>,
+        task: Task,
+        agent: Dialect,
+    ) -> Vec<String> {
+        let mut answer = AgentResponse::of_task(task, agent);
+        self.replace_ids(ids, &mut answer);
         self.telling.events(answer).into_iter().map(text).collect()
     }
 
@@ -250,16 +261,16 @@ impl<'a> Translation<'a> {
         self.is_over
     }
 
-    fn read(&mut self, ids: Option<&mut Ids<'_>>, response: &str) -> Result<Answer, Refusal> {
-        let Between { client, agent, operation } = self.between;
-        let mut answer = Answer::read(agent, operation, response.as_bytes())
-            .map_err(|error| Refusal::of(&error, client))?;
-        self.exchange(ids, &mut answer);
+    fn read(&mut self, ids: Option<&mut ExchangeIds<'_>>, response: &str) -> Result<AgentResponse, RpcError> {
+        let Direction { client, agent, operation } = self.between;
+        let mut answer = AgentResponse::read(agent, operation, response.as_bytes())
+            .map_err(|error| RpcError::of(&error, client))?;
+        self.replace_ids(ids, &mut answer);
         Ok(answer)
     }
 
     /// Puts what the client calls things in the place of the agent's ids.
-    fn exchange(&mut self, mut ids: Option<&mut Ids<'_>>, answer: &mut Answer) {
+    fn replace_ids(&mut self, mut ids: Option<&mut ExchangeIds<'_>>, answer: &mut AgentResponse) {
         let own = &mut self.own;
         let exchanged = answer.ids_mut(|kind, id| {
             let mut shown = || ids.as_mut().map_or_else(|| id.clone(), |ids| ids.seal(kind, id));

@@ -7,10 +7,10 @@
 use crate::jsonrpc::Text;
 
 /// Most ids of one exchange that are looked for; an error of an exchange with more is not passed on.
-const MOST: usize = 256;
+const MAX_SUBSTITUTIONS: usize = 256;
 
 /// Longest error that is looked through, in bytes.
-const LONGEST: usize = 64 * 1024;
+const MAX_ERROR_BYTES: usize = 64 * 1024;
 
 /// Ids from this length on are replaced wherever they stand; a shorter one could be a part of any word, and counts as a word only.
 const TELLING: usize = 8;
@@ -20,19 +20,19 @@ const SOME_ID: &str = "(an id)";
 
 /// The ids that an exchange has named.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct IdSubstitutions {
     /// The agent's id, and what the client knows it by.
     known: Vec<(String, String)>,
     is_full: bool,
 }
 
-impl Names {
+impl IdSubstitutions {
     /// Notes an id of the agent's, and what its client knows it by.
     pub(super) fn note(&mut self, id: &str, handle: &str) {
         if self.known.iter().any(|(known, _)| known == id) {
             return;
         }
-        if self.known.len() < MOST {
+        if self.known.len() < MAX_SUBSTITUTIONS {
             self.known.push((id.to_owned(), handle.to_owned()));
         } else {
             self.is_full = true;
@@ -40,8 +40,8 @@ impl Names {
     }
 
     /// An error as its client may read it; `None` if it cannot be told what is in it.
-    pub(super) fn without(&self, error: &str) -> Option<String> {
-        if self.is_full || error.len() > LONGEST {
+    pub(super) fn redact(&self, error: &str) -> Option<String> {
+        if self.is_full || error.len() > MAX_ERROR_BYTES {
             return None;
         }
         let mut out = String::with_capacity(error.len());
@@ -80,7 +80,8 @@ impl Names {
     fn at(&self, text: &str, before: Option<char>) -> Option<(usize, &str)> {
         let is_one = |(id, _): &&(String, String)| {
             let Some(after) = text.strip_prefix(id.as_str()) else { return false };
-            !id.is_empty() && (id.len() >= TELLING || !(joins(before) || joins(after.chars().next())))
+            !id.is_empty()
+                && (id.len() >= TELLING || !(is_id_char(before) || is_id_char(after.chars().next())))
         };
         let longest = self.known.iter().filter(is_one).max_by_key(|(id, _)| id.len());
         let known = longest.map(|(id, handle)| (id.len(), handle.as_str()));
@@ -89,7 +90,7 @@ impl Names {
 }
 
 /// Whether a character beside a word makes it a part of another one.
-fn joins(beside: Option<char>) -> bool {
+fn is_id_char(beside: Option<char>) -> bool {
     beside.is_some_and(|c| c.is_alphanumeric() || c == '-' || c == '_')
 }
 
@@ -132,8 +133,8 @@ mod tests {
 
     const UUID: &str = "011534fb-ab96-4c5d-8e6f-0123456789ab";
 
-    fn names(known: &[(&str, &str)]) -> Names {
-        let mut names = Names::default();
+    fn names(known: &[(&str, &str)]) -> IdSubstitutions {
+        let mut names = IdSubstitutions::default();
         known.iter().for_each(|(id, handle)| names.note(id, handle));
         names
     }
@@ -154,7 +155,7 @@ mod tests {
             (r#"{"message":"t is not t-1 but 't'"}"#, r#"{"message":"H3 is not t-1 but 'H3'"}"#),
             (r#"{"message":"\u0074ask-\u0031234 \u00fc\"id\""}"#, r#"{"message":"H1 H4"}"#),
         ] {
-            assert_eq!(names.without(error).as_deref(), Some(told), "{error}");
+            assert_eq!(names.redact(error).as_deref(), Some(told), "{error}");
         }
     }
 
@@ -167,28 +168,28 @@ mod tests {
             (format!("\"x{}\"", other.to_uppercase()), "\"x(an id)\""),
             (format!("\"{}.\"", other.replace('-', "")), "\"(an id).\""),
         ] {
-            assert_eq!(names.without(&error).as_deref(), Some(told), "{error}");
+            assert_eq!(names.redact(&error).as_deref(), Some(told), "{error}");
         }
         let digest = format!("\"{}\"", "ab".repeat(32));
-        assert_eq!(names.without(&digest), Some(digest), "a digest is none");
+        assert_eq!(names.redact(&digest), Some(digest), "a digest is none");
     }
 
     #[test]
     fn what_cannot_be_looked_through_is_not_told() {
-        let long = format!("\"{}\"", "x".repeat(LONGEST));
+        let long = format!("\"{}\"", "x".repeat(MAX_ERROR_BYTES));
         for error in [r#""\ud800""#, r#""no end"#, &long] {
-            assert_eq!(Names::default().without(error), None, "{error:.20}");
+            assert_eq!(IdSubstitutions::default().redact(error), None, "{error:.20}");
         }
-        let mut names = Names::default();
-        (0..=MOST).for_each(|at| names.note(&format!("task-{at}"), "H"));
-        assert_eq!(names.without("{}"), None, "too many to know");
+        let mut names = IdSubstitutions::default();
+        (0..=MAX_SUBSTITUTIONS).for_each(|at| names.note(&format!("task-{at}"), "H"));
+        assert_eq!(names.redact("{}"), None, "too many to know");
     }
 
     proptest! {
         #[test]
         fn a_known_id_is_never_told(id in "[a-zé-]{8,12}", around in prop::collection::vec("[a-zé \"\\\\-]{0,9}", 2..5)) {
             let error = serde_json::to_string(&[around.join(&id)]).unwrap();
-            let told = names(&[(&id, "#")]).without(&error).unwrap();
+            let told = names(&[(&id, "#")]).redact(&error).unwrap();
             let [text] = serde_json::from_str::<[String; 1]>(&told).unwrap();
             prop_assert!(!text.contains(&id), "{text}");
         }

@@ -12,16 +12,16 @@ use rand::{Rng, SeedableRng};
 use super::shard::weight;
 use super::tests::{chunk, status};
 use super::*;
-use crate::a2a::State;
-use crate::bridge::work::Work;
-use crate::fault::Trouble;
+use crate::a2a::TaskState;
+use crate::bridge::work::AgentOutput;
+use crate::fault::AgentFailure;
 
 mod model;
 
 use model::Row;
 
 const TTL: u64 = 1000;
-const MOST: usize = 8;
+const MAX_SIMULATED_TASKS: usize = 8;
 const BYTES: usize = 40_000;
 const KEYS: u8 = 24;
 
@@ -33,8 +33,8 @@ struct World {
     now: u64,
     tasks: Tasks,
     rows: Vec<Row>,
-    watchers: Vec<(usize, Watcher)>,
-    followers: Vec<(usize, Following)>,
+    watchers: Vec<(usize, WatchGuard)>,
+    followers: Vec<(usize, FollowGuard)>,
     seen: Seen,
 }
 
@@ -51,8 +51,12 @@ struct Seen {
 
 impl World {
     fn new(seed: u64, shards: usize) -> Self {
-        let bounds =
-            Bounds { most: MOST, bytes: BYTES, ttl: Duration::from_millis(TTL), artifact_bytes: 100 };
+        let bounds = TaskLimits {
+            most: MAX_SIMULATED_TASKS,
+            bytes: BYTES,
+            ttl: Duration::from_millis(TTL),
+            artifact_bytes: 100,
+        };
         Self {
             seed,
             exact: shards == 1,
@@ -75,20 +79,20 @@ impl World {
         self.at(self.now)
     }
 
-    fn times(&self) -> Times {
-        Times { instant: self.instant(), unix_ms: self.now }
+    fn times(&self) -> Timestamp {
+        Timestamp { instant: self.instant(), unix_ms: self.now }
     }
 
-    fn key(&mut self) -> Key {
+    fn key(&mut self) -> EntryKey {
         let number = self.random.gen_range(0..KEYS);
         key(number)
     }
 
-    fn holder(&self, key: &Key) -> Option<usize> {
+    fn holder(&self, key: &EntryKey) -> Option<usize> {
         self.rows.iter().position(|row| !row.dropped && row.keys.contains(key))
     }
 
-    fn alive(&self, key: &Key) -> Option<usize> {
+    fn alive(&self, key: &EntryKey) -> Option<usize> {
         self.holder(key).filter(|at| !self.rows[*at].is_expired(self.now))
     }
 
@@ -158,9 +162,9 @@ impl World {
     fn admit(&mut self) {
         let key = self.key();
         let named = self.random.gen_bool(0.7);
-        let mut work = Work::new(BYTES);
+        let mut work = AgentOutput::new(BYTES);
         work.task_id = named.then(|| "t".into());
-        let entry = Entry::new("agent".into(), [0; 16], work, self.times());
+        let entry = TaskEntry::new("agent".into(), [0; 16], work, self.times());
         let admitted = self.tasks.admit(key.clone(), || entry, self.instant());
         if let Some(at) = self.holder(&key).filter(|at| self.rows[*at].is_expired(self.now)) {
             self.rows[at].dropped = true;
@@ -172,9 +176,9 @@ impl World {
             return;
         }
         let bytes = 2048 + if named { 1 } else { 0 } + weight(&key);
-        let fits = |world: &Self| world.count() < MOST && world.bytes() + bytes <= BYTES;
+        let fits = |world: &Self| world.count() < MAX_SIMULATED_TASKS && world.bytes() + bytes <= BYTES;
         if !self.make_room(None, fits) {
-            assert_eq!(admitted.err(), Some(Full), "seed {}: nobody may go", self.seed);
+            assert_eq!(admitted.err(), Some(TaskMapFull), "seed {}: nobody may go", self.seed);
             self.seen.refused += 1;
             return;
         }
@@ -185,7 +189,7 @@ impl World {
 
     fn alias(&mut self, at: usize) {
         let key = self.key();
-        let owner = self.tasks.alias(key.clone(), &self.rows[at].entry, self.instant());
+        let owner = self.tasks.add_alias(key.clone(), &self.rows[at].entry, self.instant());
         let holder = self.holder(&key);
         if let Some(expired) = holder.filter(|holder| self.rows[*holder].is_expired(self.now)) {
             self.rows[expired].dropped = true;
@@ -200,9 +204,9 @@ impl World {
 
     fn apply(&mut self, at: usize) {
         let state = match self.random.gen_range(0..10) {
-            0 => State::Completed,
-            1 => State::InputRequired,
-            _ => State::Working,
+            0 => TaskState::Completed,
+            1 => TaskState::InputRequired,
+            _ => TaskState::Working,
         };
         let grows = self.random.gen_bool(0.5);
         let event = if grows {
@@ -217,7 +221,7 @@ impl World {
         if !row.is_finished() {
             row.touch(self.now);
             row.named |= !grows;
-            row.finished = !grows && state == State::Completed;
+            row.finished = !grows && state == TaskState::Completed;
         }
         assert!(result.is_ok() || after <= BYTES + 4096, "seed {}", self.seed);
         if row.dropped {
@@ -230,7 +234,8 @@ impl World {
 
     fn sweep(&mut self) {
         let now = self.instant();
-        let dropped: Vec<Arc<Entry>> = (0..self.tasks.shards()).flat_map(|_| self.tasks.sweep(now)).collect();
+        let dropped: Vec<Arc<TaskEntry>> =
+            (0..self.tasks.shards()).flat_map(|_| self.tasks.sweep(now)).collect();
         let mut count = 0;
         for row in self.rows.iter_mut().filter(|row| !row.dropped && row.is_expired(self.now)) {
             let is_told = dropped.iter().any(|entry| Arc::ptr_eq(entry, &row.entry));
@@ -257,7 +262,7 @@ impl World {
             }
             4 => {
                 let until = self.now + self.random.gen_range(0..600);
-                self.rows[at].entry.expect(self.at(until));
+                self.rows[at].entry.set_push_expected(self.at(until));
                 let row = &mut self.rows[at];
                 row.expected = row.expected.max(until);
             }
@@ -274,7 +279,7 @@ impl World {
                 let which = self.random.gen_range(0..self.followers.len());
                 let (at, following) = self.followers.swap_remove(which);
                 if self.random.gen_bool(0.5) {
-                    following.entry().end(Err(Trouble::Broken("test")), self.times());
+                    following.entry().end(Err(AgentFailure::ConnectionLost("test")), self.times());
                 }
                 drop(following);
                 (self.rows[at].followed, self.rows[at].over) = (false, true);
@@ -308,11 +313,11 @@ impl World {
         assert_eq!(self.tasks.bytes(), self.bytes(), "seed {seed}: bytes");
         let keys: usize = self.rows.iter().filter(|row| !row.dropped).map(|row| row.keys.len()).sum();
         assert_eq!(self.tasks.keys(), keys, "seed {seed}: keys");
-        assert!(self.tasks.len() <= MOST, "seed {seed}: over-admitted");
+        assert!(self.tasks.len() <= MAX_SIMULATED_TASKS, "seed {seed}: over-admitted");
         for row in &self.rows {
             assert_eq!(row.entry.is_gone(), row.dropped, "seed {seed}: dropped");
         }
-        let fits = self.count() < MOST && self.bytes() + 2048 <= BYTES;
+        let fits = self.count() < MAX_SIMULATED_TASKS && self.bytes() + 2048 <= BYTES;
         let has_room = fits || self.rows.iter().any(|row| row.rank(self.now).is_some());
         // Not each time: to ask puts the queues in order.
         if self.random.gen_bool(0.2) {
@@ -322,17 +327,17 @@ impl World {
         self.tasks.for_each(self.instant(), |_| shown += 1);
         assert_eq!(shown, self.rows.iter().filter(is_alive).count(), "seed {seed}: shown");
         for key in (0..KEYS).map(key) {
-            let found = self.tasks.peek(&key, self.instant());
+            let found = self.tasks.get_untouched(&key, self.instant());
             let expected = self.alive(&key).map(|at| &self.rows[at].entry);
             assert_eq!(found.as_ref().map(Arc::as_ptr), expected.map(Arc::as_ptr), "seed {seed}: {key:?}");
         }
     }
 }
 
-fn key(number: u8) -> Key {
+fn key(number: u8) -> EntryKey {
     match number % 2 {
-        0 => Key::Local([number; 16]),
-        _ => Key::Task { agent: "agent".into(), id: format!("task-{number}").into() },
+        0 => EntryKey::Local([number; 16]),
+        _ => EntryKey::Task { agent: "agent".into(), id: format!("task-{number}").into() },
     }
 }
 

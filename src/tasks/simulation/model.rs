@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::TTL;
-use crate::tasks::{Entry, Key};
+use crate::tasks::{EntryKey, TaskEntry};
 
 /// A task as the model sees it.
 pub(super) struct Row {
-    pub(super) entry: Arc<Entry>,
-    pub(super) keys: Vec<Key>,
+    pub(super) entry: Arc<TaskEntry>,
+    pub(super) keys: Vec<EntryKey>,
     pub(super) finished: bool,
     pub(super) named: bool,
     pub(super) over: bool,
@@ -20,7 +20,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(entry: Arc<Entry>, key: Key, named: bool, active: u64) -> Self {
+    pub(super) fn new(entry: Arc<TaskEntry>, key: EntryKey, named: bool, active: u64) -> Self {
         Self {
             entry,
             keys: vec![key],

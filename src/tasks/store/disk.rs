@@ -12,8 +12,8 @@ use redb::{Builder, Database, DatabaseError, ReadableDatabase as _, ReadableTabl
 
 use tracing::info;
 
-use super::queue::Changes;
-use super::{StoreProblem, Table};
+use super::queue::PendingChanges;
+use super::{StoreProblem, StoreTable};
 use crate::tasks::data_dir;
 
 const NAME: &str = "tasks.redb";
@@ -29,39 +29,39 @@ const CACHE: usize = 16 * 1024 * 1024;
 /// A file of more bytes than this is made as small as what is in it when it is opened: while it is written it only grows.
 const ROOMY: u64 = 64 * 1024 * 1024;
 
-type Opener = Box<dyn Fn(&Path) -> Result<Database, DatabaseError> + Send>;
+type FileOpener = Box<dyn Fn(&Path) -> Result<Database, DatabaseError> + Send>;
 
 /// The open file.
-pub(super) struct Disk {
+pub(super) struct StoreFile {
     file: PathBuf,
-    open: Opener,
+    open: FileOpener,
     /// `None` after a failure: what a database says after one is not to be relied upon, so it is opened again.
     database: Option<Database>,
     /// Held, and let go by the system however the process ends.
     _owner: File,
 }
 
-impl Disk {
+impl StoreFile {
     /// Opens the file in this directory; makes both if they are not there.
     pub(super) fn open(dir: &Path) -> Result<Self, StoreProblem> {
         Self::open_with(dir, Box::new(|file| checked().open(file)))
     }
 
-    pub(super) fn open_with(dir: &Path, open: Opener) -> Result<Self, StoreProblem> {
+    pub(super) fn open_with(dir: &Path, open: FileOpener) -> Result<Self, StoreProblem> {
         let mut disk = Self::found(dir, open)?;
         disk.shrink(ROOMY)?;
         Ok(disk)
     }
 
-    fn found(dir: &Path, open: Opener) -> Result<Self, StoreProblem> {
+    fn found(dir: &Path, open: FileOpener) -> Result<Self, StoreProblem> {
         let file = dir.join(NAME);
         let owner = own(dir, &file)?;
-        if !file.try_exists().map_err(|error| broken(&file, error))? {
+        if !file.try_exists().map_err(|error| io_error(&file, error))? {
             make(dir, &file)?;
         }
         let mut disk = Self { file, open, database: None, _owner: owner };
         // All tables are there from the start: one that is missing was lost.
-        for table in [Table::Tasks, Table::Turns, Table::Sessions] {
+        for table in [StoreTable::Tasks, StoreTable::Turns, StoreTable::Sessions] {
             disk.work(|database| {
                 database.begin_read()?.open_table(definition(table))?;
                 Ok(())
@@ -87,7 +87,7 @@ impl Disk {
     }
 
     fn size(&self) -> Result<u64, StoreProblem> {
-        Ok(fs::metadata(&self.file).map_err(|error| broken(&self.file, error))?.len())
+        Ok(fs::metadata(&self.file).map_err(|error| io_error(&self.file, error))?.len())
     }
 
     pub(super) fn file(&self) -> &Path {
@@ -95,14 +95,14 @@ impl Disk {
     }
 
     /// Makes all changes in one durable transaction, or none.
-    pub(super) fn write(&mut self, changes: &Changes) -> Result<(), StoreProblem> {
+    pub(super) fn write(&mut self, changes: &PendingChanges) -> Result<(), StoreProblem> {
         self.work(|database| commit(database, changes))
     }
 
     /// Shows each row of a table.
     pub(super) fn each(
         &mut self,
-        table: Table,
+        table: StoreTable,
         mut row: impl FnMut(&[u8], &[u8]),
     ) -> Result<(), StoreProblem> {
         self.work(|database| {
@@ -126,11 +126,11 @@ impl Disk {
 }
 
 /// The rows of a table under their name in the file.
-fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
     TableDefinition::new(match table {
-        Table::Tasks => "tasks",
-        Table::Turns => "turns",
-        Table::Sessions => "revocations",
+        StoreTable::Tasks => "tasks",
+        StoreTable::Turns => "turns",
+        StoreTable::Sessions => "revocations",
     })
 }
 
@@ -142,8 +142,8 @@ fn checked() -> Builder {
 }
 
 fn own(dir: &Path, file: &Path) -> Result<File, StoreProblem> {
-    let cannot = |error| broken(&dir.join(LOCK), error);
-    data_dir::make(dir).map_err(|error| broken(dir, error))?;
+    let cannot = |error| io_error(&dir.join(LOCK), error);
+    data_dir::make(dir).map_err(|error| io_error(dir, error))?;
     let owner = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK));
     let owner = owner.map_err(cannot)?;
     match owner.try_lock() {
@@ -163,19 +163,19 @@ fn make(dir: &Path, file: &Path) -> Result<(), StoreProblem> {
         }
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)
     };
-    begin().map_err(|error| broken(&draft, error))?;
+    begin().map_err(|error| io_error(&draft, error))?;
     guarded(&draft, || {
         let database = checked().create(&draft)?;
         let all = database.begin_write()?;
-        for table in [Table::Tasks, Table::Turns, Table::Sessions] {
+        for table in [StoreTable::Tasks, StoreTable::Turns, StoreTable::Sessions] {
             all.open_table(definition(table))?;
         }
         Ok(all.commit()?)
     })?;
-    fs::rename(&draft, file).and_then(|()| data_dir::sync(dir)).map_err(|error| broken(file, error))
+    fs::rename(&draft, file).and_then(|()| data_dir::sync(dir)).map_err(|error| io_error(file, error))
 }
 
-fn commit(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
+fn commit(database: &Database, changes: &PendingChanges) -> Result<(), redb::Error> {
     let all = database.begin_write()?;
     // In the order of tables, so that each is opened once.
     let mut rest = changes.iter().peekable();
@@ -195,15 +195,15 @@ fn commit(database: &Database, changes: &Changes) -> Result<(), redb::Error> {
 /// Runs what may break on a file that is not sound, and says what is wrong with the file.
 fn guarded<T>(file: &Path, work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreProblem> {
     match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(outcome) => outcome.map_err(|error| judged(file, error)),
+        Ok(outcome) => outcome.map_err(|error| classify_error(file, error)),
         Err(_) => Err(damaged(file, "reading it broke off")),
     }
 }
 
-fn judged(file: &Path, error: redb::Error) -> StoreProblem {
+fn classify_error(file: &Path, error: redb::Error) -> StoreProblem {
     match error {
         redb::Error::DatabaseAlreadyOpen => StoreProblem::Owned { file: file.to_owned() },
-        redb::Error::Io(error) => broken(file, error),
+        redb::Error::Io(error) => io_error(file, error),
         redb::Error::Corrupted(what) => damaged(file, what),
         redb::Error::UpgradeRequired(version) => damaged(file, format!("its format {version} is another")),
         error @ (redb::Error::TableDoesNotExist(_)
@@ -214,7 +214,7 @@ fn judged(file: &Path, error: redb::Error) -> StoreProblem {
     }
 }
 
-fn broken(file: &Path, error: io::Error) -> StoreProblem {
+fn io_error(file: &Path, error: io::Error) -> StoreProblem {
     let what = error.to_string();
     match error.kind() {
         // How a file that is cut off or no database shows itself.
@@ -234,8 +234,8 @@ mod tests {
     #[test]
     fn a_file_that_has_grown_is_as_small_as_its_rows_when_it_is_opened_again() {
         let home = tempfile::tempdir().unwrap();
-        let key = |number: u32| (Table::Tasks, number.to_be_bytes().to_vec());
-        let mut disk = Disk::open(home.path()).unwrap();
+        let key = |number: u32| (StoreTable::Tasks, number.to_be_bytes().to_vec());
+        let mut disk = StoreFile::open(home.path()).unwrap();
         disk.write(&(0..4000).map(|number| (key(number), Some(vec![7; 4096]))).collect()).unwrap();
         disk.write(&(10..4000).map(|number| (key(number), None)).collect()).unwrap();
         let grown = disk.size().unwrap();
@@ -246,7 +246,10 @@ mod tests {
         assert!(small < grown / 8, "{grown} bytes, then {small}");
         drop(disk);
         let mut rows = 0;
-        Disk::open(home.path()).unwrap().each(Table::Tasks, |_, value| rows += value.len()).unwrap();
+        StoreFile::open(home.path())
+            .unwrap()
+            .each(StoreTable::Tasks, |_, value| rows += value.len())
+            .unwrap();
         assert_eq!(rows, 10 * 4096);
     }
 }

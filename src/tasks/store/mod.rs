@@ -21,19 +21,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use disk::Disk;
 pub(super) use disk::FILES;
+use disk::StoreFile;
 use peer::Peer;
 pub use peer::{Frame, Told};
-use queue::{Changes, Queue};
+use queue::{PendingChanges, WriteQueue};
 
 /// How many bytes may wait to be written, or be under way to the disk.
 pub const MOST_WAITING: usize = 64 * 1024 * 1024;
-const PACE: Pace = Pace { linger: Duration::from_millis(100), retry: Duration::from_secs(5) };
+const WRITE_PACING: WritePacing =
+    WritePacing { linger: Duration::from_millis(100), retry: Duration::from_secs(5) };
 
 /// How long the writer waits.
 #[derive(Clone, Copy)]
-struct Pace {
+struct WritePacing {
     /// With a change that nobody waits for, so that others go with it.
     linger: Duration,
     /// After the disk failed.
@@ -42,7 +43,7 @@ struct Pace {
 
 /// Where a row belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Table {
+pub enum StoreTable {
     /// Tasks, by agent and the agent's task id.
     Tasks,
     /// Turns that were answered.
@@ -51,7 +52,7 @@ pub enum Table {
     Sessions,
 }
 
-impl Table {
+impl StoreTable {
     fn number(self) -> u8 {
         match self {
             Self::Tasks => 0,
@@ -111,12 +112,12 @@ pub enum StoreProblem {
 
 /// The place of the rows.
 enum Medium {
-    Disk(Disk),
+    Disk(StoreFile),
     Peer(Peer),
 }
 
 impl Medium {
-    fn write(&mut self, changes: &Changes) -> Result<(), StoreProblem> {
+    fn write(&mut self, changes: &PendingChanges) -> Result<(), StoreProblem> {
         match self {
             Self::Disk(disk) => disk.write(changes),
             Self::Peer(peer) => peer.write(changes),
@@ -124,7 +125,7 @@ impl Medium {
     }
 
     /// Shows each row that this process can read.
-    fn each(&mut self, table: Table, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
+    fn each(&mut self, table: StoreTable, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
         match self {
             Self::Disk(disk) => disk.each(table, row),
             Self::Peer(_) => Ok(()),
@@ -134,21 +135,21 @@ impl Medium {
 
 /// A store with the thread that writes it.
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreShared>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct Shared {
-    queue: Queue,
+struct StoreShared {
+    queue: WriteQueue,
     /// Locked for the time of a transaction. Empty once the store is closed: the file is free then.
     medium: Mutex<Option<Medium>>,
-    written: watch::Sender<Written>,
+    written: watch::Sender<WriteProgress>,
     commits: AtomicU64,
     failures: AtomicU64,
 }
 
 /// How far the writer has come.
-struct Written {
+struct WriteProgress {
     /// The number of the last change that is durable.
     upto: u64,
     /// Why those after it are not, if that has been tried.
@@ -163,7 +164,7 @@ impl Store {
     ///
     /// [`StoreProblem`] if another process owns the file, or it is damaged or cannot be used.
     pub fn open(dir: &Path) -> Result<Self, StoreProblem> {
-        Self::start(Disk::open(dir)?, MOST_WAITING, PACE)
+        Self::start(StoreFile::open(dir)?, MOST_WAITING, WRITE_PACING)
     }
 
     /// Hands the rows to the process at the other end of this socket, which keeps them. Its own words are `told`, on a thread
@@ -174,19 +175,24 @@ impl Store {
     /// [`StoreProblem`] if the system refuses the threads.
     pub fn over(stream: UnixStream, told: impl Fn(Told) + Send + 'static) -> Result<Self, StoreProblem> {
         let peer = Peer::new(stream, told)?;
-        Self::start_with(Medium::Peer(peer), PathBuf::from("the successor"), MOST_WAITING, PACE)
+        Self::start_with(Medium::Peer(peer), PathBuf::from("the successor"), MOST_WAITING, WRITE_PACING)
     }
 
-    fn start(disk: Disk, most: usize, pace: Pace) -> Result<Self, StoreProblem> {
+    fn start(disk: StoreFile, most: usize, pace: WritePacing) -> Result<Self, StoreProblem> {
         let file = disk.file().to_owned();
         Self::start_with(Medium::Disk(disk), file, most, pace)
     }
 
-    fn start_with(medium: Medium, file: PathBuf, most: usize, pace: Pace) -> Result<Self, StoreProblem> {
-        let shared = Arc::new(Shared {
-            queue: Queue::new(most, pace.linger),
+    fn start_with(
+        medium: Medium,
+        file: PathBuf,
+        most: usize,
+        pace: WritePacing,
+    ) -> Result<Self, StoreProblem> {
+        let shared = Arc::new(StoreShared {
+            queue: WriteQueue::new(most, pace.linger),
             medium: Mutex::new(Some(medium)),
-            written: watch::Sender::new(Written { upto: 0, problem: None }),
+            written: watch::Sender::new(WriteProgress { upto: 0, problem: None }),
             commits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
         });
@@ -203,7 +209,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreProblem::Full`] if too much waits, [`StoreProblem::TooLarge`], [`StoreProblem::Closed`]; then nothing was taken.
-    pub fn put(&self, table: Table, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreProblem> {
+    pub fn put(&self, table: StoreTable, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreProblem> {
         self.shared.queue.add(table, key, Some(value))
     }
 
@@ -212,7 +218,7 @@ impl Store {
     /// # Errors
     ///
     /// As [`Store::put`].
-    pub fn remove(&self, table: Table, key: Vec<u8>) -> Result<(), StoreProblem> {
+    pub fn remove(&self, table: StoreTable, key: Vec<u8>) -> Result<(), StoreProblem> {
         self.shared.queue.add(table, key, None)
     }
 
@@ -222,9 +228,9 @@ impl Store {
     ///
     /// [`StoreProblem`] if it is not, as far as is known. It is kept and tried again, so it may become so.
     pub async fn flush(&self) -> Result<(), StoreProblem> {
-        let upto = self.shared.queue.hurry();
+        let upto = self.shared.queue.request_flush();
         let mut written = self.shared.written.subscribe();
-        let over = |written: &Written| written.upto >= upto || written.problem.is_some();
+        let over = |written: &WriteProgress| written.upto >= upto || written.problem.is_some();
         let written = written.wait_for(over).await.map_err(|_| StoreProblem::Closed)?;
         match &written.problem {
             Some(problem) if written.upto < upto => Err(problem.clone()),
@@ -237,7 +243,7 @@ impl Store {
     /// # Errors
     ///
     /// [`StoreProblem`] if the file cannot be read; some rows may have been shown by then.
-    pub fn load(&self, table: Table, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
+    pub fn load(&self, table: StoreTable, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
         lock(&self.shared.medium).as_mut().ok_or(StoreProblem::Closed)?.each(table, row)
     }
 
@@ -258,7 +264,7 @@ impl Store {
         if writer.is_some_and(|writer| writer.join().is_err()) {
             warn!("the thread of the store broke");
         }
-        let upto = self.shared.queue.hurry();
+        let upto = self.shared.queue.request_flush();
         let written = self.shared.written.borrow();
         match &written.problem {
             Some(problem) if written.upto < upto => Err(problem.clone()),
@@ -296,8 +302,8 @@ impl Drop for Store {
 }
 
 /// The writer: until the store is closed and nothing waits, or the disk does not take it.
-fn write_all(shared: &Shared, retry: Duration) {
-    let _end = End(shared);
+fn write_all(shared: &StoreShared, retry: Duration) {
+    let _end = WriterEndGuard(shared);
     let mut not_before = None;
     while let Some(batch) = shared.queue.next(not_before) {
         let outcome = match lock(&shared.medium).as_mut() {
@@ -311,7 +317,7 @@ fn write_all(shared: &Shared, retry: Duration) {
                 }
                 shared.commits.fetch_add(1, Ordering::Relaxed);
                 let upto = shared.queue.done(&batch);
-                shared.written.send_replace(Written { upto, problem: None });
+                shared.written.send_replace(WriteProgress { upto, problem: None });
             }
             Err(problem) => {
                 // Nothing can be tried again: the other process has gone.
@@ -326,7 +332,7 @@ fn write_all(shared: &Shared, retry: Duration) {
                 }
                 shared.failures.fetch_add(1, Ordering::Relaxed);
                 not_before = Some(Instant::now() + retry);
-                let closing = shared.queue.put_back(batch);
+                let closing = shared.queue.requeue(batch);
                 shared.written.send_modify(|written| written.problem = Some(problem));
                 if closing || is_over {
                     return;
@@ -337,9 +343,9 @@ fn write_all(shared: &Shared, retry: Duration) {
 }
 
 /// However the writer ends: nobody waits for it any more, and the file is free.
-struct End<'a>(&'a Shared);
+struct WriterEndGuard<'a>(&'a StoreShared);
 
-impl Drop for End<'_> {
+impl Drop for WriterEndGuard<'_> {
     fn drop(&mut self) {
         self.0.queue.close();
         lock(&self.0.medium).take();

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use super::queue::Changes;
-use super::{MOST_WAITING, StoreProblem, Table};
+use super::queue::PendingChanges;
+use super::{MOST_WAITING, StoreProblem, StoreTable};
 
 /// How long the other process may take to read, and to keep a batch.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ impl Told {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A value, or that the key is to go.
-    Row(Table, Vec<u8>, Option<Vec<u8>>),
+    Row(StoreTable, Vec<u8>, Option<Vec<u8>>),
     /// The batch is whole: it wants to be acknowledged.
     End,
 }
@@ -91,7 +91,7 @@ impl Frame {
         if first == END {
             return Ok(Some(Self::End));
         }
-        let table = Table::numbered(first).ok_or(ErrorKind::InvalidData)?;
+        let table = StoreTable::numbered(first).ok_or(ErrorKind::InvalidData)?;
         let has_value = from.read_u8().await? == 1;
         let (key, value) = (from.read_u32().await?, from.read_u32().await?);
         let key = bytes(from, key).await?;
@@ -135,7 +135,7 @@ impl Peer {
     }
 
     /// Passes a batch on and waits until it is kept.
-    pub(super) fn write(&mut self, changes: &Changes) -> Result<(), StoreProblem> {
+    pub(super) fn write(&mut self, changes: &PendingChanges) -> Result<(), StoreProblem> {
         self.send(changes).map_err(|_| StoreProblem::Closed)?;
         match self.kept.recv_timeout(ANSWER) {
             Ok(true) => Ok(()),
@@ -144,7 +144,7 @@ impl Peer {
         }
     }
 
-    fn send(&mut self, changes: &Changes) -> io::Result<()> {
+    fn send(&mut self, changes: &PendingChanges) -> io::Result<()> {
         let mut out = io::BufWriter::new(&mut self.stream);
         for ((table, key), value) in changes {
             let size = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| ErrorKind::InvalidInput);

@@ -7,37 +7,37 @@ use std::collections::btree_map::Entry;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{StoreProblem, Table, lock};
+use super::{StoreProblem, StoreTable, lock};
 
 /// The newest change of each key: a value, or that it is to go.
-pub(super) type Changes = BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>;
+pub(super) type PendingChanges = BTreeMap<(StoreTable, Vec<u8>), Option<Vec<u8>>>;
 
 /// What a change costs beside its bytes: its place in the map.
 const PLACE: usize = 96;
 
 /// What goes into one transaction.
-pub(super) struct Batch {
-    changes: Changes,
+pub(super) struct WriteBatch {
+    changes: PendingChanges,
     /// The number of the last change in it.
     upto: u64,
 }
 
-impl Batch {
-    pub(super) fn changes(&self) -> &Changes {
+impl WriteBatch {
+    pub(super) fn changes(&self) -> &PendingChanges {
         &self.changes
     }
 }
 
-pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+pub(super) struct WriteQueue {
+    waiting: Mutex<QueuedWrites>,
     wake: Condvar,
     most: usize,
     linger: Duration,
 }
 
 #[derive(Default)]
-struct Waiting {
-    changes: Changes,
+struct QueuedWrites {
+    changes: PendingChanges,
     /// The costs of `changes`.
     bytes: usize,
     /// The costs of what is being written.
@@ -51,13 +51,18 @@ struct Waiting {
     closed: bool,
 }
 
-impl Queue {
+impl WriteQueue {
     pub(super) fn new(most: usize, linger: Duration) -> Self {
         Self { waiting: Mutex::default(), wake: Condvar::new(), most, linger }
     }
 
     /// Takes a change, if there is room.
-    pub(super) fn add(&self, table: Table, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreProblem> {
+    pub(super) fn add(
+        &self,
+        table: StoreTable,
+        key: Vec<u8>,
+        value: Option<Vec<u8>>,
+    ) -> Result<(), StoreProblem> {
         let cost = cost(&key, value.as_ref());
         if cost > self.most {
             return Err(StoreProblem::TooLarge(cost));
@@ -85,7 +90,7 @@ impl Queue {
     }
 
     /// Somebody waits: says until which change.
-    pub(super) fn hurry(&self) -> u64 {
+    pub(super) fn request_flush(&self) -> u64 {
         let mut waiting = lock(&self.waiting);
         if !waiting.changes.is_empty() && !waiting.hurry {
             waiting.hurry = true;
@@ -95,7 +100,7 @@ impl Queue {
     }
 
     /// Waits for the next batch, but gives none before that time unless the queue was closed. `None`: no more will come.
-    pub(super) fn next(&self, not_before: Option<Instant>) -> Option<Batch> {
+    pub(super) fn next(&self, not_before: Option<Instant>) -> Option<WriteBatch> {
         let mut waiting = lock(&self.waiting);
         loop {
             let now = Instant::now();
@@ -113,13 +118,13 @@ impl Queue {
     }
 
     /// A batch is durable: says up to which change.
-    pub(super) fn done(&self, batch: &Batch) -> u64 {
+    pub(super) fn done(&self, batch: &WriteBatch) -> u64 {
         lock(&self.waiting).under_way = 0;
         batch.upto
     }
 
     /// A batch could not be written: it waits again, behind what is newer. Says whether the queue is closed.
-    pub(super) fn put_back(&self, batch: Batch) -> bool {
+    pub(super) fn requeue(&self, batch: WriteBatch) -> bool {
         let mut waiting = lock(&self.waiting);
         waiting.under_way = 0;
         for (key, value) in batch.changes {
@@ -146,7 +151,7 @@ impl Queue {
     }
 }
 
-impl Waiting {
+impl QueuedWrites {
     /// When it is to be written.
     fn due(&self, linger: Duration) -> Option<Instant> {
         self.since.map(|since| match since.checked_add(linger) {
@@ -155,11 +160,11 @@ impl Waiting {
         })
     }
 
-    fn take(&mut self) -> Batch {
+    fn take(&mut self) -> WriteBatch {
         self.under_way = std::mem::take(&mut self.bytes);
         self.since = None;
         self.hurry = false;
-        Batch { changes: std::mem::take(&mut self.changes), upto: self.number }
+        WriteBatch { changes: std::mem::take(&mut self.changes), upto: self.number }
     }
 }
 
@@ -173,17 +178,17 @@ mod tests {
 
     const ROW: usize = 100 + PLACE;
 
-    fn add(queue: &Queue, key: u8, value: u8) -> Result<(), StoreProblem> {
-        queue.add(Table::Tasks, vec![key], Some(vec![value; 99]))
+    fn add(queue: &WriteQueue, key: u8, value: u8) -> Result<(), StoreProblem> {
+        queue.add(StoreTable::Tasks, vec![key], Some(vec![value; 99]))
     }
 
-    fn values(batch: &Batch) -> Vec<(u8, u8)> {
+    fn values(batch: &WriteBatch) -> Vec<(u8, u8)> {
         batch.changes().iter().map(|((_, key), value)| (key[0], value.as_ref().unwrap()[0])).collect()
     }
 
     #[test]
     fn a_full_queue_takes_only_what_makes_it_no_larger() {
-        let queue = Queue::new(2 * ROW, Duration::from_secs(3600));
+        let queue = WriteQueue::new(2 * ROW, Duration::from_secs(3600));
         add(&queue, 1, 1).unwrap();
         add(&queue, 2, 1).unwrap();
         assert_eq!(add(&queue, 3, 1), Err(StoreProblem::Full));
@@ -194,19 +199,19 @@ mod tests {
         assert_eq!(add(&queue, 2, 3), Err(StoreProblem::Full), "what is under way still counts");
         assert_eq!((queue.done(&batch), queue.bytes()), (3, 0));
         add(&queue, 2, 3).unwrap();
-        let large = queue.add(Table::Tasks, vec![], Some(vec![0; 2 * ROW]));
+        let large = queue.add(StoreTable::Tasks, vec![], Some(vec![0; 2 * ROW]));
         assert_eq!(large, Err(StoreProblem::TooLarge(2 * ROW + PLACE)));
     }
 
     #[test]
     fn what_could_not_be_written_waits_behind_what_is_newer() {
-        let queue = Queue::new(9 * ROW, Duration::ZERO);
+        let queue = WriteQueue::new(9 * ROW, Duration::ZERO);
         add(&queue, 1, 1).unwrap();
         add(&queue, 2, 1).unwrap();
         let batch = queue.next(None).unwrap();
         add(&queue, 1, 2).unwrap();
         add(&queue, 3, 2).unwrap();
-        assert!(!queue.put_back(batch));
+        assert!(!queue.requeue(batch));
         assert_eq!(queue.bytes(), 3 * ROW);
         queue.close();
         assert_eq!(add(&queue, 4, 4), Err(StoreProblem::Closed));

@@ -15,11 +15,11 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::*;
 
-const ALL: [Table; 3] = [Table::Tasks, Table::Turns, Table::Sessions];
+const ALL: [StoreTable; 3] = [StoreTable::Tasks, StoreTable::Turns, StoreTable::Sessions];
 /// Tells the test process that it is the one to be killed, and where it writes.
 const VICTIM: &str = "STORE_TEST_VICTIM";
 
-type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+type Rows = BTreeMap<(StoreTable, Vec<u8>), Vec<u8>>;
 
 fn rows(store: &Store) -> Result<Rows, StoreProblem> {
     let mut rows = Rows::new();
@@ -32,7 +32,7 @@ fn rows(store: &Store) -> Result<Rows, StoreProblem> {
 }
 
 fn put(store: &Store, key: &str, value: &str) -> Result<(), StoreProblem> {
-    store.put(Table::Tasks, key.as_bytes().to_vec(), value.as_bytes().to_vec())
+    store.put(StoreTable::Tasks, key.as_bytes().to_vec(), value.as_bytes().to_vec())
 }
 
 fn value_of(key: u32) -> Vec<u8> {
@@ -50,9 +50,9 @@ async fn what_was_flushed_is_there_again() {
         store.put(table, key.clone(), value.clone()).unwrap();
         expected.insert((table, key), value);
     }
-    store.remove(Table::Turns, vec![1]).unwrap();
-    store.remove(Table::Turns, b"never there".to_vec()).unwrap();
-    expected.remove(&(Table::Turns, vec![1])).unwrap();
+    store.remove(StoreTable::Turns, vec![1]).unwrap();
+    store.remove(StoreTable::Turns, b"never there".to_vec()).unwrap();
+    expected.remove(&(StoreTable::Turns, vec![1])).unwrap();
     store.flush().await.unwrap();
     assert_eq!(rows(&store).unwrap(), expected);
     drop(store);
@@ -116,7 +116,7 @@ async fn those_who_wait_share_a_transaction() {
     for number in 0_u32..1000 {
         let store = store.clone();
         waiting.spawn(async move {
-            store.put(Table::Tasks, number.to_be_bytes().to_vec(), value_of(number)).unwrap();
+            store.put(StoreTable::Tasks, number.to_be_bytes().to_vec(), value_of(number)).unwrap();
             store.flush().await.unwrap();
         });
     }
@@ -128,15 +128,15 @@ async fn those_who_wait_share_a_transaction() {
 #[tokio::test]
 async fn a_slow_disk_does_not_make_the_queue_grow() {
     let home = tempdir().unwrap();
-    let store = Store::start(Disk::open(home.path()).unwrap(), 20_000, PACE).unwrap();
-    let problem = store.put(Table::Tasks, vec![0; 20_000], vec![]).unwrap_err();
+    let store = Store::start(StoreFile::open(home.path()).unwrap(), 20_000, WRITE_PACING).unwrap();
+    let problem = store.put(StoreTable::Tasks, vec![0; 20_000], vec![]).unwrap_err();
     assert!(matches!(problem, StoreProblem::TooLarge(_)), "{problem:?}");
     let mut kept = Vec::new();
     {
         let _busy = lock(&store.shared.medium);
         let mut refused = 0;
         for number in 0_u32..1000 {
-            match store.put(Table::Tasks, number.to_be_bytes().to_vec(), value_of(number)) {
+            match store.put(StoreTable::Tasks, number.to_be_bytes().to_vec(), value_of(number)) {
                 Ok(()) => kept.push(number),
                 Err(problem) => {
                     assert_eq!(problem, StoreProblem::Full);
@@ -184,21 +184,21 @@ impl StorageBackend for Moody {
     }
 }
 
-fn moody(dir: &Path, pace: Pace) -> (Store, Arc<AtomicBool>) {
+fn moody(dir: &Path, pace: WritePacing) -> (Store, Arc<AtomicBool>) {
     let fails = Arc::new(AtomicBool::new(false));
     let mood = fails.clone();
     let open = move |file: &Path| {
         let file = OpenOptions::new().read(true).write(true).open(file)?;
         redb::Builder::new().create_with_backend(Moody(FileBackend::new(file)?, mood.clone()))
     };
-    let disk = Disk::open_with(dir, Box::new(open)).unwrap();
+    let disk = StoreFile::open_with(dir, Box::new(open)).unwrap();
     (Store::start(disk, MOST_WAITING, pace).unwrap(), fails)
 }
 
 #[tokio::test]
 async fn a_disk_that_works_again_is_tried_by_itself() {
     let home = tempdir().unwrap();
-    let (store, fails) = moody(home.path(), Pace { retry: Duration::from_millis(1), ..PACE });
+    let (store, fails) = moody(home.path(), WritePacing { retry: Duration::from_millis(1), ..WRITE_PACING });
     fails.store(true, Ordering::SeqCst);
     put(&store, "a", "1").unwrap();
     store.flush().await.unwrap_err();
@@ -213,7 +213,7 @@ async fn a_disk_that_works_again_is_tried_by_itself() {
 #[tokio::test]
 async fn a_failing_disk_is_told_counted_and_forgiven() {
     let home = tempdir().unwrap();
-    let (store, fails) = moody(home.path(), PACE);
+    let (store, fails) = moody(home.path(), WRITE_PACING);
     put(&store, "a", "kept").unwrap();
     store.flush().await.unwrap();
 
@@ -237,7 +237,8 @@ async fn a_failing_disk_is_told_counted_and_forgiven() {
 #[test]
 fn a_store_that_could_not_write_at_the_end_says_so() {
     let home = tempdir().unwrap();
-    let (store, fails) = moody(home.path(), Pace { linger: Duration::from_secs(3600), ..PACE });
+    let (store, fails) =
+        moody(home.path(), WritePacing { linger: Duration::from_secs(3600), ..WRITE_PACING });
     fails.store(true, Ordering::SeqCst);
     put(&store, "a", "lost").unwrap();
     assert!(matches!(store.close(), Err(StoreProblem::Disk { .. })));
@@ -250,7 +251,7 @@ fn a_damaged_file_is_never_believed() {
     let file = home.path().join("tasks.redb");
     let store = open(home.path()).unwrap();
     for number in 0_u32..400 {
-        store.put(Table::Tasks, number.to_be_bytes().to_vec(), value_of(number)).unwrap();
+        store.put(StoreTable::Tasks, number.to_be_bytes().to_vec(), value_of(number)).unwrap();
     }
     store.close().unwrap();
     let whole = fs::read(&file).unwrap();
@@ -303,7 +304,7 @@ fn victim() {
             let store = &store;
             async move {
                 for number in (begin + lane..begin + 1_000_000).step_by(4) {
-                    store.put(Table::Tasks, number.to_be_bytes().to_vec(), value_of(number)).unwrap();
+                    store.put(StoreTable::Tasks, number.to_be_bytes().to_vec(), value_of(number)).unwrap();
                     store.flush().await.unwrap();
                     println!("\nkept {number}");
                 }
@@ -343,7 +344,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
         child.wait().unwrap();
         let rows = rows(&open(home.path()).unwrap()).unwrap();
         for number in &kept {
-            let row = rows.get(&(Table::Tasks, number.to_be_bytes().to_vec()));
+            let row = rows.get(&(StoreTable::Tasks, number.to_be_bytes().to_vec()));
             assert_eq!(row, Some(&value_of(*number)), "round {round}: {number}");
         }
     }
@@ -351,8 +352,8 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Put(Table, u8, Vec<u8>),
-    Remove(Table, u8),
+    Put(StoreTable, u8, Vec<u8>),
+    Remove(StoreTable, u8),
     Flush,
     Reopen,
 }
@@ -412,7 +413,7 @@ async fn rows_go_to_the_process_that_takes_over_and_are_safe_when_it_says_so() {
     let (tell, told) = std::sync::mpsc::channel();
     let (store, mut there) = pair(move |word| tell.send(word).unwrap());
     put(&store, "a", "1").unwrap();
-    store.remove(Table::Sessions, b"b".to_vec()).unwrap();
+    store.remove(StoreTable::Sessions, b"b".to_vec()).unwrap();
     let row = |table, key: &str, value: Option<&str>| {
         Frame::Row(table, key.as_bytes().to_vec(), value.map(|value| value.as_bytes().to_vec()))
     };
@@ -430,7 +431,7 @@ async fn rows_go_to_the_process_that_takes_over_and_are_safe_when_it_says_so() {
         rows
     };
     let (rows, flushed) = tokio::join!(taken, store.flush());
-    assert_eq!(rows, [row(Table::Tasks, "a", Some("1")), row(Table::Sessions, "b", None)]);
+    assert_eq!(rows, [row(StoreTable::Tasks, "a", Some("1")), row(StoreTable::Sessions, "b", None)]);
     assert_eq!(flushed, Ok(()));
     assert_eq!((told.recv(), told.recv()), (Ok(Told::Serves), Ok(Told::Ended([7; 16], 9))));
     put(&store, "c", "2").unwrap();

@@ -7,16 +7,16 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use mcp_a2a_gateway::a2a::{Event, Message, Part, PartBody, Role};
-use mcp_a2a_gateway::agents::{Directory, Errand, Terms, Turn, start};
-use mcp_a2a_gateway::auth::Subject;
+use mcp_a2a_gateway::a2a::{Message, Part, PartBody, Role, StreamResponse};
+use mcp_a2a_gateway::agents::{AgentOperation, CallLimits, Directory, DriveEvent, start};
+use mcp_a2a_gateway::auth::SubjectToken;
 use mcp_a2a_gateway::config::{
-    Agent, Authorization, ClientProof, Grant, LiveSecret, OAuth2, Secret, Settings,
+    Agent, Authorization, ClientAuthMethod, Grant, OAuth2, ReloadableSecret, Secret, Settings,
 };
-use mcp_a2a_gateway::fault::Trouble;
+use mcp_a2a_gateway::fault::AgentFailure;
 use mcp_a2a_gateway::quota::{AnswerRoom, ByteQuota};
 use mcp_a2a_gateway::telemetry::metrics::Metrics;
-use mcp_a2a_gateway::transport::{Client, ClientLimits};
+use mcp_a2a_gateway::transport::{ClientLimits, HttpClient};
 use serde_json::json;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ use crate::support::{Card, Reply, Request, ScriptedAgent, TestGateway, in_time};
 struct Stage {
     agent: ScriptedAgent,
     endpoint: ScriptedAgent,
-    client: Client,
+    client: HttpClient,
     directory: Directory,
 }
 
@@ -52,17 +52,17 @@ async fn stage(lives: u64) -> Stage {
     settings.auth.authorization = Some(Authorization::OAuth2(Box::new(OAuth2 {
         token_url: format!("{}token", endpoint.url()),
         client_id: "gateway".into(),
-        proof: ClientProof::SecretBasic(LiveSecret::fixed("secret")),
+        proof: ClientAuthMethod::SecretBasic(ReloadableSecret::fixed("secret")),
         grant: Grant::TokenExchange,
         scopes: vec!["sing".into()],
         audience: Some("bard".into()),
         resources: Vec::new(),
         ca: None,
     })));
-    let client = Client::new(ClientLimits::default());
+    let client = HttpClient::new(ClientLimits::default());
     let metrics = Metrics::new().unwrap();
     let directory = Directory::new(&Settings::new(vec![settings]), client.clone(), &metrics).unwrap();
-    directory.look_once(directory.find("bard").unwrap()).await.unwrap();
+    directory.refresh_once(directory.find("bard").unwrap()).await.unwrap();
     Stage { agent, endpoint, client, directory }
 }
 
@@ -72,11 +72,11 @@ fn subject(request: &Request) -> String {
 
 impl Stage {
     /// The agent's answer when this caller calls it.
-    async fn call(&self, caller: Option<&str>) -> Result<String, Trouble> {
-        let shown = || caller.map(|token| Subject::new(Secret::new(token)));
+    async fn call(&self, caller: Option<&str>) -> Result<String, AgentFailure> {
+        let shown = || caller.map(|token| SubjectToken::new(Secret::new(token)));
         let along = self.directory.along(&HeaderMap::new(), shown);
         let known = self.directory.find("bard").unwrap().known().unwrap().along(along.as_ref());
-        let terms = Terms {
+        let terms = CallLimits {
             stalled: crate::support::PATIENCE,
             event: 1 << 20,
             silence: crate::support::PATIENCE,
@@ -96,13 +96,13 @@ impl Stage {
         };
         let quota = Arc::new(ByteQuota::new(1 << 20, 1 << 20, Metrics::new().unwrap()));
         let room = AnswerRoom { limit: 1 << 20, permit: quota.permit(None) };
-        let mut drive = start(self.client.clone(), known, (terms, room), Errand::Say(message));
+        let mut drive = start(self.client.clone(), known, (terms, room), AgentOperation::Say(message));
         let mut said = String::new();
         loop {
             match drive.next().await {
-                Turn::Said(Event::Message(message)) => said = format!("{:?}", message.parts),
-                Turn::Said(_) | Turn::Delayed(_) => {}
-                Turn::Over(result) => return result.map(|()| said),
+                DriveEvent::Said(StreamResponse::Message(message)) => said = format!("{:?}", message.parts),
+                DriveEvent::Said(_) | DriveEvent::Delayed(_) => {}
+                DriveEvent::Over(result) => return result.map(|()| said),
             }
         }
     }
@@ -153,13 +153,13 @@ async fn ended_token_is_exchanged_again() {
 #[tokio::test]
 async fn refused_caller_token_blocks_no_other() {
     let stage = stage(3600).await;
-    let refused = Trouble::CallerToken("its token endpoint answered invalid_grant");
+    let refused = AgentFailure::TokenExchangeFailed("its token endpoint answered invalid_grant");
     for _ in 0..5 {
         assert_eq!(stage.call(Some("unknown")).await, Err(refused.clone()));
     }
     assert_eq!(stage.subjects(), ["unknown"], "and does not hammer the endpoint");
     assert!(stage.call(Some("alice")).await.unwrap().contains("for-alice"));
-    let nothing = Trouble::CallerToken("the call comes with no token that could be exchanged");
+    let nothing = AgentFailure::TokenExchangeFailed("the call comes with no token that could be exchanged");
     assert_eq!(stage.call(None).await, Err(nothing));
 }
 

@@ -8,9 +8,9 @@ use http::HeaderName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
-use crate::config::{ApiKeys, KeyHolder};
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
+use crate::config::{ApiKeyOwner, ApiKeys};
 
 /// API keys.
 #[derive(Deserialize, JsonSchema)]
@@ -20,11 +20,11 @@ pub(super) struct ApiKeysFile {
     /// The header that carries a key. With `Authorization` the key follows the word `Bearer`.
     #[serde(default)]
     #[schemars(extend("default" = "X-Api-Key"))]
-    header: Written<String>,
+    header: Spanned<String>,
     /// Who holds which keys: a name, and `sha256:` with the hash of the key in hexadecimal, or a list of those while keys
     /// are being exchanged. `mcp-a2a-gateway key` makes a key and its hash. The name stays; what a caller holds hangs on it.
     #[schemars(extend("minProperties" = 1, "propertyNames" = { "pattern": "^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$" }))]
-    keys: Written<BTreeMap<String, Written<OneOrMany<Written<String>>>>>,
+    keys: Spanned<BTreeMap<String, Spanned<OneOrMany<Spanned<String>>>>>,
 }
 
 /// Headers that mean something else, or that steer the connection.
@@ -41,7 +41,7 @@ const TAKEN: [&str; 9] = [
 ];
 
 impl ApiKeysFile {
-    pub(super) fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<ApiKeys> {
+    pub(super) fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> Option<ApiKeys> {
         let header = match self.header.take() {
             None => HeaderName::from_static("x-api-key"),
             Some((place, written)) => header(&written, &place, reading)?,
@@ -51,14 +51,14 @@ impl ApiKeysFile {
         if written.is_empty() {
             reading.problem(&place, format!("is empty ({hint})"));
         }
-        let mut holders: Vec<KeyHolder> = Vec::new();
+        let mut holders: Vec<ApiKeyOwner> = Vec::new();
         for (name, hashes) in written {
             let Some((place, OneOrMany(hashes))) = hashes.take() else { continue };
             if !is_name(&name) {
                 reading.problem(&place, "is not a name (1 to 64 letters, digits and . _ @ -)");
             }
             let mut read = Vec::new();
-            for (place, text) in hashes.into_iter().filter_map(Written::take) {
+            for (place, text) in hashes.into_iter().filter_map(Spanned::take) {
                 let Some(hash) = hash(&text) else {
                     reading.problem(&place, "is not a hash (write sha256: and 64 hexadecimal digits)");
                     continue;
@@ -68,17 +68,17 @@ impl ApiKeysFile {
                 }
                 read.push(hash);
             }
-            holders.push(KeyHolder { name, hashes: read });
+            holders.push(ApiKeyOwner { name, hashes: read });
         }
         Some(ApiKeys { header, holders })
     }
 }
 
-fn header(written: &str, place: &Place, reading: &mut Reading<'_>) -> Option<HeaderName> {
+fn header(written: &str, place: &Location, reading: &mut ResolveContext<'_>) -> Option<HeaderName> {
     match HeaderName::try_from(written) {
         Ok(name) if !TAKEN.contains(&name.as_str()) => Some(name),
-        Ok(_) => reading.refuse(place, "means something else (write X-Api-Key or Authorization)"),
-        Err(_) => reading.refuse(place, "is not the name of a header (write X-Api-Key)"),
+        Ok(_) => reading.report_conflict(place, "means something else (write X-Api-Key or Authorization)"),
+        Err(_) => reading.report_conflict(place, "is not the name of a header (write X-Api-Key)"),
     }
 }
 

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use self::keys::ApiKeysFile;
 pub(super) use self::require::{RequireFile, resolve as require};
 use self::tokens::TokenFile;
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::{Auth, CertificateName};
 
 /// How clients prove who they are.
@@ -27,16 +27,16 @@ use crate::config::{Auth, CertificateName};
 )]
 pub(super) struct AuthFile {
     /// Client certificates.
-    certificate: Written<CertificateFile>,
+    certificate: Spanned<CertificateFile>,
     /// API keys.
-    api_keys: Written<ApiKeysFile>,
+    api_keys: Spanned<ApiKeysFile>,
     /// Who issues bearer tokens.
     #[schemars(length(min = 1))]
-    tokens: Written<Vec<Written<TokenFile>>>,
+    tokens: Spanned<Vec<Spanned<TokenFile>>>,
     /// Scopes that every bearer token must have. Without it: none.
-    scopes: Written<Vec<Written<String>>>,
+    scopes: Spanned<Vec<Spanned<String>>>,
     /// What a scope includes besides itself, for example `admin: [read, write]`.
-    scope_hierarchy: Written<BTreeMap<String, Written<Vec<Written<String>>>>>,
+    scope_hierarchy: Spanned<BTreeMap<String, Spanned<Vec<Spanned<String>>>>>,
 }
 
 /// Client certificates.
@@ -47,7 +47,7 @@ struct CertificateFile {
     /// Which field names the caller: `spiffe` (the URI SAN, which must be a SPIFFE id), `uri`, `dns` (SANs) or `common_name` (of
     /// the subject); or a list, of which the first that the certificate has counts. A certificate with two values for it names
     /// nobody.
-    name: Written<OneOrMany<Written<NameFile>>>,
+    name: Spanned<OneOrMany<Spanned<NameFile>>>,
 }
 
 #[derive(Deserialize, JsonSchema, Clone, Copy)]
@@ -64,9 +64,9 @@ impl AuthFile {
     /// `public_url` is what tokens are issued for, if nothing else is said.
     pub(super) fn resolve(
         self,
-        section: &Place,
+        section: &Location,
         public_url: Option<&str>,
-        reading: &mut Reading<'_>,
+        reading: &mut ResolveContext<'_>,
     ) -> Auth {
         if [self.certificate.place(), self.api_keys.place(), self.tokens.place()].iter().all(Option::is_none)
         {
@@ -94,7 +94,7 @@ impl AuthFile {
 }
 
 impl CertificateFile {
-    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Vec<CertificateName> {
+    fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> Vec<CertificateName> {
         let hint = "write spiffe, uri, dns or common_name";
         let Some((place, OneOrMany(names))) = reading.required(self.name, section, "name", hint) else {
             return Vec::new();
@@ -102,7 +102,7 @@ impl CertificateFile {
         if names.is_empty() {
             reading.problem(&place, format!("is an empty list ({hint})"));
         }
-        let names = names.into_iter().filter_map(Written::value).map(|name| match name {
+        let names = names.into_iter().filter_map(Spanned::value).map(|name| match name {
             NameFile::Spiffe => CertificateName::Spiffe,
             NameFile::Uri => CertificateName::Uri,
             NameFile::Dns => CertificateName::Dns,
@@ -113,9 +113,12 @@ impl CertificateFile {
 }
 
 /// Scopes: tokens of RFC 6749 §3.3, since they go into a header.
-pub(super) fn scopes(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>) -> Vec<String> {
+pub(super) fn scopes(
+    written: Spanned<Vec<Spanned<String>>>,
+    reading: &mut ResolveContext<'_>,
+) -> Vec<String> {
     let mut scopes = Vec::new();
-    for (place, scope) in written.value().unwrap_or_default().into_iter().filter_map(Written::take) {
+    for (place, scope) in written.value().unwrap_or_default().into_iter().filter_map(Spanned::take) {
         let fits = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
         if scope.is_empty() || !scope.bytes().all(fits) {
             reading.problem(&place, "is not a scope (visible ASCII without spaces, quotes and backslashes)");

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use crate::config::place::{Place, Written};
-use crate::config::reading::Reading;
+use crate::config::place::{Location, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::{Mechanism, Require, RequireRule};
 
 /// `none`, `any` or `all`, or one of the last two with the mechanisms that are meant.
 #[derive(Deserialize, Default)]
-#[serde(from = "Wire")]
+#[serde(from = "RequireForm")]
 pub(in crate::config::file) struct RequireFile {
     rule: RequireRule,
     of: Option<Vec<String>>,
@@ -20,30 +20,30 @@ pub(in crate::config::file) struct RequireFile {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Wire {
+enum RequireForm {
     Word(String),
-    Listed(Listed),
+    Listed(RequireList),
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Listed {
+struct RequireList {
     any: Option<Vec<String>>,
     all: Option<Vec<String>>,
 }
 
-impl From<Wire> for RequireFile {
-    fn from(wire: Wire) -> Self {
+impl From<RequireForm> for RequireFile {
+    fn from(wire: RequireForm) -> Self {
         let (rule, of) = match wire {
-            Wire::Word(word) => match word.as_str() {
+            RequireForm::Word(word) => match word.as_str() {
                 "none" => (RequireRule::None, None),
                 "any" => (RequireRule::Any, None),
                 "all" => (RequireRule::All, None),
                 _ => return Self { is_wrong: true, ..Self::default() },
             },
-            Wire::Listed(Listed { any: Some(of), all: None }) => (RequireRule::Any, Some(of)),
-            Wire::Listed(Listed { any: None, all: Some(of) }) => (RequireRule::All, Some(of)),
-            Wire::Listed(_) => return Self { is_wrong: true, ..Self::default() },
+            RequireForm::Listed(RequireList { any: Some(of), all: None }) => (RequireRule::Any, Some(of)),
+            RequireForm::Listed(RequireList { any: None, all: Some(of) }) => (RequireRule::All, Some(of)),
+            RequireForm::Listed(_) => return Self { is_wrong: true, ..Self::default() },
         };
         Self { rule, of, is_wrong: false }
     }
@@ -73,9 +73,9 @@ const HINT: &str = "write none, any, all, or for example { any: [certificate, to
 /// What one listener wants, given what is configured under `auth`, and whether clients show certificates there. Without a word a
 /// listener wants any of it.
 pub(in crate::config::file) fn resolve(
-    written: Written<RequireFile>,
+    written: Spanned<RequireFile>,
     (configured, shows_certificates): (&[Mechanism], bool),
-    reading: &mut Reading<'_>,
+    reading: &mut ResolveContext<'_>,
 ) -> Require {
     let can_be_shown = |mechanism: &Mechanism| shows_certificates || *mechanism != Mechanism::Certificate;
     let here: Vec<Mechanism> = configured.iter().copied().filter(can_be_shown).collect();
@@ -105,8 +105,8 @@ pub(in crate::config::file) fn resolve(
 fn named(
     names: &[String],
     configured: &[Mechanism],
-    place: &Place,
-    reading: &mut Reading<'_>,
+    place: &Location,
+    reading: &mut ResolveContext<'_>,
 ) -> Vec<Mechanism> {
     if names.is_empty() {
         reading.problem(place, format!("is empty ({HINT})"));

@@ -6,12 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::file::url;
-use crate::config::pem::{self, Holds, PemFile};
-use crate::config::place::{OneOrMany, Place, Written};
-use crate::config::reading::Reading;
+use crate::config::pem::{self, PemFile, PemKind};
+use crate::config::place::{Location, OneOrMany, Spanned};
+use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
-use crate::config::units::Wait;
-use crate::config::{KeySource, TokenCheck, TokenIssuer};
+use crate::config::units::HumanDuration;
+use crate::config::{KeySource, TokenIssuer, TokenVerification};
 
 /// What is taken if nothing is said: everything asymmetric that issuers use.
 const ALGORITHMS: [&str; 9] =
@@ -24,46 +24,46 @@ const ALGORITHMS: [&str; 9] =
 pub(super) struct TokenFile {
     /// The issuer, as in the claim `iss`, for example `https://login.example.com/tenant`. It stands in the names of its
     /// callers.
-    issuer: Written<String>,
+    issuer: Spanned<String>,
     /// The values of `aud` that are taken. Without it: `public_url`, `public_url/mcp`, and `public_url/mcp/AGENT` there.
     #[serde(default)]
-    audience: Written<OneOrMany<Written<String>>>,
+    audience: Spanned<OneOrMany<Spanned<String>>>,
     /// Where its keys (JWKS) are: a URL, or the path of a file. Without it: where the issuer's metadata says
     /// (`/.well-known/openid-configuration` or `/.well-known/oauth-authorization-server`).
     #[serde(default)]
-    jwks: Written<String>,
+    jwks: Spanned<String>,
     /// The algorithms that are taken. Those with a shared secret, and `none`, never are.
     #[serde(default)]
     #[schemars(length(min = 1), extend("default" = ALGORITHMS, "items" = { "enum": ALGORITHMS }))]
-    algorithms: Written<Vec<Written<String>>>,
+    algorithms: Spanned<Vec<Spanned<String>>>,
     /// How far the issuer's clock may be off.
     #[serde(default)]
     #[schemars(extend("default" = "30s"))]
-    leeway: Written<Wait>,
+    leeway: Spanned<HumanDuration>,
     /// How often the keys are looked at. An unknown key is looked for at once, at most every 10 seconds.
     #[serde(default)]
     #[schemars(extend("default" = "10m"))]
-    refresh: Written<Wait>,
+    refresh: Spanned<HumanDuration>,
     /// Asks the issuer about each token instead (RFC 7662): for tokens that are no JWT.
     #[serde(default)]
-    introspection: Written<IntrospectionFile>,
+    introspection: Spanned<IntrospectionFile>,
     /// Takes tokens without `sub`, which clients get for themselves: their caller is
     /// `client:ISSUER#CLIENT_ID`. A token that names a user in another way (`username`, `email`,
     /// `sid` …) is refused all the same.
     #[serde(default)]
     #[schemars(extend("default" = false))]
-    client_tokens: Written<bool>,
+    client_tokens: Spanned<bool>,
     /// The claim with the scopes: a text with spaces between them, or a list.
     #[serde(default)]
     #[schemars(extend("default" = "scope"))]
-    scope_claim: Written<String>,
+    scope_claim: Spanned<String>,
     /// The claim with the groups: a list.
     #[serde(default)]
     #[schemars(extend("default" = "groups"))]
-    groups_claim: Written<String>,
+    groups_claim: Spanned<String>,
     /// The only certificate authorities to trust when the issuer is asked. Without it: the system's.
     #[serde(default)]
-    ca: Written<PemFile>,
+    ca: Spanned<PemFile>,
 }
 
 /// How an issuer is asked about tokens.
@@ -72,25 +72,25 @@ pub(super) struct TokenFile {
 #[schemars(rename = "Introspection")]
 struct IntrospectionFile {
     /// Where to ask.
-    url: Written<String>,
+    url: Spanned<String>,
     /// Who asks.
-    client_id: Written<String>,
+    client_id: Spanned<String>,
     /// The password of who asks. References are accepted.
-    client_secret: Written<Template>,
+    client_secret: Spanned<Template>,
     /// How long an answer is good at most; `0s` asks each time.
     #[serde(default)]
     #[schemars(extend("default" = "30s"))]
-    cache: Written<Wait>,
+    cache: Spanned<HumanDuration>,
 }
 
 /// The issuers, each with its own name.
 pub(super) fn resolve(
-    list: Vec<Written<TokenFile>>,
+    list: Vec<Spanned<TokenFile>>,
     public_url: Option<&str>,
-    reading: &mut Reading<'_>,
+    reading: &mut ResolveContext<'_>,
 ) -> Vec<TokenIssuer> {
     let mut issuers: Vec<TokenIssuer> = Vec::new();
-    for (place, file) in list.into_iter().filter_map(Written::take) {
+    for (place, file) in list.into_iter().filter_map(Spanned::take) {
         let Some(issuer) = file.resolve(&place, public_url, reading) else { continue };
         if issuers.iter().any(|known| known.issuer == issuer.issuer) {
             reading.problem(&place, "names an issuer that is there already");
@@ -103,18 +103,18 @@ pub(super) fn resolve(
 impl TokenFile {
     fn resolve(
         self,
-        section: &Place,
+        section: &Location,
         public_url: Option<&str>,
-        reading: &mut Reading<'_>,
+        reading: &mut ResolveContext<'_>,
     ) -> Option<TokenIssuer> {
         let hint = "write what stands in the claim iss";
         let issuer = reading.required(self.issuer, section, "issuer", hint);
         let audience: Vec<String> = self
             .audience
             .value()
-            .map_or_else(Vec::new, |OneOrMany(list)| list.into_iter().filter_map(Written::value).collect());
+            .map_or_else(Vec::new, |OneOrMany(list)| list.into_iter().filter_map(Spanned::value).collect());
         if audience.is_empty() && public_url.is_none() {
-            let missing = section.below("audience");
+            let missing = section.child("audience");
             reading
                 .problem(&missing, "is missing: without public_url nobody knows for whom tokens are issued");
         }
@@ -127,7 +127,7 @@ impl TokenFile {
             }
             None => {
                 let from_issuer = issuer.as_ref().map(|(place, text)| (place.clone(), text.clone()));
-                Some(TokenCheck::Signature {
+                Some(TokenVerification::Signature {
                     keys: key_source(self.jwks, from_issuer, reading)?,
                     algorithms: algorithms(self.algorithms, reading),
                     refresh: reading.wait(
@@ -145,9 +145,9 @@ impl TokenFile {
             reading.problem(place, "is not an issuer (it has a # or a space in it)");
         }
         let claim =
-            |written: Written<String>, default: &str| written.value().unwrap_or_else(|| default.to_owned());
+            |written: Spanned<String>, default: &str| written.value().unwrap_or_else(|| default.to_owned());
         Some(TokenIssuer {
-            ca: pem::resolve(self.ca, Holds::Certificates, reading).map(|(_, pem)| pem),
+            ca: pem::resolve(self.ca, PemKind::Certificates, reading).map(|(_, pem)| pem),
             issuer: issuer?.1,
             audience,
             check: check?,
@@ -164,26 +164,31 @@ impl TokenFile {
 }
 
 impl IntrospectionFile {
-    fn resolve(self, section: &Place, reading: &mut Reading<'_>) -> Option<TokenCheck> {
+    fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> Option<TokenVerification> {
         let url = reading.required(self.url, section, "url", "write where tokens are asked about");
         let client_id = reading.required(self.client_id, section, "client_id", "write who asks");
         if self.client_secret.place().is_none() {
             reading
-                .problem(&section.below("client_secret"), "is missing (write ${env:NAME} or ${file:PATH})");
+                .problem(&section.child("client_secret"), "is missing (write ${env:NAME} or ${file:PATH})");
         }
         let secret = reference::one_line(self.client_secret, reading);
         let cache =
             reading.wait(self.cache, Duration::ZERO..=Duration::from_secs(3600), Duration::from_secs(30));
         let (place, url) = url?;
         safe(&url, &place, reading)?;
-        Some(TokenCheck::Introspection { url, client_id: client_id?.1, client_secret: secret?.1, cache })
+        Some(TokenVerification::Introspection {
+            url,
+            client_id: client_id?.1,
+            client_secret: secret?.1,
+            cache,
+        })
     }
 }
 
 fn key_source(
-    written: Written<String>,
-    issuer: Option<(Place, String)>,
-    reading: &mut Reading<'_>,
+    written: Spanned<String>,
+    issuer: Option<(Location, String)>,
+    reading: &mut ResolveContext<'_>,
 ) -> Option<KeySource> {
     match written.take() {
         Some((place, text)) if text.contains("://") => {
@@ -193,7 +198,7 @@ fn key_source(
         Some((place, text)) => {
             let path = reading.path(&text);
             if let Err(problem) = reading.file(&path, 1 << 20) {
-                return reading.refuse(&place, problem);
+                return reading.report_conflict(&place, problem);
             }
             Some(KeySource::File(path))
         }
@@ -206,11 +211,13 @@ fn key_source(
 }
 
 /// Keys and tokens go over TLS, or nowhere beyond this machine.
-fn safe(text: &str, place: &Place, reading: &mut Reading<'_>) -> Option<()> {
+fn safe(text: &str, place: &Location, reading: &mut ResolveContext<'_>) -> Option<()> {
     match url::web(text) {
         Ok(uri) if uri.scheme_str() == Some("https") || is_loopback(uri.host()) => Some(()),
-        Ok(_) => reading.refuse(place, "is not safe (write https; http is for loopback addresses only)"),
-        Err(problem) => reading.refuse(place, problem),
+        Ok(_) => {
+            reading.report_conflict(place, "is not safe (write https; http is for loopback addresses only)")
+        }
+        Err(problem) => reading.report_conflict(place, problem),
     }
 }
 
@@ -224,7 +231,7 @@ fn is_loopback(host: Option<&str>) -> bool {
     })
 }
 
-fn algorithms(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>) -> Vec<String> {
+fn algorithms(written: Spanned<Vec<Spanned<String>>>, reading: &mut ResolveContext<'_>) -> Vec<String> {
     let Some((place, list)) = written.take() else {
         return ALGORITHMS.map(str::to_owned).to_vec();
     };
@@ -232,7 +239,7 @@ fn algorithms(written: Written<Vec<Written<String>>>, reading: &mut Reading<'_>)
         reading.problem(&place, "is an empty list (remove it for the default)");
     }
     let mut algorithms = Vec::new();
-    for (place, name) in list.into_iter().filter_map(Written::take) {
+    for (place, name) in list.into_iter().filter_map(Spanned::take) {
         if !ALGORITHMS.contains(&name.as_str()) {
             reading
                 .problem(&place, format!("{name:?} is not taken (write one of {})", ALGORITHMS.join(", ")));

@@ -5,10 +5,11 @@
 use http::HeaderName;
 use serde::Deserialize;
 
-use super::sheet::Sheet;
+use super::sheet::ManifestReader;
 use crate::config::file::{credentials, headers, oauth};
 use crate::config::{
-    AgentAuth, ApiKey, ApiKeyPlace, Authorization, ClientProof, Grant, KeyPlace, LiveSecret, OAuth2,
+    AgentAuth, ApiKey, ApiKeyLocation, ApiKeyPlace, Authorization, ClientAuthMethod, Grant, OAuth2,
+    ReloadableSecret,
 };
 
 #[derive(Deserialize)]
@@ -43,8 +44,8 @@ impl AuthFile {
     pub(super) fn resolve(
         self,
         has_identity: bool,
-        all: &mut Vec<(HeaderName, LiveSecret)>,
-        sheet: &mut Sheet<'_>,
+        all: &mut Vec<(HeaderName, ReloadableSecret)>,
+        sheet: &mut ManifestReader<'_>,
     ) -> AgentAuth {
         let mut auth = AgentAuth::default();
         if let Some(url) = self.token_url.clone() {
@@ -58,8 +59,8 @@ impl AuthFile {
             (None, None) => return auth,
         };
         let place = match self.place.as_deref() {
-            Some("query") => Some(("query", KeyPlace::Query)),
-            Some("cookie") => Some(("cookie", KeyPlace::Cookie)),
+            Some("query") => Some(("query", ApiKeyLocation::Query)),
+            Some("cookie") => Some(("cookie", ApiKeyLocation::Cookie)),
             Some(_) | None => None,
         };
         if let Some((word, place)) = place {
@@ -86,7 +87,7 @@ impl AuthFile {
     }
 
     /// How tokens are fetched: with the secret, or with the certificate of `security.mtls`.
-    fn fetched(self, url: String, has_identity: bool, sheet: &mut Sheet<'_>) -> Option<OAuth2> {
+    fn fetched(self, url: String, has_identity: bool, sheet: &mut ManifestReader<'_>) -> Option<OAuth2> {
         let (place, url) = sheet.one_line("/security/auth/tokenUrl", url)?;
         if let Err(problem) = oauth::endpoint(url.expose()) {
             sheet.reading.problem(&place, problem);
@@ -98,8 +99,8 @@ impl AuthFile {
         }
         let client_id = sheet.one_line("/security/auth/clientId", self.client_id?)?;
         let proof = match self.client_secret {
-            Some(secret) => ClientProof::SecretBasic(sheet.live("/security/auth/clientSecret", secret)?),
-            None if has_identity => ClientProof::TlsClientAuth,
+            Some(secret) => ClientAuthMethod::SecretBasic(sheet.live("/security/auth/clientSecret", secret)?),
+            None if has_identity => ClientAuthMethod::TlsClientAuth,
             None => {
                 sheet.problem("/security/auth/clientSecret", "is missing (or enable security.mtls)");
                 return None;

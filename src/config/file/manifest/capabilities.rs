@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use http::Uri;
 use serde::Deserialize;
 
-use super::sheet::Sheet;
+use super::sheet::ManifestReader;
 use crate::config::file::headers;
 use crate::config::{MethodSettings, PerMethod};
 
@@ -48,7 +48,11 @@ impl CapabilitiesFile {
     }
 
     /// What is different for each method.
-    pub(super) fn resolve(self, has_identity: bool, sheet: &mut Sheet<'_>) -> PerMethod<MethodSettings> {
+    pub(super) fn resolve(
+        self,
+        has_identity: bool,
+        sheet: &mut ManifestReader<'_>,
+    ) -> PerMethod<MethodSettings> {
         let mut read = |at, file: CapabilityFile| file.resolve(at, has_identity, sheet);
         PerMethod {
             send: read("/capabilities/message/send", self.message.send),
@@ -60,7 +64,7 @@ impl CapabilitiesFile {
 }
 
 impl CapabilityFile {
-    fn resolve(self, at: &str, has_identity: bool, sheet: &mut Sheet<'_>) -> MethodSettings {
+    fn resolve(self, at: &str, has_identity: bool, sheet: &mut ManifestReader<'_>) -> MethodSettings {
         if self.mtls == Some(true) && !has_identity {
             sheet.problem(&format!("{at}/mtls"), "security.mtls is not enabled");
         }
@@ -78,7 +82,7 @@ impl CapabilityFile {
     }
 }
 
-fn url(pointer: &str, written: String, sheet: &mut Sheet<'_>) -> Option<String> {
+fn url(pointer: &str, written: String, sheet: &mut ManifestReader<'_>) -> Option<String> {
     let (place, url) = sheet.one_line(pointer, written)?;
     let is_url = url
         .expose()
@@ -86,6 +90,8 @@ fn url(pointer: &str, written: String, sheet: &mut Sheet<'_>) -> Option<String> 
         .is_ok_and(|uri| uri.host().is_some() && matches!(uri.scheme_str(), Some("http" | "https")));
     match is_url && !url.expose().contains('@') {
         true => Some(url.expose().to_owned()),
-        false => sheet.reading.refuse(&place, "is not a URL (write https://HOST/PATH, without credentials)"),
+        false => sheet
+            .reading
+            .report_conflict(&place, "is not a URL (write https://HOST/PATH, without credentials)"),
     }
 }

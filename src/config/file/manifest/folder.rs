@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use super::load;
 use crate::config::Agent;
 use crate::config::file::agent::{AgentFile, name_problem};
-use crate::config::place::{Place, Written};
-use crate::config::reading::Reading;
+use crate::config::place::{Location, Spanned};
+use crate::config::reading::ResolveContext;
 
 /// The most manifests in one folder.
-const MOST: usize = 1000;
+const MAX_MANIFESTS: usize = 1000;
 
 /// The agents of the folder. Names that `taken` has, or that two manifests have, are problems.
 pub(in crate::config::file) fn agents(
-    written: Written<String>,
+    written: Spanned<String>,
     mut taken: Vec<String>,
-    reading: &mut Reading<'_>,
+    reading: &mut ResolveContext<'_>,
 ) -> Vec<Agent> {
     let Some((place, folder)) = written.take() else { return Vec::new() };
     let folder = reading.path(&folder);
@@ -35,15 +35,20 @@ pub(in crate::config::file) fn agents(
     agents
 }
 
-fn agent(file: PathBuf, taken: &[String], place: &Place, reading: &mut Reading<'_>) -> Option<Agent> {
+fn agent(
+    file: PathBuf,
+    taken: &[String],
+    place: &Location,
+    reading: &mut ResolveContext<'_>,
+) -> Option<Agent> {
     let shown = file.display().to_string();
     let described = load(file, place, reading)?;
     let name = name(&described.manifest.id);
     if let Some(problem) = name_problem(&name) {
-        return reading.refuse(place, format!("{shown}: /id: {problem}"));
+        return reading.report_conflict(place, format!("{shown}: /id: {problem}"));
     }
     if taken.contains(&name) {
-        return reading.refuse(place, format!("{shown}: /id: there is an agent {name} already"));
+        return reading.report_conflict(place, format!("{shown}: /id: there is an agent {name} already"));
     }
     AgentFile::default().with(name, Some(described), place, reading)
 }
@@ -63,8 +68,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
         if path.extension().is_some_and(|extension| extension == "json") && !path.is_dir() {
             files.push(path);
         }
-        if files.len() > MOST {
-            return Err(format!("{} holds more than {MOST} manifests", folder.display()));
+        if files.len() > MAX_MANIFESTS {
+            return Err(format!("{} holds more than {MAX_MANIFESTS} manifests", folder.display()));
         }
     }
     if files.is_empty() {

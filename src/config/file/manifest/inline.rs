@@ -9,7 +9,7 @@ use super::credential::{
     has_credential, has_private_key, has_user, is_credential_value, is_numeric_secret, is_secret_member,
     is_wire_credential, is_written_out,
 };
-use super::sheet::Sheet;
+use super::sheet::ManifestReader;
 
 const SECRET: &str =
     "is a secret that is written out, and clients can read manifests (write ${env:NAME} or ${file:PATH})";
@@ -31,7 +31,7 @@ const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "k"];
 
 /// Knowledge of a value by the names of the members that it stands in.
 #[derive(Clone, Copy, PartialEq)]
-enum Inside {
+enum SecretContext {
     /// Nothing.
     Plain,
     /// It is the value of a header.
@@ -41,14 +41,14 @@ enum Inside {
 }
 
 /// Reports every secret that is written out; says whether there was none.
-pub(super) fn report(manifest: &Value, sheet: &mut Sheet<'_>) -> bool {
+pub(super) fn report(manifest: &Value, sheet: &mut ManifestReader<'_>) -> bool {
     let mut found = Vec::new();
-    walk(manifest, String::new(), Inside::Plain, &mut found);
+    walk(manifest, String::new(), SecretContext::Plain, &mut found);
     found.iter().for_each(|(at, problem)| sheet.problem(at, *problem));
     found.is_empty()
 }
 
-fn walk(value: &Value, at: String, inside: Inside, found: &mut Vec<(String, &'static str)>) {
+fn walk(value: &Value, at: String, inside: SecretContext, found: &mut Vec<(String, &'static str)>) {
     match value {
         Value::String(text) => {
             if let Some(problem) = problem_of(text, &at, inside) {
@@ -80,36 +80,40 @@ fn walk(value: &Value, at: String, inside: Inside, found: &mut Vec<(String, &'st
 }
 
 /// Returns the knowledge of a member by its name and by the members around it.
-fn within((name, members): (&str, &Map<String, Value>), (at, below): (&str, &str), inside: Inside) -> Inside {
+fn within(
+    (name, members): (&str, &Map<String, Value>),
+    (at, below): (&str, &str),
+    inside: SecretContext,
+) -> SecretContext {
     let is_labelled = || {
         let mut labels = LABELS.iter().filter_map(|label| members.get(*label)?.as_str());
         name.eq_ignore_ascii_case("value") && labels.any(is_wire_credential)
     };
-    if inside == Inside::Secret || below == VALUE {
-        Inside::Secret
+    if inside == SecretContext::Secret || below == VALUE {
+        SecretContext::Secret
     } else if below == KEY_PATH || at == SKILLS {
-        Inside::Plain
+        SecretContext::Plain
     } else if is_secret_member(name)
-        || (inside == Inside::Header && is_wire_credential(name))
+        || (inside == SecretContext::Header && is_wire_credential(name))
         || (members.contains_key("kty") && PRIVATE.contains(&name))
         || is_labelled()
     {
-        Inside::Secret
-    } else if inside == Inside::Header || name.eq_ignore_ascii_case("headers") {
-        Inside::Header
+        SecretContext::Secret
+    } else if inside == SecretContext::Header || name.eq_ignore_ascii_case("headers") {
+        SecretContext::Header
     } else {
-        Inside::Plain
+        SecretContext::Plain
     }
 }
 
-fn problem_of(text: &str, at: &str, inside: Inside) -> Option<&'static str> {
+fn problem_of(text: &str, at: &str, inside: SecretContext) -> Option<&'static str> {
     if has_private_key(text) {
         return Some(KEY);
     }
     let is_secret = match inside {
-        Inside::Secret => is_written_out(text),
-        Inside::Header => is_credential_value(text),
-        Inside::Plain => false,
+        SecretContext::Secret => is_written_out(text),
+        SecretContext::Header => is_credential_value(text),
+        SecretContext::Plain => false,
     };
     // Where a URL is read, a user name in it is refused with a remedy of its own.
     let is_read = CALLED.contains(&at) || (at.starts_with("/capabilities/") && at.ends_with("/endpoint"));

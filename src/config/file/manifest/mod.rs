@@ -18,11 +18,11 @@ use http::HeaderName;
 use http::header::AUTHORIZATION;
 
 use self::sections::ManifestFile;
-use self::sheet::Sheet;
-use crate::config::place::Place;
-use crate::config::reading::Reading;
+use self::sheet::ManifestReader;
+use crate::config::place::Location;
+use crate::config::reading::ResolveContext;
 use crate::config::{
-    Agent, AgentAuth, AgentTls, CardSource, LiveSecret, Manifest, MethodSettings, PerMethod,
+    Agent, AgentAuth, AgentTls, CardSource, Manifest, MethodSettings, PerMethod, ReloadableSecret,
 };
 
 pub(super) use folder::agents;
@@ -33,19 +33,19 @@ pub(in crate::config) const SCHEMA: &str = include_str!("../../../../schemas/sub
 const MANIFEST_FILE: usize = 1 << 20;
 
 /// What a manifest says of its agent.
-pub(super) struct Described {
+pub(super) struct ManifestAgent {
     pub(super) card: CardSource,
     pub(super) streaming: Option<bool>,
     methods: PerMethod<MethodSettings>,
     auth: AgentAuth,
     description: Option<String>,
-    headers: Vec<(HeaderName, LiveSecret)>,
+    headers: Vec<(HeaderName, ReloadableSecret)>,
     tls: AgentTls,
     tool_names: Vec<(String, String)>,
     manifest: Manifest,
 }
 
-impl Described {
+impl ManifestAgent {
     /// Whether the agent is shown a client certificate.
     pub(super) fn has_identity(&self) -> bool {
         self.tls.certificate.is_some()
@@ -81,17 +81,23 @@ impl Described {
 }
 
 /// Reads a manifest. What is wrong with it is reported at `place`, which names it.
-pub(super) fn load(path: PathBuf, place: &Place, reading: &mut Reading<'_>) -> Option<Described> {
+pub(super) fn load(
+    path: PathBuf,
+    place: &Location,
+    reading: &mut ResolveContext<'_>,
+) -> Option<ManifestAgent> {
     let text = match reading.file(&path, MANIFEST_FILE) {
         Ok(text) => text,
-        Err(problem) => return reading.refuse(place, problem),
+        Err(problem) => return reading.report_conflict(place, problem),
     };
     let value: serde_json::Value = match serde_json::from_str(&text) {
         Ok(value) => value,
-        Err(error) => return reading.refuse(place, format!("{} is not JSON: {error}", path.display())),
+        Err(error) => {
+            return reading.report_conflict(place, format!("{} is not JSON: {error}", path.display()));
+        }
     };
     let folder = path.parent().map(PathBuf::from).unwrap_or_default();
-    let mut sheet = Sheet::new(&text, reading.inside(&folder));
+    let mut sheet = ManifestReader::new(&text, reading.inside(&folder));
     let conforms = violations::report(&value, &mut sheet);
     // After a violation the sections cannot be read; after a secret their problems could repeat it.
     let fits = inline::report(&value, &mut sheet) && conforms;

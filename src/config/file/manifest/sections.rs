@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::Described;
+use super::ManifestAgent;
 use super::auth::AuthFile;
 use super::capabilities::CapabilitiesFile;
-use super::sheet::Sheet;
+use super::sheet::ManifestReader;
 use crate::config::file::agent;
-use crate::config::pem::{self, Holds, PemFile};
-use crate::config::place::{Place, Written};
+use crate::config::pem::{self, PemFile, PemKind};
+use crate::config::place::{Location, Spanned};
 use crate::config::reference::Template;
 use crate::config::{AgentTls, CardSource, Manifest};
 
@@ -79,8 +79,8 @@ impl ManifestFile {
     pub(super) fn resolve(
         self,
         manifest: impl FnOnce(String) -> Manifest,
-        sheet: &mut Sheet<'_>,
-    ) -> Option<Described> {
+        sheet: &mut ManifestReader<'_>,
+    ) -> Option<ManifestAgent> {
         self.mcp_bridge.check(&self.a2a.skills, sheet);
         let has_identity = self.security.mtls.as_ref().is_some_and(|mtls| mtls.enabled);
         let mut headers = Vec::new();
@@ -93,7 +93,7 @@ impl ManifestFile {
             let text = Template::new(text).resolve(&mut sheet.reading, &place)?;
             Some(text.expose().to_owned())
         });
-        Some(Described {
+        Some(ManifestAgent {
             card: self.a2a.card(sheet)?,
             streaming,
             methods,
@@ -108,38 +108,38 @@ impl ManifestFile {
 }
 
 impl A2aFile {
-    fn card(&self, sheet: &mut Sheet<'_>) -> Option<CardSource> {
+    fn card(&self, sheet: &mut ManifestReader<'_>) -> Option<CardSource> {
         if self.preferred_transport.as_deref().is_some_and(|transport| transport != "JSONRPC") {
             sheet.problem("/a2a/preferredTransport", format!("a transport other than JSONRPC {LATER}"));
         }
         let (place, uri) = sheet.one_line("/a2a/agentCardUri", self.agent_card_uri.clone())?;
         match agent::card(uri.expose(), &sheet.reading) {
             Ok(card) => Some(card),
-            Err(problem) => sheet.reading.refuse(&place, problem),
+            Err(problem) => sheet.reading.report_conflict(&place, problem),
         }
     }
 }
 
 impl MtlsFile {
-    fn resolve(self, sheet: &mut Sheet<'_>) -> AgentTls {
+    fn resolve(self, sheet: &mut ManifestReader<'_>) -> AgentTls {
         if !self.enabled {
             return AgentTls::default();
         }
         let mut read =
-            |pointer: &str, text: Option<String>, holds: Holds| -> Option<(Place, crate::config::Pem)> {
-                let pem = Written::of(sheet.place(pointer), PemFile::new(text?));
+            |pointer: &str, text: Option<String>, holds: PemKind| -> Option<(Location, crate::config::Pem)> {
+                let pem = Spanned::of(sheet.place(pointer), PemFile::new(text?));
                 pem::resolve(pem, holds, &mut sheet.reading)
             };
-        let ca = read("/security/mtls/ca", self.ca, Holds::Certificates).map(|(_, ca)| ca);
-        let certificate = read("/security/mtls/clientCert", self.client_cert, Holds::Certificates);
-        let key = read("/security/mtls/clientKey", self.client_key, Holds::Key);
+        let ca = read("/security/mtls/ca", self.ca, PemKind::Certificates).map(|(_, ca)| ca);
+        let certificate = read("/security/mtls/clientCert", self.client_cert, PemKind::Certificates);
+        let key = read("/security/mtls/clientKey", self.client_key, PemKind::Key);
         let (certificate, key) = pem::pair(certificate, key, &mut sheet.reading).unzip();
         AgentTls { ca, certificate, key, server_name: None }
     }
 }
 
 impl BridgeFile {
-    fn check(&self, skills: &BTreeMap<String, String>, sheet: &mut Sheet<'_>) {
+    fn check(&self, skills: &BTreeMap<String, String>, sheet: &mut ManifestReader<'_>) {
         for (index, ToolFile { name }) in self.tools.iter().enumerate() {
             let known = SUBAGENT_TOOLS.contains(&name.as_str()) || skills.values().any(|tool| tool == name);
             if !known {

@@ -1,23 +1,23 @@
 //! One manifest while it is read: its lines by JSON pointer, and the place for its problems.
 
-use crate::config::place::{Place, Written};
+use crate::config::place::{Location, Spanned};
 use crate::config::problem::Problem;
-use crate::config::reading::Reading;
+use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
-use crate::config::tree::{self, Node, Value};
-use crate::config::{LiveSecret, Secret};
+use crate::config::tree::{self, YamlNode, YamlValue};
+use crate::config::{ReloadableSecret, Secret};
 
 /// A manifest, and what is wrong with it.
-pub(super) struct Sheet<'a> {
+pub(super) struct ManifestReader<'a> {
     /// JSON is YAML, and that reader knows lines. It has narrower limits: without it problems have
     /// no lines, and one says so.
-    tree: Option<Node>,
+    tree: Option<YamlNode>,
     /// Its folder, the environment, and its own problems.
-    pub(super) reading: Reading<'a>,
+    pub(super) reading: ResolveContext<'a>,
 }
 
-impl<'a> Sheet<'a> {
-    pub(super) fn new(text: &str, mut reading: Reading<'a>) -> Self {
+impl<'a> ManifestReader<'a> {
+    pub(super) fn new(text: &str, mut reading: ResolveContext<'a>) -> Self {
         let mut twice = Vec::new();
         let tree = tree::parse(text, &mut twice).ok();
         for Problem { line, at, problem } in twice {
@@ -41,17 +41,17 @@ impl<'a> Sheet<'a> {
     }
 
     /// Where a JSON pointer leads; to the nearest member above it, if that is missing. Line 0 is unknown.
-    pub(super) fn place(&self, pointer: &str) -> Place {
+    pub(super) fn place(&self, pointer: &str) -> Location {
         let at = pointer.to_owned();
-        let Some(mut node) = self.tree.as_ref() else { return Place { line: 0, at } };
+        let Some(mut node) = self.tree.as_ref() else { return Location { line: 0, at } };
         let mut line = node.line;
         for segment in pointer.split('/').skip(1) {
             let name = segment.replace("~1", "/").replace("~0", "~");
             let below = match &node.value {
-                Value::Section(entries) => {
+                YamlValue::Section(entries) => {
                     entries.iter().find(|(key, _)| key.name == name).map(|(key, node)| (key.line, node))
                 }
-                Value::List(items) => {
+                YamlValue::List(items) => {
                     name.parse().ok().and_then(|index: usize| items.get(index)).map(|node| (node.line, node))
                 }
                 _ => None,
@@ -59,7 +59,7 @@ impl<'a> Sheet<'a> {
             let Some(below) = below else { break };
             (line, node) = below;
         }
-        Place { line, at }
+        Location { line, at }
     }
 
     /// Reports a problem.
@@ -69,18 +69,18 @@ impl<'a> Sheet<'a> {
     }
 
     /// A text as written, with its place.
-    pub(super) fn written(&self, pointer: &str, text: String) -> Written<Template> {
-        Written::of(self.place(pointer), Template::new(text))
+    pub(super) fn written(&self, pointer: &str, text: String) -> Spanned<Template> {
+        Spanned::of(self.place(pointer), Template::new(text))
     }
 
     /// A text of one line with its references resolved.
-    pub(super) fn one_line(&mut self, pointer: &str, text: String) -> Option<(Place, Secret)> {
+    pub(super) fn one_line(&mut self, pointer: &str, text: String) -> Option<(Location, Secret)> {
         let written = self.written(pointer, text);
         reference::one_line(written, &mut self.reading)
     }
 
     /// The same, with the files that it comes from.
-    pub(super) fn live(&mut self, pointer: &str, text: String) -> Option<LiveSecret> {
+    pub(super) fn live(&mut self, pointer: &str, text: String) -> Option<ReloadableSecret> {
         let written = self.written(pointer, text);
         reference::live(written, &mut self.reading).map(|(_, secret)| secret)
     }

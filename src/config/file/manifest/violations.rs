@@ -7,7 +7,7 @@ use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 
 use super::SCHEMA;
-use super::sheet::Sheet;
+use super::sheet::ManifestReader;
 
 static VALIDATOR: LazyLock<Option<Validator>> = LazyLock::new(|| {
     let schema = serde_json::from_str(SCHEMA).ok()?;
@@ -15,7 +15,7 @@ static VALIDATOR: LazyLock<Option<Validator>> = LazyLock::new(|| {
 });
 
 /// Reports every violation; says whether there was none.
-pub(super) fn report(manifest: &Value, sheet: &mut Sheet<'_>) -> bool {
+pub(super) fn report(manifest: &Value, sheet: &mut ManifestReader<'_>) -> bool {
     let Some(validator) = VALIDATOR.as_ref() else {
         // A test compiles the schema. A check that cannot be made refuses.
         sheet.problem("", "cannot be checked");

@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::a2a::{Dialect, skill_id};
-use crate::gateway::members::Members;
+use crate::gateway::members::RawObject;
 
-pub(super) use security::Security;
+pub(super) use security::CardSecurity;
 
 /// How cards of an agent are shown to a caller.
-pub(super) struct Front<'a> {
+pub(super) struct CardRewriter<'a> {
     /// Where the agent is, for the caller.
     pub(super) url: String,
     /// What it speaks.
@@ -27,7 +27,7 @@ pub(super) struct Front<'a> {
     /// The versions of the clients that read them, in the order in which they are to choose.
     pub(super) clients: Vec<Dialect>,
     /// What the caller has to prove.
-    pub(super) security: Security,
+    pub(super) security: CardSecurity,
     /// Whether push notifications reach this caller.
     pub(super) has_push: bool,
     /// Whether the caller may use a skill.
@@ -53,7 +53,7 @@ const OWN: [&str; 11] = [
 const SKILLS_OWN: [&str; 2] = ["security", "securityRequirements"];
 
 /// Whether some reader may take a member for the one of this name: those of protobuf know each by two names.
-fn is_read_as(name: &str, known: &str) -> bool {
+fn is_readable_by(name: &str, known: &str) -> bool {
     let letters = name.chars().filter(|letter| *letter != '_');
     letters.flat_map(char::to_lowercase).eq(known.chars().flat_map(char::to_lowercase))
 }
@@ -69,16 +69,16 @@ pub(in crate::gateway) fn bindings(served: &[Dialect]) -> &'static [&'static str
     if served.contains(&Dialect::V1) { &["JSONRPC", "HTTP+JSON"] } else { &["JSONRPC"] }
 }
 
-impl Front<'_> {
+impl CardRewriter<'_> {
     /// Whether clients read it that do not speak the agent's version.
     fn has_others(&self) -> bool {
         self.clients.iter().any(|client| *client != self.dialect)
     }
 
     /// The card as the caller reads it; `None` if it is no object.
-    pub(super) fn show(&self, card: &str) -> Option<String> {
-        let mut card = Members::read(card)?;
-        card.remove_all(|name| OWN.iter().any(|own| is_read_as(name, own)));
+    pub(super) fn rewrite(&self, card: &str) -> Option<String> {
+        let mut card = RawObject::read(card)?;
+        card.remove_all(|name| OWN.iter().any(|own| is_readable_by(name, own)));
         self.interfaces(&mut card);
         self.security.write(&mut card, &self.clients);
         if self.has_others() {
@@ -86,34 +86,34 @@ impl Front<'_> {
             filling::fit_capabilities(&mut card, self.dialect, &self.clients);
         }
         if !self.has_push
-            && let Some(mut can) = card.find("capabilities").and_then(|can| Members::read(can.get()))
+            && let Some(mut can) = card.find("capabilities").and_then(|can| RawObject::read(can.get()))
         {
-            can.put("pushNotifications", &false);
+            can.insert_or_replace("pushNotifications", &false);
             card.set("capabilities", can.written());
         }
         if let Some(skills) = card.find("skills") {
             let skills: Vec<&RawValue> = serde_json::from_str(skills.get()).ok()?;
             let shown: Vec<Box<RawValue>> =
                 skills.into_iter().filter_map(|skill| self.skill(skill)).collect();
-            card.put("skills", &shown);
+            card.insert_or_replace("skills", &shown);
         }
         Some(card.written().get().to_owned())
     }
 
-    fn interfaces(&self, card: &mut Members) {
+    fn interfaces(&self, card: &mut RawObject) {
         let clients = &self.clients;
         if clients.contains(&Dialect::V1) {
             let each: Vec<Value> = clients.iter().flat_map(|version| self.interfaces_of(*version)).collect();
-            card.put("supportedInterfaces", &each);
+            card.insert_or_replace("supportedInterfaces", &each);
         }
         if clients.iter().any(|version| *version != Dialect::V1) {
-            card.put("url", &self.url);
+            card.insert_or_replace("url", &self.url);
         }
         if clients.contains(&Dialect::V0_3) {
-            card.put("preferredTransport", &"JSONRPC");
+            card.insert_or_replace("preferredTransport", &"JSONRPC");
             // An agent of 0.2 is served to clients of 0.3, which ask for that.
             let own = self.version.filter(|own| !self.has_others() || own.starts_with("0.3"));
-            card.put("protocolVersion", &own.unwrap_or("0.3.0"));
+            card.insert_or_replace("protocolVersion", &own.unwrap_or("0.3.0"));
         }
     }
 
@@ -129,13 +129,13 @@ impl Front<'_> {
 
     /// A skill without what it asked for itself, if the caller may use it.
     fn skill(&self, skill: &RawValue) -> Option<Box<RawValue>> {
-        let mut members = Members::read(skill.get())?;
+        let mut members = RawObject::read(skill.get())?;
         // By the name that the rules and the settings have for it.
         let id = skill_id(&members.text("id")?);
         if id.is_empty() || !(self.shows)(&id) {
             return None;
         }
-        members.remove_all(|name| SKILLS_OWN.iter().any(|own| is_read_as(name, own)));
+        members.remove_all(|name| SKILLS_OWN.iter().any(|own| is_readable_by(name, own)));
         if self.has_others() {
             filling::complete_skill(&mut members)?;
         }

@@ -8,32 +8,32 @@ use http::header::AUTHORIZATION;
 use serde_json::{Map, Value, json};
 
 use crate::a2a::Dialect;
-use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenCheck, TokenIssuer};
-use crate::gateway::members::Members;
+use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification};
+use crate::gateway::members::RawObject;
 
 /// The ways to prove who one is, and which of them are enough.
 #[derive(Debug, Default)]
-pub(in crate::gateway::a2a) struct Security {
-    schemes: Vec<(String, Scheme)>,
+pub(in crate::gateway::a2a) struct CardSecurity {
+    schemes: Vec<(String, PresentedScheme)>,
     /// Any one of these is enough; each is some of the schemes, all together.
     alternatives: Vec<Vec<String>>,
     scopes: Vec<String>,
 }
 
 #[derive(Debug)]
-enum Scheme {
+enum PresentedScheme {
     Certificate,
     Key(String),
     Bearer,
     OpenId(String),
 }
 
-impl Security {
+impl CardSecurity {
     /// What a listener wants.
     pub(in crate::gateway::a2a) fn new(auth: &Auth, require: &Require) -> Self {
-        let by_mechanism: Vec<Vec<(String, Scheme)>> =
+        let by_mechanism: Vec<Vec<(String, PresentedScheme)>> =
             require.of.iter().map(|mechanism| schemes(auth, *mechanism)).collect();
-        let names = |schemes: &Vec<(String, Scheme)>| -> Vec<String> {
+        let names = |schemes: &Vec<(String, PresentedScheme)>| -> Vec<String> {
             schemes.iter().map(|(name, _)| name.clone()).collect()
         };
         let alternatives = match require.rule {
@@ -53,13 +53,13 @@ impl Security {
     }
 
     /// Writes it into a card for clients of these versions.
-    pub(super) fn write(&self, card: &mut Members, served: &[Dialect]) {
+    pub(super) fn write(&self, card: &mut RawObject, served: &[Dialect]) {
         if self.schemes.is_empty() {
             return;
         }
         if served.contains(&Dialect::V0_1) {
             let names: Vec<&str> = self.schemes.iter().map(|(_, scheme)| scheme.word()).collect();
-            card.put("authentication", &json!({ "schemes": names }));
+            card.insert_or_replace("authentication", &json!({ "schemes": names }));
         }
         let later: Vec<Dialect> = served.iter().copied().filter(|it| *it != Dialect::V0_1).collect();
         if later.is_empty() {
@@ -68,7 +68,7 @@ impl Security {
         // Both versions have them under one name. Their members differ, and each reader passes over those of the other.
         let schemes: BTreeMap<&str, Map<String, Value>> =
             self.schemes.iter().map(|(name, scheme)| (name.as_str(), scheme.for_all(&later))).collect();
-        card.put("securitySchemes", &schemes);
+        card.insert_or_replace("securitySchemes", &schemes);
         if self.alternatives.is_empty() {
             return;
         }
@@ -76,8 +76,8 @@ impl Security {
             let alternatives = self.alternatives.iter().map(|names| self.alternative(names, dialect));
             let alternatives: Vec<Value> = alternatives.collect();
             match dialect {
-                Dialect::V1 => card.put("securityRequirements", &alternatives),
-                Dialect::V0_1 | Dialect::V0_3 => card.put("security", &alternatives),
+                Dialect::V1 => card.insert_or_replace("securityRequirements", &alternatives),
+                Dialect::V0_1 | Dialect::V0_3 => card.insert_or_replace("security", &alternatives),
             }
         }
     }
@@ -85,7 +85,7 @@ impl Security {
     fn alternative(&self, names: &[String], dialect: Dialect) -> Value {
         let is_token = |name: &str| {
             let scheme = self.schemes.iter().find(|(known, _)| known == name);
-            matches!(scheme, Some((_, Scheme::OpenId(_))))
+            matches!(scheme, Some((_, PresentedScheme::OpenId(_))))
         };
         let scopes = |name: &str| if is_token(name) { self.scopes.clone() } else { Vec::new() };
         let each = names.iter().map(|name| match dialect {
@@ -100,13 +100,13 @@ impl Security {
     }
 }
 
-fn schemes(auth: &Auth, mechanism: Mechanism) -> Vec<(String, Scheme)> {
+fn schemes(auth: &Auth, mechanism: Mechanism) -> Vec<(String, PresentedScheme)> {
     match mechanism {
-        Mechanism::Certificate => vec![("certificate".to_owned(), Scheme::Certificate)],
+        Mechanism::Certificate => vec![("certificate".to_owned(), PresentedScheme::Certificate)],
         Mechanism::ApiKey => {
             let of = |header: &http::HeaderName| match *header == AUTHORIZATION {
-                true => Scheme::Bearer,
-                false => Scheme::Key(header.as_str().to_owned()),
+                true => PresentedScheme::Bearer,
+                false => PresentedScheme::Key(header.as_str().to_owned()),
             };
             auth.api_keys.iter().map(|keys| ("api_key".to_owned(), of(&keys.header))).collect()
         }
@@ -117,17 +117,19 @@ fn schemes(auth: &Auth, mechanism: Mechanism) -> Vec<(String, Scheme)> {
     }
 }
 
-fn token(issuer: &TokenIssuer) -> Scheme {
+fn token(issuer: &TokenIssuer) -> PresentedScheme {
     match &issuer.check {
-        TokenCheck::Signature { keys: KeySource::Discovery, .. } => {
+        TokenVerification::Signature { keys: KeySource::Discovery, .. } => {
             let base = issuer.issuer.trim_end_matches('/');
-            Scheme::OpenId(format!("{base}/.well-known/openid-configuration"))
+            PresentedScheme::OpenId(format!("{base}/.well-known/openid-configuration"))
         }
-        TokenCheck::Signature { .. } | TokenCheck::Introspection { .. } => Scheme::Bearer,
+        TokenVerification::Signature { .. } | TokenVerification::Introspection { .. } => {
+            PresentedScheme::Bearer
+        }
     }
 }
 
-impl Scheme {
+impl PresentedScheme {
     /// The name of it that 0.1 has, which knows no more.
     fn word(&self) -> &'static str {
         match self {
@@ -176,7 +178,11 @@ mod tests {
         let issuer = |name: &str, keys| TokenIssuer {
             issuer: name.to_owned(),
             audience: Vec::new(),
-            check: TokenCheck::Signature { keys, algorithms: Vec::new(), refresh: std::time::Duration::ZERO },
+            check: TokenVerification::Signature {
+                keys,
+                algorithms: Vec::new(),
+                refresh: std::time::Duration::ZERO,
+            },
             leeway: std::time::Duration::ZERO,
             client_tokens: false,
             scope_claim: String::new(),
@@ -201,8 +207,8 @@ mod tests {
     fn written(rule: RequireRule, served: &[Dialect]) -> Value {
         let auth = auth();
         let require = Require { rule, of: auth.mechanisms() };
-        let mut card = Members::default();
-        Security::new(&auth, &require).write(&mut card, served);
+        let mut card = RawObject::default();
+        CardSecurity::new(&auth, &require).write(&mut card, served);
         serde_json::from_str(card.written().get()).unwrap()
     }
 

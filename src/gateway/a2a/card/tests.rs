@@ -5,13 +5,13 @@ use crate::config::{ApiKeys, Auth, Mechanism, Require, RequireRule};
 
 const ALL: [Dialect; 3] = [Dialect::V1, Dialect::V0_3, Dialect::V0_1];
 
-fn front(dialect: Dialect, translate: bool) -> Front<'static> {
-    Front {
+fn front(dialect: Dialect, translate: bool) -> CardRewriter<'static> {
+    CardRewriter {
         url: "https://gw.example/a2a/bard".to_owned(),
         dialect,
         version: None,
         clients: served(dialect, translate),
-        security: Security::default(),
+        security: CardSecurity::default(),
         has_push: false,
         shows: Box::new(|skill| skill != "whisper"),
     }
@@ -22,8 +22,8 @@ fn for_all(dialect: Dialect, card: &str) -> Value {
     let keys = ApiKeys { header: http::HeaderName::from_static("x-api-key"), holders: Vec::new() };
     let auth = Auth { api_keys: Some(keys), ..Auth::default() };
     let require = Require { rule: RequireRule::Any, of: vec![Mechanism::ApiKey] };
-    let front = Front { security: Security::new(&auth, &require), ..front(dialect, true) };
-    serde_json::from_str(&front.show(card).unwrap()).unwrap()
+    let front = CardRewriter { security: CardSecurity::new(&auth, &require), ..front(dialect, true) };
+    serde_json::from_str(&front.rewrite(card).unwrap()).unwrap()
 }
 
 const CARD: &str = r#"{"name":"Bard","url":"http://inside/","preferredTransport":"GRPC","protocolVersion":"0.3",
@@ -56,7 +56,7 @@ const BARE: [(Dialect, &str); 3] = [
 #[test]
 fn nothing_of_a_card_leads_past_the_gateway() {
     for (dialect, translate) in ALL.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
-        let shown = front(dialect, translate).show(CARD).unwrap();
+        let shown = front(dialect, translate).rewrite(CARD).unwrap();
         for gone in ["inside", "acme", "signatures", "security", "authentication", "whisper", "GRPC"] {
             assert!(!shown.contains(gone), "{gone}: {shown}");
         }
@@ -67,20 +67,20 @@ fn nothing_of_a_card_leads_past_the_gateway() {
 
 #[test]
 fn the_shape_is_that_of_the_version_where_no_other_is_served() {
-    let new = front(Dialect::V1, false).show(CARD).unwrap();
+    let new = front(Dialect::V1, false).rewrite(CARD).unwrap();
     assert!(new.contains(
         r#""supportedInterfaces":[{"protocolBinding":"JSONRPC","protocolVersion":"1.0","url":"https://gw.example/a2a/bard"}"#
     ) && !new.contains("preferredTransport"), "{new}");
-    let old = front(Dialect::V0_3, false).show(CARD).unwrap();
+    let old = front(Dialect::V0_3, false).rewrite(CARD).unwrap();
     assert!(
         old.contains(
             r#""url":"https://gw.example/a2a/bard","preferredTransport":"JSONRPC","protocolVersion":"0.3.0""#
         ) && !old.contains("supportedInterfaces"),
         "{old}"
     );
-    let oldest = front(Dialect::V0_1, false).show(BARE[2].1).unwrap();
+    let oldest = front(Dialect::V0_1, false).rewrite(BARE[2].1).unwrap();
     assert!(!oldest.contains("protocolVersion") && oldest.contains(r#""tags":null"#), "{oldest}");
-    assert_eq!(front(Dialect::V1, true).show("[]"), None);
+    assert_eq!(front(Dialect::V1, true).rewrite("[]"), None);
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn a_client_of_0_3_finds_where_to_call() {
         assert!(card.get("additionalInterfaces").is_none(), "{dialect:?}");
     }
     let version = |own, translate| {
-        let front = Front { version: Some(own), ..front(Dialect::V0_3, translate) };
-        let shown: Value = serde_json::from_str(&front.show("{}").unwrap()).unwrap();
+        let front = CardRewriter { version: Some(own), ..front(Dialect::V0_3, translate) };
+        let shown: Value = serde_json::from_str(&front.rewrite("{}").unwrap()).unwrap();
         shown["protocolVersion"].clone()
     };
     assert_eq!(
@@ -195,7 +195,8 @@ fn both_versions_say_the_same_of_an_extended_card() {
 fn a_client_of_1_0_alone_gets_a_card_of_1_0() {
     let card = r#"{"name":"Bard","url":"http://inside/","protocolVersion":"0.3.0","supportsAuthenticatedExtendedCard":true,
         "capabilities":{"streaming":true,"stateTransitionHistory":false},"skills":[{"id":"sing"}]}"#;
-    let shown = Front { clients: vec![Dialect::V1], ..front(Dialect::V0_3, true) }.show(card).unwrap();
+    let shown =
+        CardRewriter { clients: vec![Dialect::V1], ..front(Dialect::V0_3, true) }.rewrite(card).unwrap();
     let mut shown: Value = serde_json::from_str(&shown).unwrap();
     let interfaces = shown["supportedInterfaces"].take();
     assert_eq!(interfaces.as_array().unwrap().len(), 2, "those of 1.0: {interfaces}");
@@ -208,7 +209,8 @@ fn a_client_of_1_0_alone_gets_a_card_of_1_0() {
             "skills": [{ "id": "sing", "name": "sing", "description": "", "tags": [] }],
         })
     );
-    let shown = Front { clients: vec![Dialect::V0_3], ..front(Dialect::V1, true) }.show(BARE[0].1).unwrap();
+    let shown =
+        CardRewriter { clients: vec![Dialect::V0_3], ..front(Dialect::V1, true) }.rewrite(BARE[0].1).unwrap();
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(
         (&shown["url"], &shown["supportsAuthenticatedExtendedCard"]),
@@ -225,7 +227,7 @@ fn no_spelling_leads_past_the_gateway_or_shows_what_is_hidden() {
     let card = r#"{"name":"Bard","supported_interfaces":[{"url":"http://inside/"}],"URL":"http://inside/","security_schemes":{"a":{}},
         "skills":[{"id":"whisper\u200b"},{"id":"sing","security_requirements":[{}]},{"id":7},{"name":"none"}]}"#;
     for (dialect, translate) in ALL.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
-        let shown = front(dialect, translate).show(card).unwrap();
+        let shown = front(dialect, translate).rewrite(card).unwrap();
         for gone in ["inside", "security", "whisper", "none"] {
             assert!(!shown.contains(gone), "{dialect:?} {translate}: {gone}: {shown}");
         }
