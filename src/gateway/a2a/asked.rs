@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn what_is_no_request_is_told_so_under_its_id() {
         for (body, is_so, id) in [
-            ("{", "NotJson", None),
+            ("{", "ParseError", None),
             ("[]", "NotJsonRpc", None),
             (r#"{"jsonrpc":"1.0","id":7,"method":"a"}"#, "NotJsonRpc", Some("7")),
             (r#"{"jsonrpc":"2.0","id":true,"method":"a"}"#, "NotJsonRpc", None),
@@ -129,7 +129,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":"x","method":"a","params":[]}"#, "BadParams", Some("\"x\"")),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}}"#,
-                "NotJson",
+                "ParseError",
                 None,
             ),
         ] {
