@@ -170,7 +170,7 @@ public_url: https://gateway.example.com/below/
     let shown = format!("{settings:?}");
     for part in [
         r#"public_url: Some("https://gateway.example.com/below")"#,
-        "faces: Faces { mcp: true, a2a: true, health: false, push: true }",
+        "faces: Services { mcp: true, a2a: true, health: false, push: true }",
         "AgentTimeouts { connect: 11s, first_byte: 12s, idle: 13s, total: 14s }, streaming: false, push: false, translate: false, endpoints: [\"https://one.example/rpc\", \"https://two.example/rpc\"], breaker: Breaker { failures: 18, base: 19s, max: 20s }, health: Some(Health { path: \"/healthz\", interval: 23s, timeout: 24s }), max_calls: 16, queue: Queue { size: 25, wait: 26s }, rate: 17, task: Required",
         "protocol: V1",
         r#"Mcp { allowed_origins: ["*", "null"], allowed_hosts: ["*"], page_size: 21, list_ttl: 22s, instructions: None, server_name: "mine", subagent_tools: false, find_agent: false, resource_links: All }"#,
