@@ -86,7 +86,7 @@ fn denial_reason(denied: Denied) -> &'static str {
     match denied {
         Denied::Missing => "missing",
         Denied::Bad => "bad",
-        Denied::ScopesNeeded => "scopes_needed",
+        Denied::ScopesNeeded => "insufficient_scope",
         Denied::Unavailable => "unavailable",
     }
 }

@@ -200,17 +200,17 @@ labels! {
         /// The agent is asked already, and once more after that.
         Joined = "joined",
         /// The task is over.
-        TaskOver = "task_over",
+        TaskOver = "task_terminated",
         /// Nobody here knows the task any more.
         UnknownTask = "unknown_task",
         /// It is about another task than its address, or does not say.
         OtherTask = "other_task",
         /// It does not prove that it comes from the agent.
-        Unproven = "unproven",
+        Unproven = "unauthenticated",
         /// Its address is none of ours.
         UnknownAddress = "unknown_address",
         /// Its body could not be read.
-        Unread = "unread",
+        Unread = "unreadable",
         /// No push: the agent asked whether the address is ours.
         Validated = "validated",
         /// The A2A client that it is meant for has taken it.
@@ -220,7 +220,7 @@ labels! {
         /// That client could not be reached, or may not be, or did not answer in time.
         ClientUnreachable = "client_unreachable",
         /// It cannot be put in that client's version: the agent does not say how the task stands.
-        Unsaid = "unsaid",
+        Unsaid = "state_unavailable",
         /// As many are on their way as may be.
         Overloaded = "overloaded",
     }
@@ -262,7 +262,7 @@ labels! {
         /// Something else is wrong with the certificate.
         BadCertificate = "bad_certificate",
         /// Both sides have no version, cipher or certificate in common.
-        NothingInCommon = "nothing_in_common",
+        NothingInCommon = "no_shared_parameters",
         /// The client refused: mostly, it does not trust the listener's certificate.
         RefusedByClient = "refused_by_client",
         /// What came is not TLS as it should be.

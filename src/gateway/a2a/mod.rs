@@ -220,7 +220,7 @@ impl Inner {
                 (exchange.outcome, exchange.fault) = (outcome_of(trouble), Some(trouble.label()));
             }
             A2aError::Version | A2aError::NoCounterpart(..) | A2aError::NoMethods => {
-                (exchange.outcome, exchange.fault) = (Outcome::ClientFault, Some("wrong_version"));
+                (exchange.outcome, exchange.fault) = (Outcome::ClientFault, Some("version_not_supported"));
             }
             A2aError::NoPush | A2aError::BadPush(_) => {
                 (exchange.outcome, exchange.fault) = (Outcome::ClientFault, Some("push_refused"));

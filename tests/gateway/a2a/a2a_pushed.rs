@@ -69,7 +69,7 @@ async fn unproven_or_foreign_push_is_dropped() {
     ] {
         assert_eq!(hook.send(&stage.gateway, &headers, &body).await.status, 401, "{headers:?}");
     }
-    counted(&stage.gateway, "unproven", 5).await;
+    counted(&stage.gateway, "unauthenticated", 5).await;
     let foreign = Hook { url: hook.url.replace("/push/", "/push/A"), ..hook.clone() };
     assert_eq!(foreign.push(&stage.gateway, &body).await, 404);
     for body in [
@@ -206,7 +206,7 @@ async fn client_reads_push_in_its_version() {
     stage.agent.on_get(|_| Reply::error(-32603, "not now"));
     let update = v1::artifact_update(RAW, CONTEXT, "la", false, true);
     assert_eq!(hook.push(&stage.gateway, &update).await, 502);
-    counted(&stage.gateway, "unsaid", 1).await;
+    counted(&stage.gateway, "state_unavailable", 1).await;
     let wrapped = json!({ "jsonrpc": "2.0", "id": "1", "result": v0_3::completed(RAW, CONTEXT, "x") });
     assert_eq!(told_in_0_3(&stage, &hook, &wrapped).await["id"], task, "without what is around it");
 }

@@ -214,7 +214,7 @@ async fn push_wakes_waiter_before_polling_would() {
     assert_eq!(result["content"][0]["text"], "the song", "the agent's word counts, not the push");
     let before = looks(&agent);
     assert_eq!(hook.push(&gateway, &hint).await, 204, "a replay");
-    counted(&gateway, "task_over", 1).await;
+    counted(&gateway, "task_terminated", 1).await;
     assert_eq!(looks(&agent), before, "what is over is not asked for");
     assert_eq!(agent.calls(SET[0]).iter().filter(|set| set.params()["taskId"] == RAW_TASK).count(), 1);
 }
@@ -277,7 +277,7 @@ async fn unproven_push_is_refused() {
     for headers in &forged {
         assert_eq!(hook.send(&gateway, headers, &body).await.status, 401, "{headers:?}");
     }
-    counted(&gateway, "unproven", forged.len()).await;
+    counted(&gateway, "unauthenticated", forged.len()).await;
     let foreign = [
         format!("{}x", hook.url),
         url(gateway.ports().other) + "/push/x",

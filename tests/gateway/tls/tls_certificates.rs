@@ -111,7 +111,7 @@ async fn modern_profile_speaks_only_tls_1_3() {
     assert_eq!(health(&gateway, client_config_of(&[&TLS13], &ours, None, &["h2"])).await, 200);
     refused(&gateway, client_config_of(&[&TLS12], &ours, None, &["h2"])).await;
     let begun = std::time::Instant::now();
-    while !gateway.metrics().await.contains("outcome=\"nothing_in_common\"} 1") {
+    while !gateway.metrics().await.contains("outcome=\"no_shared_parameters\"} 1") {
         assert!(begun.elapsed() < PATIENCE, "{}", gateway.metrics().await);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
