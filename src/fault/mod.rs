@@ -34,16 +34,16 @@ pub enum Fault {
     ParseError(String),
     /// The body is JSON and not a JSON-RPC 2.0 message.
     #[error("the body is not a JSON-RPC 2.0 message: {0}")]
-    NotJsonRpc(String),
+    InvalidRequest(String),
     /// No such method in this era.
     #[error("no such method: {0}")]
     UnknownMethod(String),
     /// The params do not fit the method.
     #[error("bad params: {0}")]
-    BadParams(String),
+    InvalidParams(String),
     /// A modern request whose `_meta` lacks what every request must carry.
     #[error("bad _meta: {0}")]
-    InvalidRequest(String),
+    InvalidRequestMeta(String),
     /// A header contradicts the body, or is missing.
     #[error("header and body disagree: {0}")]
     HeaderMismatch(String),
@@ -188,18 +188,18 @@ impl Fault {
         let modern = era == Era::Modern;
         let (status, code) = match self {
             Self::ParseError(_) => (StatusCode::BAD_REQUEST, -32700),
-            Self::NotJsonRpc(_) => (StatusCode::BAD_REQUEST, -32600),
+            Self::InvalidRequest(_) => (StatusCode::BAD_REQUEST, -32600),
             Self::UnknownMethod(_) if modern => (StatusCode::NOT_FOUND, -32601),
             Self::UnknownMethod(_) => (StatusCode::OK, -32601),
             Self::TaskRequired(_) | Self::TaskNotSupported(_) => (StatusCode::OK, -32601),
-            Self::BadParams(_) | Self::NoSuchTool(_) => (StatusCode::OK, -32602),
+            Self::InvalidParams(_) | Self::NoSuchTool(_) => (StatusCode::OK, -32602),
             Self::UnknownTask | Self::TaskTerminated | Self::InvalidRequestState => (StatusCode::OK, -32602),
             Self::MissingCapability(_) if modern => (StatusCode::BAD_REQUEST, -32021),
             Self::MissingCapability(_) => (StatusCode::OK, -32602),
             Self::TasksFull if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::Ending if modern => (StatusCode::SERVICE_UNAVAILABLE, -32603),
             Self::TasksFull | Self::Ending => (StatusCode::OK, -32603),
-            Self::InvalidRequest(_) | Self::BadQuery(_) => (StatusCode::BAD_REQUEST, -32602),
+            Self::InvalidRequestMeta(_) | Self::BadQuery(_) => (StatusCode::BAD_REQUEST, -32602),
             Self::HeaderMismatch(_) => (StatusCode::BAD_REQUEST, -32020),
             Self::UnsupportedVersion(_) => (StatusCode::BAD_REQUEST, -32022),
             Self::NoSuchResource(_) => (StatusCode::OK, if modern { -32602 } else { -32002 }),
@@ -234,7 +234,7 @@ impl Fault {
     pub fn on_a2a_wire(&self) -> OnWire {
         let wire = self.on_wire(Era::Legacy);
         match self {
-            Self::ParseError(_) | Self::NotJsonRpc(_) => OnWire { status: StatusCode::OK, ..wire },
+            Self::ParseError(_) | Self::InvalidRequest(_) => OnWire { status: StatusCode::OK, ..wire },
             Self::UnknownTask => OnWire { code: -32001, ..wire },
             Self::TasksFull => self.on_wire(Era::Modern),
             _ => wire,
@@ -272,10 +272,10 @@ impl Fault {
     pub fn word(&self) -> &'static str {
         match self {
             Self::ParseError(_) => "parse_error",
-            Self::NotJsonRpc(_) => "invalid_request",
+            Self::InvalidRequest(_) => "invalid_request",
             Self::UnknownMethod(_) => "unknown_method",
-            Self::BadParams(_) => "invalid_params",
-            Self::InvalidRequest(_) => "invalid_request_meta",
+            Self::InvalidParams(_) => "invalid_params",
+            Self::InvalidRequestMeta(_) => "invalid_request_meta",
             Self::HeaderMismatch(_) => "header_mismatch",
             Self::UnsupportedVersion(_) => "unsupported_version",
             Self::NoSuchTool(_) => "no_such_tool",

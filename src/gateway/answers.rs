@@ -35,9 +35,9 @@ impl Inner {
         (question, offered): (&AgentQuestion, ClientExtensions<'_>),
         responses: Option<&RawValue>,
     ) -> Result<bool, Fault> {
-        let given = question.read_responses(responses).map_err(Fault::BadParams)?;
+        let given = question.read_responses(responses).map_err(Fault::InvalidParams)?;
         // Before anything is taken: what is refused can be given again.
-        let beside = offered.beside().map_err(Fault::BadParams)?;
+        let beside = offered.beside().map_err(Fault::InvalidParams)?;
         self.submit_answer(entry, known, question, (given, beside)).await
     }
 
@@ -79,7 +79,7 @@ impl Inner {
                 |parts: &PartialAnswers| question.inputs.iter().all(|input| parts.contains_key(&input.key));
             let digest = |parts: &PartialAnswers| is_whole(parts).then(|| given::digest(parts));
             let answered = entry.answer_in_parts(turn, accepted, digest);
-            let (parts, taken) = answered.map_err(|too_large| Fault::BadParams(too_large.to_string()))?;
+            let (parts, taken) = answered.map_err(|too_large| Fault::InvalidParams(too_large.to_string()))?;
             accepted = parts;
             taken
         } else {
@@ -172,5 +172,5 @@ pub(super) fn in_form_of_question(entry: &TaskEntry, parts: Vec<Part>) -> Result
 }
 
 pub(super) fn already_answered() -> Fault {
-    Fault::BadParams("this question has been answered already, in another way".into())
+    Fault::InvalidParams("this question has been answered already, in another way".into())
 }

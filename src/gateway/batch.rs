@@ -118,7 +118,7 @@ impl Inner {
         text: &'a str,
     ) -> Result<Vec<BatchItem<'a>>, Fault> {
         let headers = McpHeaders::read(&http.req_header().headers);
-        let bad = |what: String| Fault::NotJsonRpc(what);
+        let bad = |what: String| Fault::InvalidRequest(what);
         let all = elements(text, self.settings.limits.batch).map_err(|grammar| match grammar {
             crate::jsonrpc::ParseError::NotJson(what) => Fault::ParseError(what),
             other => bad(other.to_string()),
@@ -131,7 +131,7 @@ impl Inner {
                 Err(ErrorReply { fault, id: Some(id), era: Era::Legacy }) if is_gateway_fault(&fault) => {
                     Err((fault, id))
                 }
-                Err(ErrorReply { fault: Fault::NotJsonRpc(what), .. }) => {
+                Err(ErrorReply { fault: Fault::InvalidRequest(what), .. }) => {
                     return Err(bad(format!("in a batch: {what}")));
                 }
                 Err(ErrorReply { fault, .. }) => return Err(bad(format!("in a batch: {fault}"))),
@@ -165,7 +165,7 @@ type BatchItem<'a> = Result<ClassifiedMessage<'a>, (Fault, Id)>;
 
 /// Whether a fault is told to one request and leaves the rest of the batch alone.
 fn is_gateway_fault(fault: &Fault) -> bool {
-    matches!(fault, Fault::UnknownMethod(_) | Fault::BadParams(_))
+    matches!(fault, Fault::UnknownMethod(_) | Fault::InvalidParams(_))
 }
 
 fn check(version: Version, method: Method) -> Result<(), &'static str> {

@@ -144,7 +144,7 @@ impl Inner {
         let name = params
             .name
             .as_ref()
-            .ok_or_else(|| Abort::Fault(Fault::BadParams("name is missing: the tool to call".into())))?;
+            .ok_or_else(|| Abort::Fault(Fault::InvalidParams("name is missing: the tool to call".into())))?;
         let unknown = || Abort::Fault(Fault::NoSuchTool(name.as_str().chars().take(100).collect()));
         let tool = view.find(name.as_str()).and_then(catalogue::ToolRef::of_agent).ok_or_else(unknown)?;
         let agent = self.directory.find(&tool.agent).cloned().ok_or_else(unknown)?;

@@ -27,7 +27,7 @@ impl Inner {
         params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
         let (Some(Object(reference)), Some(Object(argument))) = (&params.reference, &params.argument) else {
-            return Err(Fault::BadParams("ref and argument are needed".into()));
+            return Err(Fault::InvalidParams("ref and argument are needed".into()));
         };
         let template = reference.uri.as_ref().map(Text::as_str).unwrap_or_default();
         let mut all = match TemplateVariable::read(template, argument.name.as_str()) {

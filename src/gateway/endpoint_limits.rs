@@ -26,7 +26,7 @@ impl EndpointLimits {
     ///
     /// # Errors
     ///
-    /// [`Fault::BadParams`] for a value that cannot be read.
+    /// [`Fault::InvalidParams`] for a value that cannot be read.
     pub(super) fn read(query: Option<&str>) -> Result<Self, Fault> {
         let mut limits = Self::default();
         for pair in query.into_iter().flat_map(|query| query.split('&')) {
@@ -58,7 +58,7 @@ impl EndpointLimits {
 }
 
 fn wrong(name: &str, expected: &str) -> Fault {
-    Fault::BadParams(format!("{name} in the URL of this endpoint must be {expected}"))
+    Fault::InvalidParams(format!("{name} in the URL of this endpoint must be {expected}"))
 }
 
 #[cfg(test)]

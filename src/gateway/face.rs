@@ -304,12 +304,12 @@ pub(super) fn accepts(headers: &McpHeaders<'_>) -> Accepts {
 }
 
 fn unexpected_response() -> Fault {
-    Fault::NotJsonRpc("a modern client answers by calling again, not by posting a response".into())
+    Fault::InvalidRequest("a modern client answers by calling again, not by posting a response".into())
 }
 
 fn classify_fault(misfit: ClassifyError) -> Fault {
     match misfit {
-        ClassifyError::Envelope(what) => Fault::InvalidRequest(what),
+        ClassifyError::Envelope(what) => Fault::InvalidRequestMeta(what),
         ClassifyError::Mismatch(what) => Fault::HeaderMismatch(what),
         ClassifyError::Unsupported(version) => Fault::UnsupportedVersion(version),
     }
@@ -325,12 +325,12 @@ fn parse_error_reply(text: &str, headers: &McpHeaders<'_>, grammar: ParseError) 
     let what = match grammar {
         ParseError::NotJson(what) => return ErrorReply { fault: Fault::ParseError(what), era, id: None },
         ParseError::NotMessage(what) => {
-            return ErrorReply { fault: Fault::NotJsonRpc(what), era, id: recover_id(text) };
+            return ErrorReply { fault: Fault::InvalidRequest(what), era, id: recover_id(text) };
         }
         ParseError::BadParams(what) => what,
     };
     let Ok(message) = parse_envelope(text) else {
-        return ErrorReply { fault: Fault::BadParams(what), era, id: recover_id(text) };
+        return ErrorReply { fault: Fault::InvalidParams(what), era, id: recover_id(text) };
     };
     let meta = message.params.as_ref().and_then(|RawParams { meta }| *meta);
     let claims = meta.is_some_and(claims_modern);
@@ -341,10 +341,10 @@ fn parse_error_reply(text: &str, headers: &McpHeaders<'_>, grammar: ParseError) 
             serde_json::from_str::<crate::mcp::params::RequestMeta<'_>>(meta.get()).is_err()
         })
     {
-        return ErrorReply { fault: Fault::InvalidRequest(what), era, id };
+        return ErrorReply { fault: Fault::InvalidRequestMeta(what), era, id };
     }
     let fault = match Method::named(message.method.as_str(), era) {
-        Some(_) => Fault::BadParams(what),
+        Some(_) => Fault::InvalidParams(what),
         None => Fault::UnknownMethod(capped(&message.method.0)),
     };
     ErrorReply { fault, era, id }

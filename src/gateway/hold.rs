@@ -67,8 +67,8 @@ impl NotFound {
     pub(super) fn fault(self) -> Fault {
         match self {
             Self::Unknown => Fault::UnknownTask,
-            Self::Unfit(told) => Fault::BadParams(told),
-            Self::Trouble(AgentFailure::UnsafeId) => Fault::BadParams(PathSegmentError::TEXT.to_owned()),
+            Self::Unfit(told) => Fault::InvalidParams(told),
+            Self::Trouble(AgentFailure::UnsafeId) => Fault::InvalidParams(PathSegmentError::TEXT.to_owned()),
             Self::Trouble(trouble) => {
                 tracing::debug!(%trouble, "agent cannot be asked for a task");
                 Fault::AgentUnavailable

@@ -103,7 +103,8 @@ impl Inner {
     ) -> Result<(), Result<Fault, ClientGone>> {
         debug_assert_eq!(asker.version.era(), Era::Modern);
         let filter = params.notifications.as_ref();
-        let Object(filter) = filter.ok_or_else(|| Ok(Fault::BadParams("notifications is missing".into())))?;
+        let Object(filter) =
+            filter.ok_or_else(|| Ok(Fault::InvalidParams("notifications is missing".into())))?;
         if !filter.task_ids.is_empty() && !asker.capabilities.has(ClientCapabilities::TASKS_EXTENSION) {
             return Err(Ok(Fault::MissingCapability(ClientCapabilities::TASKS_EXTENSION)));
         }
@@ -237,7 +238,7 @@ impl Inner {
         params: &ClientParams<'_>,
         begin: bool,
     ) -> Result<(), Fault> {
-        let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?.as_str();
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
         let session = asker.session.as_ref().ok_or(Fault::SessionRequired)?;
         if !begin {
             self.sessions.unsubscribe(session, uri);
@@ -258,7 +259,9 @@ impl Inner {
                 self.keep_session(session).await;
                 Ok(())
             }
-            false if is_there => Err(Fault::BadParams("too many subscriptions, or too long a uri".into())),
+            false if is_there => {
+                Err(Fault::InvalidParams("too many subscriptions, or too long a uri".into()))
+            }
             false => Err(resource_not_found(uri)),
         }
     }

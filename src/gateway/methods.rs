@@ -145,7 +145,7 @@ impl Inner {
             Method::PromptsList => writer.cacheable(id, &ListPromptsResult::default()),
             Method::Complete => Box::pin(self.complete(door, asker, &writer, id, params)).await?,
             Method::SetLevel => {
-                let level = params.level.ok_or_else(|| Fault::BadParams("level is missing".into()))?;
+                let level = params.level.ok_or_else(|| Fault::InvalidParams("level is missing".into()))?;
                 if let Some(session) = &asker.session {
                     self.sessions.set_level(session, level);
                     self.note_session(session);
@@ -175,7 +175,7 @@ impl Inner {
         params: &ClientParams<'_>,
     ) -> Result<MethodReply, Fault> {
         let requested = params.protocol_version.as_ref();
-        let requested = requested.ok_or_else(|| Fault::BadParams("protocolVersion is missing".into()))?;
+        let requested = requested.ok_or_else(|| Fault::InvalidParams("protocolVersion is missing".into()))?;
         let version = Version::negotiate(requested.as_str());
         let instructions = self.instructions(door, asker);
         let result = InitializeResult {
@@ -241,7 +241,7 @@ impl Inner {
         PageCursor::open(&self.sealer, asker.caller.name(), cursor.as_str())
             .filter(|cursor| cursor.listing == listing)
             .map(|cursor| Some(cursor.after))
-            .ok_or_else(|| Fault::BadParams("unknown cursor: begin again without one".into()))
+            .ok_or_else(|| Fault::InvalidParams("unknown cursor: begin again without one".into()))
     }
 
     pub(super) fn next_cursor(&self, asker: &ClientContext, listing: ListKind, after: &str) -> String {

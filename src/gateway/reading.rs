@@ -145,7 +145,7 @@ impl Inner {
         id: &Id,
         params: &ClientParams<'_>,
     ) -> Result<Vec<u8>, Fault> {
-        let uri = params.uri.as_ref().ok_or_else(|| Fault::BadParams("uri is missing".into()))?.as_str();
+        let uri = params.uri.as_ref().ok_or_else(|| Fault::InvalidParams("uri is missing".into()))?.as_str();
         let unknown = || resource_not_found(uri);
         let contents = match ResourceUri::read(uri).ok_or_else(unknown)? {
             ResourceUri::Agent(name) => {

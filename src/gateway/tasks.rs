@@ -88,7 +88,8 @@ impl Inner {
         method: Method,
         params: &ClientParams<'_>,
     ) -> Result<ResolvedTask, Fault> {
-        let handle = params.task_id.as_ref().ok_or_else(|| Fault::BadParams("taskId is missing".into()))?;
+        let handle =
+            params.task_id.as_ref().ok_or_else(|| Fault::InvalidParams("taskId is missing".into()))?;
         let (agent, named) = self.open_handle(asker, door, handle.as_str()).ok_or(Fault::UnknownTask)?;
         self.authorize_task((asker, door), method, &agent, || Fault::UnknownTask)?;
         let (entry, known) = self.entry(asker, &agent, &named).await.map_err(NotFound::fault)?;
@@ -175,7 +176,7 @@ impl Inner {
         let skill = held.entry.visible_state(|inside| inside.work.skill.clone());
         self.permit_words((asker, door), &held.agent, (Method::TasksUpdate, skill.as_deref()))?;
         let responses =
-            params.input_responses.ok_or_else(|| Fault::BadParams("inputResponses is missing".into()))?;
+            params.input_responses.ok_or_else(|| Fault::InvalidParams("inputResponses is missing".into()))?;
         self.refresh(&held.entry, &held.known).await;
         let response = ladder::digest("", Some(responses));
         match last_question(&held.entry) {

@@ -37,25 +37,27 @@ pub(super) fn read(body: &[u8], depth: usize) -> Result<JsonRpcRequest<'_>, (Fau
     let text =
         well_formed(body, depth).map_err(|malformed| (Fault::ParseError(malformed.to_string()), None))?;
     if is_batch(text) {
-        return Err((Fault::NotJsonRpc("A2A has no batches: send one request".into()), None));
+        return Err((Fault::InvalidRequest("A2A has no batches: send one request".into()), None));
     }
     let wrong = |grammar| match grammar {
         ParseError::NotJson(what) => (Fault::ParseError(what), None),
-        ParseError::NotMessage(what) => (Fault::NotJsonRpc(what), recover_id(text)),
-        ParseError::BadParams(what) => (Fault::BadParams(what), recover_id(text)),
+        ParseError::NotMessage(what) => (Fault::InvalidRequest(what), recover_id(text)),
+        ParseError::BadParams(what) => (Fault::InvalidParams(what), recover_id(text)),
     };
     let mut odd = None;
     let note = |name: &str| odd = odd.take().or_else(|| ambiguous_envelope_member(name));
     let Message { kind, id, method, params, .. } = parse_raw(text, note).map_err(wrong)?;
     if let Some(odd) = odd {
-        return Err((Fault::NotJsonRpc(odd), id));
+        return Err((Fault::InvalidRequest(odd), id));
     }
     match (kind, id) {
         (MessageKind::Request | MessageKind::Notification, id) => {
             let has_id = kind == MessageKind::Request;
             Ok(JsonRpcRequest { id: id.unwrap_or_else(Id::null), has_id, method, params })
         }
-        (MessageKind::Response, id) => Err((Fault::NotJsonRpc("member \"method\" is missing".into()), id)),
+        (MessageKind::Response, id) => {
+            Err((Fault::InvalidRequest("member \"method\" is missing".into()), id))
+        }
     }
 }
 
@@ -83,7 +85,7 @@ impl JsonRpcRequest<'_> {
 ///
 /// # Errors
 ///
-/// [`Fault::BadParams`].
+/// [`Fault::InvalidParams`].
 pub(super) fn for_tenant<'a>(
     params: Option<&'a str>,
     tenant: Option<&str>,
@@ -93,14 +95,14 @@ pub(super) fn for_tenant<'a>(
         #[serde(borrow)]
         tenant: Option<&'a RawValue>,
     }
-    let unreadable = || Fault::BadParams("tenant is there twice".into());
+    let unreadable = || Fault::InvalidParams("tenant is there twice".into());
     let text = params.unwrap_or("{}");
     let written = serde_json::from_str::<WrittenRequest<'_>>(text).map_err(|_| unreadable())?;
     if written.tenant.is_none() && tenant.is_none() {
         return Ok(params.map(Cow::Borrowed));
     }
     let mut members =
-        RawObject::read(text).ok_or_else(|| Fault::BadParams("a member is there twice".into()))?;
+        RawObject::read(text).ok_or_else(|| Fault::InvalidParams("a member is there twice".into()))?;
     match tenant {
         Some(tenant) => members.insert_or_replace("tenant", &tenant),
         None => members.remove("tenant"),
@@ -121,12 +123,12 @@ mod tests {
     fn what_is_no_request_is_told_so_under_its_id() {
         for (body, is_so, id) in [
             ("{", "ParseError", None),
-            ("[]", "NotJsonRpc", None),
-            (r#"{"jsonrpc":"1.0","id":7,"method":"a"}"#, "NotJsonRpc", Some("7")),
-            (r#"{"jsonrpc":"2.0","id":true,"method":"a"}"#, "NotJsonRpc", None),
-            (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, "NotJsonRpc", None),
-            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "NotJsonRpc", Some("7")),
-            (r#"{"jsonrpc":"2.0","id":"x","method":"a","params":[]}"#, "BadParams", Some("\"x\"")),
+            ("[]", "InvalidRequest", None),
+            (r#"{"jsonrpc":"1.0","id":7,"method":"a"}"#, "InvalidRequest", Some("7")),
+            (r#"{"jsonrpc":"2.0","id":true,"method":"a"}"#, "InvalidRequest", None),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"a"}"#, "InvalidRequest", None),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "InvalidRequest", Some("7")),
+            (r#"{"jsonrpc":"2.0","id":"x","method":"a","params":[]}"#, "InvalidParams", Some("\"x\"")),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}}"#,
                 "ParseError",

@@ -125,7 +125,7 @@ impl<'c> ProxiedRequest<'c> {
         if self.is_http_json() {
             let operation = self.operation.ok_or(A2aError::NoMethods)?;
             let routed = self.known.interface.to_http(operation, params.unwrap_or("{}"));
-            return Ok(routed.map_err(|why| Fault::BadParams(why.0.to_owned()))?);
+            return Ok(routed.map_err(|why| Fault::InvalidParams(why.0.to_owned()))?);
         }
         let own = self.asked.method.as_str();
         let method = self.operation.and_then(|operation| operation.name(self.dialect())).unwrap_or(own);
@@ -145,7 +145,7 @@ impl<'c> ProxiedRequest<'c> {
         let written = self.asked.params.map(RawValue::get);
         let dialect = self.dialect();
         if let Some(odd) = &self.spelling.odd {
-            return Err(Fault::BadParams(odd.clone()).into());
+            return Err(Fault::InvalidParams(odd.clone()).into());
         }
         let tenant = self.tenant();
         let may_have_one = self.spelling.tenant || self.operation.is_none();
@@ -179,11 +179,11 @@ impl<'c> ProxiedRequest<'c> {
     fn check_push(&self, params: &str, task: Option<&str>) -> Result<(), Fault> {
         let is_about_task = self.operation.is_some_and(is_push);
         if is_about_task && task.is_none_or(str::is_empty) {
-            return Err(Fault::BadParams("the task's id is missing".into()));
+            return Err(Fault::InvalidParams("the task's id is missing".into()));
         }
         let says = || RawObject::read(params).is_some_and(|members| members.find("message").is_some());
         if !is_about_task && !says() {
-            return Err(Fault::BadParams("message is missing".into()));
+            return Err(Fault::InvalidParams("message is missing".into()));
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl<'c> ProxiedRequest<'c> {
         match splice_params(params.get(), Dialect::V0_1, operation, short) {
             Err(RewriteError::Refused(())) => {
                 let why = "who shows no key or token names tasks and sessions by UUIDs: others could guess shorter ids";
-                Err(Fault::BadParams(why.into()))
+                Err(Fault::InvalidParams(why.into()))
             }
             _ => Ok(()),
         }

@@ -80,8 +80,8 @@ impl<'a> ExchangeIds<'a> {
         match spliced {
             Ok(params) => Ok((params, task)),
             Err(RewriteError::Refused(())) => Err(Fault::UnknownTask),
-            Err(RewriteError::NotText(_)) => Err(Fault::BadParams("an id must be a string".into())),
-            Err(RewriteError::NotJson) => Err(Fault::BadParams("params are nested too deeply".into())),
+            Err(RewriteError::NotText(_)) => Err(Fault::InvalidParams("an id must be a string".into())),
+            Err(RewriteError::NotJson) => Err(Fault::InvalidParams("params are nested too deeply".into())),
         }
     }
 

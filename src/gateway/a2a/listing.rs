@@ -100,13 +100,13 @@ struct ListCursor<'a> {
 ///
 /// # Errors
 ///
-/// [`Fault::BadParams`] for a token that was not given to this caller.
+/// [`Fault::InvalidParams`] for a token that was not given to this caller.
 fn opened(
     params: &str,
     endpoints: usize,
     ids: &ExchangeIds<'_>,
 ) -> Result<(RawObject, Option<PageToken>), Fault> {
-    let unknown = || Fault::BadParams("pageToken is none of this list: begin without one".into());
+    let unknown = || Fault::InvalidParams("pageToken is none of this list: begin without one".into());
     let mut members = RawObject::read(params).ok_or_else(unknown)?;
     members.remove("page_token");
     let Some(page) = members.find("pageToken").filter(|page| page.get() != "null") else {
@@ -127,7 +127,7 @@ impl TaskLister<'_> {
     ///
     /// # Errors
     ///
-    /// [`Fault::BadParams`] for a token that was not given to this caller; [`Trouble`], if no answer came, or none that can be read.
+    /// [`Fault::InvalidParams`] for a token that was not given to this caller; [`Trouble`], if no answer came, or none that can be read.
     pub(super) async fn list(
         &self,
         params: &str,

@@ -254,7 +254,7 @@ mod tests {
     fn what_a_client_must_read_is_no_error_of_http() {
         for refusal in [
             A2aError::Fault(Fault::ParseError("x".into())),
-            A2aError::Fault(Fault::NotJsonRpc("x".into())),
+            A2aError::Fault(Fault::InvalidRequest("x".into())),
             A2aError::Fault(Fault::UnknownTask),
             A2aError::Trouble(AgentFailure::Unauthorized(401)),
             A2aError::NoPush,

@@ -189,7 +189,7 @@ fn route(method: &Method, path: &str, query: &str) -> Result<RestRoute, Fault> {
 
 /// A name in a path; none is empty.
 fn operation_for(segment: &str) -> Result<String, Fault> {
-    let name = decoded(segment).ok_or_else(|| Fault::BadParams("the path is not UTF-8".into()))?;
+    let name = decoded(segment).ok_or_else(|| Fault::InvalidParams("the path is not UTF-8".into()))?;
     if name.is_empty() { Err(Fault::NoSuchPath) } else { Ok(name.into_owned()) }
 }
 
@@ -197,7 +197,7 @@ fn operation_for(segment: &str) -> Result<String, Fault> {
 fn parse_query(query: &str, params: &mut RawObject) -> Result<(), Fault> {
     for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
         let Some((name, holds)) = QUERY.iter().find(|(known, _)| *known == name) else { continue };
-        let bad = || Fault::BadParams(format!("{name} in the query cannot be read"));
+        let bad = || Fault::InvalidParams(format!("{name} in the query cannot be read"));
         let value = decoded(value).ok_or_else(bad)?;
         match holds {
             QueryKind::Text => params.insert_or_replace(name, &value),
@@ -280,7 +280,7 @@ mod tests {
             assert_eq!(routed(method, path).unwrap_err(), fault, "{method} {path}");
         }
         for path in ["/tasks/%ff", "/tasks?pageSize=%7B%7D", "/tasks?pageSize=", "/tasks?pageSize=[1]"] {
-            assert!(matches!(routed("GET", path), Err(Fault::BadParams(_))), "{path}");
+            assert!(matches!(routed("GET", path), Err(Fault::InvalidParams(_))), "{path}");
         }
     }
 

@@ -102,7 +102,7 @@ impl<'a> ClientIds<'a> {
             .into_iter()
             .any(|known| known.client.as_ref().is_some_and(|name| name.len() > MAX_CLIENT_ID_BYTES))
         {
-            return Err(Fault::BadParams(format!(
+            return Err(Fault::InvalidParams(format!(
                 "ids of tasks and sessions have at most {MAX_CLIENT_ID_BYTES} bytes"
             )));
         }
@@ -178,7 +178,7 @@ impl<'a> ExchangeTranslation<'a> {
         (mut own, mut ids): (Option<ClientIds<'a>>, Option<&mut ExchangeIds<'_>>),
     ) -> Result<(Self, TranslatedRequest), Stop> {
         let Direction { client, agent, operation } = between;
-        let bad = |why: &str| Fault::BadParams(why.to_owned());
+        let bad = |why: &str| Fault::InvalidParams(why.to_owned());
         let mut request = ClientRequest::read(client, operation, params).map_err(|why| bad(why.0))?;
         let mut telling = ResponseTranslator::new(client, &request);
         match (&mut own, &mut ids) {
