@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 
 use mcp_a2a_gateway::a2a::Dialect::{self, V0_1, V0_3, V1};
-use mcp_a2a_gateway::a2a::relay::{IdKind, Operation, RewriteError, splice_params, splice_result};
+use mcp_a2a_gateway::a2a::translate::{IdKind, Operation, RewriteError, splice_params, splice_result};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

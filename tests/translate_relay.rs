@@ -12,7 +12,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use mcp_a2a_gateway::a2a::Dialect::{self, V0_1, V0_3, V1};
-use mcp_a2a_gateway::a2a::relay::{
+use mcp_a2a_gateway::a2a::translate::{
     AgentResponse, ClientRequest, IdKind, Operation, ResponseTranslator, RpcError,
 };
 use proptest::prelude::*;

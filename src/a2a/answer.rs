@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
+use super::input_request::{InputItem, MAX_INPUTS};
 use super::model::{Message, Part, PartBody};
-use super::question::{InputItem, MAX_INPUTS};
 
 /// The name of ADK's function for confirmations of tools.
 const CONFIRMATION: &str = "adk_request_confirmation";

@@ -11,7 +11,7 @@ use super::dialect::OperationRequest;
 use super::error::AgentError;
 use super::model::{Message, StreamResponse, Task};
 use super::push::PushNotificationConfig;
-use super::{read, v1};
+use super::{decode, v1};
 
 /// An id that cannot be one segment of a path.
 ///
@@ -169,7 +169,7 @@ impl AgentInterface {
     pub fn event(&self, json: &[u8]) -> Result<StreamResponse, AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.event(json),
-            Binding::HttpJson => read::plain(json, self.dialect)?.event(),
+            Binding::HttpJson => decode::plain(json, self.dialect)?.event(),
         }
     }
 
@@ -190,7 +190,7 @@ impl AgentInterface {
     pub fn webhook_is_set(&self, json: &[u8]) -> Result<(), AgentError> {
         match self.binding {
             Binding::JsonRpc => self.dialect.webhook_id(json).map(drop),
-            Binding::HttpJson => read::plain(json, self.dialect).map(drop),
+            Binding::HttpJson => decode::plain(json, self.dialect).map(drop),
         }
     }
 
@@ -199,7 +199,7 @@ impl AgentInterface {
     pub fn refusal(&self, status: u16, json: &[u8]) -> Option<AgentError> {
         match self.binding {
             Binding::JsonRpc => None,
-            Binding::HttpJson => read::refusal(json, status),
+            Binding::HttpJson => decode::refusal(json, status),
         }
     }
 

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::{LenientObject, LenientString};
+use super::lenient::{LenientObject, LenientString};
 
 /// A request of JSON-RPC, or the body of one of HTTP+JSON.
 #[derive(Default, Deserialize)]

@@ -7,10 +7,10 @@ use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
 use super::error::AgentError;
-use super::loose::{LenientObject, LenientString};
+use super::lenient::{LenientObject, LenientString};
 use super::model::{Message, PartBody, StreamResponse, Task};
 use super::push::PushNotificationConfig;
-use super::{read, v0_1, v0_3, v1};
+use super::{decode, v0_1, v0_3, v1};
 
 const VERSION: HeaderName = HeaderName::from_static("a2a-version");
 const EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
@@ -158,7 +158,7 @@ impl Dialect {
     ///
     /// [`AgentError`], if the agent refused or the bytes are not such an object.
     pub fn event(self, json: &[u8]) -> Result<StreamResponse, AgentError> {
-        read::result(json, self)?.map_or(Ok(StreamResponse::Unknown), |body| body.event())
+        decode::result(json, self)?.map_or(Ok(StreamResponse::Unknown), |body| body.event())
     }
 
     /// Reads the answer to [`Dialect::set_push`]: the id that the agent keeps the webhook under, if it says so.
@@ -167,7 +167,7 @@ impl Dialect {
     ///
     /// [`AgentError`], if the agent refused or did not answer.
     pub fn webhook_id(self, json: &[u8]) -> Result<Option<String>, AgentError> {
-        read::result(json, self)?;
+        decode::result(json, self)?;
         let LenientObject(answer) = serde_json::from_slice::<LenientObject<PushAnswer>>(json)
             .map_err(|error| AgentError::invalid_response(&format!("not JSON: {error}")))?;
         let result = answer.and_then(|answer| answer.result.0).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! client is told (see `fault`), HTTP and connection failures (see `transport`).
 
 use super::dialect::Dialect;
-use super::text::{clean, clean_line};
+use super::sanitize::{clean, clean_line};
 
 /// Longest error message that is kept, in bytes.
 const MAX_MESSAGE: usize = 2048;

@@ -5,9 +5,9 @@
 
 use serde_json::value::RawValue;
 
-use super::loose::{LenientList, LenientObject};
+use super::decode::MessageIn;
+use super::lenient::{LenientList, LenientObject};
 use super::model::{Message, Role};
-use super::read::MessageIn;
 
 /// The messages of a task so far, as far as the agent gives them.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::{LenientInteger, LenientObject};
+use super::lenient::{LenientInteger, LenientObject};
 
 /// One question to an agent, asked by POST of [`Question::body`] to the card's URL, without `A2A-Version`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

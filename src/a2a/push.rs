@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
 
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::{LenientObject, LenientString};
+use super::lenient::{LenientObject, LenientString};
 
 /// Largest push that is read, in bytes.
 pub const MAX_PUSH_BYTES: usize = 4 * 1024 * 1024;

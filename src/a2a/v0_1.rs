@@ -6,8 +6,8 @@
 use serde::ser::{Serialize, Serializer};
 
 use super::dialect::{Dialect, OperationRequest};
-use super::older::PushAuthentication;
-use super::out::MessageOut;
+use super::encode::MessageOut;
+use super::legacy_parts::PushAuthentication;
 use super::push::PushNotificationConfig;
 
 /// How many messages of a task's history are asked for: servers give none of their own accord, and some agents put their answer

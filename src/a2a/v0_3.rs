@@ -5,8 +5,8 @@
 use serde::ser::{Serialize, Serializer};
 
 use super::dialect::{Dialect, OperationRequest};
-use super::older::PushAuthentication;
-use super::out::MessageOut;
+use super::encode::MessageOut;
+use super::legacy_parts::PushAuthentication;
 use super::push::PushNotificationConfig;
 
 /// `MessageSendParams`.

@@ -5,7 +5,7 @@
 use serde::ser::{Serialize, Serializer};
 
 use super::dialect::{Dialect, OperationRequest};
-use super::out::MessageOut;
+use super::encode::MessageOut;
 use super::push::PushNotificationConfig;
 
 /// `SendMessageRequest`.

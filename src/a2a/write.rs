@@ -8,9 +8,9 @@ use serde::ser::Serializer;
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
+use super::encode::{HistoryOut, TaskOut};
 use super::error::AgentError;
 use super::model::{Part, PartBody, Task};
-use super::out::{HistoryOut, TaskOut};
 
 /// A task as A2A 1.0 JSON.
 pub fn task_json(task: &Task) -> Vec<u8> {

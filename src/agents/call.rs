@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::drive::{DetachableCall, EventSender};
-use super::known::{AgentRequest, ResolvedAgent, current};
 use super::reach::{LocatedTask, find_task};
+use super::resolved::{AgentRequest, ResolvedAgent, current};
 use super::rpc::{BodyKind, by_status, cancel_task, first_refusal, post, set_webhook, whole};
 use super::stream::{EventStream, StreamEnd, TaskTracker};
 use crate::a2a::{Fingerprint, Message, StreamResponse, Task, TaskState, fingerprint, uuid};

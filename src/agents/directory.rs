@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::along::ForwardedContext;
+use super::card_fetch::CardFetchError;
+use super::card_keys::CardKeys;
 use super::endpoints::Endpoints;
-use super::fetch::CardFetchError;
 use super::interface::{CardPolicy, trusted};
 use super::kept::KeptCards;
-use super::known::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
-use super::signers::CardKeys;
+use super::resolved::{EndpointRoute, LatestAgent, MethodOverride, ResolvedAgent, RouteTable};
 use crate::a2a::{AgentCard, AgentInterface, Binding, Dialect};
 use crate::auth::{AgentTokens, Credentials, SubjectToken};
 use crate::config::{self, AllowList, CardSource, Protocol, Settings};

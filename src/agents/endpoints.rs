@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::affinity::{AffinityKey, AffinityMap};
 use super::breaker::{Breaker, BreakerPermit};
-use super::homes::{AffinityKey, AffinityMap};
-use super::known::AgentRequest;
-use super::turn::{EndpointPermit, EndpointTracker, EndpointsShared};
+use super::endpoint_permit::{EndpointPermit, EndpointTracker, EndpointsShared};
+use super::resolved::AgentRequest;
 use crate::a2a::StreamResponse;
 use crate::config::{self, AgentMethod, PerMethod};
 use crate::fault::AgentFailure;

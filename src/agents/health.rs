@@ -10,7 +10,7 @@ use http::uri::PathAndQuery;
 use http::{Method, Request};
 
 use super::directory::{Agent, Directory};
-use super::known::ResolvedAgent;
+use super::resolved::ResolvedAgent;
 use crate::auth::AccessToken;
 use crate::config::Health;
 use crate::fault::AgentFailure;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::judge::is_passing;
-use super::known::{ResolvedAgent, current};
+use super::recovery::is_passing;
+use super::resolved::{ResolvedAgent, current};
 use super::rpc::get_task;
 use crate::a2a::Task;
 use crate::fault::AgentFailure;

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http::{Method, Request, Uri};
 use tracing::{info, warn};
 
+use super::card_fetch::{CardFetchError, CardRequest, FetchedCard};
 use super::directory::{Agent, Directory};
-use super::fetch::{CardFetchError, CardRequest, FetchedCard};
 use super::kept::KeptCards;
-use super::known::ResolvedAgent;
+use super::resolved::ResolvedAgent;
 use super::signature::verify;
 use crate::a2a::{AgentCard, CardError, Dialect, ProbeOutcome, ProbeRequest};
 use crate::config::CardSource;

@@ -7,8 +7,8 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 
 use super::call::WebhookTarget;
-use super::known::{AgentRequest, ResolvedAgent};
-use super::seek::{locate, locate_endpoint};
+use super::locate::{locate, locate_endpoint};
+use super::resolved::{AgentRequest, ResolvedAgent};
 use crate::a2a::{AgentError, Binding, ErrorKind, PathSegmentError, PushNotificationConfig, Task};
 use crate::config::AgentMethod as Call;
 use crate::fault::AgentFailure;

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::fetch::CardFetchError;
+use super::card_fetch::CardFetchError;
 use crate::a2a::{
     AgentCard, CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature, clean,
 };

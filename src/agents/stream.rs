@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::call::{CallLimits, KnownQuestions};
 use super::drive::{Bearing, EventSender, EventSize, ResponseTo};
 use super::endpoints::Endpoints;
-use super::known::ResolvedAgent;
+use super::resolved::ResolvedAgent;
 use super::rpc::{first_refusal, refusal, to_failure};
 use crate::a2a::{
     Content, Fingerprint, Message, Part, PartBody, StreamResponse, Task, TaskState, TaskStatus,

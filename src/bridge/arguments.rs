@@ -14,7 +14,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::judge::schema_errors;
-use super::members::UniqueObject;
+use super::unique_object::UniqueObject;
 use crate::jsonrpc::{Object, Text};
 
 /// The default input of a tool as JSON Schema, as clients get it.

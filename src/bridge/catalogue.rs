@@ -9,10 +9,10 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::arguments::{CustomSchema, FLAT_SCHEMA, ToolInput};
-use super::entry::EncodedTool;
-pub use super::entry::{BuiltinTool, ToolEntry, ToolRef};
-use super::finding::AgentIndex;
-use super::names::{NameRequest, assign, readable_name};
+use super::search::AgentIndex;
+use super::tool_entry::EncodedTool;
+pub use super::tool_entry::{BuiltinTool, ToolEntry, ToolRef};
+use super::tool_names::{NameRequest, assign, readable_name};
 use crate::a2a::{AgentCard, AgentSkill};
 use crate::mcp::tools::{TaskSupport, Tool, ToolAnnotations};
 

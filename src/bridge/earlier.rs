@@ -8,8 +8,8 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::envelope::StructuredEnvelope;
 use super::handle::{ResultContext, next_step_hint};
-use super::outcome::{AGAIN, ELSEWHERE};
-use super::work::{AgentOutput, OutputState};
+use super::output::{AgentOutput, OutputState};
+use super::tool_result::{AGAIN, ELSEWHERE};
 use crate::mcp::content::ContentBlock;
 use crate::mcp::tools::CallToolResult;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::work::{AgentOutput, MOST_BYTES};
+use super::output::{AgentOutput, MOST_BYTES};
 use crate::mcp::params::{EXTENSIONS, ExtensionMembers, MOST_EXTENSIONS};
 
 /// Most artifacts of which data passes.

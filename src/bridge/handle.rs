@@ -6,12 +6,12 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::content::{ContentDisplay, blocks, joined};
+use super::elicitation::AgentQuestion;
 use super::envelope::StructuredEnvelope;
 use super::extension;
-use super::question::AgentQuestion;
-use super::resources::{artifact_uri, task_uri};
-use super::status::state_of;
-use super::work::AgentOutput;
+use super::output::AgentOutput;
+use super::resource_uri::{artifact_uri, task_uri};
+use super::task_status::state_of;
 use crate::a2a::{Part, PartBody, TaskState, clean};
 use crate::mcp::Version;
 use crate::mcp::content::{ContentBlock, ResourceLinks};

@@ -4,29 +4,29 @@
 //! [`arguments`] reads what the model wrote, [`order`] makes the A2A message, [`work`] takes in what the agent says,
 //! [`outcome`] makes the result. Not here: any wire form (see `mcp`, `a2a`), talking to anybody.
 
+pub mod agent_action;
 pub mod arguments;
+mod auth_url;
+mod builtin_tool;
 pub mod catalogue;
 pub mod content;
 pub mod earlier;
-mod entry;
+pub mod elicitation;
 mod envelope;
 pub mod extension;
-pub mod finding;
-pub mod given;
 mod handle;
 mod judge;
-pub mod ladder;
-mod members;
-pub mod names;
-pub mod order;
-pub mod outcome;
-mod own;
-mod page;
+pub mod output;
 pub mod progress;
-pub mod question;
 pub mod registry;
-pub mod resources;
-pub mod status;
-pub mod subagent;
-pub mod view;
-pub mod work;
+pub mod resource_uri;
+pub mod resource_view;
+pub mod response_mode;
+pub mod search;
+pub mod task_status;
+pub mod task_tools;
+mod tool_entry;
+pub mod tool_names;
+pub mod tool_result;
+mod unique_object;
+pub mod user_response;

@@ -2,7 +2,7 @@
 //!
 //! Reads mcp.md §2.7, §2.8. Progress strictly grows. Not here: on which stream it goes.
 
-use super::work::ProgressUpdate;
+use super::output::ProgressUpdate;
 use crate::jsonrpc::Id;
 use crate::mcp::notifications::{LoggingLevel, message, progress};
 

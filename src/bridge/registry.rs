@@ -5,7 +5,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::view::json;
+use super::resource_view::json;
 
 /// One agent of the registry.
 #[derive(Debug, Clone, Serialize)]

@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::{done, may, print_error, print_line};
+use super::{done, explain, print_error, print_line};
 use crate::config::certificate::{self, CertificateProblem};
 use crate::config::{self, Pem, Problem, Settings};
 use crate::gateway::Gateway;
-use crate::tasks::{data_dir, keyfile};
+use crate::tasks::{data_dir, seal_key_file};
 use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 
@@ -23,7 +23,7 @@ pub(super) struct CheckFindings {
     pub(super) warnings: Vec<Problem>,
 }
 
-pub(super) fn run(path: &Path, as_json: bool, question: &may::AccessQuery) -> ExitCode {
+pub(super) fn run(path: &Path, as_json: bool, question: &explain::AccessQuery) -> ExitCode {
     let settings = match config::load(path) {
         Ok(settings) if question.is_there() => return question.answer(&settings, as_json),
         Ok(settings) => settings,
@@ -62,7 +62,7 @@ fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
     if let Some(dir) = &settings.tasks.data_dir {
         let probed = data_dir::probe(dir).map_err(|problem| problem.to_string());
         let probed = probed.and_then(|()| match settings.seal_keys.is_empty() {
-            true => keyfile::probe(dir).map_err(|problem| problem.to_string()),
+            true => seal_key_file::probe(dir).map_err(|problem| problem.to_string()),
             false => Ok(()),
         });
         findings.problems.extend(probed.err().map(|problem| about("tasks.data_dir", problem)));

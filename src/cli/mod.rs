@@ -5,8 +5,8 @@
 mod agents;
 mod check;
 mod demo;
+mod explain;
 mod key;
-mod may;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -60,7 +60,7 @@ enum Command {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        question: may::AccessQuery,
+        question: explain::AccessQuery,
     },
     /// Make an API key, and the hash of it for `auth.api_keys`.
     Key {

@@ -7,7 +7,7 @@ use std::path::Path;
 use jsonwebtoken::Algorithm;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse};
 
-use super::reading;
+use super::resolve;
 
 /// The most that a file of keys may hold.
 const FILE: usize = 1 << 20;
@@ -18,7 +18,7 @@ const FILE: usize = 1 << 20;
 ///
 /// Why it cannot be read, with its name.
 pub fn key_file(path: &Path) -> Result<String, String> {
-    reading::text(path, FILE)
+    resolve::text(path, FILE)
 }
 
 /// The keys of a file by which cards are signed, each of which has an id and can be used. Blocks.

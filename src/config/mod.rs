@@ -11,26 +11,26 @@
 //! Not here: applying the settings.
 
 pub(crate) mod certificate;
+mod de_error;
+mod deserializer;
+mod env_override;
 mod file;
 mod host;
 mod jwks;
-mod live;
-mod own_headers;
 mod pem;
-mod place;
 mod problem;
-mod reader;
-mod reading;
 mod reference;
+mod reloadable_secret;
+mod reserved_headers;
+mod resolve;
 mod secret;
 mod settings;
 mod signing;
+mod spanned;
 mod spiffe;
-mod stand_in;
 mod suggest;
-mod tree;
 mod units;
-mod unreadable;
+mod yaml;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -39,17 +39,17 @@ use std::path::Path;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 
+use self::deserializer::ValueDeserializer;
 use self::file::ConfigFile;
-use self::reader::ValueDeserializer;
-use self::reading::ResolveContext;
+use self::resolve::ResolveContext;
 pub use crate::a2a::ApiKeyLocation;
 pub use crate::mcp::content::ResourceLinks;
 pub use certificate::CertificateProblem;
 pub use host::Host;
 pub use jwks::{key_algorithms, key_file};
-pub use live::ReloadableSecret;
-pub use own_headers::{FRAMING, is_forbidden};
 pub use problem::{Problem, Problems};
+pub use reloadable_secret::ReloadableSecret;
+pub use reserved_headers::{FRAMING, is_forbidden};
 pub use secret::Secret;
 pub use settings::{
     Admin, Agent, AgentAuth, AgentMethod, AgentTimeouts, AgentTls, AllowList, Allowed, ApiKey, ApiKeyOwner,
@@ -84,7 +84,7 @@ pub fn load(path: &Path) -> Result<Settings, Problems> {
 pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<Settings, Problems> {
     let text = text(path)?;
     let mut problems = Vec::new();
-    let root = match tree::parse(&text, &mut problems) {
+    let root = match yaml::parse(&text, &mut problems) {
         Ok(root) => root,
         Err(problem) => {
             problems.push(problem);
@@ -119,7 +119,7 @@ fn text(path: &Path) -> Result<String, Problems> {
     if extension.is_some_and(|extension| !matches!(extension.as_str(), "yaml" | "yml" | "json")) {
         return Err(Problems::whole(path, "is not a .yaml, .yml or .json file"));
     }
-    let bytes = reading::read(path, FILE)
+    let bytes = resolve::read(path, FILE)
         .map_err(|error| Problems::whole(path, format!("cannot read it: {error}")))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = error.as_bytes().iter().take(error.utf8_error().valid_up_to());

@@ -11,9 +11,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::Pem;
-use super::place::{Location, Spanned};
-use super::reading::{self, ResolveContext};
 use super::reference::Template;
+use super::resolve::{self, ResolveContext};
+use super::spanned::{Location, Spanned};
 
 /// The most that a PEM file may hold. The bundle of all public roots has 0.25 MiB, the revocation list of a large
 /// authority some more.
@@ -55,7 +55,7 @@ pub(super) enum PemKind {
 
 /// The text of a PEM file, or what is wrong with it.
 pub(super) fn text(path: &Path) -> Result<String, String> {
-    reading::text(path, PEM_FILE)
+    resolve::text(path, PEM_FILE)
 }
 
 /// A certificate and its key, which go together.

@@ -8,9 +8,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
 use super::Secret;
-use super::live::{ReloadableSecret, TextPiece, is_one_line};
-use super::place::{Location, Spanned};
-use super::reading::ResolveContext;
+use super::reloadable_secret::{ReloadableSecret, TextPiece, is_one_line};
+use super::resolve::ResolveContext;
+use super::spanned::{Location, Spanned};
 
 /// A text that may hold references.
 #[derive(Deserialize)]

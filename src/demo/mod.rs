@@ -7,11 +7,11 @@
 
 mod card;
 mod http;
+mod id_and_time;
 mod message;
 mod methods;
 mod rpc;
 mod skills;
-mod stamp;
 mod stream;
 mod task;
 #[cfg(test)]

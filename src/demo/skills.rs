@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
+use super::id_and_time::new_id;
 use super::message::{DemoSkill, IncomingMessage};
-use super::stamp::new_id;
 use super::task::{ArtifactChunk, DemoTask, DemoTaskState};
 
 /// Seconds that a countdown takes if the client does not say.

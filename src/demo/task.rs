@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::id_and_time::{new_id, now};
 use super::message::DemoSkill;
 use super::rpc::DemoError;
-use super::stamp::{new_id, now};
 
 /// Tasks remembered; the oldest goes first.
 const MAX_TASKS: usize = 1000;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::push::RefreshGuard;
+use super::push_trigger::RefreshGuard;
 use crate::agents::{DetachableCall, ResolvedAgent};
-use crate::bridge::work::AgentOutput;
+use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 use crate::tasks::{CancelGuard, FollowGuard, TaskEntry, Timestamp};
 

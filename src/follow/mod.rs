@@ -3,14 +3,14 @@
 //! One agent stream per task, whatever the number of watchers: who waits for a task watches its entry in the task map and opens
 //! nothing. Bounded: above the bound tasks are polled in turn. Not here: whose task it is (the handle says so), how it is told.
 
-mod followers;
+mod artifact_eviction;
+mod event_ingest;
 mod job;
-mod listener;
-mod push;
-mod rota;
-mod shed;
+mod poll_scheduler;
+mod push_trigger;
 mod successors;
+mod task_follower;
 
-pub use followers::{FollowLimits, TaskFollower};
 pub use job::{DetachMode, DetachedCall};
-pub use push::PushAddressFn;
+pub use push_trigger::PushAddressFn;
+pub use task_follower::{FollowLimits, TaskFollower};

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use pingora::proxy::Session;
 
-use super::answer::{ClientGone, empty, json, refused};
+use super::access_record::AccessRecord;
 use super::endpoint_limits::EndpointLimits;
-use super::exchange::AccessRecord;
-use super::face::{ClassifiedMessage, ErrorReply};
-use super::pump::ResponseTarget;
+use super::post::{ClassifiedMessage, ErrorReply};
+use super::responder::ResponseTarget;
+use super::response::{ClientGone, empty, json, refused};
 use super::route::Route;
 use super::{ClientContext, Inner};
 use crate::fault::Fault;

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use pingora::proxy::Session;
 
-use super::gate::host_of;
+use super::host_policy::host_of;
 use crate::auth::{ClientCertificate, ClientTlsInfo};
 use crate::fault::Fault;
 

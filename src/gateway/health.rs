@@ -7,7 +7,7 @@ use pingora::proxy::Session;
 use serde::Serialize;
 
 use super::Inner;
-use super::answer::{ClientGone, empty, json};
+use super::response::{ClientGone, empty, json};
 use crate::agents::EndpointState;
 
 #[derive(Serialize)]

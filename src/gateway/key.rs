@@ -11,7 +11,7 @@ pub(super) fn sealer(settings: &Settings) -> Result<Sealer, GatewayError> {
         return Ok(Sealer::new(settings.seal_keys.iter().map(|key| key.expose().as_bytes()))?);
     }
     if let Some(dir) = &settings.tasks.data_dir {
-        let key = crate::tasks::keyfile::seal_key(dir)?;
+        let key = crate::tasks::seal_key_file::seal_key(dir)?;
         return Ok(Sealer::new([key.expose().as_bytes()])?);
     }
     tracing::warn!(

@@ -7,21 +7,21 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::limits::QuotaOwner;
 use super::route::Route;
 use super::sessions::Agreed;
-use super::shares::QuotaOwner;
 use super::{ClientContext, Inner};
 use crate::bridge::catalogue::{Catalogue, CatalogueView, ToolRef};
-use crate::bridge::finding;
-use crate::bridge::resources::TEMPLATES;
-use crate::bridge::subagent::TaskTool;
+use crate::bridge::resource_uri::TEMPLATES;
+use crate::bridge::search;
+use crate::bridge::task_tools::TaskTool;
 use crate::fault::Fault;
 use crate::jsonrpc::{Id, write_result};
 use crate::mcp::lifecycle::{
     DiscoverResult, EmptyResult, Implementation, InitializeResult, ServerCapabilities,
 };
-use crate::mcp::reply::ResultWriter;
 use crate::mcp::resources::{ListPromptsResult, ListResourceTemplatesResult};
+use crate::mcp::result_writer::ResultWriter;
 use crate::mcp::tools::ListToolsResult;
 use crate::mcp::{ClientParams, Era, Method, Version};
 use crate::seal::{ListKind, PageCursor};
@@ -99,7 +99,7 @@ impl Inner {
             wait: has(TaskTool::Wait.name()),
             send: has(TaskTool::Send.name()),
             start: has(TaskTool::Start.name()),
-            find: self.directory.agents().len() > 1 && has(finding::tool::NAME),
+            find: self.directory.agents().len() > 1 && has(search::tool::NAME),
         };
         Some(Cow::Owned(tools.instructions()))
     }

@@ -4,52 +4,52 @@
 //! Both drain on shutdown. Not here: listeners and certificates (see `server`), the protocols themselves.
 
 mod a2a;
-mod admit;
-mod answer;
-mod answers;
-mod ask;
+mod abort;
+mod access_record;
+mod authenticate;
+mod authorize;
+mod background;
 mod batch;
-mod call;
+mod body;
 mod cancelled_calls;
 pub mod certificate;
+mod change_notifications;
+mod change_set;
 mod client_table;
 mod closing;
-mod completing;
+mod completion;
+mod dispatch;
 mod documents;
-mod doors;
-mod early;
 mod endpoint_limits;
-mod exchange;
-mod face;
-mod finding;
-mod gate;
 mod health;
-mod hold;
-mod in_use;
-mod intake;
+mod host_policy;
+mod in_flight_calls;
+mod input_responses;
+mod json_object;
 mod key;
-mod listen;
-mod members;
-mod metadata;
+mod limits;
+mod lookup;
 mod methods;
-mod permit;
-mod pump;
-mod push;
+mod oauth_metadata;
+mod post;
+mod push_receiver;
+mod questions;
 mod queue;
-mod reading;
+mod resources;
+mod responder;
+mod response;
 mod route;
-mod running;
-mod serve;
-mod service;
+mod run;
+mod search;
 mod sessions;
-mod shares;
 mod skills;
 mod source;
-mod subagents;
+mod start;
+mod subscriptions;
 mod succession;
+mod task_tools;
 mod tasks;
-mod telling;
-mod watching;
+mod usage;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,16 +74,16 @@ use crate::telemetry::label;
 use crate::telemetry::metrics::{AgentMetrics, Metrics};
 use crate::transport::{ClientLimits, FileDescriptorBudget, HttpClient};
 
-use answer::{Accepts, ClientGone, give_up};
+use access_record::AccessRecord;
 use cancelled_calls::CancelledCalls;
 use closing::DrainState;
-use exchange::AccessRecord;
+use response::{Accepts, ClientGone, give_up};
 use route::parse;
 
-pub(crate) use gate::check_host;
+pub(crate) use host_policy::check_host;
 pub(crate) use route::is_served;
 
-pub use service::{BackgroundService, tools_of};
+pub use background::{BackgroundService, tools_of};
 
 /// What became of a request that was shown to the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub enum GatewayError {
     Seal(#[from] crate::seal::NoKey),
     /// The key in the data directory cannot be used.
     #[error("tasks.data_dir: {0}")]
-    Key(#[from] crate::tasks::keyfile::KeyFileError),
+    Key(#[from] crate::tasks::seal_key_file::KeyFileError),
     /// What is in the data directory cannot be used.
     #[error("tasks.data_dir: {0}")]
     Store(#[from] StoreProblem),
@@ -127,7 +127,7 @@ struct Inner {
     settings: Settings,
     begun: Timestamp,
     sealer: Sealer,
-    gate: gate::HostPolicy,
+    gate: host_policy::HostPolicy,
     authenticator: Authenticator,
     rules: Rules,
     /// What is required where nothing is said: any of what is configured.
@@ -146,12 +146,12 @@ struct Inner {
     predecessor: succession::Predecessor,
     /// The tasks that were kept when the last process ended, until somebody sees to them.
     kept: Mutex<Vec<Arc<TaskEntry>>>,
-    running: running::InFlightCalls,
+    running: in_flight_calls::InFlightCalls,
     cancelled_calls: Arc<CancelledCalls>,
     followers: Arc<TaskFollower>,
     streams: Arc<Semaphore>,
     calls: Arc<Semaphore>,
-    shares: shares::QuotaRegistry,
+    shares: limits::QuotaRegistry,
     failures: FailureLimiter,
     handed: a2a::ShownTasks,
     names: a2a::ClientIdMap,
@@ -171,7 +171,7 @@ struct ClientContext {
     along: Option<Arc<ForwardedContext>>,
     limits: endpoint_limits::EndpointLimits,
     /// The owner of the share that answers of agents take.
-    whose: Option<shares::QuotaOwner>,
+    whose: Option<limits::QuotaOwner>,
 }
 
 impl Gateway {
@@ -203,7 +203,7 @@ impl Gateway {
         let directory = Directory::new(&settings, client.clone(), &metrics)?;
         let tasks = Tasks::new(task_map_limits(&settings));
         let ledger = Arc::new(TaskJournal::new(settings.tasks.keep_artifacts));
-        let shares = shares::QuotaRegistry::new(&settings.limits, &settings.agents, &metrics);
+        let shares = limits::QuotaRegistry::new(&settings.limits, &settings.agents, &metrics);
         let followers = TaskFollower::new(
             followed(&settings),
             (tasks.clone(), ledger.clone()),
@@ -211,12 +211,12 @@ impl Gateway {
             (call_limits(&settings), shares.answer_room(None)),
             metrics.clone(),
         );
-        let followers = Arc::new(push::parse_token(followers, &settings, &sealer));
+        let followers = Arc::new(push_receiver::parse_token(followers, &settings, &sealer));
         let sessions = sessions::Sessions::new(settings.sessions.ttl.as_secs(), settings.sessions.remembered);
         let inner = Inner {
             begun: Timestamp::now(),
             sealer,
-            gate: gate::HostPolicy::new(&settings),
+            gate: host_policy::HostPolicy::new(&settings),
             authenticator: Authenticator::new(
                 &settings.auth,
                 settings.public_url.as_deref(),
@@ -225,7 +225,7 @@ impl Gateway {
             rules: Rules::new(settings.rules.clone()),
             require: strictest_requirement(&settings),
             client,
-            catalogue: ArcSwap::from_pointee(service::all_tools(&directory, &settings.mcp)),
+            catalogue: ArcSwap::from_pointee(background::all_tools(&directory, &settings.mcp)),
             directory,
             built: AtomicU64::new(0),
             changes: watch::Sender::new(0),
@@ -237,7 +237,7 @@ impl Gateway {
             ledger,
             predecessor: succession::Predecessor::none(),
             kept: Mutex::default(),
-            running: running::InFlightCalls::default(),
+            running: in_flight_calls::InFlightCalls::default(),
             cancelled_calls: CancelledCalls::new(&followers, settings.calls.cancel_grace),
             followers,
             streams: Arc::new(Semaphore::new(settings.limits.streams)),
@@ -276,11 +276,11 @@ impl Gateway {
         let _under_way = RequestGuard::enter(&inner.open);
         // A keep-alive that nobody limits is for ever.
         let rest = inner.settings.limits.keep_alive.as_secs().max(1);
-        let stays = intake::has_unambiguous_length(http) && !inner.closing.has_begun();
+        let stays = body::has_unambiguous_length(http) && !inner.closing.has_begun();
         http.set_keepalive(stays.then_some(rest));
         http.set_write_timeout(Some(inner.settings.limits.write_stall));
         let longest = inner.settings.limits.header;
-        let checked = certificate::check(http).and_then(|()| intake::header_fits(http, longest));
+        let checked = certificate::check(http).and_then(|()| body::header_fits(http, longest));
         let served = match checked {
             Ok(()) => inner.handle_request(http, &mut exchange, (door, require)).await,
             // Boxed, as in `doors`: what is rare must not make every request larger.

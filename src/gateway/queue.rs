@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::answer::ClientGone;
+use super::response::ClientGone;
 use crate::config;
 use crate::fault::Fault;
 use crate::telemetry::endpoints::QueueMetrics;

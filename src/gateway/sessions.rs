@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use super::client_table::ClientMark;
-use super::shares::QuotaOwner;
+use super::limits::QuotaOwner;
 use crate::fault::Fault;
 use crate::mcp::notifications::LoggingLevel;
 use crate::mcp::{ClientCapabilities, Version};

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Inner;
-use super::members::RawObject;
+use super::json_object::RawObject;
 use crate::a2a::skill_id;
 use crate::agents::Agent;
 use crate::auth::{Action, Caller, Rules};

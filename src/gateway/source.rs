@@ -9,7 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::a2a::{StreamResponse, TaskState};
 use crate::agents::{DetachableCall, DriveEvent, ResolvedAgent};
-use crate::bridge::work::{AgentOutput, OutputState, ProgressUpdate};
+use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::fault::{AgentFailure, TaskDelay};
 use crate::follow::{DetachMode, DetachedCall, TaskFollower};
 use crate::quota::{BytePermit, FREE_BYTES};

@@ -6,20 +6,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::ClientGone;
-use super::answers::{already_answered, last_question};
-use super::ask::question_of;
-use super::exchange::AccessRecord;
-use super::hold::NotFound;
-use super::pump::{CallResponder, ResponseTarget};
+use super::access_record::AccessRecord;
+use super::input_responses::{already_answered, last_question};
+use super::lookup::NotFound;
+use super::questions::question_of;
+use super::responder::{CallResponder, ResponseTarget};
+use super::response::ClientGone;
 use super::route::Route;
-use super::serve::{ActiveCall, ResultKind};
+use super::run::{ActiveCall, ResultKind};
 use super::source::{EventSource, FollowedTask};
 use super::{ClientContext, Inner};
 use crate::agents::{Agent, ResolvedAgent};
-use crate::bridge::ladder::{self, Fallback, ResponsePlan};
-use crate::bridge::outcome;
 use crate::bridge::progress::ProgressNotifier;
+use crate::bridge::response_mode::{self, Fallback, ResponsePlan};
+use crate::bridge::tool_result;
 use crate::fault::Fault;
 use crate::jsonrpc::Id;
 use crate::mcp::tasks::{TaskDetail, TaskStatus};
@@ -117,7 +117,8 @@ impl Inner {
     ) -> R {
         let agent = entry.agent().to_string();
         let audience = self.audience(asker, &agent);
-        let result = || entry.visible_state(|inside| outcome::result(&inside.work, &audience, entry.local()));
+        let result =
+            || entry.visible_state(|inside| tool_result::result(&inside.work, &audience, entry.local()));
         if let TaskPhase::Failed(trouble) = entry.visible_state(|inside| inside.phase()) {
             let message = trouble.public_message(&agent);
             return write(&TaskDetail::Failed { code: -32603, message: &message });
@@ -145,9 +146,9 @@ impl Inner {
                 inside.open_turn().and_then(|turn| inside.refusal(turn)) == Some(AnswerRefusal::Declined);
             match inside.phase() {
                 TaskPhase::Failed(trouble) => CallToolResult::failure(trouble.public_message(&agent)),
-                TaskPhase::Asking(..) if declined => outcome::declined(&inside.work, &audience, local),
+                TaskPhase::Asking(..) if declined => tool_result::declined(&inside.work, &audience, local),
                 TaskPhase::Asking(..) | TaskPhase::Running | TaskPhase::Finished => {
-                    outcome::result(&inside.work, &audience, local)
+                    tool_result::result(&inside.work, &audience, local)
                 }
             }
         })
@@ -178,7 +179,7 @@ impl Inner {
         let responses =
             params.input_responses.ok_or_else(|| Fault::InvalidParams("inputResponses is missing".into()))?;
         self.refresh(&held.entry, &held.known).await;
-        let response = ladder::digest("", Some(responses));
+        let response = response_mode::digest("", Some(responses));
         match last_question(&held.entry) {
             Some(question) => {
                 let asked = (&question, self.offered_extensions(params, held.entry.agent()));

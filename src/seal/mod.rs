@@ -8,15 +8,15 @@
 
 mod handles;
 mod payload;
-mod push;
+mod push_token;
+mod request_state;
 mod sealer;
 mod ticket;
-mod turn;
-mod webhook;
+mod webhook_token;
 
 pub use handles::{AgentTaskId, ContextHandle, ContextRef, LocalRef, MAX_HANDLE, TaskHandle, TaskRef};
-pub use push::PushTicket;
+pub use push_token::PushTicket;
+pub use request_state::{ElicitationTicket, RequestState, TaskKey};
 pub use sealer::{MAX_TOKEN, NoKey, Sealer, TokenPurpose};
 pub use ticket::{ListKind, PageCursor, SessionTicket};
-pub use turn::{ElicitationTicket, RequestState, TaskKey};
-pub use webhook::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};
+pub use webhook_token::{MAX_WEBHOOK_URL, WebhookAuthentication, WebhookTicket};

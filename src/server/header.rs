@@ -21,7 +21,7 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
-use super::deadline::ConnectionMarker;
+use super::header_timeout::ConnectionMarker;
 use crate::alarm::ReusableTimer;
 use crate::fault::Fault;
 use crate::jsonrpc::write_error;

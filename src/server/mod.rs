@@ -2,10 +2,10 @@
 //!
 //! Not here: what is answered (see `gateway`), certificates (see `tls`).
 
-mod crowd;
-mod deadline;
+mod connection_limit;
 pub(crate) mod ending;
 mod header;
+mod header_timeout;
 mod shutdown;
 mod upgrade;
 
@@ -38,10 +38,10 @@ use crate::telemetry::metrics::Metrics;
 use crate::tls::{self, CertificateReloader, HandshakeThreads, TlsAcceptor, TlsListener};
 use crate::transport::FileDescriptorBudget;
 
-use crowd::{ConnectionLimit, ConnectionLimits};
-use deadline::{ConnectionMarker, HeaderTimeout};
+use connection_limit::{ConnectionLimit, ConnectionLimits};
 use ending::{ListenersEnd, Yielding};
 use header::HeaderLimit;
+use header_timeout::{ConnectionMarker, HeaderTimeout};
 use shutdown::DrainSignal;
 use upgrade::{Serving, SocketTakeover, UpgradeCoordinator, UpgradeProblem};
 

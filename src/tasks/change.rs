@@ -5,7 +5,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::a2a::{Part, PartBody};
-use crate::bridge::work::AgentOutput;
+use crate::bridge::output::AgentOutput;
 
 /// What of the work a watcher can see, in short.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,15 +10,15 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
+use super::answer_log::{AnswerClaim, AnswersTooLarge, PartialAnswers};
 use super::change::VisibleState;
+use super::entry_state::{ClientOverride, EntryState, EvictionInfo};
 use super::guards::{CancelGuard, FollowGuard, WatchGuard};
-use super::inside::{ClientOverride, EntryState, EvictionInfo};
 use super::map::ShardSlot;
 use super::phase::{AnswerRefusal, TaskPhase};
-use super::turns::{AnswerClaim, AnswersTooLarge, PartialAnswers};
 use super::{Timestamp, lock};
 use crate::a2a::{Fingerprint, StreamResponse, Task, TaskState, fingerprint, stamp_of};
-use crate::bridge::work::{AgentOutput, OutputState};
+use crate::bridge::output::{AgentOutput, OutputState};
 use crate::fault::{AgentFailure, TaskDelay};
 
 /// One task.

@@ -11,10 +11,10 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::entry::TaskEntry;
-use super::inside::EntryState;
-use super::owners::OwnerIndex;
+use super::entry_state::EntryState;
+use super::owner_index::OwnerIndex;
 use super::shard::{TaskShard, TaskSlot, weight};
-use super::tally::{EvictionClass, Usage};
+use super::usage::{EvictionClass, Usage};
 use super::{EntryKey, TaskLimits, TaskMapFull, lock};
 
 const SHARDS: usize = 64;

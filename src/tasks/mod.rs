@@ -6,36 +6,36 @@
 //! What survives a restart, where the operator wants that, is in the ledger.
 //! Not here: asking agents (see `follow`), whose task it is (the handle says so).
 
+mod answer_log;
 mod change;
 pub mod data_dir;
 mod entry;
+mod entry_state;
 mod guards;
-mod inside;
-pub mod keyfile;
-mod ledger;
+mod journal;
 mod map;
-mod owners;
+mod owner_index;
 mod phase;
 mod record;
+pub mod seal_key_file;
 mod shard;
 #[cfg(test)]
 mod simulation;
 pub mod store;
-mod tally;
 #[cfg(test)]
 mod tests;
-mod turns;
+mod usage;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use answer_log::{AnswerClaim, AnswersTooLarge, PartialAnswers};
 pub use entry::TaskEntry;
+pub use entry_state::{ClientOverride, EntryState};
 pub use guards::{CancelGuard, FollowGuard, WatchGuard};
-pub use inside::{ClientOverride, EntryState};
-pub use ledger::TaskJournal;
+pub use journal::TaskJournal;
 pub use map::Tasks;
 pub use phase::{AnswerRefusal, TaskPhase};
-pub use turns::{AnswerClaim, AnswersTooLarge, PartialAnswers};
 
 use crate::seal::AgentTaskId;
 

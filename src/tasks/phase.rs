@@ -4,9 +4,9 @@
 //! whose agent says that it is lost, or breaks the protocol over it, has failed. Not here: what a client calls it (see
 //! `bridge::status`).
 
-use super::inside::EntryState;
+use super::entry_state::EntryState;
 use crate::a2a::{Fingerprint, TaskState};
-use crate::bridge::work::OutputState;
+use crate::bridge::output::OutputState;
 use crate::fault::AgentFailure;
 
 /// How a task stands.
@@ -146,7 +146,7 @@ pub(super) fn ends_task(trouble: &AgentFailure) -> bool {
 mod tests {
     use super::*;
     use crate::a2a::{StreamResponse, TaskStatus};
-    use crate::bridge::work::AgentOutput;
+    use crate::bridge::output::AgentOutput;
     use crate::tasks::{AnswerClaim, TaskEntry, Timestamp};
 
     fn entry(state: TaskState) -> TaskEntry {

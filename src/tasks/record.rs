@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::answer_log::Stamp;
 use super::entry::TaskEntry;
-use super::inside::{ClientOverride, EntryState};
-use super::turns::Stamp;
+use super::entry_state::{ClientOverride, EntryState};
 use super::{EntryKey, Timestamp};
 use crate::a2a::{read_task, task_json};
-use crate::bridge::work::AgentOutput;
+use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 
 /// Why a call is over: its process ended before the agent had named a task.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::EntryKey;
 use super::entry::TaskEntry;
-use super::inside::EvictionInfo;
-use super::tally::{EvictionClass, SlotUsage, Usage};
+use super::entry_state::EvictionInfo;
+use super::usage::{EvictionClass, SlotUsage, Usage};
 
 /// An entry in its home.
 #[derive(Debug)]

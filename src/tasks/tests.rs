@@ -10,7 +10,7 @@ use crate::a2a::{
     Artifact, Dialect, Fingerprint, Message, Part, PartBody, Role, StreamResponse, Task, TaskState,
     TaskStatus,
 };
-use crate::bridge::work::AgentOutput;
+use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 
 const BOUNDS: TaskLimits =

@@ -2,8 +2,8 @@
 //!
 //! Knows nothing else of the gateway: labels are closed sets of its own. Not here: the listener that serves metrics.
 
-pub mod access;
-pub mod audit;
+pub mod access_log;
+pub mod audit_log;
 mod buffer;
 mod credentials;
 pub mod endpoints;

@@ -7,19 +7,19 @@
 //! checked in `config`, the name of a client is read from its certificate in `auth`, and the
 //! gateway as a TLS client is in `transport`.
 
-mod cause;
-mod clients;
-mod endpoint;
-mod lease;
+mod acceptor;
+mod client_verifier;
+mod expiring_stream;
+mod handshake_error;
+mod listener;
+mod reload;
 mod resolver;
-mod terminate;
 mod threads;
-mod watch;
 
-pub use endpoint::{TlsListener, TlsProblem};
-pub use terminate::TlsAcceptor;
+pub use acceptor::TlsAcceptor;
+pub use listener::{TlsListener, TlsProblem};
+pub use reload::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
 pub use threads::HandshakeThreads;
-pub use watch::{CertificateReloader, EXPIRY_WARNING_SECONDS, hangups};
 
 use rustls::crypto::CryptoProvider;
 

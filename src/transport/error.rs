@@ -5,8 +5,8 @@
 use std::error::Error as _;
 use std::io;
 
-use super::guard::AddressClass;
-use super::wire::BudgetSpentError;
+use super::address_policy::AddressClass;
+use super::io::BudgetSpentError;
 use crate::quota::NoRoomError;
 
 /// Whether any byte of the request was handed to the network.

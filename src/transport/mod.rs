@@ -6,20 +6,20 @@
 //! [`Policy`]: whoever makes one says who named the place, and so which addresses it may lead to.
 //! Not here: what is sent (`agents`, `auth`), retries, breakers.
 
-mod bell;
+mod address_policy;
 mod chain;
+mod coalescing_waker;
+mod connect;
 mod descriptors;
 mod error;
-mod guard;
-mod line;
-mod open;
+mod http1;
+mod http2;
+mod io;
 mod pieces;
 mod pool;
-mod reply;
-mod target;
-mod trunk;
-mod trust;
-mod wire;
+mod response;
+mod tls_config;
+mod upstream;
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -30,25 +30,25 @@ use http::Request;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+pub use address_policy::{AddressClass, AddressPolicy};
 pub use chain::{ChainTooLarge, verify_bounded};
+pub use connect::{filter_addresses, host_of};
 pub use descriptors::FileDescriptorBudget;
 pub use error::{DeliveryState, TransportError};
-pub use guard::{AddressClass, AddressPolicy};
-pub use open::{filter_addresses, host_of};
 pub use pieces::BodyPieces;
-pub use reply::Response;
-pub use target::{ExchangeTimeouts, TargetSettings, Upstream};
-pub use trust::{TlsConfigError, client_config};
+pub use response::Response;
+pub use tls_config::{TlsConfigError, client_config};
+pub use upstream::{ExchangeTimeouts, TargetSettings, Upstream};
 
-use line::Http1Connection;
-use open::NewConnection;
+use connect::NewConnection;
+use http1::Http1Connection;
 use pool::{ConnectionPool, IdleConnection};
-use reply::ConnectionHandle;
-use target::{OutboundBody, UpstreamInner};
+use response::ConnectionHandle;
+use upstream::{OutboundBody, UpstreamInner};
 
 use crate::alarm::after;
 use crate::telemetry::outbound::OutboundMetrics;
-use trunk::StreamPermit;
+use http2::StreamPermit;
 
 /// A line that rested longer may have been closed without this runtime having heard of it yet.
 const STALE_AFTER: Duration = Duration::from_millis(5);
@@ -246,7 +246,7 @@ impl HttpClient {
     async fn open(&self, place: &Arc<UpstreamInner>) -> Result<ConnectionHandle, TransportError> {
         let background = match (&place.tls, self.shared.background.get()) {
             (Some(_), Some(background)) if !place.pool.is_http1_only() => background,
-            _ => return open::line(place, self.shared.limits).await.map(ConnectionHandle::Line),
+            _ => return connect::line(place, self.shared.limits).await.map(ConnectionHandle::Line),
         };
         let turn = place.pool.opening.acquire().await;
         if let Some(stream) = place.pool.join() {
@@ -254,7 +254,7 @@ impl HttpClient {
         }
         if place.pool.is_http1_only() {
             drop(turn);
-            return open::line(place, self.shared.limits).await.map(ConnectionHandle::Line);
+            return connect::line(place, self.shared.limits).await.map(ConnectionHandle::Line);
         }
         let way = self.open_shared(place, background).await;
         drop(turn);
@@ -269,7 +269,7 @@ impl HttpClient {
     ) -> Result<ConnectionHandle, TransportError> {
         let (there, limits, handle) = (Arc::clone(place), self.shared.limits, background.clone());
         let mut task =
-            AbortOnDrop(background.spawn(async move { open::either(&there, limits, &handle).await }));
+            AbortOnDrop(background.spawn(async move { connect::either(&there, limits, &handle).await }));
         let opened =
             (&mut task.0).await.map_err(|error| TransportError::Connect(std::io::Error::other(error)))??;
         match opened {

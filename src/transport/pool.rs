@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::sync::Semaphore;
 
-use super::line::Http1Connection;
-use super::trunk::{Http2Connection, StreamPermit};
+use super::http1::Http1Connection;
+use super::http2::{Http2Connection, StreamPermit};
 
 /// Most HTTP/2 connections that one target shares; those above it serve one request.
 const TRUNKS: usize = 16;

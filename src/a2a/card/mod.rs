@@ -3,25 +3,25 @@
 //! What models will read is cleaned and capped; what is odd is left out and noted in [`Card::problems`], so that one bad
 //! skill does not cost an agent. Not here: fetching and caching, signatures, what a skill becomes (see `bridge`).
 
-mod detect;
-mod members;
+mod interface;
+mod schema;
 mod security;
-mod signed;
+mod signature;
 mod wire;
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-pub use self::detect::{AgentInterface, InterfaceCandidate};
+pub use self::interface::{AgentInterface, InterfaceCandidate};
 pub use self::security::{ApiKeyLocation, SchemeKind, SecurityRequirement, SecurityScheme};
-pub use self::signed::{CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature};
+pub use self::signature::{CanonicalForm, CardSignature, SignedCard, SignedContent, VerifiedSignature};
 use self::wire::CardIn;
 pub use self::wire::skill_id;
 use super::binding::PathSegmentError;
 use super::depth::{MAX_DEPTH, depth_within};
-use super::loose::LenientObject;
-use super::text::visible_json;
+use super::lenient::LenientObject;
+use super::sanitize::visible_json;
 
 /// Largest card that is read, in bytes.
 pub const MAX_CARD_BYTES: usize = 1024 * 1024;
@@ -71,7 +71,7 @@ pub struct AgentCard {
     pub raw: Box<RawValue>,
     /// What was left out or is odd, for the operator. At most 32 entries.
     pub problems: Vec<String>,
-    signs: detect::VersionMarkers,
+    signs: interface::VersionMarkers,
 }
 
 /// One thing that an agent can do.
@@ -187,7 +187,7 @@ impl AgentCard {
     ///
     /// [`CardError`], if there is no way, or none that is certain: then probe and pin.
     pub fn interface(&self, pin: Option<super::Dialect>) -> Result<AgentInterface, CardError> {
-        detect::choose(&self.interfaces, &self.signs, pin)
+        interface::choose(&self.interfaces, &self.signs, pin)
     }
 
     /// Returns the other interfaces that the agent can be called by, at other addresses than `first`, in the order of the card.
@@ -197,12 +197,12 @@ impl AgentCard {
         first: &AgentInterface,
         pin: Option<super::Dialect>,
     ) -> Vec<AgentInterface> {
-        detect::others(&self.interfaces, &self.signs, first, pin)
+        interface::others(&self.interfaces, &self.signs, first, pin)
     }
 }
 
 fn not_json(error: &serde_json::Error) -> CardError {
-    CardError::NotJson(super::text::clean_line(&error.to_string(), 100))
+    CardError::NotJson(super::sanitize::clean_line(&error.to_string(), 100))
 }
 
 #[cfg(test)]

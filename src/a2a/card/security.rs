@@ -5,8 +5,8 @@
 
 use serde::Deserialize;
 
-use super::super::loose::{LenientList, LenientMap, LenientObject, LenientString};
-use super::super::text::clean_line;
+use super::super::lenient::{LenientList, LenientMap, LenientObject, LenientString};
+use super::super::sanitize::clean_line;
 
 /// Most schemes, and most alternatives, that are looked at.
 const MAX_SCHEMES: usize = 32;

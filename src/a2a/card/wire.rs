@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::super::loose::{LenientBool, LenientList, LenientObject, LenientString, VersionText};
-use super::super::text::{clean, clean_line};
+use super::super::lenient::{LenientBool, LenientList, LenientObject, LenientString, VersionText};
+use super::super::sanitize::{clean, clean_line};
 use super::security::{OldRequirementsIn, RequirementsIn, SchemesIn, requirements, schemes};
-use super::{AgentCard, AgentExtension, AgentSkill, CardError, MAX_SKILLS, detect};
+use super::{AgentCard, AgentExtension, AgentSkill, CardError, MAX_SKILLS, interface};
 
 const MAX_NAME: usize = 128;
 const MAX_DESCRIPTION: usize = 4096;
@@ -126,7 +126,7 @@ impl CardIn {
 
     /// Turns what was written into what is used.
     pub(super) fn into_card(mut self, raw: Box<RawValue>) -> Result<AgentCard, CardError> {
-        let (interfaces, signs) = detect::offers(&mut self);
+        let (interfaces, signs) = interface::offers(&mut self);
         if interfaces.is_empty() {
             return Err(CardError::NotACard("it has neither supportedInterfaces nor url".to_owned()));
         }

@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::Denied;
+use super::bearer::unix_now;
 use super::claims::{ClaimsError, ClaimsMapper, VerifiedToken};
-use super::tokens::unix_now;
-use super::web::{IssuerClient, IssuerEndpoint, REQUEST_TIMEOUT};
+use super::issuer_client::{IssuerClient, IssuerEndpoint, REQUEST_TIMEOUT};
 use crate::auth::encoded::encoded;
 use crate::config::Secret;
 

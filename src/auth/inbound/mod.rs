@@ -3,15 +3,15 @@
 //! Every request is judged by itself, never a connection: two requests on one can be two callers. What is shown must be good, even
 //! where nothing is required. Not here: where in a request it stands (see `gateway::admit`), the TLS handshake (see `tls`).
 
-mod cache;
+mod api_keys;
+mod bearer;
+mod certificate_identity;
 mod claims;
 mod introspection;
-mod jwks;
+mod issuer_client;
+mod issuer_keys;
 mod jwt;
-mod keys;
-mod names;
-mod tokens;
-mod web;
+mod token_cache;
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use super::Caller;
 use crate::config::{AllowList, Auth, Mechanism, Require, RequireRule};
 use crate::transport::{HttpClient, TlsConfigError};
 
-use keys::ApiKeyIndex;
-pub use names::CertificateFacts;
-use names::IdentityField;
-use tokens::TokenIssuers;
+use api_keys::ApiKeyIndex;
+use bearer::TokenIssuers;
+pub use certificate_identity::CertificateFacts;
+use certificate_identity::IdentityField;
 
 /// What a request shows.
 #[derive(Debug, Default)]

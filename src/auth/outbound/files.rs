@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::identity::TlsIdentity;
-use super::shown::is_sendable;
+use super::request_credentials::is_sendable;
+use super::tls_identity::TlsIdentity;
 use super::{ConfiguredCredentials, Credentials, ReloadOutcome};
 use crate::config::{AgentTls, Authorization, ClientAuthMethod, Pem, ReloadableSecret};
 use crate::telemetry::label::Reload;

@@ -3,12 +3,12 @@
 //! One [`Credentials`] per agent. What is shown is made anew when a file or the card changes; a request takes it as it is. Not
 //! here: sending (see `agents`), who the caller is (see `caller`).
 
-mod endpoint;
+mod client_assertion;
 mod files;
-mod identity;
-mod proof;
-mod shown;
-mod slot;
+mod request_credentials;
+mod tls_identity;
+mod token_endpoint;
+mod token_slot;
 mod tokens;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +22,8 @@ use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::HttpClient;
 
 pub use self::files::FileStamps;
-pub use self::identity::TlsIdentity;
-pub use self::shown::RequestCredentials;
+pub use self::request_credentials::RequestCredentials;
+pub use self::tls_identity::TlsIdentity;
 pub use self::tokens::{AccessToken, AgentTokens, SubjectToken, TokenUnavailable};
 
 /// An API key that a card asks for.

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
 
-use super::endpoint::{TokenEndpoint, TokenRequestError, TokenResponse};
-use super::slot::{Backoff, TokenSlot};
+use super::token_endpoint::{TokenEndpoint, TokenRequestError, TokenResponse};
+use super::token_slot::{Backoff, TokenSlot};
 use crate::config::{AgentTls, Grant, OAuth2, Secret};
 use crate::telemetry::label::Token;
 use crate::telemetry::metrics::AgentMetrics;
 use crate::transport::HttpClient;
 
-pub use super::slot::AccessToken;
+pub use super::token_slot::AccessToken;
 
 /// The longest that a request waits for a token.
 const WITHIN: Duration = Duration::from_secs(15);

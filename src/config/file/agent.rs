@@ -16,9 +16,9 @@ use super::signature::SignatureFile;
 use super::skill::{SkillFile, TaskFile};
 use super::url;
 use crate::config::pem::{self, PemFile, PemKind};
-use crate::config::place::{Location, Spanned};
-use crate::config::reading::ResolveContext;
 use crate::config::reference::Template;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
 use crate::config::units::HumanDuration;
 use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, TaskMode, ToolGranularity};
 

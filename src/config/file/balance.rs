@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::url;
-use crate::config::place::{Location, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
 use crate::config::units::HumanDuration;
 use crate::config::{Agent, Breaker, Health, Queue};
 

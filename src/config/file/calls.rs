@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::clients::{self, ClientFile};
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 use crate::config::units::HumanDuration;
 use crate::config::{Calls, OnDecline, StreamTimeout};
 

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::KnownClient;
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::units::HumanDuration;
 
 const SHORTEST: Duration = Duration::from_millis(100);

@@ -6,11 +6,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::oauth::OAuth2File;
-use crate::config::live::ReloadableSecret;
-use crate::config::own_headers::is_reserved;
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
+use crate::config::reloadable_secret::ReloadableSecret;
+use crate::config::reserved_headers::is_reserved;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::{AgentAuth, ApiKey, ApiKeyLocation, ApiKeyPlace, Authorization};
 
 /// What the gateway shows an agent so that it is let in. One of `basic`, `bearer` and `oauth2`; API keys besides.

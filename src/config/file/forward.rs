@@ -4,10 +4,10 @@
 
 use http::HeaderName;
 
-use crate::config::live::ReloadableSecret;
-use crate::config::own_headers::is_forbidden;
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
+use crate::config::reloadable_secret::ReloadableSecret;
+use crate::config::reserved_headers::is_forbidden;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 
 /// The most names in one list.
 const MAX_FORWARDED_NAMES: usize = 32;

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::signature::SignatureFile;
 use super::url;
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 use crate::config::units::HumanDuration;
 use crate::config::{CardSignature, Cards, Mcp, ResourceLinks, Sessions};
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use http::{HeaderName, HeaderValue};
 
 use crate::config::ReloadableSecret;
-use crate::config::own_headers::is_reserved;
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
+use crate::config::reserved_headers::is_reserved;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 
 /// The headers that can be sent; what is wrong with the others is reported.
 pub(super) fn resolve(

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::Limits;
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 use crate::config::units::{ByteSize, HumanDuration};
 
 const KIB: usize = 1 << 10;

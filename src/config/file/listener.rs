@@ -9,8 +9,8 @@ use super::auth::{self, RequireFile};
 use super::gateway::checked;
 use super::tls::ListenerTlsFile;
 use super::url;
-use crate::config::place::{Location, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
 use crate::config::{Admin, Listener, Mechanism, RequireRule, Services};
 
 /// One address on which the gateway listens for clients.

@@ -39,9 +39,9 @@ use self::operation::{LogFile, ShutdownFile, UpgradeFile};
 use self::outbound::OutboundFile;
 use self::rules::RuleFile;
 use self::tasks::{FollowersFile, PushFile, StreamsFile, TasksFile};
-use super::place::{Location, OneOrMany, Spanned};
-use super::reading::ResolveContext;
 use super::reference::{self, Template};
+use super::resolve::ResolveContext;
+use super::spanned::{Location, OneOrMany, Spanned};
 use super::{Admin, Agent, Listener, Mechanism, Secret, Settings};
 
 /// The configuration of mcp-a2a-gateway.

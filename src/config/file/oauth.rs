@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::gateway::checked;
 use super::url;
-use crate::config::live::ReloadableSecret;
 use crate::config::pem::{self, PemFile, PemKind};
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
+use crate::config::reloadable_secret::ReloadableSecret;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::{ClientAuthMethod, Grant, OAuth2, Pem, signing_key};
 
 /// Bearer tokens that the gateway fetches from a token endpoint (RFC 6749).

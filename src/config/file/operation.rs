@@ -7,8 +7,8 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 use super::gateway::checked;
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 use crate::config::units::HumanDuration;
 use crate::config::{Log, LogFormat, Shutdown, Upgrade};
 

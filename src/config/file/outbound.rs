@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::url;
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 use crate::config::{AllowList, Allowed, Network, Outbound, Webhooks};
 
 /// Where cards and webhooks may send the gateway.

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::auth::scopes;
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::spiffe::check_spiffe_pattern;
 use crate::config::{Auth, Rule};
 

@@ -5,8 +5,8 @@ use serde::Deserialize;
 
 use crate::config::CardSignature;
 use crate::config::jwks::card_keys;
-use crate::config::place::{Location, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
 
 /// Whose signature a card must bear.
 #[derive(Deserialize, JsonSchema, Default)]

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::agent::tool_name;
-use crate::config::place::{Location, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
 use crate::config::{SkillOverride, TaskMode};
 
 /// The most that a schema's file may hold.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::place::Spanned;
-use crate::config::reading::ResolveContext;
-use crate::config::stand_in::EnvOverride;
+use crate::config::env_override::EnvOverride;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Spanned;
 use crate::config::units::{ByteSize, HumanDuration};
 use crate::config::{Followers, Push, Streams, Tasks};
 

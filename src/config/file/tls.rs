@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::config::certificate::{self, CertificateProblem};
 use crate::config::pem::{self, PemFile, PemKind};
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::{ClientAuth, ListenerCertificate, ListenerTls, Pem, TlsProfile};
 
 /// How a listener speaks TLS. Files that are named here are read again when they change, and on SIGHUP.

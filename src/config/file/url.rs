@@ -6,8 +6,8 @@ use http::Uri;
 use http::uri::Authority;
 
 use crate::config::Host;
-use crate::config::place::Location;
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Location;
 
 /// The gateway's own URL, without a slash at its end.
 pub(super) fn public(text: &str, place: &Location, reading: &mut ResolveContext<'_>) -> Option<String> {

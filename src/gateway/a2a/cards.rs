@@ -8,16 +8,16 @@ use pingora::proxy::Session;
 use sha2::{Digest as _, Sha256};
 
 use super::card::{CardRewriter, CardSecurity, served};
-use super::refusal::A2aError;
+use super::error::A2aError;
 use super::{AgentScope, JSON, write};
 use crate::a2a::Dialect;
 use crate::agents::ResolvedAgent;
 use crate::fault::AgentFailure;
 use crate::gateway::Inner;
-use crate::gateway::answer::{ClientGone, Headers, empty};
-use crate::gateway::exchange::AccessRecord;
-use crate::gateway::gate::authority_with_port;
-use crate::gateway::hold::resolved_agent;
+use crate::gateway::access_record::AccessRecord;
+use crate::gateway::host_policy::authority_with_port;
+use crate::gateway::lookup::resolved_agent;
+use crate::gateway::response::{ClientGone, Headers, empty};
 use crate::telemetry::label;
 
 /// A caller's own card is good for so long.

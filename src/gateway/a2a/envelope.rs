@@ -10,8 +10,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::a2a::Dialect;
-use crate::a2a::relay::Operation;
-use crate::gateway::members::wrap;
+use crate::a2a::translate::Operation;
+use crate::gateway::json_object::wrap;
 use crate::jsonrpc::Id;
 use crate::sse::encoder;
 

@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use super::handed::ShownTasks;
-use super::listing::PageToken;
-use super::words::IdSubstitutions;
-use crate::a2a::relay::{IdKind, Operation, RewriteError, splice_params, splice_result};
+use super::id_substitutions::IdSubstitutions;
+use super::list_tasks::PageToken;
+use super::shown_tasks::ShownTasks;
+use crate::a2a::translate::{IdKind, Operation, RewriteError, splice_params, splice_result};
 use crate::a2a::{Dialect, uuid};
 use crate::auth::Caller;
 use crate::fault::{AgentFailure, Fault};

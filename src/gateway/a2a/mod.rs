@@ -4,31 +4,31 @@
 //! agent of one version all goes through as it is, but for ids (see `ids`) and cards (see `card`); else it is translated (see
 //! `translation`). Not here: the way to the agent (see `agents`).
 
-mod answers;
-mod asked;
-mod asking;
 mod boundary;
-mod calling;
 mod card;
 mod cards;
+mod client_ids;
+mod detect_version;
 mod envelope;
+mod error;
 mod events;
-mod forwarding;
-mod handed;
-mod hooks;
+mod id_substitutions;
 mod ids;
-mod listing;
-mod names;
+mod list_tasks;
+mod member_names;
 mod operation;
-mod passing;
-mod places;
-mod pushing;
-mod refusal;
+mod outgoing_request;
+mod proxy;
+mod push;
+mod push_forward;
+mod request;
+mod response;
 mod rest;
-mod spelling;
-mod spoken;
-mod translation;
-mod words;
+mod shown_tasks;
+mod stream_body;
+mod translate;
+mod webhook_targets;
+mod webhook_urls;
 
 use std::future::ready;
 use std::sync::Arc;
@@ -40,14 +40,14 @@ use pingora::http::RequestHeader;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
-use super::answer::{ClientGone, Headers, begin, write_chunk};
-use super::doors::BoxResponse;
-use super::exchange::{AccessRecord, outcome_of};
-use super::hold::resolved_agent;
+use super::access_record::{AccessRecord, outcome_of};
+use super::dispatch::BoxResponse;
+use super::lookup::resolved_agent;
+use super::response::{ClientGone, Headers, begin, write_chunk};
 use super::route::Route;
-use super::{Inner, intake};
+use super::{Inner, body};
 use crate::a2a::Dialect;
-use crate::a2a::relay::Operation;
+use crate::a2a::translate::Operation;
 use crate::agents::{Agent, ResolvedAgent};
 use crate::config::Require;
 use crate::fault::Fault;
@@ -55,18 +55,18 @@ use crate::jsonrpc::Id;
 use crate::seal::TaskRef;
 use crate::telemetry::label::{self, Outcome};
 
-use asked::JsonRpcRequest;
-use calling::ProxiedRequest;
+use detect_version::{AgentDialect, VersionHints, default_version, detect};
 use envelope::{ClientBinding, one_event, wants_events};
-use refusal::{A2aError, ErrorBody, Stop};
-use spelling::ParamMembers;
-use spoken::{AgentDialect, VersionHints, default_version, detect};
-use translation::{ClientIds, is_made};
+use error::{A2aError, ErrorBody, Stop};
+use member_names::ParamMembers;
+use proxy::ProxiedRequest;
+use request::JsonRpcRequest;
+use translate::{ClientIds, is_made};
 
 pub(super) use card::{bindings, served};
-pub(super) use forwarding::WebhookForwarder;
-pub(super) use handed::{ShownTasks, ShownTasksLimits};
-pub(super) use names::ClientIdMap;
+pub(super) use client_ids::ClientIdMap;
+pub(super) use push_forward::WebhookForwarder;
+pub(super) use shown_tasks::{ShownTasks, ShownTasksLimits};
 
 /// What says the version of a request or an answer.
 static VERSION: HeaderName = HeaderName::from_static("a2a-version");
@@ -137,7 +137,7 @@ impl Inner {
         exchange: &mut AccessRecord,
         visit: AgentScope<'_>,
     ) -> Result<(), Result<Fault, ClientGone>> {
-        let body = match intake::read_json_body(http, &self.intake(exchange)).await {
+        let body = match body::read_json_body(http, &self.intake(exchange)).await {
             Ok(body) => body,
             Err(fault) => return Err(Ok(fault)),
         };
@@ -166,7 +166,7 @@ impl Inner {
         let known = resolved_agent(&visit.agent, exchange.along.as_ref()).map(ResolvedAgent::in_effect);
         let agent = known.as_ref().map_or(Dialect::V1, |known| known.interface.dialect);
         let version = version(http.req_header());
-        let asked = asked::read(body, self.settings.limits.depth).map_err(|(fault, id)| {
+        let asked = request::read(body, self.settings.limits.depth).map_err(|(fault, id)| {
             (
                 Stop::from(fault),
                 ErrorTarget { id, client: default_version(None, version, agent), wanted: None },

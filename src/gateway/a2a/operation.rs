@@ -2,7 +2,7 @@
 //!
 //! Not here: their names in each version (see `a2a::relay`), carrying them out.
 
-use crate::a2a::relay::Operation;
+use crate::a2a::translate::Operation;
 use crate::config::AgentMethod;
 use crate::telemetry::label::Method as Label;
 

@@ -7,22 +7,22 @@ use http::Method;
 use pingora::proxy::Session;
 use serde_json::value::RawValue;
 
-use super::asked::JsonRpcRequest;
-use super::calling::ProxiedRequest;
 use super::envelope::ClientBinding;
-use super::refusal::{A2aError, Stop};
-use super::spelling::ParamMembers;
+use super::error::{A2aError, Stop};
+use super::member_names::ParamMembers;
+use super::proxy::ProxiedRequest;
+use super::request::JsonRpcRequest;
 use super::{AgentScope, JSON, version, write};
 use crate::a2a::Dialect;
-use crate::a2a::relay::Operation;
+use crate::a2a::translate::Operation;
 use crate::agents::ResolvedAgent;
-use crate::bridge::resources::decoded;
+use crate::bridge::resource_uri::decoded;
 use crate::fault::Fault;
-use crate::gateway::answer::ClientGone;
-use crate::gateway::exchange::AccessRecord;
-use crate::gateway::hold::resolved_agent;
-use crate::gateway::members::RawObject;
-use crate::gateway::{Inner, intake};
+use crate::gateway::access_record::AccessRecord;
+use crate::gateway::json_object::RawObject;
+use crate::gateway::lookup::resolved_agent;
+use crate::gateway::response::ClientGone;
+use crate::gateway::{Inner, body};
 use crate::jsonrpc::{Id, Text, well_formed};
 use crate::quota::BytePermit;
 
@@ -85,7 +85,7 @@ impl Inner {
         }
         write(http, status, headers, (JSON, said.rest())).await?;
         if !is_read {
-            intake::drain_before_close(http, self.settings.limits.body).await;
+            body::drain_before_close(http, self.settings.limits.body).await;
         }
         Ok(())
     }
@@ -104,9 +104,9 @@ impl Inner {
             return Ok((operation, params, None));
         }
         let body = match operation.version_of() || operation == Operation::SetPush {
-            true => intake::read_json_body(http, &self.intake(exchange)).await?,
+            true => body::read_json_body(http, &self.intake(exchange)).await?,
             // A task that is cancelled need not be told why.
-            false => intake::read_body(http, &self.intake(exchange)).await?,
+            false => body::read_body(http, &self.intake(exchange)).await?,
         };
         let params = merged(&body, params, self.settings.limits.depth)?;
         Ok((operation, params, body.into_permit()))

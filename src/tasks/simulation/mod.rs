@@ -13,7 +13,7 @@ use super::shard::weight;
 use super::tests::{chunk, status};
 use super::*;
 use crate::a2a::TaskState;
-use crate::bridge::work::AgentOutput;
+use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 
 mod model;

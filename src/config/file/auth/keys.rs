@@ -8,8 +8,8 @@ use http::HeaderName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::{ApiKeyOwner, ApiKeys};
 
 /// API keys.

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use self::keys::ApiKeysFile;
 pub(super) use self::require::{RequireFile, resolve as require};
 use self::tokens::TokenFile;
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::{Auth, CertificateName};
 
 /// How clients prove who they are.

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 
-use crate::config::place::{Location, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
 use crate::config::{Mechanism, Require, RequireRule};
 
 /// `none`, `any` or `all`, or one of the last two with the mechanisms that are meant.

@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use crate::config::file::url;
 use crate::config::pem::{self, PemFile, PemKind};
-use crate::config::place::{Location, OneOrMany, Spanned};
-use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::units::HumanDuration;
 use crate::config::{KeySource, TokenIssuer, TokenVerification};
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::load;
 use crate::config::Agent;
 use crate::config::file::agent::{AgentFile, name_problem};
-use crate::config::place::{Location, Spanned};
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
 
 /// The most manifests in one folder.
 const MAX_MANIFESTS: usize = 1000;

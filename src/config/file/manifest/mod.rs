@@ -19,8 +19,8 @@ use http::header::AUTHORIZATION;
 
 use self::sections::ManifestFile;
 use self::sheet::ManifestReader;
-use crate::config::place::Location;
-use crate::config::reading::ResolveContext;
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::Location;
 use crate::config::{
     Agent, AgentAuth, AgentTls, CardSource, Manifest, MethodSettings, PerMethod, ReloadableSecret,
 };

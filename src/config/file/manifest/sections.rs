@@ -12,8 +12,8 @@ use super::capabilities::CapabilitiesFile;
 use super::sheet::ManifestReader;
 use crate::config::file::agent;
 use crate::config::pem::{self, PemFile, PemKind};
-use crate::config::place::{Location, Spanned};
 use crate::config::reference::Template;
+use crate::config::spanned::{Location, Spanned};
 use crate::config::{AgentTls, CardSource, Manifest};
 
 /// The tools that every agent has on `/mcp`.

@@ -1,10 +1,10 @@
 //! One manifest while it is read: its lines by JSON pointer, and the place for its problems.
 
-use crate::config::place::{Location, Spanned};
 use crate::config::problem::Problem;
-use crate::config::reading::ResolveContext;
 use crate::config::reference::{self, Template};
-use crate::config::tree::{self, YamlNode, YamlValue};
+use crate::config::resolve::ResolveContext;
+use crate::config::spanned::{Location, Spanned};
+use crate::config::yaml::{self, YamlNode, YamlValue};
 use crate::config::{ReloadableSecret, Secret};
 
 /// A manifest, and what is wrong with it.
@@ -19,7 +19,7 @@ pub(super) struct ManifestReader<'a> {
 impl<'a> ManifestReader<'a> {
     pub(super) fn new(text: &str, mut reading: ResolveContext<'a>) -> Self {
         let mut twice = Vec::new();
-        let tree = tree::parse(text, &mut twice).ok();
+        let tree = yaml::parse(text, &mut twice).ok();
         for Problem { line, at, problem } in twice {
             reading.report(Problem { line, at: format!("/{}", at.replace('.', "/")), problem });
         }

@@ -4,7 +4,7 @@
 //! security, which are the gateway's (see `card`).
 
 use crate::a2a::Dialect;
-use crate::gateway::members::RawObject;
+use crate::gateway::json_object::RawObject;
 
 /// Where 1.0 and 0.3 say whether there is another card for those who prove who they are.
 const EXTENDED: &str = "extendedAgentCard";

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::a2a::{Dialect, skill_id};
-use crate::gateway::members::RawObject;
+use crate::gateway::json_object::RawObject;
 
 pub(super) use security::CardSecurity;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::a2a::Dialect;
 use crate::config::{Auth, KeySource, Mechanism, Require, RequireRule, TokenIssuer, TokenVerification};
-use crate::gateway::members::RawObject;
+use crate::gateway::json_object::RawObject;
 
 /// The ways to prove who one is, and which of them are enough.
 #[derive(Debug, Default)]

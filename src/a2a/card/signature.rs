@@ -1,0 +1,324 @@
+//! What the signatures of a card cover: the bytes that were signed, in each of the forms that signers use.
+//!
+//! Reads a2a.md §3.3. What a signature does not cover is not part of the card that it vouches for. Pure. Not here: keys and their
+//! use (see `auth::jwks`), the members that each form knows (see `members`).
+
+use serde_json::{Map, Value};
+
+use super::schema::{CARD, Field, FieldKind};
+
+/// Most signatures of one card that are looked at.
+const MAX_SIGNATURES: usize = 16;
+/// Longest part of one that is read, in bytes.
+const MAX_SIGNATURE_PART_BYTES: usize = 16 * 1024;
+
+/// How a card was turned into bytes to be signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CanonicalForm {
+    /// As the official SDKs of 1.3 do: the members of 1.0, without any that is empty or unset.
+    Sdk,
+    /// As section 8.4.1 of the specification says: the members of 1.0, without those that are unset, but with required ones
+    /// that are empty.
+    Specification,
+    /// As the official SDKs of 0.3 do: without defaults and empty members, escaped to ASCII.
+    V0_3,
+    /// All that came but the signatures.
+    Raw,
+}
+
+impl CanonicalForm {
+    /// In the order in which they are tried.
+    pub const ALL: [Self; 4] = [Self::Sdk, Self::Specification, Self::V0_3, Self::Raw];
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sdk => "SDK",
+            Self::Specification => "specification",
+            Self::V0_3 => "0.3",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// One signature of a card, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardSignature {
+    /// The protected header of the JWS, in base64url.
+    pub protected: String,
+    /// The signature itself, in base64url.
+    pub signature: String,
+}
+
+/// Which signature a card was believed for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedSignature {
+    /// The id of the key.
+    pub key: String,
+    /// How the card was turned into bytes.
+    pub form: CanonicalForm,
+}
+
+/// A card and its signatures, apart.
+#[derive(Debug, Clone)]
+pub struct SignedCard {
+    card: Map<String, Value>,
+    /// The signatures, in their order; at most 16.
+    pub signatures: Vec<CardSignature>,
+}
+
+/// A card in one form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedContent {
+    /// The bytes that were signed.
+    pub payload: Vec<u8>,
+    /// The card that they say, as JSON: nothing in it is unsigned.
+    pub card: Vec<u8>,
+}
+
+impl SignedCard {
+    /// Reads a card; `None` if it is no JSON object.
+    #[must_use]
+    pub fn read(json: &str) -> Option<Self> {
+        // Of a member that is there twice the last counts, here and in all that is made of it.
+        let Ok(Value::Object(mut card)) = serde_json::from_str(json) else { return None };
+        let signatures = match card.remove("signatures") {
+            Some(Value::Array(signatures)) => {
+                signatures.iter().filter_map(signature).take(MAX_SIGNATURES).collect()
+            }
+            _ => Vec::new(),
+        };
+        Some(Self { card, signatures })
+    }
+
+    /// The card in this form; `None` if it has none.
+    #[must_use]
+    pub fn covered(&self, form: CanonicalForm) -> Option<SignedContent> {
+        let known = || Value::Object(select(&self.card, CARD, form));
+        let all = || Value::Object(self.card.clone());
+        match form {
+            CanonicalForm::Sdk => canonical(cleaned(known())?),
+            CanonicalForm::Specification => canonical(known()),
+            CanonicalForm::V0_3 => {
+                // What is empty is not covered, so that it can be put in by anybody: it is not used either.
+                let Value::Object(mut card) = cleaned(all())? else { return None };
+                let payload = ascii(&cleaned(without_defaults(card.clone()))?)?;
+                with_tags(&mut card);
+                Some(SignedContent { payload, card: serde_json::to_vec(&card).ok()? })
+            }
+            CanonicalForm::Raw => canonical(all()),
+        }
+    }
+}
+
+/// The list of tags that each skill of 0.3 has, empty as it may be: by it the version is told from 0.1.
+fn with_tags(card: &mut Map<String, Value>) {
+    let skills = card.get_mut("skills").and_then(Value::as_array_mut).into_iter().flatten();
+    for skill in skills.filter_map(Value::as_object_mut) {
+        skill.entry("tags").or_insert_with(|| Value::Array(Vec::new()));
+    }
+}
+
+fn signature(value: &Value) -> Option<CardSignature> {
+    let text = |name: &str| {
+        value.get(name)?.as_str().filter(|text| text.len() <= MAX_SIGNATURE_PART_BYTES).map(str::to_owned)
+    };
+    Some(CardSignature { protected: text("protected")?, signature: text("signature")? })
+}
+
+/// RFC 8785. The card is read back from it: so it is what was signed.
+fn canonical(value: Value) -> Option<SignedContent> {
+    let payload = serde_json_canonicalizer::to_vec(&value).ok()?;
+    Some(SignedContent { card: payload.clone(), payload })
+}
+
+/// The members that are known, without those that are unset.
+fn select(object: &Map<String, Value>, known: &[Field], form: CanonicalForm) -> Map<String, Value> {
+    let mut kept = Map::new();
+    for member in known {
+        let Some(value) = object.get(member.name).filter(|value| !value.is_null()) else { continue };
+        let value = selected(value, member.kind, form);
+        let is_unset = match member.kind {
+            FieldKind::Optional | FieldKind::Message(_) | FieldKind::Any => false,
+            FieldKind::Flag => value == false,
+            FieldKind::Plain | FieldKind::Messages(_) | FieldKind::Map(_) => {
+                !member.required && is_empty(&value)
+            }
+        };
+        if !is_unset {
+            kept.insert(member.name.to_owned(), value);
+        }
+    }
+    kept
+}
+
+fn selected(value: &Value, kind: FieldKind, form: CanonicalForm) -> Value {
+    match (kind, value) {
+        (FieldKind::Message(known), Value::Object(object)) => Value::Object(select(object, known, form)),
+        (FieldKind::Messages(known), Value::Array(items)) => {
+            items.iter().map(|item| selected(item, FieldKind::Message(known), form)).collect()
+        }
+        (FieldKind::Map(known), Value::Object(items)) => {
+            let item = |(name, item): (&String, &Value)| {
+                (name.clone(), selected(item, FieldKind::Message(known), form))
+            };
+            Value::Object(items.iter().map(item).collect())
+        }
+        // What has another shape than its kind stays, and no signature fits it.
+        _ => value.clone(),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Without empty texts, lists and objects, and without what becomes empty by that; `None` if nothing is left.
+fn cleaned(value: Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Array(items) => {
+            let items: Vec<Value> = items.into_iter().filter_map(cleaned).collect();
+            (!items.is_empty()).then_some(Value::Array(items))
+        }
+        Value::Object(members) => {
+            let kept = members.into_iter().filter_map(|(name, value)| Some((name, cleaned(value)?)));
+            let members: Map<String, Value> = kept.collect();
+            (!members.is_empty()).then_some(Value::Object(members))
+        }
+        other => Some(other).filter(|value| !is_empty(value)),
+    }
+}
+
+/// A card of 0.3 without members that say what is so anyway.
+fn without_defaults(mut card: Map<String, Value>) -> Value {
+    for (name, default) in [("preferredTransport", "JSONRPC"), ("protocolVersion", "0.3.0")] {
+        if card.get(name).is_some_and(|value| value == default) {
+            card.remove(name);
+        }
+    }
+    if let Some(Value::Object(schemes)) = card.get_mut("securitySchemes") {
+        for scheme in schemes.values_mut().filter_map(Value::as_object_mut) {
+            // The kind goes without saying only where the rest says it.
+            if scheme.get("type").is_some_and(|kind| kind == kind_of(scheme)) {
+                scheme.remove("type");
+            }
+        }
+    }
+    Value::Object(card)
+}
+
+fn kind_of(scheme: &Map<String, Value>) -> &'static str {
+    let telling =
+        [("in", "apiKey"), ("scheme", "http"), ("flows", "oauth2"), ("openIdConnectUrl", "openIdConnect")];
+    telling.iter().find(|(member, _)| scheme.contains_key(*member)).map_or("mutualTLS", |(_, kind)| kind)
+}
+
+/// As Python writes it: members sorted by code point, and everything beyond ASCII escaped.
+fn ascii(value: &Value) -> Option<Vec<u8>> {
+    // Members of a `Map` are sorted.
+    let text = serde_json::to_string(value).ok()?;
+    let mut out = Vec::with_capacity(text.len());
+    let mut units = [0; 2];
+    for letter in text.chars() {
+        if letter.is_ascii() {
+            out.push(u8::try_from(letter).ok()?);
+            continue;
+        }
+        for unit in letter.encode_utf16(&mut units) {
+            out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(card: &str, form: CanonicalForm) -> String {
+        String::from_utf8(SignedCard::read(card).unwrap().covered(form).unwrap().payload).unwrap()
+    }
+
+    #[test]
+    fn numbers_and_names_are_written_as_ecmascript_does() {
+        for (number, expected) in [
+            ("1.0", "1"),
+            ("1.50", "1.5"),
+            ("-0.0", "0"),
+            ("1e21", "1e+21"),
+            ("1e20", "100000000000000000000"),
+            ("0.0000001", "1e-7"),
+            ("0.000001", "0.000001"),
+            ("333333333.33333329", "333333333.3333333"),
+            ("5e-324", "5e-324"),
+            ("9007199254740991", "9007199254740991"),
+        ] {
+            let card = format!("{{\"x\":{number}}}");
+            assert_eq!(payload(&card, CanonicalForm::Raw), format!("{{\"x\":{expected}}}"), "{number}");
+        }
+        // By UTF-16: the surrogates of the second come before the first.
+        let card = "{\"\u{FFEE}\":1,\"\u{1F600}\":2,\"b\":{},\"a\":\"\\u0007\\u20ac\\/\"}";
+        let expected = "{\"a\":\"\\u0007€/\",\"b\":{},\"\u{1F600}\":2,\"\u{FFEE}\":1}";
+        assert_eq!(payload(card, CanonicalForm::Raw), expected);
+    }
+
+    #[test]
+    fn each_form_keeps_what_its_signers_keep() {
+        let card = r#"{"name":"n","description":"","vendor":1,"iconUrl":"","url":"http://x/","provider":null,
+            "capabilities":{"streaming":false,"extensions":[{"uri":"u","required":false,"x":1,"params":{"e":"","n":null}}]},
+            "defaultInputModes":[],"securitySchemes":{},"skills":[{"id":"i","tags":[],"examples":[]}],"signatures":[1]}"#;
+        let sdk = r#"{"capabilities":{"extensions":[{"uri":"u"}],"streaming":false},"name":"n","skills":[{"id":"i"}]}"#;
+        assert_eq!(payload(card, CanonicalForm::Sdk), sdk);
+        let specification = r#"{"capabilities":{"extensions":[{"params":{"e":"","n":null},"uri":"u"}],"streaming":false},"defaultInputModes":[],"description":"","iconUrl":"","name":"n","skills":[{"id":"i","tags":[]}]}"#;
+        assert_eq!(payload(card, CanonicalForm::Specification), specification);
+        assert!(payload(card, CanonicalForm::Raw).contains("vendor"));
+        let old = r#"{"protocolVersion":"0.3.0","preferredTransport":"JSONRPC","name":"é😀","x":1.0,"securitySchemes":
+            {"a":{"type":"apiKey","in":"header"},"b":{"type":"http","in":"header"},"c":{"type":"mutualTLS"}},"tags":[""]}"#;
+        let written = r#"{"name":"\u00e9\ud83d\ude00","securitySchemes":{"a":{"in":"header"},"b":{"in":"header","type":"http"}},"x":1.0}"#;
+        assert_eq!(payload(old, CanonicalForm::V0_3), written);
+        let used = SignedCard::read(old).unwrap().covered(CanonicalForm::V0_3).unwrap().card;
+        assert!(
+            String::from_utf8(used).unwrap().contains("protocolVersion"),
+            "what goes without saying is still so"
+        );
+    }
+
+    #[test]
+    fn what_somebody_put_into_an_old_card_is_not_used() {
+        let signed = r#"{"name":"n","url":"https://a/","security":[{"k":[]}],"skills":[{"id":"i","name":"s"}],
+            "securitySchemes":{"k":{"type":"oauth2","flows":{"x":1}}}"#;
+        let honest = SignedCard::read(&format!("{signed}}}")).unwrap().covered(CanonicalForm::V0_3).unwrap();
+        let more =
+            r#","supportedInterfaces":[{}],"securityRequirements":[{}],"authentication":{},"iconUrl":""}"#;
+        let changed =
+            SignedCard::read(&format!("{signed}{more}")).unwrap().covered(CanonicalForm::V0_3).unwrap();
+        assert_eq!(changed.payload, honest.payload);
+        assert_eq!(String::from_utf8(changed.card).unwrap(), String::from_utf8(honest.card).unwrap());
+    }
+
+    #[test]
+    fn the_last_of_two_members_counts_everywhere() {
+        let card =
+            SignedCard::read(r#"{"name":"a","name":"b","signatures":[{"protected":"p","signature":"s"}]}"#)
+                .unwrap();
+        assert_eq!(card.covered(CanonicalForm::Sdk).unwrap().card, br#"{"name":"b"}"#);
+        assert_eq!(card.signatures, [CardSignature { protected: "p".into(), signature: "s".into() }]);
+    }
+
+    #[test]
+    fn what_is_no_card_has_no_form() {
+        for text in ["", "[]", "1", "{"] {
+            assert!(SignedCard::read(text).is_none(), "{text}");
+        }
+        assert_eq!(SignedCard::read("{}").unwrap().covered(CanonicalForm::Sdk), None);
+        let many = format!(r#"{{"signatures":[{}{{}}]}}"#, r#"{"protected":"","signature":""},"#.repeat(40));
+        assert_eq!(SignedCard::read(&many).unwrap().signatures.len(), MAX_SIGNATURES);
+    }
+}

@@ -1,0 +1,317 @@
+//! A result: a task, a message or an update, by itself or in a wrapper that names it.
+//!
+//! Not here: the JSON-RPC answer around it, parts (see `part`).
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::super::error::AgentError;
+use super::super::history::TaskHistory;
+use super::super::lenient::{LenientBool, LenientList, LenientObject, LenientString, absent, object};
+use super::super::model::{Artifact, Message, StreamResponse, Task};
+use super::part::{PartIn, parts};
+use super::pieces::{ArtifactIn, StatusIn, role, status};
+use super::refused::ErrorIn;
+
+/// Every member that a task, a message or an event has in any version.
+#[derive(Default)]
+pub(crate) struct DecodedBody {
+    /// What the wrapper said that it is.
+    wrapped: Option<DecodedKind>,
+    kind: LenientString,
+    id: LenientString,
+    task_id: LenientString,
+    context_id: LenientString,
+    /// What the conversation is called in 0.1.
+    session_id: LenientString,
+    status: LenientObject<StatusIn>,
+    artifacts: LenientList<LenientObject<ArtifactIn>>,
+    history: Option<Box<RawValue>>,
+    artifact: LenientObject<ArtifactIn>,
+    append: LenientBool,
+    last_chunk: LenientBool,
+    last: LenientBool,
+    message_id: LenientString,
+    role: LenientString,
+    parts: LenientList<PartIn>,
+    reference_task_ids: LenientList<LenientString>,
+    extensions: LenientList<LenientString>,
+    metadata: Option<Box<RawValue>>,
+    /// What HTTP+JSON has in its place.
+    error: LenientObject<ErrorIn>,
+}
+
+/// What a body is.
+#[derive(Clone, Copy)]
+enum DecodedKind {
+    Task,
+    Message,
+    Status,
+    Artifact,
+    Unknown,
+}
+
+impl DecodedBody {
+    /// The event that this is.
+    pub(crate) fn event(self) -> Result<StreamResponse, AgentError> {
+        let kind = self.wrapped.unwrap_or_else(|| self.classify());
+        self.as_kind(kind)
+    }
+
+    /// Reads JSON into this; yields whether it was an object.
+    pub(super) fn fill(&mut self) -> BodyVisitor<'_> {
+        BodyVisitor { body: self, wrapped: None }
+    }
+
+    /// The error that this is. What A2A has a name for, or what says of which kind or task it is, is that, whatever members it has
+    /// besides. An id alone says nothing: errors of JSON-RPC have one.
+    pub(super) fn refusal(&mut self) -> Option<ErrorIn> {
+        let is_named = self.kind.is_filled() || self.task_id.is_filled();
+        let is_known = self.wrapped.is_some() || !matches!(self.classify(), DecodedKind::Unknown);
+        self.error.0.take().filter(|_| !is_named && !is_known)
+    }
+
+    /// Returns true for a task without a wrapper: it has an id and a status.
+    fn is_bare_task(&self) -> bool {
+        self.wrapped.is_none() && self.id.is_filled() && self.status.0.is_some()
+    }
+
+    fn classify(&self) -> DecodedKind {
+        match self.kind.0.as_deref() {
+            Some("task") => return DecodedKind::Task,
+            Some("message") => return DecodedKind::Message,
+            Some("status-update") => return DecodedKind::Status,
+            Some("artifact-update") => return DecodedKind::Artifact,
+            Some("") | None => {}
+            Some(_) => return DecodedKind::Unknown,
+        }
+        if self.artifact.0.is_some() {
+            DecodedKind::Artifact
+        } else if self.parts.0.is_some() && self.role.is_filled() {
+            DecodedKind::Message
+        } else if self.status.0.is_some() && self.last.0.is_some() {
+            // Without `kind`, as in 0.1: only an update says whether it is the last.
+            DecodedKind::Status
+        } else if self.status.0.is_some() && self.id.is_filled() {
+            DecodedKind::Task
+        } else if self.status.0.is_some() && self.task_id.is_filled() {
+            DecodedKind::Status
+        } else {
+            DecodedKind::Unknown
+        }
+    }
+
+    fn as_kind(self, kind: DecodedKind) -> Result<StreamResponse, AgentError> {
+        match kind {
+            DecodedKind::Task => self.into_task().map(StreamResponse::Task),
+            DecodedKind::Message => Ok(StreamResponse::Message(self.into_message())),
+            DecodedKind::Status => Ok(StreamResponse::Status {
+                task_id: self.task_id.filled().or(self.id.filled()),
+                context_id: self.context_id.filled().or(self.session_id.filled()),
+                status: status(self.status)
+                    .ok_or_else(|| AgentError::invalid_response("a status update without status"))?,
+                last: self.last.is_set(),
+                metadata: object(self.metadata),
+            }),
+            DecodedKind::Artifact => Ok(StreamResponse::Artifact {
+                append: self.append.is_set() || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_appended),
+                last_chunk: self.last_chunk.is_set()
+                    || self.artifact.0.as_ref().is_some_and(ArtifactIn::is_last),
+                task_id: self.task_id.filled().or(self.id.filled()),
+                context_id: self.context_id.filled().or(self.session_id.filled()),
+                artifact: self
+                    .artifact
+                    .0
+                    .map(Artifact::from)
+                    .ok_or_else(|| AgentError::invalid_response("an artifact update without artifact"))?,
+                metadata: object(self.metadata),
+            }),
+            DecodedKind::Unknown => Ok(StreamResponse::Unknown),
+        }
+    }
+
+    fn into_task(self) -> Result<Task, AgentError> {
+        Ok(Task {
+            id: self.id.filled().ok_or_else(|| AgentError::invalid_response("a task without id"))?,
+            context_id: self.context_id.filled().or(self.session_id.filled()),
+            status: status(self.status)
+                .ok_or_else(|| AgentError::invalid_response("a task without status"))?,
+            artifacts: self.artifacts.items().filter_map(|artifact| artifact.0).map(Artifact::from).collect(),
+            history: TaskHistory::new(self.history),
+            metadata: object(self.metadata),
+        })
+    }
+
+    fn into_message(self) -> Message {
+        Message {
+            message_id: self.message_id.filled(),
+            role: role(&self.role),
+            parts: parts(self.parts),
+            task_id: self.task_id.filled(),
+            context_id: self.context_id.filled(),
+            reference_task_ids: self.reference_task_ids.items().filter_map(LenientString::filled).collect(),
+            extensions: self.extensions.items().filter_map(LenientString::filled).collect(),
+            metadata: object(self.metadata),
+        }
+    }
+}
+
+/// Reads members into a body, through a wrapper if there is one.
+pub(super) struct BodyVisitor<'a> {
+    body: &'a mut DecodedBody,
+    /// What the wrapper says, inside of one.
+    wrapped: Option<DecodedKind>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(field_identifier, rename_all = "camelCase")]
+enum BodyMember {
+    Task,
+    Message,
+    StatusUpdate,
+    ArtifactUpdate,
+    Kind,
+    Id,
+    TaskId,
+    ContextId,
+    SessionId,
+    Status,
+    Artifacts,
+    History,
+    Artifact,
+    Append,
+    LastChunk,
+    Final,
+    MessageId,
+    Role,
+    Parts,
+    ReferenceTaskIds,
+    Extensions,
+    Metadata,
+    Error,
+    #[serde(other)]
+    Other,
+}
+
+impl BodyMember {
+    /// What a wrapper of this name holds.
+    fn wraps(self) -> Option<DecodedKind> {
+        match self {
+            Self::Task => Some(DecodedKind::Task),
+            Self::Message => Some(DecodedKind::Message),
+            Self::StatusUpdate => Some(DecodedKind::Status),
+            Self::ArtifactUpdate => Some(DecodedKind::Artifact),
+            _ => None,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for BodyVisitor<'_> {
+    type Value = bool;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BodyVisitor<'_> {
+    type Value = bool;
+
+    absent!(bool, text, number, list);
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<bool, A::Error> {
+        if self.wrapped.is_some() {
+            *self.body = DecodedBody { wrapped: self.wrapped, ..DecodedBody::default() };
+        }
+        // Some agents of 0.1 put the user's message into a task as the member `message`.
+        let mut message: Option<Box<DecodedBody>> = None;
+        while let Some(name) = object.next_key::<BodyMember>()? {
+            match name.wraps() {
+                Some(DecodedKind::Message) if self.body.wrapped.is_none() && message.is_none() => {
+                    let mut inner = Box::<DecodedBody>::default();
+                    object.next_value_seed(BodyVisitor {
+                        body: &mut inner,
+                        wrapped: Some(DecodedKind::Message),
+                    })?;
+                    message = inner.wrapped.is_some().then_some(inner);
+                }
+                Some(kind) if self.body.wrapped.is_none() && message.is_none() => {
+                    object.next_value_seed(BodyVisitor { body: self.body, wrapped: Some(kind) })?;
+                }
+                // A wrapper tells all: what lies beside it, or in it as another, does not count.
+                None if self.wrapped.is_some() || self.body.wrapped.is_none() => {
+                    self.body.put(name, &mut object)?
+                }
+                _ => object.next_value::<IgnoredAny>().map(drop)?,
+            }
+        }
+        if let Some(message) = message.filter(|_| !self.body.is_bare_task()) {
+            *self.body = *message;
+        }
+        Ok(true)
+    }
+}
+
+impl DecodedBody {
+    fn put<'de, A: MapAccess<'de>>(&mut self, name: BodyMember, object: &mut A) -> Result<(), A::Error> {
+        match name {
+            BodyMember::Kind => self.kind = object.next_value()?,
+            BodyMember::Id => self.id = object.next_value()?,
+            BodyMember::TaskId => self.task_id = object.next_value()?,
+            BodyMember::ContextId => self.context_id = object.next_value()?,
+            BodyMember::SessionId => self.session_id = object.next_value()?,
+            BodyMember::Status => self.status = object.next_value()?,
+            BodyMember::Artifacts => self.artifacts = object.next_value()?,
+            BodyMember::History => self.history = object.next_value()?,
+            BodyMember::Artifact => self.artifact = object.next_value()?,
+            BodyMember::Append => self.append = object.next_value()?,
+            BodyMember::LastChunk => self.last_chunk = object.next_value()?,
+            BodyMember::Final => self.last = object.next_value()?,
+            BodyMember::MessageId => self.message_id = object.next_value()?,
+            BodyMember::Role => self.role = object.next_value()?,
+            BodyMember::Parts => self.parts = object.next_value()?,
+            BodyMember::ReferenceTaskIds => self.reference_task_ids = object.next_value()?,
+            BodyMember::Extensions => self.extensions = object.next_value()?,
+            BodyMember::Metadata => self.metadata = object.next_value()?,
+            BodyMember::Error => self.error = object.next_value()?,
+            BodyMember::Task
+            | BodyMember::Message
+            | BodyMember::StatusUpdate
+            | BodyMember::ArtifactUpdate
+            | BodyMember::Other => {
+                object.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Dialect, Message};
+
+    fn read(result: &str) -> StreamResponse {
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
+        Dialect::V0_1.event(answer.as_bytes()).unwrap()
+    }
+
+    /// python-a2a puts the user's message into a task.
+    #[test]
+    fn task_with_message_member_is_a_task() {
+        let message = r#""message":{"role":"user","parts":[{"type":"text","text":"x"}]}"#;
+        let task = r#""id":"t","sessionId":"s","status":{"state":"completed"}"#;
+        let sorted = r#"{"artifacts":[{"index":0,"name":"answer","parts":[{"text":"21","type":"text"}]}],"id":"t","message":{"parts":[{"text":"x","type":"text"}],"role":"user"},"sessionId":"s","status":{"state":"completed"}}"#;
+        for json in [format!("{{{task},{message}}}"), format!("{{{message},{task}}}"), sorted.to_owned()] {
+            assert!(matches!(read(&json), StreamResponse::Task(task) if task.id == "t"), "{json}");
+        }
+        for json in [format!("{{{message}}}"), format!(r#"{{{message},"id":"t"}}"#)] {
+            assert!(
+                matches!(read(&json), StreamResponse::Message(Message { parts, .. }) if parts.len() == 1),
+                "{json}"
+            );
+        }
+    }
+}

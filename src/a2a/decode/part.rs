@@ -1,0 +1,280 @@
+//! Reading one part, and the words of a status.
+//!
+//! A part is known by its content: `kind` (0.2, 0.3), `type` (what some agents write instead), or neither (1.0). What no
+//! version knows is kept as it came. Not here: decoding base64, following links.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::super::lenient::{LenientList, LenientObject, LenientString};
+use super::super::model::{Part, PartBody, TaskState};
+use super::wrapped::unwrap_data;
+
+/// The parts of a message or an artifact. What is no object at all is passed over.
+pub(super) fn parts(list: LenientList<PartIn>) -> Vec<Part> {
+    list.items().filter_map(|part| part.0).collect()
+}
+
+/// A part, or nothing if it is no object.
+pub(super) struct PartIn(Option<Part>);
+
+impl<'de> Deserialize<'de> for PartIn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let LenientObject(found) = LenientObject::<RawPart<'de>>::deserialize(deserializer)?;
+        Ok(Self(found.map(RawPart::into_part)))
+    }
+}
+
+/// The members of a part, not looked into yet: which of them count is known only at the end.
+#[derive(Default)]
+struct RawPart<'de> {
+    kind: Option<&'de RawValue>,
+    text: Option<&'de RawValue>,
+    raw: Option<&'de RawValue>,
+    url: Option<&'de RawValue>,
+    file: Option<&'de RawValue>,
+    data: Option<&'de RawValue>,
+    filename: Option<&'de RawValue>,
+    media_type: Option<&'de RawValue>,
+    metadata: Option<&'de RawValue>,
+    others: Vec<(String, &'de RawValue)>,
+}
+
+/// Content, with the filename and the media type that come with it.
+struct PartContent {
+    body: PartBody,
+    filename: Option<String>,
+    media_type: Option<String>,
+}
+
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct FileIn {
+    name: LenientString,
+    #[serde(rename = "mimeType")]
+    mime_type: LenientString,
+    bytes: LenientString,
+    uri: LenientString,
+}
+
+impl<'de> Deserialize<'de> for RawPart<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = RawPart<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a part")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<RawPart<'de>, A::Error> {
+                let mut found = RawPart::default();
+                while let Some(name) = object.next_key::<PartMember>()? {
+                    found.put(name, object.next_value()?);
+                }
+                Ok(found)
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+impl<'de> RawPart<'de> {
+    fn put(&mut self, name: PartMember, value: &'de RawValue) {
+        let slot = match name {
+            PartMember::Kind => &mut self.kind,
+            PartMember::Text => &mut self.text,
+            PartMember::Raw => &mut self.raw,
+            PartMember::Url => &mut self.url,
+            PartMember::File => &mut self.file,
+            PartMember::Data => &mut self.data,
+            PartMember::Filename => &mut self.filename,
+            PartMember::MediaType => &mut self.media_type,
+            PartMember::Metadata => &mut self.metadata,
+            PartMember::Other(name) => return self.others.push((name, value)),
+        };
+        *slot = Some(value);
+    }
+
+    fn into_part(self) -> Part {
+        let metadata = self.metadata.filter(|raw| raw.get().starts_with('{')).map(ToOwned::to_owned);
+        let Some(content) = self.content() else {
+            return Part { metadata, ..Part::new(PartBody::Unknown(self.as_it_came())) };
+        };
+        let mut part =
+            Part { body: content.body, filename: content.filename, media_type: content.media_type, metadata };
+        unwrap_data(&mut part);
+        part
+    }
+
+    /// The content, if any version knows it.
+    fn content(&self) -> Option<PartContent> {
+        let kind = self.kind.map_or("null", RawValue::get);
+        if !matches!(kind, "null" | r#""""# | r#""text""# | r#""file""# | r#""data""#) {
+            return None;
+        }
+        self.file().or_else(|| {
+            let body = self.body(kind)?;
+            Some(PartContent { body, filename: filled(self.filename), media_type: filled(self.media_type) })
+        })
+    }
+
+    fn body(&self, kind: &str) -> Option<PartBody> {
+        let text = self.text.and_then(text);
+        // Empty text beside other content is a default that was printed, not the content.
+        let alone = self.raw.is_none() && self.url.is_none() && self.data.is_none();
+        if let Some(text) = text.filter(|text| alone || !text.is_empty()) {
+            return Some(PartBody::Text(text));
+        }
+        if let Some(base64) = filled(self.raw) {
+            return Some(PartBody::Raw(base64));
+        }
+        if let Some(url) = filled(self.url) {
+            return Some(PartBody::Url(url));
+        }
+        if let Some(data) = self.data {
+            return Some(PartBody::Data(data.to_owned()));
+        }
+        // The JavaScript SDK writes `{}` where it means `{"data":null}`.
+        let odd =
+            |member: Option<&RawValue>| member.is_some_and(|raw| !matches!(raw.get(), "null" | r#""""#));
+        let empty = matches!(kind, "null" | r#""""# | r#""data""#)
+            && self.others.is_empty()
+            && ![self.text, self.raw, self.url, self.file].into_iter().any(odd);
+        empty.then(|| PartBody::Data(RawValue::NULL.to_owned()))
+    }
+
+    /// The content of a file part of 0.2 and 0.3.
+    fn file(&self) -> Option<PartContent> {
+        let LenientObject(file) = serde_json::from_str::<LenientObject<FileIn>>(self.file?.get()).ok()?;
+        let file = file?;
+        let body = match (file.bytes.filled(), file.uri.filled()) {
+            (Some(base64), _) => PartBody::Raw(base64),
+            (None, Some(uri)) => PartBody::Url(uri),
+            (None, None) => return None,
+        };
+        Some(PartContent { body, filename: file.name.filled(), media_type: file.mime_type.filled() })
+    }
+
+    fn as_it_came(&self) -> Box<RawValue> {
+        to_raw_value(self).unwrap_or_else(|_| RawValue::NULL.to_owned())
+    }
+}
+
+impl Serialize for RawPart<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        let known = [
+            ("kind", self.kind),
+            ("text", self.text),
+            ("raw", self.raw),
+            ("url", self.url),
+            ("file", self.file),
+            ("data", self.data),
+            ("filename", self.filename),
+            ("mediaType", self.media_type),
+            ("metadata", self.metadata),
+        ];
+        for (name, value) in known {
+            if let Some(value) = value {
+                map.serialize_entry(name, value)?;
+            }
+        }
+        for (name, value) in &self.others {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// A string; nothing, if it is anything else.
+fn text(raw: &RawValue) -> Option<String> {
+    if !raw.get().starts_with('"') {
+        return None;
+    }
+    serde_json::from_str(raw.get())
+        .or_else(|_| serde_json::from_str(raw.get()).map(|LossyUtf16(text)| text))
+        .ok()
+}
+
+/// Text with half of a surrogate pair in it: JavaScript agents that stream cut strings between the halves.
+struct LossyUtf16(String);
+
+impl<'de> Deserialize<'de> for LossyUtf16 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = LossyUtf16;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<LossyUtf16, E> {
+                // A half comes as three bytes, of which each would become a replacement character.
+                let text = String::from_utf8_lossy(bytes);
+                Ok(LossyUtf16(text.replace("\u{FFFD}\u{FFFD}\u{FFFD}", "\u{FFFD}")))
+            }
+        }
+        deserializer.deserialize_bytes(Reader)
+    }
+}
+
+fn filled(raw: Option<&RawValue>) -> Option<String> {
+    raw.and_then(text).filter(|text| !text.is_empty())
+}
+
+enum PartMember {
+    Kind,
+    Text,
+    Raw,
+    Url,
+    File,
+    Data,
+    Filename,
+    MediaType,
+    Metadata,
+    Other(String),
+}
+
+impl<'de> Deserialize<'de> for PartMember {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = PartMember;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a member")
+            }
+            fn visit_str<E>(self, name: &str) -> Result<PartMember, E> {
+                Ok(match name {
+                    "kind" | "type" => PartMember::Kind,
+                    "text" => PartMember::Text,
+                    "raw" => PartMember::Raw,
+                    "url" => PartMember::Url,
+                    "file" => PartMember::File,
+                    "data" => PartMember::Data,
+                    "filename" => PartMember::Filename,
+                    "mediaType" => PartMember::MediaType,
+                    "metadata" => PartMember::Metadata,
+                    other => PartMember::Other(other.to_owned()),
+                })
+            }
+        }
+        deserializer.deserialize_str(Reader)
+    }
+}
+
+/// A state as any version writes it; [`State::Unknown`], if it is no word at all.
+pub(super) struct StateIn(pub(super) TaskState);
+
+impl Default for StateIn {
+    fn default() -> Self {
+        Self(TaskState::Unknown)
+    }
+}
+
+impl<'de> Deserialize<'de> for StateIn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let LenientString(word) = LenientString::deserialize(deserializer)?;
+        Ok(Self(word.as_deref().map_or(TaskState::Unknown, TaskState::from_wire)))
+    }
+}

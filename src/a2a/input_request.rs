@@ -1,0 +1,507 @@
+//! What an agent asks: which question it is, and how the agent wants it put.
+//!
+//! A question is its words, its parts and the state of its task, never its time or the id of its message: agents write both anew each
+//! time that they are asked. A question without a message is what its task made last. How to ask stands in the metadata of
+//! the status message (`mcp.inputKey`, `mcp.requestedSchema`, `mcp.inputRequests`) or in a data part of it; it is read leniently:
+//! what is malformed reads as absent. Not here: how a client is asked (see `bridge::question`), which questions were answered (see
+//! `tasks`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::ser::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use super::answer::{AnswerForm, framework_inputs};
+use super::legacy_parts::members;
+use super::model::{Artifact, Message, Part, PartBody, Task, TaskState, TaskStatus};
+
+/// Most questions that an agent may ask at once.
+pub(super) const MAX_INPUTS: usize = 16;
+/// Longest key of a question, in bytes.
+const LONGEST_KEY: usize = 128;
+/// Longest schema that is taken from an agent, in bytes.
+const LONGEST_SCHEMA: usize = 64 * 1024;
+/// Bytes of an artifact by which it is told from the next one, when it is a question.
+const LONGEST_ARTIFACT: usize = 64 * 1024;
+/// How members of metadata begin that say how to ask.
+const PREFIX: &str = "mcp.";
+
+/// Which question is open: the same for the same question of the same task, on every replica.
+///
+/// An agent may ask the same words again once they were answered. The round tells such questions apart: it is how often the words
+/// were answered before, as far as that is known, modulo 256.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint([u8; 16]);
+
+impl Fingerprint {
+    /// The fingerprint as bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The fingerprint from its bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The fingerprint in 32 hexadecimal digits. The first two are the round.
+    pub fn hex(self) -> String {
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
+        digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
+    }
+
+    /// Returns the round of the question.
+    pub fn round(self) -> u8 {
+        let [round, ..] = self.0;
+        round
+    }
+
+    /// Returns the same question as it is asked in another round.
+    #[must_use]
+    pub fn in_round(self, round: u8) -> Self {
+        let Self(mut bytes) = self;
+        if let Some(first) = bytes.first_mut() {
+            *first = round;
+        }
+        Self(bytes)
+    }
+
+    /// Returns whether both ask the same, in the same round or not.
+    pub fn asks_same(self, other: Self) -> bool {
+        self.in_round(0) == other.in_round(0)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({})", self.hex())
+    }
+}
+
+/// What a question asks, without the task that it is of: small, so that it can be kept beside the question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content([u8; 16]);
+
+impl Content {
+    /// Reads what is asked in this state by a message, or by the artifact that was made last if there is none. Returns `None`
+    /// unless the task is interrupted.
+    pub fn of(state: TaskState, message: Option<&Message>, artifact: Option<&Artifact>) -> Option<Self> {
+        if !state.is_interrupted() {
+            return None;
+        }
+        let mut pieces = Pieces::default();
+        pieces.add(state.as_str());
+        match (message, artifact) {
+            (Some(message), _) => pieces.add_message(message),
+            (None, Some(artifact)) => pieces.add_artifact(artifact),
+            (None, None) => {}
+        }
+        Some(Self(pieces.digest()))
+    }
+
+    /// Returns which question of this task it is, in the first round.
+    pub fn fingerprint(self, task_id: &str) -> Fingerprint {
+        let mut pieces = Pieces::default();
+        pieces.add(task_id);
+        pieces.0.update(self.0);
+        Fingerprint(pieces.digest()).in_round(0)
+    }
+}
+
+/// Which question of the task is open, in the first round; `None` unless the task is interrupted.
+pub fn fingerprint(task: &Task) -> Option<Fingerprint> {
+    let status = &task.status;
+    let content = Content::of(status.state, status.message.as_ref(), task.artifacts.last());
+    content.map(|content| content.fingerprint(&task.id))
+}
+
+/// Returns what tells this very status of an agent from any other: the id of its message and its time, if it has any of them. No
+/// question is another one because of it.
+pub fn stamp_of(status: &TaskStatus) -> Option<[u8; 16]> {
+    let id = status.message.as_ref().and_then(|message| message.message_id.as_deref());
+    let time = status.timestamp.as_deref();
+    id.or(time)?;
+    let mut pieces = Pieces::default();
+    for piece in [id, time] {
+        pieces.add(if piece.is_some() { "some" } else { "none" });
+        pieces.add(piece.unwrap_or_default());
+    }
+    Some(pieces.digest())
+}
+
+/// Pieces of text, each with its length: no two lists of pieces are the same bytes.
+#[derive(Default)]
+struct Pieces(Sha256);
+
+impl Pieces {
+    fn add(&mut self, piece: &str) {
+        self.0.update((piece.len() as u64).to_be_bytes());
+        self.0.update(piece);
+    }
+
+    /// Adds the parts of a message, and what its metadata says about how to ask. The rest of it may be a time.
+    fn add_message(&mut self, message: &Message) {
+        self.add("message");
+        for part in &message.parts {
+            let (kind, content) = content(part);
+            self.add(kind);
+            self.add(&content);
+        }
+        let metadata = message.metadata.as_deref().map(members).unwrap_or_default();
+        for (name, value) in metadata.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+            self.add(name);
+            self.add(&canonical(value));
+        }
+    }
+
+    /// Adds what an artifact shows, but not its id, which some agents make anew each time. The beginning of a large one must do.
+    /// Text is joined: a stream cuts it anywhere.
+    fn add_artifact(&mut self, artifact: &Artifact) {
+        self.add("artifact");
+        let (mut text, mut room) = (String::new(), LONGEST_ARTIFACT);
+        for part in &artifact.parts {
+            if let PartBody::Text(more) = &part.body {
+                let end = more.floor_char_boundary(room);
+                text.push_str(more.get(..end).unwrap_or_default());
+                room -= end;
+                continue;
+            }
+            if !text.is_empty() {
+                self.add("text");
+                self.add(&std::mem::take(&mut text));
+            }
+            room = room.saturating_sub(part.bytes());
+            if room == 0 {
+                break;
+            }
+            let (kind, content) = content(part);
+            self.add(kind);
+            self.add(&content);
+        }
+        if !text.is_empty() {
+            self.add("text");
+            self.add(&text);
+        }
+    }
+
+    fn digest(self) -> [u8; 16] {
+        self.0.finalize().first_chunk().copied().unwrap_or_default()
+    }
+}
+
+fn content(part: &Part) -> (&'static str, String) {
+    match &part.body {
+        PartBody::Text(text) => ("text", text.clone()),
+        PartBody::Raw(base64) => ("raw", base64.clone()),
+        PartBody::Url(url) => ("url", url.clone()),
+        PartBody::Data(json) => ("data", canonical(json)),
+        PartBody::Unknown(json) => ("unknown", canonical(json)),
+    }
+}
+
+/// The same JSON for the same value: without white space, members sorted by name. What cannot be read stays as it is.
+pub(crate) fn canonical(json: &RawValue) -> String {
+    let value: Option<Value> = serde_json::from_str(json.get()).ok();
+    let sorted = value.and_then(|value| serde_json::to_string(&CanonicalJson(&value)).ok());
+    sorted.unwrap_or_else(|| json.get().to_owned())
+}
+
+/// Sorts members itself: whether a tree keeps them sorted depends on what else is built into the program.
+struct CanonicalJson<'a>(&'a Value);
+
+impl Serialize for CanonicalJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(members) => {
+                let sorted: BTreeMap<&String, CanonicalJson<'_>> =
+                    members.iter().map(|(name, value)| (name, CanonicalJson(value))).collect();
+                serializer.collect_map(sorted)
+            }
+            Value::Array(items) => serializer.collect_seq(items.iter().map(CanonicalJson)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                self.0.serialize(serializer)
+            }
+        }
+    }
+}
+
+/// How an agent wants its question put. Everything is optional.
+#[derive(Debug, Clone, Default)]
+pub struct InputHints {
+    /// The key under which the answer is to come.
+    pub key: Option<String>,
+    /// JSON Schema of the answer: an object, not judged yet.
+    pub schema: Option<Box<RawValue>>,
+    /// Several questions at once.
+    pub inputs: Vec<InputItem>,
+}
+
+/// One of several questions.
+#[derive(Debug, Clone)]
+pub struct InputItem {
+    /// The key under which its answer is to come; empty if the agent names none.
+    pub key: String,
+    /// The question in words.
+    pub message: Option<String>,
+    /// JSON Schema of the answer: an object, not judged yet.
+    pub schema: Option<Box<RawValue>>,
+    /// The form in which the agent takes the answer.
+    pub form: AnswerForm,
+}
+
+/// What a status message says about how to ask. The metadata goes before data parts, and earlier ones before later ones.
+pub fn wording(message: &Message) -> InputHints {
+    let mut wording = InputHints::default();
+    if let Some(metadata) = &message.metadata {
+        wording.merge(&members(metadata), false);
+    }
+    for part in &message.parts {
+        if let PartBody::Data(data) = &part.body {
+            let members = members(data);
+            wording.merge(&members, true);
+            if wording.schema.is_none() && is_schema(&members) {
+                wording.schema = schema(data);
+            }
+        }
+    }
+    if wording.inputs.is_empty() && wording.schema.is_none() {
+        wording.inputs = framework_inputs(message);
+    }
+    wording
+}
+
+/// Returns whether data says how to ask, and is no data of the question.
+pub(crate) fn is_wording(data: &RawValue) -> bool {
+    let members = members(data);
+    let mut wording = InputHints::default();
+    wording.merge(&members, true);
+    is_schema(&members) || wording.schema.is_some() || wording.key.is_some() || !wording.inputs.is_empty()
+}
+
+impl InputHints {
+    /// Takes what is not known yet from an object; `bare`: its members need no prefix.
+    fn merge(&mut self, object: &[(String, &RawValue)], bare: bool) {
+        let member = |name: &str| {
+            let prefixed = object.iter().find(|(known, _)| known.strip_prefix(PREFIX) == Some(name));
+            let found = prefixed.or_else(|| object.iter().find(|(known, _)| bare && known == name));
+            found.map(|(_, value)| *value)
+        };
+        self.key = self.key.take().or_else(|| member("inputKey").and_then(text).filter(|key| is_key(key)));
+        self.schema = self.schema.take().or_else(|| member("requestedSchema").and_then(schema));
+        if self.inputs.is_empty() {
+            self.inputs = member("inputRequests").map(inputs).unwrap_or_default();
+        }
+    }
+}
+
+fn inputs(json: &RawValue) -> Vec<InputItem> {
+    let mut all: Vec<InputItem> = Vec::new();
+    for (key, value) in members(json) {
+        let new = is_key(&key) && all.iter().all(|known| known.key != key);
+        if !new || !value.get().starts_with('{') || all.len() >= MAX_INPUTS {
+            continue;
+        }
+        let inside = members(value);
+        let member = |name: &str| inside.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+        let message = member("message").and_then(text).filter(|text| !text.is_empty());
+        all.push(InputItem {
+            key,
+            message,
+            schema: member("requestedSchema").and_then(schema),
+            form: AnswerForm::Plain,
+        });
+    }
+    all
+}
+
+fn is_key(key: &str) -> bool {
+    (1..=LONGEST_KEY).contains(&key.len()) && !key.chars().any(char::is_control)
+}
+
+fn text(json: &RawValue) -> Option<String> {
+    serde_json::from_str(json.get()).ok()
+}
+
+fn schema(json: &RawValue) -> Option<Box<RawValue>> {
+    let fits = json.get().starts_with('{') && json.get().len() <= LONGEST_SCHEMA;
+    fits.then(|| json.to_owned())
+}
+
+/// Whether an object is a JSON Schema of objects, and not just data.
+fn is_schema(object: &[(String, &RawValue)]) -> bool {
+    let has = |name: &str, fits: fn(&str) -> bool| {
+        object.iter().any(|(known, json)| known == name && fits(json.get()))
+    };
+    has("type", |json| json == r#""object""#) && has("properties", |json| json.starts_with('{'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::{Dialect, StreamResponse};
+
+    fn task(json: &str) -> Task {
+        Dialect::V1.task(format!(r#"{{"result":{{"task":{json}}}}}"#).as_bytes()).unwrap()
+    }
+
+    fn shown(rest: &str) -> Option<Fingerprint> {
+        fingerprint(&task(&format!(r#"{{"id":"t",{rest}}}"#)))
+    }
+
+    fn asked(message: &str) -> InputHints {
+        let status = format!(r#"{{"state":"TASK_STATE_INPUT_REQUIRED","message":{message}}}"#);
+        wording(&task(&format!(r#"{{"id":"t","status":{status}}}"#)).status.message.unwrap())
+    }
+
+    #[test]
+    fn only_an_interrupted_task_has_an_open_question() {
+        for (state, open) in
+            [("INPUT_REQUIRED", true), ("AUTH_REQUIRED", true), ("WORKING", false), ("COMPLETED", false)]
+        {
+            let status = format!(r#""status":{{"state":"TASK_STATE_{state}"}}"#);
+            assert_eq!(shown(&status).is_some(), open, "{state}");
+        }
+    }
+
+    #[test]
+    fn question_is_the_same_however_it_was_read() {
+        let said = r#"{"role":"agent","messageId":"1","parts":[{"kind":"text","text":"When?"},{"kind":"data","data":{"b":[1],"a":2}}]}"#;
+        let again = r#"{"messageId":"2","parts":[{"text":"When?"},{"data":{"a": 2, "b": [1]}}],"role":"ROLE_AGENT","metadata":{"at":3}}"#;
+        let event = format!(
+            r#"{{"result":{{"kind":"status-update","taskId":"t","status":{{"state":"input-required","timestamp":"1","message":{said}}}}}}}"#
+        );
+        let StreamResponse::Status { status, .. } = Dialect::V0_3.event(event.as_bytes()).unwrap() else {
+            panic!()
+        };
+        let streamed = Content::of(status.state, status.message.as_ref(), None);
+        let got = shown(&format!(
+            r#""status":{{"message":{again},"timestamp":"2","state":"TASK_STATE_INPUT_REQUIRED"}}"#
+        ));
+        assert_eq!(streamed.map(|content| content.fingerprint("t")), got);
+    }
+
+    #[test]
+    fn another_question_is_another_one() {
+        let made = |parts: &str| format!(r#"}},"artifacts":[{{"artifactId":"1","parts":[{parts}]}}"#);
+        let all: Vec<Fingerprint> = [
+            r#","message":{"parts":[{"text":"a"}]}}"#.to_owned(),
+            r#","message":{"parts":[{"text":"b"}]}}"#.to_owned(),
+            r#","message":{"parts":[{"url":"a"}]}}"#.to_owned(),
+            r#","message":{"parts":[{"text":"a"},{"text":""}]}}"#.to_owned(),
+            r#","message":{"parts":[{"text":"a"}],"metadata":{"mcp.inputKey":"k"}}}"#.to_owned(),
+            "}".to_owned(),
+            made(r#"{"text":"a"}"#) + "]",
+            made(r#"{"data":{"value":"a"}}"#) + "]",
+            made(r#"{"text":"a"}"#) + r#",{"artifactId":"2","parts":[{"text":"b"}]}]"#,
+        ]
+        .iter()
+        .map(|rest| shown(&format!(r#""status":{{"state":"TASK_STATE_INPUT_REQUIRED"{rest}"#)).unwrap())
+        .collect();
+        let different: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+        let bare = r#""status":{"state":"TASK_STATE_INPUT_REQUIRED"}"#;
+        assert_ne!(shown(bare), fingerprint(&task(&format!(r#"{{"id":"u",{bare}}}"#))));
+        assert_ne!(shown(bare), shown(r#""status":{"state":"TASK_STATE_AUTH_REQUIRED"}"#));
+    }
+
+    #[test]
+    fn artifact_that_asks_is_the_same_whatever_its_id_and_its_pieces() {
+        let made = |artifact: &str| {
+            shown(&format!(r#""status":{{"state":"TASK_STATE_INPUT_REQUIRED"}},"artifacts":[{artifact}]"#))
+        };
+        let whole = made(r#"{"artifactId":"1","parts":[{"text":"Go on?"},{"data":{"a":1,"b":2}}]}"#);
+        let pieces =
+            made(r#"{"artifactId":"2","parts":[{"text":"Go "},{"text":"on?"},{"data":{"b":2,"a":1}}]}"#);
+        assert_eq!(whole, pieces);
+        let large = |end: &str| {
+            let text = "ä".repeat(LONGEST_ARTIFACT);
+            made(&format!(r#"{{"artifactId":"1","parts":[{{"text":"x{text}{end}"}},{{"data":{{}}}}]}}"#))
+        };
+        assert_eq!(large("a"), large("b"));
+    }
+
+    #[test]
+    fn rounds_tell_same_words_apart() {
+        let first = shown(r#""status":{"state":"TASK_STATE_INPUT_REQUIRED"}"#).unwrap();
+        let second = first.in_round(1);
+        assert_eq!((first.round(), second.round(), second.in_round(0)), (0, 1, first));
+        assert!(first != second && first.asks_same(second));
+        let other = shown(r#""status":{"state":"TASK_STATE_AUTH_REQUIRED"}"#).unwrap();
+        assert!(!other.asks_same(first));
+    }
+
+    #[test]
+    fn a_fingerprint_survives_as_bytes_and_reads_as_hex() {
+        let print = Fingerprint::from_bytes([0xAB; 16]);
+        assert_eq!(Fingerprint::from_bytes(print.to_bytes()), print);
+        assert_eq!(print.hex(), "ab".repeat(16));
+    }
+
+    #[test]
+    fn an_agent_says_how_to_ask_in_metadata_or_in_data() {
+        let form = r#"{"type":"object","properties":{"a":{"type":"string"}}}"#;
+        for (message, key, schema, inputs) in [
+            (
+                format!(r#"{{"metadata":{{"mcp.inputKey":"k","mcp.requestedSchema":{form}}}}}"#),
+                Some("k"),
+                true,
+                0,
+            ),
+            (
+                format!(r#"{{"parts":[{{"data":{{"mcp.inputKey":"k","mcp.requestedSchema":{form}}}}}]}}"#),
+                Some("k"),
+                true,
+                0,
+            ),
+            (
+                format!(r#"{{"parts":[{{"data":{{"inputKey":"k","requestedSchema":{form}}}}}]}}"#),
+                Some("k"),
+                true,
+                0,
+            ),
+            (format!(r#"{{"parts":[{{"text":"a"}},{{"data":{form}}}]}}"#), None, true, 0),
+            (format!(r#"{{"metadata":{{"inputKey":"k","requestedSchema":{form}}}}}"#), None, false, 0),
+            (
+                r#"{"metadata":{"mcp.inputKey":7,"mcp.requestedSchema":[],"mcp.inputRequests":"x"}}"#.into(),
+                None,
+                false,
+                0,
+            ),
+            (
+                r#"{"metadata":{"mcp.inputKey":""},"parts":[{"data":[1]},{"data":{"type":"object"}}]}"#
+                    .into(),
+                None,
+                false,
+                0,
+            ),
+            (
+                format!(
+                    r#"{{"metadata":{{"mcp.inputRequests":{{"a":{{"message":"A?","requestedSchema":{form}}},"b":{{}},"c":7,"":{{}}}}}}}}"#
+                ),
+                None,
+                false,
+                2,
+            ),
+        ] {
+            let wording = asked(&message);
+            assert_eq!(wording.key.as_deref(), key, "{message}");
+            assert_eq!(wording.schema.is_some(), schema, "{message}");
+            assert_eq!(wording.inputs.len(), inputs, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_an_agent_says_has_bounds() {
+        let many: Vec<String> = (0..100).map(|n| format!(r#""k{n}":{{}}"#)).collect();
+        let wording = asked(&format!(r#"{{"metadata":{{"mcp.inputRequests":{{{}}}}}}}"#, many.join(",")));
+        assert_eq!(wording.inputs.len(), MAX_INPUTS);
+        let long = "x".repeat(LONGEST_SCHEMA);
+        let wording = asked(&format!(
+            r#"{{"metadata":{{"mcp.inputKey":"{long}","mcp.requestedSchema":{{"title":"{long}"}}}}}}"#
+        ));
+        assert!(wording.key.is_none() && wording.schema.is_none());
+    }
+}

@@ -1,0 +1,327 @@
+//! How what an agent answers is written for the client.
+//!
+//! A stream is told event by event, and what the client's version leaves out or wants besides is known from what came before:
+//! 0.1 names artifacts by their place and has neither tasks nor messages in streams; 1.0 wants a task first and the conversation
+//! in every update. Not here: reading (see `answer`), server-sent events, the JSON-RPC response around it.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::super::dialect::Dialect;
+use super::super::encode::{ArtifactOut, HistoryOut, MessageOut, StatusOut, TaskOut, context, kind};
+use super::super::error::AgentError;
+use super::super::model::{Artifact, Message, StreamResponse, Task, TaskState, TaskStatus};
+use super::decode_request::ClientRequest;
+use super::decode_response::{AgentResponse, ResponseBody, is_over};
+use super::push_config::{RegisteredOut, TaskPushNotificationConfig};
+use super::rewrite_ids::IdKind;
+
+/// Most artifacts of one task whose places are kept for a client of 0.1; those beyond share the last.
+const MAX_PLACES: usize = 1024;
+
+/// Tells one client the answer to one request.
+pub struct ResponseTranslator {
+    to: Dialect,
+    says: bool,
+    history: Option<u32>,
+    task_id: Option<String>,
+    context_id: Option<String>,
+    /// The client has heard what it may take for the beginning.
+    begun: bool,
+    /// The artifacts by their place, for 0.1.
+    places: Vec<String>,
+}
+
+/// `{"task":…}` and the like.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ResultWrapper<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<TaskOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<MessageOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_update: Option<UpdateOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifact_update: Option<UpdateOut<'a>>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct UpdateOut<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<StatusOut<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifact: Option<ArtifactOut<'a>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    append: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    last_chunk: bool,
+    #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
+    last: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct EncodedConfigs<'a> {
+    configs: Vec<RegisteredOut<'a>>,
+}
+
+impl ResponseTranslator {
+    /// Begins to answer a request, which is as the client wrote it.
+    pub fn new(to: Dialect, request: &ClientRequest) -> Self {
+        let named = |id: Option<&str>| id.map(str::to_owned);
+        Self {
+            to,
+            says: request.operation().version_of(),
+            history: request.history,
+            task_id: named(request.task_id()),
+            context_id: named(request.context_id()),
+            // What continues a task must not begin with one that has lost its artifacts.
+            begun: request.task_id().is_some(),
+            places: Vec::new(),
+        }
+    }
+
+    /// Says what the client is to call the task or the conversation, where the agent's answers leave it out.
+    pub fn names(&mut self, kind: IdKind, id: String) {
+        match kind {
+            IdKind::Task => self.task_id = Some(id),
+            IdKind::Context => self.context_id = Some(id),
+            IdKind::Reference => {}
+        }
+    }
+
+    /// The result of a plain call, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// [`AgentError`], if an update came where an answer was due.
+    pub fn result(&mut self, answer: AgentResponse) -> Result<Vec<u8>, AgentError> {
+        match answer.0 {
+            ResponseBody::Event(event, history) => match *event {
+                StreamResponse::Task(task) => Ok(self.task(&self.bounded(task), self.cut(&history))),
+                StreamResponse::Message(message) => Ok(self.message(message)),
+                StreamResponse::Status { .. } | StreamResponse::Artifact { .. } | StreamResponse::Unknown => {
+                    Err(AgentError::invalid_response("an update in place of an answer"))
+                }
+            },
+            ResponseBody::Push(push) => Ok(json(&self.push(&push))),
+            ResponseBody::Pushes(pushes) => {
+                let pushes: Vec<_> = pushes.iter().map(|push| self.push(push)).collect();
+                Ok(match self.to {
+                    Dialect::V0_1 | Dialect::V0_3 => json(&pushes),
+                    Dialect::V1 => json(&EncodedConfigs { configs: pushes }),
+                })
+            }
+            ResponseBody::Nothing => Ok(b"null".to_vec()),
+        }
+    }
+
+    /// The results of the events of a stream that say the same, as JSON; none, if the client's version has no word for it.
+    pub fn events(&mut self, answer: AgentResponse) -> Vec<Vec<u8>> {
+        let ResponseBody::Event(event, history) = answer.0 else { return Vec::new() };
+        match *event {
+            StreamResponse::Task(task) => {
+                let task = self.bounded(task);
+                self.remember_context(Some(&task.id), task.context_id.as_deref());
+                self.task_event(&task, &history)
+            }
+            StreamResponse::Message(message) => self.message_event(message),
+            StreamResponse::Status { task_id, context_id, status, last, metadata } => {
+                self.remember_context(task_id.as_deref(), context_id.as_deref());
+                vec![self.status_event(status, last, metadata)]
+            }
+            StreamResponse::Artifact { task_id, context_id, artifact, append, last_chunk, metadata } => {
+                self.remember_context(task_id.as_deref(), context_id.as_deref());
+                vec![self.artifact_event(&artifact, append, last_chunk, metadata.as_deref())]
+            }
+            StreamResponse::Unknown => Vec::new(),
+        }
+    }
+
+    fn remember_context(&mut self, task_id: Option<&str>, context_id: Option<&str>) {
+        for (known, given) in [(&mut self.task_id, task_id), (&mut self.context_id, context_id)] {
+            if given.is_some() && known.as_deref() != given {
+                *known = given.map(str::to_owned);
+            }
+        }
+    }
+
+    /// The task with the conversation that it belongs to, also if the agent did not say so.
+    fn bounded(&self, mut task: Task) -> Task {
+        task.context_id = task.context_id.or_else(|| self.context_id.clone());
+        task
+    }
+
+    /// As much of the history as the client wants: not every agent can be told.
+    fn cut<'a>(&self, history: &'a [Message]) -> &'a [Message] {
+        let wanted = self.history.map_or(usize::MAX, |wanted| usize::try_from(wanted).unwrap_or(usize::MAX));
+        history.get(history.len().saturating_sub(wanted)..).unwrap_or_default()
+    }
+
+    fn task(&self, task: &Task, history: &[Message]) -> Vec<u8> {
+        let task = TaskOut::new(task, HistoryOut::new(history, self.to), self.to);
+        match self.to {
+            Dialect::V1 if self.says => json(&ResultWrapper { task: Some(task), ..ResultWrapper::default() }),
+            Dialect::V0_1 | Dialect::V0_3 | Dialect::V1 => json(&task),
+        }
+    }
+
+    fn message(&self, message: Message) -> Vec<u8> {
+        let written = |message| MessageOut::new(message, self.to);
+        match self.to {
+            // There every answer is a task.
+            Dialect::V0_1 => self.task(&self.as_task(message), &[]),
+            Dialect::V0_3 => json(&written(&message)),
+            Dialect::V1 => {
+                json(&ResultWrapper { message: Some(written(&message)), ..ResultWrapper::default() })
+            }
+        }
+    }
+
+    /// A message as a task that is done, and made it.
+    fn as_task(&self, message: Message) -> Task {
+        let artifact = Artifact {
+            artifact_id: "0".to_owned(),
+            name: None,
+            description: None,
+            parts: message.parts,
+            extensions: message.extensions,
+            metadata: message.metadata,
+        };
+        Task {
+            id: self.task_id.clone().or(message.task_id).unwrap_or_default(),
+            context_id: self.context_id.clone().or(message.context_id),
+            status: TaskStatus { state: TaskState::Completed, message: None, timestamp: None },
+            artifacts: vec![artifact],
+            history: Default::default(),
+            metadata: None,
+        }
+    }
+
+    fn task_event(&mut self, task: &Task, history: &[Message]) -> Vec<Vec<u8>> {
+        self.begun = true;
+        let history = self.cut(history);
+        match self.to {
+            Dialect::V0_1 => {
+                let mut events: Vec<_> = task
+                    .artifacts
+                    .iter()
+                    .map(|artifact| self.artifact_event(artifact, false, true, None))
+                    .collect();
+                events.push(self.status_event(task.status.clone(), false, task.metadata.clone()));
+                events
+            }
+            Dialect::V0_3 => vec![json(&TaskOut::new(task, HistoryOut::new(history, self.to), self.to))],
+            Dialect::V1 => {
+                let task = TaskOut::new(task, HistoryOut::new(history, self.to), self.to);
+                vec![json(&ResultWrapper { task: Some(task), ..ResultWrapper::default() })]
+            }
+        }
+    }
+
+    fn message_event(&mut self, message: Message) -> Vec<Vec<u8>> {
+        match self.to {
+            Dialect::V0_1 => self.task_event(&self.as_task(message), &[]),
+            Dialect::V0_3 | Dialect::V1 => vec![self.message(message)],
+        }
+    }
+
+    fn status_event(&mut self, status: TaskStatus, last: bool, metadata: Option<Box<RawValue>>) -> Vec<u8> {
+        if self.to == Dialect::V1 && !std::mem::replace(&mut self.begun, true) {
+            let task = Task {
+                id: self.task_id.clone().unwrap_or_default(),
+                context_id: self.context_id.clone(),
+                status,
+                artifacts: Vec::new(),
+                history: Default::default(),
+                metadata,
+            };
+            return self.task_event(&task, &[]).pop().unwrap_or_default();
+        }
+        let older = self.to != Dialect::V1;
+        let update = UpdateOut {
+            status: Some(StatusOut::new(&status, self.to)),
+            last: older.then_some(last || is_over(&status)),
+            metadata: metadata.as_deref(),
+            ..self.update("status-update")
+        };
+        match self.to {
+            Dialect::V0_1 | Dialect::V0_3 => json(&update),
+            Dialect::V1 => json(&ResultWrapper { status_update: Some(update), ..ResultWrapper::default() }),
+        }
+    }
+
+    fn artifact_event(
+        &mut self,
+        artifact: &Artifact,
+        append: bool,
+        last_chunk: bool,
+        metadata: Option<&RawValue>,
+    ) -> Vec<u8> {
+        self.begun = true;
+        let place = self.place(&artifact.artifact_id);
+        let update = UpdateOut { metadata, ..self.update("artifact-update") };
+        match self.to {
+            Dialect::V0_1 => {
+                let artifact = Some(ArtifactOut::part(artifact, place, append, last_chunk));
+                json(&UpdateOut { artifact, ..update })
+            }
+            Dialect::V0_3 => {
+                let artifact = Some(ArtifactOut::new(artifact, place, self.to));
+                json(&UpdateOut { artifact, append, last_chunk, ..update })
+            }
+            Dialect::V1 => {
+                let artifact = Some(ArtifactOut::new(artifact, place, self.to));
+                let artifact_update = Some(UpdateOut { artifact, append, last_chunk, ..update });
+                json(&ResultWrapper { artifact_update, ..ResultWrapper::default() })
+            }
+        }
+    }
+
+    fn update(&self, word: &'static str) -> UpdateOut<'_> {
+        let oldest = self.to == Dialect::V0_1;
+        // Required, and not every agent says them.
+        UpdateOut {
+            kind: kind(self.to, word),
+            id: oldest.then(|| self.task_id.as_deref().unwrap_or_default()),
+            task_id: (!oldest).then(|| self.task_id.as_deref().unwrap_or_default()),
+            context_id: context(Some(self.context_id.as_deref().unwrap_or_default()), self.to).0,
+            ..UpdateOut::default()
+        }
+    }
+
+    /// The place of an artifact among those of its task, which is its key in 0.1.
+    fn place(&mut self, artifact_id: &str) -> usize {
+        if self.to != Dialect::V0_1 {
+            return 0;
+        }
+        let known = self.places.iter().position(|known| known == artifact_id);
+        known.unwrap_or_else(|| {
+            if self.places.len() < MAX_PLACES {
+                self.places.push(artifact_id.to_owned());
+            }
+            self.places.len() - 1
+        })
+    }
+
+    fn push<'a>(&'a self, push: &'a TaskPushNotificationConfig) -> RegisteredOut<'a> {
+        let task_id = push.task_id.as_deref().or(self.task_id.as_deref());
+        RegisteredOut::new(task_id, &push.config, None, self.to)
+    }
+}
+
+fn json<T: Serialize>(value: &T) -> Vec<u8> {
+    // Writing to memory does not fail, and neither does text or JSON that was read before.
+    serde_json::to_vec(value).unwrap_or_default()
+}

@@ -1,0 +1,319 @@
+//! HTTP+JSON of A2A 1.0 from the params of JSON-RPC, and its answers as JSON-RPC has them (A2A 1.0 §11).
+//!
+//! So whatever comes to an agent that has HTTP+JSON only goes the same ways as to any other. Not here: requests of the gateway's own
+//! (see `binding` one level up), sending.
+
+use http::Method;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::super::binding::{BoundRequest, HOOKS, PathSegmentError, encoded, segment};
+use super::super::card::AgentInterface;
+use super::super::decode;
+use super::super::dialect::Dialect;
+use super::super::error::{AgentError, ErrorKind};
+use super::decode_request::BadParams;
+use super::error::RpcError;
+use super::operation::Operation;
+use crate::jsonrpc::{Id, Object, Text, write_error};
+
+/// Where the extended card is in A2A 0.2, which has no method for it: below the agent's address.
+pub const EXTENDED_CARD_OF_0_2: &str = "/agent/authenticatedExtendedCard";
+
+/// What of the params stands in paths and queries.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RouteParams<'a> {
+    #[serde(borrow)]
+    id: Option<Text<'a>>,
+    #[serde(borrow)]
+    task_id: Option<Text<'a>>,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    context_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+    #[serde(borrow)]
+    page_size: Option<&'a RawValue>,
+    #[serde(borrow)]
+    page_token: Option<&'a RawValue>,
+    #[serde(borrow)]
+    history_length: Option<&'a RawValue>,
+    #[serde(borrow)]
+    status_timestamp_after: Option<&'a RawValue>,
+    #[serde(borrow)]
+    include_artifacts: Option<&'a RawValue>,
+}
+
+/// The answer of an agent that is nothing but an error.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RestErrorBody<'a> {
+    #[serde(borrow)]
+    error: &'a RawValue,
+}
+
+/// What such an error says (AIP-193).
+#[derive(Default, Deserialize)]
+struct RestError<'a> {
+    #[serde(borrow, default)]
+    status: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    message: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    details: Option<&'a RawValue>,
+}
+
+impl AgentInterface {
+    /// The requests of HTTP+JSON for an operation with these params of A2A 1.0, of which the first that the agent has a route for
+    /// counts. The tenant of the interface stands in the path: there is none in the params.
+    ///
+    /// # Errors
+    ///
+    /// [`BadParams`], if the id of what it is about is missing, or cannot go into a path.
+    pub fn to_http(&self, operation: Operation, params: &str) -> Result<Vec<BoundRequest>, BadParams> {
+        let given: RouteParams<'_> =
+            serde_json::from_str(params).map_err(|_| BadParams("not as expected"))?;
+        let named = |given: &'_ Option<Text<'_>>, missing| {
+            let named = given.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
+            named.map(str::to_owned).ok_or(BadParams(missing))
+        };
+        let task = || named(&given.id, "the task's id is missing");
+        let of_hooks = |verb, what: &str| {
+            let task = named(&given.task_id, "the task's id is missing")?;
+            Ok::<_, BadParams>(self.about(verb, &task, &format!("{HOOKS}{what}"))?)
+        };
+        let hook = || {
+            let id = named(&given.id, "the id of the push configuration is missing")?;
+            Ok::<_, BadParams>(format!("/{}", segment(&id)?))
+        };
+        let whole = || params.as_bytes().to_vec();
+        let get = |route: &str| self.without_body(Method::GET, &format!("{route}{}", given.query()));
+        let with = |body: Vec<u8>, outgoing: BoundRequest| BoundRequest { body: body.into(), ..outgoing };
+        Ok(vec![match operation {
+            Operation::Send => self.post("/message:send", whole())?,
+            Operation::Stream => self.post("/message:stream", whole())?,
+            Operation::Get => self.about(Method::GET, &task()?, &given.query())?,
+            Operation::List => get("/tasks")?,
+            Operation::Cancel => {
+                let metadata = given.metadata.map(|metadata| format!("{{\"metadata\":{}}}", metadata.get()));
+                let body = metadata.unwrap_or_else(|| "{}".to_owned());
+                with(body.into_bytes(), self.cancel_task(&task()?)?)
+            }
+            Operation::Subscribe => return Ok(self.subscribe(&task()?)?),
+            Operation::SetPush => {
+                // It stands in the body here, and in the path of all that is asked of it later.
+                let hook = given.id.as_ref().map(Text::as_str).filter(|id| !id.is_empty());
+                hook.map(segment).transpose()?;
+                with(whole(), of_hooks(Method::POST, "")?)
+            }
+            Operation::ListPush => of_hooks(Method::GET, &given.query())?,
+            Operation::GetPush => of_hooks(Method::GET, &hook()?)?,
+            Operation::DeletePush => with(Vec::new(), of_hooks(Method::DELETE, &hook()?)?),
+            Operation::ExtendedCard => get("/extendedAgentCard")?,
+        }])
+    }
+
+    fn without_body(&self, verb: Method, route: &str) -> Result<BoundRequest, PathSegmentError> {
+        Ok(BoundRequest { verb, ..self.post(route, Vec::new())? })
+    }
+}
+
+impl From<PathSegmentError> for BadParams {
+    fn from(_: PathSegmentError) -> Self {
+        Self(PathSegmentError::TEXT)
+    }
+}
+
+impl RouteParams<'_> {
+    /// What is asked for besides, as a query.
+    fn query(&self) -> String {
+        let each = [
+            ("contextId", self.context_id),
+            ("status", self.status),
+            ("pageSize", self.page_size),
+            ("pageToken", self.page_token),
+            ("historyLength", self.history_length),
+            ("statusTimestampAfter", self.status_timestamp_after),
+            ("includeArtifacts", self.include_artifacts),
+        ];
+        let mut query = String::new();
+        for (name, value) in each.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            let text = serde_json::from_str::<Text<'_>>(value.get());
+            let text = text.as_ref().map_or(value.get(), Text::as_str);
+            query.push(if query.is_empty() { '?' } else { '&' });
+            query.push_str(name);
+            query.push('=');
+            query.push_str(&encoded(text));
+        }
+        query
+    }
+}
+
+/// The answer of HTTP+JSON with this status as a JSON-RPC response: its body is the `result`, or what it says of a failure the
+/// `error`. `None`, if it is a failure and not the agent's word.
+///
+/// # Errors
+///
+/// [`AgentError`], if it is no JSON.
+pub fn to_json_rpc(id: &Id, status: u16, json: &str) -> Result<Option<String>, AgentError> {
+    let is_success = (200..300).contains(&status);
+    let failed = serde_json::from_str::<Object<RestErrorBody<'_>>>(json).ok().map(|Object(said)| said.error);
+    if let Some(error) = failed.filter(|error| error.get() != "null") {
+        let Some(RpcError { code, message, data }) =
+            failure(json, error, if is_success { 500 } else { status })
+        else {
+            return Ok(None);
+        };
+        let code = i32::try_from(code).unwrap_or(-32603);
+        return Ok(String::from_utf8(write_error(Some(id), code, &message, data.as_deref())).ok());
+    }
+    if !is_success {
+        return Ok(None);
+    }
+    let result = if json.trim().is_empty() { "null" } else { json };
+    let result: &RawValue = serde_json::from_str(result)
+        .map_err(|error| AgentError::invalid_response(&format!("not JSON: {error}")))?;
+    Ok(Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{}}}", id.as_json(), result.get())))
+}
+
+/// What an error of HTTP+JSON says. Without a reason of A2A's it is the agent's word if it names a status of gRPC.
+fn failure(json: &str, error: &RawValue, status: u16) -> Option<RpcError> {
+    let said = serde_json::from_str::<Object<RestError<'_>>>(error.get())
+        .map(|Object(said)| said)
+        .unwrap_or_default();
+    let known = decode::refusal(json.as_bytes(), status).map(|error| RpcError::of(&error, Dialect::V1));
+    let mut refusal = match (known, said.status, said.message) {
+        (Some(known), ..) => known,
+        (None, Some(_), Some(message)) => {
+            RpcError::new(ErrorKind::Internal, -32603, message.as_str(), Dialect::V1)
+        }
+        _ => return None,
+    };
+    refusal.data =
+        said.details.filter(|details| details.get().starts_with('[')).map(ToOwned::to_owned).or(refusal.data);
+    Some(refusal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::binding::Binding;
+    use super::*;
+
+    fn interface(tenant: Option<&str>) -> AgentInterface {
+        AgentInterface {
+            url: "http://h/".to_owned(),
+            dialect: Dialect::V1,
+            binding: Binding::HttpJson,
+            tenant: tenant.map(str::to_owned),
+            version: None,
+        }
+    }
+
+    fn told(operation: Operation, params: &str) -> Vec<String> {
+        let routed = interface(None).to_http(operation, params).unwrap();
+        let told = |outgoing: &BoundRequest| {
+            let body = String::from_utf8_lossy(&outgoing.body).into_owned();
+            format!("{} {} {body}", outgoing.verb, outgoing.route).trim_end().to_owned()
+        };
+        routed.iter().map(told).collect()
+    }
+
+    #[test]
+    fn every_operation_has_its_route() {
+        for (operation, params, expected) in [
+            (Operation::Send, r#"{"message": {}}"#, r#"POST /message:send {"message": {}}"#),
+            (Operation::Stream, "{}", "POST /message:stream {}"),
+            (Operation::Get, r#"{"id":"a b","historyLength":2}"#, "GET /tasks/a%20b?historyLength=2"),
+            (
+                Operation::List,
+                r#"{"contextId":"c/d","status":"TASK_STATE_WORKING","pageSize":5,"includeArtifacts":true,"x":1}"#,
+                "GET /tasks?contextId=c%2Fd&status=TASK_STATE_WORKING&pageSize=5&includeArtifacts=true",
+            ),
+            (Operation::Cancel, r#"{"id":"t"}"#, "POST /tasks/t:cancel {}"),
+            (
+                Operation::Cancel,
+                r#"{"id":"t","metadata":{"a":1.0}}"#,
+                r#"POST /tasks/t:cancel {"metadata":{"a":1.0}}"#,
+            ),
+            (
+                Operation::SetPush,
+                r#"{"taskId":"t","url":"u"}"#,
+                r#"POST /tasks/t/pushNotificationConfigs {"taskId":"t","url":"u"}"#,
+            ),
+            (
+                Operation::ListPush,
+                r#"{"taskId":"t","pageSize":1}"#,
+                "GET /tasks/t/pushNotificationConfigs?pageSize=1",
+            ),
+            (Operation::GetPush, r#"{"taskId":"t","id":"p"}"#, "GET /tasks/t/pushNotificationConfigs/p"),
+            (
+                Operation::DeletePush,
+                r#"{"taskId":"t","id":"p q"}"#,
+                "DELETE /tasks/t/pushNotificationConfigs/p%20q",
+            ),
+            (Operation::ExtendedCard, "{}", "GET /extendedAgentCard"),
+        ] {
+            assert_eq!(told(operation, params), [expected], "{operation:?}");
+        }
+        assert_eq!(
+            told(Operation::Subscribe, r#"{"id":"t"}"#),
+            ["POST /tasks/t:subscribe {}", "GET /tasks/t:subscribe"]
+        );
+        let routed = interface(Some("acme")).to_http(Operation::Get, r#"{"id":"t"}"#).unwrap();
+        assert_eq!(routed.first().unwrap().route, "/acme/tasks/t");
+    }
+
+    #[test]
+    fn what_is_about_nothing_has_no_route() {
+        for (operation, params) in [
+            (Operation::Get, "{}"),
+            (Operation::Get, r#"{"id":""}"#),
+            (Operation::Get, r#"{"id":7}"#),
+            (Operation::GetPush, r#"{"taskId":"t"}"#),
+            (Operation::ListPush, r#"{"id":"t"}"#),
+            (Operation::Get, r#"{"id":"a/b"}"#),
+            (Operation::Subscribe, r#"{"id":".."}"#),
+            (Operation::DeletePush, r#"{"taskId":"t","id":"../p"}"#),
+            (Operation::DeletePush, r#"{"taskId":"../t","id":"p"}"#),
+            (Operation::SetPush, r#"{"taskId":"t","id":"a:b","url":"u"}"#),
+        ] {
+            assert!(interface(None).to_http(operation, params).is_err(), "{operation:?} {params}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_a_result_or_an_error() {
+        let id: Id = serde_json::from_str("\"x\"").unwrap();
+        let said = |status, json: &str| to_json_rpc(&id, status, json).unwrap();
+        assert_eq!(
+            said(200, r#"{"task": 1.0}"#).unwrap(),
+            r#"{"jsonrpc":"2.0","id":"x","result":{"task": 1.0}}"#
+        );
+        assert_eq!(said(204, "").unwrap(), r#"{"jsonrpc":"2.0","id":"x","result":null}"#);
+        let task = r#"{"id":"t","error":{"code":1}}"#;
+        assert!(said(200, task).unwrap().contains("result"), "a task may have a member of that name");
+        let error = r#"{"error":{"code":404,"status":"NOT_FOUND","message":"no","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"TASK_NOT_FOUND","domain":"a2a-protocol.org"}]}}"#;
+        for status in [404, 200] {
+            let told = said(status, error).unwrap();
+            assert!(
+                told.starts_with(
+                    r#"{"jsonrpc":"2.0","id":"x","error":{"code":-32001,"message":"no","data":[{"#
+                ),
+                "{told}"
+            );
+        }
+        let broken = r#"{"error":{"code":500,"status":"INTERNAL","message":"boom","details":[{"x":1}]}}"#;
+        for status in [500, 200] {
+            let told = said(status, broken).unwrap();
+            assert!(
+                told.ends_with(r#""error":{"code":-32603,"message":"boom","data":[{"x":1}]}}"#),
+                "{told}"
+            );
+        }
+        assert!(said(500, r#"{"error":{"message":"of a proxy"}}"#).is_none());
+        assert!(said(502, "<html>").is_none() && said(404, r#"{"detail":"Not Found"}"#).is_none());
+        assert!(to_json_rpc(&id, 200, "{").is_err());
+    }
+}

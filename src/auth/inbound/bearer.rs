@@ -1,0 +1,225 @@
+//! Bearer tokens: which issuer's a token is, whether it is good, for us, and whom it names.
+//!
+//! A JWT of an issuer with keys is checked by its signature (RFC 7519, 8725, 9068); everything else is put to the issuers that answer
+//! questions. Not here: the keys (see `jwks`), what the claims mean (see `claims`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::Algorithm;
+use serde_json::Value;
+
+use super::claims::{ClaimsError, ClaimsMapper, VerifiedToken};
+use super::introspection::Introspection;
+use super::issuer_client::IssuerClient;
+use super::issuer_keys::{IssuerKeys, KeyRefreshOutcome};
+use super::jwt::Jwt;
+use super::token_cache::{MAX_TTL, TokenCache, TokenDigest};
+use super::{AuthProblem, Denied, Endpoint, PresentedCredentials};
+use crate::auth::Caller;
+use crate::config::{AllowList, Auth, TokenIssuer, TokenVerification};
+use crate::transport::HttpClient;
+
+/// Longest token that is looked at, in bytes.
+const LONGEST_TOKEN: usize = 16 * 1024;
+
+/// All issuers.
+pub(super) struct TokenIssuers {
+    issuers: Vec<IssuerVerifier>,
+    public_url: Option<String>,
+    cache: TokenCache,
+}
+
+struct IssuerVerifier {
+    name: String,
+    audience: Vec<String>,
+    check: VerificationMethod,
+}
+
+enum VerificationMethod {
+    Signature { keys: IssuerKeys, algorithms: Vec<Algorithm>, refresh: Duration, reader: ClaimsMapper },
+    Introspection(Introspection),
+}
+
+impl TokenIssuers {
+    pub(super) fn new(
+        auth: &Auth,
+        public_url: Option<&str>,
+        (client, outbound): (HttpClient, &Arc<AllowList>),
+    ) -> Result<Self, AuthProblem> {
+        let through = |issuer| IssuerClient::new(issuer, client.clone(), outbound);
+        let issuers = auth.tokens.iter().map(|issuer| IssuerVerifier::new(issuer, auth, through(issuer)?));
+        Ok(Self {
+            issuers: issuers.collect::<Result<_, _>>()?,
+            public_url: public_url.map(str::to_owned),
+            cache: TokenCache::default(),
+        })
+    }
+
+    /// The caller that a token names. One that was not checked a moment ago is checked only if it
+    /// may cost that.
+    pub(super) async fn caller(
+        &self,
+        token: &str,
+        shown: &PresentedCredentials<'_>,
+    ) -> Result<Caller, Denied> {
+        if token.is_empty() || token.len() > LONGEST_TOKEN {
+            return Err(Denied::Bad);
+        }
+        let known = TokenDigest::of(token);
+        let proven = match self.cache.get(known, Instant::now()) {
+            Some(proven) => proven,
+            None if !shown.may_cost => return Err(Denied::Bad),
+            // Boxed: few tokens are new, and every request would carry its size.
+            None => Box::pin(self.verify(token, known)).await?,
+        };
+        let issuer = self.issuers.iter().find(|issuer| issuer.name == proven.issuer).ok_or(Denied::Bad)?;
+        // Both differ from one request with the token to another.
+        let thumbprint = shown.certificate.map(|certificate| certificate.thumbprint);
+        let is_for = proven.is_for(|audience| self.matches_audience(issuer, audience, shown.endpoint));
+        if is_for && proven.is_usable_with(thumbprint) { Ok(proven.caller.clone()) } else { Err(Denied::Bad) }
+    }
+
+    async fn verify(&self, token: &str, known: TokenDigest) -> Result<Arc<VerifiedToken>, Denied> {
+        let state = self.cache.state();
+        let jwt = Jwt::read(token);
+        let signed = jwt.as_ref().and_then(|jwt| Some((jwt, self.signer(jwt)?)));
+        let (proven, longest) = match signed {
+            Some((jwt, issuer)) => (self.check_signature(issuer, jwt).await?, MAX_TTL),
+            None => self.introspect(token).await?,
+        };
+        let proven = Arc::new(proven);
+        let now = unix_now();
+        let left = proven.expires.map_or(longest, |at| Duration::from_secs(at.saturating_sub(now)));
+        let until = Instant::now() + left.min(longest);
+        self.cache.insert(known, proven.clone(), until, state);
+        Ok(proven)
+    }
+
+    /// The issuer with keys that a token claims to be from.
+    fn signer(&self, jwt: &Jwt<'_>) -> Option<&IssuerVerifier> {
+        let iss = jwt.claims.get("iss").and_then(Value::as_str)?;
+        let has_keys =
+            |issuer: &&IssuerVerifier| matches!(issuer.check, VerificationMethod::Signature { .. });
+        self.issuers.iter().filter(has_keys).find(|issuer| issuer.name == iss)
+    }
+
+    async fn check_signature(&self, issuer: &IssuerVerifier, jwt: &Jwt<'_>) -> Result<VerifiedToken, Denied> {
+        let VerificationMethod::Signature { keys, algorithms, reader, .. } = &issuer.check else {
+            return Err(Denied::Bad);
+        };
+        let header = jwt.header().filter(|header| algorithms.contains(&header.algorithm));
+        let (header, signature) = header.zip(jwt.signature()).ok_or(Denied::Bad)?;
+        let wanted = (header.key_id.as_deref(), header.algorithm);
+        let signed = (jwt.message.as_bytes(), &*signature);
+        let mut is_signed = keys.have_signed(wanted, signed);
+        if is_signed.is_none() {
+            let look = keys.refresh().await;
+            if look == KeyRefreshOutcome::Changed {
+                self.cache.forget();
+            }
+            is_signed = keys.have_signed(wanted, signed);
+            // Its key may be among those that cannot be had.
+            if is_signed.is_none() && look == KeyRefreshOutcome::Failed {
+                return Err(Denied::Unavailable);
+            }
+        }
+        if is_signed != Some(true) {
+            return Err(Denied::Bad);
+        }
+        reader.read(&jwt.claims, unix_now()).map_err(|ClaimsError| Denied::Bad)
+    }
+
+    /// Asks the issuers that answer questions, one after the other.
+    async fn introspect(&self, token: &str) -> Result<(VerifiedToken, Duration), Denied> {
+        let mut denied = Denied::Bad;
+        for issuer in &self.issuers {
+            let VerificationMethod::Introspection(introspection) = &issuer.check else { continue };
+            match introspection.ask(token).await {
+                Ok(proven) => return Ok((proven, introspection.cache)),
+                Err(Denied::Unavailable) => denied = Denied::Unavailable,
+                Err(_) => {}
+            }
+        }
+        Err(denied)
+    }
+
+    /// Whether a token with this audience is for what is called: the gateway as a whole, all agents of the face, or the one.
+    fn matches_audience(&self, issuer: &IssuerVerifier, audience: &str, endpoint: Endpoint<'_>) -> bool {
+        if !issuer.audience.is_empty() {
+            return issuer.audience.iter().any(|ours| ours == audience);
+        }
+        let base = self.public_url.as_deref();
+        let Some(rest) = base.and_then(|base| audience.strip_prefix(base)) else { return false };
+        if matches!(rest, "" | "/") {
+            return true;
+        }
+        rest.strip_prefix(endpoint.face.path()).is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('/').is_some_and(|agent| endpoint.agent == Some(agent))
+        })
+    }
+
+    /// Looks at the keys of all issuers now and then, for as long as it is polled. One after the other: there are few.
+    pub(super) async fn keep_fresh(&self) {
+        let now = tokio::time::Instant::now();
+        let mut due: Vec<_> = self.issuers.iter().map(|issuer| (issuer, now)).collect();
+        loop {
+            for (issuer, at) in due.iter_mut().filter(|(_, at)| *at <= tokio::time::Instant::now()) {
+                let VerificationMethod::Signature { keys, refresh, .. } = &issuer.check else {
+                    *at += Duration::from_secs(86_400);
+                    continue;
+                };
+                if keys.refresh_now().await == KeyRefreshOutcome::Changed {
+                    self.cache.forget();
+                }
+                *at = tokio::time::Instant::now() + *refresh;
+            }
+            match due.iter().map(|(_, at)| *at).min() {
+                Some(next) => tokio::time::sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl IssuerVerifier {
+    fn new(settings: &TokenIssuer, auth: &Auth, web: IssuerClient) -> Result<Self, AuthProblem> {
+        let reader = ClaimsMapper::new(settings, &auth.scope_hierarchy);
+        let name = settings.issuer.clone();
+        let check = match &settings.check {
+            TokenVerification::Signature { keys, algorithms, refresh } => VerificationMethod::Signature {
+                keys: IssuerKeys::new(&name, keys.clone(), web),
+                algorithms: algorithms
+                    .iter()
+                    .filter_map(|name| name.parse().ok())
+                    .filter(is_asymmetric)
+                    .collect(),
+                refresh: *refresh,
+                reader,
+            },
+            TokenVerification::Introspection { url, client_id, client_secret, cache } => {
+                let page = web
+                    .page(url)
+                    .map_err(|problem| AuthProblem::Address(name.clone(), problem.to_string()))?;
+                let credentials = (client_id.as_str(), client_secret);
+                let how = (reader, *cache);
+                VerificationMethod::Introspection(Introspection::new(
+                    name.clone(),
+                    (web, page),
+                    credentials,
+                    how,
+                ))
+            }
+        };
+        Ok(Self { name, audience: settings.audience.clone(), check })
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn is_asymmetric(algorithm: &Algorithm) -> bool {
+    !matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512)
+}

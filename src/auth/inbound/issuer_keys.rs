@@ -1,0 +1,204 @@
+//! The keys of one issuer: where they are, and how they are kept fresh.
+//!
+//! They are looked at now and then, and at once when a token names one that is not known, at most every few seconds. Keys that were good
+//! stay when the issuer cannot be asked. Not here: checking a signature (see `tokens`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use http::Uri;
+use jsonwebtoken::Algorithm;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use super::issuer_client::{IssuerClient, IssuerError, REQUEST_TIMEOUT};
+use crate::auth::KeySet;
+use crate::config::{KeySource, key_file};
+
+/// Shortest time between two looks that unknown keys ask for.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The keys of one issuer.
+pub(super) struct IssuerKeys {
+    issuer: String,
+    source: KeySource,
+    web: IssuerClient,
+    current: ArcSwap<KeySet>,
+    /// When the keys were looked at last, and what stood there. Held while somebody looks, so that one does.
+    looked: Mutex<RefreshState>,
+}
+
+#[derive(Default)]
+struct RefreshState {
+    at: Option<Instant>,
+    has_failed: bool,
+    set: Option<Value>,
+}
+
+/// What came of a look at the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyRefreshOutcome {
+    /// There are other keys now.
+    Changed,
+    /// They are the same, or nobody looked because somebody did a moment ago.
+    Same,
+    /// The issuer could not be asked.
+    Failed,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum KeysUnavailable {
+    #[error("{0}")]
+    Unanswered(#[from] IssuerError),
+    #[error("{0}")]
+    File(String),
+    #[error("no metadata of the issuer, or it names another issuer or no jwks_uri")]
+    NoMetadata,
+    #[error("it takes too long")]
+    TooSlow,
+    #[error("it is no JWKS with a key that can be used")]
+    Empty,
+}
+
+impl IssuerKeys {
+    pub(super) fn new(issuer: &str, source: KeySource, web: IssuerClient) -> Self {
+        Self { issuer: issuer.to_owned(), source, web, current: ArcSwap::default(), looked: Mutex::default() }
+    }
+
+    /// Whether one of the keys that fit made this signature (see [`Keys::have_signed`]). `None`: no
+    /// key fits.
+    pub(super) fn have_signed(
+        &self,
+        (id, algorithm): (Option<&str>, Algorithm),
+        signed: (&[u8], &[u8]),
+    ) -> Option<bool> {
+        self.current.load().have_signed(id, algorithm, signed)
+    }
+
+    /// Looks at the keys, unless somebody did so a moment ago; then it is as good as that look. Waits no longer than
+    /// [`PATIENCE`].
+    pub(super) async fn refresh(&self) -> KeyRefreshOutcome {
+        let looking = async {
+            let mut looked = self.looked.lock().await;
+            match looked.at.filter(|at| at.elapsed() < PAUSE) {
+                Some(_) if looked.has_failed => KeyRefreshOutcome::Failed,
+                Some(_) => KeyRefreshOutcome::Same,
+                None => self.renew(&mut looked).await,
+            }
+        };
+        timeout(REQUEST_TIMEOUT, looking).await.unwrap_or(KeyRefreshOutcome::Failed)
+    }
+
+    /// Looks at the keys now.
+    pub(super) async fn refresh_now(&self) -> KeyRefreshOutcome {
+        let mut looked = self.looked.lock().await;
+        self.renew(&mut looked).await
+    }
+
+    async fn renew(&self, looked: &mut RefreshState) -> KeyRefreshOutcome {
+        looked.at = Some(Instant::now());
+        // Who gives up waiting leaves behind that it did not work.
+        looked.has_failed = true;
+        let read = match timeout(REQUEST_TIMEOUT, self.read()).await {
+            Ok(read) => read,
+            Err(_) => Err(KeysUnavailable::TooSlow),
+        };
+        looked.has_failed = read.is_err();
+        match read {
+            Ok((set, _)) if looked.set.as_ref() == Some(&set) => KeyRefreshOutcome::Same,
+            Ok((set, keys)) => {
+                debug!(issuer = %self.issuer, keys = keys.len(), "keys of an issuer are known");
+                self.current.store(Arc::new(keys));
+                looked.set = Some(set);
+                KeyRefreshOutcome::Changed
+            }
+            Err(problem) => {
+                warn!(issuer = %self.issuer, %problem, "keys of an issuer cannot be had; those that are known stay");
+                KeyRefreshOutcome::Failed
+            }
+        }
+    }
+
+    async fn read(&self) -> Result<(Value, KeySet), KeysUnavailable> {
+        let set = match &self.source {
+            KeySource::File(path) => {
+                let text = key_file(path).map_err(KeysUnavailable::File)?;
+                serde_json::from_str(&text).map_err(|_| KeysUnavailable::Empty)?
+            }
+            KeySource::Url(url) => self.web.get(&self.web.page(url)?).await?,
+            KeySource::Discovery => {
+                let url = self.discover().await?;
+                let is_at_home = origin(&url).is_some() && origin(&url) == origin(&self.issuer);
+                let page = if is_at_home { self.web.page(&url) } else { self.web.guarded_page(&url) };
+                self.web.get(&page?).await?
+            }
+        };
+        let keys = KeySet::usable(&set);
+        if keys.len() == 0 { Err(KeysUnavailable::Empty) } else { Ok((Value::Object(set), keys)) }
+    }
+
+    /// Where the metadata of the issuer says that the keys are (OpenID Connect Discovery §4, RFC 8414 §3).
+    async fn discover(&self) -> Result<String, KeysUnavailable> {
+        let mut found = None;
+        for url in metadata_urls(&self.issuer) {
+            match self.web.get(&self.web.page(&url)?).await {
+                Ok(metadata) => {
+                    found = Some(metadata);
+                    break;
+                }
+                Err(IssuerError::Status(_) | IssuerError::NotJson) => {}
+                Err(other) => return Err(other.into()),
+            }
+        }
+        let metadata = found.ok_or(KeysUnavailable::NoMetadata)?;
+        let text = |name| metadata.get(name).and_then(Value::as_str);
+        // Metadata of another issuer would make its keys ours.
+        if text("issuer") != Some(&self.issuer) {
+            return Err(KeysUnavailable::NoMetadata);
+        }
+        let url = text("jwks_uri").ok_or(KeysUnavailable::NoMetadata)?;
+        // Never from TLS down to plain text.
+        if self.issuer.starts_with("https://") && !url.starts_with("https://") {
+            return Err(KeysUnavailable::NoMetadata);
+        }
+        Ok(url.to_owned())
+    }
+}
+
+fn metadata_urls(issuer: &str) -> Vec<String> {
+    let base = issuer.trim_end_matches('/');
+    let mut urls = vec![format!("{base}/.well-known/openid-configuration")];
+    if let Some((scheme, rest)) = base.split_once("://") {
+        let (host, path) =
+            rest.split_once('/').map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
+        urls.push(format!("{scheme}://{host}/.well-known/oauth-authorization-server{path}"));
+        urls.push(format!("{scheme}://{host}/.well-known/openid-configuration{path}"));
+    }
+    urls
+}
+
+/// Scheme, host and port of a URL, in one spelling.
+fn origin(url: &str) -> Option<String> {
+    let uri: Uri = url.parse().ok()?;
+    Some(format!("{}://{}", uri.scheme_str()?, uri.authority()?).to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_looked_for_in_each_place_that_a_standard_names() {
+        assert_eq!(
+            metadata_urls("https://idp.example/t1"),
+            [
+                "https://idp.example/t1/.well-known/openid-configuration",
+                "https://idp.example/.well-known/oauth-authorization-server/t1",
+                "https://idp.example/.well-known/openid-configuration/t1",
+            ]
+        );
+    }
+}

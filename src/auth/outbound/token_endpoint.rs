@@ -1,0 +1,210 @@
+//! One question to a token endpoint, and what its answer is worth.
+//!
+//! Nothing of the answer but the token goes anywhere, and of an error only a code of the standard. Not here: when it is asked, and
+//! what is remembered (see `tokens`).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use serde::Deserialize;
+
+use super::client_assertion::form;
+use super::request_credentials::value;
+use super::tls_identity::{certificates, pair};
+use crate::config::{AgentTls, ClientAuthMethod, OAuth2, Secret};
+use crate::transport::{
+    AddressPolicy, DeliveryState, ExchangeTimeouts, HttpClient, Response, TargetSettings, Upstream,
+    client_config,
+};
+
+/// Longest answer that is read, in bytes.
+const ANSWER: usize = 64 * 1024;
+/// How long a token is taken to be good if its endpoint does not say.
+const UNSAID: Duration = Duration::from_secs(300);
+/// The shortest: an endpoint that says less would be asked for every call.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// The longest that a token is kept, whatever its endpoint says.
+const MAX_TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+const TOKEN_REQUEST_TIMEOUTS: ExchangeTimeouts = ExchangeTimeouts {
+    connect: Duration::from_secs(5),
+    first_byte: Duration::from_secs(10),
+    idle: Duration::from_secs(5),
+    total: Duration::from_secs(10),
+};
+/// The codes of RFC 6749 §5.2, RFC 8693 §2.2.2 and RFC 8707 §2; anything else that an endpoint says is not repeated.
+const CODES: [(&str, &str); 7] = [
+    ("invalid_request", "its token endpoint answered invalid_request"),
+    ("invalid_client", "its token endpoint answered invalid_client"),
+    ("invalid_grant", "its token endpoint answered invalid_grant"),
+    ("unauthorized_client", "its token endpoint answered unauthorized_client"),
+    ("unsupported_grant_type", "its token endpoint answered unsupported_grant_type"),
+    ("invalid_scope", "its token endpoint answered invalid_scope"),
+    ("invalid_target", "its token endpoint answered invalid_target"),
+];
+
+/// A token, as it goes into `Authorization`.
+pub(super) struct TokenResponse {
+    pub(super) authorization: HeaderValue,
+    /// How long it is good from now.
+    pub(super) lives: Duration,
+}
+
+/// Why there is no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TokenRequestError {
+    /// There is no connection to it, or nothing that could be sent: another request would fare no
+    /// better.
+    Unreachable(&'static str),
+    /// It gave no token, which may be due to this request alone.
+    Unfulfilled(&'static str),
+    /// It refuses this request.
+    Refused(&'static str),
+}
+
+/// A token endpoint.
+pub(super) struct TokenEndpoint {
+    target: Upstream,
+    path: PathAndQuery,
+}
+
+#[derive(Deserialize)]
+struct TokenGrantResponse {
+    access_token: String,
+    #[serde(default)]
+    token_type: Option<String>,
+    /// A number; some send it as text.
+    #[serde(default)]
+    expires_in: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct TokenErrorResponse {
+    error: String,
+}
+
+impl TokenEndpoint {
+    /// # Errors
+    ///
+    /// Words for what in the settings cannot be used.
+    pub(super) fn new(oauth2: &OAuth2, tls: &AgentTls) -> Result<Self, String> {
+        let uri: Uri =
+            oauth2.token_url.parse().map_err(|_| "auth.oauth2.token_url: is not a URL".to_owned())?;
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let mut settings = TargetSettings {
+            timeouts: TOKEN_REQUEST_TIMEOUTS,
+            ..TargetSettings::new(uri, AddressPolicy::Trusted)
+        };
+        if settings.uri.scheme_str() == Some("https") {
+            let ca = oauth2.ca.as_ref().map(|pem| certificates("auth.oauth2.ca", pem)).transpose()?;
+            let identity = match oauth2.proof {
+                ClientAuthMethod::TlsClientAuth => pair(tls)?,
+                _ => None,
+            };
+            let config = client_config(ca.as_deref(), identity)
+                .map_err(|problem| format!("auth.oauth2: {problem}"))?;
+            settings.tls = Some(Arc::new(config));
+        }
+        let target = Upstream::new(settings).map_err(|error| format!("auth.oauth2.token_url: {error}"))?;
+        Ok(Self { target, path })
+    }
+
+    /// Asks for a token.
+    pub(super) async fn request(
+        &self,
+        client: &HttpClient,
+        oauth2: &OAuth2,
+        subject: Option<&Secret>,
+    ) -> Result<TokenResponse, TokenRequestError> {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let form = form(oauth2, subject, (unix, rand::random())).map_err(TokenRequestError::Unreachable)?;
+        let mut request = Request::new(Bytes::from(form.body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.path.clone().into();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = form.authorization {
+            headers.insert(AUTHORIZATION, authorization);
+        }
+        let reply = client.send(&self.target, request).await.map_err(|error| {
+            tracing::debug!(kind = error.kind(), "token endpoint cannot be asked");
+            let why = "its token endpoint cannot be reached";
+            // Once it has the request, that may be why it fails.
+            match error.sent() {
+                DeliveryState::No => TokenRequestError::Unreachable(why),
+                DeliveryState::Maybe => TokenRequestError::Unfulfilled(why),
+            }
+        })?;
+        read(reply).await
+    }
+}
+
+async fn read(mut reply: Response) -> Result<TokenResponse, TokenRequestError> {
+    let status = reply.status();
+    let body = reply
+        .collect(ANSWER)
+        .await
+        .map_err(|_| TokenRequestError::Unfulfilled("its token endpoint broke off its answer"))?;
+    match status {
+        StatusCode::OK => granted(&body),
+        StatusCode::TOO_MANY_REQUESTS => {
+            Err(TokenRequestError::Unfulfilled("its token endpoint is asked too often"))
+        }
+        _ if status.is_client_error() => {
+            let said = serde_json::from_slice::<TokenErrorResponse>(&body).ok();
+            let known = said.and_then(|said| CODES.into_iter().find(|(code, _)| *code == said.error));
+            Err(TokenRequestError::Refused(known.map_or("its token endpoint refused", |(_, words)| words)))
+        }
+        _ => Err(TokenRequestError::Unfulfilled("its token endpoint does not work")),
+    }
+}
+
+fn granted(body: &[u8]) -> Result<TokenResponse, TokenRequestError> {
+    let no_token = TokenRequestError::Unfulfilled("what its token endpoint answered is no bearer token");
+    let granted: TokenGrantResponse = serde_json::from_slice(body).map_err(|_| no_token)?;
+    let is_bearer = granted.token_type.as_deref().is_none_or(|kind| kind.eq_ignore_ascii_case("bearer"));
+    // RFC 6750 §2.1; so nothing that ends a header line can be in it.
+    let fits = |each: u8| each.is_ascii_graphic();
+    if !is_bearer || granted.access_token.is_empty() || !granted.access_token.bytes().all(fits) {
+        return Err(no_token);
+    }
+    let authorization = value("token", &format!("Bearer {}", granted.access_token)).map_err(|_| no_token)?;
+    let seconds = granted.expires_in.and_then(|said| match said {
+        serde_json::Value::Number(number) => number.as_f64(),
+        serde_json::Value::String(text) => text.parse().ok(),
+        _ => None,
+    });
+    let lives = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(UNSAID);
+    Ok(TokenResponse { authorization, lives: lives.clamp(SHORTEST, MAX_TOKEN_LIFETIME) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bearer_token_is_taken() {
+        for (body, lives) in [
+            (r#"{"access_token":"t","token_type":"Bearer","expires_in":60}"#, Some(60)),
+            (r#"{"access_token":"t","token_type":"bearer","expires_in":"60"}"#, Some(60)),
+            (r#"{"access_token":"t"}"#, Some(300)),
+            (r#"{"access_token":"t","expires_in":-5}"#, Some(300)),
+            (r#"{"access_token":"t","expires_in":0}"#, Some(1)),
+            (r#"{"access_token":"t","expires_in":1e300}"#, Some(300)),
+            (r#"{"access_token":"t","expires_in":99999999}"#, Some(86_400)),
+            (r#"{"access_token":"t","token_type":"DPoP"}"#, None),
+            (r#"{"access_token":""}"#, None),
+            (r#"{"access_token":"a\r\nX-Evil: b"}"#, None),
+            (r#"{"access_token":"a b"}"#, None),
+            (r#"{"token_type":"Bearer"}"#, None),
+            ("<html>", None),
+        ] {
+            let taken = granted(body.as_bytes()).ok().map(|fetched| fetched.lives.as_secs());
+            assert_eq!(taken, lives, "{body}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! From an agent's question to what a client's user is asked.
+//!
+//! Reads mcp.md §2.10, §3.2. An authorization is asked for by URL only, never in a form. What cannot be asked is answered
+//! through a handle result (see `outcome`). Not here: what comes back (see `given`), when to ask.
+
+use serde_json::value::RawValue;
+
+use super::auth_url::authorization_url;
+use super::output::AgentOutput;
+use crate::a2a::{AnswerForm, Fingerprint, InputItem, TaskState, clean, wording};
+use crate::mcp::elicitation::{ElicitRequest, input_requests};
+use crate::mcp::elicitation_schema::{adapt, is_form, requests_secret};
+use crate::mcp::{ClientCapabilities, Version};
+
+/// Longest text of a question, in bytes.
+const MAX_QUESTION_BYTES: usize = 8 * 1024;
+/// The form when the agent has none of its own.
+const REPLY: &str = r#"{"type":"object","properties":{"reply":{"type":"string","title":"Reply","minLength":1,"maxLength":10000}},"required":["reply"]}"#;
+
+/// The open question of a task.
+#[derive(Debug, Clone)]
+pub struct AgentQuestion {
+    /// Which question it is.
+    pub turn: Fingerprint,
+    /// What the agent waits for: an answer or an authorization.
+    pub state: TaskState,
+    /// What is asked, at least one thing.
+    pub inputs: Vec<InputField>,
+    /// Where the authorization is given.
+    pub url: Option<String>,
+    /// Whether something is wanted that no form may ask for.
+    secret: bool,
+}
+
+/// One thing that is asked.
+#[derive(Debug, Clone)]
+pub struct InputField {
+    /// The key of its answer.
+    pub key: String,
+    /// The question in words.
+    pub message: String,
+    /// The agent's schema of the answer, which is a form; `None` for one field of text.
+    pub schema: Option<Box<RawValue>>,
+    /// The form in which the agent takes the answer.
+    pub form: AnswerForm,
+}
+
+impl InputField {
+    /// The schema of the answer.
+    pub(super) fn to_elicitations(&self) -> &RawValue {
+        let own = self.schema.as_deref();
+        own.or_else(|| serde_json::from_str(REPLY).ok()).unwrap_or(RawValue::NULL)
+    }
+}
+
+impl AgentQuestion {
+    /// The question that is open; `None` if none is.
+    pub fn of(work: &AgentOutput) -> Option<Self> {
+        let (turn, state) = (work.question_turn()?, work.state?);
+        let said = work.status.as_ref();
+        let texts = [work.status_text(), work.made_text()];
+        let text = texts.into_iter().filter(|text| !text.is_empty()).reduce(|all, text| all + "\n\n" + &text);
+        let text = text.map(|text| clean(&text, MAX_QUESTION_BYTES));
+        let how = said.map(wording).unwrap_or_default();
+        let digits: String = turn.hex().chars().take(8).collect();
+        let key = how.key.unwrap_or_else(|| format!("q-{digits}"));
+        if state == TaskState::AuthRequired {
+            let message = text.unwrap_or_else(|| "The agent needs an authorization.".into());
+            let inputs = vec![InputField { key, message, schema: None, form: AnswerForm::Plain }];
+            return Some(Self { turn, state, inputs, url: said.and_then(authorization_url), secret: false });
+        }
+        let mut wanted = how.inputs;
+        if wanted.is_empty() {
+            wanted.push(InputItem { key, message: None, schema: how.schema, form: AnswerForm::Plain });
+        } else {
+            // Frameworks ask without keys.
+            let is_one = wanted.len() == 1;
+            let unnamed = wanted.iter_mut().filter(|one| one.key.is_empty());
+            for (number, one) in unnamed.enumerate() {
+                one.key = if is_one { key.clone() } else { format!("{key}-{}", number + 1) };
+            }
+        }
+        let secret = wanted.iter().filter_map(|one| one.schema.as_deref()).any(requests_secret);
+        let inputs = wanted.into_iter().map(|one| {
+            let said = one
+                .message
+                .map(|message| clean(&message, MAX_QUESTION_BYTES))
+                .filter(|text| !text.is_empty());
+            let message = said.or_else(|| text.clone()).unwrap_or_else(|| "The agent asks for input.".into());
+            let schema = one.schema.filter(|schema| is_form(schema));
+            InputField { key: one.key, message, schema, form: one.form }
+        });
+        Some(Self { turn, state, inputs: inputs.collect(), url: None, secret })
+    }
+
+    /// How a client of this revision with these capabilities can be asked; `None` if it cannot.
+    pub fn asks(&self, version: Version, capabilities: ClientCapabilities) -> Option<ElicitationRequests> {
+        let ask = |input: &InputField| {
+            let message = input.message.clone();
+            let ask = if self.state == TaskState::AuthRequired {
+                let can = version >= Version::V2025_11_25 && capabilities.has(ClientCapabilities::URL);
+                ElicitRequest::Url { message, url: self.url.clone().filter(|_| can)? }
+            } else {
+                let can = capabilities.has(ClientCapabilities::FORM) && !self.secret;
+                ElicitRequest::Form {
+                    message,
+                    schema: adapt(input.to_elicitations(), version).filter(|_| can)?,
+                }
+            };
+            Some((input.key.clone(), ask))
+        };
+        self.inputs.iter().map(ask).collect::<Option<Vec<_>>>().map(ElicitationRequests)
+    }
+}
+
+/// How a client can be asked, each thing under its key.
+#[derive(Debug, Clone)]
+pub struct ElicitationRequests(Vec<(String, ElicitRequest)>);
+
+impl ElicitationRequests {
+    /// What is asked, each under its key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &ElicitRequest)> {
+        self.0.iter().map(|(key, ask)| (key.as_str(), ask))
+    }
+
+    /// Only what is asked under these keys: the rest was answered before.
+    #[must_use]
+    pub fn only(mut self, keys: &[String]) -> Self {
+        self.0.retain(|(key, _)| keys.contains(key));
+        self
+    }
+
+    /// The value of `inputRequests`, for modern clients.
+    pub fn input_requests(&self) -> Option<Box<RawValue>> {
+        input_requests(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+    use serde_json::{Value, json};
+
+    /// The question of an interrupted task with this status message.
+    fn question(state: &str, message: &str) -> AgentQuestion {
+        let task = format!(r#"{{"id":"t","status":{{"state":"{state}","message":{message}}}}}"#);
+        let work = AgentOutput::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap();
+        AgentQuestion::of(&work).unwrap()
+    }
+
+    fn read(json: &str) -> Value {
+        serde_json::from_str(json).unwrap()
+    }
+
+    const NEWEST: Version = Version::V2026_07_28;
+    const ALL: [Version; 5] = [
+        Version::V2024_11_05,
+        Version::V2025_03_26,
+        Version::V2025_06_18,
+        Version::V2025_11_25,
+        Version::V2026_07_28,
+    ];
+
+    fn both() -> ClientCapabilities {
+        ClientCapabilities::from_bits(ClientCapabilities::FORM.bits() | ClientCapabilities::URL.bits())
+    }
+
+    #[test]
+    fn a_question_without_a_schema_gets_one_field_of_text() {
+        let question = question("input-required", r#"{"parts":[{"text":"Which date?"}]}"#);
+        let key = format!("q-{}", question.turn.hex().split_at(8).0);
+        assert_eq!(question.inputs[0].key, key);
+        let asked = question.asks(NEWEST, ClientCapabilities::FORM).unwrap().input_requests().unwrap();
+        let params = json!({"mode": "form", "message": "Which date?", "requestedSchema": read(REPLY)});
+        assert_eq!(read(asked.get()), json!({key: {"method": "elicitation/create", "params": params}}));
+    }
+
+    #[test]
+    fn a_client_is_asked_only_in_a_way_that_it_knows() {
+        let none = ClientCapabilities::default();
+        let form = question("input-required", r#"{"parts":[{"text":"a"}]}"#);
+        let url = question("auth-required", r#"{"parts":[{"url":"https://a.test"}]}"#);
+        let lost = question("auth-required", r#"{"parts":[{"text":"Log in at http://a.test"}]}"#);
+        for version in ALL {
+            let by_form = version >= Version::V2025_06_18;
+            let by_url = version >= Version::V2025_11_25;
+            for (question, capabilities, can) in [
+                (&form, both(), by_form),
+                (&form, ClientCapabilities::FORM, by_form),
+                (&form, ClientCapabilities::URL, false),
+                (&form, none, false),
+                (&url, both(), by_url),
+                (&url, ClientCapabilities::FORM, false),
+                (&lost, both(), false),
+            ] {
+                assert_eq!(question.asks(version, capabilities).is_some(), can, "{version:?} {question:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_authorization_is_never_asked_for_in_a_form() {
+        let schema = r#"{"type":"object","properties":{"pin":{"type":"string"}}}"#;
+        let question = question(
+            "auth-required",
+            &format!(r#"{{"parts":[{{"text":"Log in at https://a.test/x."}},{{"data":{schema}}}]}}"#),
+        );
+        let asks = question.asks(NEWEST, both()).unwrap();
+        let all: Vec<_> = asks.iter().collect();
+        assert!(
+            matches!(all.as_slice(), [(_, ElicitRequest::Url { url, .. })] if url == "https://a.test/x"),
+            "{all:?}"
+        );
+        assert!(question.asks(NEWEST, ClientCapabilities::FORM).is_none());
+    }
+
+    #[test]
+    fn an_agent_may_ask_in_its_own_way() {
+        let form = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
+        let several = format!(
+            r#"{{"parts":[{{"text":"All?"}}],"metadata":{{"mcp.inputRequests":{{"a":{{"message":"A?","requestedSchema":{form}}},"b":{{}}}}}}}}"#
+        );
+        let question = question("input-required", &several);
+        let asks = question.asks(NEWEST, ClientCapabilities::FORM).unwrap();
+        let told = asks.iter().map(|(key, ask)| match ask {
+            ElicitRequest::Form { message, schema } => json!([key, message, read(schema.get())]),
+            ElicitRequest::Url { .. } => json!("url"),
+        });
+        let expected = [json!(["a", "A?", read(form)]), json!(["b", "All?", read(REPLY)])];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(asks.only(&["b".into()]).iter().map(|(key, _)| key).collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn what_is_no_form_is_asked_as_text_and_secrets_are_not_asked_for() {
+        let with = |schema: &str| {
+            let message = format!(r#"{{"metadata":{{"mcp.inputKey":"k","mcp.requestedSchema":{schema}}}}}"#);
+            question("input-required", &message)
+        };
+        let nested = with(r#"{"type":"object","properties":{"a":{"type":"object"}}}"#);
+        assert!(nested.inputs[0].schema.is_none() && nested.asks(NEWEST, both()).is_some());
+        assert_eq!(
+            (nested.inputs[0].key.as_str(), nested.inputs[0].message.as_str()),
+            ("k", "The agent asks for input.")
+        );
+        let secret = with(r#"{"type":"object","properties":{"password":{"type":"string"}}}"#);
+        assert!(secret.asks(NEWEST, both()).is_none());
+        let multi =
+            r#"{"type":"object","properties":{"m":{"type":"array","items":{"type":"string","enum":["x"]}}}}"#;
+        let multi = with(multi);
+        assert!(multi.asks(Version::V2025_06_18, both()).is_none());
+        assert!(multi.asks(Version::V2025_11_25, both()).is_some());
+    }
+}

@@ -1,0 +1,375 @@
+//! What is in the resources: a task with all that is known of it, one of its artifacts, live streams.
+//!
+//! Reads mcp.md §3.4. Tasks and conversations appear under sealed handles, never under the agent's ids. Not here: their URIs (see
+//! `resources`), agents (see `registry`), who may read them.
+
+use serde::Serialize;
+
+use super::content::{ContentDisplay, blocks};
+use super::output::{AgentOutput, words};
+use super::resource_uri::{artifact_uri, stream_uri, task_uri};
+use crate::a2a::{Artifact, EncodedParts, Message, Part, PartBody, Role, TaskState, clean};
+use crate::mcp::Version;
+use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
+
+/// A task as one caller sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskInput<'a> {
+    /// What is known of it.
+    pub work: &'a AgentOutput,
+    /// Where it stands, whatever the agent said last: it may be lost, or its question answered.
+    pub state: TaskState,
+    /// Why it failed, if that is not the agent's word.
+    pub failure: Option<&'a str>,
+    /// The caller's handle of the task.
+    pub task: &'a str,
+    /// The caller's handle of the conversation.
+    pub context: Option<&'a str>,
+    /// The name of the agent.
+    pub agent: &'a str,
+    /// When it began, in ISO 8601.
+    pub created_at: &'a str,
+    /// When it last changed, in ISO 8601.
+    pub last_updated_at: &'a str,
+    /// Whether the client has cancelled it, whatever the agent did about that.
+    pub cancelled: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TaskView<'a> {
+    task_id: &'a str,
+    task_uri: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    context_id: Option<&'a str>,
+    agent: &'a str,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status_message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<MessageView<'a>>,
+    history: Vec<MessageView<'a>>,
+    artifacts: Vec<ArtifactView<'a>>,
+    created_at: &'a str,
+    last_updated_at: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_verdict: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct MessageView<'a> {
+    role: &'static str,
+    parts: EncodedParts<'a>,
+}
+
+impl<'a> From<&'a Message> for MessageView<'a> {
+    fn from(message: &'a Message) -> Self {
+        let role = match message.role {
+            Role::User => "user",
+            Role::Agent => "agent",
+        };
+        Self { role, parts: EncodedParts::without_history(&message.parts) }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ArtifactView<'a> {
+    artifact_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    uri: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parts: Option<EncodedParts<'a>>,
+    /// How much there is to read at the URI.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<usize>,
+}
+
+impl<'a> ArtifactView<'a> {
+    fn new(artifact: &'a Artifact, task: &str, most: usize) -> Self {
+        let bytes = artifact.parts.iter().map(part_bytes).sum();
+        let binary = artifact.parts.iter().any(|part| matches!(part.body, PartBody::Raw(_)));
+        let inline = bytes <= most && !binary;
+        Self {
+            artifact_id: &artifact.artifact_id,
+            name: artifact.name.as_deref(),
+            description: artifact.description.as_deref(),
+            uri: artifact_uri(task, &artifact.artifact_id),
+            parts: inline.then(|| EncodedParts::without_history(&artifact.parts)),
+            bytes: (!inline).then_some(bytes),
+        }
+    }
+}
+
+fn part_bytes(part: &Part) -> usize {
+    match &part.body {
+        PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.len(),
+        PartBody::Data(json) | PartBody::Unknown(json) => json.get().len(),
+    }
+}
+
+/// The resource of a task, as JSON. Artifacts above `most` bytes, and binary ones, are named by their URI only.
+pub fn task(seen: &TaskInput<'_>, most: usize) -> String {
+    const MAX_TEXT_BYTES: usize = 8 * 1024;
+    let work = seen.work;
+    let history = work.messages();
+    let said = work.status.as_ref().or(work.reply.as_ref());
+    let words = |said| Some(clean(&words(said), MAX_TEXT_BYTES)).filter(|text| !text.is_empty());
+    let view = TaskView {
+        task_id: seen.task,
+        task_uri: task_uri(seen.task),
+        context_id: seen.context,
+        agent: seen.agent,
+        state: seen.state.as_str(),
+        status_message: seen.failure.map(str::to_owned).or_else(|| said.and_then(words)),
+        message: said.map(MessageView::from),
+        history: history.iter().map(MessageView::from).collect(),
+        artifacts: work.artifacts().map(|artifact| ArtifactView::new(artifact, seen.task, most)).collect(),
+        created_at: seen.created_at,
+        last_updated_at: seen.last_updated_at,
+        client_verdict: seen.cancelled.then_some("cancelled"),
+    };
+    json(&view)
+}
+
+/// The content of an artifact under its URI: its text as one, each other part by itself. Never empty.
+pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedResource> {
+    let mut contents: Vec<EmbeddedResource> = Vec::new();
+    let mut text: Option<(String, Option<String>)> = None;
+    for part in &artifact.parts {
+        match &part.body {
+            PartBody::Text(more) => {
+                let (all, _) = text.get_or_insert_with(|| (String::new(), part.media_type.clone()));
+                all.push_str(more);
+            }
+            PartBody::Raw(_) => contents.extend(blob(part, uri)),
+            PartBody::Url(url) => {
+                contents.push(embedded(uri, "text/uri-list", ResourceContents::Text(url.clone())))
+            }
+            PartBody::Data(data) | PartBody::Unknown(data) => {
+                contents.push(embedded(
+                    uri,
+                    "application/json",
+                    ResourceContents::Text(data.get().to_owned()),
+                ));
+            }
+        }
+    }
+    if text.is_some() || contents.is_empty() {
+        let (all, media_type) = text.unwrap_or_default();
+        let media_type = media_type.unwrap_or_else(|| "text/plain".to_owned());
+        contents.insert(0, embedded(uri, &media_type, ResourceContents::Text(all)));
+    }
+    contents
+}
+
+/// Bytes in the base64 that clients take; words, if they are none.
+fn blob(part: &Part, uri: &str) -> Option<EmbeddedResource> {
+    let mut shown = Vec::new();
+    blocks([part], ContentDisplay { version: Version::V2026_07_28, links: false }, &mut shown);
+    match shown.pop()? {
+        ContentBlock::Image { data, media_type } | ContentBlock::Audio { data, media_type } => {
+            Some(embedded(uri, &media_type, ResourceContents::Blob(data)))
+        }
+        ContentBlock::Resource { resource } => Some(EmbeddedResource { uri: uri.to_owned(), ..resource }),
+        ContentBlock::Text { text, .. } => Some(embedded(uri, "text/plain", ResourceContents::Text(text))),
+        ContentBlock::ResourceLink { .. } => None,
+    }
+}
+
+fn embedded(uri: &str, media_type: &str, content: ResourceContents) -> EmbeddedResource {
+    EmbeddedResource { uri: uri.to_owned(), media_type: Some(media_type.to_owned()), content }
+}
+
+/// The stream of a task as one caller sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamView<'a> {
+    /// The caller's handle of the task, which is the id of the stream.
+    pub task: &'a str,
+    /// Where the task stands.
+    pub state: TaskState,
+    /// How many watch it now.
+    pub watchers: usize,
+    /// Whether its agent is listened to now.
+    pub followed: bool,
+    /// Since when the task is known here, in ISO 8601.
+    pub since: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EncodedStream<'a> {
+    id: &'a str,
+    uri: String,
+    task_uri: String,
+    state: &'static str,
+    watchers: usize,
+    followed: bool,
+    since: &'a str,
+}
+
+impl<'a> From<&StreamView<'a>> for EncodedStream<'a> {
+    fn from(stream: &StreamView<'a>) -> Self {
+        Self {
+            id: stream.task,
+            uri: stream_uri(stream.task),
+            task_uri: task_uri(stream.task),
+            state: stream.state.as_str(),
+            watchers: stream.watchers,
+            followed: stream.followed,
+            since: stream.since,
+        }
+    }
+}
+
+/// A stream, as JSON.
+pub fn stream(stream: &StreamView<'_>) -> String {
+    json(&EncodedStream::from(stream))
+}
+
+/// A list of streams, as JSON.
+pub fn streams(streams: &[StreamView<'_>]) -> String {
+    #[derive(Serialize)]
+    struct Streams<'a> {
+        streams: Vec<EncodedStream<'a>>,
+    }
+    json(&Streams { streams: streams.iter().map(EncodedStream::from).collect() })
+}
+
+/// Writing to memory does not fail, and neither does text or JSON that was read before.
+pub(super) fn json<T: Serialize>(view: &T) -> String {
+    serde_json::to_string(view).unwrap_or_else(|_| "{}".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+    use serde_json::{Value, json};
+
+    fn work(task: &Value) -> AgentOutput {
+        AgentOutput::from_task(read_task(task.to_string().as_bytes()).unwrap(), 10_000).unwrap()
+    }
+
+    fn shown(work: &AgentOutput, cancelled: bool, most: usize) -> Value {
+        let seen = TaskInput {
+            work,
+            state: work.state.unwrap_or(TaskState::Submitted),
+            failure: None,
+            task: "tk",
+            context: Some("cx"),
+            agent: "bard",
+            created_at: "2026-01-01T00:00:00.000Z",
+            last_updated_at: "2026-01-01T00:00:01.000Z",
+            cancelled,
+        };
+        serde_json::from_str(&super::task(&seen, most)).unwrap()
+    }
+
+    #[test]
+    fn a_task_is_shown_with_all_that_is_known_and_none_of_the_agents_ids() {
+        let message = json!({"role": "agent", "messageId": "raw-m", "taskId": "raw-t", "contextId": "raw-c",
+            "parts": [{"text": "Which?", "metadata": {"session": "raw-c"}}], "metadata": {"x": "raw-m"}});
+        let task = json!({"id": "raw-t", "contextId": "raw-c", "metadata": {"x": "raw-t"},
+            "status": {"state": "input-required", "message": message},
+            "artifacts": [{"artifactId": "a/b", "name": "n", "parts": [{"text": "made"}], "metadata": {"x": "raw-t"}}],
+            "history": [{"role": "user", "taskId": "raw-t", "parts": [{"text": "do"}]}, message]});
+        let shown = shown(&work(&task), true, 100);
+        let asked = json!({"role": "agent", "parts": [{"text": "Which?"}]});
+        assert_eq!(
+            shown,
+            json!({"taskId": "tk", "taskUri": "a2a://task/tk", "contextId": "cx", "agent": "bard",
+                "state": "input-required", "statusMessage": "Which?", "message": asked,
+                "history": [{"role": "user", "parts": [{"text": "do"}]}, asked],
+                "artifacts": [{"artifactId": "a/b", "name": "n", "uri": "a2a://task/tk/artifacts/a%2Fb",
+                               "parts": [{"text": "made"}]}],
+                "createdAt": "2026-01-01T00:00:00.000Z", "lastUpdatedAt": "2026-01-01T00:00:01.000Z",
+                "clientVerdict": "cancelled"})
+        );
+    }
+
+    #[test]
+    fn a_lost_task_is_shown_as_failed_whatever_its_agent_said_last() {
+        let work = work(
+            &json!({"id": "t", "status": {"state": "working", "message": {"parts": [{"text": "on it"}]}}}),
+        );
+        let (created_at, last_updated_at) = ("C", "U");
+        let (state, failure) = (TaskState::Failed, Some("lost"));
+        let seen = TaskInput {
+            work: &work,
+            state,
+            failure,
+            task: "tk",
+            context: None,
+            agent: "a",
+            created_at,
+            last_updated_at,
+            cancelled: false,
+        };
+        let shown: Value = serde_json::from_str(&super::task(&seen, 100)).unwrap();
+        assert_eq!((&shown["state"], &shown["statusMessage"]), (&json!("failed"), &json!("lost")));
+    }
+
+    #[test]
+    fn a_stream_leads_to_its_task() {
+        let one =
+            StreamView { task: "tk", state: TaskState::Working, watchers: 2, followed: true, since: "S" };
+        let told = json!({"id": "tk", "uri": "a2a://streams/tk", "taskUri": "a2a://task/tk", "state": "working",
+            "watchers": 2, "followed": true, "since": "S"});
+        assert_eq!(serde_json::from_str::<Value>(&stream(&one)).unwrap(), told);
+        assert_eq!(serde_json::from_str::<Value>(&streams(&[one])).unwrap(), json!({"streams": [told]}));
+        assert_eq!(streams(&[]), r#"{"streams":[]}"#);
+    }
+
+    #[test]
+    fn large_and_binary_artifacts_are_only_named() {
+        let task = json!({"id": "t", "status": {"state": "working"}, "artifacts": [
+            {"artifactId": "small", "parts": [{"text": "12345"}]},
+            {"artifactId": "large", "parts": [{"text": "123"}, {"data": {"a":1}}]},
+            {"artifactId": "binary", "parts": [{"raw": "AAAA"}]}]});
+        let shown = shown(&work(&task), false, 5);
+        let told: Vec<Value> = shown["artifacts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|artifact| {
+                json!([artifact["artifactId"], artifact.get("parts").is_some(), artifact["bytes"]])
+            })
+            .collect();
+        assert_eq!(json!(told), json!([["small", true, null], ["large", false, 10], ["binary", false, 4]]));
+        assert_eq!(shown.get("clientVerdict"), None);
+    }
+
+    #[test]
+    fn an_artifact_is_read_whole() {
+        let contents = |parts: Value| {
+            let task = json!({"id": "t", "status": {}, "artifacts": [{"artifactId": "a", "parts": parts}]});
+            let work = work(&task);
+            json!(artifact_contents(work.artifacts().next().unwrap(), "u:a"))
+        };
+        let text = |media_type: &str, text: &str| json!({"uri": "u:a", "mimeType": media_type, "text": text});
+        let blob = |media_type: &str| json!({"uri": "u:a", "mimeType": media_type, "blob": "QQ=="});
+        for (parts, expected) in [
+            (json!([{"text": "a", "mediaType": "text/csv"}, {"text": "b"}]), json!([text("text/csv", "ab")])),
+            (json!([{"raw": "QQ", "mediaType": "image/png"}]), json!([blob("image/png")])),
+            (json!([{"raw": "QQ", "mediaType": "application/pdf"}]), json!([blob("application/pdf")])),
+            (json!([{"raw": "QQ"}]), json!([blob("application/octet-stream")])),
+            (
+                json!([{"data": [1]}, {"text": "t"}, {"url": "https://a.test/"}]),
+                json!([
+                    text("text/plain", "t"),
+                    text("application/json", "[1]"),
+                    text("text/uri-list", "https://a.test/")
+                ]),
+            ),
+            (json!([]), json!([text("text/plain", "")])),
+        ] {
+            assert_eq!(contents(parts.clone()), expected, "{parts}");
+        }
+        let broken = contents(json!([{"raw": "!!"}]));
+        assert!(broken[0]["text"].as_str().unwrap().contains("not base64"), "{broken}");
+    }
+}

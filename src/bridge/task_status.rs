@@ -1,0 +1,174 @@
+//! Which MCP task status each A2A task state becomes, and in which words.
+//!
+//! Reads mcp.md §2.13, §2.14, §3.2, §3.3. Core tasks (2025-11-25) and the extension (2026-07-28) have opposite rules for
+//! failures: where the core says failed, the extension says completed with an error in the result. Not here: the shapes (see
+//! `mcp::tasks`), the result itself (see `outcome`).
+
+use super::output::{AgentOutput, words};
+use crate::a2a::{TaskState, clean};
+use crate::mcp::tasks::TaskStatus;
+
+/// Longest status message, in bytes.
+const MAX_STATUS_BYTES: usize = 2 * 1024;
+
+/// How a task stands, for the one client that looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientTaskStatus {
+    /// What the agent says.
+    pub state: TaskState,
+    /// Whether the client has cancelled it, whatever the agent did about that.
+    pub cancelled: bool,
+    /// Whether this client can be asked what the agent asks; else the task is done for it, with a handle as its result.
+    pub askable: bool,
+}
+
+impl ClientTaskStatus {
+    /// How the work stands. An agent that answered without a task has completed it.
+    pub fn of(work: &AgentOutput, cancelled: bool, askable: bool) -> Self {
+        Self { state: state_of(work), cancelled, askable }
+    }
+
+    /// The status of a core task. A cancelled one stays so, even if the agent finishes it.
+    pub fn core(self) -> TaskStatus {
+        match self.state {
+            _ if self.cancelled => TaskStatus::Cancelled,
+            TaskState::Submitted | TaskState::Working | TaskState::Unknown => TaskStatus::Working,
+            TaskState::InputRequired | TaskState::AuthRequired => self.waiting(),
+            TaskState::Completed => TaskStatus::Completed,
+            TaskState::Failed | TaskState::Rejected => TaskStatus::Failed,
+            TaskState::Canceled => TaskStatus::Cancelled,
+        }
+    }
+
+    /// The status of a task of the extension. Cancelling is a wish there: the agent's word counts.
+    pub fn extension(self) -> TaskStatus {
+        match self.state {
+            TaskState::Submitted | TaskState::Working | TaskState::Unknown => TaskStatus::Working,
+            TaskState::InputRequired | TaskState::AuthRequired => self.waiting(),
+            TaskState::Completed | TaskState::Failed | TaskState::Rejected => TaskStatus::Completed,
+            TaskState::Canceled => TaskStatus::Cancelled,
+        }
+    }
+
+    fn waiting(self) -> TaskStatus {
+        if self.askable { TaskStatus::InputRequired } else { TaskStatus::Completed }
+    }
+}
+
+/// The state of the work.
+pub(super) fn state_of(work: &AgentOutput) -> TaskState {
+    if work.reply.is_some() { TaskState::Completed } else { work.state.unwrap_or(TaskState::Submitted) }
+}
+
+/// How the work stands in words: the agent's, and the state where they do not tell it. Clients show this alone when a task
+/// failed. `cancelled`: whether the status beside it says so, which for the extension is the agent's word only.
+pub fn message(work: &AgentOutput, cancelled: bool) -> Option<String> {
+    let said = match state_of(work) {
+        TaskState::Failed | TaskState::Rejected | TaskState::Canceled => work.reason(),
+        TaskState::Submitted
+        | TaskState::Working
+        | TaskState::InputRequired
+        | TaskState::AuthRequired
+        | TaskState::Completed
+        | TaskState::Unknown => work.status.as_ref().map(words),
+    };
+    let said = said.map(|said| clean(&said, MAX_STATUS_BYTES)).filter(|text| !text.is_empty());
+    let with = |what: &str| match &said {
+        Some(said) => format!("{what}: {said}"),
+        None => what.to_owned(),
+    };
+    match state_of(work) {
+        TaskState::Canceled if cancelled => Some(with("cancelled")),
+        _ if cancelled => Some("cancelled; the agent may not have stopped".to_owned()),
+        TaskState::Submitted => said.or_else(|| Some("submitted".to_owned())),
+        TaskState::Working | TaskState::Unknown | TaskState::Completed => said,
+        TaskState::InputRequired => said.or_else(|| Some("input required".to_owned())),
+        TaskState::AuthRequired => said.or_else(|| Some("authorization required".to_owned())),
+        TaskState::Failed => Some(with("failed")),
+        TaskState::Rejected => Some(with("rejected")),
+        TaskState::Canceled => Some(with("canceled by the agent")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+
+    const STATES: [TaskState; 9] = [
+        TaskState::Submitted,
+        TaskState::Working,
+        TaskState::InputRequired,
+        TaskState::AuthRequired,
+        TaskState::Completed,
+        TaskState::Failed,
+        TaskState::Canceled,
+        TaskState::Rejected,
+        TaskState::Unknown,
+    ];
+
+    #[test]
+    fn every_state_has_its_status_in_both_protocols() {
+        use TaskStatus::{Cancelled, Completed, Failed, InputRequired, Working};
+        let askable = [
+            (Working, Working),
+            (Working, Working),
+            (InputRequired, InputRequired),
+            (InputRequired, InputRequired),
+            (Completed, Completed),
+            (Failed, Completed),
+            (Cancelled, Cancelled),
+            (Failed, Completed),
+            (Working, Working),
+        ];
+        for (state, expected) in STATES.into_iter().zip(askable) {
+            let stands = ClientTaskStatus { state, cancelled: false, askable: true };
+            assert_eq!((stands.core(), stands.extension()), expected, "{state:?}");
+            let mute = ClientTaskStatus { askable: false, ..stands };
+            let expected = if state.is_interrupted() { (Completed, Completed) } else { expected };
+            assert_eq!((mute.core(), mute.extension()), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_core_task_stays_cancelled_and_the_extension_believes_the_agent() {
+        for state in STATES {
+            let stands = ClientTaskStatus { state, cancelled: true, askable: true };
+            assert_eq!(stands.core(), TaskStatus::Cancelled, "{state:?}");
+            assert_eq!(
+                stands.extension(),
+                ClientTaskStatus { cancelled: false, ..stands }.extension(),
+                "{state:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_status_says_what_a_client_would_not_learn_otherwise() {
+        for (state, said, cancelled, expected) in [
+            ("submitted", "", false, Some("submitted")),
+            ("working", "", false, None),
+            ("working", "on it\u{202E}", false, Some("on it")),
+            ("input-required", "When?", false, Some("When?")),
+            ("auth-required", "", false, Some("authorization required")),
+            ("failed", "no luck", false, Some("failed: no luck")),
+            ("rejected", "", false, Some("rejected")),
+            ("canceled", "", false, Some("canceled by the agent")),
+            ("canceled", "bye", true, Some("cancelled: bye")),
+            ("completed", "done", true, Some("cancelled; the agent may not have stopped")),
+        ] {
+            let task = serde_json::json!({"id": "t", "status": {"state": state, "message": {"parts": [{"text": said}]}}});
+            let work = AgentOutput::from_task(read_task(task.to_string().as_bytes()).unwrap(), 1000).unwrap();
+            assert_eq!(message(&work, cancelled).as_deref(), expected, "{state} {said}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_task_is_completed() {
+        let mut work = AgentOutput::new(10);
+        assert_eq!(ClientTaskStatus::of(&work, false, true).core(), TaskStatus::Working);
+        let answer = br#"{"result":{"message":{"role":"ROLE_AGENT","parts":[{"text":"hi"}]}}}"#;
+        work.apply(crate::a2a::Dialect::V1.event(answer).unwrap()).unwrap();
+        assert_eq!(ClientTaskStatus::of(&work, false, true).extension(), TaskStatus::Completed);
+    }
+}

@@ -1,0 +1,345 @@
+//! The gateway's own tools for tasks of any agent: start, send, cancel, get, wait.
+//!
+//! What they are called, what they take, and what a model is told when it asks wrongly. Not here: how they are listed (see
+//! `listing`), doing it, the results (see `outcome`).
+
+mod listing;
+
+use std::sync::LazyLock;
+
+use jsonschema::Validator;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::arguments::{self, ToolInput, strict_validator};
+use super::builtin_tool::argument;
+use super::resource_uri::{ResourceUri, agent_of};
+
+/// Longest time that a wait may ask for, in seconds.
+pub const LONGEST_WAIT: u64 = 3600;
+
+/// One of the tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskTool {
+    /// `subagent_cancel`.
+    Cancel,
+    /// `subagent_get`.
+    Get,
+    /// `subagent_send`.
+    Send,
+    /// `subagent_start`.
+    Start,
+    /// `subagent_wait`.
+    Wait,
+}
+
+/// What a call asks for. Tasks are handles that nobody has opened yet.
+#[derive(Debug, Clone)]
+pub enum TaskToolCall {
+    /// Cancel the task.
+    Cancel {
+        /// The task.
+        task: String,
+    },
+    /// Look at the task.
+    Get {
+        /// The task.
+        task: String,
+    },
+    /// Say something in the task.
+    Send {
+        /// The task.
+        task: String,
+        /// What to say: text, data or files.
+        said: Box<arguments::ToolArguments>,
+    },
+    /// Begin a task.
+    Start {
+        /// The name of the agent.
+        agent: String,
+        /// What to say.
+        text: String,
+    },
+    /// Wait for the task.
+    Wait {
+        /// The task.
+        task: String,
+        /// How long at most, if the model says.
+        seconds: Option<u64>,
+    },
+}
+
+impl TaskTool {
+    /// All of them, by name.
+    pub const ALL: [Self; 5] = [Self::Cancel, Self::Get, Self::Send, Self::Start, Self::Wait];
+
+    /// The tool of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|tool| tool.name() == name)
+    }
+
+    /// What it is called by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "subagent_cancel",
+            Self::Get => "subagent_get",
+            Self::Send => "subagent_send",
+            Self::Start => "subagent_start",
+            Self::Wait => "subagent_wait",
+        }
+    }
+
+    /// Whether it is of use where there is one agent only: its own tools begin tasks.
+    pub fn is_with_one_agent(self) -> bool {
+        self != Self::Start
+    }
+
+    fn validator(self) -> Option<&'static Validator> {
+        static ALL: LazyLock<Vec<(TaskTool, Validator)>> = LazyLock::new(|| {
+            let compiled = |tool: TaskTool| Some((tool, strict_validator(&tool.input_schema()).ok()?));
+            TaskTool::ALL.into_iter().filter_map(compiled).collect()
+        });
+        ALL.iter().find(|(tool, _)| *tool == self).map(|(_, validator)| validator)
+    }
+}
+
+/// Reads the arguments of a call; absent and `null` ones are `{}`.
+///
+/// # Errors
+///
+/// What is wrong, in words that let a model correct itself.
+pub fn read(tool: TaskTool, arguments: Option<&RawValue>) -> Result<TaskToolCall, String> {
+    let value = match tool {
+        // Its arguments are those of an agent's tool.
+        TaskTool::Send => Value::Null,
+        TaskTool::Cancel | TaskTool::Get | TaskTool::Start | TaskTool::Wait => {
+            argument(tool.validator(), arguments)?
+        }
+    };
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let task = || task_of(text("taskId"));
+    Ok(match tool {
+        TaskTool::Cancel => TaskToolCall::Cancel { task: task() },
+        TaskTool::Get => TaskToolCall::Get { task: task() },
+        TaskTool::Send => read_send(arguments)?,
+        TaskTool::Start => TaskToolCall::Start { agent: agent(&text("subagentUri"))?, text: text("text") },
+        TaskTool::Wait => {
+            TaskToolCall::Wait { task: task(), seconds: value.get("seconds").and_then(seconds) }
+        }
+    })
+}
+
+/// Reads what `subagent_send` takes: that of an agent's tool, but within a task.
+fn read_send(arguments: Option<&RawValue>) -> Result<TaskToolCall, String> {
+    let mut said = arguments::read(&ToolInput::Flat, arguments)?;
+    let Some(task) = said.task.take() else {
+        return Err("Invalid arguments: \"taskId\" is a required property.".into());
+    };
+    if said.context.is_some() {
+        return Err("Invalid arguments: contextId is not taken: the task has its conversation.".into());
+    }
+    if said.text.is_none() && said.data.is_none() && said.files.is_empty() {
+        return Err("Invalid arguments: give text, data or files to send.".into());
+    }
+    Ok(TaskToolCall::Send { task: task_of(task), said: Box::new(said) })
+}
+
+/// A taskId, also where a model gives the URI of the task for it.
+fn task_of(given: String) -> String {
+    match ResourceUri::read(&given) {
+        Some(ResourceUri::Task(task)) => task.to_owned(),
+        _ => given,
+    }
+}
+
+fn agent(uri: &str) -> Result<String, String> {
+    agent_of(uri).map(ToOwned::to_owned).ok_or_else(|| {
+        let shown: String = uri.chars().take(100).collect();
+        let plain = !shown.contains([':', '/']) && !shown.is_empty();
+        let meant = if plain { &shown } else { "NAME" };
+        format!("Invalid arguments: /subagentUri: {shown:?} is not the URI of an agent. Write \"a2a-agent://{meant}\".")
+    })
+}
+
+/// Whole seconds, which some clients write as a float.
+fn seconds(value: &Value) -> Option<u64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the schema saw to whole and small"
+    )]
+    value.as_u64().or_else(|| value.as_f64().map(|number| number as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::a2a::read_task;
+    use crate::bridge::arguments::validator;
+    use crate::bridge::output::AgentOutput;
+    use crate::bridge::tool_result::{
+        ResultContext, TaskTools, cancelled, declined, result, sent, snapshot, started,
+    };
+    use crate::mcp::Version;
+    use crate::mcp::content::ResourceLinks;
+    use crate::mcp::tools::CallToolResult;
+    use crate::seal::Sealer;
+    use serde_json::json;
+
+    fn asked(tool: TaskTool, json: &str) -> Result<TaskToolCall, String> {
+        read(tool, Some(&RawValue::from_string(json.into()).unwrap()))
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let task = || "t".to_owned();
+        let text = || "go".to_owned();
+        let said = arguments::ToolArguments { text: Some(text()), ..arguments::ToolArguments::default() };
+        let start =
+            || Ok::<TaskToolCall, String>(TaskToolCall::Start { agent: "weather".into(), text: text() });
+        for (tool, json, expected) in [
+            (TaskTool::Start, r#"{"subagentUri":"a2a-agent://weather","text":"go"}"#, start()),
+            (TaskTool::Start, r#"{"subagentUri":"a2a-agent:///weather","text":"go"}"#, start()),
+            (
+                TaskTool::Send,
+                r#"{"taskId":"a2a://task/t","text":"go","data":{},"files":[]}"#,
+                Ok(TaskToolCall::Send { task: task(), said: Box::new(said) }),
+            ),
+            (TaskTool::Cancel, r#"{"taskId":"t"}"#, Ok(TaskToolCall::Cancel { task: task() })),
+            (TaskTool::Get, r#"{"taskId":"a2a://task/t"}"#, Ok(TaskToolCall::Get { task: task() })),
+            (TaskTool::Wait, r#"{"taskId":"t"}"#, Ok(TaskToolCall::Wait { task: task(), seconds: None })),
+            (
+                TaskTool::Wait,
+                r#"{"taskId":"t","seconds":null}"#,
+                Ok(TaskToolCall::Wait { task: task(), seconds: None }),
+            ),
+            (
+                TaskTool::Wait,
+                r#"{"taskId":"t","seconds":5}"#,
+                Ok(TaskToolCall::Wait { task: task(), seconds: Some(5) }),
+            ),
+            (
+                TaskTool::Wait,
+                r#"{"taskId":"t","seconds":5.0}"#,
+                Ok(TaskToolCall::Wait { task: task(), seconds: Some(5) }),
+            ),
+        ] {
+            assert_eq!(format!("{:?}", asked(tool, json)), format!("{expected:?}"), "{json}");
+        }
+    }
+
+    #[test]
+    fn a_model_is_told_what_is_wrong() {
+        for (tool, json, told) in [
+            (TaskTool::Start, r#"{"subagentUri":"weather","text":"go"}"#, r#"Write "a2a-agent://weather"."#),
+            (TaskTool::Start, r#"{"subagentUri":"https://x/y","text":"go"}"#, r#"Write "a2a-agent://NAME"."#),
+            (TaskTool::Start, r#"{"subagentUri":"a2a-agent://w"}"#, "\"text\" is a required property"),
+            (TaskTool::Send, r#"{"taskId":"t","text":""}"#, "give text, data or files"),
+            (TaskTool::Send, r#"{"text":"go"}"#, "\"taskId\" is a required property"),
+            (TaskTool::Send, r#"{"taskId":"t","text":"go","contextId":"c"}"#, "contextId is not taken"),
+            (TaskTool::Get, "{}", "\"taskId\" is a required property"),
+            (TaskTool::Get, r#"{"taskId":7}"#, "/taskId: 7 is not of type \"string\""),
+            (TaskTool::Get, r#"{"taskId":"t","task":"u"}"#, "'task' was unexpected"),
+            (TaskTool::Get, r#"{"taskId":"t","taskId":"u"}"#, "twice"),
+            (TaskTool::Wait, r#"{"taskId":"t","seconds":-1}"#, "/seconds: -1 is less than the minimum"),
+            (TaskTool::Wait, r#"{"taskId":"t","seconds":1.5}"#, "/seconds: 1.5 is not of type \"integer\""),
+            (
+                TaskTool::Wait,
+                r#"{"taskId":"t","seconds":99999}"#,
+                "/seconds: 99999 is greater than the maximum",
+            ),
+            (TaskTool::Cancel, "[]", "is not of type \"object\""),
+        ] {
+            let error = asked(tool, json).unwrap_err();
+            assert!(error.contains(told), "{json}: {error}");
+        }
+        assert!(read(TaskTool::Get, None).is_err());
+    }
+
+    #[test]
+    fn every_result_keeps_what_its_tool_promises() {
+        let sealer = Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap();
+        for state in [
+            "submitted",
+            "working",
+            "input-required",
+            "auth-required",
+            "completed",
+            "failed",
+            "canceled",
+            "rejected",
+            "odd",
+        ] {
+            let json = json!({"id": "raw-t", "contextId": "raw-c",
+                "status": {"state": state, "message": {"parts": [{"text": "words"}]}},
+                "artifacts": [{"artifactId": "a", "name": "n", "parts": [{"data": [1]}]}, {"artifactId": "b"}]});
+            let task = read_task(json.to_string().as_bytes()).unwrap();
+            let unnamed = AgentOutput::new(10);
+            let named = AgentOutput::from_task(task, 10_000).unwrap();
+            for (version, work) in [
+                (Version::V2025_06_18, &named),
+                (Version::V2026_07_28, &named),
+                (Version::V2025_11_25, &unnamed),
+            ] {
+                let audience = ResultContext {
+                    version,
+                    caller: "me",
+                    sealer: &sealer,
+                    agent: "bard",
+                    task_tools: TaskTools { wait: true, send: true },
+                    extensions: &[],
+                    links: ResourceLinks::SubagentStart,
+                };
+                let all: [(TaskTool, CallToolResult); 7] = [
+                    (TaskTool::Start, started(work, &audience, [1; 16])),
+                    (TaskTool::Send, sent(work, &audience, [1; 16])),
+                    (TaskTool::Cancel, cancelled(work, &audience, [1; 16], true)),
+                    (TaskTool::Cancel, cancelled(work, &audience, [1; 16], false)),
+                    (TaskTool::Get, snapshot(work, &audience, [1; 16])),
+                    (TaskTool::Wait, snapshot(work, &audience, [1; 16])),
+                    (TaskTool::Wait, declined(work, &audience, [1; 16])),
+                ];
+                for (tool, result) in all {
+                    let told = serde_json::to_value(&result).unwrap();
+                    let schema = validator(&tool.output_schema()).unwrap();
+                    let structured = &told["structuredContent"];
+                    let errors: Vec<String> =
+                        schema.iter_errors(structured).map(|error| error.to_string()).collect();
+                    assert!(errors.is_empty(), "{tool:?} {state}: {errors:?} in {told}");
+                    let link = json!({"type": "resource_link", "uri": structured["taskUri"], "name": "task", "mimeType": "application/json"});
+                    let is_linked = told["content"].as_array().unwrap().contains(&link);
+                    assert_eq!(is_linked, tool == TaskTool::Start, "{told}");
+                    assert!(!told.to_string().contains("raw-"), "{told}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_advice_names_the_tools_that_there_are() {
+        let sealer = Sealer::new([b"0123456789abcdef0123456789abcdef".as_slice()]).unwrap();
+        let told = |state: &str, helps: bool| {
+            let json = json!({"id": "t", "status": {"state": state}}).to_string();
+            let work = AgentOutput::from_task(read_task(json.as_bytes()).unwrap(), 100).unwrap();
+            let version = Version::V2025_03_26;
+            let audience = ResultContext {
+                version,
+                caller: "me",
+                sealer: &sealer,
+                agent: "bard",
+                task_tools: TaskTools { wait: helps, send: helps },
+                extensions: &[],
+                links: ResourceLinks::SubagentStart,
+            };
+            serde_json::to_value(result(&work, &audience, [1; 16])).unwrap()["content"][0]["text"].to_string()
+        };
+        for (state, tool) in [
+            ("working", "subagent_wait"),
+            ("input-required", "subagent_send"),
+            ("auth-required", "subagent_wait"),
+        ] {
+            assert!(told(state, true).contains(tool), "{}", told(state, true));
+            assert!(told(state, false).contains("this tool again with taskId="), "{}", told(state, false));
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Where in the file something was written, and a value that knows it.
+//!
+//! A [`Written`] never fails to be read: when its value is wrong, the reader has reported that already and the value
+//! is simply not there. That is how one run finds every problem.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+
+use super::yaml::join;
+
+/// The name under which a [`Written`] asks the reader for its place.
+pub(super) const WRITTEN: &str = "__written";
+/// The name under which a [`OneOrMany`] asks the reader for its items.
+pub(super) const ONE_OR_MANY: &str = "__one_or_many";
+
+/// The line and the path of a key.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Location {
+    pub(super) line: u64,
+    pub(super) at: String,
+}
+
+impl Location {
+    /// The place of a key that is missing below this one.
+    pub(super) fn child(&self, key: &str) -> Self {
+        Self { line: self.line, at: join(&self.at, key) }
+    }
+}
+
+/// A value as written, absent, or wrong (and then reported).
+#[derive(Debug)]
+pub(super) struct Spanned<T> {
+    place: Option<Location>,
+    value: Option<T>,
+}
+
+impl<T> Default for Spanned<T> {
+    fn default() -> Self {
+        Self { place: None, value: None }
+    }
+}
+
+impl<T> Spanned<T> {
+    /// A value that was read in another way.
+    pub(super) fn of(place: Location, value: T) -> Self {
+        Self { place: Some(place), value: Some(value) }
+    }
+
+    /// Where the key is, if it is there at all.
+    pub(super) fn place(&self) -> Option<&Location> {
+        self.place.as_ref()
+    }
+
+    /// The value and its place, if both are there.
+    pub(super) fn take(self) -> Option<(Location, T)> {
+        self.place.zip(self.value)
+    }
+
+    /// The value, if it is there.
+    pub(super) fn value(self) -> Option<T> {
+        self.value
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The only failure is serde's way to say that the key is missing; who needs the key says so later.
+        Ok(deserializer.deserialize_newtype_struct(WRITTEN, SpannedVisitor(PhantomData)).unwrap_or_default())
+    }
+}
+
+struct SpannedVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedVisitor<T> {
+    type Value = Spanned<T>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a value")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let line = access.next_element()?.unwrap_or_default();
+        let at = access.next_element()?.unwrap_or_default();
+        Ok(Spanned { place: Some(Location { line, at }), value: access.next_element().unwrap_or_default() })
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Spanned<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
+}
+
+/// One value, or a list of them.
+#[derive(Debug)]
+pub(super) struct OneOrMany<T>(pub(super) Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_newtype_struct(ONE_OR_MANY, SpannedItems(PhantomData))
+    }
+}
+
+struct SpannedItems<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SpannedItems<T> {
+    type Value = OneOrMany<T>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("one value or a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Self::Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(OneOrMany(items))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OneOrMany<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMany{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let item = generator.subschema_for::<T>();
+        schemars::json_schema!({ "anyOf": [item, { "type": "array", "items": item, "minItems": 1 }] })
+    }
+}

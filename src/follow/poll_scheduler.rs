@@ -1,0 +1,162 @@
+//! Live tasks for which there is no room to listen, or nothing to listen to: they are polled in turn.
+//!
+//! Each task is waiting once; one that is over or forgotten leaves. A task moves back to a stream as soon as there is a place. Two
+//! queues: a task whose agent promised to push is asked for only every `streams.retry_max`, in case a push got lost, because a
+//! push that comes makes the gateway look at once (see `push`); every other one each second. Before its first turn a task's agent
+//! is asked for pushes, and the look of that turn finds what happened before it agreed.
+//! Not here: streams (see `listener`).
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tracing::debug;
+
+use super::task_follower::TaskFollower;
+use crate::agents::ResolvedAgent;
+use crate::tasks::{TaskEntry, TaskPhase};
+
+/// Questions to agents at once.
+const MAX_CONCURRENT_POLLS: usize = 8;
+/// Longest wait for an agent that is asked to push.
+const ANNOUNCED_WITHIN: Duration = Duration::from_secs(10);
+/// The shortest time between two questions about one task.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// The queues.
+pub(super) struct PollScheduler {
+    inside: Mutex<Queues>,
+    added: Notify,
+    /// The time between two questions about a task whose agent pushes.
+    calm: Duration,
+}
+
+#[derive(Default)]
+struct Queues {
+    /// In each queue all wait for the same time, so that the first is the next.
+    polled: VecDeque<QueueEntry>,
+    pushed: VecDeque<QueueEntry>,
+    present: HashSet<usize>,
+}
+
+struct QueueEntry {
+    entry: Weak<TaskEntry>,
+    known: Arc<ResolvedAgent>,
+    number: usize,
+    not_before: Instant,
+}
+
+impl Queues {
+    /// The place that is due next.
+    fn initial_delay(&self) -> Option<Instant> {
+        let due = |queue: &VecDeque<QueueEntry>| queue.front().map(|place| place.not_before);
+        due(&self.polled).into_iter().chain(due(&self.pushed)).min()
+    }
+
+    /// Takes a place that is due.
+    fn take(&mut self, now: Instant) -> Option<QueueEntry> {
+        let is_due =
+            |queue: &VecDeque<QueueEntry>| queue.front().is_some_and(|place| place.not_before <= now);
+        // What is asked for rarely is not kept waiting by what is asked for all the time.
+        let queue = if is_due(&self.pushed) { &mut self.pushed } else { &mut self.polled };
+        let place = if is_due(queue) { queue.pop_front() } else { None }?;
+        self.present.remove(&place.number);
+        Some(place)
+    }
+}
+
+impl PollScheduler {
+    /// Tasks whose agents push are asked for once in `calm`.
+    pub(super) fn new(calm: Duration) -> Self {
+        Self { inside: Mutex::default(), added: Notify::new(), calm: calm.max(ROUND) }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Queues> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many tasks wait for their turn.
+    pub(super) fn waiting(&self) -> usize {
+        self.inside().present.len()
+    }
+
+    /// Puts a task into its queue, if it is in none.
+    pub(super) fn add(&self, entry: &Arc<TaskEntry>, known: Arc<ResolvedAgent>) {
+        let number = Arc::as_ptr(entry).addr();
+        let is_pushed = entry.is_pushed();
+        let mut inside = self.inside();
+        if inside.present.insert(number) {
+            let not_before = Instant::now() + if is_pushed { self.calm } else { ROUND };
+            let queue = if is_pushed { &mut inside.pushed } else { &mut inside.polled };
+            queue.push_back(QueueEntry { entry: Arc::downgrade(entry), known, number, not_before });
+            self.added.notify_one();
+        }
+    }
+
+    /// Takes the next task out of its queue once it is due.
+    async fn next(&self) -> QueueEntry {
+        loop {
+            let due = {
+                let mut inside = self.inside();
+                if let Some(place) = inside.take(Instant::now()) {
+                    return place;
+                }
+                inside.initial_delay()
+            };
+            let added = self.added.notified();
+            match due {
+                // What is added may be due before.
+                Some(due) => drop(tokio::time::timeout_at(due.into(), added).await),
+                None => added.await,
+            }
+        }
+    }
+
+    /// Polls to the end of the process.
+    pub(super) async fn run(&self, followers: &Arc<TaskFollower>) {
+        let mut asked = JoinSet::new();
+        loop {
+            tokio::select! {
+                place = self.next(), if asked.len() < MAX_CONCURRENT_POLLS => {
+                    let followers = followers.clone();
+                    asked.spawn(async move { followers.poll_one(place).await });
+                }
+                Some(ended) = asked.join_next() => {
+                    if ended.is_err_and(|error| error.is_panic()) {
+                        followers.metrics.panicked();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl TaskFollower {
+    async fn poll_one(&self, place: QueueEntry) {
+        let Some(entry) = place.entry.upgrade() else { return };
+        if entry.is_gone() || entry.visible_state(|inside| inside.is_finished()) {
+            return;
+        }
+        if entry.is_named() {
+            // An agent that does not answer must not hold up the turns of others.
+            let announcing =
+                tokio::time::timeout(ANNOUNCED_WITHIN, self.register_webhook(&entry, &place.known));
+            if announcing.await.is_err() {
+                debug!(agent = %entry.agent(), "agent does not answer to a webhook");
+            }
+        }
+        if let Err(trouble) = self.refresh(&entry, &place.known).await {
+            debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
+            if trouble == crate::fault::AgentFailure::TaskNotFound {
+                return entry.end(Err(trouble), crate::tasks::Timestamp::now());
+            }
+        }
+        let is_live = entry.visible_state(|inside| inside.phase() == TaskPhase::Running);
+        // An open question changes only for those who wait for it.
+        if is_live || entry.is_watched(Instant::now()) {
+            self.ensure_followed(&entry, &place.known);
+        }
+    }
+}

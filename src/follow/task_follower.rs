@@ -1,0 +1,404 @@
+//! All tasks that are followed, and the one place where they are polled.
+//!
+//! Work comes in through a bounded queue and runs on the runtime of the bridge's own service, so that nothing is spawned
+//! elsewhere. Not here: reading streams (see `agents`), what an event does to a task (see `tasks`), who follows when there is no
+//! room for another stream (see `rota`).
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::event_ingest::{EventIngest, can_be_stopped};
+use super::job::{BackgroundJob, DetachMode, DetachedCall, SendCompletion};
+use super::poll_scheduler::PollScheduler;
+use super::push_trigger::PushRegistrations;
+use super::successors::FollowerCredentials;
+use crate::a2a::{Fingerprint, Message, TaskState};
+use crate::agents::{
+    AgentOperation, CallLimits, FollowUpMessage, KnownQuestions, ResolvedAgent, is_away, start,
+};
+use crate::bridge::output::AgentOutput;
+use crate::fault::{AgentFailure, TaskDelay};
+use crate::quota::AnswerRoom;
+use crate::tasks::{EntryKey, EntryState, TaskEntry, TaskJournal, TaskMapFull, TaskPhase, Tasks, Timestamp};
+use crate::telemetry::metrics::Metrics;
+use crate::transport::HttpClient;
+
+/// How much is followed.
+#[derive(Debug, Clone, Copy)]
+pub struct FollowLimits {
+    /// Streams at once, and as many messages again in tasks that are listened to.
+    pub most: usize,
+    /// How long a stream that nobody watches is listened to; then the task is polled in turn.
+    pub lifetime: Duration,
+}
+
+/// A piece of work with its place.
+pub(super) struct QueuedJob {
+    task: BackgroundJob,
+    place: Option<OwnedSemaphorePermit>,
+}
+
+/// The followed tasks of one bridge.
+pub struct TaskFollower {
+    pub(super) tasks: Tasks,
+    ledger: Arc<TaskJournal>,
+    jobs: mpsc::Sender<QueuedJob>,
+    incoming: Mutex<Option<mpsc::Receiver<QueuedJob>>>,
+    places: Arc<Semaphore>,
+    /// Of messages in tasks that somebody else listens to: callers come and go, and may say much.
+    beside: Arc<Semaphore>,
+    rota: PollScheduler,
+    pub(super) pushes: PushRegistrations,
+    pub(super) successors: FollowerCredentials,
+    pub(super) bounds: FollowLimits,
+    client: HttpClient,
+    terms: CallLimits,
+    /// For answers that no client waits for: they are of no caller.
+    room: AnswerRoom,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Longest wait for an agent that is asked how a task stands: clients wait for the answer.
+const LOOKED_WITHIN: Duration = Duration::from_secs(10);
+/// What can wait to be begun, beyond the places: words, looks and cancellations.
+const EXTRA: usize = 1024;
+/// Fewest messages that may be on their way to agents beside those who listen.
+const LEAST_BESIDE: usize = 64;
+
+impl TaskFollower {
+    /// Follows nothing yet.
+    pub fn new(
+        bounds: FollowLimits,
+        (tasks, ledger): (Tasks, Arc<TaskJournal>),
+        client: HttpClient,
+        (terms, room): (CallLimits, AnswerRoom),
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let bounds = FollowLimits { most: bounds.most.clamp(1, Semaphore::MAX_PERMITS), ..bounds };
+        let (jobs, incoming) = mpsc::channel(bounds.most.saturating_add(EXTRA));
+        Self {
+            tasks,
+            ledger,
+            jobs,
+            incoming: Mutex::new(Some(incoming)),
+            places: Arc::new(Semaphore::new(bounds.most)),
+            beside: Arc::new(Semaphore::new(bounds.most.max(LEAST_BESIDE))),
+            rota: PollScheduler::new(terms.retry_max),
+            pushes: PushRegistrations::new(None),
+            successors: FollowerCredentials::default(),
+            bounds,
+            client,
+            terms,
+            room,
+            metrics,
+        }
+    }
+
+    /// How many streams are followed now.
+    pub fn running(&self) -> usize {
+        self.bounds.most.saturating_sub(self.places.available_permits())
+    }
+
+    /// How many tasks are polled in turn now.
+    pub fn polled(&self) -> usize {
+        self.rota.waiting()
+    }
+
+    /// Takes over a call for somebody who will hold a handle of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] when neither the map nor the agent would lead back to it; the call is drained then.
+    pub fn adopt(&self, job: DetachedCall) -> Result<Arc<TaskEntry>, TaskMapFull> {
+        self.keep_or_leave(job, DetachMode::Drain)
+    }
+
+    /// The same; where the map is full, the call is left like this.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::keep`].
+    pub fn keep_or_leave(
+        &self,
+        job: DetachedCall,
+        leaving: DetachMode,
+    ) -> Result<Arc<TaskEntry>, TaskMapFull> {
+        let now = Timestamp::now();
+        let DetachedCall { drive, mut work, agent, known, local } = job;
+        drive.detach();
+        work.task_id = work.task_id.or_else(|| drive.given_name());
+        let named = work.task_id.as_deref().map(|id| EntryKey::Task { agent: agent.clone(), id: id.into() });
+        let mut work = Some(work);
+        let make =
+            || TaskEntry::new(agent.clone(), local, work.take().unwrap_or_else(|| AgentOutput::new(0)), now);
+        let admitted = self.tasks.admit(named.clone().unwrap_or(EntryKey::Local(local)), make, now.instant);
+        let Ok((entry, is_new)) = admitted else {
+            let work = work.take().unwrap_or_else(|| AgentOutput::new(0));
+            self.detach(DetachedCall { drive, work, agent, known, local }, leaving);
+            return Err(TaskMapFull);
+        };
+        let entry = if named.is_some() {
+            self.tasks.add_alias(EntryKey::Local(local), &entry, now.instant)
+        } else {
+            entry
+        };
+        if !is_new && let Some(work) = work.take() {
+            entry.adopt_call(work, now);
+        }
+        if let Some(delay) = drive.delay() {
+            entry.set_delay(Some(delay));
+        }
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            if !entry.is_named() {
+                warn!(%agent, "no room to follow another call; it is not listened to any more");
+                self.tasks.forget(&entry);
+                return Err(TaskMapFull);
+            }
+            warn!(%agent, "no room to follow another stream; the task is polled in turn");
+            self.poll(&entry, known);
+            return Ok(entry);
+        };
+        let Some(following) = entry.begin_following() else {
+            // Another call of the same task is followed: this one only must not break off.
+            drop(place);
+            self.detach(
+                DetachedCall { drive, work: AgentOutput::new(0), agent, known, local },
+                DetachMode::Drain,
+            );
+            return Ok(entry);
+        };
+        let task = BackgroundJob::Follow { entry: entry.clone(), drive, known, following, said: None };
+        self.enqueue(task, Some(place));
+        Ok(entry)
+    }
+
+    /// Lets a call go on that nobody will ask for.
+    pub fn detach(&self, job: DetachedCall, leaving: DetachMode) {
+        job.drive.detach();
+        match self.places.clone().try_acquire_owned() {
+            Ok(place) => self.enqueue(BackgroundJob::Leave(Box::new(job), leaving), Some(place)),
+            Err(_) => {
+                warn!(agent = %job.agent, "no room to follow another call; it is not listened to any more")
+            }
+        }
+    }
+
+    /// Starts to follow a live task, past an open question. If the task has a follower, `known` is
+    /// what that follower continues with when its own credentials are refused.
+    pub fn ensure_followed(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
+        let Some(errand) = awaiting(entry) else { return };
+        // There is nothing to listen to, and news are pushed.
+        let is_polled = entry.is_pushed() && !known.can_subscribe();
+        let place = if is_polled { None } else { self.places.clone().try_acquire_owned().ok() };
+        let following = match &place {
+            Some(_) => entry.begin_following(),
+            None if entry.visible_state(|inside| inside.is_followed()) => None,
+            None => return self.poll(entry, known.clone()),
+        };
+        let Some(following) = following else {
+            drop(place);
+            self.successors.insert(entry, known);
+            // The follower may have ended before the insertion: then it did not take the successor.
+            if !entry.visible_state(|inside| inside.is_followed())
+                && let Some(known) = self.successors.take(entry)
+            {
+                self.poll(entry, known);
+            }
+            return;
+        };
+        let drive = self.start(known, errand);
+        let (entry, known) = (entry.clone(), known.clone());
+        self.enqueue(BackgroundJob::Follow { entry, drive, known, following, said: None }, place);
+    }
+
+    /// Says something in a live task, as the answer to a question or just so. What is returned tells when the agent has taken
+    /// it; whoever stops waiting does not take it back. It is not said if too much is on its way already.
+    pub fn send_message(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        (task, message, turn): (String, Message, Option<Fingerprint>),
+    ) -> oneshot::Receiver<Result<(), AgentFailure>> {
+        let (tell, heard) = oneshot::channel();
+        let place = self.places.clone().try_acquire_owned().ok();
+        let following = place.as_ref().and_then(|_| entry.begin_following());
+        let beside = following.is_none();
+        let place = if beside { self.beside.clone().try_acquire_owned().ok() } else { place };
+        let asking = entry.visible_state(|inside| inside.work.asking());
+        let worded = asking.filter(|(_, has_words)| *has_words).map(|(state, _)| state);
+        let drive = self
+            .start(known, AgentOperation::Continue(FollowUpMessage { task, message, turn, worded, beside }));
+        let (entry, known) = (entry.clone(), known.clone());
+        let said = SendCompletion { tell, turn: turn.map(Fingerprint::to_bytes) };
+        let task = match following {
+            Some(following) => BackgroundJob::Follow { entry, drive, known, following, said: Some(said) },
+            None => BackgroundJob::Beside { entry, drive, known, said },
+        };
+        match place {
+            Some(place) => self.enqueue(task, Some(place)),
+            None => {
+                warn!("no room to say more to agents: nothing was sent");
+                task.give_up();
+            }
+        }
+        heard
+    }
+
+    /// Stops a task at its agent as soon as that is possible: at once, or when the agent has named it.
+    pub fn cancel(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
+        if can_be_stopped(entry)
+            && let Some(stopping) = entry.begin_stopping()
+        {
+            self.enqueue(BackgroundJob::Cancel(stopping, known.clone()), None);
+        }
+    }
+
+    /// Asks the agent how a task stands and takes the answer in.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`], if the agent does not say, or takes too long.
+    pub async fn refresh(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+    ) -> Result<(), AgentFailure> {
+        let Some(task) = entry.visible_state(|inside| inside.work.task_id.clone()) else { return Ok(()) };
+        let drive = self.start(known, AgentOperation::Look(task));
+        let mut listener = EventIngest { entry, followers: self, said: None };
+        let looked = tokio::time::timeout(LOOKED_WITHIN, listener.refresh(drive)).await;
+        let looked = looked.unwrap_or(Err(AgentFailure::Timeout("no answer")));
+        match &looked {
+            Err(trouble) if is_away(trouble) => entry.set_delay(Some(TaskDelay::Unreached)),
+            Err(_) => {}
+            Ok(()) => entry.reached(),
+        }
+        looked
+    }
+
+    pub(super) fn start(
+        &self,
+        known: &Arc<ResolvedAgent>,
+        errand: AgentOperation,
+    ) -> crate::agents::DetachableCall {
+        let drive = start(self.client.clone(), known.clone(), (self.terms, self.room.clone()), errand);
+        drive.detach();
+        drive
+    }
+
+    /// Notes what is new of a task where tasks are kept.
+    pub(super) fn record_outcome(&self, entry: &TaskEntry) {
+        self.ledger.persist(entry);
+    }
+
+    /// Notes that an agent cannot say how a task stands, if that is the end of it.
+    pub fn mark_failed(&self, entry: &Arc<TaskEntry>, trouble: AgentFailure) {
+        if let Some(following) = entry.begin_following() {
+            entry.end(Err(trouble), Timestamp::now());
+            drop(following);
+        }
+    }
+
+    /// Polls a task in turn, unless somebody listens to its agent.
+    pub(super) fn poll(&self, entry: &Arc<TaskEntry>, known: Arc<ResolvedAgent>) {
+        if !entry.visible_state(|inside| inside.is_followed()) {
+            self.rota.add(entry, known);
+        }
+    }
+
+    pub(super) fn enqueue(&self, task: BackgroundJob, place: Option<OwnedSemaphorePermit>) {
+        // Fails at the end of the process, or when more waits than anybody can begin.
+        if let Err(TrySendError::Full(handed) | TrySendError::Closed(handed)) =
+            self.jobs.try_send(QueuedJob { task, place })
+        {
+            warn!("background work is dropped: too much of it waits");
+            handed.task.give_up();
+        }
+    }
+
+    /// Polls everything until the end of the process. Runs once; on the runtime that is to own the work.
+    pub async fn run(self: Arc<Self>) {
+        let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut incoming) = incoming else { return };
+        let mut work = JoinSet::new();
+        let rota = self.clone();
+        work.spawn(async move { rota.rota.run(&rota).await });
+        loop {
+            tokio::select! {
+                handed = incoming.recv() => match handed {
+                    Some(handed) => { work.spawn(self.clone().perform(handed)); }
+                    None => return,
+                },
+                Some(ended) = work.join_next() => {
+                    if ended.is_err_and(|error| error.is_panic()) {
+                        self.metrics.panicked();
+                        warn!("a followed call broke");
+                    }
+                }
+            }
+        }
+    }
+
+    async fn perform(self: Arc<Self>, handed: QueuedJob) {
+        let QueuedJob { task, place } = handed;
+        // What only waits for a stream to end is no exchange.
+        let _counted = (!matches!(task, BackgroundJob::Look(..))).then(|| self.metrics.in_background());
+        match task {
+            BackgroundJob::Follow { entry, drive, known, following, said } => {
+                self.follow(&entry, (drive, known), following, said).await;
+            }
+            BackgroundJob::Beside { entry, drive, known, said } => {
+                let mut listener = EventIngest { entry: &entry, followers: &self, said: Some(said) };
+                let result = listener.listen(drive).await;
+                listener.notify_watchers(result);
+                // Who listens waits past the question that is known, and would not see that it is open still.
+                if entry.visible_state(EntryState::has_unconfirmed_answer)
+                    && let Err(trouble) = self.refresh(&entry, &known).await
+                {
+                    debug!(agent = %entry.agent(), %trouble, "agent does not say whether an answer arrived");
+                }
+                // Where there was no room to listen nobody may do so yet.
+                self.ensure_followed(&entry, &known);
+            }
+            BackgroundJob::Leave(job, DetachMode::Drain) => {
+                super::event_ingest::drain(*job, self.bounds.lifetime).await
+            }
+            BackgroundJob::Leave(job, DetachMode::Stop) => super::event_ingest::stop(*job, &self).await,
+            BackgroundJob::Cancel(stopping, known) => self.stop(stopping, &known).await,
+            BackgroundJob::Look(entry, known, bell) => self.refresh_on_hints(&entry, &known, bell).await,
+        }
+        drop(place);
+    }
+}
+
+/// Returns the exchange that waits for the next event of a task, or `None` if its last event is
+/// known.
+pub(super) fn awaiting(entry: &TaskEntry) -> Option<AgentOperation> {
+    let (task, asked) = entry.visible_state(|inside| {
+        let open = match inside.phase() {
+            TaskPhase::Finished | TaskPhase::Failed(_) => return None,
+            TaskPhase::Asking(turn, _) => Some(turn),
+            // The exchange that brings the answer reports what the agent said to it. An
+            // authorization is given elsewhere and has no such exchange.
+            TaskPhase::Running if inside.work.state == Some(TaskState::InputRequired) => {
+                inside.answer_in_flight()
+            }
+            TaskPhase::Running => None,
+        };
+        let answered = if open.is_none() { inside.answered() } else { None };
+        let asking = inside.work.asking();
+        let asked = KnownQuestions {
+            open: open.map(Fingerprint::from_bytes),
+            answered: answered.map(Fingerprint::from_bytes),
+            state: asking.map(|(state, _)| state),
+            has_words: asking.is_some_and(|(_, has_words)| has_words),
+        };
+        Some((inside.work.task_id.clone()?, asked))
+    })?;
+    Some(AgentOperation::Await(task, asked))
+}

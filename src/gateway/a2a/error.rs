@@ -1,0 +1,285 @@
+//! Why an A2A client gets no answer of its agent's, and how it is told: in the form of its binding and version.
+//!
+//! Reads a2a.md §1.9. What went wrong at an agent is an error -32603 with the words that MCP clients read; its own HTTP errors and
+//! challenges stay here. Not here: the JSON-RPC errors of agents, which are passed on.
+
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::a2a::Dialect;
+use crate::a2a::translate::Operation;
+use crate::fault::{AgentFailure, Fault, OnWire};
+use crate::gateway::response::{ClientGone, Headers, fault_headers};
+use crate::jsonrpc::{Id, write_error};
+
+/// Why there is no answer of the agent's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum A2aError {
+    /// The request is refused.
+    Fault(Fault),
+    /// Something went wrong at the agent.
+    Trouble(AgentFailure),
+    /// The version that the client names has no such method, or is none that is spoken here.
+    Version,
+    /// Nothing can be pushed to this caller.
+    NoPush,
+    /// An address that nothing is pushed to.
+    BadPush(String),
+    /// The agent's version has nothing like this.
+    NoCounterpart(Operation, Dialect),
+    /// The agent's binding has no methods of extensions.
+    NoMethods,
+}
+
+/// How an exchange stops before its answer is written.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The client is told why.
+    Refused(A2aError),
+    /// Nobody is there to be told.
+    Gone,
+}
+
+impl From<ClientGone> for Stop {
+    fn from(_: ClientGone) -> Self {
+        Self::Gone
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(A2aError::Fault(fault))
+    }
+}
+
+impl From<AgentFailure> for Stop {
+    fn from(trouble: AgentFailure) -> Self {
+        Self::Refused(A2aError::Trouble(trouble))
+    }
+}
+
+impl From<A2aError> for Stop {
+    fn from(refusal: A2aError) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// An error as an A2A client reads it.
+#[derive(Debug)]
+pub(super) struct ErrorBody {
+    pub(super) wire: OnWire,
+    message: String,
+    /// The name of the error in A2A 1.0, where it is one of A2A's own.
+    reason: Option<&'static str>,
+}
+
+impl A2aError {
+    /// What the client is told.
+    pub(super) fn to_json(&self, agent: &str) -> ErrorBody {
+        const ERROR: OnWire = OnWire { status: StatusCode::OK, code: -32603 };
+        match self {
+            Self::Fault(fault @ Fault::UnknownTask) => {
+                let message = "Task not found".to_owned();
+                ErrorBody { wire: fault.on_a2a_wire(), message, reason: Some("TASK_NOT_FOUND") }
+            }
+            Self::Fault(fault) => {
+                ErrorBody { wire: fault.on_a2a_wire(), message: fault.to_string(), reason: None }
+            }
+            Self::Trouble(trouble) => {
+                ErrorBody { wire: ERROR, message: trouble.public_message(agent), reason: None }
+            }
+            Self::Version => ErrorBody {
+                wire: OnWire { code: -32009, ..ERROR },
+                message: "A2A-Version does not go with this method at this agent; see its card".to_owned(),
+                reason: Some("VERSION_NOT_SUPPORTED"),
+            },
+            Self::NoPush => ErrorBody {
+                wire: OnWire { code: -32003, ..ERROR },
+                message: "Push Notification is not supported".to_owned(),
+                reason: Some("PUSH_NOTIFICATION_NOT_SUPPORTED"),
+            },
+            Self::NoCounterpart(Operation::ExtendedCard, _) => ErrorBody {
+                wire: OnWire { code: -32007, ..ERROR },
+                message: "the agent has no extended card".to_owned(),
+                reason: Some("EXTENDED_AGENT_CARD_NOT_CONFIGURED"),
+            },
+            Self::NoCounterpart(operation, dialect) => {
+                let (word, version) = (operation.as_str(), dialect.version());
+                unsupported(format!("the agent speaks A2A {version}, which has nothing like {word}"))
+            }
+            Self::NoMethods => {
+                unsupported("the agent speaks HTTP+JSON, which has no methods of extensions".to_owned())
+            }
+            Self::BadPush(why) => {
+                let message = format!("the address for push notifications cannot be used: {why}");
+                ErrorBody { wire: OnWire { code: -32602, ..ERROR }, message, reason: None }
+            }
+        }
+    }
+}
+
+impl A2aError {
+    /// The headers that go with it.
+    pub(super) fn headers(&self, status: StatusCode) -> Headers {
+        match self {
+            Self::Fault(fault) => fault_headers(fault, status),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl ErrorBody {
+    /// As a JSON-RPC response.
+    pub(super) fn rpc(&self, id: Option<&Id>, dialect: Dialect) -> Vec<u8> {
+        let data = self.reason.filter(|_| dialect == Dialect::V1).and_then(details);
+        write_error(id, self.wire.code, &self.message, data.as_deref())
+    }
+
+    /// The HTTP status of the same in the binding HTTP+JSON.
+    pub(super) fn rest_status(&self) -> StatusCode {
+        self.statuses().0
+    }
+
+    /// The status of HTTP and that of gRPC. Where something other than A2A refuses, that of HTTP says what it is.
+    fn statuses(&self) -> (StatusCode, &'static str) {
+        match self.wire.status {
+            StatusCode::OK => statuses(self.wire.code),
+            status => (status, reason(status)),
+        }
+    }
+
+    /// As the body of an answer that there is no card.
+    pub(super) fn unavailable(&self) -> Vec<u8> {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        rest_error((status, reason(status)), &self.message, None)
+    }
+
+    /// As the body of an error of the binding HTTP+JSON.
+    pub(super) fn rest(&self) -> Vec<u8> {
+        let details = self.reason.and_then(details);
+        rest_error(self.statuses(), &self.message, details.as_deref())
+    }
+}
+
+fn unsupported(message: String) -> ErrorBody {
+    let wire = OnWire { status: StatusCode::OK, code: -32004 };
+    ErrorBody { wire, message, reason: Some("UNSUPPORTED_OPERATION") }
+}
+
+/// An error of JSON-RPC in the binding HTTP+JSON: its status and its body.
+pub(super) fn rest_failure(code: i32, message: &str, details: Option<&RawValue>) -> (StatusCode, Vec<u8>) {
+    let (status, word) = statuses(code);
+    (status, rest_error((status, word), message, details))
+}
+
+fn rest_error(
+    (status, word): (StatusCode, &'static str),
+    message: &str,
+    details: Option<&RawValue>,
+) -> Vec<u8> {
+    #[derive(Serialize)]
+    struct A2aErrorBody<'a> {
+        error: WrittenError<'a>,
+    }
+    #[derive(Serialize)]
+    struct WrittenError<'a> {
+        code: u16,
+        status: &'static str,
+        message: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        details: Option<&'a RawValue>,
+    }
+    let error = WrittenError { code: status.as_u16(), status: word, message, details };
+    serde_json::to_vec(&A2aErrorBody { error }).unwrap_or_default()
+}
+
+/// The status of HTTP and of gRPC that servers of A2A 1.0 give an error of JSON-RPC.
+fn statuses(code: i32) -> (StatusCode, &'static str) {
+    match code {
+        -32001 | -32601 => (StatusCode::NOT_FOUND, "NOT_FOUND"),
+        -32700 | -32600 | -32602 | -32005 => (StatusCode::BAD_REQUEST, "INVALID_ARGUMENT"),
+        -32009..=-32007 | -32004..=-32002 => (StatusCode::BAD_REQUEST, "FAILED_PRECONDITION"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL"),
+    }
+}
+
+/// The name of a status, as gRPC has it.
+fn reason(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 | 405 | 406 | 411..=417 | 421 | 431 => "INVALID_ARGUMENT",
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        408 | 504 => "DEADLINE_EXCEEDED",
+        429 => "RESOURCE_EXHAUSTED",
+        502 | 503 => "UNAVAILABLE",
+        _ => "INTERNAL",
+    }
+}
+
+/// The `ErrorInfo` of an error of A2A 1.0, in its list.
+fn details(reason: &'static str) -> Option<Box<RawValue>> {
+    let info = json!([{
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": reason,
+        "domain": "a2a-protocol.org",
+        "metadata": {},
+    }]);
+    serde_json::value::to_raw_value(&info).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rpc(refusal: &A2aError, dialect: Dialect) -> String {
+        String::from_utf8(refusal.to_json("bard").rpc(None, dialect)).unwrap()
+    }
+
+    #[test]
+    fn a_task_that_is_not_there_reads_as_an_agent_says_it() {
+        let unknown = A2aError::Fault(Fault::UnknownTask);
+        assert_eq!(
+            rpc(&unknown, Dialect::V0_3),
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Task not found"}}"#
+        );
+        assert!(rpc(&unknown, Dialect::V1).contains(r#""reason":"TASK_NOT_FOUND""#));
+        let rest = String::from_utf8(unknown.to_json("bard").rest()).unwrap();
+        assert!(rest.contains(r#""code":404"#) && rest.contains("TASK_NOT_FOUND"), "{rest}");
+    }
+
+    #[test]
+    fn what_a_client_must_read_is_no_error_of_http() {
+        for refusal in [
+            A2aError::Fault(Fault::ParseError("x".into())),
+            A2aError::Fault(Fault::InvalidRequest("x".into())),
+            A2aError::Fault(Fault::UnknownTask),
+            A2aError::Trouble(AgentFailure::Unauthorized(401)),
+            A2aError::NoPush,
+        ] {
+            assert_eq!(refusal.to_json("bard").wire.status, StatusCode::OK, "{refusal:?}");
+        }
+        let trouble = A2aError::Trouble(AgentFailure::Unauthorized(401)).to_json("bard");
+        assert_eq!((trouble.wire.code, trouble.rest_status().as_u16()), (-32603, 500));
+        assert_eq!(A2aError::Fault(Fault::Forbidden).to_json("bard").rest_status(), StatusCode::FORBIDDEN);
+    }
+
+    #[test]
+    fn every_code_of_a2a_has_its_status() {
+        for (code, status, word) in [
+            (-32001, 404, "NOT_FOUND"),
+            (-32002, 400, "FAILED_PRECONDITION"),
+            (-32005, 400, "INVALID_ARGUMENT"),
+            (-32006, 500, "INTERNAL"),
+            (-32009, 400, "FAILED_PRECONDITION"),
+            (-32601, 404, "NOT_FOUND"),
+            (-32602, 400, "INVALID_ARGUMENT"),
+            (-32000, 500, "INTERNAL"),
+        ] {
+            let (found, named) = statuses(code);
+            assert_eq!((found.as_u16(), named), (status, word), "{code}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! `ListTasks` where ids are sealed: pages of the caller's own tasks, each filled from as many pages of the agent's as that takes.
+//!
+//! An agent lists the tasks of all callers, since to it they are one. A page without those of others may be short or empty, and clients
+//! stop at an empty page: so the next ones are asked for until the page is full, nothing is left, or all that were ever shown to the
+//! caller are found. The questions for what is missing are as large as that, so that the agent's own tokens lead on and nothing is
+//! shown twice or lost between two pages. One request is at most [`MOST_QUESTIONS`] questions, so that nobody has the agent read out
+//! all it knows; only then a page may be short, and its token leads on. `totalSize` is the number of tasks that all pages hold together: for it
+//! the first request goes on counting with what is left of its questions, and the token carries what it found. Where that did not
+//! reach the end it is the number of tasks found so far: a number that holds, where an agent's own would tell of others.
+//!
+//! Of an agent with several endpoints each knows its own tasks and tokens: they are asked one after the other, whoever asks.
+//!
+//! Not here: whose a task is (see `handed`), the form of tokens (see `ids`), sealing what is found (see `answers`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::error::Stop;
+use super::ids::ExchangeIds;
+use super::proxy::ProxiedRequest;
+use super::stream_body;
+use crate::a2a::translate::to_json_rpc;
+use crate::agents::{ForwardRequest, ResolvedAgent, forward};
+use crate::config::AgentMethod;
+use crate::fault::{AgentFailure, Fault};
+use crate::gateway::json_object::{RawObject, wrap};
+use crate::gateway::response::Headers;
+use crate::quota::AnswerRoom;
+use crate::transport::HttpClient;
+
+/// Most questions to the agent for one request.
+const MAX_UPSTREAM_REQUESTS: usize = 10;
+
+/// Tasks on a page where nobody says how many.
+const USUAL_SIZE: usize = 50;
+
+/// Most tasks on a page of A2A.
+const LARGEST_SIZE: usize = 100;
+
+/// An answer of an agent's that is no stream, in its whole.
+pub(super) struct FullResponse {
+    pub(super) status: StatusCode,
+    /// Those that its client gets.
+    pub(super) headers: Headers,
+    pub(super) body: Bytes,
+}
+
+/// Where a list goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PageToken {
+    /// The number of the endpoint.
+    pub(super) at: usize,
+    /// The agent's own token of it; empty where that endpoint's list begins.
+    pub(super) token: String,
+    /// How many tasks the pages before hold.
+    pub(super) before: usize,
+    /// How many all hold, if that is known.
+    pub(super) total: Option<usize>,
+}
+
+/// An agent, and the request that is to be put to it with other params.
+pub(super) struct TaskLister<'a> {
+    pub(super) client: &'a HttpClient,
+    pub(super) known: Arc<ResolvedAgent>,
+    pub(super) call: &'a ProxiedRequest<'a>,
+    /// Whether all tasks are shown, and not the caller's only.
+    pub(super) shows_all: bool,
+}
+
+/// A page of the agent's.
+struct UpstreamPage {
+    members: RawObject,
+    own: Vec<Box<RawValue>>,
+    /// The endpoint and the token of the next one; `None` if there is none.
+    next: Option<(usize, String)>,
+    /// What the answer holds before and after its result.
+    around: (String, String),
+}
+
+/// What was asked so far.
+struct ListCursor<'a> {
+    ids: &'a ExchangeIds<'a>,
+    shows_all: bool,
+    params: RawObject,
+    /// Tasks on pages before this one.
+    before: usize,
+    own: Vec<Box<RawValue>>,
+    /// Tasks on pages after it, as far as they are counted.
+    after: usize,
+    next: Option<(usize, String)>,
+    questions: usize,
+}
+
+/// Params of a list with the agent's own token in them, and where that is.
+///
+/// # Errors
+///
+/// [`Fault::InvalidParams`] for a token that was not given to this caller.
+fn opened(
+    params: &str,
+    endpoints: usize,
+    ids: &ExchangeIds<'_>,
+) -> Result<(RawObject, Option<PageToken>), Fault> {
+    let unknown = || Fault::InvalidParams("pageToken is none of this list: begin without one".into());
+    let mut members = RawObject::read(params).ok_or_else(unknown)?;
+    members.remove("page_token");
+    let Some(page) = members.find("pageToken").filter(|page| page.get() != "null") else {
+        return Ok((members, None));
+    };
+    let handle = serde_json::from_str::<Cow<'_, str>>(page.get()).map_err(|_| unknown())?;
+    if handle.is_empty() {
+        return Ok((members, None));
+    }
+    let place = ids.place_of(&handle).filter(|place| place.at < endpoints).ok_or_else(unknown)?;
+    members.insert_or_replace("pageToken", &place.token);
+    Ok((members, Some(place)))
+}
+
+impl TaskLister<'_> {
+    /// Asks for a list. What the agent answers to the first question is the answer, but for the tasks in it; what is wrong with one
+    /// of the others is that in its place.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::InvalidParams`] for a token that was not given to this caller; [`Trouble`], if no answer came, or none that can be read.
+    pub(super) async fn list(
+        &self,
+        params: &str,
+        ids: &ExchangeIds<'_>,
+        room: &mut AnswerRoom,
+    ) -> Result<FullResponse, Stop> {
+        let (params, place) = opened(params, self.known.endpoints(), ids)?;
+        let wanted = params.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
+        let at = place.as_ref().map_or(0, |place| place.at);
+        let first = self.ask(at, &params, room).await?;
+        let Some(page) = self.read(&first, at, ids)? else { return Ok(first) };
+        let UpstreamPage { mut members, own, next, around } = page;
+        let size = members.find("pageSize").and_then(|size| serde_json::from_str(size.get()).ok());
+        let size = size.filter(|size| *size > 0).or(wanted).unwrap_or(USUAL_SIZE);
+        let before = place.as_ref().map_or(0, |place| place.before);
+        let shows_all = self.shows_all;
+        let mut walk = ListCursor { ids, shows_all, params, before, own, after: 0, next, questions: 1 };
+        let mut held = first.body.len();
+        // The bytes of all answers that the page is made of.
+        let mut kept = room.permit.clone();
+        while walk.own.len() < size && held <= room.limit {
+            kept.absorb_all(&mut room.permit);
+            let missing = size - walk.own.len();
+            let Some(at) = walk.goes_on_for(missing) else { break };
+            let next = self.ask(at, &walk.params, room).await?;
+            let Some(page) = self.read(&next, at, ids)? else { return Ok(next) };
+            walk.own.extend(page.own);
+            walk.next = page.next;
+            held += next.body.len();
+        }
+        kept.absorb_all(&mut room.permit);
+        let next = walk.next.clone();
+        if place.is_none() {
+            self.count(&mut walk, room).await;
+        }
+        room.permit = kept;
+        let seen = walk.before + walk.own.len();
+        let known = place.and_then(|place| place.total);
+        let total = if walk.is_over() { Some(seen + walk.after) } else { known.map(|known| known.max(seen)) };
+        let token = match next.filter(|_| !walk.is_over() || walk.after > 0) {
+            None => String::new(),
+            Some((at, token)) => ids.page(&PageToken { at, token, before: seen, total }),
+        };
+        members.insert_or_replace("tasks", &walk.own);
+        members.insert_or_replace("totalSize", &total.unwrap_or(seen + walk.after));
+        members.insert_or_replace("nextPageToken", &token);
+        let body = format!("{}{}{}", around.0, members.written().get(), around.1).into();
+        Ok(FullResponse { body, ..first })
+    }
+
+    /// Counts the tasks of the pages after this one, as far as the questions last. Without an answer there is nothing to count.
+    async fn count(&self, walk: &mut ListCursor<'_>, room: &mut AnswerRoom) {
+        walk.params.insert_or_replace("includeArtifacts", &false);
+        walk.params.insert_or_replace("historyLength", &0);
+        while let Some(at) = walk.goes_on_for(LARGEST_SIZE) {
+            let Ok(next) = self.ask(at, &walk.params, room).await else { return };
+            let Ok(Some(page)) = self.read(&next, at, walk.ids) else { return };
+            walk.after += page.own.len();
+            walk.next = page.next;
+        }
+    }
+
+    fn read(
+        &self,
+        answer: &FullResponse,
+        at: usize,
+        ids: &ExchangeIds<'_>,
+    ) -> Result<Option<UpstreamPage>, AgentFailure> {
+        let is_own = |task: &str| self.shows_all || ids.has(task);
+        UpstreamPage::read(answer, (at, self.known.endpoints()), is_own)
+    }
+
+    /// The answer to one question, as JSON-RPC has it.
+    async fn ask(&self, at: usize, params: &RawObject, room: &mut AnswerRoom) -> Result<FullResponse, Stop> {
+        let written = self.call.encode(Some(params.written().get()))?;
+        let at = Some(at).filter(|_| self.known.endpoints() > 1);
+        let asking = ForwardRequest { method: AgentMethod::Other, task: None, written, at };
+        let mut passed = forward(self.client, self.known.clone(), asking, room).await?;
+        if passed.is_stream() {
+            return Err(AgentFailure::ProtocolViolation("it answers a list with a stream".into()).into());
+        }
+        let (status, headers) = (passed.status(), stream_body::headers(passed.headers()));
+        let body = passed.whole(room).await?;
+        if !self.call.is_http_json() {
+            return Ok(FullResponse { status, headers, body });
+        }
+        let unreadable = || AgentFailure::ProtocolViolation("its list of tasks cannot be read".into());
+        let text = str::from_utf8(&body).map_err(|_| unreadable())?;
+        let answer = to_json_rpc(&self.call.asked.id, status.as_u16(), text).map_err(|_| unreadable())?;
+        let body = answer.ok_or(AgentFailure::HttpStatus(status.as_u16()))?.into();
+        Ok(FullResponse { status: StatusCode::OK, headers, body })
+    }
+}
+
+impl ListCursor<'_> {
+    fn is_over(&self) -> bool {
+        let has_all = || self.before + self.own.len() + self.after >= self.ids.count();
+        self.next.is_none() || (!self.shows_all && has_all())
+    }
+
+    /// Makes params of the next question, for so many tasks, and says which endpoint it is for; `None` if none is left.
+    fn goes_on_for(&mut self, size: usize) -> Option<usize> {
+        if self.is_over() || self.questions >= MAX_UPSTREAM_REQUESTS {
+            return None;
+        }
+        let (at, token) = self.next.as_ref()?;
+        self.params.remove("page_size");
+        self.params.insert_or_replace("pageSize", &size.min(LARGEST_SIZE));
+        self.params.insert_or_replace("pageToken", token);
+        self.questions += 1;
+        Some(*at)
+    }
+}
+
+impl UpstreamPage {
+    /// Reads an answer; `None` if it is none that holds a list: it is judged like any other then.
+    fn read(
+        answer: &FullResponse,
+        (at, endpoints): (usize, usize),
+        is_own: impl Fn(&str) -> bool,
+    ) -> Result<Option<Self>, AgentFailure> {
+        #[derive(Deserialize)]
+        struct ListAnswer<'a> {
+            #[serde(borrow)]
+            result: Option<&'a RawValue>,
+            #[serde(borrow)]
+            error: Option<&'a RawValue>,
+        }
+        let unreadable = || AgentFailure::ProtocolViolation("its list of tasks cannot be read".into());
+        if !answer.status.is_success() {
+            return Ok(None);
+        }
+        let text = str::from_utf8(&answer.body).map_err(|_| unreadable())?;
+        let Ok(ListAnswer { result: Some(result), error: None }) = serde_json::from_str(text) else {
+            return Ok(None);
+        };
+        let members = RawObject::read(result.get()).ok_or_else(unreadable)?;
+        let around = wrap(text, result).ok_or_else(unreadable)?;
+        let own = filter_own(&members, is_own).ok_or_else(unreadable)?;
+        let next = match members.text("nextPageToken").filter(|token| !token.is_empty()) {
+            Some(token) => Some((at, token)),
+            None => Some((at + 1, String::new())).filter(|(at, _)| *at < endpoints),
+        };
+        Ok(Some(Self { members, own, next, around: (around.0.to_owned(), around.1.to_owned()) }))
+    }
+}
+
+/// The tasks of a page that are the caller's.
+fn filter_own(page: &RawObject, is_own: impl Fn(&str) -> bool) -> Option<Vec<Box<RawValue>>> {
+    #[derive(Deserialize)]
+    struct TaskName<'a> {
+        #[serde(borrow)]
+        id: Cow<'a, str>,
+    }
+    let all: Vec<&RawValue> = match page.find("tasks").filter(|tasks| tasks.get() != "null") {
+        Some(tasks) => serde_json::from_str(tasks.get()).ok()?,
+        None => Vec::new(),
+    };
+    let is_own = |task: &&RawValue| {
+        serde_json::from_str::<TaskName<'_>>(task.get()).is_ok_and(|named| is_own(&named.id))
+    };
+    Some(all.into_iter().filter(is_own).map(ToOwned::to_owned).collect())
+}

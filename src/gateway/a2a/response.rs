@@ -1,0 +1,423 @@
+//! What becomes of an agent's answer where it cannot go back as it is: it is translated, ids are sealed, cards lead to the gateway, and
+//! the envelope of JSON-RPC is put on or taken off.
+//!
+//! Not here: reading it from the agent (see `passing`), whose tasks are in a list (see `listing`), the words of other versions (see
+//! `translation`).
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::card::CardRewriter;
+use super::envelope::{
+    ClientBinding, is_foreign, is_message, is_rpc_error, one_event, unwrap_envelope, wants_events, with,
+};
+use super::error::{A2aError, rest_failure};
+use super::events::rewrite_data;
+use super::ids::ExchangeIds;
+use super::push::WebhookRewriter;
+use super::stream_body::{self, BodyRewriter};
+use super::translate::ExchangeTranslation;
+use super::{EXTENSIONS, JSON};
+use crate::a2a::translate::{self, Operation, to_json_rpc};
+use crate::a2a::{AgentError, Dialect, Task};
+use crate::fault::AgentFailure;
+use crate::gateway::response::Headers;
+use crate::jsonrpc::{Id, write_error};
+use crate::sse::{Decoder, EventTooLarge, encoder};
+
+/// What is to become of the answer to one request.
+pub(super) struct ResponseRewriter<'a> {
+    pub(super) agent: &'a str,
+    /// What the client speaks.
+    pub(super) client: Dialect,
+    /// How it speaks that.
+    pub(super) binding: ClientBinding,
+    /// Whether the agent's answers are what JSON-RPC has in an envelope.
+    pub(super) is_bare: bool,
+    pub(super) id: &'a Id,
+    /// `None`: a method of an extension.
+    pub(super) operation: Option<Operation>,
+    /// `None`: ids stay as they are.
+    pub(super) ids: Option<ExchangeIds<'a>>,
+    /// `None`: the agent speaks what the client does.
+    pub(super) translation: Option<ExchangeTranslation<'a>>,
+    /// Whose webhooks may be seen; `None`: those that are there.
+    pub(super) pushing: Option<WebhookRewriter<'a>>,
+    /// Events that come before those of the agent.
+    pub(super) first: Vec<u8>,
+    /// How a card in the answer is shown; `None`: there is none.
+    pub(super) front: Option<CardRewriter<'a>>,
+}
+
+/// What is wrong with a response to another request.
+pub(super) const FOREIGN: &str = "its answer has the id of another request";
+
+#[derive(Deserialize)]
+struct RewrittenBody<'a> {
+    /// There, if it is null.
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct RewriteFailure<'a> {
+    #[serde(default)]
+    code: i32,
+    #[serde(default, borrow)]
+    message: Cow<'a, str>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+fn present<'de, D: Deserializer<'de>>(json: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(json).map(Some)
+}
+
+impl ResponseRewriter<'_> {
+    /// Whether an answer may be another one when it goes on.
+    pub(super) fn rewrites_body(&self) -> bool {
+        let has_ids = self.ids.is_some() && self.operation.is_some();
+        let has_envelope = (self.binding == ClientBinding::Rpc, !self.is_bare);
+        has_ids || self.front.is_some() || self.translation.is_some() || has_envelope.0 != has_envelope.1
+    }
+
+    /// Begins a stream with a task as it stands.
+    pub(super) fn begin(&mut self, task: Task, agent: Dialect) {
+        let Some(translation) = &mut self.translation else { return };
+        for result in translation.task(self.ids.as_mut(), task, agent) {
+            encoder::event(&mut self.first, unwrap_envelope(self.binding, self.id, &result).as_bytes());
+        }
+    }
+
+    /// What the body of an answer is.
+    pub(super) fn media_type(&self, status: StatusCode) -> HeaderValue {
+        match self.binding {
+            ClientBinding::Rest if status.is_success() => HeaderValue::from_static("application/a2a+json"),
+            ClientBinding::Rest | ClientBinding::Rpc => JSON,
+        }
+    }
+
+    /// The body of an answer as it is written, and what it is.
+    pub(super) fn body(&self, status: StatusCode, text: String) -> (HeaderValue, Bytes) {
+        match self.translation.is_some()
+            && self.binding == ClientBinding::Rpc
+            && wants_events(self.client, self.operation)
+        {
+            true => one_event(text.as_bytes()),
+            false => (self.media_type(status), text.into()),
+        }
+    }
+
+    /// What becomes of one answer that came with this status, and the status that goes with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Trouble`], if it is not what an agent may say.
+    pub(super) fn answer(
+        &mut self,
+        text: &str,
+        status: StatusCode,
+    ) -> Result<(StatusCode, String), AgentFailure> {
+        if !self.is_bare {
+            // What is no success may be an error of the agent's, or of something before it.
+            let is_word = status.is_success() || is_rpc_error(text);
+            return if is_word {
+                self.response(text)
+            } else {
+                Err(AgentFailure::HttpStatus(status.as_u16()))
+            };
+        }
+        let misread = |error: AgentError| AgentFailure::ProtocolViolation(error.to_string());
+        let enveloped = to_json_rpc(self.id, status.as_u16(), text).map_err(misread)?;
+        let enveloped = enveloped.ok_or(AgentFailure::HttpStatus(status.as_u16()))?;
+        match self.rewrites_body() || text.is_empty() {
+            true => self.response(&enveloped),
+            false => Ok((status, text.to_owned())),
+        }
+    }
+
+    /// What becomes of a JSON-RPC response.
+    fn response(&mut self, text: &str) -> Result<(StatusCode, String), AgentFailure> {
+        if let Some(translation) = &mut self.translation {
+            return match translation.result(self.ids.as_mut(), text) {
+                Ok(result) => self.translated(&result),
+                Err(refusal) => self.refused(&refusal),
+            };
+        }
+        match self.with_own_webhooks(text) {
+            Some(response) => self.in_binding(&response),
+            None => self.in_binding(text),
+        }
+    }
+
+    /// A response with the client's own webhooks in it; `None` if it stays as it is.
+    fn with_own_webhooks(&self, response: &str) -> Option<String> {
+        self.pushing.as_ref()?.answered(response, self.id, self.operation)
+    }
+
+    /// A result that is in the client's version already.
+    fn translated(&self, result: &str) -> Result<(StatusCode, String), AgentFailure> {
+        let response = unwrap_envelope(ClientBinding::Rpc, self.id, result);
+        let Some(response) = self.with_own_webhooks(&response) else {
+            return Ok((StatusCode::OK, self.rewrite(result)));
+        };
+        let unreadable = || AgentFailure::ProtocolViolation("its webhooks cannot be read".into());
+        match (serde_json::from_str(&response).map_err(|_| unreadable())?, self.binding) {
+            (_, ClientBinding::Rpc) => Ok((StatusCode::OK, response)),
+            (RewrittenBody { error: Some(error), .. }, ClientBinding::Rest) => {
+                self.failed(error)?.ok_or_else(unreadable)
+            }
+            (RewrittenBody { result, .. }, ClientBinding::Rest) => {
+                Ok((StatusCode::OK, result.map_or("{}", RawValue::get).to_owned()))
+            }
+        }
+    }
+
+    /// A response as the client's binding has it, with what is to change in it.
+    fn in_binding(&mut self, text: &str) -> Result<(StatusCode, String), AgentFailure> {
+        let unreadable = || AgentFailure::ProtocolViolation("its answer is no JSON-RPC response".into());
+        let RewrittenBody { result, error } = serde_json::from_str(text).map_err(|_| unreadable())?;
+        if self.binding == ClientBinding::Rpc && is_foreign(text.as_bytes(), self.id) {
+            return Err(AgentFailure::ProtocolViolation(FOREIGN.into()));
+        }
+        match (result, error, self.binding) {
+            // What is somewhere else in it might be an id.
+            (Some(_), Some(_), _) => Err(unreadable()),
+            // Some say nothing at all of what they have deleted.
+            (None, None, _) if self.ids.is_some() && self.operation == Some(Operation::DeletePush) => {
+                Ok((StatusCode::OK, self.rewrite("null")))
+            }
+            (None, None, _) if self.ids.is_some() => Err(unreadable()),
+            (None, Some(error), ClientBinding::Rest) => self.failed(error)?.ok_or_else(unreadable),
+            (None, Some(error), ClientBinding::Rpc) => {
+                let told = self.sanitize_error(error.get())?;
+                with(text, error, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
+            }
+            (None, None, ClientBinding::Rpc) => Ok((StatusCode::OK, text.to_owned())),
+            (None, None, ClientBinding::Rest) => Ok((StatusCode::OK, "{}".to_owned())),
+            (Some(result), None, ClientBinding::Rest) if result.get() == "null" => {
+                Ok((StatusCode::OK, "{}".to_owned()))
+            }
+            (Some(result), None, ClientBinding::Rest) => {
+                Ok((StatusCode::OK, self.result(result.get())?.into_owned()))
+            }
+            (Some(result), None, ClientBinding::Rpc) => {
+                let told = self.result(result.get())?;
+                with(text, result, &told).map(|text| (StatusCode::OK, text)).ok_or_else(unreadable)
+            }
+        }
+    }
+
+    /// JSON of an error, in words that its client may read.
+    fn sanitize_error<'e>(&self, error: &'e str) -> Result<Cow<'e, str>, AgentFailure> {
+        match &self.ids {
+            Some(ids) if self.operation.is_some() => ids.unnamed(error).map(Cow::Owned),
+            Some(_) | None => Ok(Cow::Borrowed(error)),
+        }
+    }
+
+    /// A result as the client's binding has it.
+    fn rewrite(&self, result: &str) -> String {
+        unwrap_envelope(self.binding, self.id, result)
+    }
+
+    /// An agent's refusal in the client's version, as its binding has it.
+    fn refused(&self, refusal: &translate::RpcError) -> Result<(StatusCode, String), AgentFailure> {
+        let translate::RpcError { code, message, data } = refusal;
+        let code = i32::try_from(*code).unwrap_or(-32603);
+        // A text is always JSON, and stays that.
+        let message = serde_json::to_string(message).unwrap_or_default();
+        let message: String = serde_json::from_str(&self.sanitize_error(&message)?).unwrap_or_default();
+        let (status, body) = match self.binding {
+            ClientBinding::Rpc => {
+                (StatusCode::OK, write_error(Some(self.id), code, &message, data.as_deref()))
+            }
+            ClientBinding::Rest => rest_failure(code, &message, data.as_deref()),
+        };
+        Ok((status, String::from_utf8(body).unwrap_or_default()))
+    }
+
+    /// Writes what says the same as events of an agent of another version.
+    fn rewrite_events(&mut self, out: &mut Vec<u8>, events: &str) -> Result<(), AgentFailure> {
+        let too_much = |large: EventTooLarge| AgentFailure::LimitExceeded(large.limit, "one event");
+        for event in Decoder::new(events.len()).push(events.as_bytes()).map_err(too_much)? {
+            // It is a part of a text.
+            let data = str::from_utf8(&event.data).unwrap_or_default();
+            if is_message(data) && !self.is_over() {
+                self.event(out, data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what says the same as one event of an agent of another version.
+    fn event(&mut self, out: &mut Vec<u8>, data: &str) -> Result<(), AgentFailure> {
+        let Some(translation) = &mut self.translation else { return Ok(()) };
+        let enveloped = match self.is_bare {
+            true => {
+                let misread = |error: AgentError| AgentFailure::ProtocolViolation(error.to_string());
+                let answer = to_json_rpc(self.id, 200, data).map_err(misread)?;
+                Cow::Owned(
+                    answer
+                        .ok_or_else(|| AgentFailure::ProtocolViolation("its event cannot be read".into()))?,
+                )
+            }
+            false => Cow::Borrowed(data),
+        };
+        match translation.events(self.ids.as_mut(), &enveloped) {
+            Ok(results) => {
+                results.iter().for_each(|result| encoder::event(out, self.rewrite(result).as_bytes()));
+            }
+            Err(refusal) => {
+                if self.binding == ClientBinding::Rest {
+                    out.extend_from_slice(b"event: error\n");
+                }
+                encoder::event(out, self.refused(&refusal)?.1.as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: &RawValue) -> Result<Option<(StatusCode, String)>, AgentFailure> {
+        let told = self.sanitize_error(error.get())?;
+        let Ok(RewriteFailure { code, message, data }) = serde_json::from_str(&told) else { return Ok(None) };
+        let details = data.filter(|data| data.get().starts_with('['));
+        let (status, body) = rest_failure(code, &message, details);
+        Ok(String::from_utf8(body).ok().map(|body| (status, body)))
+    }
+
+    fn result<'r>(&mut self, result: &'r str) -> Result<Cow<'r, str>, AgentFailure> {
+        if let Some(front) = &self.front {
+            let card = front
+                .rewrite(result)
+                .ok_or_else(|| AgentFailure::ProtocolViolation("its card is no card".into()))?;
+            return Ok(Cow::Owned(card));
+        }
+        let (Some(ids), Some(operation)) = (&mut self.ids, self.operation) else {
+            return Ok(Cow::Borrowed(result));
+        };
+        ids.seal_task_id(result, operation)
+    }
+}
+
+impl BodyRewriter for ResponseRewriter<'_> {
+    fn first(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.first)
+    }
+
+    fn headers(&self, of: &HeaderMap) -> Headers {
+        let mut passed = stream_body::headers(of);
+        if self.translation.is_some() {
+            // What is said under both names is said twice.
+            let [new, old] = &EXTENSIONS;
+            let said = if passed.iter().any(|(name, _)| name == new) { new } else { old };
+            passed.retain(|(name, _)| name == said);
+            let name = self.client.extensions_header();
+            passed.iter_mut().for_each(|(known, _)| *known = name.clone());
+        }
+        passed
+    }
+
+    fn events(&mut self, events: Bytes) -> (Bytes, Result<(), AgentFailure>) {
+        if !self.rewrites_body() {
+            return (events, Ok(()));
+        }
+        let Ok(text) = str::from_utf8(&events) else {
+            return (Bytes::new(), Err(AgentFailure::ProtocolViolation("its events are not UTF-8".into())));
+        };
+        if self.translation.is_some() {
+            let mut out = Vec::new();
+            let done = self.rewrite_events(&mut out, text);
+            return (out.into(), done);
+        }
+        let mut out = String::new();
+        let done = rewrite_data(&mut out, text, |data| match is_message(data) {
+            true => self.answer(data, StatusCode::OK).map(|(_, data)| Some(data)),
+            false => Ok(None),
+        });
+        (out.into(), done)
+    }
+
+    fn is_over(&self) -> bool {
+        self.translation.as_ref().is_some_and(ExchangeTranslation::is_over)
+    }
+
+    fn failure(&self, trouble: &AgentFailure) -> Vec<u8> {
+        let said = A2aError::Trouble(trouble.clone()).to_json(self.agent);
+        let mut event = Vec::new();
+        match self.binding {
+            ClientBinding::Rpc => encoder::event(&mut event, &said.rpc(Some(self.id), self.client)),
+            ClientBinding::Rest => {
+                event.extend_from_slice(b"event: error\n");
+                encoder::event(&mut event, &said.rest());
+            }
+        }
+        event
+    }
+
+    fn finish(&self, rest: Bytes) -> Bytes {
+        // Readers throw an event away that never ended.
+        if self.rewrites_body() { Bytes::new() } else { rest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(id: &Id, binding: ClientBinding) -> ResponseRewriter<'_> {
+        let operation = Some(Operation::Get);
+        ResponseRewriter {
+            agent: "bard",
+            client: Dialect::V1,
+            binding,
+            is_bare: false,
+            id,
+            operation,
+            ids: None,
+            translation: None,
+            pushing: None,
+            first: Vec::new(),
+            front: None,
+        }
+    }
+
+    #[test]
+    fn the_envelope_is_taken_off_for_those_who_have_none() {
+        let id: Id = serde_json::from_str("1").unwrap();
+        let mut rest = answers(&id, ClientBinding::Rest);
+        for (text, status, body) in [
+            (r#"{"id":1,"result": {"a" : 1.0}}"#, 200, r#"{"a" : 1.0}"#),
+            (r#"{"id":1,"result":null}"#, 200, "{}"),
+            (
+                r#"{"id":1,"error":{"code":-32001,"message":"Task not found","data":[{"reason":"TASK_NOT_FOUND"}]}}"#,
+                404,
+                r#"{"error":{"code":404,"status":"NOT_FOUND","message":"Task not found","details":[{"reason":"TASK_NOT_FOUND"}]}}"#,
+            ),
+        ] {
+            let (found, written) = rest.answer(text, StatusCode::OK).unwrap();
+            assert_eq!((found.as_u16(), written.as_str()), (status, body), "{text}");
+        }
+        assert!(
+            [r#"[]"#, r#"{"result":1,"result":2}"#]
+                .iter()
+                .all(|text| rest.answer(text, StatusCode::OK).is_err())
+        );
+    }
+
+    #[test]
+    fn what_need_not_change_does_not() {
+        let id: Id = serde_json::from_str("1").unwrap();
+        let mut plain = answers(&id, ClientBinding::Rpc);
+        let events = Bytes::from_static(b"data: not even JSON\n\n");
+        let (passed, done) = plain.events(events.clone());
+        assert_eq!((passed, done), (events.clone(), Ok(())));
+        assert_eq!(plain.finish(events.clone()), events);
+    }
+}

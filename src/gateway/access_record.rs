@@ -1,0 +1,169 @@
+//! One HTTP request on its way through: what will be counted and logged about it.
+//!
+//! Not here: the counting (see `telemetry`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pingora::proxy::Session;
+
+use super::limits::{QuotaOwner, QuotaRegistry};
+use super::route::loggable_path;
+use crate::agents::{Agent, ForwardedContext};
+use crate::auth::Caller;
+use crate::fault::{AgentFailure, Blame, Fault};
+use crate::mcp::Era;
+use crate::quota::{BytePermit, FREE_BYTES, NoRoomError};
+use crate::telemetry::access_log::AccessLine;
+use crate::telemetry::label::{Method, Outcome, Refusal};
+use crate::telemetry::metrics::{AgentMetrics, Metrics};
+
+/// Whose fault trouble with an agent is.
+pub(super) fn outcome_of(trouble: &AgentFailure) -> Outcome {
+    match trouble {
+        AgentFailure::TokenUnavailable(_) => Outcome::GatewayFault,
+        AgentFailure::TokenExchangeFailed(_) | AgentFailure::CallerBytes => Outcome::ClientFault,
+        AgentFailure::Bytes => Outcome::GatewayFault,
+        _ => Outcome::AgentFault,
+    }
+}
+
+/// What is known about a request so far.
+pub(super) struct AccessRecord {
+    begun: Instant,
+    /// Who asks.
+    pub(super) caller: Caller,
+    /// What goes along to the agents that are asked.
+    pub(super) along: Option<Arc<ForwardedContext>>,
+    /// Whose share of the gateway it uses.
+    pub(super) whose: Option<QuotaOwner>,
+    /// What is asked.
+    pub(super) method: Method,
+    /// The tool that is called.
+    pub(super) tool: Option<String>,
+    /// The agent that is asked.
+    pub(super) agent: Option<Arc<Agent>>,
+    /// The era of the client.
+    pub(super) era: Option<Era>,
+    /// Whether it belongs to a session.
+    pub(super) session: bool,
+    /// Time spent waiting for the agent.
+    pub(super) agent_took: Option<Duration>,
+    /// The bytes of its answer, while its client reads that. There once they are counted.
+    held: Option<BytePermit>,
+    /// Bytes of answers that are kept for a batch.
+    kept: usize,
+    /// How it ends.
+    pub(super) outcome: Outcome,
+    /// Why it ends badly.
+    pub(super) fault: Option<&'static str>,
+}
+
+impl AccessRecord {
+    pub(super) fn new(caller: Caller) -> Self {
+        Self {
+            begun: Instant::now(),
+            caller,
+            whose: None,
+            along: None,
+            method: Method::Other,
+            tool: None,
+            agent: None,
+            era: None,
+            session: false,
+            agent_took: None,
+            held: None,
+            kept: 0,
+            outcome: Outcome::Ok,
+            fault: None,
+        }
+    }
+
+    /// Counts the bytes of an answer until the request is over, in place of those of `source`, which is held no more.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoomError`], if there is no room for it.
+    pub(super) fn hold(
+        &mut self,
+        shares: &QuotaRegistry,
+        source: Option<BytePermit>,
+        bytes: usize,
+    ) -> Result<(), NoRoomError> {
+        let bytes = self.kept.saturating_add(bytes);
+        if bytes <= FREE_BYTES && self.held.is_none() {
+            return Ok(());
+        }
+        let whose = self.whose.as_ref();
+        let held = self.held.get_or_insert_with(|| shares.permit(whose));
+        if let Some(source) = source {
+            held.absorb(source);
+        }
+        held.set(bytes).inspect_err(|_| held.shrink_to(self.kept))
+    }
+
+    /// Keeps the last answer beside those of the same batch that come after it.
+    pub(super) fn keep(&mut self, bytes: usize) {
+        self.kept = self.kept.saturating_add(bytes);
+    }
+
+    /// Notes that the request is refused.
+    pub(super) fn record_rejection(&mut self, fault: &Fault, metrics: &Metrics) {
+        self.fault = Some(fault.word());
+        self.outcome = match fault.culprit() {
+            Blame::Client => Outcome::ClientFault,
+            Blame::Agent => Outcome::AgentFault,
+            Blame::Gateway => Outcome::GatewayFault,
+        };
+        metrics.refused(match fault {
+            Fault::HostRefused(_) | Fault::Misdirected => Refusal::Host,
+            Fault::CertificateNoLongerValid => Refusal::Unauthenticated,
+            Fault::OriginRefused(_) => Refusal::Origin,
+            Fault::Unauthenticated(_) | Fault::DuplicateCredentials(_) => Refusal::Unauthenticated,
+            Fault::InsufficientScope(_) | Fault::Forbidden => Refusal::Forbidden,
+            // Counted where there was no room.
+            Fault::CallerBytes | Fault::Bytes => return,
+            Fault::RateLimited(_) | Fault::QuotaExceeded(_) => Refusal::RateLimited,
+            Fault::Busy(_) | Fault::Ending | Fault::AuthUnavailable => Refusal::Overloaded,
+            Fault::TasksFull => Refusal::TasksFull,
+            Fault::BodyTooLarge(_) | Fault::HeaderTooLarge(_) => Refusal::TooLarge,
+            Fault::NoSuchPath
+            | Fault::NoSuchTool(_)
+            | Fault::NoSuchResource(_)
+            | Fault::SessionNotFound
+            | Fault::UnknownTask => Refusal::NotFound,
+            _ => Refusal::Malformed,
+        });
+    }
+
+    /// Counts and logs the request.
+    pub(super) fn finish(&self, http: &Session, nobody: &AgentMetrics) {
+        let took = self.begun.elapsed();
+        let metrics = self.agent.as_ref().map_or(nobody, |agent| &agent.metrics);
+        metrics.request(self.method, self.outcome);
+        metrics.observe_latency(took, self.agent_took);
+        if !tracing::enabled!(target: "access", tracing::Level::INFO) {
+            return;
+        }
+        let header = http.req_header();
+        let listener = http.server_addr().map(ToString::to_string).unwrap_or_default();
+        AccessLine {
+            listener: &listener,
+            method: header.method.as_str(),
+            path: loggable_path(header.uri.path()),
+            status: http.response_written().map_or(0, |response| response.status.as_u16()),
+            rpc: (self.method != Method::Other).then(|| self.method.label()),
+            tool: self.tool.as_deref(),
+            agent: self.agent.as_ref().map(|agent| agent.settings.name.as_str()),
+            era: self.era.map(Era::word),
+            session: self.session,
+            took,
+            agent_took: self.agent_took,
+            bytes_in: http.body_bytes_read() as u64,
+            bytes_out: http.body_bytes_sent() as u64,
+            outcome: self.outcome.label(),
+            fault: self.fault,
+        }
+        .write();
+    }
+}

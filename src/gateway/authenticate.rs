@@ -1,0 +1,136 @@
+//! Lets callers in: finds what a request shows of who sends it, and answers those who show nothing good.
+//!
+//! Before the body is read, and for every request anew. Not here: whether what is shown is good (see `auth`), what the caller may
+//! do then (see `permit`).
+
+use std::time::Instant;
+
+use http::header::{AUTHORIZATION, HeaderName};
+use http::{HeaderMap, HeaderValue};
+use pingora::proxy::Session;
+
+use super::Inner;
+use super::limits::address;
+use super::oauth_metadata::{ChallengeContext, challenge};
+use super::route::Route;
+use crate::auth::{Caller, CertificateFacts, Denied, PresentedCredentials, SubjectToken};
+use crate::config::{Require, Secret};
+use crate::fault::Fault;
+use crate::telemetry::audit_log;
+
+impl Inner {
+    /// Says who sends a request to a door where that must be shown.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) async fn authenticate(
+        &self,
+        http: &Session,
+        require: &Require,
+        door: Route<'_>,
+    ) -> Result<Caller, Fault> {
+        let address = address(http);
+        let may_cost = self.failures.check(address, Instant::now());
+        let headers = &http.req_header().headers;
+        let bearer = single_header(headers, &AUTHORIZATION)?.and_then(bearer);
+        let api_key = match self.authenticator.key_header() {
+            // A value of another scheme is no key.
+            Some(name) if *name == AUTHORIZATION => bearer.map(str::as_bytes),
+            Some(name) => single_header(headers, name)?.map(HeaderValue::as_bytes),
+            None => None,
+        };
+        let endpoint = door.endpoint();
+        let certificate = super::certificate::client_certificate(http);
+        let certificate = certificate.as_deref().map(|certificate| CertificateFacts {
+            uris: certificate.uris(),
+            dns_names: certificate.dns_names(),
+            common_name: certificate.common_name(),
+            thumbprint: certificate.thumbprint(),
+        });
+        let shown =
+            PresentedCredentials { certificate, api_key, bearer, endpoint, may_cost: may_cost.is_ok() };
+        self.authenticator.authenticate(require, &shown).await.map_err(|denied| {
+            audit_log::not_admitted(http.client_addr(), denial_reason(denied));
+            let at = ChallengeContext { settings: &self.settings, endpoint };
+            if denied == Denied::Bad {
+                // Credentials that are known to be good are accepted from any address.
+                if let Err(wait) = may_cost {
+                    return Fault::RateLimited(wait.as_secs() + 1);
+                }
+                self.failures.record(address, Instant::now());
+            }
+            match denied {
+                Denied::Missing => Fault::Unauthenticated(challenge(&at, None, &[])),
+                Denied::Bad => {
+                    let error = bearer.is_some().then_some("invalid_token");
+                    Fault::Unauthenticated(challenge(&at, error, &[]))
+                }
+                Denied::ScopesNeeded => {
+                    Fault::InsufficientScope(challenge(&at, Some("insufficient_scope"), &[]))
+                }
+                Denied::Unavailable => Fault::AuthUnavailable,
+            }
+        })
+    }
+}
+
+/// The token by which a caller was let in, to be exchanged for others on its behalf. What was not checked is none.
+pub(super) fn subject(caller: &Caller, headers: &HeaderMap) -> Option<SubjectToken> {
+    let token = single_header(headers, &AUTHORIZATION).ok()??;
+    let token = bearer(token).filter(|_| caller.has_token())?;
+    Some(SubjectToken::new(Secret::new(token)))
+}
+
+fn denial_reason(denied: Denied) -> &'static str {
+    match denied {
+        Denied::Missing => "missing",
+        Denied::Bad => "bad",
+        Denied::ScopesNeeded => "insufficient_scope",
+        Denied::Unavailable => "unavailable",
+    }
+}
+
+/// The one value of a header. Two could be two callers.
+fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h HeaderValue>, Fault> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        (_, Some(_)) => Err(Fault::DuplicateCredentials(name.as_str().to_owned())),
+    }
+}
+
+/// What follows `Bearer` (RFC 6750 §2.1); the scheme in any case. Nothing that can be read is shown all the same, and not good:
+/// it is empty.
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let value = value.as_bytes();
+    let end = value.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(value.len());
+    let (scheme, token) = value.split_at_checked(end)?;
+    let token = std::str::from_utf8(token).unwrap_or_default();
+    scheme.eq_ignore_ascii_case(b"bearer").then(|| token.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bearer_has_a_token() {
+        for (value, token) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer  abc ", Some("abc")),
+            ("BEARER abc", Some("abc")),
+            ("Bearer\tabc", Some("abc")),
+            ("Bearer", Some("")),
+            ("bearer ", Some("")),
+            ("Bearer \u{fc}", Some("\u{fc}")),
+            ("Basic abc", None),
+            ("abc", None),
+            ("Bearerabc", None),
+            ("", None),
+        ] {
+            assert_eq!(bearer(&HeaderValue::from_str(value).unwrap()), token, "{value}");
+        }
+        assert_eq!(bearer(&HeaderValue::from_bytes(b"Bearer \xff").unwrap()), Some(""), "not UTF-8");
+    }
+}

@@ -1,0 +1,366 @@
+//! What a caller may do and see, wherever it matters: what it may not use is not there for it.
+//!
+//! Not here: the rules themselves (see `auth::Rules`), whose tasks are whose (handles open for their caller only).
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::oauth_metadata::{ChallengeContext, challenge};
+use super::resources::resource_not_found;
+use super::route::Route;
+use super::{ClientContext, Inner};
+use crate::agents::Agent;
+use crate::auth::{Action, Caller, PolicyDecision};
+use crate::bridge::catalogue::ToolRef;
+use crate::bridge::task_tools::TaskTool;
+use crate::fault::Fault;
+use crate::mcp::{Era, Method};
+use crate::telemetry::audit_log;
+
+impl Inner {
+    /// Whether there is such an agent, for this caller. Who could see it with more scopes is told so later.
+    pub(super) fn is_visible(&self, caller: &Caller, agent: &str) -> bool {
+        let wanted = Action { agent: Some(agent), ..Action::default() };
+        self.directory.find(agent).is_some()
+            && (self.rules.sees(caller, agent)
+                || matches!(self.rules.evaluate(caller, &wanted), PolicyDecision::ScopesNeeded(..)))
+    }
+
+    /// Whether an agent is behind a door, for this caller.
+    pub(super) fn can_see(&self, caller: &Caller, door: Route<'_>, agent: &Agent) -> bool {
+        let name = agent.settings.name.as_str();
+        door.agent().is_none_or(|door| name == door) && self.rules.sees(caller, name)
+    }
+
+    /// Lets a caller use a method, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn authorize_method(
+        &self,
+        asker: &ClientContext,
+        door: Route<'_>,
+        method: Method,
+    ) -> Result<(), Fault> {
+        let wanted = Action { method: method.as_str(), agent: door.agent(), ..Action::default() };
+        // Which tool is called is judged, and told, later.
+        if method == Method::ToolsCall && self.rules.allow(&asker.caller, &wanted) {
+            return Ok(());
+        }
+        self.evaluate((asker, door), &wanted, None, || Fault::Forbidden)
+    }
+
+    /// Lets a caller use a method on a task of an agent, or not. A task's resources are its caller's, so rules for resources do not
+    /// speak of them.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn authorize_task(
+        &self,
+        asking: (&ClientContext, Route<'_>),
+        method: Method,
+        agent: &Agent,
+        unseen: impl FnOnce() -> Fault,
+    ) -> Result<(), Fault> {
+        let wanted =
+            Action { method: method.as_str(), agent: Some(&agent.settings.name), ..Action::default() };
+        self.evaluate(asking, &wanted, None, unseen)
+    }
+
+    /// Lets a caller use a tool, by skill and name, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it; the tool might not be there.
+    pub(super) fn authorize_tool(
+        &self,
+        asking: (&ClientContext, Route<'_>),
+        agent: Option<&Agent>,
+        (tool, arguments): ((&str, &str), Option<&RawValue>),
+    ) -> Result<(), Fault> {
+        let agent = agent.map(|agent| agent.settings.name.as_str());
+        let wanted = Action { agent, tool: Some(tool), ..CALL };
+        let verdict = self.judge_tool(&asking.0.caller, &wanted);
+        let unseen = || Fault::NoSuchTool(tool.1.to_owned());
+        self.audit((&asking.0.caller, asking.1), (&wanted, arguments), verdict, unseen)
+    }
+
+    /// Lets a caller have an agent begin a task without naming a skill, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it; the tool might not be there.
+    pub(super) fn permit_start(
+        &self,
+        (asker, door): (&ClientContext, Route<'_>),
+        agent: &Agent,
+    ) -> Result<(), Fault> {
+        let wanted = start_of(&agent.settings.name);
+        let verdict = self.judge_start(&asker.caller, &agent.settings.name);
+        let unseen = || Fault::NoSuchTool(TaskTool::Start.name().to_owned());
+        self.audit((&asker.caller, door), (&wanted, None), verdict, unseen)
+    }
+
+    /// Lets a caller say something in a task, or not: as the tool of the skill that began it, or as a message to the agent as a whole
+    /// where no such tool is there.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it; the task might not be there.
+    pub(super) fn permit_words(
+        &self,
+        (asker, door): (&ClientContext, Route<'_>),
+        agent: &Agent,
+        (method, skill): (Method, Option<&str>),
+    ) -> Result<(), Fault> {
+        let (name, method) = (agent.settings.name.as_str(), method.as_str());
+        let catalogue = self.catalogue.load();
+        let mut tools = self.catalogue_view(&catalogue, door).of_agents();
+        let tool = tools.find(|tool| *tool.agent == *name && tool.skill.as_deref() == skill);
+        let tool = tool.map(|tool| (skill.unwrap_or_default(), tool.name.as_str()));
+        let wanted = Action { method, agent: Some(name), tool, resource: None };
+        let verdict = match tool {
+            Some(_) => self.judge_tool(&asker.caller, &wanted),
+            None => self.rules.evaluate_any(&asker.caller, (method, name)),
+        };
+        self.audit((&asker.caller, door), (&wanted, None), verdict, || Fault::UnknownTask)
+    }
+
+    /// Whether a caller may use one of the gateway's own tools on an agent.
+    pub(super) fn may_use(&self, caller: &Caller, agent: &str, tool: TaskTool) -> bool {
+        match tool {
+            TaskTool::Start => self.judge_start(caller, agent).is_allowed(),
+            tool => {
+                let wanted = Action { agent: Some(agent), tool: Some((tool.name(), tool.name())), ..CALL };
+                self.rules.allow(caller, &wanted)
+            }
+        }
+    }
+
+    /// Whether a caller may call a tool of an agent, by the id of its skill and its name.
+    pub(super) fn may_call(&self, caller: &Caller, agent: &str, tool: (&str, &str)) -> bool {
+        self.judge_tool(caller, &Action { agent: Some(agent), tool: Some(tool), ..CALL }).is_allowed()
+    }
+
+    /// The one tool of an agent has no skill.
+    fn judge_tool(&self, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'_> {
+        let has_skill = wanted.tool.is_none_or(|(skill, _)| !skill.is_empty());
+        if has_skill || self.rules.is_empty() {
+            return self.rules.evaluate(caller, wanted);
+        }
+        let known = wanted.agent.and_then(|agent| self.directory.find(agent)?.known());
+        let skills = known.iter().flat_map(|known| &known.card.skills).map(|skill| skill.id.as_str());
+        self.rules.judge_any(caller, wanted, skills)
+    }
+
+    fn judge_start(&self, caller: &Caller, agent: &str) -> PolicyDecision<'_> {
+        self.rules.judge_skilless(caller, &start_of(agent))
+    }
+
+    /// Lets a caller read a resource, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it; the resource might not be there.
+    pub(super) fn authorize_resource(
+        &self,
+        asking: (&ClientContext, Route<'_>),
+        agent: Option<&Agent>,
+        uri: &str,
+    ) -> Result<(), Fault> {
+        let agent = agent.map(|agent| agent.settings.name.as_str());
+        let wanted =
+            Action { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
+        self.evaluate(asking, &wanted, None, || resource_not_found(uri))
+    }
+
+    /// Whether a caller may read a resource.
+    pub(super) fn may_read(&self, asker: &ClientContext, agent: Option<&Agent>, uri: &str) -> bool {
+        let agent = agent.map(|agent| agent.settings.name.as_str());
+        let wanted =
+            Action { method: Method::ResourcesRead.as_str(), agent, tool: None, resource: Some(uri) };
+        self.rules.allow(&asker.caller, &wanted)
+    }
+
+    /// Whether a tool is on a caller's list.
+    pub(super) fn can_read_task(&self, asker: &ClientContext, entry: &ToolRef) -> bool {
+        let caller = &asker.caller;
+        match entry.of_agent() {
+            Some(tool) => {
+                self.may_call(caller, &tool.agent, (tool.skill.as_deref().unwrap_or_default(), &tool.name))
+            }
+            None if entry.name() == TaskTool::Start.name() && !self.rules.is_empty() => {
+                let mut agents = self.directory.agents().iter();
+                agents.any(|agent| self.may_use(caller, &agent.settings.name, TaskTool::Start))
+            }
+            None => {
+                let tool = Some((entry.name(), entry.name()));
+                self.rules.allow(caller, &Action { tool, ..CALL })
+            }
+        }
+    }
+
+    /// Lets a caller use an A2A method on an agent as a whole, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn authorize_agent(
+        &self,
+        (caller, door): (&Caller, Route<'_>),
+        (method, agent): (&str, &str),
+    ) -> Result<(), Fault> {
+        let wanted = Action { method, agent: Some(agent), ..Action::default() };
+        let verdict = self.rules.evaluate_any(caller, (method, agent));
+        self.audit((caller, door), (&wanted, None), verdict, || Fault::Forbidden)
+    }
+
+    /// Lets a caller use a method on an agent that is none of A2A, or not. Nobody knows where ids stand in it, so that it could be about
+    /// anybody's task; a method of MCP is named in rules for what the MCP face does with it.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn authorize_unknown(
+        &self,
+        (caller, door): (&Caller, Route<'_>),
+        (method, agent): (&str, &str),
+    ) -> Result<(), Fault> {
+        let unknown = || Fault::UnknownMethod(method.chars().take(100).collect());
+        if [Era::Legacy, Era::Modern].into_iter().any(|era| Method::named(method, era).is_some()) {
+            return Err(unknown());
+        }
+        let wanted = Action { method, agent: Some(agent), ..Action::default() };
+        let verdict = self.rules.evaluate_agent(caller, (method, agent));
+        self.audit((caller, door), (&wanted, None), verdict, unknown)
+    }
+
+    /// Lets a caller use an A2A method on what is its own at an agent, or not.
+    ///
+    /// # Errors
+    ///
+    /// The fault that refuses it.
+    pub(super) fn authorize_builtin_tool(
+        &self,
+        (caller, door): (&Caller, Route<'_>),
+        (method, agent): (&str, &str),
+    ) -> Result<(), Fault> {
+        let wanted = Action { method, agent: Some(agent), ..Action::default() };
+        self.audit((caller, door), (&wanted, None), self.rules.evaluate(caller, &wanted), || Fault::Forbidden)
+    }
+
+    fn evaluate(
+        &self,
+        (asker, door): (&ClientContext, Route<'_>),
+        wanted: &Action<'_>,
+        arguments: Option<&RawValue>,
+        unseen: impl FnOnce() -> Fault,
+    ) -> Result<(), Fault> {
+        let verdict = self.rules.evaluate(&asker.caller, wanted);
+        self.audit((&asker.caller, door), (wanted, arguments), verdict, unseen)
+    }
+
+    /// Tells the audit log of a decision, and the caller if it is refused.
+    fn audit(
+        &self,
+        (caller, door): (&Caller, Route<'_>),
+        (wanted, arguments): (&Action<'_>, Option<&RawValue>),
+        verdict: PolicyDecision<'_>,
+        unseen: impl FnOnce() -> Fault,
+    ) -> Result<(), Fault> {
+        // Where nobody proves anything and nothing is ruled there is no decision to tell of.
+        if self.rules.is_empty() && caller.is_anonymous() {
+            return Ok(());
+        }
+        let log = &self.settings.log;
+        let arguments =
+            arguments.filter(|_| log.audit_arguments).map(|arguments| redacted(arguments, &log.redact));
+        let (is_allowed, rule) = match verdict {
+            PolicyDecision::Allowed(rule) => (true, rule),
+            PolicyDecision::Refused(rule) => (false, rule),
+            PolicyDecision::ScopesNeeded(rule, _) => (false, Some(rule)),
+        };
+        let decision = audit_log::AuditDecision {
+            caller: caller.name(),
+            method: wanted.method,
+            agent: wanted.agent,
+            tool: wanted.tool.map(|(_, name)| name),
+            resource: wanted.resource,
+            arguments: arguments.as_deref(),
+            is_allowed,
+            rule,
+        };
+        decision.write();
+        match verdict {
+            PolicyDecision::Allowed(_) => Ok(()),
+            PolicyDecision::Refused(_) => Err(unseen()),
+            PolicyDecision::ScopesNeeded(_, scopes) => {
+                // A token is for the door that the client uses, whichever agent the tool is of.
+                let at = ChallengeContext { settings: &self.settings, endpoint: door.endpoint() };
+                Err(Fault::InsufficientScope(challenge(&at, Some("insufficient_scope"), scopes)))
+            }
+        }
+    }
+}
+
+/// A call of a tool.
+const CALL: Action<'static> =
+    Action { method: Method::ToolsCall.as_str(), agent: None, tool: None, resource: None };
+
+/// A call of `subagent_start`.
+fn start_of(agent: &str) -> Action<'_> {
+    Action { agent: Some(agent), tool: Some((TaskTool::Start.name(), TaskTool::Start.name())), ..CALL }
+}
+
+/// Most bytes of arguments in one line of the audit log.
+const MAX_AUDITED_ARGUMENT_BYTES: usize = 2048;
+
+/// Where handles stand: who has one of somebody who is nobody can use it.
+const HANDLES: [&str; 2] = ["/taskId", "/contextId"];
+
+/// Arguments for the audit log, without what is not to be there. What cannot be read is left out: it could not be redacted.
+fn redacted(arguments: &RawValue, pointers: &[String]) -> String {
+    let Ok(mut value) = serde_json::from_str::<Value>(arguments.get()) else {
+        return "(unreadable)".to_owned();
+    };
+    for pointer in pointers.iter().map(String::as_str).chain(HANDLES) {
+        if let Some(secret) = value.pointer_mut(pointer) {
+            *secret = Value::String("***".to_owned());
+        }
+    }
+    let text = value.to_string();
+    match text.char_indices().map(|(at, _)| at).take_while(|at| *at <= MAX_AUDITED_ARGUMENT_BYTES).last() {
+        Some(end) if text.len() > MAX_AUDITED_ARGUMENT_BYTES => {
+            format!("{}…", text.get(..end).unwrap_or_default())
+        }
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(json: &str, pointers: &[&str]) -> String {
+        let pointers: Vec<String> = pointers.iter().map(|pointer| (*pointer).to_owned()).collect();
+        redacted(serde_json::from_str(json).unwrap(), &pointers)
+    }
+
+    #[test]
+    fn what_a_pointer_points_to_is_not_shown_and_the_rest_is() {
+        let json = r#"{"a":{"b":[1,{"c/d":"secret"}]},"e":"shown"}"#;
+        assert_eq!(shown(json, &["/a/b/1/c~1d", "/nowhere"]), r#"{"a":{"b":[1,{"c/d":"***"}]},"e":"shown"}"#);
+        assert_eq!(shown(json, &["/a"]), r#"{"a":"***","e":"shown"}"#);
+        assert_eq!(shown(r#"{"taskId":"handle"}"#, &[]), r#"{"taskId":"***"}"#);
+        // Of a member that is there twice the last counts, here as everywhere.
+        assert_eq!(shown(r#"{"a":"first","a":"second"}"#, &["/a"]), r#"{"a":"***"}"#);
+    }
+
+    #[test]
+    fn long_arguments_are_cut() {
+        let long = shown(&format!("{{\"a\":\"{}\"}}", "\u{e9}".repeat(4000)), &[]);
+        assert!(long.len() <= MAX_AUDITED_ARGUMENT_BYTES + '…'.len_utf8() && long.ends_with('…'));
+    }
+}

@@ -1,0 +1,238 @@
+//! What the client of a stream is told, when something that it waits for has changed.
+//!
+//! Nothing is told twice, and nothing that is old by the time it is told. Not here: waiting (see `watching`), the stream itself
+//! (see `listen`).
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::change_set::{Change, SubscriptionKey};
+use super::resources::reach;
+use super::response::{ClientGone, SseWriter};
+use super::route::Route;
+use super::subscriptions::{MAX_SUBSCRIPTIONS, Subscription};
+use super::{ClientContext, Inner};
+use crate::bridge::registry::Reachability;
+use crate::bridge::resource_uri::{REGISTRY, STREAMS, agent_of};
+use crate::jsonrpc::Id;
+use crate::mcp::notifications::{
+    ChangeableList, LoggingLevel, core_task_changed, list_changed, message, resource_updated, task_changed,
+};
+use crate::mcp::tasks::TaskSnapshot;
+use crate::tasks::TaskEntry;
+
+/// Told to a session of before.
+const RESTARTED: &str = "The gateway was started again. It does not know any more which resources this session was subscribed to: \
+                         read those that matter, and subscribe to them again.";
+
+impl Inner {
+    /// Tells the client of a session that began before this process, and of which nothing is known here, that its subscriptions are
+    /// lost. Not 404: hardly any client begins a new session then.
+    pub(super) async fn tell_of_restart(
+        &self,
+        asker: &ClientContext,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
+        let Some(session) = &asker.session else { return Ok(()) };
+        // With a data directory all that is to be known is.
+        if self.ledger.is_enabled()
+            || session.began() >= Duration::from_millis(self.begun.unix_ms)
+            || self.sessions.is_remembered(session)
+        {
+            return Ok(());
+        }
+        events.send(&message(LoggingLevel::Warning, "gateway", RESTARTED)).await?;
+        // A client that had subscribed to a resource reads it again, at least.
+        events.send(&list_changed(ChangeableList::Resources, None)).await
+    }
+
+    /// Looks what a session wants to be told of by now.
+    pub(super) async fn reevaluate(
+        &self,
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
+        let Some(session) = &stream.asker.session else { return Ok(()) };
+        let since = std::mem::replace(&mut stream.looked, Instant::now());
+        let uris = self.sessions.subscriptions(session).into_iter().map(SubscriptionKey::Resource);
+        let tasks = self.sessions.tasks(session).into_iter().map(SubscriptionKey::CoreTask);
+        let has_tasks = stream.asker.version.has_core_tasks();
+        let wanted: BTreeSet<SubscriptionKey> =
+            uris.chain(tasks.filter(|_| has_tasks)).take(MAX_SUBSCRIPTIONS).collect();
+        stream.watching.retain(&wanted);
+        stream.missing.retain(|topic| wanted.contains(topic));
+        stream.plain.clear();
+        let mut new = Vec::new();
+        for topic in wanted {
+            match topic {
+                SubscriptionKey::Resource(uri)
+                    if self.is_subscribable_uri(stream.asker, stream.door, &uri) =>
+                {
+                    stream.plain.insert(uri);
+                }
+                topic if stream.watching.has(&topic) || stream.missing.contains(&topic) => {}
+                topic => new.push(topic),
+            }
+        }
+        self.watch_new_tasks(stream);
+        let found = self.find(stream.asker, stream.door, new.iter()).await;
+        for topic in &new {
+            let Some(entry) = found.get(topic) else {
+                stream.missing.insert(topic.clone());
+                continue;
+            };
+            let number = stream.watching.watch(topic.clone(), entry);
+            // What changed after the client subscribed and before the stream got to know of it is told now.
+            if entry.visible_state(|inside| inside.changed.instant < since) {
+                self.skip(number, stream);
+            }
+            self.notify_task(number, stream, events).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells of a task, if there is news.
+    pub(super) async fn notify_task(
+        &self,
+        number: u64,
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
+        let (asker, id) = (stream.asker, stream.id);
+        let Some(target) = stream.watching.target(number) else { return Ok(()) };
+        let mark = Some(self.watch(&target.topic, target.entry(), asker, id));
+        if target.mark == mark {
+            return Ok(());
+        }
+        target.mark = mark;
+        events.send(&self.encode_notification(&target.topic, target.entry(), (asker, id), false)).await
+    }
+
+    /// Takes the present state of a task for told.
+    pub(super) fn skip(&self, number: u64, stream: &mut Subscription<'_>) {
+        let (asker, id) = (stream.asker, stream.id);
+        if let Some(target) = stream.watching.target(number) {
+            target.mark = Some(self.watch(&target.topic, target.entry(), asker, id));
+        }
+    }
+
+    /// What a client would be told, in short, so that nothing is told twice.
+    fn watch(
+        &self,
+        topic: &SubscriptionKey,
+        entry: &Arc<TaskEntry>,
+        asker: &ClientContext,
+        id: Option<&Id>,
+    ) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        match topic {
+            SubscriptionKey::Resource(_) => entry.visible_state(|inside| {
+                let followed = topic.is_stream() && inside.is_followed();
+                (inside.changed.instant, inside.open_turn(), inside.is_finished(), followed)
+                    .hash(&mut hasher);
+                inside.verdict.is_some().hash(&mut hasher);
+            }),
+            SubscriptionKey::Task(_) | SubscriptionKey::CoreTask(_) => {
+                self.encode_notification(topic, entry, (asker, id), true).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    /// The notification, with or without the time of the change.
+    fn encode_notification(
+        &self,
+        topic: &SubscriptionKey,
+        entry: &Arc<TaskEntry>,
+        (asker, id): (&ClientContext, Option<&Id>),
+        timeless: bool,
+    ) -> Vec<u8> {
+        let snapshot = |handle| {
+            let task = self.snapshot(entry, handle, asker);
+            if timeless { TaskSnapshot { last_updated_at: String::new(), ..task } } else { task }
+        };
+        match (topic, id) {
+            (SubscriptionKey::Resource(uri), id) => resource_updated(uri, id),
+            (SubscriptionKey::Task(handle), Some(id)) => {
+                let task = snapshot(handle);
+                self.to_detailed_task(entry, asker, |detail| task_changed(&task, detail, id))
+            }
+            (SubscriptionKey::Task(handle) | SubscriptionKey::CoreTask(handle), _) => {
+                core_task_changed(&snapshot(handle))
+            }
+        }
+    }
+
+    pub(super) async fn notify_lists(
+        &self,
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
+        let after = self.versions(stream.asker, stream.door);
+        let before = std::mem::replace(&mut stream.versions, after);
+        if before == stream.versions {
+            return Ok(());
+        }
+        for (list, _) in stream.lists.into_iter().filter(|(_, told)| *told) {
+            events.send(&list_changed(list, stream.id)).await?;
+        }
+        for uri in &stream.plain {
+            let changed = agent_of(uri).is_some_and(|name| before.get(name) != stream.versions.get(name));
+            if changed {
+                events.send(&resource_updated(uri, stream.id)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn notify_registry(
+        &self,
+        stream: &mut Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
+        let after = Some(self.visible_agents(stream.asker, stream.door));
+        let is_news = stream.registry != after;
+        stream.registry = after;
+        if is_news && stream.plain.contains(REGISTRY) {
+            events.send(&resource_updated(REGISTRY, stream.id)).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn notify_streams(
+        &self,
+        stream: &Subscription<'_>,
+        events: &mut SseWriter<'_>,
+    ) -> Result<(), ClientGone> {
+        if stream.plain.contains(STREAMS) {
+            events.send(&resource_updated(STREAMS, stream.id)).await?;
+        }
+        Ok(())
+    }
+
+    /// Hears of agents, and of the caller's tasks, that come and go, once the client wants to.
+    pub(super) fn watch_new_tasks(&self, stream: &mut Subscription<'_>) {
+        if !stream.hears_streams && stream.plain.contains(STREAMS) {
+            stream.watching.listen_to(Change::Streams, self.tasks.changes_of(stream.asker.caller.name()));
+            stream.hears_streams = true;
+        }
+        if stream.registry.is_none() && stream.plain.contains(REGISTRY) {
+            stream.watching.listen_to(Change::Looks, self.directory.changes());
+            stream.registry = Some(self.visible_agents(stream.asker, stream.door));
+        }
+    }
+
+    /// How the agents behind a door stand, as the registry shows it.
+    fn visible_agents(&self, asker: &ClientContext, door: Route<'_>) -> Vec<(u64, Reachability)> {
+        let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
+        behind.map(|agent| (agent.version(), reach(agent))).collect()
+    }
+
+    /// How many cards each agent behind a door has had.
+    pub(super) fn versions(&self, asker: &ClientContext, door: Route<'_>) -> HashMap<String, u64> {
+        let behind = self.directory.agents().iter().filter(|agent| self.can_see(&asker.caller, door, agent));
+        behind.map(|agent| (agent.settings.name.clone(), agent.version())).collect()
+    }
+}

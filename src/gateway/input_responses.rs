@@ -1,0 +1,177 @@
+//! Answers of users, on their way to the agent: each question is answered once.
+//!
+//! An answer comes with a call (`inputResponses`), with `tasks/update`, or as the response to an `elicitation/create`; late or
+//! not, it goes to the agent while its question is open. A retried answer never becomes a second message. Not here: asking
+//! (see `ask`), who sends (see `follow`).
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::questions::question_of;
+use super::{ClientContext, Inner};
+use crate::a2a::{Message, Part, Role};
+use crate::agents::ResolvedAgent;
+use crate::bridge::elicitation::AgentQuestion;
+use crate::bridge::extension::{ClientExtensions, DataOnlyMessage};
+use crate::bridge::user_response::{self, UserResponse};
+use crate::config::OnDecline;
+use crate::fault::Fault;
+use crate::jsonrpc::Id;
+use crate::mcp::elicitation::{ElicitAction, ElicitResult};
+use crate::seal::ElicitationTicket;
+use crate::tasks::{AnswerClaim, AnswerRefusal, PartialAnswers, TaskEntry, TaskPhase};
+
+impl Inner {
+    /// Takes what came for an open question, and what is offered for the agent's extensions along with it. Says whether anything of it was answered, or refused.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, for the client.
+    pub(super) async fn accept_input_responses(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        (question, offered): (&AgentQuestion, ClientExtensions<'_>),
+        responses: Option<&RawValue>,
+    ) -> Result<bool, Fault> {
+        let given = question.read_responses(responses).map_err(Fault::InvalidParams)?;
+        // Before anything is taken: what is refused can be given again.
+        let beside = offered.beside().map_err(Fault::InvalidParams)?;
+        self.submit_answer(entry, known, question, (given, beside)).await
+    }
+
+    /// Gives the agent what was answered, once all is there.
+    async fn submit_answer(
+        &self,
+        entry: &Arc<TaskEntry>,
+        known: &Arc<ResolvedAgent>,
+        question: &AgentQuestion,
+        (given, beside): (UserResponse, DataOnlyMessage),
+    ) -> Result<bool, Fault> {
+        let turn = question.turn.to_bytes();
+        if user_response.declined || user_response.cancelled {
+            if entry.visible_state(|inside| inside.is_taken(turn)) {
+                return Err(already_answered());
+            }
+            let refusal =
+                if user_response.declined { AnswerRefusal::Declined } else { AnswerRefusal::Dismissed };
+            entry.record_refusal(turn, refusal);
+            if user_response.declined && self.settings.calls.on_decline == OnDecline::Cancel {
+                self.followers.cancel(entry, known);
+            }
+            return Ok(true);
+        }
+        if user_response.accepted.is_empty() {
+            return Ok(false);
+        }
+        if question.url.is_some() {
+            // The user has gone to the page; the agent goes on by itself.
+            let whose = entry.claim_answer(turn, [0; 16]);
+            if whose == AnswerClaim::Ours {
+                self.metrics.tasks.answered();
+            }
+            self.followers.ensure_followed(entry, known);
+            return Ok(whose != AnswerClaim::Other);
+        }
+        let mut accepted = user_response.accepted;
+        let taken = if question.inputs.len() > 1 {
+            let is_whole =
+                |parts: &PartialAnswers| question.inputs.iter().all(|input| parts.contains_key(&input.key));
+            let digest = |parts: &PartialAnswers| is_whole(parts).then(|| user_response::digest(parts));
+            let answered = entry.answer_in_parts(turn, accepted, digest);
+            let (parts, taken) = answered.map_err(|too_large| Fault::InvalidParams(too_large.to_string()))?;
+            accepted = parts;
+            taken
+        } else {
+            Some(entry.claim_answer(turn, user_response::digest(&accepted)))
+        };
+        let digest = user_response::digest(&accepted);
+        match taken {
+            None => Ok(true),
+            Some(AnswerClaim::Same) => Ok(true),
+            Some(AnswerClaim::Other) => Err(already_answered()),
+            Some(AnswerClaim::Ours) => {
+                let Some(task) = entry.task_id() else { return Err(Fault::UnknownTask) };
+                self.metrics.tasks.answered();
+                self.ledger.acknowledge(entry).await;
+                let message = Message {
+                    message_id: Some(user_response::message_id(&task, question.turn, digest)),
+                    role: Role::User,
+                    parts: question.message(&accepted),
+                    task_id: None,
+                    context_id: None,
+                    reference_task_ids: Vec::new(),
+                    extensions: beside.uris,
+                    metadata: beside.metadata,
+                };
+                // Whoever waits for the task hears how it goes on; nobody needs to wait here.
+                drop(self.followers.send_message(entry, known, (task, message, Some(question.turn))));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Takes the response of a legacy client to an `elicitation/create`. What is not one, or comes too late, is passed over: there is
+    /// nobody to tell.
+    pub(super) async fn accept_elicitation_response(
+        &self,
+        asker: &ClientContext,
+        id: &Id,
+        result: Option<&RawValue>,
+    ) {
+        let Some(session) = &asker.session else { return };
+        let Some(text) = id.text() else { return };
+        let ticket = ElicitationTicket::open(&self.sealer, asker.caller.name(), &text);
+        let Some(ticket) = ticket.filter(|ticket| ticket.session == session.key) else {
+            tracing::debug!("a client answered what it was not asked");
+            return;
+        };
+        let Some(agent) = self.directory.find(&ticket.agent) else { return };
+        let Ok((entry, known)) = self.entry(asker, agent, &ticket.task).await else { return };
+        if let Some((question, _)) = question_of(&entry)
+            && let Some(turn) = question.in_round_of(ticket.turn)
+        {
+            entry.adopt_round(turn);
+        }
+        let Some((question, _)) = question_of(&entry) else { return };
+        let Some(key) = question.key_of(ticket.turn).map(str::to_owned) else { return };
+        // An error of JSON-RPC means that the client could not ask.
+        let answer = result.and_then(ElicitResult::read);
+        let answer = answer.unwrap_or(ElicitResult { action: ElicitAction::Cancel, content: None });
+        let mut given = question.empty();
+        if let Err(complaint) = question.take(&mut user_response, &key, answer) {
+            tracing::debug!(complaint, "an answer does not fit its form");
+            user_response.cancelled = true;
+        }
+        if let Err(fault) =
+            self.submit_answer(&entry, &known, &question, (user_response, DataOnlyMessage::default())).await
+        {
+            tracing::debug!(%fault, "an answer is not taken");
+        }
+    }
+}
+
+/// The question that the agent has put last, be it open or answered and not taken up yet: so the same answer is told from another.
+pub(super) fn last_question(entry: &TaskEntry) -> Option<AgentQuestion> {
+    entry.visible_state(|inside| match inside.phase() {
+        TaskPhase::Running | TaskPhase::Asking(..) => AgentQuestion::of(&inside.work),
+        TaskPhase::Finished | TaskPhase::Failed(_) => None,
+    })
+}
+
+/// Returns what a model said in a task as its agent takes it: the answer to an open question in the form of that.
+///
+/// # Errors
+///
+/// How the answer must be given, for the model.
+pub(super) fn in_form_of_question(entry: &TaskEntry, parts: Vec<Part>) -> Result<Vec<Part>, String> {
+    match last_question(entry) {
+        Some(question) => question.answer(parts),
+        None => Ok(parts),
+    }
+}
+
+pub(super) fn already_answered() -> Fault {
+    Fault::InvalidParams("this question has been answered already, in another way".into())
+}

@@ -1,0 +1,152 @@
+//! What OAuth clients are told: for whom tokens are to be issued, by whom, and which scopes are missing.
+//!
+//! Reads RFC 9728 and mcp.md §5. The gateway is a resource server only; it issues nothing. Not here: checking tokens (see `auth`).
+
+use std::collections::BTreeSet;
+
+use http::{Method, StatusCode, Uri};
+use pingora::proxy::Session;
+use serde::Serialize;
+
+use super::Inner;
+use super::response::{ClientGone, json};
+use super::route::METADATA;
+use crate::auth::{Endpoint, ServedProtocol};
+use crate::config::Settings;
+use crate::fault::Fault;
+
+/// The endpoint that a client wants to use.
+pub(super) struct ChallengeContext<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) endpoint: Endpoint<'a>,
+}
+
+/// The metadata of a protected resource (RFC 9728 §2).
+#[derive(Serialize)]
+struct ProtectedResource<'a> {
+    resource: String,
+    authorization_servers: Vec<&'a str>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    scopes_supported: BTreeSet<&'a str>,
+    bearer_methods_supported: [&'static str; 1],
+    resource_name: &'a str,
+}
+
+impl Inner {
+    /// Answers a request for the metadata of a resource. It says the same of agents that there are and of others.
+    pub(super) async fn serve_metadata(
+        &self,
+        http: &mut Session,
+        path: &str,
+    ) -> Result<(), Result<Fault, ClientGone>> {
+        if http.req_header().method != Method::GET {
+            return Err(Ok(Fault::MethodNotAllowed("GET, OPTIONS")));
+        }
+        let public = self.settings.public_url.as_deref().ok_or(Ok(Fault::NoSuchPath))?;
+        if self.settings.auth.tokens.is_empty() {
+            return Err(Ok(Fault::NoSuchPath));
+        }
+        let endpoint = endpoint_of(path, public_base_url(public)).ok_or(Ok(Fault::NoSuchPath))?;
+        let auth = &self.settings.auth;
+        let scopes = auth.scopes.iter().map(String::as_str).chain(self.rules.scopes());
+        let protected = ProtectedResource {
+            resource: resource(public, endpoint),
+            authorization_servers: auth.tokens.iter().map(|issuer| issuer.issuer.as_str()).collect(),
+            scopes_supported: scopes.collect(),
+            bearer_methods_supported: ["header"],
+            resource_name: &self.settings.mcp.server_name,
+        };
+        let body = serde_json::to_vec(&protected).map_err(|_| Ok(Fault::Internal))?;
+        json(http, StatusCode::OK, body, None).await.map_err(Err)
+    }
+}
+
+/// The value of `WWW-Authenticate`, with the scopes that are needed besides those that every token needs. Empty: nothing helps but
+/// a certificate.
+pub(super) fn challenge(at: &ChallengeContext<'_>, error: Option<&str>, needed: &[String]) -> String {
+    let auth = &at.settings.auth;
+    if auth.tokens.is_empty() {
+        let header = auth.api_keys.as_ref().map(|keys| &keys.header);
+        return header.map_or_else(String::new, |header| format!("ApiKey header=\"{header}\""));
+    }
+    let mut parts = Vec::new();
+    if let Some(error) = error {
+        parts.push(format!("error=\"{error}\""));
+    }
+    if let Some(public) = &at.settings.public_url {
+        parts.push(format!("resource_metadata=\"{}\"", metadata_url(public, at.endpoint)));
+    }
+    let scopes: BTreeSet<&str> = auth.scopes.iter().chain(needed).map(String::as_str).collect();
+    if !scopes.is_empty() {
+        parts.push(format!("scope=\"{}\"", scopes.into_iter().collect::<Vec<_>>().join(" ")));
+    }
+    if parts.is_empty() { "Bearer".to_owned() } else { format!("Bearer {}", parts.join(", ")) }
+}
+
+fn resource(public: &str, Endpoint { face, agent }: Endpoint<'_>) -> String {
+    let face = face.path();
+    agent.map_or_else(|| format!("{public}{face}"), |agent| format!("{public}{face}/{agent}"))
+}
+
+/// The path of a URL, without a slash at its end.
+pub(super) fn public_base_url(public: &str) -> String {
+    public.parse::<Uri>().map(|uri| uri.path().trim_end_matches('/').to_owned()).unwrap_or_default()
+}
+
+/// The well-known place stands between host and path (RFC 9728 §3.1).
+fn metadata_url(public: &str, endpoint: Endpoint<'_>) -> String {
+    let base = public_base_url(public);
+    let origin = public.strip_suffix(&*base).unwrap_or(public);
+    format!("{origin}{METADATA}{}", resource(&base, endpoint))
+}
+
+/// The endpoint that a path behind the well-known place means. A proxy before the gateway may have taken the base away.
+fn endpoint_of(path: &str, base: String) -> Option<Endpoint<'_>> {
+    let path = path.strip_prefix(&*base).unwrap_or(path);
+    if matches!(path, "" | "/") {
+        return Some(Endpoint::default());
+    }
+    let at = |face: ServedProtocol| path.strip_prefix(face.path()).map(|rest| (face, rest));
+    let (face, rest) = at(ServedProtocol::Mcp).or_else(|| at(ServedProtocol::A2a))?;
+    if matches!(rest, "" | "/") {
+        return Some(Endpoint { face, agent: None });
+    }
+    let agent = rest.strip_prefix('/')?;
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (agent.len() <= 32 && agent.bytes().all(fits)).then_some(Endpoint { face, agent: Some(agent) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_endpoint_has_its_document() {
+        for (path, base, expected) in [
+            ("", "", Some((ServedProtocol::Mcp, None))),
+            ("/mcp", "", Some((ServedProtocol::Mcp, None))),
+            ("/a2a", "", Some((ServedProtocol::A2a, None))),
+            ("/mcp/weather", "", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/gw/mcp/weather", "/gw", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/mcp/weather", "/gw", Some((ServedProtocol::Mcp, Some("weather")))),
+            ("/gw/a2a/weather", "/gw", Some((ServedProtocol::A2a, Some("weather")))),
+            ("/gw/mcp", "", None),
+            ("/mcp/a/b", "", None),
+            ("/mcp/A\"", "", None),
+            ("/mcpx", "", None),
+            ("x", "", None),
+        ] {
+            let found = endpoint_of(path, base.to_owned()).map(|found| (found.face, found.agent));
+            assert_eq!(found, expected, "{path} {base}");
+        }
+    }
+
+    #[test]
+    fn the_well_known_place_stands_between_host_and_path() {
+        let weather = Endpoint { face: ServedProtocol::Mcp, agent: Some("weather") };
+        let url = metadata_url("https://gw.example.com/base", weather);
+        assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/base/mcp/weather");
+        let url = metadata_url("https://gw.example.com", Endpoint::default());
+        assert_eq!(url, "https://gw.example.com/.well-known/oauth-protected-resource/mcp");
+    }
+}

@@ -1,0 +1,111 @@
+//! How much of its share each caller uses now.
+//!
+//! Not here: how much it may use (see `shares`).
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::limits::QuotaOwner;
+
+/// What is used of a share while it lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum QuotaKind {
+    /// A call of a tool.
+    Call,
+    /// A request with a body that is waited for.
+    Body,
+    /// An open stream.
+    Stream,
+    /// A push of an agent's on its way to it.
+    Push,
+}
+
+const SHARDS: usize = 16;
+
+/// How much is in use. What is at zero is not there.
+#[derive(Default)]
+pub(super) struct UsageCounters {
+    shards: [Mutex<UsageShard>; SHARDS],
+    hasher: RandomState,
+}
+
+type UsageShard = HashMap<UsageKey, usize, BuildHasherDefault<PrecomputedHasher>>;
+
+/// What is used, and the hash of that: it is needed four times a call, and reckoned once.
+#[derive(Clone, PartialEq, Eq)]
+struct UsageKey {
+    hash: u64,
+    of: (QuotaOwner, QuotaKind),
+}
+
+/// Takes the hash that a [`Key`] has for its hash.
+#[derive(Default)]
+struct PrecomputedHasher(u64);
+
+/// A part of a share, until it is dropped.
+pub(super) struct QuotaPermit {
+    key: UsageKey,
+    in_use: Arc<UsageCounters>,
+}
+
+impl UsageCounters {
+    /// Takes a part, if fewer than `most` are taken.
+    pub(super) fn take(self: &Arc<Self>, of: (QuotaOwner, QuotaKind), most: usize) -> Option<QuotaPermit> {
+        let key = UsageKey { hash: self.hasher.hash_one(&of), of };
+        {
+            let mut shard = self.shard(&key)?;
+            let used = shard.entry(key.clone()).or_insert(0);
+            if *used >= most {
+                return None;
+            }
+            *used += 1;
+        }
+        Some(QuotaPermit { key, in_use: self.clone() })
+    }
+
+    /// Whether nothing is in use.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().unwrap().is_empty())
+    }
+
+    fn shard(&self, key: &UsageKey) -> Option<MutexGuard<'_, UsageShard>> {
+        // Not the lowest bits nor the highest: the maps go by those.
+        let at = usize::try_from((key.hash >> 32) % SHARDS as u64).ok()?;
+        Some(self.shards.get(at)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Hash for UsageKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Hasher for PrecomputedHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Drop for QuotaPermit {
+    fn drop(&mut self) {
+        let Some(mut shard) = self.in_use.shard(&self.key) else { return };
+        if let Some(used) = shard.get_mut(&self.key) {
+            *used = used.saturating_sub(1);
+            if *used == 0 {
+                shard.remove(&self.key);
+            }
+        }
+    }
+}

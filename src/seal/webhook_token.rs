@@ -1,0 +1,258 @@
+//! Where an agent pushes what is meant for a client of its own, and what it proves itself with there.
+//!
+//! All that is needed to pass a push on is in the address: whose it is, where the client wants it, and what the client wants to see
+//! with it. So nothing is stored, a restart changes nothing, and any replica with the same key can serve it; and since the address is
+//! encrypted, the agent that holds it reads none of that. The proof lies in the address too, so that it stays good for as long as that
+//! opens. Not here: what of it a client may register, passing pushes on.
+
+use std::fmt;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use sha2::{Digest as _, Sha256};
+
+use super::payload::{PayloadReader, PayloadWriter};
+use super::sealer::{Sealer, TokenPurpose};
+
+/// In place of a caller: agents are none.
+const ADDRESS: &str = "webhook";
+const PROOF: &str = "webhook proof";
+
+const VERSION: u8 = 1;
+/// Longest URL of a client's webhook, in bytes.
+pub const MAX_WEBHOOK_URL: usize = 1024;
+/// Longest payload, in bytes: agents have to store the address, which is a third longer.
+const MAX_PAYLOAD_BYTES: usize = 3 * 1024;
+/// Most schemes.
+const MOST_SCHEMES: usize = 16;
+
+/// A client's webhook, and what a push to it goes through. There are secrets in it, so that it cannot be printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookTicket {
+    /// The stable name of the caller whose webhook it is.
+    pub caller: String,
+    /// The configured name of the agent.
+    pub agent: String,
+    /// The agent's id of the task, if it was known by then; nothing else may be pushed there.
+    pub task: Option<String>,
+    /// What the client speaks: a number that whoever makes tickets gives a meaning.
+    pub version: u8,
+    /// The client's own address.
+    pub url: String,
+    /// What the client wants to see with each push.
+    pub token: Option<String>,
+    /// How the client wants the sender to prove itself.
+    pub authentication: Option<WebhookAuthentication>,
+}
+
+/// How a sender of pushes is to prove itself to a client. Cannot be printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookAuthentication {
+    /// The schemes to choose from.
+    pub schemes: Vec<String>,
+    /// What goes with the scheme.
+    pub credentials: Option<String>,
+}
+
+impl WebhookTicket {
+    /// Whether it keeps within what agents can be expected to store.
+    pub fn fits(&self) -> bool {
+        let schemes = self.authentication.as_ref().map_or(0, |given| given.schemes.len());
+        self.url.len() <= MAX_WEBHOOK_URL && schemes <= MOST_SCHEMES && self.length() <= MAX_PAYLOAD_BYTES
+    }
+
+    /// The last segment of the address, which nobody can guess or read, and the secret that the agent is given to send along.
+    pub fn seal(&self, sealer: &Sealer) -> (String, String) {
+        let payload = self.written();
+        let proof: [u8; 32] = Sha256::digest(sealer.seal(TokenPurpose::Webhook, PROOF, &payload)).into();
+        let whole: Vec<u8> = proof.iter().chain(&payload).copied().collect();
+        (sealer.seal(TokenPurpose::Webhook, ADDRESS, &whole), URL_SAFE_NO_PAD.encode(proof))
+    }
+
+    /// What an address leads to, and the secret that goes with it; `None` if it is none of ours.
+    pub fn open(sealer: &Sealer, token: &str) -> Option<(Self, String)> {
+        let whole = sealer.open(TokenPurpose::Webhook, ADDRESS, token)?;
+        let (proof, payload) = whole.split_first_chunk::<32>()?;
+        Some((Self::read(payload)?, URL_SAFE_NO_PAD.encode(proof)))
+    }
+
+    /// The bytes of all texts together, each with its length.
+    fn length(&self) -> usize {
+        let schemes = self.authentication.iter().flat_map(|given| &given.schemes).map(String::as_str);
+        let credentials = self.authentication.iter().filter_map(|given| given.credentials.as_deref());
+        let others = [&self.caller, &self.agent, &self.url].into_iter().map(String::as_str);
+        let optional = [&self.task, &self.token].into_iter().filter_map(|text| text.as_deref());
+        let all = schemes.chain(credentials).chain(others).chain(optional);
+        all.fold(0_usize, |sum, text| sum.saturating_add(text.len()).saturating_add(2))
+    }
+
+    fn written(&self) -> Vec<u8> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let head = PayloadWriter::new(VERSION)
+            .bytes(&[self.version])
+            .text(&self.caller)
+            .text(&self.agent)
+            .text(&text(&self.task))
+            .text(&self.url)
+            .text(&text(&self.token));
+        let Some(authentication) = &self.authentication else { return head.bytes(&[0]).finish() };
+        let schemes = u8::try_from(authentication.schemes.len()).unwrap_or(u8::MAX);
+        let head = head.bytes(&[1, schemes]).text(&text(&authentication.credentials));
+        let schemes = authentication.schemes.iter().take(usize::from(schemes));
+        schemes.fold(head, |head, scheme| head.text(scheme)).finish()
+    }
+
+    fn read(payload: &[u8]) -> Option<Self> {
+        let filled = |text: String| Some(text).filter(|text| !text.is_empty());
+        let mut fields = PayloadReader::new(payload, VERSION)?;
+        let [version] = fields.array()?;
+        let (caller, agent) = (fields.text()?, fields.text()?);
+        let task = filled(fields.text()?);
+        let url = fields.text()?;
+        let token = filled(fields.text()?);
+        let authentication = match fields.array()? {
+            [0] => None,
+            [1] => {
+                let [count] = fields.array()?;
+                let credentials = filled(fields.text()?);
+                let schemes = (0..count).map(|_| fields.text()).collect::<Option<_>>()?;
+                Some(WebhookAuthentication { schemes, credentials })
+            }
+            _ => return None,
+        };
+        fields.end()?;
+        Some(Self { caller, agent, task, version, url, token, authentication })
+    }
+}
+
+impl fmt::Debug for WebhookTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookTicket").field("agent", &self.agent).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::push_token::PushTicket;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sealer(secrets: &[&str]) -> Sealer {
+        Sealer::new(secrets.iter().map(|secret| secret.as_bytes())).unwrap()
+    }
+
+    fn ticket() -> WebhookTicket {
+        WebhookTicket {
+            caller: "key:ann".into(),
+            agent: "bard".into(),
+            task: Some("t-1".into()),
+            version: 3,
+            url: "https://client.example/hook?a=b".into(),
+            token: Some("the client's token".into()),
+            authentication: Some(WebhookAuthentication {
+                schemes: vec!["Bearer".into(), "Basic".into()],
+                credentials: Some("the client's secret".into()),
+            }),
+        }
+    }
+
+    #[test]
+    fn every_replica_opens_it_and_nobody_reads_it() {
+        let (one, other) = (sealer(&["secret"]), sealer(&["secret"]));
+        let (address, proof) = ticket().seal(&one);
+        assert!(WebhookTicket::open(&other, &address) == Some((ticket(), proof.clone())));
+        assert_eq!(ticket().seal(&other), (address.clone(), proof.clone()));
+        let raw = URL_SAFE_NO_PAD.decode(&address).unwrap();
+        let raw = String::from_utf8_lossy(&raw);
+        for secret in ["client", "token", "secret", "ann", "bard", "t-1"] {
+            assert!(!raw.contains(secret), "{secret}");
+        }
+        assert!(!address.contains(&proof), "one does not tell the other");
+        assert!(!format!("{:?}", ticket()).contains("client"));
+    }
+
+    #[test]
+    fn an_address_outlives_a_change_of_key_with_its_proof() {
+        let (address, proof) = ticket().seal(&sealer(&["old"]));
+        let opened = WebhookTicket::open(&sealer(&["new", "old"]), &address);
+        assert!(opened == Some((ticket(), proof)));
+        assert!(WebhookTicket::open(&sealer(&["new"]), &address).is_none());
+    }
+
+    #[test]
+    fn the_two_kinds_of_addresses_are_not_interchangeable() {
+        let sealer = sealer(&["secret"]);
+        let own = PushTicket { agent: "bard".into(), task: "t-1".into() };
+        let (address, proof) = ticket().seal(&sealer);
+        assert!(WebhookTicket::open(&sealer, &own.seal(&sealer)).is_none());
+        assert_eq!(PushTicket::open(&sealer, &address), None);
+        let sealed = sealer.seal(TokenPurpose::Webhook, PROOF, &ticket().written());
+        for token in ["", "x", &proof, &sealed] {
+            assert!(WebhookTicket::open(&sealer, token).is_none(), "{token}");
+        }
+    }
+
+    #[test]
+    fn every_registration_has_a_proof_of_its_own() {
+        let sealer = sealer(&["secret"]);
+        let other = WebhookTicket { caller: "key:ben".into(), ..ticket() };
+        let another = WebhookTicket { token: None, ..ticket() };
+        let proofs = [ticket(), other, another].map(|ticket| ticket.seal(&sealer).1);
+        assert!(proofs[0] != proofs[1] && proofs[1] != proofs[2] && proofs[0] != proofs[2]);
+    }
+
+    #[test]
+    fn what_agents_cannot_store_does_not_fit() {
+        let long = |bytes: usize| WebhookTicket { url: "x".repeat(bytes), ..ticket() };
+        assert!(ticket().fits() && long(MAX_WEBHOOK_URL).fits() && !long(MAX_WEBHOOK_URL + 1).fits());
+        let with = |token: usize| WebhookTicket { token: Some("x".repeat(token)), ..ticket() };
+        assert!(with(2048).fits() && !with(MAX_PAYLOAD_BYTES).fits());
+        let schemes = vec!["x".to_owned(); MOST_SCHEMES + 1];
+        let authentication = Some(WebhookAuthentication { schemes, credentials: None });
+        assert!(!WebhookTicket { authentication, ..ticket() }.fits());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_fits_comes_back(
+            caller: String,
+            task in prop::option::of(".{1,9}"),
+            url in ".{0,40}",
+            token in prop::option::of(".{1,9}"),
+            authentication in prop::option::of((prop::collection::vec(".{0,9}", 0..4), prop::option::of(".{1,9}"))),
+        ) {
+            let authentication =
+                authentication.map(|(schemes, credentials)| WebhookAuthentication { schemes, credentials });
+            let ticket = WebhookTicket { caller, task, url, token, authentication, ..ticket() };
+            prop_assume!(ticket.fits());
+            let sealer = sealer(&["secret"]);
+            let (address, proof) = ticket.seal(&sealer);
+            prop_assert!(WebhookTicket::open(&sealer, &address) == Some((ticket, proof)));
+        }
+
+        #[test]
+        fn no_payload_panics_and_what_opens_says_what_was_sealed(
+            payload: Vec<u8>,
+            cut in 0..200_usize,
+            flip in (0..200_usize, any::<u8>()),
+        ) {
+            let sealer = sealer(&["secret"]);
+            let mut near = ticket().written();
+            near.truncate(cut);
+            near.iter_mut().skip(flip.0).take(1).for_each(|byte| *byte = flip.1);
+            let (exact, longer) = (ticket().written(), [ticket().written(), vec![0]].concat());
+            for (payload, opens) in
+                [(payload, None), (near, None), (exact, Some(true)), (longer, Some(false)), (vec![], Some(false))]
+            {
+                let whole = [[7; 32].as_slice(), &payload].concat();
+                let opened = WebhookTicket::open(&sealer, &sealer.seal(TokenPurpose::Webhook, ADDRESS, &whole));
+                prop_assert!(opens.is_none_or(|opens| opens == opened.is_some()));
+                if let Some((found, proof)) = opened {
+                    prop_assert_eq!(found.written(), payload);
+                    prop_assert_eq!(proof, URL_SAFE_NO_PAD.encode([7; 32]));
+                }
+                let short = sealer.seal(TokenPurpose::Webhook, ADDRESS, &whole[..31]);
+                prop_assert!(WebhookTicket::open(&sealer, &short).is_none(), "no room for a proof");
+            }
+        }
+    }
+}

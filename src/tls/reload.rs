@@ -1,0 +1,168 @@
+//! Keeps the TLS listeners up to date: files that changed are read again, and what will expire is told in time.
+//!
+//! Not here: what is done with the files (see `endpoint`).
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use async_trait::async_trait;
+use pingora::server::ShutdownWatch;
+use pingora::services::background::BackgroundService;
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{info, warn};
+
+use super::listener::TlsListener;
+use crate::config::Pem;
+
+/// How often the files are looked at. One that changed is read when it has stayed the same for as long: a key and its
+/// certificate are two files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// How often the operator is told again.
+const REMIND: Duration = Duration::from_secs(24 * 3600);
+/// How long before its end something is warned of, in seconds.
+pub const EXPIRY_WARNING_SECONDS: i64 = 30 * 86_400;
+
+/// The service that watches over the files of all listeners. Needed even where there is none: without it SIGHUP ends the
+/// process.
+pub struct CertificateReloader {
+    endpoints: Vec<Arc<TlsListener>>,
+    /// Taken when the service starts.
+    hangups: Mutex<Option<Signal>>,
+}
+
+impl CertificateReloader {
+    /// Watches over these listeners, and obeys `hangups`: those too that came before the service
+    /// started.
+    pub fn new(endpoints: Vec<Arc<TlsListener>>, hangups: Option<Signal>) -> Self {
+        Self { endpoints, hangups: Mutex::new(hangups) }
+    }
+}
+
+/// Returns a receiver of SIGHUP, which ends the process until there is one. `None`: it cannot be
+/// received.
+pub fn hangups() -> Option<Signal> {
+    let runtime = Builder::new_current_thread().enable_io().build();
+    let hangups = runtime.and_then(|runtime| {
+        // The receiver outlives this runtime: any other of the process delivers to it.
+        let _entered = runtime.enter();
+        signal(SignalKind::hangup())
+    });
+    if let Err(error) = &hangups {
+        warn!(%error, "failed to receive SIGHUP: certificates are not read again");
+    }
+    hangups.ok()
+}
+
+#[async_trait]
+impl BackgroundService for CertificateReloader {
+    async fn start(&self, mut shutdown: ShutdownWatch) {
+        let hangups = self.hangups.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut hangups) = hangups else { return };
+        let mut watched: Vec<_> =
+            self.endpoints.iter().map(|endpoint| WatchedListener::new(endpoint)).collect();
+        let mut reminded = Instant::now();
+        watched.iter().for_each(WatchedListener::warn_expiring);
+        loop {
+            let told = tokio::select! {
+                // Until then SIGHUP is obeyed, while connections are drained too.
+                _ = shutdown.wait_for(|ends| *ends) => return,
+                _ = hangups.recv() => true,
+                () = tokio::time::sleep(CHECK_INTERVAL) => false,
+            };
+            if told {
+                info!(listeners = watched.len(), "told to read certificates again");
+            }
+            watched.iter_mut().for_each(|one| one.look(told, SystemTime::now()));
+            self.endpoints.iter().for_each(|endpoint| endpoint.failures.sweep(Instant::now()));
+            if reminded.elapsed() >= REMIND {
+                reminded = Instant::now();
+                watched.iter().for_each(WatchedListener::warn_expiring);
+            }
+        }
+    }
+}
+
+/// A listener and what its files looked like.
+struct WatchedListener<'a> {
+    endpoint: &'a TlsListener,
+    /// When what is in use was read.
+    used: Look,
+    last: Look,
+    looked: SystemTime,
+}
+
+/// What is known of files without reading them.
+type Look = HashMap<String, Option<[i128; 4]>>;
+
+impl<'a> WatchedListener<'a> {
+    fn new(endpoint: &'a TlsListener) -> Self {
+        let look = look(endpoint);
+        Self { endpoint, used: look.clone(), last: look, looked: SystemTime::now() }
+    }
+
+    fn look(&mut self, told: bool, now: SystemTime) {
+        self.endpoint.keep_sessions_of(self.looked, now);
+        self.looked = now;
+        let look = look(self.endpoint);
+        let settled = look == self.last;
+        if told || (look != self.used && settled) {
+            self.used.clone_from(&look);
+            self.reload(now);
+        }
+        self.last = look;
+    }
+
+    fn reload(&self, now: SystemTime) {
+        let listener = self.endpoint.address();
+        match self.endpoint.reload(now) {
+            Ok(()) => {
+                info!(%listener, "certificates were read again and are used");
+                self.warn_expiring();
+            }
+            Err(problem) => {
+                warn!(%listener, %problem, "certificates were read again and refused: the old ones stay");
+            }
+        }
+    }
+
+    /// Warns of what ends soon.
+    fn warn_expiring(&self) {
+        let listener = self.endpoint.address();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        for (kind, name, end) in self.endpoint.current().ends() {
+            let days = (end - now).div_euclid(86_400);
+            // Revocation lists are short-lived by nature: they are news when nobody brought a new one.
+            match end - now {
+                ..=0 => warn!(%listener, kind, name, "has expired"),
+                left if left < EXPIRY_WARNING_SECONDS && kind != "crl" => {
+                    let within = if days < 7 { "expires within 7 days" } else { "expires within 30 days" };
+                    warn!(%listener, kind, name, days, "{within}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn look(endpoint: &TlsListener) -> Look {
+    let written = endpoint.written();
+    let pairs = written.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
+    let clients = written.client_auth.iter().flat_map(|clients| clients.ca.iter().chain(&clients.crl));
+    pairs.chain(clients).filter_map(Pem::path).map(|path| (path.display().to_string(), seen(path))).collect()
+}
+
+/// What changes with a file, whether it is written, replaced, or made readable; of what a link points at.
+fn seen(path: &std::path::Path) -> Option<[i128; 4]> {
+    let data = std::fs::metadata(path).ok()?;
+    let nanoseconds = |seconds: i64, rest: i64| i128::from(seconds) * 1_000_000_000 + i128::from(rest);
+    Some([
+        data.ino().into(),
+        data.size().into(),
+        nanoseconds(data.mtime(), data.mtime_nsec()),
+        nanoseconds(data.ctime(), data.ctime_nsec()),
+    ])
+}

@@ -1,0 +1,178 @@
+//! One HTTP/2 connection, shared by many requests and driven by a task in the background.
+//!
+//! Not here: which trunk is used (`pool`), the body (`reply`).
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::ClientLimits;
+use super::io::{MaybeTlsStream, ReadBudget};
+use super::upstream::OutboundBody;
+use crate::alarm::ReusableTimer;
+
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PONG_WITHIN: Duration = Duration::from_secs(10);
+/// Above this many streams another connection is opened, whatever the agent allows.
+const STREAMS: usize = 200;
+/// Bytes that are read while no request hears anything; several times the window of the connection, which bounds the
+/// data among them. The rest are informational responses and frames that no request asked for.
+const UNHEARD_BYTES: usize = 4 * 1024 * 1024;
+
+/// An open HTTP/2 connection. Clones share it.
+#[derive(Clone)]
+pub(super) struct Http2Connection {
+    sender: SendRequest<OutboundBody>,
+    count: Arc<StreamCount>,
+    budget: Arc<ReadBudget>,
+}
+
+struct StreamCount {
+    /// Streams under way.
+    open: AtomicUsize,
+    /// Streams that the agent allows now.
+    most: AtomicUsize,
+}
+
+/// One request's place on a trunk, given back on drop.
+pub(super) struct StreamPermit {
+    trunk: Http2Connection,
+    /// For whoever waits for something from this stream.
+    pub(super) alarm: ReusableTimer,
+}
+
+impl Http2Connection {
+    /// Starts HTTP/2 on a connected stream. Must run on the runtime of `background`, which drives it.
+    pub(super) async fn start(
+        wire: MaybeTlsStream,
+        limits: ClientLimits,
+        background: &Handle,
+    ) -> Result<Self, hyper::Error> {
+        let budget = wire.budget();
+        budget.set(UNHEARD_BYTES);
+        let (sender, connection) = http2::Builder::new(RuntimeExecutor(background.clone()))
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PONG_WITHIN)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(wire))
+            .await?;
+        let most = AtomicUsize::new(connection.current_max_send_streams());
+        let count = Arc::new(StreamCount { open: AtomicUsize::new(0), most });
+        drop(background.spawn(drive(connection, Arc::clone(&count))));
+        Ok(Self { sender, count, budget })
+    }
+
+    /// Takes a place, unless the connection has ended or is full.
+    pub(super) fn join(&self) -> Option<StreamPermit> {
+        if !self.is_alive() {
+            return None;
+        }
+        let most = self.count.most.load(Ordering::Relaxed).min(STREAMS);
+        self.count
+            .open
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| (open < most).then_some(open + 1))
+            .ok()
+            .map(|_| StreamPermit { trunk: self.clone(), alarm: ReusableTimer::default() })
+    }
+
+    /// Whether requests can still be sent.
+    pub(super) fn is_alive(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
+    /// Requests under way.
+    pub(super) fn streams(&self) -> usize {
+        self.count.open.load(Ordering::Acquire)
+    }
+
+    /// Whether both are the same connection.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.count, &other.count)
+    }
+}
+
+impl StreamPermit {
+    /// The connection that this stream is on.
+    pub(super) fn trunk(&self) -> &Http2Connection {
+        &self.trunk
+    }
+
+    /// Notes that something of the answer has reached the request.
+    pub(super) fn heard(&self) {
+        self.trunk.budget.set(UNHEARD_BYTES);
+    }
+
+    /// Sends the request and waits for the response header; `None` if that has not come at the deadline. Dropped midway or too late,
+    /// the stream is reset.
+    ///
+    /// # Errors
+    ///
+    /// hyper's, with the request inside if and only if nothing of it was written.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<OutboundBody>,
+        deadline: Instant,
+    ) -> Option<Result<Response<Incoming>, TrySendError<Request<OutboundBody>>>> {
+        let mut response = pin!(self.trunk.sender.try_send_request(request));
+        let answered = std::future::poll_fn(|cx| {
+            let answered = response.as_mut().poll(cx);
+            self.alarm.limit(cx, deadline, answered)
+        })
+        .await;
+        if let Some(Ok(_)) = &answered {
+            self.trunk.budget.set(UNHEARD_BYTES);
+        }
+        answered
+    }
+}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.trunk.count.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Runs the connection to its end and keeps the number of streams up to date, which the agent may change.
+async fn drive(
+    mut connection: http2::Connection<TokioIo<MaybeTlsStream>, OutboundBody, RuntimeExecutor>,
+    count: Arc<StreamCount>,
+) {
+    std::future::poll_fn(|cx| {
+        let polled = Pin::new(&mut connection).poll(cx);
+        count.most.store(connection.current_max_send_streams(), Ordering::Relaxed);
+        // Errors have reached the requests.
+        polled.map(drop)
+    })
+    .await;
+}
+
+/// Runs hyper's tasks on a runtime that was named, not on the one that happens to call.
+#[derive(Clone)]
+struct RuntimeExecutor(Handle);
+
+impl<F> Executor<F> for RuntimeExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, task: F) {
+        drop(self.0.spawn(task));
+    }
+}

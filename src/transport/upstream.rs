@@ -1,0 +1,266 @@
+//! Where requests go: one origin, reached with one credential, and the connections opened for it.
+//!
+//! A target owns its pool. So connections opened with one credential are never used for another, and a new credential
+//! (a new target) never finds old connections. Not here: the credentials that are headers (the caller adds them).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Method, Request, Uri, Version};
+use http_body_util::Full;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+use super::address_policy::AddressPolicy;
+use super::error::TransportError;
+use super::pool::ConnectionPool;
+use crate::config::{FRAMING, Host};
+
+/// The body of every request: whole, in memory.
+pub(super) type OutboundBody = Full<Bytes>;
+
+/// How long each part of an exchange may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExchangeTimeouts {
+    /// For a new connection: resolving, connecting and the TLS handshake together.
+    pub connect: Duration,
+    /// From the moment the request is handed to the connection to its response header.
+    pub first_byte: Duration,
+    /// Longest silence between two pieces of the body. Only bytes of the body end a silence.
+    pub idle: Duration,
+    /// The whole exchange, from the call to the last byte.
+    pub total: Duration,
+}
+
+impl Default for ExchangeTimeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            first_byte: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
+            total: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What a [`Target`] is made of.
+#[derive(Debug, Clone)]
+pub struct TargetSettings {
+    /// The origin: scheme `http` or `https`, host, optional port. A path is ignored.
+    pub uri: Uri,
+    /// Which addresses the host may have.
+    pub policy: AddressPolicy,
+    /// Trust and identity; needed for `https`, ignored for `http`. See [`client_config`](super::client_config).
+    pub tls: Option<Arc<ClientConfig>>,
+    /// The name that the certificate must have, and that is sent as SNI; `None`: the host of the origin.
+    pub server_name: Option<String>,
+    /// Time limits of each exchange.
+    pub timeouts: ExchangeTimeouts,
+    /// Most connections that rest between requests.
+    pub max_idle: usize,
+    /// How long a connection may rest. Shorter than the 5 s that uvicorn and Node keep one: whoever sends in the moment in
+    /// which the agent closes cannot know whether it was heard, and may not send again.
+    pub idle_for: Duration,
+}
+
+impl TargetSettings {
+    /// Settings for the origin of `uri`, with the defaults for the rest. Who named that origin decides about the policy: the
+    /// operator ([`Policy::Trusted`]) or anybody else.
+    #[must_use]
+    pub fn new(uri: Uri, policy: AddressPolicy) -> Self {
+        Self {
+            uri,
+            policy,
+            tls: None,
+            server_name: None,
+            timeouts: ExchangeTimeouts::default(),
+            max_idle: 64,
+            idle_for: Duration::from_secs(4),
+        }
+    }
+}
+
+/// One origin reached with one credential. Clones share the connections.
+#[derive(Clone)]
+pub struct Upstream {
+    pub(super) place: Arc<UpstreamInner>,
+    pub(super) timeouts: ExchangeTimeouts,
+}
+
+/// What all clones of a target share.
+pub(super) struct UpstreamInner {
+    scheme: Scheme,
+    authority: Authority,
+    host_header: HeaderValue,
+    pub(super) host: Host,
+    pub(super) policy: AddressPolicy,
+    pub(super) port: u16,
+    pub(super) tls: Option<UpstreamTls>,
+    pub(super) pool: ConnectionPool,
+}
+
+/// The TLS side of a place.
+pub(super) struct UpstreamTls {
+    pub(super) name: ServerName<'static>,
+    /// Offers HTTP/1.1 only.
+    pub(super) http1: Arc<ClientConfig>,
+    /// Offers HTTP/2 and HTTP/1.1.
+    pub(super) either: Arc<ClientConfig>,
+}
+
+impl Upstream {
+    /// Makes a target with an empty pool. Opens nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`TransportError::BadUri`] when the origin cannot be used: other schemes, no host, user information in the
+    /// URI (it would be a credential outside of the configuration's care), an odd spelling of an address, or `https`
+    /// without TLS settings.
+    pub fn new(settings: TargetSettings) -> Result<Self, TransportError> {
+        let parts = settings.uri.into_parts();
+        let scheme = parts.scheme.ok_or(TransportError::BadUri("no scheme"))?;
+        let authority = parts.authority.ok_or(TransportError::BadUri("no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(TransportError::BadUri("user information in the URI"));
+        }
+        let secure = scheme == Scheme::HTTPS;
+        if !secure && scheme != Scheme::HTTP {
+            return Err(TransportError::BadUri("scheme is neither http nor https"));
+        }
+        if authority.host().is_empty() {
+            return Err(TransportError::BadUri("no host"));
+        }
+        let host =
+            Host::read(authority.host()).map_err(|_| TransportError::BadUri("no name or plain address"))?;
+        let pinned = settings.server_name.as_deref();
+        let tls =
+            if secure { Some(UpstreamTls::new((&host, pinned), settings.tls.as_deref())?) } else { None };
+        let place = UpstreamInner {
+            host,
+            policy: settings.policy,
+            port: effective_port(&scheme, &authority),
+            host_header: HeaderValue::from_str(authority.as_str())
+                .map_err(|_| TransportError::BadUri("host is not a header value"))?,
+            tls,
+            pool: ConnectionPool::new(settings.max_idle, settings.idle_for),
+            scheme,
+            authority,
+        };
+        Ok(Self { place: Arc::new(place), timeouts: settings.timeouts })
+    }
+
+    /// The same target (connections included) with other time limits.
+    #[must_use]
+    pub fn with_timeouts(&self, timeouts: ExchangeTimeouts) -> Self {
+        Self { place: Arc::clone(&self.place), timeouts }
+    }
+
+    /// The time limits of exchanges through this handle.
+    #[must_use]
+    pub fn timeouts(&self) -> ExchangeTimeouts {
+        self.timeouts
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({}://{})", self.place.scheme, self.place.authority)
+    }
+}
+
+impl UpstreamInner {
+    /// Checks the request and takes over its framing.
+    pub(super) fn prepare(&self, request: Request<Bytes>) -> Result<Request<OutboundBody>, TransportError> {
+        let (mut parts, body) = request.into_parts();
+        if !self.is_home_of(&parts.uri) {
+            return Err(TransportError::BadUri("the request names another origin than its target"));
+        }
+        let rooted = parts.uri.path_and_query().is_some_and(|path| path.as_str().starts_with('/'));
+        if !rooted || parts.method == Method::CONNECT {
+            return Err(TransportError::BadUri("not a plain request"));
+        }
+        // Looked for among the few that there are: taking each out that may be there would look them all up.
+        if parts.headers.keys().any(|name| FRAMING.contains(name)) {
+            for name in &FRAMING {
+                parts.headers.remove(name);
+            }
+        }
+        parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let has_payload =
+            parts.method == Method::POST || parts.method == Method::PUT || parts.method == Method::PATCH;
+        if body.is_empty() && has_payload {
+            // hyper writes none for an empty body, and servers answer 411.
+            parts.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        parts.extensions.clear();
+        Ok(Request::from_parts(parts, Full::new(body)))
+    }
+
+    /// Gives the request the form that it has on an HTTP/1.1 connection.
+    pub(super) fn address_http1(&self, request: &mut Request<OutboundBody>) {
+        *request.version_mut() = Version::HTTP_11;
+        let path = path_of(request.uri());
+        *request.uri_mut() = Uri::from(path);
+        request.headers_mut().insert(HOST, self.host_header.clone());
+    }
+
+    /// Gives the request the form that it has on an HTTP/2 connection.
+    pub(super) fn address_http2(&self, request: &mut Request<OutboundBody>) -> Result<(), TransportError> {
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        parts.path_and_query = Some(path_of(request.uri()));
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() =
+            Uri::from_parts(parts).map_err(|_| TransportError::BadUri("not a plain request"))?;
+        request.headers_mut().remove(HOST);
+        Ok(())
+    }
+
+    fn is_home_of(&self, uri: &Uri) -> bool {
+        match (uri.scheme(), uri.authority()) {
+            (None, None) => true,
+            (Some(scheme), Some(authority)) => {
+                *scheme == self.scheme
+                    && authority.host().eq_ignore_ascii_case(self.authority.host())
+                    && effective_port(scheme, authority) == self.port
+                    && !authority.as_str().contains('@')
+            }
+            _ => false,
+        }
+    }
+}
+
+impl UpstreamTls {
+    fn new(
+        (host, pinned): (&Host, Option<&str>),
+        settings: Option<&ClientConfig>,
+    ) -> Result<Self, TransportError> {
+        let settings = settings.ok_or(TransportError::BadUri("https without TLS settings"))?;
+        let odd = |_| TransportError::BadUri("host is not a name that a certificate can have");
+        let name = match (pinned, host) {
+            (Some(name), _) => ServerName::try_from(name.to_owned()).map_err(odd)?,
+            (None, Host::Address(address)) => ServerName::IpAddress((*address).into()),
+            (None, Host::Name(name)) => ServerName::try_from(name.clone()).map_err(odd)?,
+        };
+        // Both share the session store and the identity of the settings.
+        let offering = |protocols: &[&[u8]]| {
+            let mut config = settings.clone();
+            config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            Arc::new(config)
+        };
+        Ok(Self { name, http1: offering(&[b"http/1.1"]), either: offering(&[b"h2", b"http/1.1"]) })
+    }
+}
+
+fn path_of(uri: &Uri) -> PathAndQuery {
+    uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
+}
+
+fn effective_port(scheme: &Scheme, authority: &Authority) -> u16 {
+    authority.port_u16().unwrap_or(if *scheme == Scheme::HTTPS { 443 } else { 80 })
+}
