@@ -1,7 +1,9 @@
-//! What it costs to keep tasks on disk: rows per second, transactions, and processor time for one row.
+//! The cost of keeping tasks on disk: rows per second, transactions, and processor time for one
+//! row.
 //!
-//! `cargo bench --bench store`. Writes into the directory for temporary files: set `TMPDIR` to measure another disk. Rows are of
-//! 1 KiB, as those of small tasks. Not here: what a call costs (see `benches/gateway`).
+//! `cargo bench --bench store`. Writes into the directory for temporary files: set `TMPDIR` to
+//! measure another disk. Rows are of 1 KiB, as those of small tasks. See also `benches/gateway` for
+//! the cost of a call.
 
 #![allow(clippy::unwrap_used, reason = "a measurement that fails loudly")]
 
@@ -14,7 +16,7 @@ use tokio::task::JoinSet;
 
 const LASTS: Duration = Duration::from_secs(2);
 const KEYS: u64 = 10_000;
-/// Of the clock that Linux counts processor time with, everywhere.
+/// Resolution of the clock that Linux counts processor time with, everywhere.
 const TICK: Duration = Duration::from_millis(10);
 
 fn main() {
@@ -27,7 +29,7 @@ fn main() {
     opened();
 }
 
-/// Each lane puts a row, waits until it is durable, and goes on.
+/// Measures lanes that each put a row, wait until it is durable, and put the next.
 async fn waited_for(lanes: u64) {
     let home = tempfile::tempdir().unwrap();
     let store = Arc::new(Store::open(home.path()).unwrap());
@@ -50,7 +52,7 @@ async fn waited_for(lanes: u64) {
     report(&format!("put and flush, {lanes} at once"), &store, rows, (began, worked), waited);
 }
 
-/// Nobody waits; when there is no room, the row is given up.
+/// Measures a writer that never waits; when the queue is full, the row is dropped.
 fn handed_over() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
@@ -62,7 +64,7 @@ fn handed_over() {
     report("put without waiting", &store, rows, (began, worked), 0.0);
 }
 
-/// How long the start takes with 100,000 rows.
+/// Measures the start with 100,000 rows.
 fn opened() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open(home.path()).unwrap();
@@ -93,7 +95,7 @@ fn key(number: u64) -> Vec<u8> {
     (number % KEYS).to_be_bytes().to_vec()
 }
 
-/// The processor time of this process so far; nothing where `/proc` is not.
+/// Returns the processor time of this process so far; zero without `/proc`.
 fn processor() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();

@@ -1,13 +1,15 @@
-//! The bridge inside somebody else's Pingora proxy.
+//! The gateway inside an existing Pingora proxy.
 //!
-//! The host serves its own site by passing requests on to an upstream; what is the bridge's it shows to the bridge first, from its
-//! own `request_filter`, and goes on when the request was not the bridge's.
+//! The host serves its own site by forwarding requests to an upstream; it passes each request to
+//! the gateway first, from its own `request_filter`, and continues when the gateway did not handle
+//! the request.
 //!
 //! ```sh
 //! cargo run --example embed -- config/minimal.yaml 127.0.0.1:8088 127.0.0.1:3000
 //! ```
 //!
-//! The listeners of the configuration are not used: the host has its own. Not here: TLS, which the host sets up as always.
+//! The listeners of the configuration are not used: the host has its own. TLS is set up by the host
+//! as always.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,7 +24,7 @@ use pingora::server::Server;
 use pingora::services::background::background_service;
 use pingora::upstreams::peer::HttpPeer;
 
-/// A proxy that someone had before.
+/// An existing proxy.
 struct Host {
     bridge: Gateway,
     upstream: SocketAddr,
@@ -37,7 +39,7 @@ impl ProxyHttp for Host {
     async fn request_filter(&self, http: &mut Session, (): &mut ()) -> pingora::Result<bool> {
         match self.bridge.handle(http).await {
             Handled::Served => Ok(true),
-            // Nothing has been read or written: the host goes on as it always did.
+            // Nothing has been read or written: the host continues as before.
             Handled::NotHandled => Ok(false),
         }
     }
@@ -77,7 +79,7 @@ fn serve(listen: &str, host: Host, service: BackgroundService) -> ! {
     let mut proxy = http_proxy_service(&server.configuration, host);
     proxy.add_tcp(listen);
     server.add_service(proxy);
-    // Cards, followed calls and sweeps: without this the bridge knows no agents.
+    // Cards, followed calls and sweeps: without this service the gateway knows no agents.
     server.add_service(background_service("bridge", service));
     server.run_forever()
 }

@@ -1,6 +1,7 @@
-//! The admin listener: health, readiness, metrics, and what is known of the agents. For operators; loopback by default.
+//! The admin listener: health, readiness, metrics, and the state of the agents. For operators;
+//! loopback by default.
 //!
-//! One request per connection, over within a deadline, so that none rests.
+//! One request per connection, within a deadline, so that none stays idle.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ struct AdminPages {
 }
 
 impl AdminApp {
-    /// The application for a bridge that is served at `listeners`. Answers requests for one of
-    /// these `hosts` that are over `within` this time.
+    /// Returns the application for a gateway that is served at `listeners`. Answers requests for
+    /// one of these `hosts` that are complete `within` this time.
     pub fn new(bridge: &Gateway, hosts: Vec<String>, listeners: Vec<SocketAddr>, within: Duration) -> Self {
         let pages = AdminPages { bridge: bridge.clone(), hosts, listeners, accepts: AtomicBool::new(false) };
         Self { pages: Arc::new(pages), within }
@@ -54,7 +55,7 @@ impl HttpServerApp for AdminApp {
     ) -> Option<ReusedHttpStream> {
         let served = self.pages.process_new_http(session, shutdown);
         tokio::time::timeout(self.within, served).await.unwrap_or_else(|_| {
-            tracing::debug!("a request to the admin listener takes too long");
+            tracing::debug!("admin request timed out");
             None
         })
     }
@@ -66,7 +67,7 @@ impl ServeHttp for AdminPages {
         http.set_keepalive(None);
         let request = http.req_header();
         let path = request.uri.path();
-        // Free on every listener: balancers ask by whichever name.
+        // Free on every listener: load balancers use any name.
         if path != "/healthz" && check_host(request, &self.hosts).is_err() {
             self.bridge.metrics().refused(Refusal::Host);
             let remedy =
@@ -94,7 +95,8 @@ impl ServeHttp for AdminPages {
 }
 
 impl AdminPages {
-    /// Whether every listener takes connections. Services start in no order; once they run, they run.
+    /// Returns true if every listener accepts connections. Services start in no order; once they
+    /// run, they run.
     async fn accepts(&self) -> bool {
         const ACCEPT_TIMEOUT: Duration = Duration::from_millis(500);
         if self.accepts.load(Ordering::Acquire) {
@@ -111,7 +113,7 @@ impl AdminPages {
     }
 }
 
-/// The body that says that requests are answered, and what does not work meanwhile.
+/// Returns the body that reports readiness, and the parts that are degraded.
 fn ready(degraded: &[&str]) -> Vec<u8> {
     let body = match degraded {
         [] => json!({ "ready": true }),

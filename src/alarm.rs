@@ -1,7 +1,8 @@
-//! A timer that is kept from one wait to the next.
+//! A timer that is reused from one wait to the next.
 //!
-//! Setting a timer and taking it back costs more than most waits, which end long before their deadline. So one that was set for an
-//! earlier wait stays; if it goes off before the deadline of the wait that is under way, it is set anew. Not here: which deadlines there are.
+//! Registering a timer and removing it costs more than most waits, which end long before their
+//! deadline. So the timer of an earlier wait stays; if it fires before the deadline of the current
+//! wait, it is registered anew.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,15 +16,17 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// A timer for one wait after another.
 #[derive(Default)]
 pub(crate) struct ReusableTimer {
-    /// The timer and the runtime that it belongs to: it must not be polled on another, that may outlive its own.
+    /// The timer and the runtime that it belongs to: it must not be polled on another, that may
+    /// outlive its own.
     set: Option<(Id, Pin<Box<Sleep>>)>,
 }
 
 impl ReusableTimer {
-    /// Ready once `deadline` has passed. Until then the task is woken at that time at the latest, perhaps before for nothing.
+    /// Returns ready once `deadline` has passed. Until then the task is woken at that time at the
+    /// latest, perhaps earlier without effect.
     ///
-    /// Outside of the task's budget of tokio (`task::coop`): a peer that always has more to read spends that in every poll, and a
-    /// timer that is polled without any is never ready.
+    /// Outside of the task's budget of tokio (`task::coop`): a peer that always has more to read
+    /// spends that in every poll, and a timer that is polled without any is never ready.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let here = Handle::current().id();
         let kept = self.set.take().filter(|(home, _)| *home == here);
@@ -40,7 +43,7 @@ impl ReusableTimer {
         Poll::Pending
     }
 
-    /// What a poll has brought, or `None` once `deadline` has passed without it.
+    /// Returns the result of `poll`, or `None` once `deadline` has passed without one.
     pub(crate) fn limit<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -54,7 +57,7 @@ impl ReusableTimer {
     }
 }
 
-/// `start + wait`, or the far future.
+/// Returns `start + wait`, or the far future.
 pub(crate) fn after(start: Instant, wait: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
     start.checked_add(wait.min(FAR)).unwrap_or(start)

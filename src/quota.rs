@@ -1,4 +1,5 @@
-//! Bytes that requests and answers hold in memory: a quota of the whole process, and one of each caller.
+//! Bytes that requests and responses hold in memory: a quota of the whole process, and one of each
+//! caller.
 //!
 //! A [`BytePermit`] counts the bytes of one buffer and gives them back when it is dropped. Up to
 //! [`FREE_BYTES`] of a buffer are not counted: connections and calls have limits of their own, and an
@@ -22,12 +23,12 @@ pub const FREE_BYTES: usize = 16 * 1024;
 const STEP_BYTES: usize = 16 * 1024;
 const SHARDS: usize = 16;
 
-/// The owner of a share.
+/// The owner of a quota.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum QuotaOwner {
     /// A caller, by its name.
     Caller(Arc<str>),
-    /// Callers from this address that proved nothing.
+    /// Anonymous callers from this address.
     Address(IpAddr),
     /// An agent that pushes, by its name.
     Agent(Arc<str>),
@@ -62,12 +63,12 @@ impl From<NoRoomError> for AgentFailure {
     }
 }
 
-/// The bytes of one process.
+/// The byte quota of the process.
 pub struct ByteQuota {
     max_bytes: usize,
     max_caller_bytes: usize,
     used: AtomicUsize,
-    /// Those who hold bytes now.
+    /// Owners that hold bytes now.
     accounts: [Mutex<HashMap<QuotaOwner, Arc<ByteAccount>>>; SHARDS],
     hasher: RandomState,
     metrics: Arc<Metrics>,
@@ -78,7 +79,7 @@ pub struct ByteQuota {
 struct ByteAccount(AtomicUsize);
 
 impl ByteQuota {
-    /// A quota of `max_bytes`, of which no caller gets more than `max_caller_bytes`.
+    /// Returns a quota of `max_bytes`, of which no caller gets more than `max_caller_bytes`.
     #[must_use]
     pub fn new(max_bytes: usize, max_caller_bytes: usize, metrics: Arc<Metrics>) -> Self {
         Self {
@@ -91,13 +92,13 @@ impl ByteQuota {
         }
     }
 
-    /// Bytes that are counted now.
+    /// Returns the number of bytes that are counted now.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A permit for a buffer of this caller, or of none. It counts nothing yet.
+    /// Returns a permit for a buffer of this caller, or of none. It counts nothing yet.
     #[must_use]
     pub fn permit(self: &Arc<Self>, whose: Option<&QuotaOwner>) -> BytePermit {
         BytePermit { quota: self.clone(), whose: whose.cloned(), account: None, counted: 0 }
@@ -128,10 +129,10 @@ impl ByteQuota {
         Some(self.shard(whose)?.entry(whose.clone()).or_default().clone())
     }
 
-    /// Lets go of the account of a caller; the last permit removes it.
+    /// Releases the account of a caller; the last permit removes it.
     fn close(&self, whose: &QuotaOwner, account: Arc<ByteAccount>) {
         let Some(mut shard) = self.shard(whose) else { return };
-        // Under the lock: of two that let go at once one is the last.
+        // Under the lock: of two concurrent releases one is the last.
         drop(account);
         if shard.get(whose).is_some_and(|account| Arc::strong_count(account) == 1) {
             shard.remove(whose);
@@ -185,20 +186,21 @@ impl BytePermit {
         self.give_back(self.counted.saturating_sub(wanted));
     }
 
-    /// Takes over what another permit of the same caller counts.
+    /// Takes over the bytes that another permit of the same caller counts.
     pub fn absorb(&mut self, mut other: Self) {
         self.counted += std::mem::take(&mut other.counted);
         self.account = self.account.take().or(other.account.take());
     }
 
-    /// Takes over all that another permit of the same caller counts now; that goes on from nothing.
+    /// Takes over all bytes that another permit of the same caller counts now; that one continues
+    /// from zero.
     pub fn absorb_all(&mut self, other: &mut Self) {
         if let Some(other) = other.split() {
             self.absorb(other);
         }
     }
 
-    /// A permit with all that this one counts; `None` if that is nothing.
+    /// Returns a permit with all bytes that this one counts; `None` if there are none.
     pub fn split(&mut self) -> Option<Self> {
         let counted = std::mem::take(&mut self.counted);
         (counted > 0).then(|| {
@@ -207,7 +209,7 @@ impl BytePermit {
         })
     }
 
-    /// Bytes that are counted.
+    /// Returns the number of bytes that are counted.
     #[must_use]
     pub fn counted(&self) -> usize {
         self.counted
@@ -225,7 +227,7 @@ impl BytePermit {
     }
 }
 
-/// A permit of the same caller that counts nothing yet.
+/// Returns a permit of the same caller that counts nothing yet.
 impl Clone for BytePermit {
     fn clone(&self) -> Self {
         self.quota.permit(self.whose.as_ref())
@@ -247,12 +249,12 @@ impl fmt::Debug for BytePermit {
     }
 }
 
-/// How much of an answer is taken in.
+/// The room for one response of an agent.
 #[derive(Debug, Clone)]
 pub struct AnswerRoom {
-    /// Most bytes of one answer.
+    /// Most bytes of one response.
     pub limit: usize,
-    /// The bytes that are held of it.
+    /// The permit for its bytes.
     pub permit: BytePermit,
 }
 

@@ -1,7 +1,9 @@
-//! What good callers notice of others who misbehave: the time of their calls without and with each of them, in turns, in one run.
+//! The effect of abusive callers on good ones: the time of good calls without and with each kind of
+//! abuse, in turns, in one run.
 //!
-//! Good callers make one call each so many times in a second, whatever the others do; those do what they can. Not here: floods of HTTP/2
-//! (see `tests/gateway/security/advisories_http2`).
+//! Good callers make one call each so many times in a second, whether or not others abuse the
+//! gateway; abusers send as much as they can. See also `tests/gateway/security/advisories_http2`
+//! for floods of HTTP/2.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -20,14 +22,14 @@ use super::options::Options;
 use super::process::{Process, free_port};
 use super::way::write_config;
 
-/// Good callers, and how long each waits between two calls.
+/// Good callers, and the time that each waits between two calls.
 const GOOD: usize = 8;
 const PACE: Duration = Duration::from_millis(20);
-/// Connections of those who misbehave.
+/// Connections of abusers.
 const BAD: usize = 8;
 const SLOW: usize = 200;
 
-/// What somebody does.
+/// Kind of abuse.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Abuse {
     Nothing,
@@ -50,7 +52,8 @@ impl Abuse {
         }
     }
 
-    /// What is sent again and again, each time on a connection of its own if that was closed.
+    /// Returns the request that is sent again and again, each time on a new connection if the last
+    /// one was closed.
     fn request(self) -> Vec<u8> {
         let call = json!({"name": "plain_say", "arguments": {"text": "x"}});
         let call = |key: &str| shown(&post(FACE, None, &request("tools/call", &call)), key);
@@ -106,12 +109,12 @@ pub(crate) async fn run(options: &Options) {
     println!("memory of the gateway after it: {:.0} MiB", gateway.resident());
 }
 
-/// The key of a caller.
+/// Returns the key of a caller.
 fn key(name: &str) -> String {
     format!("key-of-{name}-{}", "0123456789abcdef".repeat(2))
 }
 
-/// A request that shows the key of this caller.
+/// Returns a request with the key of this caller.
 fn shown(request: &[u8], name: &str) -> Vec<u8> {
     let text = str::from_utf8(request).unwrap();
     text.replacen("\r\n", &format!("\r\nx-api-key: {}\r\n", key(name)), 1).into_bytes()
@@ -125,7 +128,7 @@ async fn until_ready(port: u16) {
     }
 }
 
-/// How long good calls take while somebody does that.
+/// Measures good calls during this abuse.
 async fn sample(abuse: Abuse, port: u16, period: Duration) -> Vec<Duration> {
     let mut bad = JoinSet::new();
     let request: Arc<[u8]> = abuse.request().into();
@@ -164,7 +167,7 @@ async fn call(port: u16, number: usize, until: Instant) -> Vec<Duration> {
     times
 }
 
-/// Goes on until it is dropped. Nothing that becomes of it matters.
+/// Abuses the gateway until it is dropped. Results do not matter.
 async fn misbehave(port: u16, request: Arc<[u8]>, slowly: bool) {
     let mut answer = vec![0; 16 << 10];
     loop {

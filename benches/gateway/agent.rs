@@ -1,7 +1,8 @@
-//! The agent: A2A 1.0 over HTTP/1.1 that says the same to everyone, at once.
+//! The agent: A2A 1.0 over HTTP/1.1 with the same response for each caller, at once.
 //!
-//! A plain one (`/plain`) answers with a finished task, one for crowds (`/many`) with another one each time, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
-//! other, so that nobody on the way gets two of them at once.
+//! A plain one (`/plain`) answers with a finished task, one for many tasks (`/many`) with another
+//! one each time, a streaming one (`/flowing`) with [`EVENTS`] events, [`APART`] one after the
+//! other, so that no proxy gets two of them at once.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,11 +23,11 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How many events an answer of the streaming agent has, the finished task included.
+/// Number of events in a response of the streaming agent, the finished task included.
 pub(crate) const EVENTS: u32 = 10;
 const APART: Duration = Duration::from_millis(1);
 
-/// Runs for ever.
+/// Runs until the process ends.
 pub(crate) fn run(port: u16) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -37,7 +38,7 @@ pub(crate) fn run(port: u16) {
             socket.set_nodelay(true).unwrap();
             tokio::spawn(async move {
                 let answer = service_fn(move |request| script.answer(request));
-                // A connection that breaks ends; whoever broke it knows.
+                // A broken connection ends; the peer knows.
                 drop(http1::Builder::new().serve_connection(TokioIo::new(socket), answer).await);
             });
         }
@@ -47,7 +48,7 @@ pub(crate) fn run(port: u16) {
 struct Script {
     card: Bytes,
     many_card: Bytes,
-    /// Tasks of the one for crowds so far.
+    /// Number of tasks of `/many` so far.
     made: AtomicU64,
     flowing_card: Bytes,
     task: Bytes,
@@ -141,7 +142,7 @@ fn task() -> Bytes {
     answer(&json!({"task": finished()})).into()
 }
 
-/// Working, working …, and then the finished task.
+/// Returns working, working …, and then the finished task.
 fn event(number: usize) -> Bytes {
     let last = EVENTS as usize - 1;
     let result = if number == last {

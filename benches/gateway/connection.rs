@@ -1,4 +1,5 @@
-//! One keep-alive connection of HTTP/1.1: as little work as a client can do, since it shares the machine with what is measured.
+//! One keep-alive connection of HTTP/1.1: as little work as a client can do, since it shares the
+//! machine with the measured process.
 
 use std::net::Ipv4Addr;
 
@@ -12,7 +13,7 @@ pub(crate) struct Connection<S = TcpStream> {
     read: Vec<u8>,
 }
 
-/// How the end of a body is known.
+/// Framing of a body.
 enum Body {
     Sized(usize),
     Chunked,
@@ -27,7 +28,7 @@ impl Connection {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    /// Over something that is open already.
+    /// Wraps an open stream.
     pub(crate) fn over(socket: S) -> Self {
         Self { socket, read: Vec::with_capacity(16 << 10) }
     }
@@ -36,7 +37,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         &self.socket
     }
 
-    /// Sends a request as it is and returns the whole answer, head and body as they came.
+    /// Sends a request as it is and returns the whole response, head and body as they came.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> &[u8] {
         self.socket.write_all(request).await.unwrap();
         self.read.clear();

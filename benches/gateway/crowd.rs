@@ -1,7 +1,7 @@
-//! Many tasks in the map: what it costs to ask for one among few and among many, in one run.
+//! Many tasks in the map: the cost of a query for one task among few and among many, in one run.
 //!
-//! Every task comes the way that a client makes it: a `tools/call` with `task`, at an agent that gives each its own id.
-//! Not here: plain calls (see `way`).
+//! Every task is created as a client creates it: a `tools/call` with `task`, at an agent that gives
+//! each its own id. See also `way` for plain calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use super::options::Options;
 use super::process::{Process, free_port};
 use super::way::{calls, write_config};
 
-/// The few that many are compared with.
+/// The small number of tasks for comparison.
 const FEW: usize = 1000;
 
-/// What asking for tasks cost while there were so many.
+/// Cost of queries at one number of tasks.
 struct Sample {
     tasks: usize,
     cpu: f64,
@@ -44,7 +44,7 @@ pub(crate) async fn run(most: usize, options: &Options) {
     let mut samples = Vec::new();
     for size in [FEW.min(most), most] {
         crowd.grow(size, options).await;
-        // Twice, and the first time for nothing: what grew has to settle.
+        // Twice, and the first result is dropped: the new tasks have to settle.
         crowd.sample(options).await;
         let sample = crowd.sample(options).await;
         let Sample { tasks, cpu, resident, p50, p99 } = &sample;
@@ -68,7 +68,7 @@ impl Crowd {
         Self { gateway, _agent: agent, _config: config, session, handles: Vec::new() }
     }
 
-    /// Makes tasks until there are so many.
+    /// Creates tasks until there are so many.
     async fn grow(&mut self, size: usize, options: &Options) {
         let (port, lanes) = (self.gateway.port, options.connections.max(1));
         let wanted = size.saturating_sub(self.handles.len());
@@ -95,7 +95,7 @@ impl Crowd {
         assert_eq!(self.handles.len(), size, "every call has a task of its own");
     }
 
-    /// Asks for one task after the other, all over the map.
+    /// Queries one task after the other, all over the map.
     async fn sample(&self, options: &Options) -> Sample {
         let (before, until) = (self.gateway.cpu(), Instant::now() + options.period);
         let handles: Arc<[String]> = self.handles.clone().into();

@@ -1,4 +1,5 @@
-//! The load: so many connections, each asks again as soon as it has its answer.
+//! The load: a number of connections, each of which sends the next request as soon as it has its
+//! response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::connection::Connection;
 
-/// What is asked, where, and what every good answer has in it.
+/// A request, its port, and the text that every good response contains.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) port: u16,
@@ -38,7 +39,7 @@ impl Load {
         load
     }
 
-    /// Asks for a while, and returns how long each call took.
+    /// Sends requests for a while, and returns the time of each call.
     pub(crate) async fn run(&mut self, period: Duration) -> Vec<Duration> {
         let after = MOST / self.connections.len().max(1);
         self.ask(Stop { at: Some(Instant::now() + period), after }).await

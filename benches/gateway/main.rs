@@ -1,11 +1,14 @@
-//! What a call costs the gateway, beside a bare Pingora pass-through to the same agent in the same run.
+//! The cost of a call in the gateway, compared with a bare Pingora pass-through to the same agent
+//! in the same run.
 //!
 //! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N] [--threads N] [--log LEVEL]
-//! [--only WAYS] [--tasks N] [--tls] [--abuse]`. Four processes on loopback: the load (this one), the agent, the pass-through, and the real gateway. The ways to
-//! the agent take turns in every round; figures are medians over rounds, and ratios are made within a round, so that what else the
-//! machine does falls on both sides. CPU is that of the process on the way alone, never of load or agent.
-//! With `--tls` instead: what TLS costs, beside nginx. With `--abuse` instead: what good callers notice of others who misbehave. With `--tasks N` instead: what it costs to ask for a task when there are N of them.
-//! Not here: what translation alone costs (see `benches/translate`).
+//! [--only WAYS] [--tasks N] [--tls] [--abuse]`. Four processes on loopback: the load (this one), the
+//! agent, the pass-through, and the real gateway. The ways to the agent take turns in every round;
+//! figures are medians over rounds, and ratios are made within a round, so that other work of the
+//! machine affects both sides. CPU is that of the process on the way alone, never of load or agent.
+//! With `--tls` instead: the cost of TLS, compared with nginx. With `--abuse` instead: the effect of
+//! abusive callers on good ones. With `--tasks N` instead: the cost of a query for one task among N.
+//! See also `benches/translate` for the cost of translation alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +33,7 @@ mod way;
 
 use options::{Options, Role};
 
-/// As the gateway has it.
+/// As in the gateway.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! The clients' requests, as bytes, and the little that has to be said before the first call.
+//! The clients' requests, as bytes, and the messages before the first call.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,20 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 
-/// Where the gateway listens to MCP.
+/// The path of the gateway's MCP server.
 pub(crate) const FACE: &str = "/mcp";
-/// What is said.
+/// The text of the message.
 const TEXT: &str = "What will the weather be like in Lisbon next weekend? Please say whether to bring an umbrella, \
                     and what to wear in the evening. We arrive on Friday at noon, and leave on Sunday night.";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the tool is there, opens a session, and returns the request that calls the tool in it.
+/// Waits until the tool is listed, opens a session, and returns the request that calls the tool in
+/// it.
 pub(crate) async fn call_in_session(port: u16, tool: &str, with_progress: bool) -> Vec<u8> {
     post(FACE, Some(&session_with(port, tool).await), &call(tool, with_progress))
 }
 
-/// Opens a session and waits until the tool is there.
+/// Opens a session and waits until the tool is listed.
 pub(crate) async fn session_with(port: u16, tool: &str) -> String {
     let mut connection = Connection::open(port).await;
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {},
@@ -38,13 +39,14 @@ pub(crate) async fn session_with(port: u16, tool: &str) -> String {
     }
 }
 
-/// Waits until the tool is there, and returns the request that says the same to its agent at the A2A face.
+/// Waits until the tool is listed, and returns the request with the same message for the A2A
+/// server.
 pub(crate) async fn message_past(port: u16, path: &str, tool: &str, with_stream: bool) -> Vec<u8> {
     session_with(port, tool).await;
     message(&format!("/a2a{path}"), with_stream)
 }
 
-/// The same request, to wherever the agent is reached.
+/// Returns the same request, for any path of the agent.
 pub(crate) fn message(path: &str, with_stream: bool) -> Vec<u8> {
     let method = if with_stream { "SendStreamingMessage" } else { "SendMessage" };
     let message = json!({"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": TEXT}]});

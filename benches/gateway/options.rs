@@ -1,38 +1,38 @@
-//! What the command line asks for, and which of the processes this one is.
+//! The options of the command line, and the role of this process.
 
 use std::env;
 use std::time::Duration;
 
-/// What this process is to do.
+/// Role of this process.
 pub(crate) enum Role {
-    /// To be the agent.
+    /// The agent.
     Agent { port: u16 },
-    /// To be the pass-through.
+    /// The pass-through.
     Pass { port: u16, agent: u16, threads: usize },
-    /// To make the load, and to start the others.
+    /// The load, which starts the others.
     Load(Options),
 }
 
-/// How the measurement is made.
+/// Options of the measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     pub(crate) json: bool,
     pub(crate) rounds: usize,
-    /// How long each way is loaded in each round.
+    /// Time for which each way is loaded in each round.
     pub(crate) period: Duration,
     /// In the first round (see [`Self::connections_of`]).
     pub(crate) connections: usize,
     /// Worker threads of pass-through and gateway.
     pub(crate) threads: usize,
-    /// What the gateway logs; the pass-through logs nothing.
+    /// The log level of the gateway; the pass-through logs nothing.
     pub(crate) log: String,
     /// Only these ways, between commas; empty: all.
     pub(crate) only: String,
-    /// Instead of the ways: how many tasks there are to be in the map.
+    /// Instead of the ways: the number of tasks in the map.
     pub(crate) tasks: Option<usize>,
-    /// Instead of the ways: what TLS costs.
+    /// Instead of the ways: the cost of TLS.
     pub(crate) tls: bool,
-    /// Instead of the ways: what good callers notice of others.
+    /// Instead of the ways: the effect of abuse on good callers.
     pub(crate) abuse: bool,
 }
 
@@ -49,19 +49,21 @@ impl Role {
 }
 
 impl Options {
-    /// Whether this way is to be measured.
+    /// Returns true if this way is to be measured.
     pub(crate) fn wants(&self, way: &str) -> bool {
         self.only.is_empty() || self.only.split(',').any(|wanted| wanted == way)
     }
 
-    /// The connections of a round: eight numbers in turn. Their buffers fill pages of the allocator, and where they just fill them,
-    /// whoever needs one buffer more for a call takes and gives back a page each time; so no single number says what a call costs.
+    /// Returns the connections of a round: eight numbers in turn. Their buffers fill pages of the
+    /// allocator, and where they just fill them, a process that needs one buffer more for a call
+    /// allocates and frees a page each time; so no single number shows the cost of a call.
     pub(crate) fn connections_of(&self, round: usize) -> usize {
         self.connections + round % 8
     }
 
     fn read(words: &[String]) -> Self {
-        // `cargo test --all-targets` runs benches too, without this word: then it only shows that everything works.
+        // `cargo test --all-targets` runs benches too, without this word: then a run only shows
+        // that everything works.
         let in_earnest = words.iter().any(|word| word == "--bench");
         let mut options = Self {
             json: false,

@@ -1,6 +1,8 @@
-//! The bare pass-through: Pingora as a plain reverse proxy, with nothing in it but where to go.
+//! The bare pass-through: Pingora as a plain reverse proxy, with nothing in it but the address of
+//! the upstream.
 //!
-//! Its listener is set as the gateway's (`src/server.rs`), so that buffers and modules make no difference.
+//! Its listener is configured as the gateway's (`src/server`), so that buffers and modules make no
+//! difference.
 
 use std::net::Ipv4Addr;
 
@@ -30,7 +32,7 @@ impl ProxyHttp for Pass {
     }
 }
 
-/// Runs for ever.
+/// Runs until the process ends.
 pub(crate) fn run(port: u16, agent: u16, threads: usize) {
     let conf = ServerConf { threads, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, conf);

@@ -1,4 +1,4 @@
-//! The processes beside the load: started, measured through `/proc`, ended with this one.
+//! The processes besides the load: started, measured through `/proc`, ended with this one.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// A process that ends with its owner.
 pub(crate) struct Process {
     child: Child,
-    /// Where it listens on loopback.
+    /// The port on which it listens on loopback.
     pub(crate) port: u16,
 }
 
@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Process {
-    /// This program once more, in another role. Its words are the role, the port, and these.
+    /// Starts this program once more, in another role. Its arguments are the role, the port, and
+    /// `words`.
     pub(crate) fn role(role: &str, words: &[String]) -> Self {
         let port = free_port();
         let mut command = Command::new(env::current_exe().unwrap());
@@ -28,14 +29,15 @@ impl Process {
         Self::start(command, port)
     }
 
-    /// The gateway, with a configuration that makes it listen on `port`.
+    /// Starts the gateway, with a configuration that makes it listen on `port`.
     pub(crate) fn gateway(config: &Path, port: u16) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mcp-a2a-gateway"));
         command.arg("serve").arg("--config").arg(config);
         Self::start(command, port)
     }
 
-    /// nginx, with a configuration that makes it listen on `port` and be one process. `None` where there is none.
+    /// Starts nginx, with a configuration that makes it listen on `port` and be one process. `None`
+    /// if it is not installed.
     pub(crate) fn nginx(config: &Path, port: u16) -> Option<Self> {
         let program =
             ["/usr/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|program| Path::new(program).exists())?;
@@ -56,16 +58,17 @@ impl Process {
         process
     }
 
-    /// CPU time that it has used so far, in seconds: user and system, of all its threads.
+    /// Returns the CPU time so far, in seconds: user and system, of all threads.
     pub(crate) fn cpu(&self) -> f64 {
         let stat = self.proc("stat");
-        // The name in parentheses may hold anything; utime and stime are the 12th and 13th field after it.
+        // The name in parentheses may contain anything; utime and stime are the 12th and 13th field
+        // after it.
         let (_, fields) = stat.rsplit_once(')').unwrap();
         let ticks: u32 = fields.split_whitespace().skip(11).take(2).map(|n| n.parse::<u32>().unwrap()).sum();
         f64::from(ticks) / TICKS_PER_SECOND
     }
 
-    /// Memory that it occupies now, in MiB.
+    /// Returns the resident memory, in MiB.
     pub(crate) fn resident(&self) -> f64 {
         let status = self.proc("status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -79,7 +82,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Gone already: then there is nothing to end.
+        // The process may be gone already: then there is nothing to end.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -95,7 +98,7 @@ pub(crate) async fn told_to_end() {
     }
 }
 
-/// A port that nobody listens on now.
+/// Returns a port without a listener.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }

@@ -1,4 +1,4 @@
-//! What the rounds come to: medians, and ratios made within each round.
+//! The summary of the rounds: medians, and ratios made within each round.
 
 use super::options::Options;
 use super::way::{Sample, Way, calls};
@@ -15,7 +15,7 @@ struct Figures {
     beside: Option<Ratios>,
 }
 
-/// A way over the one beside it.
+/// Ratio of a way to the one beside it.
 struct Ratios {
     cpu: f64,
     /// The least and the most of any round.

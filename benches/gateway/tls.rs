@@ -1,8 +1,9 @@
-//! What TLS costs: handshakes, whole and resumed, with and without client certificates, and requests over connections that stay.
+//! The cost of TLS: handshakes, full and resumed, with and without client certificates, and
+//! requests over kept connections.
 //!
-//! Beside nginx with the same certificates and one worker, where it is installed; in the same run, in turns. Every connection
-//! and every request asks for a few bytes that are there already, so that little but TLS is measured.
-//! Not here: calls of tools (see `way`).
+//! Compared with nginx with the same certificates and one worker, where it is installed; in the
+//! same run, in turns. Every connection and every request fetches a few bytes that are there
+//! already, so that little but TLS is measured. See also `way` for calls of tools.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -28,7 +29,7 @@ use super::options::Options;
 use super::process::{Process, free_port};
 use super::way::calls;
 
-/// How a listener is spoken to.
+/// Kind of listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listener {
     Plain,
@@ -36,10 +37,10 @@ enum Listener {
     Mutual,
 }
 
-/// What is done over and over.
+/// Repeated action.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
-    /// A connection with a whole handshake, and one request.
+    /// A connection with a full handshake, and one request.
     Handshake,
     /// A connection that resumes a session, and one request.
     Resumption,
@@ -68,7 +69,7 @@ struct Server {
     ports: [u16; 3],
 }
 
-/// What one case cost one server in one round.
+/// Cost of one case on one server in one round.
 struct Sample {
     cpu: f64,
     per_second: f64,
@@ -148,7 +149,7 @@ async fn sample(
     }
     let done: usize = all.join_all().await.into_iter().sum();
     let wall = begun.elapsed().as_secs_f64();
-    // What was closed last is still being cleared away.
+    // The connections that were closed last are still being cleared away.
     tokio::time::sleep(Duration::from_millis(20)).await;
     Sample { cpu: (server.process.cpu() - before) * 1e6 / calls(done), per_second: calls(done) / wall }
 }
@@ -176,7 +177,7 @@ impl Client {
         Self { port, tls }
     }
 
-    /// A connection on which one request has been answered.
+    /// Opens a connection on which one request has been answered.
     async fn connect(&self) -> Open {
         let socket = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.unwrap();
         socket.set_nodelay(true).unwrap();
@@ -223,7 +224,7 @@ impl Open {
     }
 }
 
-/// What the client shows and trusts.
+/// The certificates that a client presents and trusts.
 struct Keys {
     ca: CertificateDer<'static>,
     certificate: CertificateDer<'static>,
@@ -231,7 +232,8 @@ struct Keys {
 }
 
 impl Keys {
-    /// Makes an authority, its empty revocation list, and certificates for server and client, all of P-256.
+    /// Creates an authority, its empty revocation list, and certificates for server and client, all
+    /// of P-256.
     fn write(folder: &Path) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -303,7 +305,7 @@ fn gateway(folder: &Path, options: &Options) -> Server {
     Server { name: "gateway", process: Process::gateway(&file, mutual), ports }
 }
 
-/// The same three listeners, where there is an nginx.
+/// Starts nginx with the same three listeners, if it is installed.
 fn nginx(folder: &Path) -> Option<Server> {
     let ports = [(); 3].map(|()| free_port());
     let [plain, tls, mutual] = ports;

@@ -12,7 +12,7 @@ use super::mcp;
 use super::options::Options;
 use super::process::{Process, free_port};
 
-/// A way to the agent. What it costs is compared with the way `beside` it.
+/// A way to the agent. Its cost is compared with the way `beside` it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// No proxy.
@@ -21,13 +21,13 @@ pub(crate) enum Way {
     Pass,
     /// Through the gateway: an MCP call becomes an A2A call.
     Gateway,
-    /// Through the gateway's A2A face: an A2A call goes on as it is.
+    /// Through the gateway's A2A server: an A2A call is forwarded as it is.
     Face,
     /// A stream through bare Pingora.
     PassStream,
     /// A stream through the gateway: events become progress notifications.
     GatewayStream,
-    /// A stream through the A2A face: events go on as they are.
+    /// A stream through the A2A server: events are forwarded as they are.
     FaceStream,
 }
 
@@ -54,7 +54,7 @@ impl Way {
         }
     }
 
-    /// What it is measured against.
+    /// Returns the way for comparison.
     pub(crate) fn beside(self) -> Option<Self> {
         match self {
             Self::Gateway | Self::Face => Some(Self::Pass),
@@ -63,7 +63,7 @@ impl Way {
         }
     }
 
-    /// Events of one call.
+    /// Returns the number of events of one call.
     pub(crate) fn events(self) -> Option<u32> {
         match self {
             Self::PassStream | Self::GatewayStream | Self::FaceStream => Some(EVENTS),
@@ -72,12 +72,12 @@ impl Way {
     }
 }
 
-/// What one way cost in one round.
+/// Cost of one way in one round.
 pub(crate) struct Sample {
     pub(crate) way: Way,
     pub(crate) calls: usize,
     pub(crate) wall: Duration,
-    /// CPU of the process on the way, in microseconds per call; none where there is no process.
+    /// CPU of the process on the way, in microseconds per call; `None` without a process.
     pub(crate) cpu: Option<f64>,
     /// Memory of that process after the round, in MiB.
     pub(crate) resident: Option<f64>,
@@ -85,7 +85,7 @@ pub(crate) struct Sample {
     pub(crate) p99: Duration,
 }
 
-/// Everything that is measured, running.
+/// All processes and loads of the measurement.
 pub(crate) struct Field {
     ways: Vec<(Way, Question)>,
     pass: Process,
@@ -173,12 +173,12 @@ impl Field {
     }
 }
 
-/// A count as a number to divide by.
+/// Converts a count to a divisor.
 pub(crate) fn calls(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap())
 }
 
-/// The gateway's configuration, with more lines of settings and these agents.
+/// Writes the gateway's configuration, with more lines of settings and these agents.
 pub(crate) fn write_config(
     port: u16,
     agent: u16,

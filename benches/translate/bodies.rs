@@ -1,4 +1,4 @@
-//! What clients and agents send in the measurements.
+//! Bodies of clients and agents in the measurements.
 //!
 //! Shaped like the captures under `tests/golden`: the small ones are of the size of a real call, the large ones 64 KiB.
 
@@ -11,7 +11,7 @@ const QUESTION: &str = "What will the weather be like in Lisbon next weekend? Pl
      an umbrella, and what to wear in the evening. We arrive on Friday at noon, and leave on Sunday night. If \
      the sea is too cold for the children, name two museums that are open on Saturday, and how to get there.";
 
-/// The card of the agent.
+/// Returns the card of the agent.
 pub(crate) fn card() -> Value {
     json!({
         "name": "Weather", "description": "Knows the weather of every city.", "version": "1.0.0",
@@ -27,12 +27,12 @@ pub(crate) fn card() -> Value {
     })
 }
 
-/// A legacy `tools/call` with a short text.
+/// Returns a legacy `tools/call` with a short text.
 pub(crate) fn small_call() -> Vec<u8> {
     call(&json!({"text": QUESTION}), &json!({"progressToken": 7}))
 }
 
-/// The same from a modern client.
+/// Returns the same from a modern client.
 pub(crate) fn modern_call() -> Vec<u8> {
     let meta = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -43,12 +43,12 @@ pub(crate) fn modern_call() -> Vec<u8> {
     call(&json!({"text": QUESTION}), &meta)
 }
 
-/// A call with a text of 64 KiB, in lines.
+/// Returns a call with a text of 64 KiB, in lines.
 pub(crate) fn text_call() -> Vec<u8> {
     call(&json!({"text": prose()}), &json!({"progressToken": 7}))
 }
 
-/// A call with 64 KiB of nested data.
+/// Returns a call with 64 KiB of nested data.
 pub(crate) fn data_call() -> Vec<u8> {
     call(&json!({"text": QUESTION, "data": table()}), &json!({"progressToken": 7}))
 }
@@ -61,24 +61,24 @@ fn call(arguments: &Value, meta: &Value) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// A finished task of A2A 1.0 with a short answer.
+/// Returns a finished task of A2A 1.0 with a short response.
 pub(crate) fn small_task() -> Vec<u8> {
     answer(&json!({"task": task("TASK_STATE_COMPLETED", "ROLE_USER", &json!([{"text": QUESTION}]))}))
 }
 
-/// The same of A2A 0.3.
+/// Returns the same of A2A 0.3.
 pub(crate) fn old_task() -> Vec<u8> {
     let mut task = task("completed", "user", &json!([{"kind": "text", "text": QUESTION}]));
     task["kind"] = json!("task");
     answer(&task)
 }
 
-/// A finished task whose answer is a text of 64 KiB.
+/// Returns a finished task with a text of 64 KiB.
 pub(crate) fn text_task() -> Vec<u8> {
     answer(&json!({"task": task("TASK_STATE_COMPLETED", "ROLE_USER", &json!([{"text": prose()}]))}))
 }
 
-/// A finished task whose answer is 64 KiB of nested data.
+/// Returns a finished task with 64 KiB of nested data.
 pub(crate) fn data_task() -> Vec<u8> {
     answer(&json!({"task": task("TASK_STATE_COMPLETED", "ROLE_USER", &json!([{"data": table()}]))}))
 }
@@ -94,7 +94,8 @@ fn task(state: &str, asker: &str, parts: &Value) -> Value {
     })
 }
 
-/// Two events that say how far the work is, in turn: an agent that repeats itself is not told twice.
+/// Returns two events with different progress, for use in turn: a repeated status causes no
+/// notification.
 pub(crate) fn status_events() -> [Vec<u8>; 2] {
     [("m-1", "Asking the weather station"), ("m-2", "Waiting for the satellites")].map(|(id, text)| {
         let message = json!({"messageId": id, "role": "ROLE_AGENT", "parts": [{"text": text}]});
@@ -105,7 +106,7 @@ pub(crate) fn status_events() -> [Vec<u8>; 2] {
     })
 }
 
-/// An event that adds a piece of text to an artifact.
+/// Returns an event that adds a piece of text to an artifact.
 pub(crate) fn chunk_event() -> Vec<u8> {
     let artifact =
         json!({"artifactId": "answer", "name": "answer", "parts": [{"text": "It will rain on Saturday, "}]});
@@ -122,13 +123,13 @@ fn answer(result: &Value) -> Vec<u8> {
     json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string().into_bytes()
 }
 
-/// Text as people and models write it: lines, quotes, a few letters beyond ASCII.
+/// Returns text as people and models write it: lines, quotes, a few letters beyond ASCII.
 fn prose() -> String {
     let line = "The forecast for \"São Pedro de Moel\" says: wind from the north, 20 to 30 km/h, no rain.\n";
     line.chars().cycle().take(LARGE).collect()
 }
 
-/// Rows of a table: as many objects, keys and numbers as one would send.
+/// Returns rows of a table: a realistic number of objects, keys and numbers.
 fn table() -> Value {
     let row = |number: usize| {
         json!({"station": format!("PT-{number:04}"), "at": {"lat": 38.72, "lon": -9.14},

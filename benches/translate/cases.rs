@@ -26,10 +26,10 @@ use super::stopwatch::Case;
 
 const ARTIFACTS: usize = 16 << 20;
 const EVENT: usize = 4 << 20;
-/// How many events make up one piece of work.
+/// Events of one task.
 const EVENTS: usize = 64;
 
-/// What is there before the first call comes.
+/// State that exists before the first call.
 pub(crate) struct Desk {
     sealer: Sealer,
     catalogue: Catalogue,
@@ -71,7 +71,7 @@ impl Desk {
         }
     }
 
-    /// From the body of a client's request to the body of the agent's.
+    /// Translates the body of a client's request to the body of the agent's.
     fn ask(&self, headers: &HeaderMap, body: &[u8], dialect: Dialect) -> Vec<u8> {
         let headers = McpHeaders::read(headers);
         let text = well_formed(body, 64).unwrap();
@@ -98,7 +98,7 @@ impl Desk {
         )
     }
 
-    /// From the body of an agent's answer to the body of the client's.
+    /// Translates the body of an agent's response to the body of the client's.
     fn answer(&self, body: &[u8], dialect: Dialect, version: Version) -> Vec<u8> {
         let mut work = AgentOutput::new(ARTIFACTS);
         work.apply(dialect.event(body).unwrap()).unwrap();
@@ -117,7 +117,7 @@ impl Desk {
     }
 }
 
-/// What a stream has gone through.
+/// State of a stream.
 struct Stream {
     decoder: Decoder,
     work: AgentOutput,
@@ -135,7 +135,7 @@ impl Stream {
         }
     }
 
-    /// From bytes of the agent's stream to bytes of the client's.
+    /// Translates bytes of the agent's stream to bytes of the client's.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         self.out.clear();
         for event in self.decoder.push(bytes).unwrap() {
@@ -148,7 +148,7 @@ impl Stream {
     }
 }
 
-/// Every case.
+/// Returns every case.
 pub(crate) fn all(desk: &Desk) -> Vec<Case<'_>> {
     let newest_legacy = Version::V2025_11_25;
     vec![

@@ -1,8 +1,9 @@
-//! What the translation of one call costs, without any network: nanoseconds, and bytes of input per second.
+//! The cost of the translation of one call, without any network: nanoseconds, and bytes of input
+//! per second.
 //!
 //! `cargo bench --bench translate -- [--json] [--rounds N] [PART OF A NAME]`. Without the gateway:
-//! `cargo bench --no-default-features --bench translate`, which then measures with the system's allocator.
-//! Not here: what a call costs the whole gateway (see `benches/gateway`).
+//! `cargo bench --no-default-features --bench translate`, which then measures with the system's
+//! allocator. See also `benches/gateway` for the cost of a call in the whole gateway.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +21,7 @@ use std::env;
 use cases::Desk;
 use stopwatch::{Case, Measured, measure};
 
-/// As the binary has it.
+/// As in the binary.
 #[cfg(feature = "gateway")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -30,7 +31,7 @@ fn main() {
     let mut words = env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
-            // What cargo adds.
+            // Cargo adds this one.
             "--bench" => {}
             "--json" => wanted.json = true,
             "--rounds" => {

@@ -1,7 +1,8 @@
 //! Measures closures: medians of many short rounds, each round through all of them in turn.
 //!
-//! In turn, so that a machine that gets busy or slow for a second does it to every case alike. Not criterion: it is built
-//! longer than everything that is measured here runs, and its plots and history help no ratio.
+//! In turn, so that a machine that gets busy or slow for a second affects every case alike. Not
+//! criterion: its build takes longer than all the measurements here, and its plots and history help
+//! no ratio.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,20 +10,20 @@ use std::time::{Duration, Instant};
 const ROUND: Duration = Duration::from_millis(4);
 const WARM_UP: Duration = Duration::from_millis(80);
 
-/// Something to measure.
+/// A case to measure.
 pub(crate) struct Case<'a> {
     pub(crate) name: &'static str,
-    /// How many bytes it reads each time.
+    /// Bytes that it reads each time.
     pub(crate) bytes: usize,
-    /// Does it once, and returns something that depends on all of it.
+    /// Runs it once, and returns a value that depends on all of it.
     pub(crate) once: Box<dyn FnMut() -> usize + 'a>,
 }
 
-/// What came out.
+/// Result of a case.
 pub(crate) struct Measured {
     pub(crate) name: &'static str,
     pub(crate) bytes: usize,
-    /// Nanoseconds for one time.
+    /// Nanoseconds of one run.
     pub(crate) median: f64,
     /// Half the distance between the 10th and the 90th percentile, as a part of the median.
     pub(crate) spread: f64,
@@ -46,7 +47,7 @@ pub(crate) fn measure(cases: &mut [Case<'_>], rounds: usize) -> Vec<Measured> {
     cases.iter().zip(samples).map(|(case, samples)| judged(case, samples)).collect()
 }
 
-/// Warms up, and finds how many times make a round.
+/// Warms up, and returns the number of runs of a round.
 fn times_per_round(case: &mut Case<'_>) -> usize {
     let mut times = 1;
     let began = Instant::now();

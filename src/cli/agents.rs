@@ -1,6 +1,6 @@
-//! `agents`: fetches each card and shows what becomes of it.
+//! `agents`: fetches each card and prints the result.
 //!
-//! Not here: how cards are fetched and understood (see `agents` at the root).
+//! See also the module `agents` at the root, which fetches and parses cards.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,14 +30,14 @@ struct AgentRow {
     problems: Vec<String>,
 }
 
-/// An endpoint that the operator wrote, and whether it answers.
+/// An endpoint from the configuration, and its reachability.
 #[derive(Serialize)]
 struct EndpointRow {
     url: String,
     up: bool,
 }
 
-/// What a look at an agent brought besides its card.
+/// Findings about an agent besides its card.
 struct AgentFindings {
     problems: Vec<String>,
     endpoints: Vec<EndpointRow>,
@@ -115,7 +115,7 @@ fn row(directory: &Directory, agent: &Agent, found: AgentFindings) -> AgentRow {
     }
 }
 
-/// An extension, and what becomes of it.
+/// Describes an extension and its use.
 fn extension(DeclaredExtension { uri, required, active }: DeclaredExtension<'_>) -> String {
     match (required, active) {
         (true, true) => format!("{uri} (required, active)"),
@@ -125,7 +125,7 @@ fn extension(DeclaredExtension { uri, required, active }: DeclaredExtension<'_>)
     }
 }
 
-/// By whom a card is signed, as far as that was checked.
+/// Describes the signer of a card, as far as that was verified.
 fn signed(card: &AgentCard) -> String {
     match &card.proof {
         Some(proof) => proof.key.clone(),

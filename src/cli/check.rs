@@ -1,6 +1,7 @@
-//! `check`: reads a configuration and everything that it names, and says what `serve` would stumble over.
+//! `check`: reads a configuration and every file that it names, and reports the problems that
+//! `serve` would have.
 //!
-//! Not here: reading (see `config`), what the rules say of a caller (see `may`).
+//! See also `config` for reading, and `explain` for the rules that apply to a caller.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ use crate::tasks::{data_dir, seal_key_file};
 use crate::telemetry::visible::{EscapeStyle, visible};
 use crate::tls::{self, EXPIRY_WARNING_SECONDS};
 
-/// What is found beyond the text of the file.
+/// Findings beyond the text of the file.
 #[derive(Default)]
 pub(super) struct CheckFindings {
     pub(super) problems: Vec<Problem>,
@@ -67,7 +68,7 @@ fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
         });
         findings.problems.extend(probed.err().map(|problem| about("tasks.data_dir", problem)));
     }
-    // What is made of the settings at the start; nothing is begun, and nothing written.
+    // Everything that is built from the settings at the start; nothing is started or written.
     tls::install_provider();
     let mut trial = settings.clone();
     trial.tasks.data_dir = None;
@@ -76,7 +77,7 @@ fn found(settings: &Settings, now: SystemTime) -> CheckFindings {
     findings
 }
 
-/// What certificates have ended, or will soon.
+/// Returns the certificates that have expired, or will soon.
 pub(super) fn dates(settings: &Settings, now: SystemTime) -> CheckFindings {
     let mut findings = CheckFindings::default();
     for agent in &settings.agents {

@@ -1,6 +1,6 @@
-//! `demo`: the main job on an embedded agent, with nothing to prepare.
+//! `demo`: the main use case on an embedded agent, without preparation.
 //!
-//! Not here: the agent itself (see the module `demo` at the root).
+//! See also the module `demo` at the root for the agent itself.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
@@ -16,10 +16,10 @@ use crate::server::prepare;
 
 /// The port that is tried first.
 const PORT: u16 = 8080;
-/// How long the demo may take to start.
+/// Time that the demo has to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
-/// The port of the agent alone: where `examples/weather.yaml` looks for one.
+/// The port of the agent alone, as `examples/weather.yaml` expects.
 const AGENT_PORT: u16 = 9999;
 
 /// Runs the agent alone until the process ends.
@@ -99,14 +99,14 @@ fn start_agent(port: u16) -> std::io::Result<RunningAgent> {
         if let Err(error) = runtime.and_then(serve)
             && told.send(Err(error)).is_err()
         {
-            tracing::trace!("nobody waits for the demo agent");
+            tracing::trace!("demo start was abandoned");
         }
     })?;
     let card = hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))?;
     Ok(RunningAgent { card, thread })
 }
 
-/// The address asked for; or the usual one, or any if that is taken.
+/// Returns the requested address; else the usual one, or any if that is taken.
 fn free(port: Option<u16>) -> std::io::Result<SocketAddr> {
     let at = |port| {
         TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
@@ -118,7 +118,7 @@ fn free(port: Option<u16>) -> std::io::Result<SocketAddr> {
     }
 }
 
-/// Says how to use it, once it can be used.
+/// Prints instructions once the gateway can be used.
 fn announce(bridge: &Gateway, address: SocketAddr, admin: Option<SocketAddr>, card: &str) {
     let until = Instant::now() + STARTS_WITHIN;
     while !(bridge.is_ready() && TcpStream::connect(address).is_ok()) {

@@ -1,6 +1,6 @@
-//! `check --as`: what the rules say of a caller, without running anything.
+//! `check --as`: evaluates the rules for a caller, without running anything.
 //!
-//! Not here: the rules (see `auth`).
+//! See also `auth` for the rules.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::auth::{Action, Caller, PolicyDecision, Rules};
 use crate::bridge::task_tools::TaskTool;
 use crate::config::{Settings, check_spiffe_id, is_spiffe_uri};
 
-/// Whom to ask for, and what it wants.
+/// A caller, and the action that it wants.
 #[derive(Debug, Args)]
 pub(super) struct AccessQuery {
     /// Ask what this caller may do, by its name in the rules: key:NAME, token:ISSUER#SUBJECT,
@@ -41,12 +41,12 @@ pub(super) struct AccessQuery {
 }
 
 impl AccessQuery {
-    /// Whether something is asked.
+    /// Returns true if the command line contains a query.
     pub(super) fn is_there(&self) -> bool {
         self.caller.is_some()
     }
 
-    /// The answer. Fails if the caller may not do what it wants.
+    /// Prints the decision. Fails if the caller is not allowed to do the action.
     pub(super) fn answer(&self, settings: &Settings, as_json: bool) -> ExitCode {
         let name = self.caller.as_deref().unwrap_or("anonymous");
         if let Some(problem) = unnameable(name) {
@@ -77,7 +77,8 @@ impl AccessQuery {
     }
 }
 
-/// As the gateway judges it: a message that names no skill is one to the agent as a whole.
+/// Evaluates an action as the gateway does: a message that names no skill is one to the agent as a
+/// whole.
 fn judged<'r>(rules: &'r Rules, caller: &Caller, wanted: &Action<'_>) -> PolicyDecision<'r> {
     let is_message = [Operation::Send, Operation::Stream].map(Operation::as_str).contains(&wanted.method);
     match (wanted.agent, wanted.tool) {
@@ -87,7 +88,7 @@ fn judged<'r>(rules: &'r Rules, caller: &Caller, wanted: &Action<'_>) -> PolicyD
     }
 }
 
-/// Returns why no client can have this name.
+/// Returns the reason for which no client can have this name.
 fn unnameable(name: &str) -> Option<String> {
     let uris = name.split(" & ").filter_map(|part| part.strip_prefix("uri:"));
     uris.filter(|uri| is_spiffe_uri(uri)).find_map(|uri| {

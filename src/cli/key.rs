@@ -1,6 +1,6 @@
-//! `key`: makes an API key and the hash that goes into the configuration.
+//! `key`: creates an API key and the hash that goes into the configuration.
 //!
-//! The key itself is printed once and kept nowhere.
+//! The key itself is printed once and stored nowhere.
 
 use std::process::ExitCode;
 
@@ -16,7 +16,7 @@ use super::print_line;
 /// Random bytes of a key.
 const BYTES: usize = 32;
 
-/// Makes and prints them.
+/// Creates and prints both.
 pub(super) fn run(as_json: bool) -> ExitCode {
     let mut random = [0; BYTES];
     OsRng.fill_bytes(&mut random);

@@ -1,6 +1,6 @@
 //! The command line.
 //!
-//! Not here: what the commands start (see `server`, `config`).
+//! Out of scope: the implementation of the commands (see `server`, `config`).
 
 mod agents;
 mod check;
@@ -85,7 +85,7 @@ enum Command {
     },
 }
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub fn run() -> ExitCode {
     let Cli { command } = Cli::parse();
     let code = run_command(command);
@@ -109,21 +109,21 @@ fn run_command(command: Command) -> ExitCode {
     }
 }
 
-/// Writes a line for whoever ran the command. That nobody reads it is no reason to fail.
+/// Prints a line to stdout. A closed stdout is not an error.
 fn print_line(line: &str) {
     if writeln!(std::io::stdout(), "{line}").is_err() {
-        tracing::trace!("nobody reads the output");
+        tracing::trace!("stdout closed");
     }
 }
 
 fn print_error(line: &str) {
-    // Problems quote files of others: manifests, cards.
+    // Problems quote files of other parties: manifests, cards.
     if writeln!(std::io::stderr(), "{}", visible(line, EscapeStyle::Text)).is_err() {
-        tracing::trace!("nobody reads the complaints");
+        tracing::trace!("stderr closed");
     }
 }
 
-/// Reads the configuration, or says everything that is wrong with it.
+/// Reads the configuration, or prints every problem with it.
 fn load(path: &std::path::Path) -> Result<Settings, ExitCode> {
     config::load(path).map_err(|problems| {
         print_error(&problems.to_string());
@@ -144,11 +144,7 @@ fn serve(path: &std::path::Path, upgrade: bool) -> ExitCode {
     start_log(&settings);
     let check::CheckFindings { problems, warnings } = check::dates(&settings, SystemTime::now());
     for warning in problems.iter().chain(&warnings).filter(|one| one.at.starts_with("agents.")) {
-        tracing::warn!(
-            at = warning.at,
-            problem = warning.problem,
-            "agent client certificate has to be renewed"
-        );
+        tracing::warn!(at = warning.at, error = warning.problem, "agent client certificate must be renewed");
     }
     let lines: Vec<String> = settings
         .listeners

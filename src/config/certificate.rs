@@ -1,6 +1,8 @@
-//! What a listener's PEM texts hold, checked: chains with their keys, authorities of clients, revocation lists.
+//! Verified content of a listener's PEM texts: chains with their keys, authorities of clients,
+//! revocation lists.
 //!
-//! The same checks at `check`, at start and whenever a file changes. Not here: TLS itself (see `tls`).
+//! The same checks at `check`, at start and at each change of a file. See also `tls` for TLS
+//! itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,38 +20,38 @@ use super::{ListenerCertificate, Pem};
 /// Most certificates in a chain; more is a mistake, such as a whole bundle of authorities.
 const LONGEST_CHAIN: usize = 10;
 
-/// Why a listener cannot use what it was given.
+/// Reason for which a listener cannot use a PEM text.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CertificateProblem {
-    /// The PEM has no certificate in it.
+    /// The PEM contains no certificate.
     #[error("holds no certificate in PEM (it begins with -----BEGIN CERTIFICATE-----)")]
     NoCertificate,
-    /// The PEM has more certificates than a chain has.
+    /// The PEM contains more certificates than a chain has.
     #[error("holds {0} certificates: expected the listener's own first, then its intermediates")]
     ChainTooLong(usize),
     /// A certificate cannot be read.
     #[error("holds a certificate that cannot be read (number {0})")]
     Unreadable(usize),
-    /// A certificate is over.
+    /// A certificate has expired.
     #[error("certificate {number} expired {} ago", HumanAge(*.since))]
     Expired {
-        /// Its place in the PEM, from 1.
+        /// Its position in the PEM, from 1.
         number: usize,
-        /// For how long.
+        /// The time since then.
         since: Duration,
     },
     /// A certificate is not valid yet. The clock may be wrong.
     #[error("certificate {number} is valid only in {}; is the clock right?", HumanAge(*.after))]
     NotYetValid {
-        /// Its place in the PEM, from 1.
+        /// Its position in the PEM, from 1.
         number: usize,
-        /// The wait.
+        /// The time until it is valid.
         after: Duration,
     },
-    /// The PEM has no private key in it, or one that is encrypted.
+    /// The PEM contains no private key, or an encrypted one.
     #[error("its key is no private key in PEM (encrypted keys are not supported)")]
     NoKey,
-    /// The key is of a kind that cannot be used.
+    /// The key is of an unsupported kind.
     #[error("its key cannot be used: {0}")]
     BadKey(String),
     /// The key belongs to another certificate.
@@ -61,21 +63,21 @@ pub enum CertificateProblem {
     /// A certificate may not sign others.
     #[error("certificate {0} is not an authority's: it may not sign others")]
     NoAuthority(usize),
-    /// The PEM has no revocation list in it.
+    /// The PEM contains no revocation list.
     #[error("holds no revocation list in PEM (it begins with -----BEGIN X509 CRL-----)")]
     NoList,
     /// A revocation list cannot be read.
     #[error("holds a revocation list that cannot be read (number {0})")]
     UnreadableList(usize),
-    /// A revocation list should have been followed by another.
+    /// A revocation list is past the time of its next update.
     #[error(
         "the revocation list of {issuer} expired {} ago (get a new one, or set expired_crl: accept)",
         HumanAge(*.since)
     )]
     ExpiredList {
-        /// Whose it is.
+        /// Its issuer.
         issuer: String,
-        /// For how long.
+        /// The time since then.
         since: Duration,
     },
     /// A revocation list was not signed by the authority that it names.
@@ -91,7 +93,7 @@ pub enum CertificateProblem {
     ListMissing(String),
 }
 
-/// A span of time as people say it.
+/// A span of time in a form for people.
 struct HumanAge(Duration);
 
 impl fmt::Display for HumanAge {
@@ -104,17 +106,17 @@ impl fmt::Display for HumanAge {
     }
 }
 
-/// A listener's certificate with what leads to its root, and its key.
+/// A listener's certificate with the chain to its root, and its key.
 #[derive(Debug, Clone)]
 pub(crate) struct CertificateChain {
     pub(crate) certified: Arc<CertifiedKey>,
     /// Its DNS names in lower case, which may begin with `*.`.
     pub(crate) names: Vec<String>,
-    /// When the first certificate of the chain to expire does.
+    /// Expiry of the first certificate of the chain to expire.
     pub(crate) expires: SystemTime,
 }
 
-/// Whose certificates are good.
+/// An authority that signs certificates of clients.
 #[derive(Debug, Clone)]
 pub(crate) struct CertificateAuthority {
     pub(crate) certificate: CertificateDer<'static>,
@@ -122,22 +124,22 @@ pub(crate) struct CertificateAuthority {
     pub(crate) expires: SystemTime,
 }
 
-/// Which certificates of an authority are no longer good.
+/// The revoked certificates of an authority.
 #[derive(Debug, Clone)]
 pub(crate) struct RevocationList {
     pub(crate) list: CertificateRevocationListDer<'static>,
     pub(crate) issuer: String,
-    /// Whether it is only one part of its authority's list (RFC 5280 §5.2.5).
+    /// True if it is only one part of its authority's list (RFC 5280 §5.2.5).
     is_part: bool,
-    /// When it should have been followed by another.
+    /// The time at which another one should have followed.
     pub(crate) next_update: Option<SystemTime>,
 }
 
-/// Reads and checks a chain and its key.
+/// Reads and verifies a chain and its key.
 ///
 /// # Errors
 ///
-/// [`CertificateProblem`] names what is wrong at `now`.
+/// [`CertificateProblem`] names the defect at `now`.
 pub(crate) fn chain(
     written: &ListenerCertificate,
     now: SystemTime,
@@ -167,11 +169,11 @@ pub(crate) fn chain(
     Ok(CertificateChain { certified: Arc::new(certified), names, expires })
 }
 
-/// When the first certificate of a chain to expire does.
+/// Returns the expiry of the first certificate of a chain to expire.
 ///
 /// # Errors
 ///
-/// [`CertificateProblem`] names what is wrong at `now`.
+/// [`CertificateProblem`] names the defect at `now`.
 pub(crate) fn end(chain: &Pem, now: SystemTime) -> Result<SystemTime, CertificateProblem> {
     let mut ends = Vec::new();
     for (at, certificate) in certificates(chain)?.iter().enumerate() {
@@ -180,11 +182,11 @@ pub(crate) fn end(chain: &Pem, now: SystemTime) -> Result<SystemTime, Certificat
     Ok(ends.into_iter().min().unwrap_or(UNIX_EPOCH))
 }
 
-/// Reads and checks the authorities in a PEM text.
+/// Reads and verifies the authorities in a PEM text.
 ///
 /// # Errors
 ///
-/// [`CertificateProblem`] names what is wrong at `now`.
+/// [`CertificateProblem`] names the defect at `now`.
 pub(crate) fn authorities(
     pem: &Pem,
     now: SystemTime,
@@ -193,7 +195,7 @@ pub(crate) fn authorities(
     for (at, certificate) in certificates(pem)?.into_iter().enumerate() {
         let parsed = parsed(&certificate, at + 1)?;
         let expires = valid(&parsed, at + 1, now)?;
-        // Roots of version 1 have no extensions to say so.
+        // Roots of version 1 have no extensions that mark them as authorities.
         let is_authority = parsed.extensions().is_empty() || parsed.is_ca();
         let usage = parsed.key_usage().map_err(|_| CertificateProblem::Unreadable(at + 1))?;
         if !is_authority || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
@@ -205,11 +207,12 @@ pub(crate) fn authorities(
     Ok(authorities)
 }
 
-/// Reads the revocation lists in a PEM text, and checks them against their authorities where those are known.
+/// Reads the revocation lists in a PEM text, and verifies them against their authorities where
+/// those are known.
 ///
 /// # Errors
 ///
-/// [`CertificateProblem`] names what is wrong at `now`.
+/// [`CertificateProblem`] names the defect at `now`.
 pub(crate) fn revocation_lists(
     pem: &Pem,
     authorities: &[CertificateAuthority],
@@ -238,7 +241,7 @@ pub(crate) fn revocation_lists(
     if lists.is_empty() { Err(CertificateProblem::NoList) } else { Ok(lists) }
 }
 
-/// Whether each authority has a list, and none has two: only the first of them would be looked at.
+/// Checks that each authority has a list, and none has two: only the first of them would count.
 ///
 /// # Errors
 ///
@@ -260,8 +263,8 @@ pub(crate) fn check_revocation_coverage(
     }
 }
 
-/// Whether one of the authorities of its issuer's name signed it. The lists of intermediates, which only clients show,
-/// are checked when they are used.
+/// Returns true if one of the authorities with the issuer's name signed the list. The lists of
+/// intermediates, which only clients present, are verified when they are used.
 fn is_genuine(list: &CertificateRevocationList<'_>, authorities: &[CertificateAuthority]) -> bool {
     let mut known = authorities
         .iter()
@@ -289,7 +292,7 @@ fn parsed<'a>(
     }
 }
 
-/// When it expires, if it is valid now.
+/// Returns the expiry of a certificate, if it is valid now.
 fn valid(
     certificate: &X509Certificate<'_>,
     number: usize,
@@ -314,7 +317,7 @@ fn dns_names(certificate: &X509Certificate<'_>) -> Vec<String> {
     names.collect()
 }
 
-/// A time before 1970 is as over as 1970.
+/// Converts a time; one before 1970 is as expired as 1970.
 fn time(time: ASN1Time) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or(0))
 }

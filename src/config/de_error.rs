@@ -1,14 +1,14 @@
-//! Why a value could not be read, in words that never quote it.
+//! Errors of deserialization, in words that never quote the value.
 
 use std::fmt;
 
 use serde::de::{self, Unexpected};
 
-/// Why a value could not be read.
+/// Reason for which a value could not be read.
 #[derive(Debug)]
 pub(super) struct DeError {
     pub(super) message: String,
-    /// Whether it is among the problems already.
+    /// True if it is among the problems already.
     pub(super) reported: bool,
 }
 

@@ -1,8 +1,7 @@
-//! Reads our file types from the tree, and goes on after every problem.
+//! Reads the file types from the tree, and continues after every problem.
 //!
-//! A serde deserializer that knows where it is: each problem is reported once, with line and path, at the innermost
-//! value that has it. Unknown keys are reported (with a suggestion) and passed over.
-//! Not here: what the values mean (`file`).
+//! A serde deserializer that knows its location: each problem is reported once, with line and path,
+//! at the innermost value that has it. Unknown keys are reported (with a suggestion) and skipped.
 
 use std::cell::RefCell;
 
@@ -15,7 +14,7 @@ use super::spanned::{Location, ONE_OR_MANY, WRITTEN};
 use super::suggest::did_you_mean;
 use super::yaml::{YamlKey, YamlNode, YamlValue, join};
 
-/// One value of the tree, its path, and where problems go.
+/// One value of the tree, its path, and the list of problems.
 #[derive(Clone)]
 pub(super) struct ValueDeserializer<'a> {
     node: &'a YamlNode,
@@ -28,7 +27,8 @@ impl<'a> ValueDeserializer<'a> {
         Self { node, place: Location { line: node.line, at: String::new() }, problems }
     }
 
-    /// The value of a key. Its place is the line of the key: a section's own first line is the one below.
+    /// Returns the value of a key. Its location is the line of the key: a section's own first line
+    /// is the one below.
     fn child(&self, key: &'a YamlKey, node: &'a YamlNode) -> Self {
         let place = Location { line: key.line, at: join(&self.place.at, &key.name) };
         Self { node, place, problems: self.problems }
@@ -63,7 +63,7 @@ impl<'a> ValueDeserializer<'a> {
         Err(self.report(DeError { message, reported: false }))
     }
 
-    /// The entries of a section whose keys are all known; the others are reported.
+    /// Returns the entries of a section with known keys; the others are reported.
     fn known(&self, fields: &'static [&'static str]) -> Result<Vec<(&'a YamlKey, &'a YamlNode)>, DeError> {
         let mut known = Vec::new();
         for (key, node) in self.section()? {
@@ -219,7 +219,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'_> {
     }
 }
 
-/// The three things that a `Written` asks for: line, path, value.
+/// The three things that a `Spanned` requests: line, path, value.
 struct SpannedAccess<'a> {
     reader: ValueDeserializer<'a>,
     next: u8,
@@ -246,7 +246,8 @@ struct ListAccess<'a> {
     reader: ValueDeserializer<'a>,
     items: &'a [YamlNode],
     next: usize,
-    /// Whether the items have a place of their own. A single value that stands for a list keeps its key's.
+    /// True if the items have locations of their own. A single value that stands for a list keeps
+    /// its key's.
     own: bool,
 }
 

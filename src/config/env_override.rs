@@ -1,7 +1,7 @@
-//! Environment variables that stand in for keys that the file leaves out. The file wins: a variable beside a written key is
-//! not looked at, and an empty one counts as not set.
+//! Environment variables that override the defaults of keys that the file leaves out. The file
+//! wins: a variable of a written key is ignored, and an empty one counts as unset.
 //!
-//! Not here: references in texts (`reference`), which variables there are (`file::tasks`).
+//! See also `file::tasks` for the variables.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use super::resolve::ResolveContext;
 use super::spanned::{Location, Spanned};
 use super::units::HumanDuration;
 
-/// A key, and the variable that stands in for it.
+/// A key, and the variable that replaces it.
 #[derive(Clone, Copy)]
 pub(super) struct EnvOverride {
     pub(super) key: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct EnvOverride {
 }
 
 impl ResolveContext<'_> {
-    /// A duration within bounds; the variable holds milliseconds.
+    /// Returns a duration within bounds; the variable is in milliseconds.
     pub(super) fn wait_or(
         &mut self,
         written: Spanned<HumanDuration>,
@@ -37,7 +37,7 @@ impl ResolveContext<'_> {
         if bounds.contains(&wait) { wait } else { self.outside(stand_in, HumanDuration(wait), ends, default) }
     }
 
-    /// A count within bounds.
+    /// Returns a count within bounds.
     pub(super) fn count_or(
         &mut self,
         written: Spanned<u64>,
@@ -55,7 +55,7 @@ impl ResolveContext<'_> {
         }
     }
 
-    /// What the variable says, if it is set.
+    /// Returns the value of the variable, if it is set.
     pub(super) fn stand_in(&mut self, stand_in: EnvOverride) -> Option<String> {
         match self.env_var(stand_in.variable)?.into_string() {
             Ok(text) => Some(text),
@@ -66,7 +66,7 @@ impl ResolveContext<'_> {
         }
     }
 
-    /// Reports a problem where the value was written: in the file, or else in the environment.
+    /// Reports a problem at the location of the value: in the file, or else in the environment.
     pub(super) fn report_override(&mut self, place: Option<Location>, stand_in: EnvOverride, problem: &str) {
         match place {
             Some(place) => self.problem(&place, problem),

@@ -1,14 +1,15 @@
-//! A host as it may be written, in the configuration and on a card: one spelling for each address.
+//! Host syntax of the configuration and of cards: one spelling for each address.
 //!
-//! Resolvers take `127.1`, `0x7f.1`, `2130706433` and `0177.0.0.1` for 127.0.0.1; whoever judges hosts by their text would
-//! let those pass. So they are refused everywhere. Not here: where a name leads (see `transport::guard`).
+//! Resolvers accept `127.1`, `0x7f.1`, `2130706433` and `0177.0.0.1` for 127.0.0.1; a check of
+//! hosts by their text would let those pass. So they are refused everywhere. See also
+//! `transport::address_policy` for the addresses of a name.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Longest host name, in bytes.
 const MAX_HOST_BYTES: usize = 253;
 
-/// Where something is: an address, or a name that has some.
+/// A host: an address, or a name that has some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
     /// Written as an address: nothing to resolve.
@@ -22,7 +23,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// What is wrong with it, as the end of a sentence about it.
+    /// The defect, as the end of a sentence about the host.
     pub fn read(text: &str) -> Result<Self, &'static str> {
         if let Some(inside) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             let address = inside.parse::<Ipv6Addr>();
@@ -51,7 +52,8 @@ fn is_part_of_a_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
 }
 
-/// Whether a resolver may take the last part of a name for a number, and so the whole for an address.
+/// Returns true if a resolver may take the last part of a name for a number, and so the whole for
+/// an address.
 fn is_number(label: &str) -> bool {
     let hex = label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"));
     match hex {

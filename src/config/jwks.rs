@@ -1,6 +1,6 @@
-//! Keys of a JWKS: the file that they stand in, which of them can be used, and by which algorithms.
+//! Keys of a JWKS: their file, the usable ones, and their algorithms.
 //!
-//! Not here: the keys of the configuration (see `file`), verifying (see `auth::jwks`).
+//! See also `auth::jwks` for verification.
 
 use std::path::Path;
 
@@ -9,23 +9,24 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOper
 
 use super::resolve;
 
-/// The most that a file of keys may hold.
+/// Largest file of keys, in bytes.
 const FILE: usize = 1 << 20;
 
-/// The text of a file of keys. Blocks.
+/// Returns the text of a file of keys. Blocks.
 ///
 /// # Errors
 ///
-/// Why it cannot be read, with its name.
+/// The reason for which it cannot be read, with its name.
 pub fn key_file(path: &Path) -> Result<String, String> {
     resolve::text(path, FILE)
 }
 
-/// The keys of a file by which cards are signed, each of which has an id and can be used. Blocks.
+/// Returns the keys of a file by which cards are signed, each of which has an id and can be used.
+/// Blocks.
 ///
 /// # Errors
 ///
-/// What is wrong with it, with its name.
+/// The defect of the file, with its name.
 pub(super) fn card_keys(path: &Path) -> Result<JwkSet, String> {
     let (text, shown) = (key_file(path)?, path.display());
     let set: JwkSet = serde_json::from_str(&text).map_err(|error| {
@@ -43,16 +44,17 @@ pub(super) fn card_keys(path: &Path) -> Result<JwkSet, String> {
     Ok(set)
 }
 
-/// The algorithms that a key verifies by: those of its kind, or the one of them that it names.
+/// Returns the algorithms that a key verifies by: those of its kind, or the one of them that it
+/// names.
 ///
 /// # Errors
 ///
-/// Why it cannot be used, as the end of a sentence about it.
+/// The reason for which it cannot be used, as the end of a sentence about it.
 pub fn key_algorithms(jwk: &Jwk) -> Result<Vec<Algorithm>, &'static str> {
     if jwk.common.public_key_use.as_ref().is_some_and(|used| *used != PublicKeyUse::Signature) {
         return Err("is not for signatures (its use is another)");
     }
-    // RFC 7517 §4.3: it is for nothing that is not listed.
+    // RFC 7517 §4.3: the key is for nothing that is not listed.
     if jwk.common.key_operations.as_ref().is_some_and(|all| !all.contains(&KeyOperations::Verify)) {
         return Err("is not for verifying (its key_ops are others)");
     }

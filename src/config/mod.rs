@@ -1,14 +1,16 @@
-//! The configuration: the file as written → every problem at once → the settings as used.
+//! The configuration: from the file to the settings, with all problems of the file in one report.
 //!
 //! ```text
-//! text ─ tree (YAML with lines) ─ reader ─ file/* (as written) ─ resolve ─ Settings
-//!                    └──────────────┴── Vec<Problem> ──┘
+//! text ─ yaml (with lines) ─ deserializer ─ file/* (as in the file) ─ resolve ─ Settings
+//!               └─────────────────┴── Vec<Problem> ──────────────────────┘
 //! ```
 //!
-//! One YAML file (JSON is YAML), strict. What the file says wins; where it is silent the defaults of [`Settings`] rule.
-//! The environment fills in what the file refers to (`${env:NAME}`), and seven variables stand in for keys that the file
-//! leaves out (`stand_in`). Paths are relative to the folder of the file.
-//! Not here: applying the settings.
+//! One YAML file (JSON is YAML), strict. The values of the file win; where the file has none, the
+//! defaults of [`Settings`] apply. The environment provides the references of the file
+//! (`${env:NAME}`), and seven variables override defaults of keys that the file leaves out
+//! (`env_override`). Paths are relative to the folder of the file.
+//!
+//! Out of scope: applying the settings.
 
 pub(crate) mod certificate;
 mod de_error;
@@ -64,7 +66,7 @@ pub(crate) use signing::signing_key;
 pub(crate) use spiffe::{check_spiffe_id, is_spiffe_uri};
 pub(crate) use units::parse_duration;
 
-/// The most that a configuration file may hold, in bytes.
+/// Largest configuration file, in bytes.
 const FILE: usize = 1 << 20;
 
 /// Reads a configuration file and everything that it names.
@@ -76,7 +78,7 @@ pub fn load(path: &Path) -> Result<Settings, Problems> {
     load_with(path, &|name| std::env::var_os(name))
 }
 
-/// Like [`load`], with an environment of the caller's choice.
+/// Reads a configuration like [`load`], with an environment of the caller's choice.
 ///
 /// # Errors
 ///
@@ -103,13 +105,14 @@ pub fn load_with(path: &Path, environment: &dyn Fn(&str) -> Option<OsString>) ->
     }
 }
 
-/// The JSON Schema (2020-12) of the configuration file, pretty, with a newline at its end.
+/// Returns the JSON Schema (2020-12) of the configuration file, pretty, with a newline at its end.
 pub fn schema() -> String {
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
     format!("{:#}\n", schema.as_value())
 }
 
-/// The JSON Schema (2020-12) of an ARDF manifest, `subagent@v0.1`, with a newline at its end.
+/// Returns the JSON Schema (2020-12) of an ARDF manifest, `subagent@v0.1`, with a newline at its
+/// end.
 pub fn manifest_schema() -> &'static str {
     file::manifest::SCHEMA
 }

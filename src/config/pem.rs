@@ -1,6 +1,6 @@
-//! PEM texts in the configuration: found, read and checked.
+//! PEM texts in the configuration: found, read and verified.
 //!
-//! Not here: TLS itself.
+//! See also `certificate` for the content.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -15,8 +15,8 @@ use super::reference::Template;
 use super::resolve::{self, ResolveContext};
 use super::spanned::{Location, Spanned};
 
-/// The most that a PEM file may hold. The bundle of all public roots has 0.25 MiB, the revocation list of a large
-/// authority some more.
+/// Largest PEM file, in bytes. The bundle of all public roots has 0.25 MiB, the revocation list of
+/// a large authority some more.
 const PEM_FILE: usize = 16 << 20;
 
 /// A PEM text, or the path of a file that holds one.
@@ -44,21 +44,21 @@ impl JsonSchema for PemFile {
     }
 }
 
-/// What a PEM text must hold.
+/// Required content of a PEM text.
 #[derive(Clone, Copy)]
 pub(super) enum PemKind {
     Certificates,
     Key,
-    /// Whoever reads the list says what is wrong with it.
+    /// The reader of the list reports its defects.
     RevocationLists,
 }
 
-/// The text of a PEM file, or what is wrong with it.
+/// Returns the text of a PEM file, or its defect.
 pub(super) fn text(path: &Path) -> Result<String, String> {
     resolve::text(path, PEM_FILE)
 }
 
-/// A certificate and its key, which go together.
+/// Resolves a certificate and its key, which go together.
 pub(super) fn pair(
     certificate: Option<(Location, Pem)>,
     key: Option<(Location, Pem)>,
@@ -86,7 +86,7 @@ fn belongs(certificate: &Pem, key: &Pem) -> Result<(), String> {
     }
 }
 
-/// Reads a PEM text and checks what it holds. Absent and wrong ones give nothing.
+/// Reads a PEM text and verifies its content. Returns `None` for absent and wrong ones.
 pub(super) fn resolve(
     written: Spanned<PemFile>,
     holds: PemKind,
@@ -118,7 +118,7 @@ fn check(pem: &Pem, holds: PemKind) -> Result<(), String> {
         PemKind::RevocationLists => Ok(()),
         PemKind::Key => match PrivateKeyDer::from_pem_slice(bytes) {
             Ok(_) => Ok(()),
-            // The reader's own message may quote lines of the key.
+            // The parser's own message may quote lines of the key.
             Err(_) => {
                 Err("holds no private key in PEM (PKCS#8, PKCS#1 or SEC1, without a passphrase)".to_owned())
             }

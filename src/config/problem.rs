@@ -1,18 +1,18 @@
-//! What is wrong with a configuration: every problem with its line and path.
+//! Problems of a configuration, each with its line and path.
 //!
-//! Not here: finding problems. A problem never quotes a value that could be a secret.
+//! A problem never quotes a value that could be a secret.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong with a configuration file.
+/// One problem of a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The line in the file, counted from 1; `None` when the problem is about the file as a whole, or in the environment.
     pub line: Option<u64>,
     /// The path of the key, for example `agents.weather.card`; empty when the problem is about the file as a whole.
     pub at: String,
-    /// What is wrong, and in brackets what to do about it.
+    /// The defect, and in brackets the remedy.
     pub problem: String,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration file, in the order of its lines. Never empty.
+/// All problems of a configuration file, in the order of its lines. Never empty.
 ///
 /// Displays as one `FILE:LINE: path.to.key: problem (hint)` per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +41,12 @@ impl Problems {
         Self { file: file.to_path_buf(), list }
     }
 
-    /// A problem with the file as a whole.
+    /// Returns a problem with the file as a whole.
     pub(super) fn whole(file: &Path, problem: impl Into<String>) -> Self {
         Self::new(file, vec![Problem { line: None, at: String::new(), problem: problem.into() }])
     }
 
-    /// The problems, in the order of their lines.
+    /// Returns the problems, in the order of their lines.
     pub fn list(&self) -> &[Problem] {
         &self.list
     }

@@ -1,6 +1,6 @@
 //! References in texts: `${env:NAME}`, `${NAME}` and `${file:PATH}`; `$${` is a plain `${`.
 //!
-//! Not here: which keys accept them. Those say so in their own documentation.
+//! The keys that accept references state so in their own documentation.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::reloadable_secret::{ReloadableSecret, TextPiece, is_one_line};
 use super::resolve::ResolveContext;
 use super::spanned::{Location, Spanned};
 
-/// A text that may hold references.
+/// A text that may contain references.
 #[derive(Deserialize)]
 #[serde(transparent)]
 pub(super) struct Template(String);
@@ -36,12 +36,13 @@ impl Template {
         Self(text)
     }
 
-    /// The text with every reference resolved. Whether it may have several lines depends on what it is for.
+    /// Returns the text with every reference resolved. The key decides if it may have several
+    /// lines.
     pub(super) fn resolve(self, reading: &mut ResolveContext<'_>, place: &Location) -> Option<Secret> {
         self.resolve_live(reading, place).map(|live| live.secret().clone())
     }
 
-    /// The same, together with the files that it comes from.
+    /// Resolves the references; the result knows the files that it comes from.
     fn resolve_live(self, reading: &mut ResolveContext<'_>, place: &Location) -> Option<ReloadableSecret> {
         match expand(&self.0, reading).and_then(ReloadableSecret::read) {
             Ok(secret) => Some(secret),
@@ -50,7 +51,7 @@ impl Template {
     }
 }
 
-/// A secret of one line. Absent and wrong ones give nothing.
+/// Returns a secret of one line; `None` for absent and wrong ones.
 pub(super) fn one_line(
     written: Spanned<Template>,
     reading: &mut ResolveContext<'_>,
@@ -58,7 +59,7 @@ pub(super) fn one_line(
     live(written, reading).map(|(place, secret)| (place, secret.secret().clone()))
 }
 
-/// A secret of one line that follows its files. Absent and wrong ones give nothing.
+/// Returns a secret of one line that follows its files; `None` for absent and wrong ones.
 pub(super) fn live(
     written: Spanned<Template>,
     reading: &mut ResolveContext<'_>,
@@ -100,7 +101,7 @@ fn expand(text: &str, reading: &ResolveContext<'_>) -> Result<Vec<TextPiece>, St
     Ok(pieces)
 }
 
-/// What stands outside the references of a text; `None` if it has none, or a broken one.
+/// Returns the text outside the references; `None` if there are none, or a broken one.
 pub(super) fn outside(text: &str) -> Option<String> {
     let (mut plain, mut rest, mut found) = (String::new(), text, false);
     while let Some((before, after)) = rest.split_once("${") {

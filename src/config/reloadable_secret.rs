@@ -1,6 +1,6 @@
-//! A secret that may change while the gateway runs, because a file holds it.
+//! A secret that may change while the gateway runs, because a file contains it.
 //!
-//! Not here: when files are looked at again (see `auth::outbound`), how references are written (`reference`).
+//! See also `auth::outbound`, which reloads files, and `reference` for the syntax of references.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 use super::Secret;
 use super::resolve;
 
-/// The most that a file named by a reference may hold. Header values and keys are small.
+/// Largest file that a reference names, in bytes. Header values and keys are small.
 const SECRET_FILE: usize = 64 << 10;
 
-/// A secret as it was read, and the files to read it from again. Printed as `***`.
+/// A secret, and the files to read it from again. Printed as `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ReloadableSecret {
     text: Secret,
-    /// Empty where no file is part of it.
+    /// Empty if no file is part of the text.
     pieces: Vec<TextPiece>,
 }
 
 /// A part of a text with references.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum TextPiece {
-    /// It stays as it is: written out, or of the environment.
+    /// Fixed text: literal, or from the environment.
     Text(String),
     /// The text of this file, without one newline at its end.
     File(PathBuf),
 }
 
 impl ReloadableSecret {
-    /// A secret that stays as it is.
+    /// Returns a secret that never changes.
     pub fn fixed(text: impl Into<String>) -> Self {
         Self { text: Secret::new(text), pieces: Vec::new() }
     }
@@ -41,17 +41,17 @@ impl ReloadableSecret {
         Ok(Self { text: Secret::new(text), pieces: if is_live { pieces } else { Vec::new() } })
     }
 
-    /// The text as it was read. Never log it, never put it into an error.
+    /// Returns the text as it was read. Never log it, never put it into an error.
     pub fn expose(&self) -> &str {
         self.text.expose()
     }
 
-    /// The same as it was read, and as it stays.
+    /// Returns the secret as it was read; it does not change with the files.
     pub fn secret(&self) -> &Secret {
         &self.text
     }
 
-    /// The files that it comes from.
+    /// Returns the files that the secret comes from.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.pieces.iter().filter_map(|piece| match piece {
             TextPiece::File(path) => Some(path.as_path()),
@@ -59,11 +59,11 @@ impl ReloadableSecret {
         })
     }
 
-    /// The same secret as its files have it now. Blocks.
+    /// Reads the files again and returns the secret of now. Blocks.
     ///
     /// # Errors
     ///
-    /// Words for a file that cannot be read, is empty or has several lines; they never quote it.
+    /// The defect of a file that cannot be read, is empty or has several lines; never quotes it.
     pub fn read_again(&self) -> Result<Self, String> {
         if self.pieces.is_empty() {
             return Ok(self.clone());
@@ -82,7 +82,7 @@ impl fmt::Debug for ReloadableSecret {
     }
 }
 
-/// Whether a text can be a header or a member of a form.
+/// Returns true if a text can be a header or a member of a form.
 pub(super) fn is_one_line(text: &str) -> bool {
     !text.contains(['\r', '\n', '\0'])
 }
@@ -98,7 +98,7 @@ fn join(pieces: &[TextPiece]) -> Result<String, String> {
     Ok(text)
 }
 
-/// The text of a file without one newline at its end.
+/// Returns the text of a file without one newline at its end.
 fn file(path: &Path) -> Result<String, String> {
     let bytes = resolve::read(path, SECRET_FILE)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;

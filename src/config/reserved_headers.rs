@@ -1,6 +1,7 @@
-//! Headers of a request to an agent that are the gateway's own: neither the operator nor a card nor a client writes one of them.
+//! Reserved headers: the gateway writes them itself on requests to agents; operators, cards and
+//! clients must not.
 //!
-//! The only list of them. Not here: writing them (see `transport`, `agents`).
+//! The only list of them.
 
 use http::HeaderName;
 use http::header::{
@@ -8,7 +9,7 @@ use http::header::{
     TRANSFER_ENCODING, UPGRADE,
 };
 
-/// Those that frame the message or steer the connection: only `transport` writes them.
+/// Headers that frame the message or control the connection: only `transport` writes them.
 pub const FRAMING: [HeaderName; 10] = [
     HOST,
     CONTENT_LENGTH,
@@ -22,20 +23,21 @@ pub const FRAMING: [HeaderName; 10] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Those that say what is sent and what is taken.
+/// Headers that describe the sent and the accepted content.
 const MEANING: [HeaderName; 4] =
     [ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderName::from_static("a2a-version")];
 
-/// Families of which the gateway writes some, or the next hop: of these the operator alone may write what is not above.
+/// Families of which the gateway or the next hop writes some: the operator alone may write the
+/// others.
 const FAMILIES: [&str; 6] = ["content-", "accept", "a2a-", "mcp-", "proxy-", "last-event-id"];
 
-/// Whether the gateway writes this header itself, so that nobody else may.
+/// Returns true if the gateway writes this header itself, so that the operator must not.
 pub(super) fn is_reserved(name: &HeaderName) -> bool {
     FRAMING.contains(name) || MEANING.contains(name)
 }
 
-/// Whether somebody other than the operator may not write this header: a card that says where a key goes, a client whose headers go
-/// along.
+/// Returns true if only the operator may write this header, or not even the operator: it is
+/// forbidden to a card that positions a key, and to a client with forwarded headers.
 pub fn is_forbidden(name: &HeaderName) -> bool {
     is_reserved(name) || FAMILIES.iter().any(|head| name.as_str().starts_with(head))
 }

@@ -1,5 +1,5 @@
-//! What the sections need while they turn what was written into what runs: the place for problems, the environment,
-//! files named in the configuration, and bounds for numbers.
+//! Context in which sections become settings: the list of problems, the environment, files that the
+//! configuration names, and bounds for numbers.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -29,7 +29,7 @@ impl<'a> ResolveContext<'a> {
         Self { folder, environment, problems }
     }
 
-    /// The same in another folder, with problems of its own.
+    /// Returns the context for another folder, with problems of its own.
     pub(super) fn inside<'b>(&self, folder: &'b Path) -> ResolveContext<'b>
     where
         'a: 'b,
@@ -50,13 +50,13 @@ impl<'a> ResolveContext<'a> {
         self.problems.push(problem);
     }
 
-    /// Reports a problem and gives back nothing: for the error arm of a check.
+    /// Reports a problem and returns `None`: for the error arm of a check.
     pub(super) fn report_conflict<T>(&mut self, place: &Location, problem: impl Into<String>) -> Option<T> {
         self.problem(place, problem);
         None
     }
 
-    /// The value of a key that must be there.
+    /// Returns the value of a required key.
     pub(super) fn required<T>(
         &mut self,
         written: Spanned<T>,
@@ -70,7 +70,7 @@ impl<'a> ResolveContext<'a> {
         written.take()
     }
 
-    /// A duration within bounds.
+    /// Returns a duration within bounds.
     pub(super) fn wait(
         &mut self,
         written: Spanned<HumanDuration>,
@@ -81,7 +81,7 @@ impl<'a> ResolveContext<'a> {
         self.within(written, |wait| bounds.contains(&wait.0), (least, most)).map_or(default, |wait| wait.0)
     }
 
-    /// A number of bytes within bounds.
+    /// Returns a number of bytes within bounds.
     pub(super) fn size(
         &mut self,
         written: Spanned<ByteSize>,
@@ -92,7 +92,7 @@ impl<'a> ResolveContext<'a> {
         self.within(written, |size| bounds.contains(&size.0), (least, most)).map_or(default, |size| size.0)
     }
 
-    /// A count within bounds.
+    /// Returns a count within bounds.
     pub(super) fn count(
         &mut self,
         written: Spanned<u64>,
@@ -117,7 +117,7 @@ impl<'a> ResolveContext<'a> {
         self.report_conflict(&place, format!("{value} is out of bounds (from {least} to {most})"))
     }
 
-    /// What the environment says. An error names the variable, never its value.
+    /// Returns a variable of the environment. An error names the variable, never its value.
     pub(super) fn variable(&self, name: &str) -> Result<String, String> {
         let head = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_');
         if !head || !name.bytes().all(|each| each.is_ascii_alphanumeric() || each == b'_') {
@@ -135,23 +135,23 @@ impl<'a> ResolveContext<'a> {
         Ok(value)
     }
 
-    /// A variable as it is; an empty one is none.
+    /// Returns a variable as it is; an empty one counts as unset.
     pub(super) fn env_var(&self, name: &str) -> Option<OsString> {
         (self.environment)(name).filter(|value| !value.is_empty())
     }
 
-    /// A path as written, from the folder of the configuration file.
+    /// Resolves a path relative to the folder of the configuration file.
     pub(super) fn path(&self, written: &str) -> PathBuf {
         self.folder.join(written)
     }
 
-    /// The text of a file that the configuration names.
+    /// Returns the text of a file that the configuration names.
     pub(super) fn file(&self, path: &Path, limit: usize) -> Result<String, String> {
         text(path, limit)
     }
 }
 
-/// The text of a file that may not be larger than `limit` bytes. An error names the file.
+/// Returns the text of a file that may not be larger than `limit` bytes. An error names the file.
 pub(super) fn text(path: &Path, limit: usize) -> Result<String, String> {
     let bytes = read(path, limit).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))

@@ -1,6 +1,6 @@
-//! A text that must not be seen.
+//! A text that must not be printed.
 //!
-//! Not here: where secrets come from (`reference`).
+//! See also `reference` for the sources of secrets.
 
 use std::fmt;
 
@@ -9,12 +9,13 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes a text into keeping.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that needs it. Never log it, never put it into an error.
+    /// Returns the text itself, for the one place that needs it. Never log it, never put it into an
+    /// error.
     pub fn expose(&self) -> &str {
         &self.0
     }

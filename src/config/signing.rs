@@ -1,6 +1,6 @@
-//! Private keys that sign JWTs: which algorithm each is for, and the signature itself.
+//! Private keys that sign JWTs: the algorithm of each, and the signature itself.
 //!
-//! By ring, which rustls uses as well. Out of scope: the claims (see `auth::outbound`).
+//! By ring, which rustls uses as well. See also `auth::outbound` for the claims.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -38,7 +38,7 @@ struct AssertionHeader<'a> {
     kid: Option<&'a str>,
 }
 
-/// Makes a key ready to sign; `None` if it is none of RSA, P-256, P-384 and Ed25519.
+/// Parses a key; `None` if it is none of RSA, P-256, P-384 and Ed25519.
 pub(crate) fn signing_key(pem: &Pem) -> Option<SigningKey> {
     let key = PrivateKeyDer::from_pem_slice(pem.expose().as_bytes()).ok()?;
     let (algorithm, key) = match &key {
@@ -51,7 +51,7 @@ pub(crate) fn signing_key(pem: &Pem) -> Option<SigningKey> {
     Some(SigningKey { algorithm, key })
 }
 
-/// Only the reader of its kind reads a key.
+/// Parses a key with the parser of each kind in turn: only the right one succeeds.
 fn pkcs8(der: &[u8]) -> Option<(Algorithm, KeyPair)> {
     let random = SystemRandom::new();
     let ecdsa = |algorithm, curve| {

@@ -1,7 +1,7 @@
-//! Where in the file something was written, and a value that knows it.
+//! Location of a value in the file, and a value with its location.
 //!
-//! A [`Written`] never fails to be read: when its value is wrong, the reader has reported that already and the value
-//! is simply not there. That is how one run finds every problem.
+//! Reading a [`Spanned`] never fails: when its value is wrong, the deserializer has reported that
+//! already and the value is absent. That is how one run finds every problem.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,9 +12,9 @@ use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 
 use super::yaml::join;
 
-/// The name under which a [`Written`] asks the reader for its place.
+/// The name under which a [`Spanned`] requests its location from the deserializer.
 pub(super) const WRITTEN: &str = "__written";
-/// The name under which a [`OneOrMany`] asks the reader for its items.
+/// The name under which a [`OneOrMany`] requests its items from the deserializer.
 pub(super) const ONE_OR_MANY: &str = "__one_or_many";
 
 /// The line and the path of a key.
@@ -25,13 +25,13 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// The place of a key that is missing below this one.
+    /// Returns the location of a key that is missing below this one.
     pub(super) fn child(&self, key: &str) -> Self {
         Self { line: self.line, at: join(&self.at, key) }
     }
 }
 
-/// A value as written, absent, or wrong (and then reported).
+/// A value of the file: present, absent, or wrong (and then reported).
 #[derive(Debug)]
 pub(super) struct Spanned<T> {
     place: Option<Location>,
@@ -45,22 +45,22 @@ impl<T> Default for Spanned<T> {
 }
 
 impl<T> Spanned<T> {
-    /// A value that was read in another way.
+    /// Wraps a value that was read in another way.
     pub(super) fn of(place: Location, value: T) -> Self {
         Self { place: Some(place), value: Some(value) }
     }
 
-    /// Where the key is, if it is there at all.
+    /// Returns the location of the key, if it is present.
     pub(super) fn place(&self) -> Option<&Location> {
         self.place.as_ref()
     }
 
-    /// The value and its place, if both are there.
+    /// Returns the value and its location, if both are present.
     pub(super) fn take(self) -> Option<(Location, T)> {
         self.place.zip(self.value)
     }
 
-    /// The value, if it is there.
+    /// Returns the value, if it is present.
     pub(super) fn value(self) -> Option<T> {
         self.value
     }
@@ -68,7 +68,8 @@ impl<T> Spanned<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The only failure is serde's way to say that the key is missing; who needs the key says so later.
+        // The only failure is serde's way to report a missing key; the section that needs the key
+        // reports it later.
         Ok(deserializer.deserialize_newtype_struct(WRITTEN, SpannedVisitor(PhantomData)).unwrap_or_default())
     }
 }

@@ -6,7 +6,7 @@ const MAX_ID_BYTES: usize = 2048;
 const MAX_TRUST_DOMAIN_BYTES: usize = 255;
 const SCHEME: &str = "spiffe://";
 
-/// Why a URI is not the SPIFFE id of a workload.
+/// Reason for which a URI is not the SPIFFE id of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpiffeIdError {
     /// It does not begin with `spiffe://`.
@@ -29,7 +29,7 @@ pub(crate) enum SpiffeIdError {
     PathCharacter,
 }
 
-/// Returns whether a URI has the scheme of SPIFFE ids, in any case.
+/// Returns true if a URI has the scheme of SPIFFE ids, in any case.
 pub(crate) fn is_spiffe_uri(uri: &str) -> bool {
     uri.split_once(':').is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("spiffe"))
 }
@@ -61,7 +61,7 @@ pub(crate) fn check_spiffe_id(uri: &str) -> Result<(), SpiffeIdError> {
     Ok(())
 }
 
-/// Checks that a pattern that begins like a SPIFFE id fits some. `*` stands for any text.
+/// Checks that a pattern that begins like a SPIFFE id matches some. `*` stands for any text.
 pub(super) fn check_spiffe_pattern(pattern: &str) -> Result<(), SpiffeIdError> {
     let begins_like_one = pattern.get(..SCHEME.len()).is_some_and(|head| head.eq_ignore_ascii_case(SCHEME));
     // Any text may be the end of a trust domain and the beginning of a path.

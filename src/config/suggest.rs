@@ -1,8 +1,8 @@
 //! "Did you mean …?"
 
-/// ` (did you mean X?)` when a known name is close enough, otherwise nothing.
+/// Returns ` (did you mean X?)` when a known name is similar enough, otherwise an empty text.
 pub(super) fn did_you_mean<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> String {
-    // A name is close when at most a third of it differs.
+    // A name is similar when at most a third of it differs.
     let patience = (written.chars().count() / 3).max(1);
     known
         .map(|name| (distance(written, name), name))
@@ -12,7 +12,8 @@ pub(super) fn did_you_mean<'a>(written: &str, known: impl Iterator<Item = &'a st
         .unwrap_or_default()
 }
 
-/// How many letters one must insert, remove or replace; upper case, `-` and `_` do not count.
+/// Returns the number of letters to insert, remove or replace; upper case, `-` and `_` do not
+/// count.
 fn distance(one: &str, other: &str) -> usize {
     let plain = |text: &str| -> Vec<char> {
         text.chars().take(64).filter(|each| !matches!(each, '-' | '_')).flat_map(char::to_lowercase).collect()

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them: `30s`, `4MiB`.
+//! Durations and sizes in a form for people: `30s`, `4MiB`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,11 +7,12 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// A duration as written: a whole number and one of the units `ms`, `s`, `m`, `h`, `d`.
+/// A duration of the file: a whole number and one of the units `ms`, `s`, `m`, `h`, `d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HumanDuration(pub(super) Duration);
 
-/// A number of bytes as written: a whole number, alone or with one of the units `KiB`, `MiB`, `GiB`, `KB`, `MB`, `GB`.
+/// A number of bytes of the file: a whole number, alone or with one of the units `KiB`, `MiB`,
+/// `GiB`, `KB`, `MB`, `GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ByteSize(pub(super) usize);
 
@@ -19,7 +20,7 @@ const WAIT_HINT: &str = "a duration: a whole number and a unit, such as 250ms, 3
 const SIZE_HINT: &str =
     "a size: a whole number, alone (bytes) or with a unit, such as 1024, 64KiB, 4MiB or 10MB";
 
-/// Reads a duration as the configuration writes it, such as `250ms` or `4s`.
+/// Parses a duration of the configuration, such as `250ms` or `4s`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     HumanDuration::parse(text).map(|HumanDuration(duration)| duration)
 }
@@ -59,7 +60,7 @@ impl ByteSize {
 fn split(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|each: char| !each.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits)?;
-    // One space is how people write `4 MiB`.
+    // One space is a common form: `4 MiB`.
     Some((number.parse().ok()?, unit.strip_prefix(' ').unwrap_or(unit)))
 }
 

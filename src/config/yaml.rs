@@ -1,7 +1,7 @@
 //! The YAML text as a tree in which every node knows its line.
 //!
-//! Reads YAML 1.2 (so also JSON) under a budget: `yes`, `no`, `on` and `off` are texts, `true` and `false` are not;
-//! alias bombs and deep nesting are refused. Not here: what the keys mean.
+//! Reads YAML 1.2 (so also JSON) under a budget: `yes`, `no`, `on` and `off` are texts, `true` and
+//! `false` are not; alias bombs and deep nesting are refused.
 
 use std::fmt;
 
@@ -12,9 +12,9 @@ use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Options, Sp
 
 use super::problem::Problem;
 
-/// The deepest nesting that a file may have.
+/// The deepest nesting of a file.
 const DEPTH: usize = 48;
-/// How many nodes, replayed aliases included, a file may have.
+/// Most nodes of a file, replayed aliases included.
 const NODES: usize = 100_000;
 
 /// One value and the line on which it begins. Without `Debug`: it may be a secret.
@@ -24,7 +24,7 @@ pub(super) struct YamlNode {
     pub(super) value: YamlValue,
 }
 
-/// A value as YAML sees it.
+/// A value of YAML.
 #[derive(Clone)]
 pub(super) enum YamlValue {
     Null,
@@ -34,7 +34,7 @@ pub(super) enum YamlValue {
     Float(f64),
     Text(String),
     List(Vec<YamlNode>),
-    /// In the order of the file. A key may be there twice: the tree is how we find that out.
+    /// In the order of the file. A key may occur twice: the tree shows that.
     Section(Vec<(YamlKey, YamlNode)>),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct YamlKey {
 }
 
 impl YamlValue {
-    /// What this is, in the words of a person.
+    /// Returns the kind of the value, in plain words.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
@@ -59,18 +59,19 @@ impl YamlValue {
     }
 }
 
-/// Parses a file. Keys that are written twice become problems, and the last one counts.
+/// Parses a file. Duplicate keys become problems, and the last one counts.
 ///
 /// # Errors
 ///
-/// The one problem that keeps the text from being YAML; after it nothing more can be said about the file.
+/// The one problem that keeps the text from being YAML; further problems of the file stay unknown.
 pub(super) fn parse(text: &str, problems: &mut Vec<Problem>) -> Result<YamlNode, Problem> {
     let mut root: YamlNode = serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins))
         .map_err(|error| not_yaml(&error))?;
     let before = problems.len();
     drop_doubles(&mut root, "", problems);
     if problems.len() == before {
-        // Keys that look like numbers are merged by the parser before the tree sees them, so it must judge them.
+        // Keys that look like numbers are merged by the parser before the tree sees them, so the
+        // parser must check them.
         serde_saphyr::from_str_with_options::<YamlNode>(text, options(DuplicateKeyPolicy::Error))
             .map_err(|error| not_yaml(&error))?;
     }
@@ -140,7 +141,7 @@ fn drop_doubles(node: &mut YamlNode, at: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The path of a key below another.
+/// Returns the path of a key below another.
 pub(super) fn join(at: &str, key: &str) -> String {
     // Control characters in a key would forge lines of the report.
     let key: String = key.chars().map(|each| if each.is_control() { '\u{fffd}' } else { each }).collect();

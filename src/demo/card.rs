@@ -28,7 +28,7 @@ impl DemoCard {
     }
 }
 
-/// A URL that reaches `address` from this machine, ending in `/`.
+/// Returns a URL that reaches `address` from this machine, ending in `/`.
 pub(super) fn base_url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

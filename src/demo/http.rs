@@ -1,4 +1,4 @@
-//! HTTP: which path and method is what, headers, the limit on bodies.
+//! HTTP: paths and methods, headers, the limit on bodies.
 
 use std::convert::Infallible;
 use std::sync::Arc;

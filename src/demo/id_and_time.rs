@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A new id: 128 random bits in hexadecimal.
+/// Returns a new id: 128 random bits in hexadecimal.
 pub(super) fn new_id() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-/// The time now, as RFC 3339 with milliseconds.
+/// Returns the current time, as RFC 3339 with milliseconds.
 pub(super) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, days) = (since.as_secs() % 86_400, since.as_secs() / 86_400);
@@ -16,7 +16,7 @@ pub(super) fn now() -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
 }
 
-/// Year, month and day of a day since 1970 (Hinnant's `civil_from_days`).
+/// Returns year, month and day of a day since 1970 (Hinnant's `civil_from_days`).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);

@@ -1,4 +1,4 @@
-//! What a client sent: the message of `SendMessage`, checked, and which skill it is for.
+//! The message of `SendMessage` from a client, validated, and the skill that it selects.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::rpc::DemoError;
 /// Longest id that a client may give, in bytes.
 const MAX_ID: usize = 256;
 
-/// What the agent can do.
+/// Skills of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DemoSkill {
     Echo,
@@ -34,13 +34,13 @@ pub(super) struct IncomingMessage {
     pub(super) task: Option<String>,
     pub(super) context: Option<String>,
     pub(super) skill: DemoSkill,
-    /// The text parts, joined, without the word that chose the skill.
+    /// The text parts, joined, without the word that selected the skill.
     pub(super) text: String,
-    /// The parts, without the word that chose the skill.
+    /// The parts, without the word that selected the skill.
     pub(super) parts: Vec<Value>,
-    /// Answer with the task as it stands instead of waiting for its end.
+    /// True if the response is the current task instead of its end.
     pub(super) return_immediately: bool,
-    /// How many messages of the history the client wants; all if it does not say.
+    /// The number of messages of the history that the client wants; all if absent.
     pub(super) history: Option<usize>,
 }
 
@@ -82,14 +82,14 @@ pub(super) fn read(params: &Value) -> Result<IncomingMessage, DemoError> {
     })
 }
 
-/// The member `historyLength`, which may be absent.
+/// Reads the member `historyLength`, which may be absent.
 pub(super) fn history_length(of: Option<&Value>) -> Result<Option<usize>, DemoError> {
     let Some(length) = of.and_then(|of| of.get("historyLength")) else { return Ok(None) };
     let length = length.as_u64().and_then(|length| usize::try_from(length).ok());
     length.map(Some).ok_or_else(|| DemoError::BadParams("history_length", "must not be negative".into()))
 }
 
-/// An id; an empty one counts as absent.
+/// Reads an id; an empty one counts as absent.
 pub(super) fn id(of: &Value, member: &str, field: &'static str) -> Result<Option<String>, DemoError> {
     match of.get(member) {
         None | Some(Value::Null) => Ok(None),
@@ -99,7 +99,7 @@ pub(super) fn id(of: &Value, member: &str, field: &'static str) -> Result<Option
     }
 }
 
-/// Takes the first word of the first text away if it names a skill.
+/// Removes the first word of the first text if it names a skill.
 fn take_skill(parts: &mut [Value]) -> Option<DemoSkill> {
     let slot = parts.iter_mut().find_map(|part| part.get_mut("text"))?;
     let text = slot.as_str()?.trim_start();

@@ -1,4 +1,4 @@
-//! The methods of A2A 1.0 that the agent has: each becomes one answer or one stream.
+//! The methods of A2A 1.0 that the agent has: each returns one response or one stream.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use super::rpc::{DemoError, RpcCall};
 use super::skills;
 use super::task::{DemoTask, Tasks};
 
-/// What a call comes to.
+/// Outcome of a call.
 pub(super) enum CallOutcome {
     /// One result.
     Result(Value),
-    /// Results, one per event: the first is known, the others follow.
+    /// Results, one per event: the first one, and a receiver of the others.
     Stream(Value, Option<mpsc::Receiver<Value>>),
 }
 
-/// Does what the call asks for.
+/// Performs a call.
 pub(super) async fn perform(tasks: &Tasks, call: &RpcCall) -> Result<CallOutcome, DemoError> {
     match call.method.as_str() {
         "SendMessage" => send(tasks, message::read(&call.params)?).await,
@@ -62,14 +62,14 @@ fn stream(tasks: &Tasks, incoming: &IncomingMessage) -> Result<CallOutcome, Demo
     Ok(CallOutcome::Stream(json!({ "task": snapshot }), Some(events)))
 }
 
-/// One turn of a task: its first, or the answer to its question.
+/// One message to a task: its first, or the answer to its question.
 struct TaskTurn {
     task: Arc<DemoTask>,
     is_first: bool,
 }
 
 impl TaskTurn {
-    /// Sets the work going; watch the task before, or its first events are missed.
+    /// Starts the work; watch the task before, or its first events are missed.
     fn go(&self, text: &str) {
         if self.is_first {
             skills::begin(Arc::clone(&self.task), text);
@@ -79,7 +79,8 @@ impl TaskTurn {
     }
 }
 
-/// The task that this message begins or continues; none if the answer is a bare message.
+/// Returns the task that this message begins or continues; `None` if the response is a bare
+/// message.
 fn turn(tasks: &Tasks, incoming: &IncomingMessage) -> Result<Option<TaskTurn>, DemoError> {
     if let Some(id) = &incoming.task {
         let task = tasks.find(id)?;

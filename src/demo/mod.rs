@@ -1,9 +1,11 @@
 //! An embedded A2A 1.0 agent, so that the gateway can be tried without one.
 //!
-//! Real: an HTTP server on its own socket, tasks that outlive their client, timers that take their time. It is a peer,
-//! not a part of the gateway, and shares no code with it, so that a mistake in the gateway's A2A cannot hide here.
-//! Reads and writes A2A 1.0 over JSON-RPC. Skills: `echo`, `countdown`, `ask`.
-//! Not here: authentication, push notifications, `ListTasks`, TLS.
+//! Real: an HTTP server on its own socket, tasks that outlive their client, timers that take their
+//! time. It is a peer, not a part of the gateway, and shares no code with it, so that a mistake in
+//! the gateway's A2A cannot hide here. Reads and writes A2A 1.0 over JSON-RPC. Skills: `echo`,
+//! `countdown`, `ask`.
+//!
+//! Out of scope: authentication, push notifications, `ListTasks`, TLS.
 
 mod card;
 mod http;
@@ -35,7 +37,7 @@ use task::Tasks;
 const MAX_CONNECTIONS: usize = 256;
 /// Longest wait for a request's headers, which is also how long an idle connection is kept.
 const HEADER_PATIENCE: Duration = Duration::from_secs(60);
-/// Rest after an accept that failed for want of file descriptors: trying at once would spin.
+/// Pause after an accept that failed for want of file descriptors: trying at once would spin.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The demonstration agent, bound and ready to run.
@@ -46,22 +48,24 @@ pub struct DemoAgent {
 }
 
 impl DemoAgent {
-    /// Binds `address`; port 0 takes any free port. Clients can connect from now on and are served by [`Self::run`].
+    /// Binds `address`; port 0 takes any free port. Clients can connect from now on and are served
+    /// by [`Self::run`].
     ///
     /// # Errors
     ///
-    /// Whatever the system says about binding.
+    /// Any error of the system about binding.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
     }
 
-    /// [`Self::bind`], then the address that was bound and the future that serves it, to be spawned.
+    /// Binds like [`Self::bind`]; returns the address that was bound and the future that serves it,
+    /// to be spawned.
     ///
     /// # Errors
     ///
-    /// Whatever the system says about binding.
+    /// Any error of the system about binding.
     pub async fn start(
         address: SocketAddr,
     ) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send + 'static)> {
@@ -69,12 +73,12 @@ impl DemoAgent {
         Ok((agent.address, agent.run()))
     }
 
-    /// Where the agent listens.
+    /// Returns the address at which the agent listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where the agent's card is.
+    /// Returns the URL of the agent's card.
     pub fn card_url(&self) -> String {
         format!("{}.well-known/agent-card.json", card::base_url(self.address))
     }
@@ -96,7 +100,7 @@ impl DemoAgent {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "demo agent cannot accept");
+                    tracing::warn!(%error, "demo agent failed to accept a connection");
                     tokio::time::sleep(ACCEPT_REST).await;
                 }
             }
@@ -105,16 +109,16 @@ impl DemoAgent {
     }
 }
 
-/// What every connection shares.
+/// State that all connections share.
 struct SharedAgent {
     card: card::DemoCard,
     tasks: Tasks,
 }
 
 async fn serve(socket: TcpStream, agent: Arc<SharedAgent>) {
-    // The pieces of a stream are small and somebody watches them arrive.
+    // The chunks of a stream are small and the client shows them as they arrive.
     if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "demo agent cannot set TCP_NODELAY");
+        tracing::debug!(%error, "demo agent failed to set TCP_NODELAY");
     }
     let service = service_fn(move |request| http::answer(Arc::clone(&agent), request));
     let connection = http1::Builder::new()
@@ -123,6 +127,6 @@ async fn serve(socket: TcpStream, agent: Arc<SharedAgent>) {
         .max_buf_size(64 * 1024)
         .serve_connection(TokioIo::new(socket), service);
     if let Err(error) = connection.await {
-        tracing::debug!(%error, "demo agent's connection ended");
+        tracing::debug!(%error, "demo agent lost a connection");
     }
 }

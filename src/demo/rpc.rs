@@ -1,24 +1,25 @@
-//! JSON-RPC 2.0 as the demonstration agent speaks it: one request, one answer, errors with A2A 1.0 `ErrorInfo`.
+//! JSON-RPC 2.0 of the demonstration agent: one request, one response, errors with A2A 1.0
+//! `ErrorInfo`.
 
 use serde_json::{Value, json};
 
-/// A request whose envelope is in order.
+/// A request with a valid envelope.
 #[derive(Debug)]
 pub(super) struct RpcCall {
-    /// A string, a number or null; goes back as it came.
+    /// A string, a number or null; returned as it came.
     pub(super) id: Value,
     pub(super) method: String,
     /// Always an object.
     pub(super) params: Value,
 }
 
-/// Why a call fails (A2A 1.0 §5.4 and JSON-RPC 2.0 §5.1).
+/// Reason for which a call fails (A2A 1.0 §5.4 and JSON-RPC 2.0 §5.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DemoError {
     NotJson,
     NotARequest,
     NoSuchMethod,
-    /// The field in question and what is wrong with it.
+    /// The field in question and its defect.
     BadParams(&'static str, String),
     NoSuchTask,
     NotCancelable,
@@ -29,7 +30,7 @@ pub(super) enum DemoError {
 }
 
 impl DemoError {
-    /// Code, text, and the reason for `ErrorInfo` where A2A defines one.
+    /// Returns code, text, and the reason for `ErrorInfo` where A2A defines one.
     fn facts(&self) -> (i32, String, Option<&'static str>) {
         match self {
             Self::NotJson => (-32700, "Invalid JSON payload".into(), None),
@@ -73,7 +74,7 @@ impl DemoError {
     }
 }
 
-/// Reads the envelope; on a refusal also the id to answer with.
+/// Reads the envelope; an error comes with the id of its response.
 pub(super) fn read(body: &[u8]) -> Result<RpcCall, (Value, DemoError)> {
     let whole: Value = serde_json::from_slice(body).map_err(|_| (Value::Null, DemoError::NotJson))?;
     let id = whole.get("id").filter(|id| id.is_string() || id.is_number()).cloned().unwrap_or_default();
@@ -88,12 +89,12 @@ pub(super) fn read(body: &[u8]) -> Result<RpcCall, (Value, DemoError)> {
     Ok(RpcCall { id, method: method.to_owned(), params })
 }
 
-/// A successful answer.
+/// Encodes a successful response.
 pub(super) fn result(id: &Value, result: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "result": result })
 }
 
-/// A failed answer.
+/// Encodes an error response.
 pub(super) fn error(id: &Value, refusal: &DemoError) -> Value {
     let (code, message, _) = refusal.facts();
     let mut error = json!({ "code": code, "message": message });

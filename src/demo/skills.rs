@@ -1,4 +1,4 @@
-//! What the agent does: one function per skill, run on a spawned task of its own.
+//! The skills of the agent: one function per skill, run on a spawned task of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::id_and_time::new_id;
 use super::message::{DemoSkill, IncomingMessage};
 use super::task::{ArtifactChunk, DemoTask, DemoTaskState};
 
-/// Seconds that a countdown takes if the client does not say.
+/// Seconds that a countdown takes if the client names no number.
 const DEFAULT_SECONDS: u64 = 3;
 /// The longest countdown, in seconds.
 const MAX_SECONDS: u64 = 60;
 
-/// `echo`: the message that answers at once, with the parts as they came.
+/// `echo`: the message that is returned at once, with the parts as they came.
 pub(super) fn echo(incoming: &IncomingMessage) -> Value {
     json!({
         "messageId": new_id(),
@@ -25,7 +25,7 @@ pub(super) fn echo(incoming: &IncomingMessage) -> Value {
     })
 }
 
-/// Begins the work of a new task. It runs to its end whoever watches.
+/// Begins the work of a new task. It runs to its end, with or without watchers.
 pub(super) fn begin(task: Arc<DemoTask>, text: &str) {
     match task.skill {
         DemoSkill::Countdown => drop(tokio::spawn(countdown(task, seconds(text)))),
@@ -35,13 +35,13 @@ pub(super) fn begin(task: Arc<DemoTask>, text: &str) {
     }
 }
 
-/// Goes on with a task whose question was answered.
+/// Continues a task after its question was answered.
 pub(super) fn resume(task: &DemoTask, text: &str) {
     let answer = format!("You said: {text}");
     let chunk = ArtifactChunk { artifact: "answer", text: &answer, append: false, last: true };
     // A cancel may have come in between; then there is nothing to complete.
     if task.produce(&chunk) && task.report(DemoTaskState::Completed, None) {
-        tracing::debug!(task = task.id, "demo agent has its answer");
+        tracing::debug!(task = task.id, "demo agent received its answer");
     }
 }
 
@@ -74,14 +74,14 @@ async fn countdown(task: Arc<DemoTask>, seconds: u64) {
     }
     let chunk = ArtifactChunk { artifact: "countdown", text: "liftoff", append: seconds > 0, last: true };
     if task.produce(&chunk) && task.report(DemoTaskState::Completed, None) {
-        tracing::debug!(task = task.id, "demo agent has counted down");
+        tracing::debug!(task = task.id, "demo agent finished its countdown");
     }
 }
 
-/// The first number in the text.
+/// Returns the first number in the text.
 fn seconds(text: &str) -> u64 {
     let digits = text.split(|c: char| !c.is_ascii_digit()).find(|digits| !digits.is_empty());
-    // Digits that do not fit are more than the most.
+    // Digits that do not fit mean more than the maximum.
     digits.map_or(DEFAULT_SECONDS, |digits| digits.parse().unwrap_or(MAX_SECONDS)).min(MAX_SECONDS)
 }
 

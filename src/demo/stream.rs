@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::rpc;
 
-/// Silence after which a comment is sent, so that nobody in between takes the stream for dead.
+/// Silence after which a comment is sent, so that no proxy takes the stream for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Frames that wait for a slow reader.
 const QUEUE: usize = 16;
@@ -46,7 +46,7 @@ impl Body for ResponseStream {
         matches!(self, Self::Whole(None))
     }
 
-    /// What is known in full gets a `Content-Length`.
+    /// A complete body gets a `Content-Length`.
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
@@ -55,14 +55,14 @@ impl Body for ResponseStream {
     }
 }
 
-/// An event stream: `first`, then whatever `events` brings, each as the result of call `id`.
+/// Returns an event stream: `first`, then each of `events`, as results of call `id`.
 pub(super) fn events(id: Value, first: Value, events: Option<mpsc::Receiver<Value>>) -> ResponseStream {
     let (sender, frames) = mpsc::channel(QUEUE);
     tokio::spawn(write(sender, id, first, events));
     ResponseStream::Flowing(frames)
 }
 
-/// Ends when the events do, or when the client is gone. The task does not notice either way.
+/// Ends when the events do, or when the client is gone. The task is not affected.
 async fn write(sender: mpsc::Sender<Bytes>, id: Value, first: Value, events: Option<mpsc::Receiver<Value>>) {
     let mut next = sender.send(frame(&id, first)).await;
     let Some(mut events) = events else { return };

@@ -1,6 +1,7 @@
 //! Tasks: a bounded map of them, and one task with its watchers.
 //!
-//! A task belongs to the map, not to the request that began it, so it goes on when its client leaves.
+//! A task belongs to the map, not to the request that began it, so it continues when its client
+//! leaves.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use super::id_and_time::{new_id, now};
 use super::message::DemoSkill;
 use super::rpc::DemoError;
 
-/// Tasks remembered; the oldest goes first.
+/// Tasks remembered; the oldest is dropped first.
 const MAX_TASKS: usize = 1000;
 /// Messages remembered per task.
 const MAX_HISTORY: usize = 100;
@@ -58,13 +59,13 @@ impl Tasks {
         task
     }
 
-    /// The task with this id.
+    /// Returns the task with this id.
     pub(super) fn find(&self, id: &str) -> Result<Arc<DemoTask>, DemoError> {
         lock(&self.0).by_id.get(id).cloned().ok_or(DemoError::NoSuchTask)
     }
 }
 
-/// Where a task stands: the states that this agent uses.
+/// State of a task: those that this agent uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DemoTaskState {
     Submitted,
@@ -92,7 +93,8 @@ impl DemoTaskState {
         }
     }
 
-    /// Whether streams close here: the client has to do something, or nothing more will happen.
+    /// Returns true if streams close in this state: the client has to act, or nothing more will
+    /// happen.
     fn ends_streams(self) -> bool {
         self.is_terminal() || self == Self::InputRequired
     }
@@ -114,7 +116,7 @@ struct TaskTableInner {
     watchers: Vec<mpsc::Sender<Value>>,
 }
 
-/// A piece of an artifact.
+/// A chunk of an artifact.
 pub(super) struct ArtifactChunk<'a> {
     pub(super) artifact: &'static str,
     pub(super) text: &'a str,
@@ -123,12 +125,13 @@ pub(super) struct ArtifactChunk<'a> {
 }
 
 impl DemoTask {
-    /// The task as A2A shows it, with the last `history` messages (all of them if `None`).
+    /// Returns the task as A2A shows it, with the last `history` messages (all of them if `None`).
     pub(super) fn snapshot(&self, history: Option<usize>) -> Value {
         self.render(&lock(&self.inner), history)
     }
 
-    /// The snapshot, and every event after it; the events end where a stream of this task ends.
+    /// Returns the snapshot, and every event after it; the events end where a stream of this task
+    /// ends.
     pub(super) fn watch(&self) -> (Value, mpsc::Receiver<Value>) {
         let (sender, receiver) = mpsc::channel(WATCHER_QUEUE);
         let mut inner = lock(&self.inner);
@@ -136,14 +139,14 @@ impl DemoTask {
         if inner.watchers.len() >= MAX_WATCHERS {
             inner.watchers.remove(0);
         }
-        // It may have ended a moment ago; then nobody would ever end this stream.
+        // The task may have ended a moment ago; then nothing would ever end this stream.
         if !inner.state.is_terminal() {
             inner.watchers.push(sender);
         }
         (self.render(&inner, None), receiver)
     }
 
-    /// Refuses to attach to a task that will never change again.
+    /// Attaches to a task; an error if it will never change again.
     pub(super) fn resubscribe(&self) -> Result<(Value, mpsc::Receiver<Value>), DemoError> {
         if lock(&self.inner).state.is_terminal() {
             return Err(DemoError::Unsupported("The task is finished: nothing is left to stream"));
@@ -151,7 +154,8 @@ impl DemoTask {
         Ok(self.watch())
     }
 
-    /// Takes the answer to an open question: the task works again. Refuses where no question is open.
+    /// Accepts the answer to an open question: the task works again. An error if no question is
+    /// open.
     pub(super) fn resume(&self, message: &Value) -> Result<(), DemoError> {
         let mut inner = lock(&self.inner);
         match inner.state {
@@ -169,7 +173,7 @@ impl DemoTask {
         Ok(())
     }
 
-    /// Cancels; what runs for the task notices by its next [`Self::report`].
+    /// Cancels the task; its work notices by its next [`DemoTask::report`].
     pub(super) fn cancel(&self) -> Result<Value, DemoError> {
         if !self.report(DemoTaskState::Canceled, Some("Canceled on request.")) {
             return Err(DemoError::NotCancelable);
@@ -177,7 +181,8 @@ impl DemoTask {
         Ok(self.snapshot(None))
     }
 
-    /// Moves to `state`, tells the watchers. `false`: the task had ended, nothing was done.
+    /// Moves to `state` and notifies the watchers. Returns false if the task had ended; then
+    /// nothing changes.
     #[must_use = "a task that has ended has no more work"]
     pub(super) fn report(&self, state: DemoTaskState, text: Option<&str>) -> bool {
         let mut inner = lock(&self.inner);
@@ -200,7 +205,8 @@ impl DemoTask {
         true
     }
 
-    /// Adds to an artifact, tells the watchers. `false`: the task had ended, nothing was done.
+    /// Adds to an artifact and notifies the watchers. Returns false if the task had ended; then
+    /// nothing changes.
     #[must_use = "a task that has ended has no more work"]
     pub(super) fn produce(&self, chunk: &ArtifactChunk<'_>) -> bool {
         let mut inner = lock(&self.inner);
@@ -215,7 +221,7 @@ impl DemoTask {
         inner.store(chunk, &artifact);
         let mut event = json!({ "taskId": self.id, "contextId": self.context, "artifact": artifact });
         if let Some(event) = event.as_object_mut() {
-            // As ProtoJSON has it: false is left out.
+            // As in ProtoJSON: false is left out.
             for (name, _) in
                 [("append", chunk.append), ("lastChunk", chunk.last)].iter().filter(|(_, set)| *set)
             {
@@ -278,7 +284,8 @@ impl TaskTableInner {
         }
     }
 
-    /// A watcher that lags too far behind is dropped: its stream ends, and `GetTask` tells it the rest.
+    /// Sends an event to the watchers. One that lags too far behind is dropped: its stream ends,
+    /// and `GetTask` returns the rest.
     fn tell(&mut self, event: &Value) {
         self.watchers.retain(|watcher| watcher.try_send(event.clone()).is_ok());
     }

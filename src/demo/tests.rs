@@ -16,7 +16,7 @@ async fn agent() -> SocketAddr {
     address
 }
 
-/// Everything that comes back for one request, as text.
+/// Returns the whole response to one request, as text.
 async fn exchange(address: SocketAddr, head: &str, body: &str) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
     let length = body.len();

@@ -1,6 +1,6 @@
-//! Large artifacts of finished tasks: left to the agent, and fetched again for whoever asks.
+//! Eviction of large artifacts of finished tasks: left to the agent, and fetched again on demand.
 //!
-//! Nothing is dropped that the agent does not have any more. Not here: when there is no room at all (see `tasks`).
+//! An artifact stays here if the agent does not have it any more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,14 +14,14 @@ use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 use crate::tasks::TaskEntry;
 
-/// Most tasks of one round: each costs a question to its agent.
+/// Most tasks of one round: each costs a request to its agent.
 const MAX_TASKS_PER_ROUND: usize = 64;
-/// Longest wait for an agent that is asked for artifacts: clients wait for them, and so do other tasks.
+/// Longest wait for the artifacts of an agent: clients wait for them, and so do other tasks.
 const FETCHED_WITHIN: Duration = Duration::from_secs(20);
 
 impl TaskFollower {
-    /// Drops the artifacts of finished tasks that nobody watches and that hold much, where their agents still have them.
-    /// `known` says how an agent is called.
+    /// Drops the large artifacts of finished tasks without watchers, if their agents still have
+    /// them. `known` resolves an agent.
     pub async fn evict(&self, known: impl Fn(&str) -> Option<Arc<ResolvedAgent>>) {
         let now = Instant::now();
         let mut large = Vec::new();
@@ -36,15 +36,15 @@ impl TaskFollower {
             let Some(known) = known else { continue };
             match self.fetch(&entry, &known).await {
                 Ok(Some(task)) if task.status.state.is_terminal() && !task.artifacts.is_empty() => {
-                    // Somebody may have begun to read meanwhile.
+                    // A watcher may have come meanwhile.
                     if self.tasks.should_shed(&entry, Instant::now()) {
                         entry.update(AgentOutput::evict_artifacts);
                     }
                 }
-                // What only the gateway has stays here.
+                // Content that only the gateway has stays here.
                 Ok(_) | Err(AgentFailure::TaskNotFound) => entry.keep_artifacts(),
                 Err(trouble) => {
-                    debug!(agent = %entry.agent(), %trouble, "agent cannot be asked for artifacts");
+                    debug!(agent = %entry.agent(), error = %trouble, "failed to check artifacts at agent");
                     silent.push(entry.agent().clone());
                 }
             }
@@ -55,7 +55,7 @@ impl TaskFollower {
     ///
     /// # Errors
     ///
-    /// [`Trouble`], if the agent does not give them.
+    /// [`AgentFailure`], if the agent does not return them.
     pub async fn refetch(
         &self,
         entry: &Arc<TaskEntry>,

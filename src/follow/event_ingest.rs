@@ -1,6 +1,6 @@
-//! Listening to an agent for a task: every event goes into the task's entry, whoever watches.
+//! Ingestion of the agent's events: each goes into the task's entry, with or without watchers.
 //!
-//! Not here: which tasks are listened to (see `followers`), reading the agent's stream (see `agents`).
+//! See also `task_follower` for the choice of the tasks to follow.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use crate::agents::{AgentOperation, Bearing, DetachableCall, DriveEvent, Resolve
 use crate::fault::AgentFailure;
 use crate::tasks::{CancelGuard, EntryKey, FollowGuard, TaskEntry, TaskPhase, Timestamp};
 
-/// How long an unnamed task is waited for when it is to be stopped.
+/// Longest wait for the name of a task that is to be cancelled.
 const NAMED_WITHIN: Duration = Duration::from_secs(30);
-/// How long a stream is listened to after the task's last word, for its own end.
+/// Time for which a stream is read after the task's final state, until its own end.
 const TRAILING_EVENTS_TIMEOUT: Duration = Duration::from_millis(100);
-/// How often it is looked whether anybody still wants a task to be listened to.
+/// Interval at which a follower checks if its task is still needed.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What one drive says, on its way into an entry.
+/// The events of one agent call, on their way into an entry.
 pub(super) struct EventIngest<'a> {
     pub(super) entry: &'a Arc<TaskEntry>,
     pub(super) followers: &'a TaskFollower,
-    /// Who waits for the agent's first word.
+    /// Notifies the sender of the message, if there is one.
     pub(super) said: Option<SendCompletion>,
 }
 
 impl EventIngest<'_> {
-    /// Takes in all that is said, to the end.
+    /// Applies all events, to the end.
     pub(super) async fn listen(&mut self, mut drive: DetachableCall) -> Result<(), AgentFailure> {
         self.listen_on(&mut drive).await
     }
@@ -45,8 +45,9 @@ impl EventIngest<'_> {
         }
     }
 
-    /// Takes in how a task stands. While somebody listens to the agent, only the end counts, and whether an answer arrived: the rest
-    /// comes by the stream, and a look that is older would take away or double what that has brought.
+    /// Applies a `GetTask` response. While the task has a follower, only a final state counts, and
+    /// whether an answer arrived: the rest comes by the stream, and an older response would remove
+    /// or repeat content of the stream.
     pub(super) async fn refresh(&mut self, mut drive: DetachableCall) -> Result<(), AgentFailure> {
         loop {
             match drive.next().await {
@@ -64,7 +65,7 @@ impl EventIngest<'_> {
     }
 
     fn apply(&mut self, event: StreamResponse, bearing: Bearing) -> Result<(), AgentFailure> {
-        // The record says which answers surely went out, and to which questions.
+        // The record contains the answers that were certainly sent, and their questions.
         let is_record_old = bearing.response.is_some() || self.said.is_some();
         self.notify_watchers(Ok(()));
         if let Some(response) = bearing.response {
@@ -88,27 +89,28 @@ impl EventIngest<'_> {
         Ok(())
     }
 
-    /// Tells whoever waits how the first word came out. A question whose answer surely was not taken is open again.
+    /// Notifies the sender of the result of its message. A question is open again if its answer was
+    /// certainly not received.
     pub(super) fn notify_watchers(&mut self, result: Result<(), AgentFailure>) {
         if let Some(said) = self.said.take() {
             said.complete(self.entry, result);
         }
     }
 
-    /// The agent has named its task: from now on it is found by that name.
+    /// Adds the agent's id of the task as a key of the entry.
     fn name(&self) {
         let Some(id) = self.entry.task_id() else { return };
         let key = EntryKey::Task { agent: self.entry.agent().clone(), id: id.as_str().into() };
         let owner = self.followers.tasks.add_alias(key, self.entry, std::time::Instant::now());
         if !Arc::ptr_eq(&owner, self.entry) {
-            debug!(agent = %self.entry.agent(), "agent gave two calls one task");
+            debug!(agent = %self.entry.agent(), "agent gave two calls the same task");
         }
     }
 }
 
 impl TaskFollower {
-    /// Follows a task until its last event, or until no watcher needs it any more. When the token of
-    /// the caller is refused, that of the newest watcher is tried.
+    /// Follows a task until its last event, or until no watcher needs it any more. When the token
+    /// of the caller is refused, that of the newest watcher is tried.
     pub(super) async fn follow(
         &self,
         entry: &Arc<TaskEntry>,
@@ -135,7 +137,7 @@ impl TaskFollower {
             Some(result) => {
                 let is_ok = result.is_ok();
                 let can_succeed = matches!(result, Ok(()) | Err(AgentFailure::TokenExchangeFailed(_)));
-                debug!(agent = %entry.agent(), ok = is_ok, "followed task has nothing more to say");
+                debug!(agent = %entry.agent(), ok = is_ok, "stopped following task");
                 entry.end(result, Timestamp::now());
                 drop(following);
                 self.record_outcome(entry);
@@ -159,8 +161,8 @@ impl TaskFollower {
         }
     }
 
-    /// Starts the next exchange of a task after one that failed for its credentials, if a watcher left
-    /// others. Any other failure would be the same with them.
+    /// Starts the next exchange of a task after one that failed for its credentials, if a watcher
+    /// left others. Any other failure would be the same with them.
     fn succeed(
         &self,
         listener: &EventIngest<'_>,
@@ -172,12 +174,13 @@ impl TaskFollower {
         }
         let errand = awaiting(listener.entry)?;
         let known = self.successors.take(listener.entry)?;
-        debug!(agent = %listener.entry.agent(), %trouble, "follower continues with credentials of another watcher");
+        debug!(agent = %listener.entry.agent(), error = %trouble, "follower continues with credentials of another watcher");
         Some((self.start(&known, errand), known))
     }
 
-    /// Listens to the agent's last word; `None` if that is not wanted any more. Once the agent has promised to push, an exchange
-    /// that has no stream need not go on asking.
+    /// Reads the events until the final state; returns `None` if they are not needed any more. Once
+    /// the agent has accepted a push registration, an exchange without a stream need not poll any
+    /// longer.
     async fn run_until_idle(
         &self,
         listener: &mut EventIngest<'_>,
@@ -187,12 +190,12 @@ impl TaskFollower {
         let entry = listener.entry;
         let begun = std::time::Instant::now();
         let mut changes = entry.changes();
-        // What happened before is looked at too: it may have been stopped already.
+        // Earlier changes count too: a cancellation may have been requested already.
         changes.mark_changed();
         let mut announcing = std::pin::pin!(self.register_webhook(entry, known));
         let mut is_announced = false;
         loop {
-            // Beside the stream, which goes on while the agent is slow to answer.
+            // Besides the stream, which continues while the agent is slow to respond.
             self.cancel_if_requested(entry, known);
             tokio::select! {
                 result = listener.listen_on(drive) => return Some(result),
@@ -207,7 +210,8 @@ impl TaskFollower {
                         return None;
                     }
                     if entry.visible_state(|inside| inside.is_finished()) {
-                        // It may have been said elsewhere: some agents never end the stream of what was cancelled.
+                        // The final state may have come by another exchange: some agents never end
+                        // the stream of a cancelled task.
                         let end = tokio::time::timeout(TRAILING_EVENTS_TIMEOUT, listener.listen_on(drive));
                         return Some(end.await.unwrap_or(Ok(())));
                     }
@@ -222,14 +226,14 @@ impl TaskFollower {
         }
     }
 
-    /// Acts on a wish to stop a task that came before its name.
+    /// Cancels the task if that was requested before the agent had named it.
     fn cancel_if_requested(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
         if entry.is_named() && entry.take_cancel_request() {
             self.cancel(entry, known);
         }
     }
 
-    /// Stops a task at its agent. One that is known to be over is left alone: some agents would rewrite it.
+    /// Cancels a task at its agent. A finished one is left alone: some agents would rewrite it.
     pub(super) async fn stop(&self, stopping: CancelGuard, known: &Arc<ResolvedAgent>) {
         let entry = stopping.entry().clone();
         let task = entry
@@ -237,26 +241,27 @@ impl TaskFollower {
         if let Some(task) = task {
             let mut cancelling = EventIngest { entry: &entry, followers: self, said: None };
             let answered = cancelling.listen(self.start(known, AgentOperation::Cancel(task))).await;
-            // From here on another wish is another question.
+            // From here on a further cancel request starts a new attempt.
             drop(stopping);
             match answered {
-                Ok(()) => debug!(agent = %entry.agent(), "task is to be stopped"),
-                // It may have ended meanwhile, or it cannot be stopped: the agent says.
+                Ok(()) => debug!(agent = %entry.agent(), "requested cancellation"),
+                // The task may have ended meanwhile, or cannot be cancelled: the agent tells.
                 Err(trouble) => {
-                    debug!(agent = %entry.agent(), %trouble, "agent does not stop the task");
+                    debug!(agent = %entry.agent(), error = %trouble, "failed to cancel task");
                     if let Err(trouble) = self.refresh(&entry, known).await {
-                        debug!(agent = %entry.agent(), %trouble, "nor does it say how it stands");
+                        debug!(agent = %entry.agent(), error = %trouble, "failed to get task after failed cancel");
                     }
                 }
             }
-            // An agent that goes on working may be stopping still.
+            // An agent that continues to work may still be cancelling.
             self.ensure_followed(&entry, known);
         }
         entry.cancel_attempted();
     }
 
-    /// Stops a task at its agent and waits until that has said something; whoever stops waiting does not stop the stopping. One that
-    /// the agent has not named yet is stopped when it has.
+    /// Cancels a task at its agent and waits for the response. Cancel-safe: dropping this future
+    /// does not abort the cancellation. A task that the agent has not named yet is cancelled when
+    /// it has.
     pub async fn cancel_and_wait(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
         let (mut changes, before) = (entry.changes(), entry.cancel_in_progress());
         self.cancel(entry, known);
@@ -268,7 +273,8 @@ impl TaskFollower {
     }
 }
 
-/// Whether the agent can be told now to stop a task; if not, the wish is remembered until it has named it.
+/// Returns true if the agent can be asked now to cancel a task; if not, the request is kept until
+/// the agent has named it.
 pub(super) fn can_be_stopped(entry: &TaskEntry) -> bool {
     entry.is_named() || {
         entry.request_cancel();
@@ -276,22 +282,23 @@ pub(super) fn can_be_stopped(entry: &TaskEntry) -> bool {
     }
 }
 
-/// Listens to the end of a call that nobody will ask for, so that an agent that stops when nobody listens does not stop.
+/// Reads a call to its end that no client will ask for, so that an agent that stops without a
+/// listener does not stop.
 pub(super) async fn drain(mut job: DetachedCall, lifetime: Duration) {
     let end = async { while !matches!(job.drive.next().await, DriveEvent::Over(_)) {} };
     if tokio::time::timeout(lifetime, end).await.is_err() {
-        debug!(agent = %job.agent, "a call that nobody asks for goes on for too long");
+        debug!(agent = %job.agent, "abandoned call exceeded its lifetime");
     }
 }
 
-/// Stops the work at the agent: its client has gone, and nobody holds a handle.
+/// Cancels the task at the agent: its client has gone, and no client holds a handle.
 pub(super) async fn stop(mut job: DetachedCall, followers: &TaskFollower) {
     job.work.task_id = job.work.task_id.or_else(|| job.drive.given_name());
     let named = async {
         while job.work.task_id.is_none() {
             let DriveEvent::Said(event) = job.drive.next().await else { return };
             if let Err(too_much) = job.work.apply(event) {
-                debug!(%too_much, "agent sends too much to a call that is to be stopped");
+                debug!(error = %too_much, "agent exceeded artifact limit in a call to be cancelled");
                 return;
             }
         }
@@ -305,5 +312,5 @@ pub(super) async fn stop(mut job: DetachedCall, followers: &TaskFollower) {
     }
     let mut cancelling = followers.start(&job.known, AgentOperation::Cancel(task));
     while !matches!(cancelling.next().await, DriveEvent::Over(_)) {}
-    debug!(agent = %job.agent, "work stopped: its client left");
+    debug!(agent = %job.agent, "cancelled task after its client left");
 }

@@ -1,6 +1,6 @@
-//! What is handed over to be followed.
+//! The jobs of the background: detached calls, messages, cancellations and refreshes.
 //!
-//! Not here: following it (see `followers`).
+//! See also `task_follower`, which runs them.
 
 use std::sync::Arc;
 
@@ -12,90 +12,93 @@ use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 use crate::tasks::{CancelGuard, FollowGuard, TaskEntry, Timestamp};
 
-/// A call whose client leaves it.
+/// A call that its client leaves.
 pub struct DetachedCall {
     /// The call itself.
     pub drive: DetachableCall,
-    /// What is known so far.
+    /// The output so far.
     pub work: AgentOutput,
     /// The agent's name.
     pub agent: Arc<str>,
-    /// How the agent is called.
+    /// Address and credentials of the agent.
     pub known: Arc<ResolvedAgent>,
     /// The number that the client may hold.
     pub local: [u8; 16],
 }
 
-/// How a call is left that nobody holds a handle of.
+/// Treatment of a call that no client holds a handle of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DetachMode {
-    /// Nobody can ask for it, but the agent must not lose its listener.
+    /// No client can ask for it, but the agent must not lose its listener.
     Drain,
-    /// The work is to be stopped as soon as the agent has named it.
+    /// The task is cancelled as soon as the agent has named it.
     Stop,
 }
 
-/// What the background does with a call.
+/// Job of the background.
 pub(super) enum BackgroundJob {
-    /// Follow the task to its end, and tell whoever asked when the agent has taken what was said.
+    /// Follows the task to its end, and notifies the sender when the agent has accepted its
+    /// message.
     Follow {
         /// The task.
         entry: Arc<TaskEntry>,
-        /// What is under way at the agent.
+        /// The exchange with the agent.
         drive: DetachableCall,
-        /// How the agent is called.
+        /// Address and credentials of the agent.
         known: Arc<ResolvedAgent>,
         /// The right to follow it.
         following: FollowGuard,
-        /// Who waits for the agent's first word.
+        /// Notifies the sender of the message, if there is one.
         said: Option<SendCompletion>,
     },
-    /// Say something in a task that is followed elsewhere.
+    /// Sends a message in a task that another exchange follows.
     Beside {
         /// The task.
         entry: Arc<TaskEntry>,
-        /// What is under way at the agent.
+        /// The exchange with the agent.
         drive: DetachableCall,
-        /// How the agent is called.
+        /// Address and credentials of the agent.
         known: Arc<ResolvedAgent>,
-        /// Who waits for the agent's first word.
+        /// Notifies the sender of the message.
         said: SendCompletion,
     },
-    /// Listen to the end of a call that nobody asks for.
+    /// Reads the stream of a call that no client asks for, to its end.
     Leave(Box<DetachedCall>, DetachMode),
-    /// Stop a task.
+    /// Cancels a task.
     Cancel(CancelGuard, Arc<ResolvedAgent>),
-    /// See how a task stands, because its agent says that there is something to see.
+    /// Refreshes a task, because its agent has pushed.
     Look(Arc<TaskEntry>, Arc<ResolvedAgent>, RefreshGuard),
 }
 
-/// What happens when the agent has taken what was said, or has not.
+/// Completion of a message: the agent has accepted it, or has not.
 pub(super) struct SendCompletion {
-    /// Who waits to hear of it.
+    /// Notifies the sender.
     pub(super) tell: oneshot::Sender<Result<(), AgentFailure>>,
-    /// The question that was answered by it.
+    /// The question that the message answers.
     pub(super) turn: Option<[u8; 16]>,
 }
 
 impl SendCompletion {
-    /// Tells whoever waits how it came out. A question whose answer surely was not taken is open again.
+    /// Notifies the sender of the result. A question is open again if its answer was certainly not
+    /// received.
     pub(super) fn complete(self, entry: &TaskEntry, result: Result<(), AgentFailure>) {
         match (self.turn, &result) {
             (Some(turn), Ok(())) => entry.mark_answer_sent(turn),
-            // Nobody knows whether the agent has it: no other answer is taken until it has said how the task stands.
+            // The delivery is unconfirmed: no other answer is accepted until the agent has reported
+            // the state of the task.
             (Some(turn), Err(trouble @ (AgentFailure::Timeout(_) | AgentFailure::ConnectionLost(_)))) => {
                 entry.mark_answer_unconfirmed(turn, trouble)
             }
             (Some(turn), Err(trouble)) => entry.release_answer(turn, trouble.clone()),
             (None, _) => {}
         }
-        // Whoever asked may have left.
+        // The sender may have left.
         drop(self.tell.send(result));
     }
 }
 
 impl BackgroundJob {
-    /// There is no room to do it: what was to be said is not said.
+    /// Reports that there is no room: the message is not sent.
     pub(super) fn give_up(self) {
         let trouble = AgentFailure::Internal("too much waits to be said; nothing was sent");
         match self {

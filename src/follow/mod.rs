@@ -1,7 +1,9 @@
-//! Tasks that go on without their client: their streams, polls and pushes.
+//! Tasks that continue without their client: their streams, polls and pushes.
 //!
-//! One agent stream per task, whatever the number of watchers: who waits for a task watches its entry in the task map and opens
-//! nothing. Bounded: above the bound tasks are polled in turn. Not here: whose task it is (the handle says so), how it is told.
+//! One agent stream per task, for any number of watchers: a client that waits for a task watches
+//! its entry in the task map and opens nothing. Bounded: above the limit tasks are polled in turn.
+//!
+//! Out of scope: the owner of a task (part of the handle), responses to clients.
 
 mod artifact_eviction;
 mod event_ingest;

@@ -1,10 +1,11 @@
-//! Live tasks for which there is no room to listen, or nothing to listen to: they are polled in turn.
+//! The poll scheduler: live tasks without room for a stream, or without a stream, are polled in
+//! turn.
 //!
-//! Each task is waiting once; one that is over or forgotten leaves. A task moves back to a stream as soon as there is a place. Two
-//! queues: a task whose agent promised to push is asked for only every `streams.retry_max`, in case a push got lost, because a
-//! push that comes makes the gateway look at once (see `push`); every other one each second. Before its first turn a task's agent
-//! is asked for pushes, and the look of that turn finds what happened before it agreed.
-//! Not here: streams (see `listener`).
+//! Each task is queued once; one that is finished or dropped leaves. A task moves back to a stream
+//! as soon as there is a permit. Two queues: a task with an accepted push registration is polled
+//! only every `streams.retry_max`, in case a push got lost, because a push triggers a refresh at
+//! once (see `push_trigger`); every other one each second. Before the first poll of a task its
+//! webhook is registered, and that poll finds what happened before the agent accepted.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,18 +19,18 @@ use super::task_follower::TaskFollower;
 use crate::agents::ResolvedAgent;
 use crate::tasks::{TaskEntry, TaskPhase};
 
-/// Questions to agents at once.
+/// Concurrent polls.
 const MAX_CONCURRENT_POLLS: usize = 8;
-/// Longest wait for an agent that is asked to push.
+/// Longest wait for the registration of a webhook.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(10);
-/// The shortest time between two questions about one task.
+/// The shortest time between two polls of one task.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// The queues.
+/// Tasks that wait for their poll.
 pub(super) struct PollScheduler {
     inside: Mutex<Queues>,
     added: Notify,
-    /// The time between two questions about a task whose agent pushes.
+    /// The time between two polls of a task with push notifications.
     calm: Duration,
 }
 
@@ -49,17 +50,17 @@ struct QueueEntry {
 }
 
 impl Queues {
-    /// The place that is due next.
+    /// Returns the time at which the next entry is due.
     fn initial_delay(&self) -> Option<Instant> {
         let due = |queue: &VecDeque<QueueEntry>| queue.front().map(|place| place.not_before);
         due(&self.polled).into_iter().chain(due(&self.pushed)).min()
     }
 
-    /// Takes a place that is due.
+    /// Removes an entry that is due.
     fn take(&mut self, now: Instant) -> Option<QueueEntry> {
         let is_due =
             |queue: &VecDeque<QueueEntry>| queue.front().is_some_and(|place| place.not_before <= now);
-        // What is asked for rarely is not kept waiting by what is asked for all the time.
+        // Rare polls first, so that frequent ones do not delay them.
         let queue = if is_due(&self.pushed) { &mut self.pushed } else { &mut self.polled };
         let place = if is_due(queue) { queue.pop_front() } else { None }?;
         self.present.remove(&place.number);
@@ -68,7 +69,7 @@ impl Queues {
 }
 
 impl PollScheduler {
-    /// Tasks whose agents push are asked for once in `calm`.
+    /// Returns empty queues. Tasks with push notifications are polled once in `calm`.
     pub(super) fn new(calm: Duration) -> Self {
         Self { inside: Mutex::default(), added: Notify::new(), calm: calm.max(ROUND) }
     }
@@ -77,12 +78,12 @@ impl PollScheduler {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many tasks wait for their turn.
+    /// Returns the number of tasks that wait for their poll.
     pub(super) fn waiting(&self) -> usize {
         self.inside().present.len()
     }
 
-    /// Puts a task into its queue, if it is in none.
+    /// Adds a task to its queue, if it is in none.
     pub(super) fn add(&self, entry: &Arc<TaskEntry>, known: Arc<ResolvedAgent>) {
         let number = Arc::as_ptr(entry).addr();
         let is_pushed = entry.is_pushed();
@@ -95,7 +96,7 @@ impl PollScheduler {
         }
     }
 
-    /// Takes the next task out of its queue once it is due.
+    /// Removes the next task from its queue once it is due.
     async fn next(&self) -> QueueEntry {
         loop {
             let due = {
@@ -107,7 +108,7 @@ impl PollScheduler {
             };
             let added = self.added.notified();
             match due {
-                // What is added may be due before.
+                // A new entry may be due earlier.
                 Some(due) => drop(tokio::time::timeout_at(due.into(), added).await),
                 None => added.await,
             }
@@ -140,21 +141,21 @@ impl TaskFollower {
             return;
         }
         if entry.is_named() {
-            // An agent that does not answer must not hold up the turns of others.
+            // An agent that does not answer must not delay the polls of others.
             let announcing =
                 tokio::time::timeout(ANNOUNCED_WITHIN, self.register_webhook(&entry, &place.known));
             if announcing.await.is_err() {
-                debug!(agent = %entry.agent(), "agent does not answer to a webhook");
+                debug!(agent = %entry.agent(), "webhook registration timed out");
             }
         }
         if let Err(trouble) = self.refresh(&entry, &place.known).await {
-            debug!(agent = %entry.agent(), %trouble, "agent does not say how a task stands");
+            debug!(agent = %entry.agent(), error = %trouble, "failed to poll task");
             if trouble == crate::fault::AgentFailure::TaskNotFound {
                 return entry.end(Err(trouble), crate::tasks::Timestamp::now());
             }
         }
         let is_live = entry.visible_state(|inside| inside.phase() == TaskPhase::Running);
-        // An open question changes only for those who wait for it.
+        // An open question changes only for clients that wait for it.
         if is_live || entry.is_watched(Instant::now()) {
             self.ensure_followed(&entry, &place.known);
         }

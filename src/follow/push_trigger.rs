@@ -1,8 +1,8 @@
-//! Push notifications: agents are asked for them, and one that comes makes the gateway look.
+//! Push notifications: registers webhooks at agents, and refreshes a task when a push arrives.
 //!
-//! A push is a hint and nothing more: `GetTask` says what is true, so that one which is replayed, late or made up changes
-//! nothing. Many of them are one look, and the next look is a while later. Not here: receiving them (see `gateway`), what is
-//! polled instead where there are none (see `rota`).
+//! A push is a hint and nothing more: `GetTask` returns the truth, so that a push which is
+//! replayed, late or forged changes nothing. Several pushes are merged into one refresh, and the
+//! next refresh is a while later. See also `poll_scheduler` for tasks without pushes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -18,33 +18,33 @@ use crate::agents::{AgentOperation, DriveEvent, ResolvedAgent, WebhookTarget};
 use crate::fault::AgentFailure;
 use crate::tasks::{TaskEntry, TaskPhase};
 
-/// Where this agent is to push what is new of this task; `None`: nowhere.
+/// Returns the webhook for a task of an agent; `None` if there is none.
 pub type PushAddressFn = Box<dyn Fn(&str, &str) -> Option<WebhookTarget> + Send + Sync>;
 
-/// How long an agent that refused is not asked again.
+/// Time for which an agent that refused is not asked again.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
-/// The shortest time between two looks at one task.
+/// The shortest time between two refreshes of one task.
 const BETWEEN: Duration = Duration::from_millis(500);
-/// Looks at once, over all tasks.
+/// Concurrent refreshes, over all tasks.
 const LOOKS: usize = 64;
 
-/// What is known of pushes.
+/// State of push registrations and refreshes.
 pub(super) struct PushRegistrations {
     address: Option<PushAddressFn>,
-    /// Agents that did not take the address, and when. As many as there are agents.
+    /// Agents that refused the webhook, and the time. As many as there are agents.
     refused: Mutex<HashMap<Arc<str>, Instant>>,
     looks: Semaphore,
     bells: Arc<RefreshGuards>,
 }
 
-/// The tasks that are looked at because of a push, and whether there was another push meanwhile.
+/// The tasks with a refresh in progress, and true if another push arrived meanwhile.
 #[derive(Default)]
 struct RefreshGuards(Mutex<HashMap<usize, bool>>);
 
-/// The right to look at a task; nobody else does because of a push meanwhile.
+/// Held by the only refresh of a task because of a push.
 pub(super) struct RefreshGuard {
     bells: Arc<RefreshGuards>,
-    /// The address of the entry, which whoever holds this keeps alive.
+    /// The address of the entry, which the holder of this guard keeps alive.
     number: usize,
     is_over: bool,
 }
@@ -62,7 +62,7 @@ impl PushRegistrations {
         self.refused().get(agent).is_some_and(|at| now.saturating_duration_since(*at) < REFUSED_FOR)
     }
 
-    /// Notes that an agent refused at `now`. Says whether that is new.
+    /// Records that an agent refused at `now`. Returns true if that is new.
     fn refuse(&self, agent: &Arc<str>, now: Instant) -> bool {
         let was_refused = self.is_refused(agent, now);
         self.refused().insert(agent.clone(), now);
@@ -75,7 +75,8 @@ impl RefreshGuards {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`, and remembered, if the task is looked at already.
+    /// Returns a guard, or `None` if the task has a refresh in progress; the trigger is recorded
+    /// then.
     fn try_start_refresh(self: &Arc<Self>, number: usize) -> Option<RefreshGuard> {
         match self.inside().entry(number) {
             Slot::Occupied(mut again) => {
@@ -91,7 +92,7 @@ impl RefreshGuards {
 }
 
 impl RefreshGuard {
-    /// Whether there was a push since the last time that this was asked; if not, the right is given up.
+    /// Returns true if a push arrived since the last call; if not, the guard is given up.
     fn was_retriggered(&mut self) -> bool {
         let mut inside = self.bells.inside();
         let again = inside.get_mut(&self.number).is_some_and(std::mem::take);
@@ -112,22 +113,22 @@ impl Drop for RefreshGuard {
 }
 
 impl TaskFollower {
-    /// Asks agents for pushes from now on.
+    /// Registers webhooks from now on.
     #[must_use]
     pub fn with_pushes(mut self, address: PushAddressFn) -> Self {
         self.pushes = PushRegistrations::new(Some(address));
         self
     }
 
-    /// Takes the hint that there is something new of a task. Says whether that leads to a look of its own: one look is under way at
-    /// a time, and all hints that come meanwhile are one more.
+    /// Triggers a refresh of a task after a push. Returns true if that starts a refresh of its own:
+    /// one refresh is in progress at a time, and all pushes meanwhile cause one more.
     pub fn on_push(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) -> bool {
         let Some(bell) = self.pushes.bells.try_start_refresh(Arc::as_ptr(entry).addr()) else { return false };
         self.enqueue(BackgroundJob::Look(entry.clone(), known.clone(), bell), None);
         true
     }
 
-    /// Looks at a task as often as there are hints.
+    /// Refreshes a task as often as there are pushes.
     pub(super) async fn refresh_on_hints(
         &self,
         entry: &Arc<TaskEntry>,
@@ -148,7 +149,7 @@ impl TaskFollower {
                 }
                 Ok(()) => {}
                 Err(trouble) => {
-                    debug!(agent = %entry.agent(), %trouble, "agent pushed and does not say how the task stands");
+                    debug!(agent = %entry.agent(), error = %trouble, "failed to refresh task after push");
                     if trouble == AgentFailure::TaskNotFound {
                         return self.mark_failed(entry, trouble);
                     }
@@ -161,7 +162,8 @@ impl TaskFollower {
         }
     }
 
-    /// Asks the agent to push what is new of a task, once it has a name. Says whether it will.
+    /// Registers the webhook of a task at its agent, once the task has a name. Returns true if the
+    /// agent will push.
     pub(super) async fn register_webhook(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) -> bool {
         let mut changes = entry.changes();
         while !entry.is_named() {
@@ -181,13 +183,13 @@ impl TaskFollower {
         };
         match result {
             Ok(()) => entry.set_pushed(),
-            // That says nothing about the next one.
+            // Predicts nothing for the next task.
             Err(AgentFailure::TaskNotFound) => {}
             Err(trouble) if self.pushes.refuse(entry.agent(), Instant::now()) => {
-                warn!(agent = %entry.agent(), %trouble, "agent cannot be asked for push notifications; its tasks are polled");
+                warn!(agent = %entry.agent(), error = %trouble, "failed to register webhook, polling tasks of agent");
             }
             Err(trouble) => {
-                info!(agent = %entry.agent(), %trouble, "agent still cannot be asked for push notifications")
+                info!(agent = %entry.agent(), error = %trouble, "failed to register webhook again")
             }
         }
         entry.is_pushed()
@@ -205,8 +207,8 @@ impl TaskFollower {
     }
 }
 
-/// Waits until nobody listens to the agent for the task: a stream brings the news itself, and a look beside it would mix what is
-/// said twice. Says whether there is anything left to look at.
+/// Waits until the task has no follower: a stream brings the changes itself, and a refresh besides
+/// it would repeat content. Returns true if there is still something to refresh.
 async fn debounce(entry: &TaskEntry) -> bool {
     let mut changes = entry.changes();
     loop {
@@ -251,7 +253,7 @@ mod tests {
                 if is_push {
                     let next = bells.try_start_refresh(1);
                     prop_assert_eq!(next.is_some(), bell.is_none());
-                    // A look that begins now sees it.
+                    // A refresh that begins now sees it.
                     unseen = bell.is_some();
                     bell = bell.or(next);
                 } else if let Some(held) = &mut bell {

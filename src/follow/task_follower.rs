@@ -1,8 +1,7 @@
-//! All tasks that are followed, and the one place where they are polled.
+//! All followed tasks, and the only place where their futures are polled.
 //!
-//! Work comes in through a bounded queue and runs on the runtime of the bridge's own service, so that nothing is spawned
-//! elsewhere. Not here: reading streams (see `agents`), what an event does to a task (see `tasks`), who follows when there is no
-//! room for another stream (see `rota`).
+//! Jobs come in through a bounded queue and run on the runtime of the gateway's background service,
+//! so that nothing is spawned elsewhere. See also `poll_scheduler` for tasks without a stream.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,29 +27,29 @@ use crate::tasks::{EntryKey, EntryState, TaskEntry, TaskJournal, TaskMapFull, Ta
 use crate::telemetry::metrics::Metrics;
 use crate::transport::HttpClient;
 
-/// How much is followed.
+/// Limits on following.
 #[derive(Debug, Clone, Copy)]
 pub struct FollowLimits {
-    /// Streams at once, and as many messages again in tasks that are listened to.
+    /// Concurrent streams, and as many messages again in tasks that are followed.
     pub most: usize,
-    /// How long a stream that nobody watches is listened to; then the task is polled in turn.
+    /// Time for which a stream without watchers is kept open; then the task is polled in turn.
     pub lifetime: Duration,
 }
 
-/// A piece of work with its place.
+/// A job with its permit.
 pub(super) struct QueuedJob {
     task: BackgroundJob,
     place: Option<OwnedSemaphorePermit>,
 }
 
-/// The followed tasks of one bridge.
+/// The followed tasks of one gateway.
 pub struct TaskFollower {
     pub(super) tasks: Tasks,
     ledger: Arc<TaskJournal>,
     jobs: mpsc::Sender<QueuedJob>,
     incoming: Mutex<Option<mpsc::Receiver<QueuedJob>>>,
     places: Arc<Semaphore>,
-    /// Of messages in tasks that somebody else listens to: callers come and go, and may say much.
+    /// For messages in tasks that another exchange follows: callers come and go, and may send many.
     beside: Arc<Semaphore>,
     rota: PollScheduler,
     pub(super) pushes: PushRegistrations,
@@ -58,20 +57,20 @@ pub struct TaskFollower {
     pub(super) bounds: FollowLimits,
     client: HttpClient,
     terms: CallLimits,
-    /// For answers that no client waits for: they are of no caller.
+    /// For responses that no client waits for: they belong to no caller.
     room: AnswerRoom,
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// Longest wait for an agent that is asked how a task stands: clients wait for the answer.
+/// Longest wait for an agent that is asked for the state of a task: clients wait for the response.
 const LOOKED_WITHIN: Duration = Duration::from_secs(10);
-/// What can wait to be begun, beyond the places: words, looks and cancellations.
+/// Jobs that can wait to be begun, beyond the permits: messages, refreshes and cancellations.
 const EXTRA: usize = 1024;
-/// Fewest messages that may be on their way to agents beside those who listen.
+/// Fewest messages that may be in flight to agents besides the streams.
 const LEAST_BESIDE: usize = 64;
 
 impl TaskFollower {
-    /// Follows nothing yet.
+    /// Returns a follower without tasks.
     pub fn new(
         bounds: FollowLimits,
         (tasks, ledger): (Tasks, Arc<TaskJournal>),
@@ -99,30 +98,32 @@ impl TaskFollower {
         }
     }
 
-    /// How many streams are followed now.
+    /// Returns the number of streams that are followed now.
     pub fn running(&self) -> usize {
         self.bounds.most.saturating_sub(self.places.available_permits())
     }
 
-    /// How many tasks are polled in turn now.
+    /// Returns the number of tasks that are polled in turn now.
     pub fn polled(&self) -> usize {
         self.rota.waiting()
     }
 
-    /// Takes over a call for somebody who will hold a handle of it.
+    /// Takes over a call for a client that will hold a handle of it.
     ///
     /// # Errors
     ///
-    /// [`Full`] when neither the map nor the agent would lead back to it; the call is drained then.
+    /// [`TaskMapFull`] when neither the map nor the agent would lead back to it; the call is
+    /// drained then.
     pub fn adopt(&self, job: DetachedCall) -> Result<Arc<TaskEntry>, TaskMapFull> {
         self.keep_or_leave(job, DetachMode::Drain)
     }
 
-    /// The same; where the map is full, the call is left like this.
+    /// Takes over a call like [`Self::adopt`]; if the map is full, the call is detached in this
+    /// mode.
     ///
     /// # Errors
     ///
-    /// As [`Self::keep`].
+    /// As [`Self::adopt`].
     pub fn keep_or_leave(
         &self,
         job: DetachedCall,
@@ -155,11 +156,11 @@ impl TaskFollower {
         }
         let Ok(place) = self.places.clone().try_acquire_owned() else {
             if !entry.is_named() {
-                warn!(%agent, "no room to follow another call; it is not listened to any more");
+                warn!(%agent, "follower limit reached, call dropped");
                 self.tasks.forget(&entry);
                 return Err(TaskMapFull);
             }
-            warn!(%agent, "no room to follow another stream; the task is polled in turn");
+            warn!(%agent, "follower limit reached, task is polled");
             self.poll(&entry, known);
             return Ok(entry);
         };
@@ -177,13 +178,13 @@ impl TaskFollower {
         Ok(entry)
     }
 
-    /// Lets a call go on that nobody will ask for.
+    /// Lets a call run on that no client will ask for.
     pub fn detach(&self, job: DetachedCall, leaving: DetachMode) {
         job.drive.detach();
         match self.places.clone().try_acquire_owned() {
             Ok(place) => self.enqueue(BackgroundJob::Leave(Box::new(job), leaving), Some(place)),
             Err(_) => {
-                warn!(agent = %job.agent, "no room to follow another call; it is not listened to any more")
+                warn!(agent = %job.agent, "follower limit reached, call dropped")
             }
         }
     }
@@ -192,7 +193,7 @@ impl TaskFollower {
     /// what that follower continues with when its own credentials are refused.
     pub fn ensure_followed(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
         let Some(errand) = awaiting(entry) else { return };
-        // There is nothing to listen to, and news are pushed.
+        // There is no stream to read, and changes are pushed.
         let is_polled = entry.is_pushed() && !known.can_subscribe();
         let place = if is_polled { None } else { self.places.clone().try_acquire_owned().ok() };
         let following = match &place {
@@ -216,8 +217,9 @@ impl TaskFollower {
         self.enqueue(BackgroundJob::Follow { entry, drive, known, following, said: None }, place);
     }
 
-    /// Says something in a live task, as the answer to a question or just so. What is returned tells when the agent has taken
-    /// it; whoever stops waiting does not take it back. It is not said if too much is on its way already.
+    /// Sends a message in a live task, as the answer to a question or not. The returned receiver
+    /// yields the result when the agent has accepted the message; dropping the receiver does not
+    /// abort the message. Nothing is sent if too many messages are in flight already.
     pub fn send_message(
         &self,
         entry: &Arc<TaskEntry>,
@@ -242,14 +244,15 @@ impl TaskFollower {
         match place {
             Some(place) => self.enqueue(task, Some(place)),
             None => {
-                warn!("no room to say more to agents: nothing was sent");
+                warn!("message limit reached, message not sent");
                 task.give_up();
             }
         }
         heard
     }
 
-    /// Stops a task at its agent as soon as that is possible: at once, or when the agent has named it.
+    /// Cancels a task at its agent as soon as that is possible: at once, or when the agent has
+    /// named it.
     pub fn cancel(&self, entry: &Arc<TaskEntry>, known: &Arc<ResolvedAgent>) {
         if can_be_stopped(entry)
             && let Some(stopping) = entry.begin_stopping()
@@ -258,11 +261,11 @@ impl TaskFollower {
         }
     }
 
-    /// Asks the agent how a task stands and takes the answer in.
+    /// Asks the agent for the state of a task and applies the response.
     ///
     /// # Errors
     ///
-    /// [`Trouble`], if the agent does not say, or takes too long.
+    /// [`AgentFailure`], if the agent does not report the state, or takes too long.
     pub async fn refresh(
         &self,
         entry: &Arc<TaskEntry>,
@@ -291,12 +294,12 @@ impl TaskFollower {
         drive
     }
 
-    /// Notes what is new of a task where tasks are kept.
+    /// Persists the changes of a task, if tasks are persisted.
     pub(super) fn record_outcome(&self, entry: &TaskEntry) {
         self.ledger.persist(entry);
     }
 
-    /// Notes that an agent cannot say how a task stands, if that is the end of it.
+    /// Records that an agent cannot report the state of a task, if that ends the task.
     pub fn mark_failed(&self, entry: &Arc<TaskEntry>, trouble: AgentFailure) {
         if let Some(following) = entry.begin_following() {
             entry.end(Err(trouble), Timestamp::now());
@@ -304,7 +307,7 @@ impl TaskFollower {
         }
     }
 
-    /// Polls a task in turn, unless somebody listens to its agent.
+    /// Polls a task in turn, unless it has a follower.
     pub(super) fn poll(&self, entry: &Arc<TaskEntry>, known: Arc<ResolvedAgent>) {
         if !entry.visible_state(|inside| inside.is_followed()) {
             self.rota.add(entry, known);
@@ -312,16 +315,17 @@ impl TaskFollower {
     }
 
     pub(super) fn enqueue(&self, task: BackgroundJob, place: Option<OwnedSemaphorePermit>) {
-        // Fails at the end of the process, or when more waits than anybody can begin.
+        // Fails at the end of the process, or when the queue is full.
         if let Err(TrySendError::Full(handed) | TrySendError::Closed(handed)) =
             self.jobs.try_send(QueuedJob { task, place })
         {
-            warn!("background work is dropped: too much of it waits");
+            warn!("background queue full, job dropped");
             handed.task.give_up();
         }
     }
 
-    /// Polls everything until the end of the process. Runs once; on the runtime that is to own the work.
+    /// Runs the jobs until the end of the process. Called once; on the runtime that is to own the
+    /// jobs.
     pub async fn run(self: Arc<Self>) {
         let incoming = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut incoming) = incoming else { return };
@@ -337,7 +341,7 @@ impl TaskFollower {
                 Some(ended) = work.join_next() => {
                     if ended.is_err_and(|error| error.is_panic()) {
                         self.metrics.panicked();
-                        warn!("a followed call broke");
+                        warn!("background job panicked");
                     }
                 }
             }
@@ -346,7 +350,7 @@ impl TaskFollower {
 
     async fn perform(self: Arc<Self>, handed: QueuedJob) {
         let QueuedJob { task, place } = handed;
-        // What only waits for a stream to end is no exchange.
+        // A job that only waits for a stream to end is no exchange.
         let _counted = (!matches!(task, BackgroundJob::Look(..))).then(|| self.metrics.in_background());
         match task {
             BackgroundJob::Follow { entry, drive, known, following, said } => {
@@ -356,13 +360,14 @@ impl TaskFollower {
                 let mut listener = EventIngest { entry: &entry, followers: &self, said: Some(said) };
                 let result = listener.listen(drive).await;
                 listener.notify_watchers(result);
-                // Who listens waits past the question that is known, and would not see that it is open still.
+                // The follower waits past the question that is known, and would not see that it is
+                // still open.
                 if entry.visible_state(EntryState::has_unconfirmed_answer)
                     && let Err(trouble) = self.refresh(&entry, &known).await
                 {
-                    debug!(agent = %entry.agent(), %trouble, "agent does not say whether an answer arrived");
+                    debug!(agent = %entry.agent(), error = %trouble, "failed to confirm answer");
                 }
-                // Where there was no room to listen nobody may do so yet.
+                // The task may have no follower yet, if there was no room.
                 self.ensure_followed(&entry, &known);
             }
             BackgroundJob::Leave(job, DetachMode::Drain) => {
@@ -383,7 +388,7 @@ pub(super) fn awaiting(entry: &TaskEntry) -> Option<AgentOperation> {
         let open = match inside.phase() {
             TaskPhase::Finished | TaskPhase::Failed(_) => return None,
             TaskPhase::Asking(turn, _) => Some(turn),
-            // The exchange that brings the answer reports what the agent said to it. An
+            // The exchange that brings the answer reports the agent's response to it. An
             // authorization is given elsewhere and has no such exchange.
             TaskPhase::Running if inside.work.state == Some(TaskState::InputRequired) => {
                 inside.answer_in_flight()

@@ -1,7 +1,7 @@
-//! Which questions of a task were answered here, and what has been answered of the open one.
+//! The questions of a task that were answered here, and the partial answers to the open one.
 //!
-//! A retried answer must never become a second message: each turn is taken once. Bounded. Not here: what a turn is made of (a
-//! fingerprint of the question), what an answer becomes.
+//! A retried answer must never become a second message: each answer is claimed once. Bounded. A
+//! question is identified by its fingerprint, here called `turn`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,23 +11,24 @@ use super::phase::AnswerRefusal;
 use crate::a2a::Fingerprint;
 use crate::fault::AgentFailure;
 
-/// Turns that are remembered; the oldest goes first.
+/// Questions that are remembered; the oldest is dropped first.
 const MAX_TURNS: usize = 32;
 /// Partial answers that are kept.
 const MAX_PARTS: usize = 64;
-/// What they may take together, in bytes.
+/// Their total size, in bytes.
 const MAX_PART_BYTES: usize = 256 * 1024;
 
-/// Partial answers of one turn, by the key of the input that each answers.
+/// Partial answers to one question, by the key of the input that each answers.
 pub type PartialAnswers = BTreeMap<String, Box<RawValue>>;
 
-/// What an agent wrote to tell one status from another: the id of its message, and the time.
+/// Distinguishes one status of an agent from another: a digest of the id of its message, and of the
+/// time.
 pub(super) type Stamp = [u8; 16];
 
-/// Whose turn it is.
+/// Result of claiming an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerClaim {
-    /// Nobody has answered: the caller must send, and must give the turn back if it sent nothing.
+    /// Unanswered so far: the caller must send, and must release the claim if it sent nothing.
     Ours,
     /// The same answer was given already.
     Same,
@@ -35,19 +36,19 @@ pub enum AnswerClaim {
     Other,
 }
 
-/// The partial answers of one turn pass the bound.
+/// The partial answers to one question pass the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("answers of one turn exceed {MAX_PART_BYTES} bytes or {MAX_PARTS} in number")]
 pub struct AnswersTooLarge;
 
-/// The turns of one task.
+/// The answered questions of one task.
 #[derive(Debug, Default)]
 pub(super) struct AnswerLog {
     taken: VecDeque<AnsweredQuestion>,
     open: Option<OpenQuestion>,
     refused: Option<([u8; 16], AnswerRefusal)>,
     failed: Option<([u8; 16], AgentFailure)>,
-    /// How many answers could not be given.
+    /// The number of answers that could not be sent.
     failures: usize,
 }
 
@@ -56,13 +57,15 @@ struct AnsweredQuestion {
     turn: [u8; 16],
     digest: [u8; 16],
     is_sent: bool,
-    /// Whether the agent has shown something else since: the same words are another question then.
+    /// True if the agent has shown something else since: the same words are another question then.
     is_left: bool,
-    /// How a look at the task that lags behind its stream still shows the question, if only a stream has left it.
+    /// Stamp by which a `GetTask` response that lags behind the stream still shows the question, if
+    /// only a stream has left it.
     stale: Option<Stamp>,
-    /// Of the response that brought the answer, for when the question is not there any more to judge another by.
+    /// Digest of the response that brought the answer, to compare another one when the question is
+    /// gone.
     response: Option<[u8; 16]>,
-    /// Why nobody knows whether it arrived, if that is so.
+    /// Reason for which the answer is unconfirmed, if it is.
     doubt: Option<AgentFailure>,
 }
 
@@ -102,17 +105,19 @@ impl AnswerLog {
         }
     }
 
-    /// All turns with the digests of their answers, and whether the answer surely went out; oldest first.
+    /// Returns all questions with the digests of their answers, and true for answers that were
+    /// certainly sent; oldest first.
     pub(super) fn all(&self) -> impl Iterator<Item = ([u8; 16], [u8; 16], bool)> {
         self.taken.iter().map(|taken| (taken.turn, taken.digest, taken.is_sent))
     }
 
-    /// The turns that the agent has left: it has shown something else since. Each with the look that lags behind.
+    /// Returns the questions that the agent has left (it has shown something else since), each with
+    /// the stamp of a lagging `GetTask` response.
     pub(super) fn left(&self) -> impl Iterator<Item = ([u8; 16], Option<Stamp>)> {
         self.taken.iter().filter(|taken| taken.is_left).map(|taken| (taken.turn, taken.stale))
     }
 
-    /// Takes back that these turns were left.
+    /// Restores the mark of these questions as left.
     pub(super) fn restore_left(&mut self, left: &[([u8; 16], Option<Stamp>)]) {
         for taken in &mut self.taken {
             if let Some((_, stale)) = left.iter().find(|(turn, _)| *turn == taken.turn) {
@@ -121,8 +126,9 @@ impl AnswerLog {
         }
     }
 
-    /// Notes that the agent shows this question, or none: it has left every other one. `is_look`: as it shows its whole task. Otherwise
-    /// a look may lag behind, and show what was shown `before`.
+    /// Records that the agent shows this question, or none: it has left every other one. `is_look`
+    /// is true for a whole task. Otherwise a `GetTask` response may lag behind, and show the status
+    /// with the stamp `before`.
     pub(super) fn leave_others(&mut self, shown: Option<[u8; 16]>, before: Option<Stamp>, is_look: bool) {
         for taken in self.taken.iter_mut().filter(|taken| taken.doubt.is_none()) {
             if !shown.is_some_and(|shown| taken.asks_same(shown)) {
@@ -132,14 +138,15 @@ impl AnswerLog {
         }
     }
 
-    /// Notes that the agent asks anew after this turn.
+    /// Records that the agent asks anew after this question.
     pub(super) fn leave(&mut self, turn: [u8; 16]) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
             (taken.is_left, taken.stale) = (true, None);
         }
     }
 
-    /// Notes that a look at the task shows this. If it lags behind the stream, the question is the answered one still.
+    /// Records that a `GetTask` response shows this question. If the response lags behind the
+    /// stream, the question is still the answered one.
     pub(super) fn look(&mut self, shown: [u8; 16], stamp: Stamp) {
         let lagging = |taken: &&mut AnsweredQuestion| taken.stale == Some(stamp) && taken.asks_same(shown);
         if let Some(taken) = self.taken.back_mut().filter(lagging) {
@@ -147,18 +154,19 @@ impl AnswerLog {
         }
     }
 
-    /// In which round a question is that is shown now: one after that which was left, if it was answered before.
+    /// Returns the round of a question that is shown now: one after that which was left, if it was
+    /// answered before.
     pub(super) fn round_of(&mut self, shown: [u8; 16]) -> u8 {
         let Some(last) = self.taken.iter_mut().rev().find(|taken| taken.asks_same(shown)) else { return 0 };
         if last.is_left {
-            // It is asked again: a look that shows it does not lag behind.
+            // The question is open again: a response that shows it does not lag behind.
             last.stale = None;
         }
         Fingerprint::from_bytes(last.turn).round().wrapping_add(u8::from(last.is_left))
     }
 
-    /// Takes over the round in which another gateway has put a question that was never answered here: it was answered there in the
-    /// round before. Returns whether anything is other than it was.
+    /// Takes over the round in which another gateway has sent a question that was never answered
+    /// here: it was answered there in the round before. Returns true if anything changed.
     pub(super) fn adopt(&mut self, turn: [u8; 16]) -> bool {
         let asked = Fingerprint::from_bytes(turn);
         let is_known = asked.round() == 0 || self.taken.iter().any(|taken| taken.asks_same(turn));
@@ -175,8 +183,9 @@ impl AnswerLog {
         !is_known
     }
 
-    /// Takes back a turn that was kept. Whether an answer arrived that may not have gone out is not known: the agent is asked before
-    /// the same one is given again, and no other one is taken before the agent has shown that its question is open still.
+    /// Restores a persisted claim. If the answer may not have been sent, its delivery is unknown:
+    /// the agent is queried before the same one is given again, and no other one is accepted before
+    /// the agent has shown that its question is still open.
     pub(super) fn restore(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
         if self.taken.len() < MAX_TURNS {
             let doubt = (!is_sent)
@@ -185,7 +194,8 @@ impl AnswerLog {
         }
     }
 
-    /// Takes in a turn as another process knows it, which works with the same task. An answer that surely went out is in no doubt any more.
+    /// Merges a claim of another process that works with the same task. An answer that was
+    /// certainly sent is not unconfirmed any more.
     pub(super) fn merge(&mut self, (turn, digest, is_sent): ([u8; 16], [u8; 16], bool)) {
         match self.taken.iter_mut().find(|taken| taken.turn == turn) {
             Some(taken) if is_sent && taken.digest == digest => {
@@ -197,52 +207,54 @@ impl AnswerLog {
         }
     }
 
-    /// Whether a response of this digest is the one that brought the answer to a turn, so far as that is known. The first one is
-    /// remembered.
+    /// Returns true if `response` is the digest of the response that brought the answer to `turn`,
+    /// or if none was recorded; then it is recorded.
     pub(super) fn is_same_response(&mut self, turn: [u8; 16], response: [u8; 16]) -> bool {
         let taken = self.taken.iter_mut().find(|taken| taken.turn == turn);
         taken.is_none_or(|taken| *taken.response.get_or_insert(response) == response)
     }
 
-    /// Whether somebody has answered the turn.
+    /// Returns true if the question has been answered.
     pub(super) fn is_taken(&self, turn: [u8; 16]) -> bool {
         self.taken.iter().any(|taken| taken.turn == turn)
     }
 
-    /// Whether a turn was answered by this, and surely.
+    /// Returns true if the question was answered by `digest`, and that is confirmed.
     pub(super) fn is_answered_by(&self, turn: [u8; 16], digest: [u8; 16]) -> bool {
         self.taken.iter().any(|taken| taken.turn == turn && taken.digest == digest && taken.doubt.is_none())
     }
 
-    /// The turn whose answer is on its way, if one is.
+    /// Returns the question with an answer in flight, if any.
     pub(super) fn under_way(&self) -> Option<[u8; 16]> {
         self.taken.back().filter(|taken| !taken.is_sent && taken.doubt.is_none()).map(|taken| taken.turn)
     }
 
-    /// The turn whose answer the agent has, or is to have, and that it has not left.
+    /// Returns the question with an answer that the agent has, or is to have, and that the agent
+    /// has not left.
     pub(super) fn answered(&self) -> Option<[u8; 16]> {
         self.taken.back().filter(|taken| taken.doubt.is_none() && !taken.is_left).map(|taken| taken.turn)
     }
 
-    /// The turn that was answered last, unless the answer may be lost.
+    /// Returns the question that was answered last, unless the answer may be lost.
     pub(super) fn last(&self) -> Option<[u8; 16]> {
         self.taken.back().filter(|taken| taken.doubt.is_none()).map(|taken| taken.turn)
     }
 
-    /// Notes that nobody knows whether the answer arrived, and why.
+    /// Records that the delivery of the answer is unknown, and the reason.
     pub(super) fn mark_unconfirmed(&mut self, turn: [u8; 16], trouble: &AgentFailure) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn && !taken.is_sent) {
             taken.doubt = Some(trouble.clone());
         }
     }
 
-    /// Whether nobody knows of some answer whether it arrived.
+    /// Returns true if the delivery of at least one answer is unconfirmed.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.taken.iter().any(|taken| taken.doubt.is_some())
     }
 
-    /// Ends all doubts by the question that the agent shows now: the answer to that one never arrived, and its turn is free again.
-    /// Every other one arrived. Says whether a turn is free.
+    /// Resolves all unconfirmed answers by the question that the agent shows now: the answer to
+    /// that one never arrived, and its claim is free again. Every other one arrived. Returns true
+    /// if a claim is free.
     pub(super) fn resolve(&mut self, shown: Option<[u8; 16]>) -> bool {
         let mut freed = None;
         for taken in &mut self.taken {
@@ -258,23 +270,24 @@ impl AnswerLog {
         is_freed
     }
 
-    /// Notes what the user said instead of an answer. The turn stays open: it may still be answered.
+    /// Records the refusal of the user. The question stays open: it may still be answered.
     pub(super) fn refuse(&mut self, turn: [u8; 16], refusal: AnswerRefusal) {
         self.refused = Some((turn, refusal));
     }
 
-    /// What the user said instead of an answer.
+    /// Returns the refusal of the user.
     pub(super) fn refusal(&self, turn: [u8; 16]) -> Option<AnswerRefusal> {
         self.refused.filter(|(refused, _)| *refused == turn).map(|(_, refusal)| refusal)
     }
 
-    /// What has been answered of a turn so far.
+    /// Returns the keys of a question that have been answered so far.
     pub(super) fn parts(&self, turn: [u8; 16]) -> impl Iterator<Item = &str> {
         let open = self.open.as_ref().filter(|open| open.turn == turn);
         open.into_iter().flat_map(|open| open.parts.keys()).map(String::as_str)
     }
 
-    /// Makes a turn free again, unless its answer was sent. All parts of it are asked for again: the agent did not want them.
+    /// Releases a claim, unless its answer was sent. All parts of it are asked for again: the agent
+    /// rejected them.
     pub(super) fn release(&mut self, turn: [u8; 16], trouble: AgentFailure) {
         self.taken.retain(|taken| taken.turn != turn || taken.is_sent);
         self.open.take_if(|open| open.turn == turn);
@@ -282,17 +295,17 @@ impl AnswerLog {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// How many answers could not be given so far.
+    /// Returns how many answers could not be sent so far.
     pub(super) fn failures(&self) -> usize {
         self.failures
     }
 
-    /// Why the answer to a turn could not be given.
+    /// Returns the failure to send the answer to a question.
     pub(super) fn failure(&self, turn: [u8; 16]) -> Option<&AgentFailure> {
         self.failed.as_ref().filter(|(failed, _)| *failed == turn).map(|(_, trouble)| trouble)
     }
 
-    /// Notes that the answer went out; what was partly answered is of no use any more.
+    /// Records that the answer was sent; the partial answers are of no use any more.
     pub(super) fn sent(&mut self, turn: [u8; 16]) {
         for taken in self.taken.iter_mut().filter(|taken| taken.turn == turn) {
             (taken.is_sent, taken.doubt) = (true, None);
@@ -300,7 +313,8 @@ impl AnswerLog {
         self.open.take_if(|open| open.turn == turn);
     }
 
-    /// Keeps a part of an answer, and gives all parts so far. Parts of another turn are forgotten.
+    /// Stores a partial answer, and returns all parts so far. Parts of another question are
+    /// dropped.
     pub(super) fn add(
         &mut self,
         turn: [u8; 16],

@@ -1,18 +1,19 @@
-//! Whether an event changed anything: watchers are woken only then.
+//! Detects if an event changed anything: watchers are woken only then.
 //!
-//! A polled agent says the same again and again. Not here: what an event does (see `bridge::work`).
+//! A polled agent repeats the same state again and again.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::a2a::{Part, PartBody};
 use crate::bridge::output::AgentOutput;
 
-/// What of the work a watcher can see, in short.
+/// Digest of the output that a watcher can see.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct VisibleState(u64);
 
 impl VisibleState {
-    /// `deep` reads the content of artifacts too: for events that replace them all.
+    /// Computes the digest. `deep` includes the content of artifacts: for events that replace them
+    /// all.
     pub(super) fn at(work: &AgentOutput, deep: bool) -> Self {
         let mut hasher = DefaultHasher::new();
         work.state.map(crate::a2a::TaskState::as_str).hash(&mut hasher);

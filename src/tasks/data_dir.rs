@@ -1,6 +1,6 @@
-//! The data directory: made for this user alone, and told to be durable when a file comes into it.
+//! The data directory: readable for this user alone, and synced when a file is added.
 //!
-//! Not here: the files in it (`store`, `keyfile`).
+//! See also `store` and `seal_key_file`, which keep files in it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::store::FILES;
 
-/// Why a data directory cannot be used.
+/// Reason for which a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirProblem {
-    /// Something else is in its place, or above it.
+    /// Another kind of file is at this path, or above it.
     #[error("{0} is not a folder")]
     NotAFolder(PathBuf),
     /// Nothing can be written there.
@@ -20,20 +20,21 @@ pub enum DataDirProblem {
     Unwritable {
         /// The directory, or the one in which it would be made.
         folder: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// A file in it cannot be used.
     #[error("{file} cannot be read and written: {error} (let this user read and write it)")]
     Unusable {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
-/// Makes the directory, and those above it, for this user alone. One that is there is left as it is.
+/// Creates the directory, and those above it, for this user alone. An existing one is left as it
+/// is.
 pub(super) fn make(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
@@ -43,15 +44,15 @@ pub(super) fn sync(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Checks that a gateway could keep its tasks in this directory, and leaves everything as it is. It need not be there, and another
-/// process may work with it. What the files hold is not read.
+/// Checks that a gateway could keep its tasks in this directory, and changes nothing. The directory
+/// need not exist, and another process may use it. The content of files is not read.
 ///
 /// # Errors
 ///
-/// [`DataDirProblem`] says what is in the way.
+/// [`DataDirProblem`] names the obstacle.
 pub fn probe(dir: &Path) -> Result<(), DataDirProblem> {
     let folder = nearest(dir)?;
-    // Rights alone do not say it: the file system may be read-only.
+    // Permissions alone do not tell: the file system may be read-only.
     let draft = folder.join(format!(".gateway-check.{:016x}", rand::random::<u64>()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft);
     let written = written.and_then(|_| fs::remove_file(&draft));
@@ -67,7 +68,7 @@ pub fn probe(dir: &Path) -> Result<(), DataDirProblem> {
     Ok(())
 }
 
-/// The directory, or the first above it that is there.
+/// Returns the directory, or the first existing one above it.
 fn nearest(dir: &Path) -> Result<&Path, DataDirProblem> {
     for folder in dir.ancestors() {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

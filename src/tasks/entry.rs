@@ -1,8 +1,8 @@
-//! One task as it is known here, and as its watchers see it.
+//! One task as the gateway knows it, and as its watchers see it.
 //!
-//! Knows which map it is in, so that the map hears of every change of size and standing. Locks live for one statement; a map's
-//! lock may be held while an entry's is taken, never the other way round.
-//! Not here: being found and dropped (see `map`), what an event does (see `bridge::work`), asking the agent.
+//! An entry knows its map, so that the map is notified of every change of size and eviction class.
+//! Locks live for one statement; a map's lock may be held while an entry's is taken, never the
+//! other way round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -36,7 +36,8 @@ pub struct TaskEntry {
 }
 
 impl TaskEntry {
-    /// A task of this agent. `local` is the number by which it is found while the agent has not named it.
+    /// Creates the entry of a task at `agent`. `local` identifies it while the agent has not named
+    /// the task.
     pub fn new(agent: Arc<str>, local: [u8; 16], work: AgentOutput, now: Timestamp) -> Self {
         Self {
             agent,
@@ -51,23 +52,25 @@ impl TaskEntry {
         }
     }
 
-    /// The configured name of the agent.
+    /// Returns the configured name of the agent.
     pub fn agent(&self) -> &Arc<str> {
         &self.agent
     }
 
-    /// The number by which it is found while the agent has not named it.
+    /// Returns the number that identifies the task while the agent has not named it.
     pub fn local(&self) -> [u8; 16] {
         self.local
     }
 
-    /// Looks inside. What looks must be quick, and must not come back to the entry.
+    /// Calls `look` with the state, under its lock. `look` must be quick, and must not call the
+    /// entry.
     pub fn visible_state<R>(&self, look: impl FnOnce(&EntryState) -> R) -> R {
         look(&lock(&self.inside))
     }
 
-    /// Shows the work as it stands for a client that waits: an answered question is work, although the agent shows it still. As
-    /// [`Entry::look`].
+    /// Calls `show` with the output as a waiting client must see it: an answered question counts as
+    /// work in progress, although the agent still shows the question. Rules as in
+    /// [`TaskEntry::visible_state`].
     pub fn show_work<R>(&self, show: impl FnOnce(&AgentOutput) -> R) -> R {
         let mut inside = lock(&self.inside);
         if inside.phase() != TaskPhase::Running || inside.work.state() != OutputState::Asking {
@@ -79,16 +82,17 @@ impl TaskEntry {
         shown
     }
 
-    /// Hears of every change.
+    /// Subscribes to every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Takes in what the agent said. What is finished never changes again; watchers hear of it only if something changed.
+    /// Applies an event of the agent. A finished task never changes again; watchers are woken only
+    /// if the event changed anything.
     ///
     /// # Errors
     ///
-    /// [`Trouble::TooMuch`] when the artifacts pass their limit.
+    /// [`AgentFailure::LimitExceeded`] when the artifacts pass their limit.
     pub fn apply(&self, event: StreamResponse, now: Timestamp) -> Result<(), AgentFailure> {
         let deep = matches!(event, StreamResponse::Task(_));
         let is_told = deep || matches!(event, StreamResponse::Status { .. });
@@ -97,10 +101,10 @@ impl TaskEntry {
             if inside.is_finished() {
                 return Ok(());
             }
-            // The agent speaks.
+            // The event shows that the agent can be reached.
             inside.delay.take_if(|delay| *delay == TaskDelay::Unreached);
             let before = VisibleState::at(&inside.work, deep);
-            // Where its words have gone into the history an answer has come in.
+            // If the agent moved its question into the history, an answer has arrived.
             let has_arrived = inside.work.has_taken_words_in(&event);
             let stamp = inside.work.stamp();
             let taken = inside.work.apply(event);
@@ -127,20 +131,22 @@ impl TaskEntry {
         taken.map_err(|too_much| AgentFailure::LimitExceeded(too_much.max_bytes, "its artifacts"))
     }
 
-    /// Sees a task as the agent gives it when it is asked, before that is taken in: it may lag behind its stream.
+    /// Records the question that a `GetTask` response shows, before it is applied: the response may
+    /// lag behind the stream.
     pub fn look_back(&self, task: &Task) {
         if let Some((shown, stamp)) = fingerprint(task).zip(stamp_of(&task.status)) {
             self.change(|inside| inside.turns.look(shown.to_bytes(), stamp));
         }
     }
 
-    /// Changes what is kept of the work, not where it stands: to drop artifacts, or to take them back from the agent. No news to
-    /// watchers.
+    /// Changes the stored output without changing the task: drops artifacts, or restores them from
+    /// the agent. Does not wake watchers.
     pub fn update<R>(&self, change: impl FnOnce(&mut AgentOutput) -> R) -> R {
         self.change(|inside| change(&mut inside.work))
     }
 
-    /// Watches. While the watcher lives, the map keeps the entry as long as the task is live.
+    /// Adds a watcher. While the watcher lives, the map keeps the entry as long as the task is
+    /// live.
     pub fn watch(self: &Arc<Self>) -> WatchGuard {
         self.change(|inside| inside.watchers += 1);
         WatchGuard::new(self.clone())
@@ -151,17 +157,17 @@ impl TaskEntry {
         self.settle(Some(now));
     }
 
-    /// Counts as watched until then: somebody may come back.
+    /// Counts the entry as watched until then: a client may come back.
     pub fn set_push_expected(&self, until: Instant) {
         self.change(|inside| inside.expected = inside.expected.max(Some(until)));
     }
 
-    /// Whether somebody watches, or is expected to come back.
+    /// Returns true if a watcher exists, or one is expected to come back.
     pub fn is_watched(&self, now: Instant) -> bool {
         self.visible_state(|inside| inside.watchers > 0 || inside.expected.is_some_and(|until| until > now))
     }
 
-    /// Begins to follow; `None` if somebody does already.
+    /// Makes the caller the follower; `None` if there is one already.
     pub fn begin_following(self: &Arc<Self>) -> Option<FollowGuard> {
         let begun = self.change(|inside| {
             let is_free = !inside.is_followed;
@@ -175,7 +181,7 @@ impl TaskEntry {
         begun.then(|| FollowGuard::new(self.clone()))
     }
 
-    /// Says why following ended.
+    /// Records the reason for which following ended.
     pub fn end(&self, result: Result<(), AgentFailure>, now: Timestamp) {
         self.change(|inside| {
             inside.over = Some(result);
@@ -192,33 +198,33 @@ impl TaskEntry {
         self.wake();
     }
 
-    /// The client wants the work stopped; remembered until the agent has named the task.
+    /// Records that the client wants the task cancelled; kept until the agent has named the task.
     pub fn request_cancel(&self) {
         self.change(|inside| inside.cancel_wanted = true);
         self.wake();
     }
 
-    /// Whether a wish to stop the work is there that nobody has acted upon; whoever gets it does.
+    /// Returns true if a cancel request is pending, and clears it: the caller must act upon it.
     pub fn take_cancel_request(&self) -> bool {
         self.change(|inside| std::mem::take(&mut inside.cancel_wanted))
     }
 
-    /// Begins to stop it at the agent; `None` if somebody waits for the agent's word on that already.
+    /// Begins to cancel the task at the agent; `None` if a cancellation is in progress already.
     pub fn begin_stopping(self: &Arc<Self>) -> Option<CancelGuard> {
         (!self.is_stopping.swap(true, Ordering::AcqRel)).then(|| CancelGuard::new(self.clone()))
     }
 
-    /// How often it has been tried to stop it at the agent, to the end.
+    /// Returns the number of completed attempts to cancel the task at the agent.
     pub fn cancel_in_progress(&self) -> u64 {
         self.stops.load(Ordering::Acquire)
     }
 
-    /// Whether somebody waits for the agent's word on being stopped.
+    /// Returns true if a cancellation waits for the agent's response.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
 
-    /// It has been tried to stop it at the agent.
+    /// Counts a completed attempt to cancel the task at the agent.
     pub fn cancel_attempted(&self) {
         self.stops.fetch_add(1, Ordering::AcqRel);
         self.wake();
@@ -229,37 +235,37 @@ impl TaskEntry {
         self.wake();
     }
 
-    /// The agent's id of the task, once it has named one.
+    /// Returns the agent's id of the task, once it has named one.
     pub fn task_id(&self) -> Option<String> {
         self.visible_state(|inside| inside.work.task_id.clone())
     }
 
-    /// Whether the agent has named the task.
+    /// Returns true if the agent has named the task.
     pub fn is_named(&self) -> bool {
         self.visible_state(|inside| inside.work.task_id.is_some())
     }
 
-    /// A client holds a handle of it: from now on it is kept where tasks are kept.
+    /// Records that a client holds a handle of the task: from now on it is persisted, if tasks are.
     pub fn acknowledge(&self) {
         self.change(|inside| inside.is_acknowledged = true);
     }
 
-    /// The agent has lost the artifacts: they stay here as long as the entry does.
+    /// Keeps the artifacts as long as the entry lives: the agent has lost them.
     pub fn keep_artifacts(&self) {
         self.change(|inside| inside.keeps_artifacts = true);
     }
 
-    /// Whether a client holds a handle of it.
+    /// Returns true if a client holds a handle of the task.
     pub fn is_acknowledged(&self) -> bool {
         self.visible_state(|inside| inside.is_acknowledged)
     }
 
-    /// Fills in what was kept, before anybody sees the entry.
+    /// Fills in the persisted state, before the entry is visible to others.
     pub(super) fn restore(&self, fill: impl FnOnce(&mut EntryState)) {
         fill(&mut lock(&self.inside));
     }
 
-    /// Takes in what another process knows of the same task.
+    /// Merges the state that another process has of the same task.
     pub(super) fn learn(self: &Arc<Self>, other: Self, now: Timestamp) {
         let other = other.inside.into_inner().unwrap_or_else(PoisonError::into_inner);
         other.owners().for_each(|owner| self.own(owner));
@@ -268,13 +274,13 @@ impl TaskEntry {
         self.wake();
     }
 
-    /// A new turn begins in the task: what an agent replied to the last one is not its last word any more. Without a task there is
-    /// nothing to go on with, and the reply stays.
+    /// Begins a new message exchange in the task: the agent's last reply is not its final result
+    /// any more. Without a task nothing can continue, and the reply stays.
     pub fn begin_turn(&self) {
         self.change(|inside| inside.work.reply.take_if(|_| inside.work.task_id.is_some()));
     }
 
-    /// Takes over what another call has learnt of the task, if nothing is known of it here.
+    /// Takes over the output of another call of this task, if nothing of the task is known yet.
     pub fn adopt_call(&self, mut work: AgentOutput, now: Timestamp) {
         self.change(|inside| {
             if inside.is_unstarted() {
@@ -287,7 +293,8 @@ impl TaskEntry {
         self.wake();
     }
 
-    /// Notes why the task does not go on at present, if it does not. Watchers hear of one that is stalled.
+    /// Records why the task makes no progress at present, if it does not. Wakes watchers if it is
+    /// stalled.
     pub fn set_delay(&self, delay: Option<TaskDelay>) {
         let before = self.change(|inside| std::mem::replace(&mut inside.delay, delay));
         if before != delay && matches!(delay, Some(TaskDelay::Stalled(_))) {
@@ -295,50 +302,52 @@ impl TaskEntry {
         }
     }
 
-    /// The agent has said how the task stands.
+    /// Clears [`TaskDelay::Unreached`]: the agent has reported the state of the task.
     pub fn reached(&self) {
         self.change(|inside| inside.delay.take_if(|delay| *delay == TaskDelay::Unreached));
     }
 
-    /// What the client is told from now on, whatever the agent does.
+    /// Sets the status that clients see from now on, without regard to the agent.
     pub fn set_verdict(&self, verdict: ClientOverride) {
         self.change(|inside| inside.verdict = Some(verdict));
         self.wake();
     }
 
-    /// Takes a turn for an answer of this digest.
+    /// Claims the answer to question `turn`; `digest` identifies the answer.
     pub fn claim_answer(&self, turn: [u8; 16], digest: [u8; 16]) -> AnswerClaim {
         let whose = self.change(|inside| inside.turns.claim(turn, digest));
         self.wake();
         whose
     }
 
-    /// Whether a response of this digest is the one that brought the answer to a turn, so far as that is known. The first one is
-    /// remembered.
+    /// Returns true if `response` is the digest of the response that brought the answer to `turn`,
+    /// or if none was recorded; then it is recorded.
     pub fn is_same_response(&self, turn: [u8; 16], response: [u8; 16]) -> bool {
         self.change(|inside| inside.turns.is_same_response(turn, response))
     }
 
-    /// Makes a turn free again: nothing was sent.
+    /// Releases the claim: nothing was sent.
     pub fn release_answer(&self, turn: [u8; 16], trouble: AgentFailure) {
         self.change(|inside| inside.turns.release(turn, trouble));
         self.wake();
     }
 
-    /// The answer may have gone out: nobody knows. The same one may be given again; once the agent is seen to ask still, any.
+    /// Records that the answer may have been sent. The same one may be given again; any other one
+    /// only after the agent is seen to show the question still.
     pub fn mark_answer_unconfirmed(&self, turn: [u8; 16], trouble: &AgentFailure) {
         self.change(|inside| inside.turns.mark_unconfirmed(turn, trouble));
         self.wake();
     }
 
-    /// The agent shows this question, or none: so whoever is in doubt whether an answer arrived knows.
+    /// Resolves unconfirmed answers: the question that the agent shows now, if any, tells whether
+    /// the previous answer arrived.
     pub fn resolve_unconfirmed(&self, shown: Option<Fingerprint>) {
         if self.change(|inside| inside.turns.resolve(shown.map(Fingerprint::to_bytes))) {
             self.wake();
         }
     }
 
-    /// The answer went out.
+    /// Records that the answer was sent.
     pub fn mark_answer_sent(&self, turn: [u8; 16]) {
         self.change(|inside| {
             inside.turns.sent(turn);
@@ -348,8 +357,9 @@ impl TaskEntry {
         });
     }
 
-    /// The agent is about to ask anew, in response to the answer to this question; `None`: to words that answered none. If it is still
-    /// the one that is shown, what comes next is another question, even in the same words. Watchers hear of that one.
+    /// Records that the agent is about to ask anew, in response to the answer to this question
+    /// (`None`: in response to a message that answered none). If the agent still shows that
+    /// question, the next one is another question, even in the same words, and wakes watchers.
     pub fn leave_question(&self, answered: Option<Fingerprint>) {
         self.change(|inside| {
             let Some(shown) = inside.work.question_turn() else { return };
@@ -360,7 +370,8 @@ impl TaskEntry {
         });
     }
 
-    /// Takes over the round of a question that another gateway has put to a client, if it is the one that is open here.
+    /// Takes over the round of a question that another gateway has sent to a client, if that
+    /// question is open here.
     pub fn adopt_round(&self, turn: Fingerprint) {
         self.change(|inside| {
             let is_shown = inside.work.question_turn().is_some_and(|shown| shown.asks_same(turn));
@@ -370,16 +381,16 @@ impl TaskEntry {
         });
     }
 
-    /// The user said this instead of an answer. The question stays open.
+    /// Records that the user refused to answer. The question stays open.
     pub fn record_refusal(&self, turn: [u8; 16], refusal: AnswerRefusal) {
         self.change(|inside| inside.turns.refuse(turn, refusal));
         self.wake();
     }
 
-    /// Keeps parts of the answer of the open turn and takes the turn once `digest` says that all
-    /// are there. Returns all parts so far, and the outcome if the turn was tried.
+    /// Stores partial answers to the open question and claims the answer once `digest` returns that
+    /// it is complete. Returns all parts so far, and the claim if it was tried.
     ///
-    /// It is one change: a watcher that saw the last part without the answer would ask once more.
+    /// Both are one change: a watcher that saw the last part without the claim would ask once more.
     ///
     /// # Errors
     ///
@@ -402,22 +413,24 @@ impl TaskEntry {
         answered
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         self.visible_state(EntryState::bytes)
     }
 
-    /// Whether the map has dropped it. Who follows it should stop: nobody finds it any more.
+    /// Returns true if the map has dropped the entry. Its follower should stop: no key leads to it
+    /// any more.
     pub fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Acquire)
     }
 
-    /// Whether the agent has promised to push what is new.
+    /// Returns true if the agent has accepted a push registration for the task.
     pub fn is_pushed(&self) -> bool {
         self.is_pushed.load(Ordering::Acquire)
     }
 
-    /// The agent has promised to push what is new. Not kept: it is asked anew after a restart.
+    /// Records that the agent has accepted a push registration. Not persisted: a restart registers
+    /// again.
     pub fn set_pushed(&self) {
         self.is_pushed.store(true, Ordering::Release);
     }
@@ -430,12 +443,12 @@ impl TaskEntry {
         self.home.get()
     }
 
-    /// Moves in, once.
+    /// Sets the slot in the map, once.
     pub(super) fn move_in(&self, home: ShardSlot) -> bool {
         self.home.set(home).is_ok()
     }
 
-    /// Called with the lock of its shard.
+    /// Marks the entry as dropped. Called with the lock of its shard.
     pub(super) fn mark_gone(&self) {
         self.is_gone.store(true, Ordering::Release);
     }

@@ -1,6 +1,4 @@
-//! What is known of a task at one moment.
-//!
-//! Not here: locks, who is woken (see `entry`), what an event does (see `bridge::work`).
+//! The state of a task at one moment; its lock and its watchers are in `entry`.
 
 use std::time::Instant;
 
@@ -11,51 +9,51 @@ use crate::a2a::TaskState;
 use crate::bridge::output::{AgentOutput, OutputState, ProgressUpdate};
 use crate::fault::{AgentFailure, TaskDelay};
 
-/// Callers that are remembered as holders of a handle; the oldest goes first.
+/// Callers that are remembered as holders of a handle; the oldest is dropped first.
 const MAX_OWNERS: usize = 16;
-/// What an entry takes beyond what is counted, in bytes.
+/// Bytes of an entry beyond those that are counted.
 const OVERHEAD: usize = 1024;
 
-/// What the client was told in spite of the agent.
+/// Status that the client was told although the agent reports another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientOverride {
     /// Cancelled, although the agent did not stop.
     Cancelled,
 }
 
-/// What is known of a task at one moment.
+/// State of a task at one moment.
 #[derive(Debug)]
 pub struct EntryState {
-    /// The work so far.
+    /// The output so far.
     pub work: AgentOutput,
-    /// The last thing that was new.
+    /// The newest progress.
     pub last: Option<ProgressUpdate>,
-    /// Why following ended, if it has and nobody follows anew.
+    /// Result of following, if it ended and no follower has begun anew.
     pub over: Option<Result<(), AgentFailure>>,
-    /// What the client was told in spite of the agent.
+    /// Status that the client was told although the agent reports another.
     pub verdict: Option<ClientOverride>,
-    /// Why it does not go on at present, if that is known.
+    /// Reason for which the task makes no progress at present, if known.
     pub delay: Option<TaskDelay>,
-    /// The client wants the work stopped; the agent may not have named it yet.
+    /// True if the client wants the task cancelled; the agent may not have named it yet.
     pub cancel_wanted: bool,
-    /// When it was first known here.
+    /// Time at which the entry was created.
     pub created: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub changed: Timestamp,
     pub(super) turns: AnswerLog,
     pub(super) owners: Vec<Box<str>>,
-    /// How it flowed when its holders were told last.
+    /// Streaming flag and state of which the owners were notified last.
     flow: (bool, Option<TaskState>),
     pub(super) watchers: usize,
     pub(super) expected: Option<Instant>,
     pub(super) is_followed: bool,
-    /// Whether it is kept where tasks are kept.
+    /// True if the task is persisted, where tasks are.
     pub(super) is_acknowledged: bool,
-    /// Whether the agent has lost its artifacts, so that they must stay here.
+    /// True if the agent has lost the artifacts, so that they must stay here.
     pub(super) keeps_artifacts: bool,
 }
 
-/// What the map decides by.
+/// Facts by which the map chooses the entries to evict.
 pub(super) struct EvictionInfo {
     pub(super) is_finished: bool,
     pub(super) is_watched: bool,
@@ -65,7 +63,8 @@ pub(super) struct EvictionInfo {
 }
 
 impl EntryState {
-    /// Nothing more will come: the agent has said its last word, or there will be none.
+    /// Returns true if no more events will come: the agent has reported a final state, or will
+    /// report none.
     pub fn is_finished(&self) -> bool {
         match &self.over {
             _ if self.work.state() == OutputState::Finished => true,
@@ -74,7 +73,7 @@ impl EntryState {
         }
     }
 
-    /// Finds out how often the question that is shown was answered before.
+    /// Sets the round of the open question: how often the same one was answered before.
     pub(super) fn count_rounds(&mut self) {
         if let Some(shown) = self.work.question_turn() {
             self.work.set_round(self.turns.round_of(shown.to_bytes()));
@@ -85,17 +84,17 @@ impl EntryState {
         self.is_finished() && !self.keeps_artifacts && !self.work.artifacts_shed
     }
 
-    /// Whether somebody listens to the agent for this task.
+    /// Returns true if a follower reads the agent's stream of this task.
     pub fn is_followed(&self) -> bool {
         self.is_followed
     }
 
-    /// Who watches now.
+    /// Returns the number of watchers.
     pub fn watchers(&self) -> usize {
         self.watchers
     }
 
-    /// Callers that hold a handle.
+    /// Returns the callers that hold a handle.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.owners.iter().map(AsRef::as_ref)
     }
@@ -121,7 +120,8 @@ impl EntryState {
         }
     }
 
-    /// A caller holds a handle. `None` if that is known; else who is forgotten for it, if somebody is.
+    /// Adds a caller that holds a handle. Returns `None` if it is known; else the caller that is
+    /// dropped for it, if any.
     pub(super) fn own(&mut self, caller: &str) -> Option<Option<Box<str>>> {
         if self.owners().any(|owner| owner == caller) {
             return None;
@@ -131,8 +131,8 @@ impl EntryState {
         Some(forgotten)
     }
 
-    /// Takes in what another process knows of the same task. A last word is taken in any case; of live work the newer counts, unless
-    /// this process listens to the agent itself.
+    /// Merges the state that another process has of the same task. A final state always wins; of
+    /// live output the newer wins, unless this process follows the task itself.
     pub(super) fn learn(&mut self, other: Self) {
         other.turns.all().for_each(|turn| self.turns.merge(turn));
         self.verdict = self.verdict.or(other.verdict);
@@ -147,7 +147,7 @@ impl EntryState {
         }
     }
 
-    /// Whether it flows otherwise than when this was asked last: somebody listens to its agent, or not; in which state it is.
+    /// Returns true if the streaming flag or the task state changed since the last call.
     pub(super) fn streaming_changed(&mut self) -> bool {
         let flow = (self.is_followed && !self.is_finished(), self.work.state);
         std::mem::replace(&mut self.flow, flow) != flow

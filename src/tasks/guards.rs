@@ -1,13 +1,13 @@
-//! What somebody holds who watches a task or follows it; dropping it lets go.
+//! RAII guards of a task entry: watchers, the follower, a cancellation.
 //!
-//! Not here: what watching protects from (see `shard`), what a follower does.
+//! A guard acts when it is dropped.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::entry::TaskEntry;
 
-/// Somebody watches: while this lives, the entry stays as long as its task is live.
+/// Held by a watcher: while it lives, the entry stays as long as its task is live.
 #[derive(Debug)]
 pub struct WatchGuard {
     entry: Arc<TaskEntry>,
@@ -19,12 +19,12 @@ impl WatchGuard {
         Self { entry, ended: None }
     }
 
-    /// What is watched.
+    /// Returns the watched entry.
     pub fn entry(&self) -> &Arc<TaskEntry> {
         &self.entry
     }
 
-    /// Watches no more since `now`. A watcher that is dropped ends by the clock.
+    /// Ends watching at `now`. A guard that is dropped instead reads the clock.
     pub fn end(mut self, now: Instant) {
         self.ended = Some(now);
     }
@@ -36,7 +36,7 @@ impl Drop for WatchGuard {
     }
 }
 
-/// Somebody tells the agent to stop this task; nobody else need meanwhile.
+/// Held while a cancellation waits for the agent; a second `begin_stopping` returns `None`.
 #[derive(Debug)]
 pub struct CancelGuard {
     entry: Arc<TaskEntry>,
@@ -47,7 +47,7 @@ impl CancelGuard {
         Self { entry }
     }
 
-    /// What is stopped.
+    /// Returns the entry that is being cancelled.
     pub fn entry(&self) -> &Arc<TaskEntry> {
         &self.entry
     }
@@ -59,7 +59,7 @@ impl Drop for CancelGuard {
     }
 }
 
-/// Somebody listens to the agent for this task; nobody else may meanwhile.
+/// Held by the task's only follower; a second `begin_following` returns `None`.
 #[derive(Debug)]
 pub struct FollowGuard {
     entry: Arc<TaskEntry>,
@@ -70,14 +70,14 @@ impl FollowGuard {
         Self { entry }
     }
 
-    /// What is followed.
+    /// Returns the followed entry.
     pub fn entry(&self) -> &Arc<TaskEntry> {
         &self.entry
     }
 }
 
 impl Drop for FollowGuard {
-    /// Frees the task; without a word on why following ended, it broke off.
+    /// Frees the task; if no reason was recorded, following counts as broken off.
     fn drop(&mut self) {
         self.entry.unfollow();
     }

@@ -1,6 +1,8 @@
-//! What of the tasks is kept on disk, if anything: every task that a client holds a handle of, and which questions were answered.
+//! Persistence of tasks, if it is on: every task that a client holds a handle of, and the questions
+//! that were answered.
 //!
-//! Without a data directory nothing is kept and nothing costs anything. Not here: the disk (see `store`), the form (see `record`).
+//! Without a data directory nothing is kept and nothing costs anything. See also `store` (the disk)
+//! and `record` (the format).
 
 use std::sync::Arc;
 
@@ -12,47 +14,48 @@ use super::record::{key_of, record_key};
 use super::store::{Store, StoreProblem, StoreTable};
 use super::{EntryKey, Tasks, Timestamp};
 
-/// Keeps tasks.
+/// Persists tasks.
 pub struct TaskJournal {
-    /// Empty where nothing is kept, and while another process still has the file.
+    /// Empty if nothing is kept, and while another process still has the file.
     store: ArcSwapOption<Store>,
     /// Artifacts of more bytes stay at the agent.
     most: usize,
 }
 
 impl TaskJournal {
-    /// Keeps nothing yet; when it does, then without artifacts of more than `most` bytes.
+    /// Returns a journal without a store; artifacts of more than `most` bytes will not be kept.
     pub fn new(most: usize) -> Self {
         Self { store: ArcSwapOption::empty(), most }
     }
 
-    /// Keeps tasks in this store from now on, and in no other. Returns whether all that was handed to the store before is safe there,
-    /// if there was one; that one is closed then. Waits for its disk.
+    /// Replaces the store, and closes the one before. Returns true if everything that was handed to
+    /// that one is durable, `None` if there was none. Waits for its disk.
     pub fn attach_store(&self, store: Option<Arc<Store>>) -> Option<bool> {
         let before = self.store.swap(store)?;
         let closed = before.close();
         if let Err(problem) = &closed {
-            warn!(%problem, "not everything was kept on disk");
+            warn!(error = %problem, "failed to persist all tasks");
         }
         Some(closed.is_ok())
     }
 
-    /// Whether anything is kept.
+    /// Returns true if tasks are persisted.
     pub fn is_enabled(&self) -> bool {
         self.store.load().is_some()
     }
 
-    /// Whether the disk does not take what is to be kept.
+    /// Returns true if the last transaction failed.
     pub fn is_failing(&self) -> bool {
         self.store.load().as_ref().is_some_and(|store| store.is_failing())
     }
 
-    /// How many transactions failed.
+    /// Returns the number of transactions that failed.
     pub fn failures(&self) -> u64 {
         self.store.load().as_ref().map_or(0, |store| store.failures())
     }
 
-    /// Waits until all that was handed over is safe; says whether it is, or nothing is kept at all.
+    /// Waits until everything that was handed over is durable; returns true if it is, or if nothing
+    /// is kept at all.
     pub async fn is_safe(&self) -> bool {
         match self.store.load_full() {
             Some(store) => store.flush().await.is_ok(),
@@ -60,7 +63,8 @@ impl TaskJournal {
         }
     }
 
-    /// Keeps what clients came to hold while there was no store, or another one. Waits where too much is to be written at once.
+    /// Persists the tasks of which clients got handles while there was no store, or another one.
+    /// Waits while the write queue is full.
     pub async fn catch_up_slowly(&self, tasks: &Tasks, now: Timestamp) {
         let mut entries = Vec::new();
         tasks.for_each(now.instant, |entry| entries.push(entry.clone()));
@@ -71,13 +75,13 @@ impl TaskJournal {
         }
     }
 
-    /// Keeps what clients came to hold while there was no store.
+    /// Persists the tasks of which clients got handles while there was no store.
     pub fn flush(&self, tasks: &Tasks, now: Timestamp) {
         tasks.for_each(now.instant, |entry| self.persist(entry));
     }
 
-    /// Keeps a task that a client is about to hold a handle of, or to be told of, before it is. Returns whether the
-    /// disk has it, if tasks are kept at all.
+    /// Persists a task before a client gets a handle of it or is notified of it. Returns true if
+    /// the task is on disk, or if tasks are not kept at all.
     pub async fn acknowledge(&self, entry: &TaskEntry) -> bool {
         entry.acknowledge();
         let put = self.write(entry);
@@ -87,16 +91,17 @@ impl TaskJournal {
             _ => store.flush().await,
         };
         if let Err(problem) = &kept {
-            // The client is served all the same: the agent has the task. The store warns of its disk.
-            debug!(%problem, agent = %entry.agent(), "a task could not be kept on disk");
+            // The client is served all the same: the agent has the task. The store warns of its
+            // disk.
+            debug!(error = %problem, agent = %entry.agent(), "failed to flush task");
         }
         kept.is_ok()
     }
 
-    /// Notes what is new of a task that is kept; it is on disk a moment later.
+    /// Puts the changes of a persisted task into the write queue.
     pub fn persist(&self, entry: &TaskEntry) {
         if entry.is_acknowledged() {
-            // Told by `put`.
+            // `write` logs the failure.
             self.write(entry).unwrap_or_default();
         }
     }
@@ -113,15 +118,16 @@ impl TaskJournal {
         match &done {
             // The store warns of its disk, not of each task.
             Err(problem) if self.is_failing() => {
-                debug!(%problem, agent = %entry.agent(), "a task is not kept on disk");
+                debug!(error = %problem, agent = %entry.agent(), "failed to persist task");
             }
-            Err(problem) => warn!(%problem, agent = %entry.agent(), "a task is not kept on disk"),
+            Err(problem) => warn!(error = %problem, agent = %entry.agent(), "failed to persist task"),
             Ok(()) => {}
         }
         done
     }
 
-    /// Hands something to the store, if there is one; once more, if another store took its place meanwhile.
+    /// Applies a change to the store, if there is one; once more, if another store took its place
+    /// meanwhile.
     fn hand(&self, change: impl Fn(&Store) -> Result<(), StoreProblem>) -> Result<(), StoreProblem> {
         let Some(store) = self.store.load_full() else { return Ok(()) };
         match (change(&store), self.store.load_full()) {
@@ -130,19 +136,19 @@ impl TaskJournal {
         }
     }
 
-    /// Drops a task that nobody can ask for any more.
+    /// Removes a task that no client can ask for any more.
     pub fn forget(&self, entry: &TaskEntry) {
         if !entry.is_acknowledged() {
             return;
         }
         let key = record_key(entry.agent(), entry.task_id().as_deref(), entry.local());
         if let Err(problem) = self.hand(|store| store.remove(StoreTable::Tasks, key.clone())) {
-            warn!(%problem, agent = %entry.agent(), "a forgotten task stays on disk");
+            warn!(error = %problem, agent = %entry.agent(), "failed to remove task from store");
         }
     }
 
-    /// Drops from the disk what the map does not know any more: what had to go for room is not told one by one. Reads the whole
-    /// table: not for an async thread.
+    /// Removes rows that the map does not know any more: evictions for room are not reported one by
+    /// one. Reads the whole table: not for an async thread.
     pub fn prune(&self, tasks: &Tasks, now: Timestamp) {
         let Some(store) = self.store.load_full() else { return };
         let mut gone = Vec::new();
@@ -153,17 +159,17 @@ impl TaskJournal {
             }
         });
         if let Err(problem) = read {
-            warn!(%problem, "kept tasks cannot be read");
+            warn!(error = %problem, "failed to read persisted tasks");
         }
         for key in gone {
             if let Err(problem) = store.remove(StoreTable::Tasks, key) {
-                return warn!(%problem, "forgotten tasks stay on disk");
+                return warn!(error = %problem, "failed to remove tasks from store");
             }
         }
     }
 
-    /// Takes in a row that another process would keep, which works with the same tasks. Returns the task. Artifacts may have `limit`
-    /// bytes.
+    /// Adds a row of another process that works with the same tasks. Returns the task. Artifacts
+    /// may have `limit` bytes.
     pub fn learn(&self, tasks: &Tasks, value: &[u8], limit: usize, now: Timestamp) -> Option<Arc<TaskEntry>> {
         let (keys, other) = TaskEntry::from_record(value, (limit, true), now)?;
         let known = keys.iter().find_map(|key| tasks.find(key, now.instant));
@@ -180,8 +186,9 @@ impl TaskJournal {
         Some(entry)
     }
 
-    /// Takes all kept tasks back into the map; returns those that are there now. Artifacts may have `limit` bytes each task. Calls
-    /// that no agent has named are over, unless another process still waits for that.
+    /// Loads all persisted tasks into the map; returns those that are there now. Artifacts may have
+    /// `limit` bytes each task. Calls that no agent has named are over, unless another process
+    /// still waits for the name.
     pub fn load(&self, tasks: &Tasks, limit: (usize, bool), now: Timestamp) -> Vec<Arc<TaskEntry>> {
         let Some(store) = self.store.load_full() else { return Vec::new() };
         let (mut taken, mut unreadable, mut full) = (Vec::new(), 0_usize, 0_usize);
@@ -202,34 +209,36 @@ impl TaskJournal {
             }
         });
         if let Err(problem) = read {
-            warn!(%problem, "kept tasks cannot be read");
+            warn!(error = %problem, "failed to read persisted tasks");
         }
-        info!(tasks = taken.len(), unreadable, full, "kept tasks are back");
+        info!(tasks = taken.len(), unreadable, full, "restored persisted tasks");
         taken
     }
 
-    /// Keeps what became of a session, and waits until that is safe; no value: nothing is to be kept of it any more.
+    /// Persists the state of a session, and waits until it is durable; without a value its row is
+    /// removed.
     pub async fn keep_session(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
         self.note_session(key, value);
         if !self.is_safe().await {
-            debug!("what became of a session could not be kept on disk");
+            debug!("failed to flush session");
         }
     }
 
-    /// The same, without waiting.
+    /// Like `keep_session`, without waiting.
     pub fn note_session(&self, key: Vec<u8>, value: Option<Vec<u8>>) {
         let done = self.hand(|store| match &value {
             Some(value) => store.put(StoreTable::Sessions, key.clone(), value.clone()),
             None => store.remove(StoreTable::Sessions, key.clone()),
         });
         match done {
-            Err(problem) if self.is_failing() => debug!(%problem, "a session is not kept on disk"),
-            Err(problem) => warn!(%problem, "a session is not kept on disk"),
+            Err(problem) if self.is_failing() => debug!(error = %problem, "failed to persist session"),
+            Err(problem) => warn!(error = %problem, "failed to persist session"),
             Ok(()) => {}
         }
     }
 
-    /// Shows what is kept of each session, and drops what `is_of_use` says no to. Reads the whole table: not for an async thread.
+    /// Calls `is_of_use` with the row of each session, and removes those for which it returns
+    /// false. Reads the whole table: not for an async thread.
     pub fn sessions(&self, mut is_of_use: impl FnMut(&[u8], &[u8]) -> bool) {
         let Some(store) = self.store.load_full() else { return };
         let mut over = Vec::new();
@@ -239,15 +248,15 @@ impl TaskJournal {
             }
         });
         if let Err(problem) = read {
-            warn!(%problem, "kept sessions cannot be read");
+            warn!(error = %problem, "failed to read persisted sessions");
         }
         over.into_iter().for_each(|key| self.note_session(key, None));
     }
 
-    /// Writes what waits, and lets go of the file.
+    /// Writes the pending changes, and closes the file.
     pub fn close(&self) {
         if let Some(Err(problem)) = self.store.load_full().map(|store| store.close()) {
-            warn!(%problem, "not everything was kept on disk");
+            warn!(error = %problem, "failed to persist all tasks");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Tasks by key: found, taken in within bounds, dropped in order.
+//! Tasks by key: lookup, insertion within limits, eviction in order.
 //!
-//! An entry lives in the shard of the key that it came with; further keys in other shards lead to it. One shard is locked at a
-//! time, for a few steps. Not here: the order within a shard (see `shard`), what a task is (see `entry`).
+//! An entry lives in the shard of the key that it came with; further keys in other shards lead to
+//! it. One shard is locked at a time, for a few steps. See also `shard` for the order within a
+//! shard.
 
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ use super::usage::{EvictionClass, Usage};
 use super::{EntryKey, TaskLimits, TaskMapFull, lock};
 
 const SHARDS: usize = 64;
-/// What a task needs at least, in bytes.
+/// The least size of a task, in bytes.
 const MIN_TASK_BYTES: usize = 2048;
 
 /// The task map. Clones are the same map.
@@ -35,13 +36,13 @@ struct TaskMapInner {
     bounds: TaskLimits,
     tally: Usage,
     owners: OwnerIndex,
-    /// So that no peer can choose its shard.
+    /// Keyed at random, so that no peer can choose its shard.
     seed: u64,
     next_id: AtomicU64,
     next_sweep: AtomicUsize,
 }
 
-/// Where an entry lives.
+/// The position of an entry in the map.
 #[derive(Debug, Clone)]
 pub(super) struct ShardSlot {
     map: Weak<TaskMapInner>,
@@ -50,27 +51,29 @@ pub(super) struct ShardSlot {
 }
 
 impl ShardSlot {
-    /// The entry has changed; `active` says when, if that was activity.
+    /// Updates the map after a change of the entry; `active` is the time, if the change was
+    /// activity.
     pub(super) fn rebalance(&self, active: Option<Instant>) {
         if let Some(map) = self.map.upgrade() {
             map.rebalance(self.shard, self.id, active);
         }
     }
 
-    /// A caller holds the entry from now on; one may not do so any more.
+    /// Records that a caller holds the entry from now on; `no_more` is a caller that does not any
+    /// more.
     pub(super) fn own(&self, entry: &Arc<TaskEntry>, caller: &str, no_more: Option<&str>) {
         let Some(map) = self.map.upgrade() else { return };
         map.owners.add(caller, self.id, entry);
         if let Some(left) = no_more {
             map.owners.remove(left, self.id);
         }
-        // It may have been dropped, or given to others, a moment ago.
+        // The entry may have been dropped, or got other owners, a moment ago.
         if entry.is_gone() || !entry.owners().iter().any(|owner| **owner == *caller) {
             map.owners.remove(caller, self.id);
         }
     }
 
-    /// The entry flows otherwise than before; these hold it.
+    /// Notifies these owners: the streaming flag or the state of the entry changed.
     pub(super) fn tell(&self, callers: &[Box<str>]) {
         if let Some(map) = self.map.upgrade() {
             map.owners.notify(callers);
@@ -79,7 +82,7 @@ impl ShardSlot {
 }
 
 impl Tasks {
-    /// An empty map.
+    /// Returns an empty map.
     pub fn new(bounds: TaskLimits) -> Self {
         Self::with(bounds, SHARDS, RandomState::new().build_hasher().finish())
     }
@@ -99,7 +102,7 @@ impl Tasks {
         Self { map: Arc::new(map) }
     }
 
-    /// The entry of this key, unless it has expired at `now`. Counts as activity.
+    /// Returns the entry of this key, unless it has expired at `now`. Counts as activity.
     pub fn find(&self, key: &EntryKey, now: Instant) -> Option<Arc<TaskEntry>> {
         let entry = self.map.shard(self.map.shard_of(key)).holder(key)?;
         let home = entry.home()?;
@@ -109,17 +112,17 @@ impl Tasks {
         is_alive.then(|| entry.clone())
     }
 
-    /// The entry of this key, unless it has expired at `now`. No activity.
+    /// Returns the entry of this key, unless it has expired at `now`. Does not count as activity.
     pub fn get_untouched(&self, key: &EntryKey, now: Instant) -> Option<Arc<TaskEntry>> {
         let entry = self.map.shard(self.map.shard_of(key)).holder(key)?;
         self.map.is_alive(&entry, now).then_some(entry)
     }
 
-    /// The entry of this key, or a new one; says whether it is new.
+    /// Returns the entry of this key, or a new one, and true if it is new.
     ///
     /// # Errors
     ///
-    /// [`Full`], if there is no room for a new one and none can be made.
+    /// [`TaskMapFull`], if there is no room for a new one and none can be made.
     pub fn admit(
         &self,
         key: EntryKey,
@@ -140,13 +143,13 @@ impl Tasks {
         loop {
             let claimed = map.shard(shard).insert(id, &key, &entry, bytes, now, &map.tally);
             if claimed {
-                // Those of one that was kept.
+                // The owners of a restored entry.
                 for caller in entry.owners() {
                     map.owners.add(&caller, id, &entry);
                 }
                 return Ok((entry, true));
             }
-            // Somebody else was quicker.
+            // Another thread was quicker.
             if let Some(known) = self.find(&key, now) {
                 map.tally.give_back(bytes);
                 return Ok((known, false));
@@ -155,8 +158,8 @@ impl Tasks {
         }
     }
 
-    /// Lets the entry be found under a further key. Returns who has the key from now on: another one may have been there first, and
-    /// then nothing changes.
+    /// Lets the entry be found under a further key. Returns the entry that has the key from now on:
+    /// another one may have been there first, and then nothing changes.
     pub fn add_alias(&self, key: EntryKey, entry: &Arc<TaskEntry>, now: Instant) -> Arc<TaskEntry> {
         let map = &self.map;
         let Some(home) = entry.home() else { return entry.clone() };
@@ -171,7 +174,7 @@ impl Tasks {
         entry.clone()
     }
 
-    /// Whether a new task would be taken in.
+    /// Returns true if a new task would fit.
     pub fn has_room(&self, now: Instant) -> bool {
         let map = &self.map;
         map.tally.has_room(MIN_TASK_BYTES, &map.bounds)
@@ -179,7 +182,8 @@ impl Tasks {
                 && (0..self.shards()).any(|at| map.shard(at).has_evictable(now, &map.tally))
     }
 
-    /// Drops what has expired in one shard, the next one each time. What was dropped before its time to make room is not told.
+    /// Drops the expired entries of one shard, the next one at each call, and returns them. Entries
+    /// that were evicted for room are not among them.
     pub fn sweep(&self, now: Instant) -> Vec<Arc<TaskEntry>> {
         let map = &self.map;
         let at = map.next_sweep.fetch_add(1, Ordering::Relaxed) % self.shards();
@@ -188,7 +192,7 @@ impl Tasks {
         dropped.into_iter().map(|resident| map.remove_evicted(resident)).collect()
     }
 
-    /// Drops an entry before its time.
+    /// Drops an entry before its expiry.
     pub fn forget(&self, entry: &Arc<TaskEntry>) {
         let Some(home) = entry.home() else { return };
         let dropped = self.map.shard(home.shard).remove(home.id, &self.map.tally);
@@ -197,7 +201,8 @@ impl Tasks {
         }
     }
 
-    /// Whether the artifacts of a finished task are larger than what is kept of them, and nobody waits to read it.
+    /// Returns true if the artifacts of a finished task are larger than the limit for keeping them,
+    /// and no watcher waits to read them.
     pub fn should_shed(&self, entry: &TaskEntry, now: Instant) -> bool {
         let is_large = |inside: &EntryState| {
             inside.can_evict_artifacts() && inside.work.artifact_bytes() > self.map.bounds.artifact_bytes
@@ -205,56 +210,58 @@ impl Tasks {
         entry.visible_state(is_large) && !entry.is_watched(now)
     }
 
-    /// How many shards there are: so many sweeps go round once.
+    /// Returns the number of shards: so many sweeps visit each once.
     pub fn shards(&self) -> usize {
         self.map.shards.len() + 1
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.map.tally.count.load(Ordering::Relaxed)
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// About how many bytes they take.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         self.map.tally.bytes.load(Ordering::Relaxed)
     }
 
-    /// How many entries were dropped before their time, to make room, since this was asked last.
+    /// Returns the number of entries that were evicted for room since the last call.
     pub fn take_evicted(&self) -> u64 {
         self.map.tally.evicted.swap(0, Ordering::Relaxed)
     }
 
-    /// How many keys lead somewhere.
+    /// Returns the number of keys that lead to an entry.
     #[cfg(test)]
     pub(super) fn keys(&self) -> usize {
         (0..self.shards()).map(|at| self.map.shard(at).keys()).sum()
     }
 
-    /// The entries that a caller holds and that have not expired at `now`. As dear as there are of them, not as there are in all.
+    /// Returns the entries that a caller holds and that have not expired at `now`. The cost grows
+    /// with their number, not with the size of the map.
     pub fn owned_by(&self, caller: &str, now: Instant) -> Vec<Arc<TaskEntry>> {
         let mut owned = self.map.owners.of(caller);
         owned.retain(|entry| entry.is_owner(caller) && self.map.is_alive(entry, now));
         owned
     }
 
-    /// Hears when something that a caller holds comes or goes, or begins or ceases to flow.
+    /// Subscribes to changes of the entries that a caller holds: added, removed, or with another
+    /// streaming flag or state.
     pub fn changes_of(&self, caller: &str) -> watch::Receiver<u64> {
         self.map.owners.changes(caller)
     }
 
-    /// How many callers hold something.
+    /// Returns the number of callers that hold entries.
     #[cfg(test)]
     pub(super) fn owners(&self) -> usize {
         self.map.owners.len()
     }
 
-    /// Shows every entry that has not expired at `now`. No lock is held meanwhile.
+    /// Calls `show` with every entry that has not expired at `now`. No lock is held meanwhile.
     pub fn for_each(&self, now: Instant, mut show: impl FnMut(&Arc<TaskEntry>)) {
         for at in 0..self.shards() {
             let entries = self.map.shard(at).alive(now);
@@ -287,7 +294,7 @@ impl TaskMapInner {
             }
             shard.settle(id, &self.tally)
         };
-        // What grew may stay; others go for it.
+        // The entry that grew may stay; others are evicted for it.
         let is_over = || self.tally.bytes.load(Ordering::Relaxed) > self.bounds.bytes;
         while grew && is_over() && self.evict(at, Some(id), active) {}
     }
@@ -304,7 +311,7 @@ impl TaskMapInner {
         Ok(())
     }
 
-    /// Drops one entry that may go, looking in the shard at hand first. Says whether there was one.
+    /// Evicts one entry, from the shard at hand if possible. Returns true if there was one.
     fn evict(&self, first: usize, spare: Option<u64>, now: Option<Instant>) -> bool {
         let shards = self.shards.len() + 1;
         for class in EvictionClass::ALL {
@@ -334,7 +341,7 @@ impl TaskMapInner {
         }
     }
 
-    /// Takes a dropped entry's keys from it.
+    /// Removes the keys of a dropped entry.
     fn remove_evicted(&self, resident: TaskSlot) -> Arc<TaskEntry> {
         for key in &resident.keys {
             self.shard(self.shard_of(key)).unclaim(key, &resident.entry);

@@ -1,10 +1,12 @@
-//! The task map: what is known here of work at agents, for as long as it is worth knowing.
+//! The task map: the tasks at agents that the gateway knows, within limits of number, size and
+//! time.
 //!
-//! In memory, sharded and bounded: a cache of truth that lives at the agents, so that dropping an entry loses nothing that
-//! cannot be asked for again. Time is handed in. What an event does to a task is pure and lives in `bridge::work`, which is all
-//! that is imported from `bridge`.
-//! What survives a restart, where the operator wants that, is in the ledger.
-//! Not here: asking agents (see `follow`), whose task it is (the handle says so).
+//! In memory, sharded and bounded: a cache of the truth that the agents hold, so that dropping an
+//! entry loses nothing that cannot be fetched again. Time is an argument. The effect of an event on
+//! a task is pure and lives in `bridge::output`, the only import from `bridge`. The journal keeps
+//! tasks across a restart, if the operator wants that.
+//!
+//! Out of scope: requests to agents (see `follow`), the owner of a task (part of the handle).
 
 mod answer_log;
 mod change;
@@ -39,30 +41,31 @@ pub use phase::{AnswerRefusal, TaskPhase};
 
 use crate::seal::AgentTaskId;
 
-/// How an entry is found.
+/// Key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EntryKey {
-    /// By agent and the agent's id of the task.
+    /// Agent and the agent's id of the task.
     Task {
         /// The configured name of the agent.
         agent: Arc<str>,
         /// The agent's id of the task.
         id: AgentTaskId,
     },
-    /// By the number that it got while the agent had not named a task.
+    /// Number of a call while the agent has not named a task.
     Local([u8; 16]),
 }
 
-/// How much is kept, and for how long.
+/// Limits of the task map.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskLimits {
-    /// Entries at once.
+    /// Number of entries.
     pub most: usize,
-    /// About how many bytes they may take together.
+    /// Approximate size of all entries, in bytes.
     pub bytes: usize,
-    /// How long an entry is kept after the last activity.
+    /// Time for which an entry is kept after the last activity.
     pub ttl: Duration,
-    /// Artifacts of a finished task above this many bytes are read again from the agent instead of being kept.
+    /// Artifacts of a finished task above this many bytes are fetched again from the agent instead
+    /// of being kept.
     pub artifact_bytes: usize,
 }
 
@@ -71,24 +74,24 @@ pub struct TaskLimits {
 pub struct Timestamp {
     /// For measuring.
     pub instant: Instant,
-    /// For telling: milliseconds since 1970.
+    /// For messages: milliseconds since 1970.
     pub unix_ms: u64,
 }
 
 impl Timestamp {
-    /// This moment.
+    /// Returns the current time.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Self { instant: Instant::now(), unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX) }
     }
 }
 
-/// The map is full of live tasks that somebody watches or follows. The client can try again later.
+/// The map is full of live tasks that are watched or followed. The client can try again later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the gateway keeps as many live tasks as it may")]
 pub struct TaskMapFull;
 
-/// Locks, even if somebody else broke while holding the lock.
+/// Locks, even if another thread panicked while holding the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! Whose tasks are in the map: by caller, for lists; and who wants to hear when one of a caller's begins or ceases to flow.
+//! Index of the tasks by owner, for lists, and notification of owners when a stream begins or ends.
 //!
-//! A caller that holds nothing and hears nothing is not there. No other lock is taken while one of these is held. Not here: who holds
-//! a handle (the entry says so), what is listed (see `gateway`).
+//! A caller without entries and without subscribers is not in the index. No other lock is taken
+//! while one of these is held.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,15 +14,15 @@ use super::lock;
 
 const SHARDS: usize = 16;
 
-/// What each caller holds.
+/// Entries by caller.
 #[derive(Debug, Default)]
 pub(super) struct OwnerIndex {
     shards: [Mutex<HashMap<Box<str>, OwnedTasks>>; SHARDS],
-    /// So that no caller can choose its shard.
+    /// Keyed at random, so that no caller can choose its shard.
     hasher: RandomState,
 }
 
-/// What one caller holds, by the number of its home.
+/// Entries of one caller, by the id of their slot.
 #[derive(Debug, Default)]
 struct OwnedTasks {
     entries: HashMap<u64, Weak<TaskEntry>>,
@@ -40,7 +40,7 @@ impl OwnedTasks {
 }
 
 impl OwnerIndex {
-    /// A caller holds this entry from now on.
+    /// Records that a caller holds this entry.
     pub(super) fn add(&self, caller: &str, id: u64, entry: &Arc<TaskEntry>) {
         let Some(mut shard) = self.shard(caller) else { return };
         let holding = shard.entry(caller.into()).or_default();
@@ -48,7 +48,7 @@ impl OwnerIndex {
         holding.notify();
     }
 
-    /// A caller does not hold it any more.
+    /// Records that a caller does not hold the entry any more.
     pub(super) fn remove(&self, caller: &str, id: u64) {
         let Some(mut shard) = self.shard(caller) else { return };
         let Some(holding) = shard.get_mut(caller) else { return };
@@ -59,7 +59,7 @@ impl OwnerIndex {
         }
     }
 
-    /// Something that these callers hold flows otherwise than before.
+    /// Notifies these callers: a task of theirs changed its streaming flag or state.
     pub(super) fn notify(&self, callers: &[Box<str>]) {
         for caller in callers {
             if let Some(holding) = self.shard(caller).as_ref().and_then(|shard| shard.get(caller)) {
@@ -68,14 +68,14 @@ impl OwnerIndex {
         }
     }
 
-    /// All that a caller holds.
+    /// Returns all entries that a caller holds.
     pub(super) fn of(&self, caller: &str) -> Vec<Arc<TaskEntry>> {
         let shard = self.shard(caller);
         let holding = shard.as_ref().and_then(|shard| shard.get(caller));
         holding.map_or_else(Vec::new, |holding| holding.entries.values().filter_map(Weak::upgrade).collect())
     }
 
-    /// Hears of what a caller holds.
+    /// Subscribes to changes of the entries that a caller holds.
     pub(super) fn changes(&self, caller: &str) -> watch::Receiver<u64> {
         match self.shard(caller) {
             Some(mut shard) => shard.entry(caller.into()).or_default().changes.subscribe(),
@@ -83,14 +83,14 @@ impl OwnerIndex {
         }
     }
 
-    /// Forgets those who only listened, and have left.
+    /// Drops callers that only subscribed, and have left.
     pub(super) fn sweep(&self, at: usize) {
         if let Some(shard) = self.shards.get(at % SHARDS) {
             lock(shard).retain(|_, holding| !holding.is_idle());
         }
     }
 
-    /// How many callers there are.
+    /// Returns the number of callers.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
@@ -103,7 +103,7 @@ impl OwnerIndex {
 }
 
 impl TaskEntry {
-    /// The caller holds a handle.
+    /// Records that the caller holds a handle.
     pub fn own(self: &Arc<Self>, caller: &str) {
         let own = self.change(|inside| inside.own(caller));
         if let (Some(no_more), Some(home)) = (own, self.home()) {
@@ -111,17 +111,17 @@ impl TaskEntry {
         }
     }
 
-    /// Who holds a handle.
+    /// Returns the callers that hold a handle.
     pub(super) fn owners(&self) -> Vec<Box<str>> {
         self.visible_state(|inside| inside.owners.clone())
     }
 
-    /// Whether the caller holds a handle.
+    /// Returns true if the caller holds a handle.
     pub fn is_owner(&self, caller: &str) -> bool {
         self.visible_state(|inside| inside.owners().any(|owner| owner == caller))
     }
 
-    /// Lets those who hold it hear, if it flows otherwise than before.
+    /// Notifies the owners if the streaming flag or the state changed.
     pub(super) fn tell_owners(&self) {
         let Some(home) = self.home() else { return };
         let owners = {
@@ -164,7 +164,7 @@ mod tests {
         other.own("ann");
         other.own("ben");
         assert_eq!((held("ann", now), held("ben", now), held("eve", now)), (2, 1, 0));
-        // Seventeen hold it: the first of them is forgotten.
+        // The entry gets seventeen owners: the first of them is forgotten.
         (0..16).for_each(|number| other.own(&number.to_string()));
         assert_eq!((held("ann", now), held("ben", now), held("15", now)), (1, 0, 1));
         assert_eq!(held("ann", now + BOUNDS.ttl), 0, "it has expired");

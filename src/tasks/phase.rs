@@ -1,38 +1,38 @@
-//! How a task stands for whoever waits for it.
+//! The phase of a task: its state as waiters see it.
 //!
-//! Not the agent's state alone: a question that has been answered here is open no more, even while the agent repeats it; a task
-//! whose agent says that it is lost, or breaks the protocol over it, has failed. Not here: what a client calls it (see
-//! `bridge::status`).
+//! More than the agent's state: a question that has been answered here is not open any more, even
+//! while the agent repeats it; a task that the agent reports lost, or over which the agent breaks
+//! the protocol, has failed. See also `bridge::task_status` for the status that clients see.
 
 use super::entry_state::EntryState;
 use crate::a2a::{Fingerprint, TaskState};
 use crate::bridge::output::OutputState;
 use crate::fault::AgentFailure;
 
-/// How a task stands.
+/// Phase of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskPhase {
     /// The agent works, or is believed to.
     Running,
-    /// A question is open: which, and of which kind.
+    /// A question is open: its fingerprint and the state of the task.
     Asking([u8; 16], TaskState),
-    /// The agent has said its last word.
+    /// The agent has reported a final state.
     Finished,
-    /// There will be no last word.
+    /// The agent will report no final state.
     Failed(AgentFailure),
 }
 
-/// What a user said instead of an answer.
+/// Refusal of a user to answer a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerRefusal {
-    /// No.
+    /// The user declined.
     Declined,
-    /// Nothing: the question was put aside.
+    /// The user dismissed the question without an answer.
     Dismissed,
 }
 
 impl EntryState {
-    /// How the task stands.
+    /// Returns the phase.
     pub fn phase(&self) -> TaskPhase {
         match (&self.over, self.work.state()) {
             (_, OutputState::Finished) => TaskPhase::Finished,
@@ -47,17 +47,18 @@ impl EntryState {
         }
     }
 
-    /// Whether nothing is known of it but its name.
+    /// Returns true if nothing of the task is known but its id.
     pub fn is_unstarted(&self) -> bool {
         self.work.task_id.is_some() && self.work.state.is_none() && self.work.reply.is_none()
     }
 
-    /// Whether nobody follows it because only its caller can: with a fresh token of its own.
+    /// Returns true if the task has no follower because only its caller can follow it, with a fresh
+    /// token.
     pub fn awaits_input(&self) -> bool {
         matches!(self.over, Some(Err(AgentFailure::TokenExchangeFailed(_)))) && !self.is_followed()
     }
 
-    /// The question that is open, unless it has been answered here.
+    /// Returns the open question, unless it has been answered here.
     pub fn open_turn(&self) -> Option<[u8; 16]> {
         let turn = self.work.question_turn()?.to_bytes();
         (!self.is_taken(turn)).then_some(turn)
@@ -65,53 +66,54 @@ impl EntryState {
 }
 
 impl EntryState {
-    /// Whether a question has been answered here.
+    /// Returns true if a question has been answered here.
     pub fn is_taken(&self, turn: [u8; 16]) -> bool {
         self.turns.is_taken(turn)
     }
 
-    /// Whether the question that the agent still shows has been answered here by this.
+    /// Returns true if `digest` is the answer that was given here to the question that the agent
+    /// still shows.
     pub fn is_answered_by(&self, digest: [u8; 16]) -> bool {
         let shown = self.work.question_turn().map(Fingerprint::to_bytes).or_else(|| self.turns.last());
         shown.is_some_and(|turn| self.turns.is_answered_by(turn, digest))
     }
 
-    /// Whether nobody knows of some answer whether it arrived.
+    /// Returns true if the delivery of at least one answer is unconfirmed.
     pub fn has_unconfirmed_answer(&self) -> bool {
         self.turns.is_in_doubt()
     }
 
-    /// The question whose answer is on its way to the agent, if one is.
+    /// Returns the question with an answer in flight to the agent, if any.
     pub fn answer_in_flight(&self) -> Option<[u8; 16]> {
         self.turns.under_way()
     }
 
-    /// The question that was answered, as long as the agent has shown nothing else.
+    /// Returns the question that was answered, as long as the agent has shown nothing else.
     pub fn answered(&self) -> Option<[u8; 16]> {
         self.turns.answered()
     }
 
-    /// The question that was answered last.
+    /// Returns the question that was answered last.
     pub fn last_answered(&self) -> Option<[u8; 16]> {
         self.turns.last()
     }
 
-    /// What the user said to a question instead of an answer.
+    /// Returns the refusal of a user to answer a question.
     pub fn refusal(&self, turn: [u8; 16]) -> Option<AnswerRefusal> {
         self.turns.refusal(turn)
     }
 
-    /// Why the answer to a question could not be given.
+    /// Returns the failure to send the answer to a question.
     pub fn failure(&self, turn: [u8; 16]) -> Option<&AgentFailure> {
         self.turns.failure(turn)
     }
 
-    /// How many answers could not be given so far.
+    /// Returns how many answers could not be sent so far.
     pub fn failures(&self) -> usize {
         self.turns.failures()
     }
 
-    /// The keys of a question that have been answered while others are open.
+    /// Returns the keys of a question that have been answered while others are open.
     pub fn answered_keys(&self, turn: [u8; 16]) -> Vec<String> {
         self.turns.parts(turn).map(str::to_owned).collect()
     }

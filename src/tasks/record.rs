@@ -1,7 +1,7 @@
-//! A task as it is kept on disk, and back.
+//! Conversion of a task to its form on disk, and back.
 //!
-//! The task itself is A2A 1.0 JSON, as its agent would give it; artifacts above a bound stay at the agent. Not here: the disk (see
-//! `store`), when something is kept (see `ledger`).
+//! The task itself is A2A 1.0 JSON, as its agent would send it; artifacts above a limit stay at the
+//! agent. See also `journal` for the events that persist a task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,39 +17,41 @@ use crate::a2a::{read_task, task_json};
 use crate::bridge::output::AgentOutput;
 use crate::fault::AgentFailure;
 
-/// Why a call is over: its process ended before the agent had named a task.
+/// Result of a call that ended with its process, before the agent had named a task.
 const NOT_NAMED: AgentFailure = AgentFailure::Internal("it was restarted before the agent named the task");
 
-/// What is kept of an entry.
+/// Row of an entry.
 #[derive(Serialize, Deserialize)]
 struct TaskRecord {
     agent: String,
     local: [u8; 16],
     /// A2A 1.0; absent while the agent has not named the task.
     task: Option<Box<RawValue>>,
-    /// The skill whose tool began it.
+    /// The skill of the tool that began the task.
     #[serde(default)]
     skill: Option<String>,
     owners: Vec<String>,
     created: u64,
     changed: u64,
     cancelled: bool,
-    /// Names in its metadata whose values had no room.
+    /// Names in its metadata with values that had no room.
     #[serde(default)]
     omitted: Vec<String>,
-    /// Its artifacts were too large to be kept here.
+    /// True if the artifacts were too large to be kept.
     shed: bool,
-    /// The agent has lost the task.
+    /// True if the agent has lost the task.
     lost: bool,
-    /// Answered questions: which, by what, and whether the answer surely went out.
+    /// Answered questions: fingerprint, digest of the answer, and true if the answer was certainly
+    /// sent.
     turns: Vec<([u8; 16], [u8; 16], bool)>,
-    /// Those after which the agent has shown something else, with what lags behind it.
+    /// Questions after which the agent has shown something else, with the stamp of a lagging
+    /// `GetTask` response.
     #[serde(default)]
     left: Vec<([u8; 16], Option<Stamp>)>,
 }
 
 impl TaskEntry {
-    /// The key of the entry on disk, and what is kept there. Artifacts of more than `most` bytes are not.
+    /// Returns key and value of the row. Artifacts of more than `most` bytes are left out.
     pub(super) fn to_record(&self, most: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let (record, task_id) =
             self.visible_state(|inside| (self.record(inside, most), inside.work.task_id.clone()));
@@ -57,7 +59,8 @@ impl TaskEntry {
         Some((key, serde_json::to_vec(&record).ok()?))
     }
 
-    /// The process that made the call has ended: an agent that has not named a task will not be heard to do so.
+    /// Ends an unnamed call: its process has ended, so no agent response can name the task any
+    /// more.
     pub fn end_unnamed(&self, now: Timestamp) {
         if !self.visible_state(|inside| {
             inside.work.task_id.is_some() || inside.is_followed || inside.is_finished()
@@ -93,8 +96,9 @@ impl TaskEntry {
         }
     }
 
-    /// The entry that was kept, with the keys that it is found by; `None` for what cannot be read. Artifacts may have `most` bytes. A
-    /// call that the agent has not named is over, unless the process that made it may still learn its name.
+    /// Returns the keys and the entry of a row; `None` if it is unreadable. Artifacts may have
+    /// `most` bytes. A call that the agent has not named is over, unless the process that made it
+    /// may still learn the name.
     pub(super) fn from_record(
         json: &[u8],
         (most, may_be_named): (usize, bool),
@@ -131,7 +135,7 @@ impl TaskEntry {
     }
 }
 
-/// Where an entry is kept.
+/// Returns the key of the row of an entry.
 pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) -> Vec<u8> {
     let mut key = agent.as_bytes().to_vec();
     match task_id {
@@ -147,7 +151,7 @@ pub(super) fn record_key(agent: &str, task_id: Option<&str>, local: [u8; 16]) ->
     key
 }
 
-/// The key in the map of what is kept under this key; `None` for none of ours.
+/// Returns the key in the map for the key of a row; `None` if it is malformed.
 pub(super) fn key_of(key: &[u8]) -> Option<EntryKey> {
     let at = key.iter().position(|byte| *byte < 2)?;
     let (agent, rest) = key.split_at_checked(at)?;
@@ -161,7 +165,8 @@ pub(super) fn key_of(key: &[u8]) -> Option<EntryKey> {
     }
 }
 
-/// A moment of the past on both clocks. What cannot be told on the one of this process is now.
+/// Converts a past moment to both clocks. A moment that the clock of this process cannot represent
+/// becomes `now`.
 fn instant_from_age(unix_ms: u64, now: Timestamp) -> Timestamp {
     let since = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
     Timestamp {
@@ -230,8 +235,8 @@ mod tests {
         assert_eq!(text(&read), text(&written));
         assert!(read.is_owner("alice") && !read.is_owner("bob"));
         assert_eq!(read.visible_state(|inside| inside.verdict), Some(ClientOverride::Cancelled));
-        // An answer that surely went out is never given again; one that may not have can be, and another one once the agent is
-        // seen to ask still.
+        // An answer that was certainly sent is never given again; an unconfirmed one can be, and
+        // another one after the agent is seen to show the question still.
         assert_eq!(read.claim_answer([1; 16], [9; 16]), AnswerClaim::Other);
         assert_eq!(read.claim_answer([3; 16], [9; 16]), AnswerClaim::Other);
         let (_, again) = back(&written, 1 << 20);

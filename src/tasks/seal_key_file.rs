@@ -1,6 +1,6 @@
-//! The key that handles are sealed with, kept in the data directory when the configuration names none.
+//! The key that seals handles, kept in the data directory when the configuration names none.
 //!
-//! Reads `seal.key`, or makes it. Not here: what is sealed with it (`seal`), keys from the configuration.
+//! Reads `seal.key`, or creates it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -15,15 +15,15 @@ const NAME: &str = "seal.key";
 const MIN_KEY_BYTES: usize = 32;
 const MAX_KEY_FILE_BYTES: u64 = 4096;
 
-/// Why there is no key.
+/// Reason for which there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The file cannot be read or made.
+    /// The file cannot be read or created.
     #[error("cannot use {file}: {error}")]
     Unusable {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// Every user of the machine could have read the key.
@@ -32,30 +32,30 @@ pub enum KeyFileError {
          Remove it so that a new key is made (the handles of today end), or `chmod 600` it if nobody has read it"
     )]
     Open {
-        /// Which file.
+        /// The file.
         file: PathBuf,
         /// Its permissions.
         mode: u32,
     },
-    /// What is in the file is no key.
+    /// The file does not contain a key.
     #[error(
         "{file} holds no key ({what}): put back the one that was there, or remove the file so that a new key is made \
          (the handles of today end)"
     )]
     NoKey {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         what: &'static str,
     },
 }
 
-/// The key in this directory. Made if there is none: 256 random bits in a file for this user alone; of several processes
-/// that start at once, all get the same.
+/// Returns the key in this directory. Creates it if there is none: 256 random bits in a file for
+/// this user alone; several processes that start at once all get the same key.
 ///
 /// # Errors
 ///
-/// [`KeyProblem`] says what is wrong with the file, and what to do.
+/// [`KeyFileError`] tells the defect of the file, and the remedy.
 pub fn seal_key(dir: &Path) -> Result<Secret, KeyFileError> {
     let file = dir.join(NAME);
     let unusable = |error| KeyFileError::Unusable { file: file.clone(), error };
@@ -87,7 +87,8 @@ fn read(open: File, file: &Path) -> Result<Secret, KeyFileError> {
     let unusable = |error| KeyFileError::Unusable { file: file.to_owned(), error };
     let no_key = |what| KeyFileError::NoKey { file: file.to_owned(), what };
     let mode = open.metadata().map_err(unusable)?.permissions().mode() & 0o777;
-    // The group may read: volumes that are mounted for a group give it the right to each file, again at each start.
+    // The group may read: volumes that are mounted for a group give it the right to each file,
+    // again at each start.
     if mode & 0o007 != 0 {
         return Err(KeyFileError::Open { file: file.to_owned(), mode });
     }
@@ -101,7 +102,7 @@ fn read(open: File, file: &Path) -> Result<Secret, KeyFileError> {
     }
 }
 
-/// Writes a key beside its place and moves it there whole, unless there is one by then.
+/// Writes a key under a temporary name and links it to `file`, unless that exists by then.
 fn make(dir: &Path, file: &Path) -> io::Result<()> {
     data_dir::make(dir)?;
     let draft = dir.join(format!("{NAME}.{:016x}", rand::random::<u64>()));

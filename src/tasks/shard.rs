@@ -1,7 +1,6 @@
-//! One shard of the map: its index of keys, and its residents in the order in which they may go.
+//! One shard of the map: its index of keys, and its entries in the order of eviction.
 //!
-//! Every resident stands in at most one queue, ordered by time, so that nothing is ever searched. Not here: which shard is asked
-//! first (see `map`).
+//! Every entry stands in at most one queue, ordered by time, so that eviction needs no search.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,19 +11,19 @@ use super::entry::TaskEntry;
 use super::entry_state::EvictionInfo;
 use super::usage::{EvictionClass, SlotUsage, Usage};
 
-/// An entry in its home.
+/// An entry in its shard.
 #[derive(Debug)]
 pub(super) struct TaskSlot {
     pub(super) entry: Arc<TaskEntry>,
     pub(super) keys: Vec<EntryKey>,
     active: Instant,
-    /// Who was expected until then has not come in time.
+    /// Time until which a watcher was expected in vain.
     late: Option<Instant>,
     place: SlotUsage,
     bytes: usize,
 }
 
-/// Residents by time.
+/// Entries by time.
 type EvictionQueue = BTreeSet<(Instant, u64)>;
 
 /// One shard.
@@ -39,13 +38,13 @@ pub(super) struct TaskShard {
     expected: EvictionQueue,
 }
 
-/// What a key takes, in bytes.
+/// Returns the size of a key in bytes.
 pub(super) fn weight(key: &EntryKey) -> usize {
     let text = match key {
         EntryKey::Task { id, .. } => id.as_str().len(),
         EntryKey::Local(_) => 0,
     };
-    // In the index and with the resident.
+    // In the index and in the slot.
     2 * (text + size_of::<EntryKey>())
 }
 
@@ -60,7 +59,7 @@ impl TaskSlot {
     }
 
     fn place(&self, stand: &EvictionInfo) -> SlotUsage {
-        // Who was expected counts as having been there until then.
+        // An expected watcher counts as active until that time.
         let active = stand.expected.map_or(self.active, |until| until.max(self.active));
         match stand {
             EvictionInfo { is_finished: true, .. } => SlotUsage::Ended(self.active),
@@ -87,7 +86,7 @@ impl TaskShard {
         }
     }
 
-    /// Who has the key, gone or expired or not.
+    /// Returns the entry that has the key, also if it was dropped or has expired.
     pub(super) fn holder(&self, key: &EntryKey) -> Option<Arc<TaskEntry>> {
         self.index.get(key).cloned()
     }
@@ -108,14 +107,15 @@ impl TaskShard {
         }
     }
 
-    /// Takes the key from the entry, if it has it.
+    /// Removes the key of the entry, if it has it.
     pub(super) fn unclaim(&mut self, key: &EntryKey, entry: &Arc<TaskEntry>) {
         if self.index.get(key).is_some_and(|holder| Arc::ptr_eq(holder, entry)) {
             self.index.remove(key);
         }
     }
 
-    /// Takes in an entry whose place and bytes are counted already, unless another one has the key. Says whether it did.
+    /// Inserts an entry that is counted already, unless another one has the key. Returns true if it
+    /// did.
     pub(super) fn insert(
         &mut self,
         id: u64,
@@ -134,7 +134,7 @@ impl TaskShard {
         is_free
     }
 
-    /// Notes a further key of a resident. Says whether the entry still lives here.
+    /// Records a further key of an entry. Returns true if the entry still lives here.
     pub(super) fn add_key(&mut self, id: u64, key: &EntryKey, tally: &Usage) -> bool {
         let Some(resident) = self.residents.get_mut(&id) else { return false };
         if !resident.keys.contains(key) {
@@ -144,12 +144,12 @@ impl TaskShard {
         true
     }
 
-    /// Whether the entry lives here and has not expired.
+    /// Returns true if the entry lives here and has not expired.
     pub(super) fn has(&self, id: u64, now: Instant) -> bool {
         self.residents.get(&id).is_some_and(|resident| !resident.is_expired(now, self.ttl))
     }
 
-    /// Notes activity, unless the entry has expired or is gone. Says whether it did.
+    /// Records activity, unless the entry has expired or is gone. Returns true if it did.
     pub(super) fn touch(&mut self, id: u64, now: Instant) -> bool {
         let is_alive = self.has(id, now);
         if let Some(resident) = self.residents.get_mut(&id).filter(|_| is_alive) {
@@ -158,7 +158,7 @@ impl TaskShard {
         is_alive
     }
 
-    /// Puts a resident where it belongs by now, and counts what it takes. Says whether it grew.
+    /// Moves an entry to its current queue, and counts its size. Returns true if it grew.
     pub(super) fn settle(&mut self, id: u64, tally: &Usage) -> bool {
         let Some(resident) = self.residents.get_mut(&id) else { return false };
         let stand = resident.entry.stand();
@@ -194,7 +194,7 @@ impl TaskShard {
         }
     }
 
-    /// Whoever was expected until now, and did not come, is not expected any more.
+    /// Ends the expectation of watchers that did not come in time.
     pub(super) fn release_due(&mut self, now: Instant, tally: &Usage) {
         while let Some((until, id)) = self.expected.first().copied().filter(|(until, _)| *until <= now) {
             let Some(resident) = self.residents.get_mut(&id) else { return };
@@ -203,8 +203,9 @@ impl TaskShard {
         }
     }
 
-    /// Removes the resident of this class that may go first. One that is followed may go only if its agent leads back to it, or if it
-    /// has expired; without a time none has.
+    /// Removes the first entry of this class. A followed one may be evicted only if the agent has
+    /// named the task, so that it can be found again, or if it has expired; without a time none has
+    /// expired.
     pub(super) fn victim(
         &mut self,
         class: EvictionClass,
@@ -222,8 +223,8 @@ impl TaskShard {
         self.remove(id?, tally)
     }
 
-    /// Returns the followed resident that may go and was active least recently. Those that may not are few: their agents have not named
-    /// them yet.
+    /// Returns the evictable followed entry that was active least recently. Those that are not
+    /// evictable are few: their agents have not named them yet.
     fn first_followed(&mut self, spare: Option<u64>, now: Option<Instant>, tally: &Usage) -> Option<u64> {
         loop {
             let may_go = |id: &u64| {
@@ -241,7 +242,7 @@ impl TaskShard {
         }
     }
 
-    /// Removes all that have expired.
+    /// Removes all expired entries.
     pub(super) fn expired(&mut self, now: Instant, tally: &Usage) -> Vec<TaskSlot> {
         self.release_due(now, tally);
         let mut dropped = Vec::new();
@@ -255,7 +256,7 @@ impl TaskShard {
         dropped
     }
 
-    /// Removes a resident if it has expired.
+    /// Removes an entry if it has expired.
     pub(super) fn remove_expired(&mut self, id: u64, now: Instant, tally: &Usage) -> Option<TaskSlot> {
         if self.has(id, now) {
             return None;
@@ -263,7 +264,7 @@ impl TaskShard {
         self.remove(id, tally)
     }
 
-    /// Whether somebody here may go.
+    /// Returns true if an entry of this shard may be evicted.
     pub(super) fn has_evictable(&mut self, now: Instant, tally: &Usage) -> bool {
         self.release_due(now, tally);
         !self.ended.is_empty()
@@ -271,17 +272,17 @@ impl TaskShard {
             || self.first_followed(None, Some(now), tally).is_some()
     }
 
-    /// Who has not expired.
+    /// Returns the entries that have not expired.
     pub(super) fn alive(&self, now: Instant) -> Vec<Arc<TaskEntry>> {
         let alive = self.residents.values().filter(|resident| !resident.is_expired(now, self.ttl));
         alive.map(|resident| resident.entry.clone()).collect()
     }
 
-    /// Who of this class was active least recently.
+    /// Returns the entry of this class that was active least recently.
     fn first(&mut self, class: EvictionClass, spare: Option<u64>, tally: &Usage) -> Option<u64> {
         loop {
             let (at, id) = *self.of_class(class).iter().find(|(_, id)| Some(*id) != spare)?;
-            // Somebody may have begun to watch a moment ago.
+            // A watcher may have come a moment ago.
             self.settle(id, tally);
             if self.of_class(class).contains(&(at, id)) {
                 return Some(id);
@@ -297,7 +298,7 @@ impl TaskShard {
         }
     }
 
-    /// Removes a resident. Its keys are still to be taken from it.
+    /// Removes an entry. Its keys are still to be removed.
     pub(super) fn remove(&mut self, id: u64, tally: &Usage) -> Option<TaskSlot> {
         let resident = self.residents.remove(&id)?;
         resident.entry.mark_gone();

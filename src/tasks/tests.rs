@@ -384,7 +384,7 @@ fn a_hundred_thousand_tasks_are_not_slower_than_a_thousand() {
         let bounds = TaskLimits { most: most as usize, bytes: usize::MAX, ..BOUNDS };
         let (tasks, now) = (Tasks::new(bounds), Instant::now());
         (0..most).for_each(|number| assert!(tasks.admit(key(number), entry, now).is_ok()));
-        // Those that would go first are watched, so that whoever searches searches long.
+        // The first entries in the order of eviction are watched, so that a search would take long.
         let watched = (0..most / 2).filter_map(|number| tasks.find(&key(number), now));
         let watchers: Vec<_> = watched.map(|entry| entry.watch()).collect();
         for number in 0..most {

@@ -1,6 +1,6 @@
-//! What all shards hold together, and in which classes.
+//! Usage of all shards together, by eviction class.
 //!
-//! Atomic sums, so that taking a place needs no lock and nothing is counted anew. Not here: the residents (see `shard`).
+//! Atomic sums, so that a reservation needs no lock and nothing is counted anew.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,28 +12,28 @@ use super::TaskLimits;
 pub(super) struct Usage {
     pub(super) count: AtomicUsize,
     pub(super) bytes: AtomicUsize,
-    /// Residents that are finished.
+    /// Finished entries.
     ended: AtomicUsize,
-    /// Live residents that nobody watches or follows, or may not by now.
+    /// Live entries that are not watched or followed, or may not be by now.
     idle: AtomicUsize,
-    /// Live residents that are followed and not watched.
+    /// Live entries that are followed and not watched.
     followed: AtomicUsize,
-    /// Entries dropped for others, and not told yet.
+    /// Entries evicted for others, and not reported yet.
     pub(super) evicted: AtomicU64,
 }
 
-/// Who may go.
+/// Class of entries that may be evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EvictionClass {
-    /// Finished: goes first.
+    /// Finished: evicted first.
     Ended,
-    /// Live; nobody watches or follows.
+    /// Live, neither watched nor followed.
     Idle,
-    /// Live, followed and not watched: goes last.
+    /// Live, followed and not watched: evicted last.
     Followed,
 }
 
-/// Where a resident stands.
+/// Position of an entry in the order of eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotUsage {
     /// Finished; active last at that time.
@@ -49,7 +49,7 @@ pub(super) enum SlotUsage {
 }
 
 impl Usage {
-    /// Takes a place and so many bytes, if there is room.
+    /// Reserves a slot and so many bytes, if there is room.
     pub(super) fn take(&self, bytes: usize, bounds: &TaskLimits) -> bool {
         let one_more = |count: usize| (count < bounds.most).then_some(count + 1);
         let more = |held: usize| held.checked_add(bytes).filter(|held| *held <= bounds.bytes);
@@ -63,19 +63,19 @@ impl Usage {
         has_room
     }
 
-    /// Gives up a place and so many bytes.
+    /// Releases a slot and so many bytes.
     pub(super) fn give_back(&self, bytes: usize) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Whether a new entry of so many bytes would fit as it is.
+    /// Returns true if a new entry of so many bytes would fit without eviction.
     pub(super) fn has_room(&self, bytes: usize, bounds: &TaskLimits) -> bool {
         let held = self.bytes.load(Ordering::Relaxed).saturating_add(bytes);
         self.count.load(Ordering::Relaxed) < bounds.most && held <= bounds.bytes
     }
 
-    /// Whether there is one of the class somewhere, or may be by now.
+    /// Returns true if a shard has an entry of the class, or may have one by now.
     pub(super) fn has(&self, class: EvictionClass) -> bool {
         self.of_class(class).load(Ordering::Relaxed) > 0
     }
@@ -88,21 +88,21 @@ impl Usage {
         }
     }
 
-    /// One more stands at the place.
+    /// Counts an entry in a position.
     pub(super) fn enter(&self, place: SlotUsage) {
         if let Some(class) = place.class() {
             self.of_class(class).fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// One less stands at the place.
+    /// Removes an entry from the count of a position.
     pub(super) fn leave(&self, place: SlotUsage) {
         if let Some(class) = place.class() {
             self.of_class(class).fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// What a resident takes has changed. Says whether it grew.
+    /// Records a change of size. Returns true if the entry grew.
     pub(super) fn resize(&self, before: usize, after: usize) -> bool {
         if after > before {
             self.bytes.fetch_add(after - before, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Usage {
 }
 
 impl EvictionClass {
-    /// In the order in which they go.
+    /// In the order of eviction.
     pub(super) const ALL: [Self; 3] = [Self::Ended, Self::Idle, Self::Followed];
 }
 
@@ -122,7 +122,7 @@ impl SlotUsage {
     fn class(self) -> Option<EvictionClass> {
         match self {
             Self::Ended(_) => Some(EvictionClass::Ended),
-            // Whoever is expected may be late by now.
+            // An expected watcher may be late by now.
             Self::Idle(_) | Self::Expected(_) => Some(EvictionClass::Idle),
             Self::Followed(_) => Some(EvictionClass::Followed),
             Self::Watched => None,

@@ -22,7 +22,7 @@ use crate::config::spanned::{Location, Spanned};
 use crate::config::units::HumanDuration;
 use crate::config::{Agent, AgentTimeouts, AgentTls, CardSource, Protocol, TaskMode, ToolGranularity};
 
-/// The most that a card's file may hold.
+/// Largest file of a card, in bytes.
 const CARD_FILE: usize = 1 << 20;
 
 /// One A2A agent behind the gateway.
@@ -178,14 +178,14 @@ impl AgentFile {
         reading: &mut ResolveContext<'_>,
     ) -> Option<Agent> {
         let described = match std::mem::take(&mut self.manifest).take() {
-            // Without it, nothing more can be said about the agent.
+            // Without its manifest the agent cannot be checked any further.
             Some((place, file)) => Some(manifest::load(reading.path(&file), &place, reading)?),
             None => None,
         };
         self.with(name, described, section, reading)
     }
 
-    /// The agent, with what its manifest says where this file says nothing.
+    /// Returns the agent, with the values of its manifest where this file has none.
     pub(super) fn with(
         mut self,
         name: String,
@@ -257,7 +257,7 @@ impl AgentFile {
 }
 
 impl AgentFile {
-    /// Takes out how its calls are spread and held back.
+    /// Takes out the settings of load balancing and of the queue.
     fn balance(&mut self, reading: &mut ResolveContext<'_>) -> LoadBalancing {
         let max_calls = reading.count(std::mem::take(&mut self.max_calls), 0..=1_000_000, 0);
         let queue = std::mem::take(&mut self.queue).take();
@@ -272,7 +272,7 @@ impl AgentFile {
     }
 }
 
-/// What is wrong with an agent's name, if anything.
+/// Returns the defect of an agent's name, if any.
 pub(super) fn name_problem(name: &str) -> Option<&'static str> {
     let head = name.bytes().next().is_some_and(|first| first.is_ascii_lowercase() || first.is_ascii_digit());
     let rest = |each: u8| each.is_ascii_lowercase() || each.is_ascii_digit() || matches!(each, b'-' | b'_');
@@ -281,7 +281,7 @@ pub(super) fn name_problem(name: &str) -> Option<&'static str> {
     )
 }
 
-/// The name of a tool: what every MCP client accepts.
+/// Reads the name of a tool: the form that every MCP client accepts.
 pub(super) fn tool_name(written: Spanned<String>, reading: &mut ResolveContext<'_>) -> Option<String> {
     let (place, name) = written.take()?;
     let fits = |each: u8| each.is_ascii_alphanumeric() || matches!(each, b'-' | b'_');
@@ -292,7 +292,7 @@ pub(super) fn tool_name(written: Spanned<String>, reading: &mut ResolveContext<'
     Some(name)
 }
 
-/// Where a card is: a URL, or a file that holds JSON.
+/// Reads the location of a card: a URL, or a file that contains JSON.
 pub(super) fn card(written: &str, reading: &ResolveContext<'_>) -> Result<CardSource, String> {
     if written.contains("://") || written.contains("${") {
         return url::web(written).map(|_| CardSource::Url(written.to_owned()));

@@ -1,4 +1,4 @@
-//! `agents.NAME.endpoints`, `.breaker`, `.health` and `.queue` as written.
+//! `agents.NAME.endpoints`, `.breaker`, `.health` and `.queue` as in the file.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -64,9 +64,9 @@ pub(super) struct QueueFile {
     wait: Spanned<HumanDuration>,
 }
 
-/// How the calls of an agent are spread and held back.
+/// Load balancing and queueing of the calls of an agent.
 pub(super) struct LoadBalancing {
-    /// Where the endpoints are written.
+    /// The location of the endpoints.
     pub(super) at: Option<Location>,
     pub(super) endpoints: Vec<String>,
     pub(super) breaker: Breaker,
@@ -76,10 +76,10 @@ pub(super) struct LoadBalancing {
 }
 
 impl LoadBalancing {
-    /// Adds it to an agent that has all else.
+    /// Adds the settings to an agent that has all others.
     pub(super) fn complete(self, agent: &mut Agent, reading: &mut ResolveContext<'_>) {
         let Self { at, endpoints, breaker, health, max_calls, queue } = self;
-        // Where a task lives is found by asking each endpoint for it.
+        // The endpoint of a task is found by a `GetTask` request to each endpoint.
         let elsewhere = endpoints.len() > 1 && agent.methods.get.endpoint.is_some();
         if let Some(place) = at.filter(|_| elsewhere) {
             reading.problem(
@@ -93,7 +93,7 @@ impl LoadBalancing {
     }
 }
 
-/// The URLs at which an agent is called in place of the one on its card.
+/// Returns the URLs at which an agent is called in place of the one on its card.
 pub(super) fn endpoints(
     written: Spanned<Vec<Spanned<String>>>,
     reading: &mut ResolveContext<'_>,
@@ -116,7 +116,7 @@ pub(super) fn endpoints(
     endpoints
 }
 
-/// The same for all spellings of one place.
+/// Returns the same text for all spellings of one origin and path.
 fn one_spelling(uri: &Uri) -> String {
     let scheme = uri.scheme_str().unwrap_or_default();
     let port = uri.port_u16().unwrap_or(if scheme == "https" { 443 } else { 80 });
@@ -162,7 +162,7 @@ impl HealthFile {
 }
 
 impl QueueFile {
-    /// `max_calls` is what the agent may have at once.
+    /// Resolves the queue; `max_calls` is the concurrency limit of the agent.
     pub(super) fn resolve(
         self,
         section: &Location,

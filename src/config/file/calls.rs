@@ -1,4 +1,4 @@
-//! `calls` as written.
+//! `calls` as in the file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

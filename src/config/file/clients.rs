@@ -1,6 +1,6 @@
-//! `calls.clients` as written: limits of clients that are known by name.
+//! `calls.clients` as in the file: limits of clients that are recognized by name.
 //!
-//! Not here: which entry a client fits (see `gateway::client_table`).
+//! See also `gateway::client_table`, which selects the entry of a client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::units::HumanDuration;
 
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Most entries of an operator, and most patterns of one entry: each request is held against them.
+/// Most entries of an operator, and most patterns of one entry: each request is compared with them.
 const MAX_CLIENTS: usize = 100;
 const MAX_PATTERNS: usize = 16;
 /// Longest name of an entry, and longest pattern.
@@ -82,7 +82,7 @@ struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Returns the client, unless the entry only takes out what the gateway ships.
+    /// Returns the client, unless the entry only removes one that the gateway ships.
     fn resolve(&self, file: ClientFile, reading: &mut ResolveContext<'_>) -> Option<KnownClient> {
         if self.name.is_empty() || self.name.len() > MAX_NAME_BYTES {
             reading.problem(self.place, format!("is not a name (1 to {MAX_NAME_BYTES} bytes)"));

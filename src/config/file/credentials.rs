@@ -1,4 +1,4 @@
-//! `agents.NAME.auth` as written.
+//! `agents.NAME.auth` as in the file.
 
 use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderName, HeaderValue};
@@ -65,8 +65,8 @@ struct BasicFile {
 }
 
 impl AgentAuthFile {
-    /// Turns what was written into what runs. `shown` are the static headers of the agent; with an identity it is
-    /// shown a client certificate.
+    /// Converts the section to its settings. `shown` are the static headers of the agent; with an
+    /// identity the gateway presents a client certificate to the agent.
     pub(super) fn resolve(
         self,
         section: &Location,
@@ -98,7 +98,7 @@ impl AgentAuthFile {
     }
 }
 
-/// Whether a secret can be sent in a header; if not, that is a problem.
+/// Returns true if a secret can be sent in a header; if not, that is a problem.
 fn sendable(place: &Location, secret: &ReloadableSecret, reading: &mut ResolveContext<'_>) -> bool {
     let fits = HeaderValue::from_str(secret.expose()).is_ok();
     if !fits {
@@ -167,7 +167,7 @@ impl ApiKeyFile {
     }
 }
 
-/// What is wrong with the name of a key, if anything.
+/// Returns the defect of the name of a key, if any.
 pub(super) fn named(
     place: ApiKeyLocation,
     name: &str,
@@ -185,7 +185,7 @@ pub(super) fn named(
                 false => Ok(()),
             }
         }
-        // A token, as cookies and headers have.
+        // A token, as in cookies and headers.
         ApiKeyLocation::Cookie if HeaderName::from_bytes(name.as_bytes()).is_err() => {
             Err("names no cookie that could be sent")
         }

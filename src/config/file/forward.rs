@@ -1,6 +1,7 @@
-//! `agents.NAME.forward_headers` as written: which headers of a client's request go along.
+//! `agents.NAME.forward_headers` as in the file: the headers of a client's request that are
+//! forwarded.
 //!
-//! Not here: copying them (see `agents`).
+//! See also `agents::forwarded_context`, which copies them.
 
 use http::HeaderName;
 
@@ -9,10 +10,10 @@ use crate::config::reserved_headers::is_forbidden;
 use crate::config::resolve::ResolveContext;
 use crate::config::spanned::Spanned;
 
-/// The most names in one list.
+/// Most names in one list.
 const MAX_FORWARDED_NAMES: usize = 32;
 
-/// The headers that may go along; what is wrong with the others is reported.
+/// Returns the headers that may be forwarded; problems of the others are reported.
 pub(super) fn resolve(
     written: Spanned<Vec<Spanned<String>>>,
     shown: &[(HeaderName, ReloadableSecret)],

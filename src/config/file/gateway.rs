@@ -1,4 +1,4 @@
-//! `mcp`, `cards` and `sessions` as written.
+//! `mcp`, `cards` and `sessions` as in the file.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl McpFile {
     }
 }
 
-/// A list of texts, each of which passes a check.
+/// Reads a list of texts, each of which passes a check.
 pub(super) fn checked(
     written: Spanned<Vec<Spanned<String>>>,
     check: impl Fn(&str) -> Result<(), String>,

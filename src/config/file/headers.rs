@@ -1,4 +1,4 @@
-//! `agents.NAME.headers` as written.
+//! `agents.NAME.headers` as in the file.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::config::reserved_headers::is_reserved;
 use crate::config::resolve::ResolveContext;
 use crate::config::spanned::Spanned;
 
-/// The headers that can be sent; what is wrong with the others is reported.
+/// Returns the headers that can be sent; problems of the others are reported.
 pub(super) fn resolve(
     written: Spanned<BTreeMap<String, Spanned<Template>>>,
     reading: &mut ResolveContext<'_>,
@@ -22,7 +22,7 @@ pub(super) fn resolve(
     headers
 }
 
-/// Adds a header to those that are there, or reports what is wrong with it.
+/// Adds a header to the others, or reports its defect.
 pub(super) fn take(
     written_name: &str,
     value: Spanned<Template>,

@@ -1,4 +1,4 @@
-//! `limits` as written.
+//! `limits` as in the file.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `listeners` and `admin` as written.
+//! `listeners` and `admin` as in the file.
 
 use std::net::SocketAddr;
 
@@ -63,7 +63,7 @@ pub(super) struct AdminFile {
 }
 
 impl ListenerFile {
-    /// The listener, with the place of its address.
+    /// Returns the listener, with the location of its address.
     pub(super) fn resolve(
         self,
         section: &Location,
@@ -87,7 +87,7 @@ impl ListenerFile {
 }
 
 impl AdminFile {
-    /// The admin listener, with the place of its address.
+    /// Returns the admin listener, with the location of its address.
     pub(super) fn resolve(self, section: &Location, reading: &mut ResolveContext<'_>) -> (Location, Admin) {
         let allowed_hosts = checked(self.allowed_hosts, url::any_or_host, reading).unwrap_or_default();
         let Some((place, written)) = self.address.take() else {

@@ -1,6 +1,9 @@
-//! The configuration file as written. Its documentation is the manual: the JSON Schema is made from it.
+//! The syntax of the configuration file. Its documentation is the manual: the JSON Schema is made
+//! from it.
 //!
-//! Each section turns itself into its settings and reports what is wrong. Not here: reading YAML (`tree`, `reader`).
+//! Each section converts itself to its settings and reports its problems.
+//!
+//! Out of scope: reading YAML (`yaml`, `deserializer`).
 
 mod agent;
 mod auth;
@@ -128,7 +131,7 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Turns what was written into what runs. Where a problem was reported, a default stands in.
+    /// Converts the file to settings. A default replaces each value with a problem.
     pub(super) fn resolve(self, reading: &mut ResolveContext<'_>) -> Settings {
         let root = Location { line: 1, at: String::new() };
         let has_url = self.public_url.place().is_some();

@@ -1,4 +1,4 @@
-//! `agents.NAME.auth.oauth2` as written.
+//! `agents.NAME.auth.oauth2` as in the file.
 
 use http::Uri;
 use schemars::JsonSchema;
@@ -122,7 +122,7 @@ impl OAuth2File {
     }
 }
 
-/// What was written of the proof, each with its place; a value that was wrong is not there.
+/// The keys of client authentication, each with its location; a wrong value is absent.
 struct ClientProofFile {
     method: Option<(Location, MethodFile)>,
     secret: Option<(Location, Option<ReloadableSecret>)>,
@@ -180,7 +180,7 @@ impl ClientProofFile {
     }
 }
 
-/// A token endpoint gets secrets: never in the open, except to this machine.
+/// Checks the URL of a token endpoint, which gets secrets: no plain HTTP, except to this machine.
 pub(super) fn endpoint(text: &str) -> Result<(), String> {
     let uri = url::web(text)?;
     let host = uri.host().unwrap_or_default();

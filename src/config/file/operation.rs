@@ -1,4 +1,4 @@
-//! `log`, `shutdown` and `upgrade` as written.
+//! `log`, `shutdown` and `upgrade` as in the file.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl LogFile {
     }
 }
 
-/// A JSON pointer (RFC 6901 §3) to something within.
+/// Checks a JSON pointer (RFC 6901 §3) to something within.
 fn pointer(text: &str) -> Result<(), String> {
     let mut rest = text.split('~').skip(1);
     if text.starts_with('/') && rest.all(|after| after.starts_with(['0', '1'])) {
@@ -73,7 +73,8 @@ fn pointer(text: &str) -> Result<(), String> {
     Err("is not a JSON pointer (write /name or /list/0/name; ~0 is ~, ~1 is /)".to_owned())
 }
 
-/// Whether the filter understands every directive. It would take a misspelt level for the name of a module.
+/// Returns true if the filter understands every directive. It would take a misspelt level for the
+/// name of a module.
 fn levels(text: &str) -> bool {
     let bare = |directive: &str| directive.parse::<tracing::level_filters::LevelFilter>().is_ok();
     let directives = text.split(',').map(str::trim);

@@ -1,4 +1,4 @@
-//! `outbound` as written.
+//! `outbound` as in the file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,6 +1,6 @@
-//! `rules` as written: who may do what.
+//! `rules` as in the file: the permissions of callers.
 //!
-//! Not here: what a rule means for a call (see `auth::rules`).
+//! See also `auth::rules` for the evaluation of a rule.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -45,7 +45,7 @@ pub(super) struct RuleFile {
     resources: Spanned<OneOrMany<Spanned<String>>>,
 }
 
-/// The rules, each with a name.
+/// Returns the rules, each with a name.
 pub(super) fn resolve(
     written: Spanned<Vec<Spanned<RuleFile>>>,
     (auth, agents): (&Auth, &[&str]),
@@ -96,7 +96,7 @@ impl RuleFile {
     }
 }
 
-/// Reads patterns for names of certificates. Reports those that no SPIFFE id fits, so that their
+/// Reads patterns for names of certificates. Reports those that no SPIFFE id matches, so that their
 /// rule would never apply; an id stands after `prefix`.
 fn identities(
     written: Spanned<OneOrMany<Spanned<String>>>,
@@ -106,7 +106,7 @@ fn identities(
     let place = written.place().cloned().unwrap_or_default();
     let patterns = patterns(written, reading)?;
     for pattern in &patterns {
-        // The name of a caller with several proofs has ` & ` between them.
+        // The name of a caller with several credentials has ` & ` between them.
         let mut ids = pattern.split(" & ").filter_map(|part| part.strip_prefix(prefix));
         if let Some(error) = ids.find_map(|id| check_spiffe_pattern(id).err()) {
             reading.problem(&place, format!("{pattern:?} fits no SPIFFE id: {error}"));

@@ -1,4 +1,4 @@
-//! `signature`, of an agent and of all cards, as written.
+//! `signature`, of an agent and of all cards, as in the file.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `agents.NAME.skills.ID` as written.
+//! `agents.NAME.skills.ID` as in the file.
 
 use std::borrow::Cow;
 
@@ -11,9 +11,9 @@ use crate::config::resolve::ResolveContext;
 use crate::config::spanned::{Location, Spanned};
 use crate::config::{SkillOverride, TaskMode};
 
-/// The most that a schema's file may hold.
+/// Largest file of a schema, in bytes.
 const SCHEMA_FILE: usize = 1 << 20;
-/// The most memory that one pattern of a schema may take when compiled.
+/// Most memory that one pattern of a schema may take when compiled, in bytes.
 const PATTERN: usize = 1 << 20;
 
 /// What is different for one skill.
@@ -115,14 +115,15 @@ fn from_file(written: &str, reading: &ResolveContext<'_>) -> Result<Value, Strin
     serde_json::from_str(&text).map_err(|error| format!("{} is not JSON: {error}", path.display()))
 }
 
-/// Whether this is a schema for arguments: an object, with references and patterns that cost the gateway little.
+/// Checks that this is a schema for arguments: an object, with references and patterns that cost
+/// the gateway little.
 fn compile(schema: &Value) -> Result<(), String> {
     let object =
         schema.as_object().ok_or("is not a JSON Schema (write an object that says `type: object`)")?;
     if object.get("type").and_then(Value::as_str) != Some("object") {
         return Err("a tool's arguments are an object (write `type: object` in the schema)".to_owned());
     }
-    // This engine runs in linear time; the default one can be made to run for ever.
+    // This engine runs in linear time; the default one can be made to run without an end.
     let patterns = jsonschema::PatternOptions::regex().size_limit(PATTERN);
     match jsonschema::options().with_pattern_options(patterns).build(schema) {
         Ok(_) => Ok(()),

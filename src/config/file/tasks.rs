@@ -1,7 +1,8 @@
-//! `tasks`, `streams`, `followers` and `push` as written, and the seven environment variables that stand in for some of
-//! their keys.
+//! `tasks`, `streams`, `followers` and `push` as in the file, and the seven environment variables
+//! that override defaults of some of their keys.
 //!
-//! The names are those of the reference implementation, so that a deployment of it moves over unchanged. The file wins.
+//! The names are those of the reference implementation, so that a deployment of it moves over
+//! unchanged. The file wins.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -77,7 +78,7 @@ impl TasksFile {
     }
 }
 
-/// The folder need not be there yet, but nothing else may be in its place.
+/// Checks the folder. It need not exist yet, but no other kind of file may be at its path.
 fn data_dir(written: Spanned<String>, reading: &mut ResolveContext<'_>) -> Option<PathBuf> {
     let place = written.place().cloned();
     let text = match &place {
@@ -188,7 +189,8 @@ pub(super) struct PushFile {
 }
 
 impl PushFile {
-    /// What agents need to reach the gateway, besides the switch: a URL, and a door.
+    /// Checks the conditions for agents to reach the gateway, besides `enabled`: a URL, and a
+    /// listener that serves `push`.
     pub(super) fn resolve(self, has_url: bool, has_door: bool, reading: &mut ResolveContext<'_>) -> Push {
         let Some((place, true)) = self.enabled.take() else { return Push::default() };
         if !has_url {

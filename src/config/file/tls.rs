@@ -1,4 +1,4 @@
-//! `listeners[].tls` as written.
+//! `listeners[].tls` as in the file.
 
 use std::time::SystemTime;
 
@@ -180,7 +180,8 @@ impl ClientAuthFile {
     }
 }
 
-/// Each of the PEM texts that holds what it should; `None` if there is none or one does not.
+/// Returns each of the PEM texts with the right content; `None` if there is none or one has other
+/// content.
 fn pems(
     written: Spanned<OneOrMany<Spanned<PemFile>>>,
     holds: PemKind,

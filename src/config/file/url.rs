@@ -9,7 +9,7 @@ use crate::config::Host;
 use crate::config::resolve::ResolveContext;
 use crate::config::spanned::Location;
 
-/// The gateway's own URL, without a slash at its end.
+/// Reads the gateway's own URL, without a slash at its end.
 pub(super) fn public(text: &str, place: &Location, reading: &mut ResolveContext<'_>) -> Option<String> {
     match web(text) {
         Ok(uri) if uri.query().is_some() => {
@@ -20,7 +20,7 @@ pub(super) fn public(text: &str, place: &Location, reading: &mut ResolveContext<
     }
 }
 
-/// An absolute `http` or `https` URL with a host and without a password.
+/// Reads an absolute `http` or `https` URL with a host and without a password.
 pub(super) fn web(text: &str) -> Result<Uri, String> {
     if text.contains("${") {
         return Err("references such as ${env:NAME} are not accepted here (write the URL itself)".to_owned());
@@ -44,7 +44,7 @@ pub(super) fn web(text: &str) -> Result<Uri, String> {
     Ok(uri)
 }
 
-/// `host` or `host:port`, without anything else.
+/// Checks `host` or `host:port`, without anything else.
 pub(super) fn host(text: &str) -> Result<(), String> {
     let hint = "(write host or host:port, such as agents.example.com)";
     if text.contains("://") || text.contains('/') {
@@ -58,12 +58,13 @@ pub(super) fn host(text: &str) -> Result<(), String> {
     Host::read(authority.host()).map(drop).map_err(str::to_owned)
 }
 
-/// A host, or `*` for any.
+/// Checks a host, or `*` for any.
 pub(super) fn any_or_host(text: &str) -> Result<(), String> {
     if text == "*" { Ok(()) } else { host(text) }
 }
 
-/// The origin of a page: `scheme://host` and perhaps a port; `null` is what browsers send for a file.
+/// Checks the origin of a page: `scheme://host` and perhaps a port; `null` is the value of browsers
+/// for a file.
 pub(super) fn origin(text: &str) -> Result<(), String> {
     let hint = "(write scheme://host or scheme://host:port, without a slash at the end)";
     if matches!(text, "*" | "null") {
@@ -78,7 +79,7 @@ pub(super) fn origin(text: &str) -> Result<(), String> {
     check_port(&authority)
 }
 
-/// The parser of `http` leaves ports that are no number alone.
+/// Checks the port: the parser of `http` ignores ports that are not numbers.
 fn check_port(authority: &Authority) -> Result<(), String> {
     if authority.host().is_empty() {
         return Err("has no host".to_owned());

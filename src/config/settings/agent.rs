@@ -14,64 +14,65 @@ use crate::config::ReloadableSecret;
 pub struct Agent {
     /// Its name: a lower-case letter or digit, then up to 31 lower-case letters, digits, `-` and `_`.
     pub name: String,
-    /// Where its card is.
+    /// The location of its card.
     pub card: CardSource,
-    /// Whose signature its card must bear; `None`: nobody's.
+    /// The keys that must have signed its card; `None`: no signature is needed.
     pub signature: Option<CardSignature>,
     /// Headers for every request to this agent.
     pub headers: Vec<(HeaderName, ReloadableSecret)>,
     /// Other credentials for every request to this agent.
     pub auth: AgentAuth,
-    /// Headers of a client's request that go along to this agent. Default: none.
+    /// Headers of a client's request that are forwarded to this agent. Default: none.
     pub forward_headers: Vec<HeaderName>,
-    /// How the gateway trusts this agent, and what it shows it.
+    /// Trust in this agent, and the gateway's certificate for it.
     pub tls: AgentTls,
-    /// What becomes a tool.
+    /// The unit that becomes a tool.
     pub tools: ToolGranularity,
-    /// The tool's name with [`ToolsPer::Agent`]; `None`: made from the agent's name.
+    /// The tool's name with [`ToolGranularity::Agent`]; `None`: made from the agent's name.
     pub tool_name: Option<String>,
-    /// Stands in for the description in the card.
+    /// Replaces the description in the card.
     pub description: Option<String>,
-    /// What is different for a skill, by its id in the card.
+    /// Overrides for skills, by their id in the card.
     pub skills: BTreeMap<String, SkillOverride>,
-    /// The A2A version to speak. Default: what the card says.
+    /// The A2A version to speak. Default: the one that the card names.
     pub protocol: Protocol,
-    /// Media types to ask for. `None`: what the card says.
+    /// Media types to ask for. `None`: those of the card.
     pub output_modes: Option<Vec<String>>,
     /// URIs of A2A extensions to activate.
     pub extensions: Vec<String>,
     /// Hosts (`name` or `name:port`) besides the card's own that get this agent's credentials. Default: none.
     pub allow_hosts: Vec<String>,
-    /// How long the gateway waits for this agent.
+    /// Timeouts of this agent.
     pub timeouts: AgentTimeouts,
-    /// Whether to use the streaming method where the card offers it. Default: yes.
+    /// True if the streaming method is used where the card offers it. Default: true.
     pub streaming: bool,
-    /// Whether its push notifications are used where the card offers them and the gateway asks for any. Default: yes.
+    /// True if its push notifications are used where the card offers them and the gateway asks for
+    /// any. Default: true.
     pub push: bool,
-    /// Whether A2A clients of another version than the agent's are served. Default: yes.
+    /// True if A2A clients of another version than the agent's are served. Default: true.
     pub translate: bool,
-    /// Where it is called in place of the URL on its card. Empty: there. Default: none.
+    /// URLs at which it is called in place of the URL on its card. Empty: that one. Default: none.
     pub endpoints: Vec<String>,
-    /// When an endpoint that fails is left alone.
+    /// Circuit breaker of each endpoint.
     pub breaker: Breaker,
-    /// How endpoints are asked whether they are there. Default: they are not.
+    /// Health checks of its endpoints. Default: none.
     pub health: Option<Health>,
-    /// Calls of it under way at once; 0: any number. Default: 0.
+    /// Concurrent calls of it; 0: any number. Default: 0.
     pub max_calls: usize,
-    /// Where more calls than that wait.
+    /// Queue of the calls beyond that.
     pub queue: Queue,
     /// Calls of it in a second; 0: any number. Default: 0.
     pub rate: usize,
-    /// How its tools go with tasks; a skill may differ (see [`Agent::task_of`]).
+    /// Use of its tools with tasks; a skill may differ (see [`Agent::task_of`]).
     pub task: TaskMode,
-    /// The manifest that it came from, if it came from one.
+    /// The manifest that it came from, if any.
     pub manifest: Option<Manifest>,
-    /// What is different for single methods. Default: nothing.
+    /// Overrides for single methods. Default: none.
     pub methods: PerMethod<MethodSettings>,
 }
 
 impl Agent {
-    /// An agent with every default, whose card is at a URL.
+    /// Returns an agent with every default and a card at a URL.
     pub fn new(name: impl Into<String>, card_url: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -105,13 +106,13 @@ impl Agent {
         }
     }
 
-    /// How the tool of this skill goes with tasks.
+    /// Returns the use of the tool of this skill with tasks.
     pub fn task_of(&self, skill: &str) -> TaskMode {
         self.skills.get(skill).and_then(|skill| skill.task).unwrap_or(self.task)
     }
 }
 
-/// Where an agent's card is.
+/// Location of an agent's card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CardSource {
     /// An `http` or `https` URL.
@@ -120,7 +121,7 @@ pub enum CardSource {
     File(PathBuf),
 }
 
-/// How the gateway trusts an agent, and what it shows it.
+/// Trust in an agent, and the gateway's certificate for it.
 #[derive(Debug, Clone, Default)]
 pub struct AgentTls {
     /// The only roots to trust; `None`: the system's.
@@ -133,7 +134,7 @@ pub struct AgentTls {
     pub server_name: Option<String>,
 }
 
-/// What becomes a tool.
+/// Unit that becomes a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolGranularity {
     /// Each skill on the card.
@@ -143,7 +144,7 @@ pub enum ToolGranularity {
     Agent,
 }
 
-/// Whether a call of a tool becomes a task for a client that knows tasks.
+/// Use of a tool with tasks, for a client that supports tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TaskMode {
     /// If the client wants one, or the work takes long.
@@ -155,10 +156,10 @@ pub enum TaskMode {
     Never,
 }
 
-/// The A2A version that an agent speaks.
+/// The A2A version of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// What its card says.
+    /// The one that its card names.
     #[default]
     Auto,
     /// A2A 0.1.
@@ -169,22 +170,23 @@ pub enum Protocol {
     V1,
 }
 
-/// What is different for one skill.
+/// Overrides for one skill.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SkillOverride {
     /// The whole name of its tool: letters, digits, `-` and `_`, at most 64.
     pub tool_name: Option<String>,
-    /// Stands in for the description in the card.
+    /// Replaces the description in the card.
     pub description: Option<String>,
-    /// The JSON Schema of its tool's arguments: an object that says `"type": "object"`, compiled once already.
+    /// The JSON Schema of its tool's arguments: an object with `"type": "object"`, compiled once
+    /// already.
     pub input_schema: Option<serde_json::Value>,
-    /// Whether no tool is made of it, and A2A clients do not find it on the card.
+    /// True if no tool is made of it, and A2A clients do not find it on the card.
     pub hidden: bool,
-    /// How its tool goes with tasks; `None`: as the agent's others.
+    /// Use of its tool with tasks; `None`: as the agent's others.
     pub task: Option<TaskMode>,
 }
 
-/// How long the gateway waits for an agent.
+/// Timeouts of requests to an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentTimeouts {
     /// For a connection, TLS included. Default: 5 s.

@@ -9,23 +9,25 @@ use http::HeaderName;
 use super::Pem;
 use crate::config::Secret;
 
-/// How clients prove who they are. Nothing configured: nobody can.
+/// Authentication of clients. Without any mechanism all of them are anonymous.
 #[derive(Debug, Clone, Default)]
 pub struct Auth {
-    /// Which field of a client certificate names the caller: the first of these that it has. Empty: certificates name nobody.
+    /// Fields of a client certificate that name the caller: the first of these that it has. Empty:
+    /// certificates name no caller.
     pub certificate: Vec<CertificateName>,
     /// API keys.
     pub api_keys: Option<ApiKeys>,
-    /// Who issues bearer tokens.
+    /// The issuers of bearer tokens.
     pub tokens: Vec<TokenIssuer>,
     /// Scopes that every bearer token must have. Default: none.
     pub scopes: Vec<String>,
-    /// What a scope includes besides itself.
+    /// Further scopes that a scope includes.
     pub scope_hierarchy: BTreeMap<String, Vec<String>>,
 }
 
 impl Auth {
-    /// The mechanisms that are configured, in the order in which they name a caller that proves itself in several ways.
+    /// Returns the configured mechanisms, in the order in which they name a caller that uses
+    /// several.
     pub fn mechanisms(&self) -> Vec<Mechanism> {
         let certificate = (!self.certificate.is_empty()).then_some(Mechanism::Certificate);
         let api_key = self.api_keys.is_some().then_some(Mechanism::ApiKey);
@@ -34,7 +36,7 @@ impl Auth {
     }
 }
 
-/// A way to prove who one is.
+/// A mechanism of authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// A client certificate.
@@ -63,69 +65,70 @@ pub enum CertificateName {
 pub struct ApiKeys {
     /// The header that carries a key; with `authorization` it follows `Bearer`. Default: `x-api-key`.
     pub header: HeaderName,
-    /// Who holds which keys.
+    /// The owners of keys.
     pub holders: Vec<ApiKeyOwner>,
 }
 
-/// Whom an API key names.
+/// The owner of API keys.
 #[derive(Debug, Clone)]
 pub struct ApiKeyOwner {
-    /// The name of the holder; it stays when the keys change.
+    /// The name of the owner; it stays when the keys change.
     pub name: String,
     /// SHA-256 of each of its keys.
     pub hashes: Vec<[u8; 32]>,
 }
 
-/// Who issues bearer tokens, and how they are checked.
+/// An issuer of bearer tokens, and the verification of its tokens.
 #[derive(Debug, Clone)]
 pub struct TokenIssuer {
-    /// What stands in `iss`, and before the subject in the names of callers.
+    /// The value of `iss`, which stands before the subject in the names of callers.
     pub issuer: String,
-    /// The values of `aud` that are taken. Empty: the gateway's URL, and that of the endpoint that is called.
+    /// The accepted values of `aud`. Empty: the gateway's URL, and that of the endpoint that is
+    /// called.
     pub audience: Vec<String>,
-    /// How its tokens are checked.
+    /// Verification of its tokens.
     pub check: TokenVerification,
-    /// How far its clock may be off. Default: 30 s.
+    /// Accepted difference to its clock. Default: 30 s.
     pub leeway: Duration,
-    /// Whether a token that names no user is its client's. Default: no.
+    /// True if a token that names no user belongs to its client. Default: false.
     pub client_tokens: bool,
     /// The claim with the scopes. Default: `scope`.
     pub scope_claim: String,
     /// The claim with the groups. Default: `groups`.
     pub groups_claim: String,
-    /// The only roots to trust when it is asked; `None`: the system's.
+    /// The only roots to trust for requests to it; `None`: the system's.
     pub ca: Option<Pem>,
 }
 
-/// How tokens are checked.
+/// Verification of tokens.
 #[derive(Debug, Clone)]
 pub enum TokenVerification {
     /// By their signature.
     Signature {
-        /// Where the keys are.
+        /// The source of the keys.
         keys: KeySource,
-        /// The algorithms that are taken, as in the header of a token.
+        /// The accepted algorithms, as in the header of a token.
         algorithms: Vec<String>,
-        /// How often the keys are looked at. Default: 10 min.
+        /// Interval at which the keys are refreshed. Default: 10 min.
         refresh: Duration,
     },
-    /// By asking the issuer (RFC 7662).
+    /// By a request to the issuer (RFC 7662).
     Introspection {
-        /// Where to ask.
+        /// The URL of the request.
         url: String,
-        /// Who asks.
+        /// The gateway's client id there.
         client_id: String,
-        /// The password of who asks.
+        /// The password of that client.
         client_secret: Secret,
-        /// How long an answer is good at most. Default: 30 s.
+        /// Longest time for which a response is reused. Default: 30 s.
         cache: Duration,
     },
 }
 
-/// Where a set of keys (JWKS) is.
+/// Source of a set of keys (JWKS).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// Where the issuer's metadata says.
+    /// The URL in the issuer's metadata.
     Discovery,
     /// At a URL.
     Url(String),
@@ -133,19 +136,19 @@ pub enum KeySource {
     File(PathBuf),
 }
 
-/// What a listener wants to be shown. Default: nothing; what is shown must be good all the same.
+/// Credentials that a listener requires. Default: none; presented ones must be valid all the same.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Require {
-    /// How many of them must be shown.
+    /// Number of mechanisms that must be used.
     pub rule: RequireRule,
-    /// The mechanisms that are looked at; the first that is shown names the caller.
+    /// The mechanisms that count; the first that is used names the caller.
     pub of: Vec<Mechanism>,
 }
 
-/// How many mechanisms must be shown.
+/// Number of mechanisms that must be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RequireRule {
-    /// None: whoever shows nothing is anonymous.
+    /// None: a client without credentials is anonymous.
     #[default]
     None,
     /// One.
@@ -154,14 +157,15 @@ pub enum RequireRule {
     All,
 }
 
-/// A rule of authorization. The first that fits decides; once there is one, what none allows is refused.
+/// A rule of authorization. The first that matches decides; once there is one, actions that none
+/// allows are denied.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
-    /// Its name in answers of `check` and in the audit log.
+    /// Its name in the output of `check` and in the audit log.
     pub name: String,
-    /// Whether it refuses instead of allowing.
+    /// True if it denies instead of allowing.
     pub deny: bool,
-    /// Patterns for the caller's name; `None`: anybody.
+    /// Patterns for the caller's name; `None`: any caller.
     pub callers: Option<Vec<String>>,
     /// Patterns for the SANs of the caller's certificate; `None`: any, or none.
     pub certificates: Option<Vec<String>>,

@@ -1,33 +1,33 @@
-//! The settings of how calls are spread over an agent's endpoints, and held back.
+//! The settings of load balancing over an agent's endpoints, and of its queue.
 
 use std::time::Duration;
 
-/// When an endpoint that fails is left alone.
+/// Circuit breaker: the failures after which an endpoint gets no requests for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Breaker {
-    /// Failures in a row that it takes; at least 1. Default: 5.
+    /// Number of failures in a row; at least 1. Default: 5.
     pub failures: u32,
-    /// How long it is left alone the first time; doubles with each probe that fails. Default: 1 s.
+    /// The first open time; doubles with each probe that fails. Default: 1 s.
     pub base: Duration,
-    /// The longest that it is left alone. Default: 30 s.
+    /// The longest open time. Default: 30 s.
     pub max: Duration,
 }
 
-/// How endpoints are asked whether they are there, besides calls.
+/// Health checks of endpoints, besides calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// What is fetched from each endpoint's host. Default: where a card is.
+    /// The path that is fetched from each endpoint's host. Default: the path of a card.
     pub path: String,
-    /// How often. Default: 10 s.
+    /// Interval of the checks. Default: 10 s.
     pub interval: Duration,
-    /// How long an endpoint may take. Default: 2 s.
+    /// Timeout of a check. Default: 2 s.
     pub timeout: Duration,
 }
 
-/// Where calls wait that are more than an agent may have at once.
+/// Queue of the calls beyond the concurrency limit of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queue {
-    /// How many wait; 0: none. Default: 0.
+    /// Number of waiting calls; 0: none. Default: 0.
     pub size: usize,
     /// The longest wait. Default: 5 s.
     pub wait: Duration,

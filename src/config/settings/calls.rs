@@ -1,35 +1,40 @@
-//! The settings of calls: how long a client waits, and for what.
+//! The settings of calls: the waiting times of clients, and the forms of responses.
 
 use std::time::Duration;
 
-/// How long calls may take, and in which form a client hears of one that takes longer.
+/// Duration of calls, and the form of the response to one that takes longer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calls {
-    /// How long a client waits at most before it gets a handle instead of the result. Default: 45 s.
+    /// Longest time that a client waits before it gets a handle instead of the result. Default: 45
+    /// s.
     pub budget: Duration,
-    /// When a response that has nothing to say yet becomes an event stream. Default: 10 s.
+    /// Time after which a response without content becomes an event stream. Default: 10 s.
     pub stream_after: Duration,
     /// The longest silence on an event stream. Default: 15 s.
     pub keep_alive: Duration,
-    /// When a client that knows tasks gets one instead of the result; never later than `budget`. Default: 2 s.
+    /// Time after which a client that supports tasks gets one instead of the result; never later
+    /// than `budget`. Default: 2 s.
     pub task_after: Duration,
-    /// How long one leg lasts for a client that comes back by itself. Default: 40 s.
+    /// Duration of one leg, for a client that continues by itself. Default: 40 s.
     pub leg: Duration,
-    /// How many legs a call has at most, from 0 to 9; then the client gets a handle. Default: 7.
+    /// Most legs of a call, from 0 to 9; then the client gets a handle. Default: 7.
     pub legs: usize,
-    /// How long a leg that was not followed up still counts as a watcher. Default: 60 s.
+    /// Time for which a leg that was not followed up still counts as a watcher. Default: 60 s.
     pub leg_grace: Duration,
-    /// How long a client that hears progress is held. Default: for the budget.
+    /// Time for which the stream of a client that receives progress stays open. Default: the
+    /// budget.
     pub hold: StreamTimeout,
-    /// What becomes of a task whose question the user declines. Default: it stays.
+    /// Treatment of a task after the user declined its question. Default: the task stays.
     pub on_decline: OnDecline,
-    /// How long a task lives on at its agent after a legacy client has cancelled the call that began it. Default: 10 s.
+    /// Time for which a task stays alive at its agent after a legacy client has cancelled the call
+    /// that began it. Default: 10 s.
     pub cancel_grace: Duration,
-    /// Clients whose limits are known, in the order in which they are looked at. Default: [`KnownClient::shipped`].
+    /// Clients with known limits, in the order in which they are compared. Default:
+    /// [`KnownClient::shipped`].
     pub clients: Vec<KnownClient>,
 }
 
-/// A client that is known by its name, and its limits.
+/// A client that is recognized by its name, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownClient {
     /// The name of the entry.
@@ -38,15 +43,16 @@ pub struct KnownClient {
     pub client_names: Vec<String>,
     /// Patterns of `User-Agent`, in which `*` is any text.
     pub user_agents: Vec<String>,
-    /// How long the client waits for an answer at most.
+    /// Longest time that the client waits for a response.
     pub budget: Option<Duration>,
-    /// Whether the client makes a call again by itself when the result says so. Default: if it declares elicitation.
+    /// True if the client makes a call again by itself when the result requests that. Default: true
+    /// if it declares elicitation.
     pub legs: Option<bool>,
 }
 
 impl KnownClient {
-    /// Returns the clients that the gateway knows by itself: those whose limit was measured. They wait for their limit less a
-    /// margin.
+    /// Returns the clients that the gateway knows by itself: those with a measured limit. They wait
+    /// for their limit less a margin.
     pub fn shipped() -> Vec<Self> {
         let seconds = [("agno", 8), ("haystack", 25), ("llama-index", 25), ("openai-agents", 4)];
         let known = seconds.into_iter().map(|(name, seconds)| {
@@ -83,16 +89,16 @@ impl Default for Calls {
     }
 }
 
-/// How long a client that hears progress on its open stream is held.
+/// Time for which the open stream of a client that receives progress is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamTimeout {
     /// For the budget; then it gets a handle.
     Budget,
-    /// Until the result is there.
+    /// Until the result is available.
     Forever,
 }
 
-/// What becomes of a task whose question the user declines.
+/// Treatment of a task after the user declined its question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDecline {
     /// It stays, and its question can still be answered.

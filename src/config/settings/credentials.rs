@@ -1,6 +1,6 @@
-//! What an agent is shown, and where its single methods are called.
+//! Credentials for an agent, and the URLs of its single methods.
 //!
-//! Not here: client certificates (see `agent`), fetching tokens (see `auth::outbound`).
+//! See also `agent` for client certificates, and `auth::outbound` for fetching tokens.
 
 use http::HeaderName;
 
@@ -13,7 +13,7 @@ use crate::config::ReloadableSecret;
 pub struct AgentAuth {
     /// API keys.
     pub api_keys: Vec<ApiKey>,
-    /// What stands in `Authorization`. Default: nothing.
+    /// The value of `Authorization`. Default: none.
     pub authorization: Option<Authorization>,
 }
 
@@ -22,20 +22,21 @@ pub struct AgentAuth {
 pub struct ApiKey {
     /// The key.
     pub value: ReloadableSecret,
-    /// Where it goes.
+    /// Its position in a request.
     pub place: ApiKeyPlace,
 }
 
-/// Where an API key goes.
+/// Position of an API key in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiKeyPlace {
-    /// There, under this name.
+    /// This position, under this name.
     Written(ApiKeyLocation, String),
-    /// Where the card says: its scheme of this name, or the only one of the kind `apiKey`.
+    /// The position that the card names: its scheme of this name, or the only one of the kind
+    /// `apiKey`.
     Card(Option<String>),
 }
 
-/// What stands in `Authorization`.
+/// The value of `Authorization`.
 #[derive(Debug, Clone)]
 pub enum Authorization {
     /// HTTP Basic (RFC 7617).
@@ -45,22 +46,22 @@ pub enum Authorization {
         /// The password.
         password: ReloadableSecret,
     },
-    /// A token that somebody else sees to (RFC 6750).
+    /// A token that another program renews (RFC 6750).
     Bearer(ReloadableSecret),
     /// A token that the gateway fetches.
     OAuth2(Box<OAuth2>),
 }
 
-/// How the gateway fetches tokens for an agent (RFC 6749).
+/// Token requests of the gateway for an agent (RFC 6749).
 #[derive(Debug, Clone)]
 pub struct OAuth2 {
     /// The token endpoint: `https`, or `http` on loopback.
     pub token_url: String,
-    /// The gateway's name there.
+    /// The gateway's client id there.
     pub client_id: String,
-    /// How the gateway proves that it is that client.
+    /// Authentication of the gateway as that client.
     pub proof: ClientAuthMethod,
-    /// What is asked for.
+    /// The kind of token to ask for.
     pub grant: Grant,
     /// Scopes to ask for.
     pub scopes: Vec<String>,
@@ -72,7 +73,7 @@ pub struct OAuth2 {
     pub ca: Option<Pem>,
 }
 
-/// How the gateway proves itself to a token endpoint.
+/// Authentication of the gateway at a token endpoint.
 #[derive(Debug, Clone)]
 pub enum ClientAuthMethod {
     /// The secret in `Authorization: Basic`.
@@ -90,46 +91,46 @@ pub enum ClientAuthMethod {
     TlsClientAuth,
 }
 
-/// Whose token an agent gets.
+/// The subject of the token that an agent gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Grant {
-    /// The gateway's own.
+    /// The gateway itself.
     #[default]
     ClientCredentials,
-    /// One that the token of the caller is exchanged for (RFC 8693).
+    /// The caller: its token is exchanged for another one (RFC 8693).
     TokenExchange,
 }
 
-/// What is called at an agent.
+/// Method of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentMethod {
-    /// A message, answered whole.
+    /// A message with a single response.
     Send,
-    /// A message, answered by a stream.
+    /// A message with a stream as response.
     Stream,
-    /// A task as it stands.
+    /// The state of a task.
     Get,
     /// A cancellation.
     Cancel,
-    /// Anything else: its card, a task that is listened to again, push configurations.
+    /// All others: its card, a new subscription to a task, push configurations.
     Other,
 }
 
-/// One thing for each method that can have its own.
+/// One value for each method that can have its own.
 #[derive(Debug, Clone, Default)]
 pub struct PerMethod<T> {
-    /// Of a message that is answered whole.
+    /// For a message with a single response.
     pub send: T,
-    /// Of a message that is answered by a stream.
+    /// For a message with a stream as response.
     pub stream: T,
-    /// Of questions how a task stands.
+    /// For queries of the state of a task.
     pub get: T,
-    /// Of cancellations.
+    /// For cancellations.
     pub cancel: T,
 }
 
 impl<T> PerMethod<T> {
-    /// What this method has, if it can have its own.
+    /// Returns the value of this method, if it can have its own.
     pub fn of(&self, method: AgentMethod) -> Option<&T> {
         match method {
             AgentMethod::Send => Some(&self.send),
@@ -140,35 +141,35 @@ impl<T> PerMethod<T> {
         }
     }
 
-    /// Makes another thing of each.
+    /// Converts each value.
     ///
     /// # Errors
     ///
-    /// The first that `make` gives.
+    /// The first error that `make` returns.
     pub fn try_map<U, E>(&self, mut make: impl FnMut(&T) -> Result<U, E>) -> Result<PerMethod<U>, E> {
         let Self { send, stream, get, cancel } = self;
         Ok(PerMethod { send: make(send)?, stream: make(stream)?, get: make(get)?, cancel: make(cancel)? })
     }
 
-    /// All four.
+    /// Returns all four.
     pub fn all(&self) -> [&T; 4] {
         [&self.send, &self.stream, &self.get, &self.cancel]
     }
 
-    /// All four.
+    /// Returns all four.
     pub fn all_mut(&mut self) -> [&mut T; 4] {
         [&mut self.send, &mut self.stream, &mut self.get, &mut self.cancel]
     }
 }
 
-/// What is different for one method of an agent. Like the URL on a card, its own URL gets the agent's credentials only on the card's
-/// host, or on one that is allowed.
+/// Overrides for one method of an agent. Like the URL on a card, its own URL gets the agent's
+/// credentials only on the card's host, or on one that is allowed.
 #[derive(Debug, Clone, Default)]
 pub struct MethodSettings {
     /// Its URL; `None`: the one on the card.
     pub endpoint: Option<String>,
     /// Headers for this method alone; they win over the agent's.
     pub headers: Vec<(HeaderName, ReloadableSecret)>,
-    /// Whether the agent's client certificate is shown; `None`: yes, if there is one.
+    /// True if the agent's client certificate is presented; `None`: true if there is one.
     pub mtls: Option<bool>,
 }

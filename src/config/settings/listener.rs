@@ -9,42 +9,44 @@ use super::{Pem, Require};
 pub struct Listener {
     /// The address; port 0 lets the system choose.
     pub address: SocketAddr,
-    /// How TLS is spoken; `None`: plain HTTP.
+    /// TLS of the listener; `None`: plain HTTP.
     pub tls: Option<ListenerTls>,
-    /// What is served here.
+    /// The services of the listener.
     pub faces: Services,
-    /// What clients must show here.
+    /// Credentials that clients must present here.
     pub require: Require,
 }
 
 impl Listener {
-    /// A plain HTTP listener with the default faces.
+    /// Returns a plain HTTP listener with the default services.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, tls: None, faces: Services::default(), require: Require::default() }
     }
 }
 
-/// How a listener speaks TLS.
+/// TLS of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenerTls {
-    /// The certificates to show, chosen by the name that a client asks for. The first is for everybody else. Not empty.
+    /// The certificates to present, chosen by the name that a client asks for. The first is for all
+    /// other names. Not empty.
     pub certificates: Vec<ListenerCertificate>,
     /// The versions of TLS.
     pub profile: TlsProfile,
-    /// How clients show certificates; `None`: they are not asked for one.
+    /// Verification of client certificates; `None`: clients are not asked for one.
     pub client_auth: Option<ClientAuth>,
 }
 
 /// A certificate of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenerCertificate {
-    /// The certificate, followed by those that lead to its root. Its names are its subject alternative names.
+    /// The certificate, followed by those that lead to its root. Its names are its subject
+    /// alternative names.
     pub certificate: Pem,
     /// Its private key.
     pub key: Pem,
 }
 
-/// Which versions of TLS a listener speaks, after Mozilla's recommendations of these names.
+/// The versions of TLS that a listener speaks, after Mozilla's recommendations of these names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsProfile {
     /// TLS 1.3 only.
@@ -54,22 +56,24 @@ pub enum TlsProfile {
     Intermediate,
 }
 
-/// How clients show certificates.
+/// Verification of client certificates.
 #[derive(Debug, Clone)]
 pub struct ClientAuth {
-    /// Whether a client without a certificate is refused. One with a bad certificate always is.
+    /// True if a client without a certificate is rejected. One with a bad certificate always is.
     pub required: bool,
-    /// The authorities whose certificates are good. Not empty.
+    /// The authorities that sign valid certificates. Not empty.
     pub ca: Vec<Pem>,
-    /// The revocation lists. Empty: revocation is not checked. Else a certificate is refused unless each of the authorities
-    /// above it, up to the root, has a list here that does not name it.
+    /// The revocation lists. Empty: revocation is not checked. Else a certificate is rejected
+    /// unless each of the authorities above it, up to the root, has a list here that does not name
+    /// it.
     pub crl: Vec<Pem>,
-    /// Whether a revocation list is still believed after the time for its next update. Else all that it covers is refused.
+    /// True if a revocation list is still accepted after the time for its next update. Else all
+    /// certificates that it covers are rejected.
     pub accept_expired_crl: bool,
 }
 
-/// What a listener serves. Default: `mcp` and `health`; agents reach `push` without proving who they are, and A2A clients are a
-/// choice of the operator's.
+/// The services of a listener. Default: `mcp` and `health`; agents reach `push` without
+/// authentication, and A2A clients are a choice of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Services {
     /// `/mcp` and `/mcp/{agent}`.
@@ -93,12 +97,12 @@ impl Default for Services {
 pub struct Admin {
     /// The address. Default: `127.0.0.1:9090`.
     pub address: SocketAddr,
-    /// Values of `Host` that are let in besides loopback names and IP addresses. Default: none.
+    /// Accepted values of `Host` besides loopback names and IP addresses. Default: none.
     pub allowed_hosts: Vec<String>,
 }
 
 impl Admin {
-    /// The listener at an address, with defaults for the rest.
+    /// Returns the listener at an address, with defaults for the rest.
     pub fn new(address: SocketAddr) -> Self {
         Self { address, allowed_hosts: Vec::new() }
     }

@@ -1,7 +1,9 @@
-//! The settings as used: plain values with their defaults.
+//! The validated settings: plain values with their defaults.
 //!
-//! Made by [`load`](super::load), or in code by whoever embeds the gateway. Not here: how they are written
-//! (`config/file`), and whether they make sense: what comes from `load` does.
+//! Made by [`load`](super::load), or in code by a program that embeds the gateway.
+//!
+//! Out of scope: the syntax of the file (`config/file`), and validation: settings from `load` are
+//! valid.
 
 mod agent;
 mod auth;
@@ -40,41 +42,42 @@ pub use tasks::{Followers, Push, Streams, Tasks};
 
 use super::Secret;
 
-/// Everything that one gateway runs with.
+/// All settings of one gateway.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The URL under which clients reach the gateway, without a slash at the end.
     pub public_url: Option<String>,
-    /// Where the gateway listens for clients.
+    /// The listeners for clients.
     pub listeners: Vec<Listener>,
     /// The operator's own listener; `None`: there is none.
     pub admin: Option<Admin>,
     /// The keys that seal handles: the first seals, all of them open. Empty: the key in [`Tasks::data_dir`]; without
     /// that, a random one per start.
     pub seal_keys: Vec<Secret>,
-    /// How clients prove who they are.
+    /// Authentication of clients.
     pub auth: Auth,
-    /// Who may do what; the first that fits decides. Empty: everybody may do everything.
+    /// Rules of authorization; the first that matches decides. Empty: every caller may do
+    /// everything.
     pub rules: Vec<Rule>,
-    /// The agents, sorted by name; no name is there twice.
+    /// The agents, sorted by name; names are unique.
     pub agents: Vec<Agent>,
-    /// Where cards may send the gateway.
+    /// Hosts and networks to which cards may send the gateway.
     pub outbound: Outbound,
-    /// How the gateway speaks MCP.
+    /// MCP settings of the gateway.
     pub mcp: Mcp,
-    /// How long calls may take.
+    /// Duration of calls.
     pub calls: Calls,
-    /// How agent cards are kept fresh.
+    /// Refresh of agent cards.
     pub cards: Cards,
     /// MCP sessions.
     pub sessions: Sessions,
     /// Limits for what peers send.
     pub limits: Limits,
-    /// What the gateway remembers of tasks.
+    /// The memory of tasks.
     pub tasks: Tasks,
-    /// How agents' streams are kept up.
+    /// Reconnection of agents' streams.
     pub streams: Streams,
-    /// Work that goes on after its client has left.
+    /// Work that continues after its client has left.
     pub followers: Followers,
     /// Push notifications of agents.
     pub push: Push,
@@ -82,14 +85,15 @@ pub struct Settings {
     pub threads: usize,
     /// The log.
     pub log: Log,
-    /// How the gateway ends.
+    /// The end of the gateway.
     pub shutdown: Shutdown,
-    /// How another process takes over.
+    /// The takeover by another process.
     pub upgrade: Upgrade,
 }
 
 impl Settings {
-    /// Settings with every default: no listener, no admin listener, a random seal key, nothing on disk.
+    /// Returns settings with every default: no listener, no admin listener, a random seal key,
+    /// nothing on disk.
     pub fn new(mut agents: Vec<Agent>) -> Self {
         agents.sort_by(|one, other| one.name.cmp(&other.name));
         Self {
@@ -118,26 +122,27 @@ impl Settings {
     }
 }
 
-/// How the gateway speaks MCP.
+/// MCP settings of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mcp {
-    /// Values of `Origin` that are let in besides the gateway's own; `*` is any. Default: none.
+    /// Accepted values of `Origin` besides the gateway's own; `*` is any. Default: none.
     pub allowed_origins: Vec<String>,
-    /// Hosts (`name` or `name:port`) in `Host` that are let in besides the gateway's own; `*` is any. Default: none.
+    /// Accepted hosts (`name` or `name:port`) in `Host` besides the gateway's own; `*` is any.
+    /// Default: none.
     pub allowed_hosts: Vec<String>,
     /// Items on one page of a list. Default: 100.
     pub page_size: usize,
-    /// How long clients may keep a list, told to them. Default: 60 s.
+    /// Time for which clients may cache a list, as sent to them. Default: 60 s.
     pub list_ttl: Duration,
-    /// What the gateway tells the client's model about itself. Default: its own text.
+    /// The gateway's description of itself for the client's model. Default: its own text.
     pub instructions: Option<String>,
     /// The gateway's name in `serverInfo`. Default: `mcp-a2a-gateway`.
     pub server_name: String,
-    /// Whether the `subagent_*` tools are there. Default: yes.
+    /// True if the `subagent_*` tools are offered. Default: true.
     pub subagent_tools: bool,
-    /// Whether the tool `find_agent` is there. Default: yes.
+    /// True if the tool `find_agent` is offered. Default: true.
     pub find_agent: bool,
-    /// Which results of tools hold links to resources. Default: those of `subagent_start`.
+    /// The results of tools that contain links to resources. Default: those of `subagent_start`.
     pub resource_links: crate::mcp::content::ResourceLinks,
 }
 
@@ -157,7 +162,7 @@ impl Default for Mcp {
     }
 }
 
-/// How agent cards are kept fresh.
+/// Refresh of agent cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cards {
     /// The shortest time between two fetches of a good card. Default: 30 s.
@@ -178,9 +183,10 @@ impl Default for Cards {
 /// MCP sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sessions {
-    /// How long a session id is good. Default: 30 days.
+    /// Time for which a session id is valid. Default: 30 days.
     pub ttl: Duration,
-    /// How many sessions the gateway remembers more about than their id holds. Default: 10000.
+    /// The number of sessions for which the gateway stores more than their id contains. Default:
+    /// 10000.
     pub remembered: usize,
 }
 
@@ -201,38 +207,39 @@ pub struct Limits {
     pub response: usize,
     /// One event of an agent's stream. Default: 4 MiB.
     pub event: usize,
-    /// What one task's artifacts may hold. Default: 16 MiB.
+    /// Total size of one task's artifacts. Default: 16 MiB.
     pub artifacts: usize,
     /// Messages in a JSON-RPC batch. Default: 32.
     pub batch: usize,
-    /// How long a client may take to send its request's headers. Default: 10 s.
+    /// Time that a client has to send its request's headers. Default: 10 s.
     pub header_read: Duration,
-    /// How long a client may take to send its request's body. Default: 30 s.
+    /// Time that a client has to send its request's body. Default: 30 s.
     pub body_read: Duration,
-    /// How long a client may leave a response unread. Default: 30 s.
+    /// Time for which a client may leave a response unread. Default: 30 s.
     pub write_stall: Duration,
-    /// How long an idle client connection is kept. Default: 75 s.
+    /// Time for which an idle client connection is kept. Default: 75 s.
     pub keep_alive: Duration,
     /// Open GET and listen streams. Default: 1024.
     pub streams: usize,
-    /// Calls under way. Default: 10000.
+    /// Concurrent calls. Default: 10000.
     pub calls: usize,
     /// Requests of one caller in a second; 0: any number. Default: 0.
     pub caller_rate: usize,
-    /// Requests that one caller may send at once after a rest; 0: as many as in a second. Default: 0.
+    /// Requests that one caller may send at once after a pause; 0: as many as in a second. Default:
+    /// 0.
     pub caller_burst: usize,
-    /// Calls of one caller under way. Default: 1000.
+    /// Concurrent calls of one caller. Default: 1000.
     pub caller_calls: usize,
     /// Open GET and listen streams of one caller; at most three quarters of all. Default: 256.
     pub caller_streams: usize,
-    /// Live tasks of one caller; those of callers without a name count together. Default: 1000.
+    /// Live tasks of one caller; those of anonymous callers count together. Default: 1000.
     pub caller_tasks: usize,
-    /// Bytes that requests and answers hold, beyond 16 KiB each. Default: 256 MiB.
+    /// Bytes that requests and responses hold, beyond 16 KiB each. Default: 256 MiB.
     pub bytes: usize,
     /// Those of one caller; at most three quarters of all. Default: 32 MiB.
     pub caller_bytes: usize,
     /// Bad credentials from one address in a second, and failed TLS handshakes; ten times as many
-    /// at once. Beyond, further ones are refused for a while; 0: any number. Default: 10.
+    /// at once. Beyond, further ones are rejected for a while; 0: any number. Default: 10.
     pub failures: usize,
     /// A request's header. Default: 32 KiB.
     pub header: usize,
@@ -282,13 +289,13 @@ impl Limits {
 /// The log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// How a line looks. Default: text.
+    /// Format of a line. Default: text.
     pub format: LogFormat,
-    /// What is logged: a level, or `tracing` directives. Default: `info`.
+    /// Filter of the log: a level, or `tracing` directives. Default: `info`.
     pub level: String,
-    /// Whether the audit log has the arguments of calls. Default: no.
+    /// True if the audit log contains the arguments of calls. Default: false.
     pub audit_arguments: bool,
-    /// JSON pointers (RFC 6901) into arguments; what they point to is not logged.
+    /// JSON pointers (RFC 6901) into arguments; the values that they point to are not logged.
     pub redact: Vec<String>,
 }
 
@@ -298,7 +305,7 @@ impl Default for Log {
     }
 }
 
-/// How a line of the log looks.
+/// Format of a line of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -307,20 +314,21 @@ pub enum LogFormat {
     Json,
 }
 
-/// How the gateway ends.
+/// The end of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shutdown {
-    /// How long it still takes new requests after the signal. Default: 5 s.
+    /// Time for which new requests are still accepted after the signal. Default: 5 s.
     pub grace: Duration,
-    /// How long it then waits for those under way, which get an answer before. Default: 20 s.
+    /// Time for which requests in progress are then awaited; they get a response before. Default:
+    /// 20 s.
     pub drain: Duration,
 }
 
-/// How another process takes the sockets over.
+/// The takeover of the sockets by another process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Upgrade {
-    /// The directory of the sockets through which that happens; `None`: `mcp-a2a-gateway-UID` in
-    /// the temporary directory.
+    /// The directory of the sockets for the takeover; `None`: `mcp-a2a-gateway-UID` in the
+    /// temporary directory.
     pub directory: Option<PathBuf>,
 }
 

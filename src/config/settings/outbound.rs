@@ -1,39 +1,39 @@
-//! Where the gateway may be sent by others than the operator: the lists that open what is refused
-//! otherwise.
+//! Destinations of the gateway that others than the operator choose: the lists that allow otherwise
+//! refused ones.
 //!
-//! Not here: judging addresses (see `transport::guard`), and which places are others' (see `agents::interface`).
+//! See also `transport::address_policy`, and `agents::interface` for the URLs of cards.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// What the operator lets others send the gateway to.
+/// Destinations that the operator allows others to choose.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outbound {
-    /// Where cards of agents and metadata of token issuers may lead. Default: nowhere.
+    /// Destinations of cards of agents and metadata of token issuers. Default: none.
     pub allow: AllowList,
-    /// Where webhooks of A2A clients may lead.
+    /// Destinations of webhooks of A2A clients.
     pub webhooks: Webhooks,
 }
 
-/// Where webhooks of A2A clients may lead.
+/// Destinations of webhooks of A2A clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Webhooks {
     /// Hosts and networks besides public addresses. Default: none.
     pub allow: AllowList,
-    /// Whether a webhook may be plain HTTP. Default: no.
+    /// True if a webhook may be plain HTTP. Default: false.
     pub http: bool,
 }
 
-/// Hosts and networks that are opened.
+/// Allowed hosts and networks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AllowList(pub Vec<Allowed>);
 
 /// One entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allowed {
-    /// Every address of this network, by whichever name.
+    /// Every address of this network, by any name.
     Network(Network),
-    /// This host, as it is written: in small letters, with or without a port.
+    /// This host, as it is written: in lower case, with or without a port.
     Host(String),
 }
 
@@ -45,7 +45,7 @@ pub struct Network {
 }
 
 impl AllowList {
-    /// Whether this host is listed by name; `place` is `host:port` in small letters.
+    /// Returns true if this host is listed by name; `place` is `host:port` in lower case.
     pub fn has_host(&self, host: &str, place: &str) -> bool {
         self.0.iter().any(|allowed| match allowed {
             Allowed::Host(listed) => listed == place || listed.eq_ignore_ascii_case(host),
@@ -53,12 +53,12 @@ impl AllowList {
         })
     }
 
-    /// The smallest listed network that this address is in.
+    /// Returns the smallest listed network that contains this address.
     pub fn network_of(&self, address: IpAddr) -> Option<&Network> {
         self.networks().filter(|network| network.contains(address)).max_by_key(|network| network.prefix)
     }
 
-    /// The listed networks.
+    /// Returns the listed networks.
     pub fn networks(&self) -> impl Iterator<Item = &Network> {
         self.0.iter().filter_map(|allowed| match allowed {
             Allowed::Network(network) => Some(network),
@@ -68,7 +68,8 @@ impl AllowList {
 }
 
 impl Network {
-    /// Whether the address is in it. An IPv4 address within IPv6 (`::ffff:10.0.0.1`) counts as the IPv4 address.
+    /// Returns true if the network contains the address. An IPv4 address within IPv6
+    /// (`::ffff:10.0.0.1`) counts as the IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(address)) => {
@@ -83,7 +84,7 @@ impl Network {
         }
     }
 
-    /// Whether it is one address.
+    /// Returns true if the network is one address.
     pub fn is_single(&self) -> bool {
         usize::from(self.prefix) == bits(self.address)
     }
@@ -102,7 +103,7 @@ impl FromStr for Network {
         let address = address.to_canonical();
         let most = bits(address);
         let prefix = match prefix {
-            // No sign, no zeros before: one spelling.
+            // No sign, no leading zeros: one spelling.
             Some(prefix) if prefix.len() <= 3 && prefix.bytes().all(|byte| byte.is_ascii_digit()) => {
                 prefix.parse::<usize>().map_err(|_| FORM)?
             }

@@ -1,4 +1,4 @@
-//! A PEM text and where it came from.
+//! A PEM text and its file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,32 +12,33 @@ pub struct Pem {
 }
 
 impl Pem {
-    /// A PEM text that is in no file.
+    /// Returns a PEM text that is in no file.
     pub fn inline(text: impl Into<String>) -> Self {
         Self { path: None, text: Secret::new(text) }
     }
 
-    /// The text of a file; the path is kept so that the file can be read again when it changes.
+    /// Returns the text of a file; the path is kept so that the file can be read again when it
+    /// changes.
     pub fn from_file(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         Self { path: Some(path.into()), text: Secret::new(text) }
     }
 
-    /// The file, if it came from one.
+    /// Returns the file, if the text came from one.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The same file as it is now; a text that is in no file stays as it is.
+    /// Reads the file again; a text that is in no file stays as it is.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, with its name.
+    /// The defect of the file, with its name.
     pub fn read_again(&self) -> Result<Self, String> {
         let Some(path) = &self.path else { return Ok(self.clone()) };
         Ok(Self::from_file(path, pem::text(path)?))
     }
 
-    /// The PEM text as it was read.
+    /// Returns the PEM text as it was read.
     pub fn expose(&self) -> &str {
         self.text.expose()
     }

@@ -1,6 +1,6 @@
-//! Whose signature a card must bear.
+//! Keys that must have signed a card.
 //!
-//! Not here: verifying it (see `agents::signature`).
+//! See also `agents::signature` for verification.
 
 use std::path::PathBuf;
 
@@ -15,16 +15,16 @@ pub struct CardSignature {
     pub keys: JwkSet,
     /// The file that they come from.
     pub file: PathBuf,
-    /// Whether a card without a good signature is refused. Default: yes.
+    /// True if a card without a valid signature is rejected. Default: true.
     pub required: bool,
 }
 
 impl CardSignature {
-    /// The keys as the file has them now. Blocks.
+    /// Reads the keys from the file again. Blocks.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file, with its name.
+    /// The defect of the file, with its name.
     pub fn read_again(&self) -> Result<JwkSet, String> {
         card_keys(&self.file)
     }

@@ -1,25 +1,26 @@
-//! The settings of tasks: what is remembered, how streams are kept up, what goes on without a client.
+//! The settings of tasks: memory, reconnection of streams, work without a client.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the gateway remembers of tasks. Sizes are in bytes.
+/// The memory of tasks. Sizes are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tasks {
-    /// How long a task is remembered after it was last heard of or asked for. Default: 24 h.
+    /// Time for which a task is kept after its last event or lookup. Default: 24 h.
     pub ttl: Duration,
-    /// The time between two looks for tasks whose time is over. Default: 5 min.
+    /// The time between two sweeps for expired tasks. Default: 5 min.
     pub sweep_interval: Duration,
-    /// How many tasks are remembered. Default: 100000.
+    /// Most tasks that are kept. Default: 100000.
     pub max: usize,
-    /// What all remembered tasks may hold together. Default: 256 MiB.
+    /// Total size of all tasks. Default: 256 MiB.
     pub max_bytes: usize,
-    /// What the artifacts of a finished task may hold; above it they are read again from the agent. Default: 1 MiB.
+    /// Size above which the artifacts of a finished task are fetched again from the agent instead
+    /// of being kept. Default: 1 MiB.
     pub keep_artifacts: usize,
-    /// How often clients are told to ask for a task. Default: 2 s.
+    /// Poll interval that clients are told. Default: 2 s.
     pub poll_interval: Duration,
-    /// The folder that keeps tasks, turns and ended sessions, and the seal key if none is set; `None`: nothing outlives
-    /// the process.
+    /// The folder that keeps tasks, answered questions and ended sessions, and the seal key if none
+    /// is set; `None`: nothing outlives the process.
     pub data_dir: Option<PathBuf>,
 }
 
@@ -37,18 +38,20 @@ impl Default for Tasks {
     }
 }
 
-/// How agents' streams are kept up.
+/// Reconnection of agents' streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Streams {
-    /// How long a followed stream may be silent before the agent is asked how the task is. Default: 30 s.
+    /// Silence of a followed stream after which the agent is asked for the state of the task.
+    /// Default: 30 s.
     pub idle_timeout: Duration,
     /// The wait before the first new attempt; it doubles up to `retry_max`. Default: 1 s.
     pub retry_base: Duration,
     /// The longest wait between two attempts. Default: 30 s.
     pub retry_max: Duration,
-    /// How many attempts there are; 0: as many as fit into the task's time. Default: 0.
+    /// Most attempts; 0: as many as fit into the task's time. Default: 0.
     pub max_attempts: usize,
-    /// How long a task may stay as it is after the agent has ended its stream, before its client is told. Default: 15 s.
+    /// Time for which a task may stay unchanged after the agent has ended its stream, before its
+    /// client is notified. Default: 15 s.
     pub stalled_after: Duration,
 }
 
@@ -59,12 +62,12 @@ impl Default for Streams {
     }
 }
 
-/// Work that goes on after its client has left.
+/// Work that continues after its client has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Followers {
     /// Exchanges with agents in the background. Default: 1000.
     pub max: usize,
-    /// How long a call is followed without its client. Default: 1 h.
+    /// Time for which a call is followed without its client. Default: 1 h.
     pub lifetime: Duration,
 }
 
@@ -77,6 +80,6 @@ impl Default for Followers {
 /// Push notifications of agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Push {
-    /// Whether the gateway asks agents for them. Needs `public_url`. Default: no.
+    /// True if the gateway asks agents for them. Needs `public_url`. Default: false.
     pub enabled: bool,
 }

@@ -38,7 +38,7 @@ struct World {
     seen: Seen,
 }
 
-/// What has happened, so that a simulation in which nothing happens fails.
+/// Counters of events, so that a simulation without events fails.
 #[derive(Debug, Default)]
 struct Seen {
     found: usize,
@@ -96,7 +96,7 @@ impl World {
         self.holder(key).filter(|at| !self.rows[*at].is_expired(self.now))
     }
 
-    /// Any task that is in the map; now and then one that is not any more.
+    /// Returns any task that is in the map; now and then one that is not any more.
     fn any_row(&mut self) -> Option<usize> {
         let with_dropped = self.random.gen_bool(0.02);
         let rows: Vec<usize> =
@@ -112,7 +112,7 @@ impl World {
         self.rows.iter().filter(|row| !row.dropped).count()
     }
 
-    /// Drops by the rules, in the model, until `fits`. Says whether it fits then.
+    /// Drops by the rules, in the model, until `fits`. Returns true if it fits then.
     fn make_room(&mut self, spare: Option<usize>, fits: impl Fn(&Self) -> bool) -> bool {
         while !fits(self) {
             let others = (0..self.rows.len()).filter(|at| Some(*at) != spare);
@@ -129,7 +129,8 @@ impl World {
         true
     }
 
-    /// With several shards the model drops what the map has dropped, if the rules allow that. Says whether there was any.
+    /// With several shards, drops from the model what the map has dropped, if the rules allow that.
+    /// Returns true if there was any.
     fn follow_the_map(&mut self, spare: Option<usize>) -> bool {
         let gone = |row: &Row| !row.dropped && row.entry.is_gone();
         let mut gone: Vec<usize> = (0..self.rows.len()).filter(|at| gone(&self.rows[*at])).collect();
@@ -319,7 +320,7 @@ impl World {
         }
         let fits = self.count() < MAX_SIMULATED_TASKS && self.bytes() + 2048 <= BYTES;
         let has_room = fits || self.rows.iter().any(|row| row.rank(self.now).is_some());
-        // Not each time: to ask puts the queues in order.
+        // Not each time: the query orders the queues.
         if self.random.gen_bool(0.2) {
             assert_eq!(self.tasks.has_room(self.instant()), has_room, "seed {seed}: room");
         }

@@ -35,7 +35,7 @@ impl Row {
         }
     }
 
-    /// Somebody found it, or its agent said something; too late if it has expired.
+    /// Records activity: a lookup or an event of the agent; too late if the task has expired.
     pub(super) fn touch(&mut self, now: u64) {
         if !self.is_expired(now) {
             self.active = self.active.max(now);
@@ -50,7 +50,8 @@ impl Row {
         self.watchers > 0 || self.expected > now
     }
 
-    /// Somebody who was expected and did not come was there until then.
+    /// Returns the time of the last activity: an expected watcher that did not come counts until
+    /// its time.
     pub(super) fn active(&self, now: u64) -> u64 {
         if !self.is_finished() && self.expected <= now { self.active.max(self.expected) } else { self.active }
     }
@@ -60,7 +61,7 @@ impl Row {
         !is_held && now >= self.active(now) + TTL
     }
 
-    /// In which order it may go; `None` if it may not.
+    /// Returns the position in the order of eviction; `None` if the task may not be evicted.
     pub(super) fn rank(&self, now: u64) -> Option<u8> {
         match self {
             _ if self.dropped => None,

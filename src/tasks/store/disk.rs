@@ -1,6 +1,6 @@
-//! The file of the store: opened by one process at a time, checked, written in transactions.
+//! The file of the store: opened by one process at a time, verified, written in transactions.
 //!
-//! Not here: when it is written and what (`queue`), who waits for it.
+//! See also `queue` for the changes that wait to be written.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -17,16 +17,17 @@ use super::{StoreProblem, StoreTable};
 use crate::tasks::data_dir;
 
 const NAME: &str = "tasks.redb";
-/// Under this name a new file is made, so that `tasks.redb` is never half made.
+/// Name of a new file until it is complete, so that `tasks.redb` is never half made.
 const DRAFT: &str = "tasks.redb.new";
-/// Who holds the lock on this file owns the others.
+/// The process that holds the lock on this file owns the others.
 const LOCK: &str = "tasks.lock";
-/// All that stay there.
+/// All files that stay in the directory.
 pub(in crate::tasks) const FILES: [&str; 2] = [NAME, LOCK];
-/// Its own default is a GiB. Rows are read once, at the start; what is written again and again are the upper pages.
+/// The default of redb is a GiB. Rows are read once, at the start; only the upper pages are written
+/// again and again.
 const CACHE: usize = 16 * 1024 * 1024;
 
-/// A file of more bytes than this is made as small as what is in it when it is opened: while it is written it only grows.
+/// A larger file, in bytes, is compacted when it is opened: while it is written it only grows.
 const ROOMY: u64 = 64 * 1024 * 1024;
 
 type FileOpener = Box<dyn Fn(&Path) -> Result<Database, DatabaseError> + Send>;
@@ -35,14 +36,14 @@ type FileOpener = Box<dyn Fn(&Path) -> Result<Database, DatabaseError> + Send>;
 pub(super) struct StoreFile {
     file: PathBuf,
     open: FileOpener,
-    /// `None` after a failure: what a database says after one is not to be relied upon, so it is opened again.
+    /// `None` after a failure: a database that failed is not reliable, so it is opened again.
     database: Option<Database>,
-    /// Held, and let go by the system however the process ends.
+    /// Held; the system releases it however the process ends.
     _owner: File,
 }
 
 impl StoreFile {
-    /// Opens the file in this directory; makes both if they are not there.
+    /// Opens the file in this directory; creates both if they do not exist.
     pub(super) fn open(dir: &Path) -> Result<Self, StoreProblem> {
         Self::open_with(dir, Box::new(|file| checked().open(file)))
     }
@@ -60,7 +61,7 @@ impl StoreFile {
             make(dir, &file)?;
         }
         let mut disk = Self { file, open, database: None, _owner: owner };
-        // All tables are there from the start: one that is missing was lost.
+        // All tables are there from the start: a missing one was lost.
         for table in [StoreTable::Tasks, StoreTable::Turns, StoreTable::Sessions] {
             disk.work(|database| {
                 database.begin_read()?.open_table(definition(table))?;
@@ -70,7 +71,8 @@ impl StoreFile {
         Ok(disk)
     }
 
-    /// Gives room that is not used back to the system, if the file has more bytes than `roomy`. Crash-safe, like every write.
+    /// Returns unused room to the system, if the file has more bytes than `roomy`. Crash-safe, like
+    /// every write.
     pub(super) fn shrink(&mut self, roomy: u64) -> Result<(), StoreProblem> {
         let before = self.size()?;
         if before <= roomy {
@@ -82,7 +84,7 @@ impl StoreFile {
             Ok(database)
         })?);
         let after = self.size()?;
-        info!(file = %self.file.display(), before, after, "the store is as small as what is in it");
+        info!(file = %self.file.display(), before, after, "store compacted");
         Ok(())
     }
 
@@ -99,7 +101,7 @@ impl StoreFile {
         self.work(|database| commit(database, changes))
     }
 
-    /// Shows each row of a table.
+    /// Calls `row` with each row of a table.
     pub(super) fn each(
         &mut self,
         table: StoreTable,
@@ -125,7 +127,7 @@ impl StoreFile {
     }
 }
 
-/// The rows of a table under their name in the file.
+/// Returns the definition of a table under its name in the file.
 fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
     TableDefinition::new(match table {
         StoreTable::Tasks => "tasks",
@@ -134,7 +136,7 @@ fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'st
     })
 }
 
-/// Reads all of a file when it opens it: what was altered since is found then, not believed.
+/// Returns a builder that reads the whole file when it opens it: an altered file is detected then.
 fn checked() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE).set_check_integrity_on_open(true);
@@ -153,7 +155,7 @@ fn own(dir: &Path, file: &Path) -> Result<File, StoreProblem> {
     }
 }
 
-/// Makes an empty file with all tables.
+/// Creates an empty file with all tables.
 fn make(dir: &Path, file: &Path) -> Result<(), StoreProblem> {
     let draft = dir.join(DRAFT);
     let begin = || {
@@ -192,7 +194,7 @@ fn commit(database: &Database, changes: &PendingChanges) -> Result<(), redb::Err
     Ok(all.commit()?)
 }
 
-/// Runs what may break on a file that is not sound, and says what is wrong with the file.
+/// Runs `work`, which may panic on a damaged file, and returns the defect of the file.
 fn guarded<T>(file: &Path, work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, StoreProblem> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(outcome) => outcome.map_err(|error| classify_error(file, error)),
@@ -217,7 +219,7 @@ fn classify_error(file: &Path, error: redb::Error) -> StoreProblem {
 fn io_error(file: &Path, error: io::Error) -> StoreProblem {
     let what = error.to_string();
     match error.kind() {
-        // How a file that is cut off or no database shows itself.
+        // The errors of a file that is truncated or is no database.
         ErrorKind::InvalidData | ErrorKind::UnexpectedEof => damaged(file, what),
         _ => StoreProblem::Disk { file: file.to_owned(), what },
     }

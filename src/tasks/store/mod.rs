@@ -1,8 +1,10 @@
 //! The store: bytes under keys that survive `kill -9`, written in groups by one thread of its own.
 //!
-//! Who writes only hands over; who needs to know waits in [`Store::flush`], and all who wait share one transaction. The file
-//! has one owner at a time. A process that another one has taken over from hands its rows to that one instead. Not here: what the
-//! rows mean, the queue (`queue`), the file (`disk`), the other process (`peer`).
+//! Writers only enqueue; callers that need durability wait in [`Store::flush`], and all waiters
+//! share one transaction. The file has one owner at a time. A process that has been replaced by
+//! another one sends its rows to that one instead.
+//!
+//! Out of scope: the meaning of the rows.
 
 mod disk;
 mod peer;
@@ -27,28 +29,28 @@ use peer::Peer;
 pub use peer::{Frame, Told};
 use queue::{PendingChanges, WriteQueue};
 
-/// How many bytes may wait to be written, or be under way to the disk.
+/// Bytes that may wait to be written, or be in flight to the disk.
 pub const MOST_WAITING: usize = 64 * 1024 * 1024;
 const WRITE_PACING: WritePacing =
     WritePacing { linger: Duration::from_millis(100), retry: Duration::from_secs(5) };
 
-/// How long the writer waits.
+/// Delays of the writer.
 #[derive(Clone, Copy)]
 struct WritePacing {
-    /// With a change that nobody waits for, so that others go with it.
+    /// After a change without a waiter, so that others are written with it.
     linger: Duration,
-    /// After the disk failed.
+    /// After a failure of the disk.
     retry: Duration,
 }
 
-/// Where a row belongs.
+/// Table of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreTable {
     /// Tasks, by agent and the agent's task id.
     Tasks,
-    /// Turns that were answered.
+    /// Questions that were answered.
     Turns,
-    /// Sessions: that one was ended, or what a live one wants to be told of.
+    /// Sessions: ended ones, and the subscriptions of live ones.
     Sessions,
 }
 
@@ -66,7 +68,7 @@ impl StoreTable {
     }
 }
 
-/// Why something could not be kept or found.
+/// Reason for which a row could not be persisted or found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreProblem {
     /// Another process works with the file.
@@ -75,42 +77,42 @@ pub enum StoreProblem {
          of its own"
     )]
     Owned {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
-    /// The file is not what was written.
+    /// The file is not as it was written.
     #[error(
         "{file} is damaged ({what}): put back a copy of it, or move it away to start without what is in it"
     )]
     Damaged {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         what: String,
     },
-    /// The disk does not do what it should.
+    /// The disk reported an error.
     #[error("cannot read or write {file}: {what}")]
     Disk {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         what: String,
     },
-    /// Too much waits to be written. After a [`Store::flush`] there is room again.
+    /// The write queue is full. After a [`Store::flush`] there is room again.
     #[error("too much waits to be written to disk")]
     Full,
-    /// The row would not fit even if nothing else waited.
+    /// The row would not fit even into an empty queue.
     #[error("a row of {0} bytes is too large for the store")]
     TooLarge(usize),
     /// The store was closed, or the process that keeps the rows does not answer.
     #[error("the store is closed")]
     Closed,
-    /// The process that has taken over could not keep it.
+    /// The process that has taken over could not persist it.
     #[error("the process that has taken over cannot write it to its disk")]
     NotKept,
 }
 
-/// The place of the rows.
+/// Destination of the rows.
 enum Medium {
     Disk(StoreFile),
     Peer(Peer),
@@ -124,7 +126,7 @@ impl Medium {
         }
     }
 
-    /// Shows each row that this process can read.
+    /// Calls `row` with each row that this process can read.
     fn each(&mut self, table: StoreTable, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
         match self {
             Self::Disk(disk) => disk.each(table, row),
@@ -133,7 +135,7 @@ impl Medium {
     }
 }
 
-/// A store with the thread that writes it.
+/// A store with its writer thread.
 pub struct Store {
     shared: Arc<StoreShared>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -148,17 +150,18 @@ struct StoreShared {
     failures: AtomicU64,
 }
 
-/// How far the writer has come.
+/// Progress of the writer.
 struct WriteProgress {
     /// The number of the last change that is durable.
     upto: u64,
-    /// Why those after it are not, if that has been tried.
+    /// The failure of the changes after it, if they were tried.
     problem: Option<StoreProblem>,
 }
 
 impl Store {
-    /// Opens the store in this directory; makes both if they are not there. Reads the whole file to see that it is sound, and
-    /// starts a thread: call it at the start, after any fork, and not on an async thread.
+    /// Opens the store in this directory; creates both if they do not exist. Reads the whole file
+    /// to verify it, and starts a thread: call it at the start, after any fork, and not on an async
+    /// thread.
     ///
     /// # Errors
     ///
@@ -167,8 +170,8 @@ impl Store {
         Self::start(StoreFile::open(dir)?, MOST_WAITING, WRITE_PACING)
     }
 
-    /// Hands the rows to the process at the other end of this socket, which keeps them. Its own words are `told`, on a thread
-    /// of its own. Starts threads.
+    /// Sends the rows to the process at the other end of this socket, which persists them. `told`
+    /// gets the messages of that process, on a thread of its own. Starts threads.
     ///
     /// # Errors
     ///
@@ -204,16 +207,18 @@ impl Store {
         Ok(Self { shared, writer: Mutex::new(Some(writer)) })
     }
 
-    /// Hands over a row. It replaces what the key had, also if that still waits to be written. Never waits for the disk.
+    /// Enqueues a row. It replaces the value of the key, also if that still waits to be written.
+    /// Never waits for the disk.
     ///
     /// # Errors
     ///
-    /// [`StoreProblem::Full`] if too much waits, [`StoreProblem::TooLarge`], [`StoreProblem::Closed`]; then nothing was taken.
+    /// [`StoreProblem::Full`] if the queue is full, [`StoreProblem::TooLarge`],
+    /// [`StoreProblem::Closed`]; then nothing was enqueued.
     pub fn put(&self, table: StoreTable, key: Vec<u8>, value: Vec<u8>) -> Result<(), StoreProblem> {
         self.shared.queue.add(table, key, Some(value))
     }
 
-    /// Hands over that a row is to go. As [`Store::put`].
+    /// Enqueues the removal of a row. As [`Store::put`].
     ///
     /// # Errors
     ///
@@ -222,11 +227,12 @@ impl Store {
         self.shared.queue.add(table, key, None)
     }
 
-    /// Waits until everything that was handed over before is durable.
+    /// Waits until every change that was enqueued before is durable.
     ///
     /// # Errors
     ///
-    /// [`StoreProblem`] if it is not, as far as is known. It is kept and tried again, so it may become so.
+    /// [`StoreProblem`] if it is not, as far as is known. The changes are kept and tried again, so
+    /// they may become durable.
     pub async fn flush(&self) -> Result<(), StoreProblem> {
         let upto = self.shared.queue.request_flush();
         let mut written = self.shared.written.subscribe();
@@ -238,31 +244,33 @@ impl Store {
         }
     }
 
-    /// Shows each row of a table that is durable, in the order of keys. Holds up the writer for so long: for the start.
+    /// Calls `row` with each durable row of a table, in the order of keys. Blocks the writer
+    /// meanwhile: for the start.
     ///
     /// # Errors
     ///
-    /// [`StoreProblem`] if the file cannot be read; some rows may have been shown by then.
+    /// [`StoreProblem`] if the file cannot be read; some rows may have been passed by then.
     pub fn load(&self, table: StoreTable, row: impl FnMut(&[u8], &[u8])) -> Result<(), StoreProblem> {
         lock(&self.shared.medium).as_mut().ok_or(StoreProblem::Closed)?.each(table, row)
     }
 
-    /// Does something while nothing is written.
+    /// Runs `work` while nothing is written.
     pub fn while_held<R>(&self, work: impl FnOnce() -> R) -> R {
         let _held = lock(&self.shared.medium);
         work()
     }
 
-    /// Writes what waits, and gives up the file. Waits for the disk. Dropping the store does the same, and tells nobody.
+    /// Writes the pending changes, and closes the file. Waits for the disk. Dropping the store does
+    /// the same, without a result.
     ///
     /// # Errors
     ///
-    /// [`StoreProblem`] if something could not be written.
+    /// [`StoreProblem`] if a change could not be written.
     pub fn close(&self) -> Result<(), StoreProblem> {
         self.shared.queue.close();
         let writer = lock(&self.writer).take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
-            warn!("the thread of the store broke");
+            warn!("store thread panicked");
         }
         let upto = self.shared.queue.request_flush();
         let written = self.shared.written.borrow();
@@ -272,22 +280,22 @@ impl Store {
         }
     }
 
-    /// How many transactions were written.
+    /// Returns the number of transactions that were written.
     pub fn commits(&self) -> u64 {
         self.shared.commits.load(Ordering::Relaxed)
     }
 
-    /// How many transactions failed.
+    /// Returns the number of transactions that failed.
     pub fn failures(&self) -> u64 {
         self.shared.failures.load(Ordering::Relaxed)
     }
 
-    /// Whether the last transaction failed: what was handed over since is not on disk.
+    /// Returns true if the last transaction failed: changes since then are not on disk.
     pub fn is_failing(&self) -> bool {
         self.shared.written.borrow().problem.is_some()
     }
 
-    /// How many bytes wait, or are under way to the disk.
+    /// Returns the number of bytes that wait, or are in flight to the disk.
     pub fn waiting(&self) -> usize {
         self.shared.queue.bytes()
     }
@@ -296,12 +304,12 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Err(problem) = self.close() {
-            warn!(%problem, "the last changes of tasks were not kept");
+            warn!(error = %problem, "failed to persist last changes");
         }
     }
 }
 
-/// The writer: until the store is closed and nothing waits, or the disk does not take it.
+/// Runs the writer until the store is closed and nothing waits, or the disk fails after that.
 fn write_all(shared: &StoreShared, retry: Duration) {
     let _end = WriterEndGuard(shared);
     let mut not_before = None;
@@ -313,22 +321,20 @@ fn write_all(shared: &StoreShared, retry: Duration) {
         match outcome {
             Ok(()) => {
                 if not_before.take().is_some() {
-                    info!("tasks can be kept on disk again");
+                    info!("store is writable again");
                 }
                 shared.commits.fetch_add(1, Ordering::Relaxed);
                 let upto = shared.queue.done(&batch);
                 shared.written.send_replace(WriteProgress { upto, problem: None });
             }
             Err(problem) => {
-                // Nothing can be tried again: the other process has gone.
+                // No retry: the other process has gone.
                 let is_over = problem == StoreProblem::Closed;
                 // Once until it succeeds, not for each try.
                 if is_over {
-                    warn!(
-                        "the process that has taken over does not answer: it is not told what is learnt here"
-                    );
+                    warn!("process that has taken over does not answer; changes of this process are lost");
                 } else if not_before.is_none() {
-                    warn!(%problem, "tasks cannot be kept on disk; it is tried again");
+                    warn!(error = %problem, "failed to write store, retrying");
                 }
                 shared.failures.fetch_add(1, Ordering::Relaxed);
                 not_before = Some(Instant::now() + retry);
@@ -342,7 +348,7 @@ fn write_all(shared: &StoreShared, retry: Duration) {
     }
 }
 
-/// However the writer ends: nobody waits for it any more, and the file is free.
+/// Marks the end of the writer: waiters are released, and the file is free.
 struct WriterEndGuard<'a>(&'a StoreShared);
 
 impl Drop for WriterEndGuard<'_> {

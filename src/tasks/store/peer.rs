@@ -1,7 +1,8 @@
-//! Rows that another process keeps: the one that has taken the file over. They go over a socket, and each batch is acknowledged.
+//! Forwarding of rows to another process that has taken the file over: they go over a socket, and
+//! each batch is acknowledged.
 //!
-//! A peer that does not answer in time gets no more: what it was not told is lost, and nothing else. Not here: when another process
-//! takes over (see `server::upgrade`), what it does with a row.
+//! A peer that does not answer in time gets no more: rows that it did not get are lost, and nothing
+//! else. See also `server::upgrade` for the takeover.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -15,32 +16,32 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use super::queue::PendingChanges;
 use super::{MOST_WAITING, StoreProblem, StoreTable};
 
-/// How long the other process may take to read, and to keep a batch.
+/// Time that the other process has to read, and to persist a batch.
 const ANSWER: Duration = Duration::from_secs(10);
 /// Bytes of a frame before its key and its value.
 const HEAD: usize = 10;
-/// Is no table: ends a batch.
+/// Not a table: ends a batch.
 const END: u8 = 0xff;
 
-/// The words of the process that took over.
+/// Message types of the process that took over.
 const KEPT: u8 = b'k';
 const NOT_KEPT: u8 = b'n';
 const SERVES: u8 = b's';
 const ENDED: u8 = b'e';
 
-/// A word of the process that took over.
+/// Message of the process that took over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// A batch is on disk, or is not.
     Kept(bool),
-    /// Its listeners take connections.
+    /// Its listeners accept connections.
     Serves,
     /// A client ended this session there; it would have expired then (Unix seconds).
     Ended([u8; 16], u64),
 }
 
 impl Told {
-    /// The bytes of it.
+    /// Encodes the message.
     pub fn to_bytes(self) -> Vec<u8> {
         match self {
             Self::Kept(true) => vec![KEPT],
@@ -68,12 +69,12 @@ impl Told {
     }
 }
 
-/// One row as it goes over the socket, or the end of a batch.
+/// One row on the socket, or the end of a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A value, or that the key is to go.
+    /// Table, key and value; no value: the row is removed.
     Row(StoreTable, Vec<u8>, Option<Vec<u8>>),
-    /// The batch is whole: it wants to be acknowledged.
+    /// The batch is complete: it must be acknowledged.
     End,
 }
 
@@ -82,7 +83,7 @@ impl Frame {
     ///
     /// # Errors
     ///
-    /// If it is none, larger than a row can be, or broken off.
+    /// If the frame is malformed, larger than a row can be, or broken off.
     pub async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Self>> {
         let first = match from.read_u8().await {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
@@ -100,7 +101,7 @@ impl Frame {
     }
 }
 
-/// Reads so many bytes; takes room only for those that have come.
+/// Reads so many bytes; allocates only for those that have arrived.
 async fn bytes(from: &mut (impl AsyncRead + Unpin), length: u32) -> io::Result<Vec<u8>> {
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > MOST_WAITING {
@@ -118,7 +119,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Speaks over this socket; `told` hears all that the other process says and is no answer to a batch.
+    /// Connects over this socket; `told` gets every message of the other process except answers to
+    /// batches.
     pub(super) fn new(
         stream: UnixStream,
         told: impl Fn(Told) + Send + 'static,
@@ -134,7 +136,7 @@ impl Peer {
         Ok(Self { stream, kept })
     }
 
-    /// Passes a batch on and waits until it is kept.
+    /// Forwards a batch and waits until it is persisted.
     pub(super) fn write(&mut self, changes: &PendingChanges) -> Result<(), StoreProblem> {
         self.send(changes).map_err(|_| StoreProblem::Closed)?;
         match self.kept.recv_timeout(ANSWER) {
@@ -164,17 +166,18 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Ends the thread that listens, too. Fails only if the other process has gone.
+        // Ends the reading thread, too. Fails only if the other process has gone.
         self.stream.shutdown(Shutdown::Both).unwrap_or_default();
     }
 }
 
-/// Hears the other process to its end. Then the receiver of answers knows that none will come.
+/// Reads the messages of the other process to the end. The receiver of answers then knows that none
+/// will come.
 fn listen(mut from: UnixStream, answers: &SyncSender<bool>, told: impl Fn(Told)) {
     while let Ok(word) = Told::read(&mut from) {
         match word {
             Told::Kept(kept) => {
-                // One answer to each batch; more than that is no answer to anything.
+                // One answer to each batch; a further one answers nothing.
                 if answers.try_send(kept).is_err() {
                     return;
                 }

@@ -1,6 +1,6 @@
-//! What waits to be written: the newest change of each key, bounded in bytes.
+//! The write queue: the newest change of each key, bounded in bytes.
 //!
-//! Not here: writing it (`disk`), who waits for that (`Store::flush`).
+//! The writer takes batches from it (see `Store::flush` for waiters).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::{StoreProblem, StoreTable, lock};
 
-/// The newest change of each key: a value, or that it is to go.
+/// The newest change of each key: a value, or a removal.
 pub(super) type PendingChanges = BTreeMap<(StoreTable, Vec<u8>), Option<Vec<u8>>>;
 
-/// What a change costs beside its bytes: its place in the map.
+/// Bytes of a change besides its content: its slot in the map.
 const PLACE: usize = 96;
 
-/// What goes into one transaction.
+/// Changes of one transaction.
 pub(super) struct WriteBatch {
     changes: PendingChanges,
     /// The number of the last change in it.
@@ -38,15 +38,15 @@ pub(super) struct WriteQueue {
 #[derive(Default)]
 struct QueuedWrites {
     changes: PendingChanges,
-    /// The costs of `changes`.
+    /// The cost of `changes`.
     bytes: usize,
-    /// The costs of what is being written.
+    /// The cost of the batch that is being written.
     under_way: usize,
-    /// How many changes there have been.
+    /// The number of changes so far.
     number: u64,
-    /// When the first of `changes` came.
+    /// The time of the first of `changes`.
     since: Option<Instant>,
-    /// Somebody waits for `changes`.
+    /// True if a caller waits for `changes`.
     hurry: bool,
     closed: bool,
 }
@@ -56,7 +56,7 @@ impl WriteQueue {
         Self { waiting: Mutex::default(), wake: Condvar::new(), most, linger }
     }
 
-    /// Takes a change, if there is room.
+    /// Adds a change, if there is room.
     pub(super) fn add(
         &self,
         table: StoreTable,
@@ -89,7 +89,7 @@ impl WriteQueue {
         Ok(())
     }
 
-    /// Somebody waits: says until which change.
+    /// Records that a caller waits; returns the number of the last change to wait for.
     pub(super) fn request_flush(&self) -> u64 {
         let mut waiting = lock(&self.waiting);
         if !waiting.changes.is_empty() && !waiting.hurry {
@@ -99,7 +99,8 @@ impl WriteQueue {
         waiting.number
     }
 
-    /// Waits for the next batch, but gives none before that time unless the queue was closed. `None`: no more will come.
+    /// Waits for the next batch, but returns none before that time unless the queue was closed.
+    /// `None`: no more will come.
     pub(super) fn next(&self, not_before: Option<Instant>) -> Option<WriteBatch> {
         let mut waiting = lock(&self.waiting);
         loop {
@@ -117,13 +118,14 @@ impl WriteQueue {
         }
     }
 
-    /// A batch is durable: says up to which change.
+    /// Removes a batch that is durable; returns the number of its last change.
     pub(super) fn done(&self, batch: &WriteBatch) -> u64 {
         lock(&self.waiting).under_way = 0;
         batch.upto
     }
 
-    /// A batch could not be written: it waits again, behind what is newer. Says whether the queue is closed.
+    /// Enqueues a batch again that could not be written, behind newer changes. Returns true if the
+    /// queue is closed.
     pub(super) fn requeue(&self, batch: WriteBatch) -> bool {
         let mut waiting = lock(&self.waiting);
         waiting.under_way = 0;
@@ -138,13 +140,13 @@ impl WriteQueue {
         waiting.closed
     }
 
-    /// Takes no more. What waits is still given out.
+    /// Accepts no more changes. Waiting ones are still written.
     pub(super) fn close(&self) {
         lock(&self.waiting).closed = true;
         self.wake.notify_one();
     }
 
-    /// The costs of what waits and what is being written.
+    /// Returns the cost of waiting changes and of those being written.
     pub(super) fn bytes(&self) -> usize {
         let waiting = lock(&self.waiting);
         waiting.bytes.saturating_add(waiting.under_way)
@@ -152,7 +154,7 @@ impl WriteQueue {
 }
 
 impl QueuedWrites {
-    /// When it is to be written.
+    /// Returns the time at which the changes are to be written.
     fn due(&self, linger: Duration) -> Option<Instant> {
         self.since.map(|since| match since.checked_add(linger) {
             Some(later) if !self.hurry => later,
@@ -193,7 +195,7 @@ mod tests {
         add(&queue, 2, 1).unwrap();
         assert_eq!(add(&queue, 3, 1), Err(StoreProblem::Full));
         add(&queue, 2, 2).unwrap();
-        // Whoever was refused has hurried it.
+        // The rejected writer has requested a flush.
         let batch = queue.next(None).unwrap();
         assert_eq!(values(&batch), [(1, 1), (2, 2)]);
         assert_eq!(add(&queue, 2, 3), Err(StoreProblem::Full), "what is under way still counts");

@@ -1,4 +1,5 @@
-//! What the store promises: nothing acknowledged is lost, nothing damaged is believed, nothing grows without bound.
+//! The promises of the store: nothing acknowledged is lost, nothing damaged is believed, nothing
+//! grows without bound.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -16,7 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::*;
 
 const ALL: [StoreTable; 3] = [StoreTable::Tasks, StoreTable::Turns, StoreTable::Sessions];
-/// Tells the test process that it is the one to be killed, and where it writes.
+/// Marks the test process that is to be killed, and names its directory.
 const VICTIM: &str = "STORE_TEST_VICTIM";
 
 type Rows = BTreeMap<(StoreTable, Vec<u8>), Vec<u8>>;
@@ -75,7 +76,8 @@ async fn a_closed_store_has_written_everything_and_takes_nothing() {
     assert_eq!(rows(&again).unwrap().len(), 1);
 }
 
-/// Opens a store that was closed a moment ago: a process that another test is just starting still holds its lock.
+/// Opens a store that was closed a moment ago: a process that another test is just starting still
+/// holds its lock.
 fn open(dir: &Path) -> Result<Store, StoreProblem> {
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -153,7 +155,7 @@ async fn a_slow_disk_does_not_make_the_queue_grow() {
     put(&store, "again", "there is room").unwrap();
 }
 
-/// A file whose disk can be told to fail.
+/// A file on a disk that fails on demand.
 #[derive(Debug)]
 struct Moody(FileBackend, Arc<AtomicBool>);
 
@@ -292,7 +294,7 @@ fn what_was_left_half_made_is_made_again() {
     assert!(!home.path().join("tasks.redb.new").exists());
 }
 
-/// No test of its own: the process that the next one kills. Says each key after it was flushed.
+/// No test of its own: the process that the next one kills. Prints each key after it was flushed.
 #[test]
 fn victim() {
     let Some(dir) = std::env::var_os(VICTIM) else { return };
@@ -401,7 +403,7 @@ proptest! {
     }
 }
 
-/// A store that hands its rows over, and the other end.
+/// Returns a store that forwards its rows, and the other end.
 fn pair(told: impl Fn(Told) + Send + 'static) -> (Store, tokio::net::UnixStream) {
     let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
     there.set_nonblocking(true).unwrap();

@@ -217,7 +217,7 @@ async fn no_webhook_is_set_below_path_as_task() {
     });
     let gateway = push::gateway(&agent, push::ON).await;
     push::begin(&gateway.client().legacy().await, "x").await;
-    gateway.wait_for_output("agent cannot be asked for push notifications").await;
+    gateway.wait_for_output("failed to register webhook").await;
     assert_eq!(asked(&agent), ["POST /message:stream"]);
 }
 

@@ -376,7 +376,7 @@ async fn agent_refusing_push_config_is_polled() {
     agent.on(SET[0], |_| Reply::error(-32003, "Push notifications are not supported"));
     let session = gateway.client().legacy().await;
     begin(&session, "first").await;
-    gateway.wait_for_output("cannot be asked for push notifications").await;
+    gateway.wait_for_output("failed to register webhook").await;
     let task = begin(&session, "second").await;
     agent.wait_for("polls", |_| looks(&agent) >= 2).await;
     agent.on_get(|_| Reply::result(v1::bare_completed(RAW_TASK, RAW_CONTEXT, "the song")));

@@ -1,6 +1,6 @@
-//! `auth.api_keys` as written.
+//! `auth.api_keys` as in the file.
 //!
-//! The file holds hashes, never keys: who reads it cannot call.
+//! The file contains hashes, never keys: a reader of the file cannot call.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) struct ApiKeysFile {
     keys: Spanned<BTreeMap<String, Spanned<OneOrMany<Spanned<String>>>>>,
 }
 
-/// Headers that mean something else, or that steer the connection.
+/// Headers that mean something else, or that control the connection.
 const TAKEN: [&str; 9] = [
     "host",
     "content-type",
@@ -89,7 +89,7 @@ fn is_name(name: &str) -> bool {
         && name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
 }
 
-/// `sha256:` and 64 hexadecimal digits.
+/// Parses `sha256:` and 64 hexadecimal digits.
 fn hash(text: &str) -> Option<[u8; 32]> {
     let is_hex = |digits: &&str| digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let digits = text.strip_prefix("sha256:").filter(is_hex)?;

@@ -1,6 +1,7 @@
-//! `auth` as written: how clients prove who they are.
+//! `auth` as in the file: the mechanisms of authentication.
 //!
-//! Not here: which of it a listener wants to be shown (see `listener`), what callers may do (see `rules`).
+//! Out of scope: the requirements of a listener (see `listener`), the permissions of callers (see
+//! `rules`).
 
 mod keys;
 mod require;
@@ -61,7 +62,7 @@ enum NameFile {
 }
 
 impl AuthFile {
-    /// `public_url` is what tokens are issued for, if nothing else is said.
+    /// Resolves the section. Tokens must be issued for `public_url`, if the file names no audience.
     pub(super) fn resolve(
         self,
         section: &Location,
@@ -112,7 +113,7 @@ impl CertificateFile {
     }
 }
 
-/// Scopes: tokens of RFC 6749 §3.3, since they go into a header.
+/// Reads scopes: tokens of RFC 6749 §3.3, since they go into a header.
 pub(super) fn scopes(
     written: Spanned<Vec<Spanned<String>>>,
     reading: &mut ResolveContext<'_>,

@@ -1,4 +1,4 @@
-//! `require` of a listener as written: what clients must show there.
+//! `require` of a listener as in the file: the credentials that clients must present there.
 
 use std::borrow::Cow;
 
@@ -70,8 +70,8 @@ impl JsonSchema for RequireFile {
 
 const HINT: &str = "write none, any, all, or for example { any: [certificate, token] }; there are certificate, token and api_key";
 
-/// What one listener wants, given what is configured under `auth`, and whether clients show certificates there. Without a word a
-/// listener wants any of it.
+/// Returns the requirement of one listener, given the mechanisms under `auth`, and whether clients
+/// present certificates there. Without a value a listener requires any of them.
 pub(in crate::config::file) fn resolve(
     written: Spanned<RequireFile>,
     (configured, shows_certificates): (&[Mechanism], bool),
@@ -128,6 +128,7 @@ fn named(
             of.push(mechanism);
         }
     }
-    // In one order everywhere, so that a caller that proves itself in several ways has one name on every listener.
+    // In one order everywhere, so that a caller that uses several mechanisms has one name on every
+    // listener.
     configured.iter().copied().filter(|mechanism| of.contains(mechanism)).collect()
 }

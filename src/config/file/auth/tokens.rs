@@ -1,4 +1,4 @@
-//! `auth.tokens` as written: who issues bearer tokens.
+//! `auth.tokens` as in the file: the issuers of bearer tokens.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::config::spanned::{Location, OneOrMany, Spanned};
 use crate::config::units::HumanDuration;
 use crate::config::{KeySource, TokenIssuer, TokenVerification};
 
-/// What is taken if nothing is said: everything asymmetric that issuers use.
+/// Algorithms that are accepted by default: all asymmetric ones that issuers use.
 const ALGORITHMS: [&str; 9] =
     ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
 
@@ -83,7 +83,7 @@ struct IntrospectionFile {
     cache: Spanned<HumanDuration>,
 }
 
-/// The issuers, each with its own name.
+/// Returns the issuers, each with its own name.
 pub(super) fn resolve(
     list: Vec<Spanned<TokenFile>>,
     public_url: Option<&str>,
@@ -210,7 +210,7 @@ fn key_source(
     }
 }
 
-/// Keys and tokens go over TLS, or nowhere beyond this machine.
+/// Requires TLS for keys and tokens, except on this machine.
 fn safe(text: &str, place: &Location, reading: &mut ResolveContext<'_>) -> Option<()> {
     match url::web(text) {
         Ok(uri) if uri.scheme_str() == Some("https") || is_loopback(uri.host()) => Some(()),

@@ -1,6 +1,6 @@
-//! `security.auth` of a manifest: a token or a key that is given, or tokens that are fetched.
+//! `security.auth` of a manifest: a token or a key from the file, or tokens that are fetched.
 //!
-//! Reads only what fits the schema. Not here: certificates (see `sections`).
+//! Reads only values that match the schema. See also `sections` for certificates.
 
 use http::HeaderName;
 use serde::Deserialize;
@@ -40,7 +40,8 @@ enum AuthKind {
 }
 
 impl AuthFile {
-    /// What is given becomes a header, or a key elsewhere; with a token endpoint tokens are fetched.
+    /// Converts a value to a header, or to a key elsewhere; with a token endpoint tokens are
+    /// fetched.
     pub(super) fn resolve(
         self,
         has_identity: bool,
@@ -86,7 +87,8 @@ impl AuthFile {
         auth
     }
 
-    /// How tokens are fetched: with the secret, or with the certificate of `security.mtls`.
+    /// Returns the settings of token requests: with the secret, or with the certificate of
+    /// `security.mtls`.
     fn fetched(self, url: String, has_identity: bool, sheet: &mut ManifestReader<'_>) -> Option<OAuth2> {
         let (place, url) = sheet.one_line("/security/auth/tokenUrl", url)?;
         if let Err(problem) = oauth::endpoint(url.expose()) {

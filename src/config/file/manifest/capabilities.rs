@@ -1,6 +1,6 @@
-//! `capabilities` of a manifest: what is different for single methods.
+//! `capabilities` of a manifest: overrides for single methods.
 //!
-//! Reads only what fits the schema. Not here: which request is which method (see `agents`).
+//! Reads only values that match the schema.
 
 use std::collections::BTreeMap;
 
@@ -42,12 +42,12 @@ struct CapabilityFile {
 }
 
 impl CapabilitiesFile {
-    /// Whether messages are answered by a stream, if the manifest says.
+    /// Returns true if messages are answered by a stream; `None` if the manifest has no value.
     pub(super) fn streaming(&self) -> Option<bool> {
         self.message.stream.sse
     }
 
-    /// What is different for each method.
+    /// Returns the overrides for each method.
     pub(super) fn resolve(
         self,
         has_identity: bool,

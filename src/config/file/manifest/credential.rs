@@ -1,4 +1,5 @@
-//! Tells credentials from other texts: by the name of a member, by the form of a value, in URLs.
+//! Recognizes credentials among other texts: by the name of a member, by the form of a value, in
+//! URLs.
 //!
 //! Guesses, and prefers to refuse: a reference in place of a harmless text costs the operator a
 //! line.
@@ -10,7 +11,7 @@ use crate::config::reference;
 /// Parts of names of headers and of parameters that carry credentials.
 const WIRE_PARTS: [&str; 8] =
     ["authorization", "cookie", "token", "secret", "password", "key", "credential", "session"];
-/// Whole words that do the same.
+/// Whole words with the same meaning.
 const WIRE_WORDS: [&str; 9] =
     ["auth", "jwt", "pass", "passphrase", "passwd", "pat", "pwd", "sig", "signature"];
 /// Ends of the last word of a member's name that make its value a credential.
@@ -30,9 +31,9 @@ const SECRET_ENDS: [&str; 14] = [
     "secretkey",
     "token",
 ];
-/// Last words that do the same.
+/// Last words with the same meaning.
 const SECRET_WORDS: [&str; 4] = ["pass", "passcode", "pin", "pwd"];
-/// Last words that say how a value is written, not what it is.
+/// Last words that describe the encoding of a value, not the value.
 const FORMS: [&str; 8] = ["base", "hash", "literal", "plain", "plaintext", "string", "text", "value"];
 /// Words before `key` that make it an identifier.
 const PLAIN_KEYS: [&str; 12] = [
@@ -49,7 +50,7 @@ const PLAIN_KEYS: [&str; 12] = [
     "routing",
     "sort",
 ];
-/// Beginnings of tokens that services give out, and the fewest characters that follow.
+/// Beginnings of tokens that services issue, and the fewest characters that follow.
 const ISSUED: [(&str, usize); 40] = [
     ("sk-", 16),
     ("sk_live_", 8),
@@ -97,14 +98,14 @@ const AWS: [&str; 2] = ["AKIA", "ASIA"];
 /// Schemes that stand before credentials.
 const SCHEMES: [&str; 6] = ["apikey", "basic", "bearer", "digest", "negotiate", "token"];
 
-/// Whether a header or a parameter of this name carries a credential.
+/// Returns true if a header or a parameter of this name carries a credential.
 pub(super) fn is_wire_credential(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     WIRE_PARTS.iter().any(|part| lower.contains(part))
         || words(name).iter().any(|word| WIRE_WORDS.contains(&word.as_str()))
 }
 
-/// Whether the value of a member of this name is a credential.
+/// Returns true if the value of a member of this name is a credential.
 pub(super) fn is_secret_member(name: &str) -> bool {
     let mut words = words(name);
     while words.len() > 1 && words.last().is_some_and(|word| FORMS.contains(&word.as_str())) {
@@ -116,25 +117,25 @@ pub(super) fn is_secret_member(name: &str) -> bool {
     is_key || SECRET_WORDS.contains(&last) || SECRET_ENDS.iter().any(|end| last.ends_with(end))
 }
 
-/// Whether a number under this name is a credential.
+/// Returns true if a number under this name is a credential.
 pub(super) fn is_numeric_secret(name: &str) -> bool {
     const NUMERIC: [&str; 7] = ["pass", "passcode", "passphrase", "passwd", "password", "pin", "pwd"];
     words(name).last().is_some_and(|word| NUMERIC.contains(&word.as_str()))
 }
 
-/// Whether anything but a scheme (`Bearer `) stands outside references.
+/// Returns true if a text has more outside references than a scheme (`Bearer `).
 pub(super) fn is_written_out(text: &str) -> bool {
     let Some(plain) = reference::outside(text) else { return !text.is_empty() };
     let scheme = plain.strip_suffix(' ').unwrap_or(&plain);
     !scheme.bytes().all(|each| each.is_ascii_alphabetic()) || scheme.len() > 16
 }
 
-/// Whether a private key in PEM stands in a text.
+/// Returns true if a text contains a private key in PEM.
 pub(super) fn has_private_key(text: &str) -> bool {
     text.contains("-----BEGIN") && text.contains("PRIVATE KEY")
 }
 
-/// Whether a text has a credential in it, by its form or as a parameter of a URL.
+/// Returns true if a text contains a credential, by its form or as a parameter of a URL.
 pub(super) fn has_credential(text: &str) -> bool {
     let outside = reference::outside(text);
     let plain = outside.as_deref().unwrap_or(text);
@@ -145,20 +146,20 @@ pub(super) fn has_credential(text: &str) -> bool {
         || text.split_whitespace().any(has_parameter)
 }
 
-/// Whether a text has a URL in it with a password, or with a user name that may be a token.
+/// Returns true if a text contains a URL with a password, or with a user name that may be a token.
 pub(super) fn has_user(text: &str) -> bool {
     let outside = reference::outside(text);
     outside.as_deref().unwrap_or(text).split_whitespace().any(names_user)
 }
 
-/// Whether the value of a header is a credential, whatever the header is called.
+/// Returns true if the value of a header is a credential, for any name of the header.
 pub(super) fn is_credential_value(text: &str) -> bool {
     let outside = reference::outside(text);
     let plain = outside.as_deref().unwrap_or(text);
     follows_scheme(plain).is_some() || is_opaque(plain)
 }
 
-/// The words of a name in small letters, at separators and at changes of case; numbers at the end
+/// Splits a name into words in lower case, at separators and at changes of case; numbers at the end
 /// are left out.
 fn words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = vec![String::new()];
@@ -183,7 +184,7 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// Whether this is a token as services give it out, or a JWT.
+/// Returns true if this is a token of a known service, or a JWT.
 fn is_issued(run: &str) -> bool {
     let run = run.trim_end_matches('.');
     let issued = ISSUED.iter().filter_map(|(begin, least)| Some((run.strip_prefix(begin)?, *least)));
@@ -207,12 +208,12 @@ fn follows_scheme(text: &str) -> Option<&str> {
     (is_scheme && words.next().is_none()).then_some(credential)
 }
 
-/// Whether this was made by a machine: it has digits, or more letters at a stretch than a word.
+/// Returns true if this looks generated: it has digits, or more letters in a row than a word.
 fn is_random(text: &str) -> bool {
     text.bytes().any(|each| each.is_ascii_digit()) || text.split(['-', '_', '.']).any(|part| part.len() >= 16)
 }
 
-/// Whether this is one word with a long stretch of both letters and digits. Those of UUIDs are
+/// Returns true if this is one word with a long run of both letters and digits. Those of UUIDs are
 /// shorter.
 fn is_opaque(text: &str) -> bool {
     let fits = |each: u8| each.is_ascii_alphanumeric() || b"-_.+/=".contains(&each);
@@ -234,7 +235,7 @@ fn names_user(word: &str) -> bool {
     }
 }
 
-/// Whether a URL, or the end of one, has a credential among its parameters.
+/// Returns true if a URL, or the end of one, has a credential among its parameters.
 fn has_parameter(word: &str) -> bool {
     let mut pairs = word.split(['?', '#', '&', ';']).skip(1).filter_map(|pair| pair.split_once('='));
     pairs.any(|(name, value)| {
@@ -242,7 +243,7 @@ fn has_parameter(word: &str) -> bool {
     })
 }
 
-/// The name of a parameter without percent-encoding; what is not encoded well stays.
+/// Decodes the name of a parameter; malformed percent-encoding stays.
 fn decoded(name: &str) -> Cow<'_, str> {
     if !name.contains('%') {
         return Cow::Borrowed(name);

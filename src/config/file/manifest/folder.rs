@@ -8,10 +8,11 @@ use crate::config::file::agent::{AgentFile, name_problem};
 use crate::config::resolve::ResolveContext;
 use crate::config::spanned::{Location, Spanned};
 
-/// The most manifests in one folder.
+/// Most manifests in one folder.
 const MAX_MANIFESTS: usize = 1000;
 
-/// The agents of the folder. Names that `taken` has, or that two manifests have, are problems.
+/// Returns the agents of the folder. Names that `taken` has, or that two manifests have, are
+/// problems.
 pub(in crate::config::file) fn agents(
     written: Spanned<String>,
     mut taken: Vec<String>,
@@ -53,7 +54,7 @@ fn agent(
     AgentFile::default().with(name, Some(described), place, reading)
 }
 
-/// The name that an id becomes: lower case, other characters as `-`, at most 32.
+/// Converts an id to a name: lower case, other characters as `-`, at most 32.
 fn name(id: &str) -> String {
     let fits = |each: char| each.is_ascii_alphanumeric() || matches!(each, '-' | '_');
     let name = id.chars().map(|each| if fits(each) { each.to_ascii_lowercase() } else { '-' });

@@ -1,7 +1,7 @@
-//! Secrets that are written out in a manifest. Clients can read manifests, so none is let through.
+//! Detection of literal secrets in a manifest. Clients can read manifests, so all are rejected.
 //!
-//! Looks at JSON as it is, before it is known to fit the schema: at every member and every text.
-//! The forms of secrets are in `credential`.
+//! Reads the raw JSON, before it is known to match the schema: every member and every text. The
+//! forms of secrets are in `credential`.
 
 use serde_json::{Map, Value};
 
@@ -16,23 +16,23 @@ const SECRET: &str =
 const KEY: &str = "is a private key that is written out, and clients can read manifests (write the path of its file, ${env:NAME} or \
      ${file:PATH})";
 
-/// A secret, although its name does not say so.
+/// A secret, although its name does not show that.
 const VALUE: &str = "/security/auth/value";
 /// The path of a key, although its name is that of a key.
 const KEY_PATH: &str = "/security/mtls/clientKey";
-/// URLs that are called.
+/// URLs to which requests are sent.
 const CALLED: [&str; 2] = ["/a2a/agentCardUri", "/security/auth/tokenUrl"];
-/// Names of tools by ids of skills: neither says what a value is.
+/// Names of tools by ids of skills: neither describes a value.
 const SKILLS: &str = "/a2a/skills";
-/// Members that name what the member `value` beside them is.
+/// Members that name the member `value` beside them.
 const LABELS: [&str; 4] = ["name", "key", "header", "field"];
 /// Members of a private JWK (RFC 7518 §6), besides those of a public one.
 const PRIVATE: [&str; 7] = ["d", "p", "q", "dp", "dq", "qi", "k"];
 
-/// Knowledge of a value by the names of the members that it stands in.
+/// Expectation about a value, from the names of the members that contain it.
 #[derive(Clone, Copy, PartialEq)]
 enum SecretContext {
-    /// Nothing.
+    /// None.
     Plain,
     /// It is the value of a header.
     Header,
@@ -40,7 +40,7 @@ enum SecretContext {
     Secret,
 }
 
-/// Reports every secret that is written out; says whether there was none.
+/// Reports every literal secret; returns true if there was none.
 pub(super) fn report(manifest: &Value, sheet: &mut ManifestReader<'_>) -> bool {
     let mut found = Vec::new();
     walk(manifest, String::new(), SecretContext::Plain, &mut found);
@@ -58,7 +58,7 @@ fn walk(value: &Value, at: String, inside: SecretContext, found: &mut Vec<(Strin
         Value::Object(members) => {
             for (name, member) in members {
                 if has_credential(name) {
-                    // A pointer to what is below would repeat it.
+                    // A problem with a nested value would repeat it.
                     found.push((at.clone(), SECRET));
                     continue;
                 }
@@ -79,7 +79,7 @@ fn walk(value: &Value, at: String, inside: SecretContext, found: &mut Vec<(Strin
     }
 }
 
-/// Returns the knowledge of a member by its name and by the members around it.
+/// Returns the context of a member by its name and by the members around it.
 fn within(
     (name, members): (&str, &Map<String, Value>),
     (at, below): (&str, &str),
@@ -115,7 +115,7 @@ fn problem_of(text: &str, at: &str, inside: SecretContext) -> Option<&'static st
         SecretContext::Header => is_credential_value(text),
         SecretContext::Plain => false,
     };
-    // Where a URL is read, a user name in it is refused with a remedy of its own.
+    // The reader of such a URL rejects a user name in it with a remedy of its own.
     let is_read = CALLED.contains(&at) || (at.starts_with("/capabilities/") && at.ends_with("/endpoint"));
     (is_secret || has_credential(text) || (!is_read && has_user(text))).then_some(SECRET)
 }

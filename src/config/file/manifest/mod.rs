@@ -1,7 +1,9 @@
 //! ARDF manifests (`subagent@v0.1`): an agent in a file of its own, which other programs read too.
 //!
-//! JSON text → schema (`violations`) → what may not be written out (`inline`) → as written (`sections`) → [`Described`].
-//! A problem says file, line and JSON pointer, and never quotes a value. Not here: the keys of the configuration, which win.
+//! JSON text → schema (`violations`) → no literal secrets (`inline`) → sections (`sections`) →
+//! [`ManifestAgent`]. A problem names file, line and JSON pointer, and never quotes a value.
+//!
+//! Out of scope: the keys of the configuration, which win.
 
 mod auth;
 mod capabilities;
@@ -29,10 +31,10 @@ pub(super) use folder::agents;
 
 /// The JSON Schema (2020-12) of a manifest.
 pub(in crate::config) const SCHEMA: &str = include_str!("../../../../schemas/subagent.v0.1.json");
-/// The most that a manifest may hold, in bytes.
+/// Largest manifest, in bytes.
 const MANIFEST_FILE: usize = 1 << 20;
 
-/// What a manifest says of its agent.
+/// The settings of an agent from its manifest.
 pub(super) struct ManifestAgent {
     pub(super) card: CardSource,
     pub(super) streaming: Option<bool>,
@@ -46,12 +48,12 @@ pub(super) struct ManifestAgent {
 }
 
 impl ManifestAgent {
-    /// Whether the agent is shown a client certificate.
+    /// Returns true if the gateway presents a client certificate to the agent.
     pub(super) fn has_identity(&self) -> bool {
         self.tls.certificate.is_some()
     }
 
-    /// Adds to an agent what the configuration left open.
+    /// Adds the values to an agent that the configuration left open.
     pub(super) fn complete(self, agent: &mut Agent) {
         let is_authorized = agent.auth.authorization.is_some();
         for (name, value) in self.headers {
@@ -80,7 +82,7 @@ impl ManifestAgent {
     }
 }
 
-/// Reads a manifest. What is wrong with it is reported at `place`, which names it.
+/// Reads a manifest. Its problems are reported at `place`, which names it.
 pub(super) fn load(
     path: PathBuf,
     place: &Location,

@@ -1,6 +1,7 @@
-//! The sections of a manifest as written, and how they become settings. What cannot be done yet is refused, never passed over.
+//! The sections of a manifest, and their conversion to settings. Unsupported values are rejected,
+//! never ignored.
 //!
-//! Reads only what fits the schema. Not here: keys of the configuration.
+//! Reads only values that match the schema.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use crate::config::{AgentTls, CardSource, Manifest};
 /// The tools that every agent has on `/mcp`.
 const SUBAGENT_TOOLS: [&str; 5] =
     ["subagent_start", "subagent_send", "subagent_cancel", "subagent_get", "subagent_wait"];
-/// How the gateway names tasks; the second is accepted too.
+/// The gateway's own form of task URIs; the second is accepted too.
 const TASK_TEMPLATES: [&str; 2] = ["a2a://task/{taskId}", "a2a://tasks/{taskId}"];
 const LATER: &str = "comes with a later version";
 
@@ -75,7 +76,7 @@ struct ToolFile {
 }
 
 impl ManifestFile {
-    /// Turns what was written into what runs. `None` after a problem with the card.
+    /// Converts the manifest to settings. `None` after a problem with the card.
     pub(super) fn resolve(
         self,
         manifest: impl FnOnce(String) -> Manifest,

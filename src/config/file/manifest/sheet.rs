@@ -1,4 +1,4 @@
-//! One manifest while it is read: its lines by JSON pointer, and the place for its problems.
+//! One manifest while it is read: its lines by JSON pointer, and its problems.
 
 use crate::config::problem::Problem;
 use crate::config::reference::{self, Template};
@@ -7,10 +7,10 @@ use crate::config::spanned::{Location, Spanned};
 use crate::config::yaml::{self, YamlNode, YamlValue};
 use crate::config::{ReloadableSecret, Secret};
 
-/// A manifest, and what is wrong with it.
+/// A manifest, and its problems.
 pub(super) struct ManifestReader<'a> {
-    /// JSON is YAML, and that reader knows lines. It has narrower limits: without it problems have
-    /// no lines, and one says so.
+    /// JSON is YAML, and the YAML parser knows lines. It has narrower limits: without it problems
+    /// have no lines, and one of them states that.
     tree: Option<YamlNode>,
     /// Its folder, the environment, and its own problems.
     pub(super) reading: ResolveContext<'a>,
@@ -32,7 +32,7 @@ impl<'a> ManifestReader<'a> {
         Self { tree, reading }
     }
 
-    /// What is wrong, in the order of the lines.
+    /// Returns the problems, in the order of the lines.
     pub(super) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.reading.into_problems();
         problems.sort_by_key(|problem| problem.line);
@@ -40,7 +40,8 @@ impl<'a> ManifestReader<'a> {
         problems
     }
 
-    /// Where a JSON pointer leads; to the nearest member above it, if that is missing. Line 0 is unknown.
+    /// Returns the location of a JSON pointer; of the nearest member above it, if that is missing.
+    /// Line 0 is unknown.
     pub(super) fn place(&self, pointer: &str) -> Location {
         let at = pointer.to_owned();
         let Some(mut node) = self.tree.as_ref() else { return Location { line: 0, at } };
@@ -68,18 +69,18 @@ impl<'a> ManifestReader<'a> {
         self.reading.problem(&place, problem);
     }
 
-    /// A text as written, with its place.
+    /// Returns a text with its location.
     pub(super) fn written(&self, pointer: &str, text: String) -> Spanned<Template> {
         Spanned::of(self.place(pointer), Template::new(text))
     }
 
-    /// A text of one line with its references resolved.
+    /// Resolves the references of a text of one line.
     pub(super) fn one_line(&mut self, pointer: &str, text: String) -> Option<(Location, Secret)> {
         let written = self.written(pointer, text);
         reference::one_line(written, &mut self.reading)
     }
 
-    /// The same, with the files that it comes from.
+    /// Resolves the references; the result knows the files that it comes from.
     pub(super) fn live(&mut self, pointer: &str, text: String) -> Option<ReloadableSecret> {
         let written = self.written(pointer, text);
         reference::live(written, &mut self.reading).map(|(_, secret)| secret)

@@ -1,4 +1,4 @@
-//! What in a manifest its schema does not allow: all of it, each with its JSON pointer.
+//! Violations of the schema in a manifest: all of them, each with its JSON pointer.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ static VALIDATOR: LazyLock<Option<Validator>> = LazyLock::new(|| {
     jsonschema::options().with_pattern_options(PatternOptions::regex()).build(&schema).ok()
 });
 
-/// Reports every violation; says whether there was none.
+/// Reports every violation; returns true if there was none.
 pub(super) fn report(manifest: &Value, sheet: &mut ManifestReader<'_>) -> bool {
     let Some(validator) = VALIDATOR.as_ref() else {
         // A test compiles the schema. A check that cannot be made refuses.
@@ -31,7 +31,7 @@ pub(super) fn report(manifest: &Value, sheet: &mut ManifestReader<'_>) -> bool {
     fits
 }
 
-/// What is wrong, and where. Never the value itself: it may be a secret.
+/// Returns location and description of an error. Never the value itself: it may be a secret.
 fn words(error: &ValidationError<'_>) -> Vec<(String, String)> {
     use ValidationErrorKind as Kind;
     let at = error.instance_path().to_string();
@@ -76,7 +76,7 @@ fn kind_of(kind: &TypeKind) -> &'static str {
     }
 }
 
-/// A key as a segment of a JSON pointer; control characters would forge lines of the report.
+/// Escapes a key for a JSON pointer; control characters would forge lines of the report.
 fn escaped(key: &str) -> String {
     let key = key.replace('~', "~0").replace('/', "~1");
     key.chars().map(|each| if each.is_control() { '\u{fffd}' } else { each }).collect()
