@@ -1,14 +1,16 @@
 //! The cost of a call in the gateway, compared with a bare Pingora pass-through to the same agent
 //! in the same run.
 //!
-//! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N] [--threads N] [--log LEVEL]
-//! [--only WAYS] [--tasks N] [--tls] [--abuse]`. Four processes on loopback: the load (this one), the
-//! agent, the pass-through, and the real gateway. The ways to the agent take turns in every round;
-//! figures are medians over rounds, and ratios are made within a round, so that other work of the
-//! machine affects both sides. CPU is that of the process on the way alone, never of load or agent.
-//! With `--tls` instead: the cost of TLS, compared with nginx. With `--abuse` instead: the effect of
-//! abusive callers on good ones. With `--tasks N` instead: the cost of a query for one task among N.
-//! See also `benches/translate` for the cost of translation alone.
+//! `cargo bench --bench gateway -- [--json] [--rounds N] [--seconds S] [--connections N]
+//! [--threads N] [--log LEVEL] [--only WAYS] [--tasks N] [--tls] [--abuse]`.
+//!
+//! Four processes on loopback: the load (this one), the agent, the pass-through, and the real
+//! gateway. The ways to the agent take turns in every round; figures are medians over rounds, and
+//! ratios are made within a round, so that other work of the machine affects both sides. CPU is
+//! that of the process on the way alone, never of load or agent. With `--tls` instead: the cost of
+//! TLS, compared with nginx. With `--abuse` instead: the effect of abusive callers on good ones.
+//! With `--tasks N` instead: the cost of a query for one task among N. See also `benches/translate`
+//! for the cost of translation alone.
 
 #![allow(
     clippy::unwrap_used,

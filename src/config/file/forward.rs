@@ -1,7 +1,7 @@
 //! `agents.NAME.forward_headers` as in the file: the headers of a client's request that are
 //! forwarded.
 //!
-//! See also `agents::forwarded_context`, which copies them.
+//! See also `agents`, which copies them.
 
 use http::HeaderName;
 
