@@ -1,6 +1,4 @@
-//! The id of a request, kept as the client wrote it.
-//!
-//! Not here: ids that the gateway makes for its own requests.
+//! The id of a request, exactly as the client wrote it.
 
 use std::borrow::Cow;
 
@@ -15,22 +13,22 @@ use super::text::Text;
 #[derive(Debug, Clone)]
 pub struct Id(Box<RawValue>);
 
-/// Longest id in bytes that is taken, quotes included.
+/// Maximum length of an accepted id in bytes, quotes included.
 const MAX_ID_BYTES: usize = 1024;
 
 impl Id {
-    /// `null`, under which a request is answered that has no id.
+    /// Returns `null`, the id of a response to a request without one.
     #[must_use]
     pub fn null() -> Self {
         Self(Box::default())
     }
 
-    /// The id as JSON text.
+    /// Returns the id as JSON text.
     pub fn as_json(&self) -> &str {
         self.0.get()
     }
 
-    /// The characters of an id that is a string; `None` for a number.
+    /// Returns the characters of an id that is a string; `None` for a number.
     pub fn text(&self) -> Option<Cow<'_, str>> {
         serde_json::from_str::<Text<'_>>(self.as_json()).ok().map(|Text(text)| text)
     }

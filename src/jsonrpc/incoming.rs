@@ -1,6 +1,6 @@
-//! Which of the JSON-RPC messages a body is.
+//! Parses a body into JSON-RPC messages.
 //!
-//! Generic over the params, so that a layer above can parse them typed in the same pass. Not here: method names.
+//! Generic over the params, so that a layer above can parse them typed in the same pass.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 use super::id::Id;
 use super::text::{Object, Text};
 
-/// Why text is not one JSON-RPC 2.0 message.
+/// The reason why a text is not one JSON-RPC 2.0 message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not JSON at all.
+    /// The text is not JSON.
     #[error("{0}")]
     NotJson(String),
-    /// JSON, but not a message: what is wrong, with the name of the member.
+    /// The text is JSON, but not a message: the problem, with the name of the member.
     #[error("{0}")]
     NotMessage(String),
     /// A message whose `params` do not have the expected shape.
@@ -25,21 +25,21 @@ pub enum ParseError {
     BadParams(String),
 }
 
-/// What a message asks for.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageKind {
-    /// Wants an answer.
+    /// A request, which needs a response.
     Request,
-    /// Wants none.
+    /// A notification, which has no response.
     Notification,
-    /// Is an answer.
+    /// A response.
     Response,
 }
 
 /// One JSON-RPC message with its params as `P`.
 #[derive(Debug)]
 pub struct Message<'a, P> {
-    /// What it is.
+    /// The kind of the message.
     pub kind: MessageKind,
     /// Id of a request, unless that is `null` (see [`parse_raw`]); of a response too, where it has one.
     pub id: Option<Id>,
@@ -47,9 +47,9 @@ pub struct Message<'a, P> {
     pub method: Text<'a>,
     /// Params; `None` when absent or `null`.
     pub params: Option<P>,
-    /// Result of a response, as it came.
+    /// Result of a response, unparsed.
     pub result: Option<&'a RawValue>,
-    /// Error of a response, as it came.
+    /// Error of a response, unparsed.
     pub error: Option<&'a RawValue>,
 }
 
@@ -79,7 +79,7 @@ struct RawWire<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Reads a message, and tells of the names of members that JSON-RPC does not know.
+/// Reads a message, and reports the names of members that JSON-RPC does not define.
 struct RawReader<F>(F);
 
 impl<'de, F: FnMut(&str)> DeserializeSeed<'de> for RawReader<F> {
@@ -125,21 +125,21 @@ impl<'de, F: FnMut(&str)> Visitor<'de> for RawReader<F> {
 /// The members of a message.
 const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// Tells `"id": null` from an absent id.
+/// Distinguishes `"id": null` from an absent id.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Id>>, D::Error> {
     Option::<Id>::deserialize(deserializer).map(Some)
 }
 
-/// Whether the body is written as an array.
+/// Returns true if the body is an array.
 pub fn is_batch(text: &str) -> bool {
     text.trim_start().starts_with('[')
 }
 
-/// The elements of a body that is an array, at most `most` of them.
+/// Returns the elements of a body that is an array, at most `most` of them.
 ///
 /// # Errors
 ///
-/// [`Grammar`] when it is not JSON, empty, or longer than `most`.
+/// [`ParseError`] if the body is not JSON, empty, or longer than `most`.
 pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, ParseError> {
     let all: Vec<&RawValue> =
         serde_json::from_str(text).map_err(|error| ParseError::NotJson(error.to_string()))?;
@@ -156,7 +156,7 @@ pub fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, ParseError> {
 ///
 /// # Errors
 ///
-/// [`Grammar`]; its text names the member that is missing or wrong.
+/// [`ParseError`]; its text names the member that is missing or wrong.
 pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, ParseError> {
     match serde_json::from_str::<Object<WireMessage<'a, P>>>(text) {
         Ok(Object(wire)) => classify(wire, NullIdPolicy::Refused),
@@ -164,7 +164,7 @@ pub fn parse<'a, P: Deserialize<'a>>(text: &'a str) -> Result<Message<'a, P>, Pa
     }
 }
 
-/// Parses one message and looks at nothing within its params.
+/// Parses one message without its params.
 ///
 /// # Errors
 ///
@@ -173,8 +173,9 @@ pub fn parse_envelope(text: &str) -> Result<Message<'_, RawParams<'_>>, ParseErr
     parse::<RawParams<'_>>(text)
 }
 
-/// Parses one message whose params are kept as they came, and tells `other` of the names of members that JSON-RPC does not know. A
-/// request may have the id `null` here: JSON-RPC only discourages it, and its answer has the same.
+/// Parses one message with its params as raw JSON, and calls `other` with the names of members that
+/// JSON-RPC does not define. A request may have the id `null` here: JSON-RPC only discourages it,
+/// and the response has the same.
 ///
 /// # Errors
 ///
@@ -193,15 +194,16 @@ pub fn parse_raw(text: &str, other: impl FnMut(&str)) -> Result<Message<'_, &Raw
     )
 }
 
-/// Params that are looked at later, or never.
+/// Params that are parsed later, or never.
 #[derive(Debug, Default, Deserialize)]
 pub struct RawParams<'a> {
-    /// The `_meta` member, as it came.
+    /// The `_meta` member, unparsed.
     #[serde(borrow, default, rename = "_meta")]
     pub meta: Option<&'a RawValue>,
 }
 
-/// The id of a body that is not a message otherwise, so that the refusal can be matched to it.
+/// Returns the id of a body that is not a valid message, so that the client can match the error to
+/// its request.
 pub fn recover_id(text: &str) -> Option<Id> {
     #[derive(Deserialize)]
     struct OnlyId {
@@ -210,7 +212,7 @@ pub fn recover_id(text: &str) -> Option<Id> {
     serde_json::from_str::<Object<OnlyId>>(text).ok()?.0.id
 }
 
-/// Says what is wrong: syntax, the envelope, or only the params.
+/// Locates the error: syntax, the envelope, or only the params.
 fn locate_error(text: &str, error: &serde_json::Error) -> ParseError {
     if serde_json::from_str::<&RawValue>(text).is_err() {
         return ParseError::NotJson(error.to_string());
@@ -227,7 +229,7 @@ fn locate_error(text: &str, error: &serde_json::Error) -> ParseError {
     }
 }
 
-/// Whether everything but the type of `params` is in order.
+/// Returns true if only the type of `params` is wrong.
 fn has_odd_params(text: &str) -> bool {
     #[derive(Deserialize)]
     struct Rest<'a> {
@@ -238,7 +240,7 @@ fn has_odd_params(text: &str) -> bool {
         .is_ok_and(|rest| rest.params.is_some_and(|params| !params.get().starts_with('{')))
 }
 
-/// What becomes of a request whose id is `null`.
+/// The treatment of a request with the id `null`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NullIdPolicy {
     Refused,

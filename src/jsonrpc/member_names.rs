@@ -1,25 +1,25 @@
-//! The names of all members in a JSON text, by one look over its bytes: values are not read.
+//! The names of all members in a JSON text, found in one pass over its bytes: values are not read.
 //!
-//! For text that a parser has read before, or will: of anything else it says nothing that can be relied upon, and never goes beyond
-//! its end. Not here: JSON grammar, which parsers judge.
+//! For text that a parser has read before, or will read: for any other text the result has no
+//! meaning, but the scan never reads past the end.
 
 use std::borrow::Cow;
 
 use super::precheck::past_string;
 use super::text::Text;
 
-/// How to go on after a name.
+/// The way to continue after a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scan {
-    /// The names within its value come next.
+    /// Report the names within its value.
     Within,
-    /// Its value is passed over.
+    /// Skip its value.
     Beyond,
-    /// No more names are wanted.
+    /// Stop.
     NoMore,
 }
 
-/// Tells of the name of every member, in their order, at whatever depth.
+/// Calls `tell` with the name of every member, in their order, at any depth.
 pub fn each_name<'a>(json: &'a str, mut tell: impl FnMut(Text<'a>) -> Scan) {
     let bytes = json.as_bytes();
     let mut at = 0;
@@ -42,7 +42,8 @@ pub fn each_name<'a>(json: &'a str, mut tell: impl FnMut(Text<'a>) -> Scan) {
     }
 }
 
-/// The characters of a string with its quotation marks. One that cannot be read is what stands there.
+/// Returns the characters of a string with its quotation marks; an invalid one is returned
+/// unchanged.
 fn read(quoted: &str) -> Text<'_> {
     let plain = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted);
     if plain.contains('\\') {
@@ -52,7 +53,7 @@ fn read(quoted: &str) -> Text<'_> {
     }
 }
 
-/// The place after the string whose first quotation mark is at `begin`.
+/// Returns the position after the string with its first quotation mark at `begin`.
 fn after_string(bytes: &[u8], begin: usize) -> usize {
     past_string(bytes, begin + 1).unwrap_or(bytes.len()).min(bytes.len())
 }
@@ -62,7 +63,7 @@ fn past_space(bytes: &[u8], at: usize) -> usize {
     at + rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
 }
 
-/// The place after the value that begins at `at`, or before what follows it.
+/// Returns the position after the value that begins at `at`, or before the next token.
 fn past_value(bytes: &[u8], mut at: usize) -> usize {
     let mut depth = 0usize;
     while let Some(byte) = bytes.get(at) {
@@ -132,7 +133,7 @@ mod tests {
         }
     }
 
-    /// By a parser: the reference.
+    /// Collects the names with a parser: the reference.
     fn parsed(value: &Value, beyond: &str, all: &mut Vec<String>) {
         match value {
             Value::Object(members) => members.iter().for_each(|(name, value)| {

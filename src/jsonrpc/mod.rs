@@ -1,6 +1,6 @@
-//! JSON-RPC 2.0 grammar: what bytes are one message, and what an answer looks like.
+//! JSON-RPC 2.0: parsing and encoding of messages.
 //!
-//! Pure. Knows neither MCP nor A2A: what a method is called and what its params mean is for the layers above.
+//! Pure. Out of scope: MCP and A2A; the layers above define methods and their params.
 
 mod id;
 mod incoming;

@@ -1,9 +1,9 @@
-//! One look over a body before it is parsed: UTF-8, nesting, surrogates.
+//! One pass over a body before it is parsed: UTF-8, nesting, surrogates.
 //!
-//! serde_json skips raw values without a look at their depth or their escapes, so a body could carry both on to
-//! whoever parses it next. Not here: JSON grammar, which the parser judges.
+//! serde_json skips raw values without a check of their depth or their escapes, so that a body
+//! could carry both to the next parser. The JSON grammar is left to the parser.
 
-/// What makes a body unfit to be parsed.
+/// The reason why a body must not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes are not UTF-8.
@@ -17,11 +17,12 @@ pub enum Malformed {
     LoneSurrogate(usize),
 }
 
-/// Returns the body as text, if it is UTF-8, nests at most `max_depth` levels and has no lone surrogates.
+/// Returns the body as text, if it is UTF-8, nests at most `max_depth` levels and has no lone
+/// surrogates.
 ///
 /// # Errors
 ///
-/// [`Malformed`], with the place.
+/// [`Malformed`], with the position.
 pub fn well_formed(body: &[u8], max_depth: usize) -> Result<&str, Malformed> {
     let text = std::str::from_utf8(body).map_err(|error| Malformed::NotUtf8(error.valid_up_to()))?;
     let mut depth = 0usize;
@@ -43,7 +44,7 @@ pub fn well_formed(body: &[u8], max_depth: usize) -> Result<&str, Malformed> {
     Ok(text)
 }
 
-/// Returns the place after the string that begins at `at`.
+/// Returns the position after the string that begins at `at`.
 pub(super) fn past_string(body: &[u8], mut at: usize) -> Result<usize, Malformed> {
     while let Some(rest) = body.get(at..) {
         let Some(found) = memchr::memchr2(b'"', b'\\', rest) else { break };
@@ -56,7 +57,7 @@ pub(super) fn past_string(body: &[u8], mut at: usize) -> Result<usize, Malformed
     Ok(body.len())
 }
 
-/// Returns the place after the escape whose backslash is at `at`.
+/// Returns the position after the escape with its backslash at `at`.
 fn past_escape(body: &[u8], at: usize) -> Result<usize, Malformed> {
     match unit(body, at) {
         None => Ok(at + 2),
@@ -66,7 +67,7 @@ fn past_escape(body: &[u8], at: usize) -> Result<usize, Malformed> {
     }
 }
 
-/// The UTF-16 unit that `\uXXXX` at `at` spells, if it is such an escape.
+/// Returns the UTF-16 unit of the `\uXXXX` at `at`, if it is such an escape.
 fn unit(body: &[u8], at: usize) -> Option<u16> {
     let digits = body.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

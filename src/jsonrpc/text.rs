@@ -1,6 +1,5 @@
-//! Two building blocks for typed, borrowed parsing: a string that borrows when it can, and a value that must be an object.
-//!
-//! Not here: any message shape.
+//! Two building blocks for typed, borrowed parsing: a string that borrows if it can, and a value
+//! that must be an object.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,12 +10,12 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 /// A JSON string, borrowed from the input unless it holds escapes.
 ///
-/// `Option<Cow<str>>` would copy always: serde borrows a `Cow` only at the top of a field.
+/// `Option<Cow<str>>` would always copy: serde borrows a `Cow` only at the top of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
 impl Text<'_> {
-    /// The characters.
+    /// Returns the characters.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -41,7 +40,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A value that must be written as a JSON object: derived types alone would take an array too.
+/// A value that must be a JSON object: derived types alone would accept an array too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Object<T>(pub T);
 

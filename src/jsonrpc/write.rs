@@ -1,6 +1,4 @@
-//! How an answer, a notification or a request is written.
-//!
-//! Not here: which code an error has, which members a result has.
+//! Encodes responses, notifications and requests.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -45,26 +43,26 @@ struct RequestEnvelope<'a, P> {
     params: &'a P,
 }
 
-/// Said when even the error cannot be written; so far nothing is known to bring that about.
+/// Response of last resort, for a response that cannot be encoded; no cause for that is known.
 const LAST_RESORT: &[u8] =
     br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"the answer could not be written"}}"#;
 
-/// A response that carries `result`, as compact JSON without line breaks.
+/// Encodes a response with `result`, as compact JSON without line breaks.
 pub fn write_result<R: Serialize>(id: &Id, result: &R) -> Vec<u8> {
     write(&SuccessEnvelope { jsonrpc: "2.0", id, result })
 }
 
-/// A response that carries an error; `id` is `None` only when the request's could not be read.
+/// Encodes a response with an error; `id` is `None` only if that of the request could not be read.
 pub fn write_error(id: Option<&Id>, code: i32, message: &str, data: Option<&RawValue>) -> Vec<u8> {
     write(&ErrorEnvelope { jsonrpc: "2.0", id, error: ErrorObject { code, message, data } })
 }
 
-/// A notification.
+/// Encodes a notification.
 pub fn write_notification<P: Serialize>(method: &str, params: Option<&P>) -> Vec<u8> {
     write(&NotificationEnvelope { jsonrpc: "2.0", method, params })
 }
 
-/// A request of the gateway; its id is a string.
+/// Encodes a request of the gateway; its id is a string.
 pub fn write_request<P: Serialize>(id: &str, method: &str, params: &P) -> Vec<u8> {
     write(&RequestEnvelope { jsonrpc: "2.0", id, method, params })
 }

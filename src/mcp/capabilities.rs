@@ -1,6 +1,6 @@
-//! What a client says it can do.
+//! The capabilities that a client declares.
 //!
-//! Kept as bits, because a sealed session carries them. Not here: what the gateway can do (see `lifecycle`).
+//! Kept as bits, because a sealed session carries them. The gateway's own are in `lifecycle`.
 
 use std::collections::BTreeMap;
 
@@ -16,33 +16,33 @@ use crate::jsonrpc::Object;
 pub struct ClientCapabilities(u16);
 
 impl ClientCapabilities {
-    /// Can ask its user by a form.
+    /// The client can show its user a form.
     pub const FORM: Self = Self(1);
-    /// Can send its user to a URL.
+    /// The client can send its user to a URL.
     pub const URL: Self = Self(2);
-    /// Knows the tasks extension (2026-07-28).
+    /// The client knows the tasks extension (2026-07-28).
     pub const TASKS_EXTENSION: Self = Self(4);
-    /// Can sample from a model. The gateway never asks it to.
+    /// The client can sample from a model. The gateway never asks for that.
     pub const SAMPLING: Self = Self(8);
-    /// Has roots. The gateway never asks for them.
+    /// The client has roots. The gateway never asks for them.
     pub const ROOTS: Self = Self(16);
 
-    /// Whether all of `other` is there.
+    /// Returns true if the set contains all of `other`.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Returns whether the client's user can be asked something, in whichever way.
+    /// Returns true if the client can put a question to its user, by form or by URL.
     pub fn can_be_asked(self) -> bool {
         self.has(Self::FORM) || self.has(Self::URL)
     }
 
-    /// The set as bits, for a sealed session.
+    /// Returns the set as bits, for a sealed session.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// The set from its bits.
+    /// Reads the set from its bits.
     pub fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
@@ -52,7 +52,7 @@ impl ClientCapabilities {
     }
 }
 
-/// Written as a client declares them, to say what is missing.
+/// Written in the form in which a client declares them, to name missing capabilities.
 impl Serialize for ClientCapabilities {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let empty = BTreeMap::<&str, ()>::new;
@@ -76,7 +76,7 @@ impl Serialize for ClientCapabilities {
     }
 }
 
-/// Only presence counts, whatever is there: clients of old wrote `true`.
+/// Only presence counts, not the value: old clients wrote `true`.
 #[derive(Deserialize)]
 struct WireCapabilities<'a> {
     #[serde(borrow, default)]
@@ -111,7 +111,7 @@ impl<'de> Deserialize<'de> for ClientCapabilities {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Object(wire) = Object::<WireCapabilities<'de>>::deserialize(deserializer)?;
         let (form, url) = match wire.elicitation.map(inside::<ElicitationCapability>) {
-            // `{}` means forms: it is all that 2025-06-18 knew.
+            // `{}` means forms, the only mode of 2025-06-18.
             Some(modes) => (modes.form.is_some() || modes.url.is_none(), modes.url.is_some()),
             None => (false, false),
         };

@@ -1,7 +1,8 @@
-//! Which era a request belongs to, and whether its headers agree with its body.
+//! The era of a request, and the agreement of its headers with its body.
 //!
-//! The table of mcp.md §1.5, body first. Returns plain refusals: `fault` depends on this folder and not the other way round.
-//! Not here: sessions; a legacy request is only said to be one.
+//! Implements the table of `docs/spec/mcp.md` §1.5, body first. Returns plain errors: `fault`
+//! depends on this folder and not the other way round. A legacy request is only classified as
+//! legacy; its session is resolved elsewhere.
 
 use super::capabilities::ClientCapabilities;
 use super::headers::{McpHeaderValue, McpHeaders, decode_base64_name};
@@ -10,28 +11,28 @@ use super::params::{ClientParams, RequestMeta};
 use super::version::{Era, Version};
 use crate::jsonrpc::{Message, MessageKind};
 
-/// Why a message cannot be placed.
+/// The reason why a message cannot be classified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClassifyError {
-    /// A modern request whose `_meta` lacks something.
+    /// A modern request with an incomplete `_meta`.
     Envelope(String),
-    /// A header is missing or says something else than the body.
+    /// A header that is missing or contradicts the body.
     Mismatch(String),
-    /// A revision that nobody speaks.
+    /// A revision that the gateway does not support.
     Unsupported(String),
 }
 
-/// Where a message belongs.
+/// The era of a message, with the data that the message itself carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageEra {
-    /// The modern era: everything that is to know is here.
+    /// Modern: the message carries its revision and the client's capabilities.
     Modern(Version, ClientCapabilities),
-    /// The legacy era: the session, if there is one, knows the rest.
+    /// Legacy: both are in the session, if there is one.
     Legacy,
 }
 
 impl MessageEra {
-    /// The era alone.
+    /// Returns the era alone.
     pub fn era(self) -> Era {
         match self {
             Self::Modern(..) => Era::Modern,
@@ -40,7 +41,7 @@ impl MessageEra {
     }
 }
 
-/// The era that a refusal is written for, when nothing but the headers can be trusted.
+/// Returns the era in which a rejection is written when only the headers can be trusted.
 pub fn era_of_headers(headers: &McpHeaders<'_>) -> Era {
     match headers.version {
         McpHeaderValue::Is(text) if is_modern(text) => Era::Modern,
@@ -48,11 +49,11 @@ pub fn era_of_headers(headers: &McpHeaders<'_>) -> Era {
     }
 }
 
-/// Places a message.
+/// Classifies a message.
 ///
 /// # Errors
 ///
-/// [`Misfit`], for requests and never for notifications: nobody would read the refusal.
+/// [`ClassifyError`], for requests and never for notifications: a notification has no response.
 pub fn classify(
     message: &Message<'_, ClientParams<'_>>,
     headers: &McpHeaders<'_>,
@@ -96,17 +97,18 @@ fn without_claim(
     }
 }
 
-/// Whether a revision is a modern one that the gateway speaks.
+/// Returns true if `text` names a supported modern revision.
 fn is_modern(text: &str) -> bool {
     Version::named(text).is_some_and(|version| version.era() == Era::Modern)
 }
 
-/// Returns the revision in which a legacy request without a session is served: the one of its header, if the gateway knows
-/// it. Without a header, and for an unknown older revision, it is the stateless one; an unknown newer one is refused.
+/// Returns the revision in which a legacy request without a session is served: that of its header,
+/// if the gateway supports it. Without a header, and for an unknown older revision, it is the
+/// stateless one; an unknown newer one is rejected.
 ///
 /// # Errors
 ///
-/// [`Misfit::Unsupported`] for a revision from the future.
+/// [`ClassifyError::Unsupported`] for a revision newer than all known ones.
 pub fn stateless_version(headers: &McpHeaders<'_>) -> Result<Version, ClassifyError> {
     let McpHeaderValue::Is(text) = headers.version else { return Ok(Version::STATELESS) };
     match Version::named(text) {
@@ -129,7 +131,7 @@ fn name_agrees(
         }
         _ => return Ok(()),
     };
-    // What is missing in the body is told as bad params, which say more.
+    // A member that is missing in the body is reported as bad params, which is more precise.
     let Some(named) = named else { return Ok(()) };
     let header = headers.name.value().map(|value| {
         decode_base64_name(value)

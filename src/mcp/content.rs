@@ -1,18 +1,18 @@
-//! Content blocks: what a tool result is made of.
+//! Content blocks: the parts of a tool result.
 //!
-//! Reads mcp.md §2.4. Not here: which block an A2A part becomes (see `bridge::content`).
+//! Follows `docs/spec/mcp.md` §2.4. `bridge::content` chooses the block for each A2A part.
 
 use serde::Serialize;
 
-/// Which results of tools hold links to resources. The text names every URL all the same.
+/// The tool results that contain links to resources. The text names every URL in any case.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ResourceLinks {
-    /// None: some clients fail at any link.
+    /// No results: some clients fail on any link.
     None,
-    /// Those of `subagent_start`: a link to the task.
+    /// The results of `subagent_start`: a link to the task.
     #[default]
     SubagentStart,
-    /// All: of tasks, and of files that agents name by URL.
+    /// All results: links to tasks, and to files that agents name by URL.
     All,
 }
 
@@ -24,11 +24,11 @@ pub enum ContentBlock {
     Text {
         /// The characters.
         text: String,
-        /// For whom it is; absent when it is for everybody.
+        /// The audience of the text; absent if the text is for all readers.
         #[serde(skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
     },
-    /// A picture.
+    /// An image.
     Image {
         /// Base64.
         data: String,
@@ -36,7 +36,7 @@ pub enum ContentBlock {
         #[serde(rename = "mimeType")]
         media_type: String,
     },
-    /// Sound; since 2025-03-26.
+    /// Audio; since 2025-03-26.
     Audio {
         /// Base64.
         data: String,
@@ -44,16 +44,16 @@ pub enum ContentBlock {
         #[serde(rename = "mimeType")]
         media_type: String,
     },
-    /// A resource that travels along.
+    /// An embedded resource.
     Resource {
         /// The resource itself.
         resource: EmbeddedResource,
     },
-    /// A resource that stays where it is; since 2025-06-18.
+    /// A link to a resource; since 2025-06-18.
     ResourceLink {
-        /// Where.
+        /// URI of the resource.
         uri: String,
-        /// What it is called.
+        /// Name of the resource.
         name: String,
         /// Its media type.
         #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]
@@ -62,27 +62,27 @@ pub enum ContentBlock {
 }
 
 impl ContentBlock {
-    /// Plain text for everybody.
+    /// Returns plain text for all readers.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), annotations: None }
     }
 
-    /// Text that only the model needs.
+    /// Returns text that only the model needs.
     pub fn for_the_model(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), annotations: Some(Annotations { audience: ["assistant"] }) }
     }
 }
 
-/// For whom a block is.
+/// The audience of a block.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Annotations {
     audience: [&'static str; 1],
 }
 
-/// A resource with its content: in a tool result, or as the answer of `resources/read`.
+/// A resource with its content: in a tool result, or in the result of `resources/read`.
 #[derive(Debug, Clone, Serialize)]
 pub struct EmbeddedResource {
-    /// What it is known by.
+    /// The resource's URI.
     pub uri: String,
     /// Its media type.
     #[serde(rename = "mimeType", skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,8 @@
-//! `elicitation/create`: how a client's user is asked, and what comes back.
+//! `elicitation/create`: questions to the client's user, and their answers.
 //!
-//! Reads mcp.md §2.10, §2.12, §2.13. One question travels as a request of the gateway's (legacy) or as an entry of
-//! `inputRequests` (modern). Not here: which forms a client may get (see `form`), what is asked (see `bridge::question`).
+//! Follows `docs/spec/mcp.md` §2.10, §2.12, §2.13. One question travels as a request of the gateway
+//! (legacy) or as an entry of `inputRequests` (modern). The form that fits a client comes from
+//! `elicitation_schema`, the content of a question from `bridge::elicitation`.
 
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
@@ -15,36 +16,36 @@ const CREATE: &str = "elicitation/create";
 /// One question to the user.
 #[derive(Debug, Clone)]
 pub enum ElicitRequest {
-    /// To be answered in a form.
+    /// A question that is answered in a form.
     Form {
         /// The question in words.
         message: String,
-        /// The form, as [`super::form::fitted`] writes it for the revision.
+        /// The form, as [`super::form::adapt`] writes it for the revision.
         schema: Box<RawValue>,
     },
-    /// To be settled at a web page; the answer says only whether the user went there.
+    /// A question that is settled at a web page; the answer only says if the user went there.
     Url {
-        /// What it is about.
+        /// The subject in words.
         message: String,
         /// The page.
         url: String,
     },
 }
 
-/// The request as the gateway sends it on a legacy stream, as JSON text. `id` names the elicitation too, if it is one by URL;
-/// `related_task` is the core task that it belongs to.
+/// Encodes the request that the gateway sends on a legacy stream, as JSON text. `id` also names the
+/// elicitation, if it is one by URL; `related_task` is the core task that it belongs to.
 pub fn create(id: &str, version: Version, ask: &ElicitRequest, related_task: Option<&str>) -> Vec<u8> {
     let params = ElicitParams { version, ask, id: Some(id), related_task };
     // Writing to memory does not fail, and neither does text or JSON that was read before.
     serde_json::to_vec(&InputRequest { jsonrpc: "2.0", id, method: CREATE, params }).unwrap_or_default()
 }
 
-/// Questions as the value of `inputRequests`, each under its key; for modern clients and for nobody else.
+/// Encodes questions as the value of `inputRequests`, each under its key; for modern clients only.
 pub fn input_requests(asks: &[(String, ElicitRequest)]) -> Option<Box<RawValue>> {
     to_raw_value(&InputEntries(asks)).ok()
 }
 
-/// `notifications/elicitation/complete`, as JSON text: what was asked by URL is settled.
+/// Encodes `notifications/elicitation/complete` as JSON text: the elicitation by URL is settled.
 pub fn complete(elicitation_id: &str) -> Vec<u8> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -81,7 +82,7 @@ impl Serialize for InputEntries<'_> {
 struct ElicitParams<'a> {
     version: Version,
     ask: &'a ElicitRequest,
-    /// Names an elicitation by URL, in the one revision that wants it named.
+    /// Id of an elicitation by URL, in the one revision that requires it.
     id: Option<&'a str>,
     related_task: Option<&'a str>,
 }
@@ -139,29 +140,30 @@ struct RelatedTask<'a> {
     task_id: &'a str,
 }
 
-/// What the user did with a question.
+/// The user's reaction to a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ElicitAction {
-    /// Answered it, or agreed to go to the page.
+    /// The user answered, or agreed to go to the page.
     Accept,
-    /// Said no.
+    /// The user declined.
     Decline,
-    /// Closed it without a word.
+    /// The user closed the question without an answer.
     Cancel,
 }
 
-/// What came back for a question.
+/// The client's response to one question.
 #[derive(Debug, Clone)]
 pub struct ElicitResult {
-    /// What the user did.
+    /// The user's reaction.
     pub action: ElicitAction,
-    /// What the user filled in: an object, not judged yet.
+    /// The filled-in form: an object, not validated yet.
     pub content: Option<Box<RawValue>>,
 }
 
 impl ElicitResult {
-    /// Reads the result of a client's response, or a value of `inputResponses`; `None` if it is no answer.
+    /// Reads the result of a client's response, or a value of `inputResponses`; `None` if it has
+    /// another shape.
     pub fn read(json: &RawValue) -> Option<Self> {
         #[derive(Deserialize)]
         struct Wire {

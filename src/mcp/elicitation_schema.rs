@@ -1,8 +1,8 @@
-//! Which JSON Schemas are forms, and how each revision writes them.
+//! JSON Schemas as forms, in the dialect of each revision.
 //!
-//! Reads mcp.md §2.10: a form is a flat object of primitives. What a form cannot say is left out of it (whoever takes the answer
-//! judges it by the whole schema); fields stay in their order. A form must not ask for secrets. Not here: asking (see
-//! `elicitation`).
+//! Follows `docs/spec/mcp.md` §2.10: a form is a flat object of primitives. Keywords that a form
+//! cannot express are left out of it (the answer is validated against the whole schema); fields
+//! keep their order. A form must not ask for secrets.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,15 +14,16 @@ use serde_json::{Map, Value, json};
 
 use super::version::Version;
 
-/// Most fields of a form.
+/// Maximum number of fields in a form.
 const MOST_FIELDS: usize = 64;
 
-/// Whether a schema is a form that some revision knows.
+/// Returns true if the schema is a form in some revision.
 pub fn is_form(schema: &RawValue) -> bool {
     adapt(schema, Version::V2026_07_28).is_some()
 }
 
-/// The schema as a form of this revision; `None` if it cannot be one, or if it asks for secrets.
+/// Returns the schema as a form of this revision; `None` if it cannot be one, or if it asks for
+/// secrets.
 pub fn adapt(schema: &RawValue, version: Version) -> Option<Box<RawValue>> {
     if version < Version::V2025_06_18 || requests_secret(schema) {
         return None;
@@ -42,7 +43,7 @@ pub fn adapt(schema: &RawValue, version: Version) -> Option<Box<RawValue>> {
         Some(names) => serde_json::from_str(names.get()).ok()?,
         None => Vec::new(),
     };
-    // A form that demands what it does not have could never be sent.
+    // A form that requires a field without defining it could never be sent.
     if required.iter().any(|name| properties.find(name).is_none()) {
         return None;
     }
@@ -69,7 +70,8 @@ struct ElicitationSchema {
     required: Vec<String>,
 }
 
-/// Whether some field asks for what nobody should type into a form: a password, a token, a key.
+/// Returns true if a field asks for a secret, which does not belong in a form: a password, a token,
+/// a key.
 pub fn requests_secret(schema: &RawValue) -> bool {
     const WORDS: &[&str] = &[
         "password",
@@ -96,7 +98,7 @@ pub fn requests_secret(schema: &RawValue) -> bool {
     })
 }
 
-/// One field as the revision writes it.
+/// Returns one field in the form of the revision.
 fn field(given: &Value, version: Version) -> Option<Value> {
     let given = given.as_object()?;
     let kind = match given.get("type") {
@@ -128,7 +130,7 @@ fn field(given: &Value, version: Version) -> Option<Value> {
     Some(Value::Object(out))
 }
 
-/// Text, or one choice of several.
+/// Writes a text field, or a single choice.
 fn text_field(given: &Map<String, Value>, version: Version, out: &mut Map<String, Value>) -> Option<()> {
     if let Some(options) = given.get("oneOf") {
         let options = titled(options)?;
@@ -155,7 +157,7 @@ fn text_field(given: &Map<String, Value>, version: Version, out: &mut Map<String
     Some(())
 }
 
-/// Several choices of several.
+/// Writes a multiple choice.
 fn choices(given: &Map<String, Value>, out: &mut Map<String, Value>) -> Option<()> {
     let items = given.get("items")?.as_object()?;
     let items = match items.get("anyOf").or_else(|| items.get("oneOf")) {
@@ -167,7 +169,7 @@ fn choices(given: &Map<String, Value>, out: &mut Map<String, Value>) -> Option<(
     Some(())
 }
 
-/// Choices and their titles; one without a title is its own.
+/// Returns choices and their titles; a choice without a title is its own title.
 fn titled(options: &Value) -> Option<Vec<(&str, &str)>> {
     let options = options.as_array().filter(|options| !options.is_empty())?;
     let pairs = options.iter().map(|option| {
@@ -181,7 +183,7 @@ fn written(options: &[(&str, &str)]) -> Value {
     options.iter().map(|(value, title)| json!({"const": value, "title": title})).collect()
 }
 
-/// Copies the members that are what they should be.
+/// Copies the members that have the expected type.
 fn copy_keyword(
     from: &Map<String, Value>,
     names: &[&str],
@@ -205,7 +207,7 @@ fn number(value: &Value) -> Option<Value> {
     value.is_number().then(|| value.clone())
 }
 
-/// A whole number; agents that speak protobuf write it as a float.
+/// Returns an integer; agents that use protobuf write it as a float.
 fn whole(value: &Value) -> Option<Value> {
     if value.is_i64() || value.is_u64() {
         return Some(value.clone());
@@ -219,7 +221,8 @@ fn texts(value: &Value) -> Option<Value> {
     value.as_array()?.iter().all(Value::is_string).then(|| value.clone())
 }
 
-/// An object in its own order, each name once: the fields of a form are shown in it.
+/// An object in its original order, each name once: clients show the fields of a form in this
+/// order.
 struct FormFields<V>(Vec<(String, V)>);
 
 impl<V> FormFields<V> {

@@ -1,6 +1,6 @@
 //! The HTTP headers of MCP, read leniently in form and strictly in meaning.
 //!
-//! Reads mcp.md §1.4. Not here: whether they agree with the body (see `classify`).
+//! Follows `docs/spec/mcp.md` §1.4. `classify` compares them with the body.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,15 +16,15 @@ pub const METHOD: &str = "mcp-method";
 /// `Mcp-Name`.
 pub const NAME: &str = "mcp-name";
 
-/// What a header says.
+/// The value of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum McpHeaderValue<'a> {
-    /// It is not there.
+    /// Absent.
     #[default]
     Absent,
-    /// It is there once, with this value; spaces around are gone.
+    /// Present once, with this value, trimmed.
     Is(&'a str),
-    /// It is there twice, or is not visible ASCII.
+    /// Present twice, or not visible ASCII.
     Unusable,
 }
 
@@ -38,7 +38,7 @@ impl<'a> McpHeaderValue<'a> {
         }
     }
 
-    /// The value, if it is there once.
+    /// Returns the value, if the header is present once.
     pub fn value(self) -> Option<&'a str> {
         match self {
             Self::Is(text) => Some(text),
@@ -47,7 +47,7 @@ impl<'a> McpHeaderValue<'a> {
     }
 }
 
-/// The headers of one request that MCP gives a meaning to.
+/// The headers of one request that have a meaning in MCP.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct McpHeaders<'a> {
     /// `MCP-Protocol-Version`.
@@ -60,14 +60,14 @@ pub struct McpHeaders<'a> {
     pub name: McpHeaderValue<'a>,
     /// `User-Agent`.
     pub user_agent: McpHeaderValue<'a>,
-    /// Whether the client takes an SSE answer.
+    /// True if the client accepts an SSE response.
     pub takes_stream: bool,
-    /// Whether the client takes a JSON answer.
+    /// True if the client accepts a JSON response.
     pub takes_json: bool,
 }
 
 impl<'a> McpHeaders<'a> {
-    /// Reads them.
+    /// Reads the MCP headers of a request.
     pub fn read(headers: &'a HeaderMap) -> Self {
         let (takes_json, takes_stream) = accepted(headers);
         Self {
@@ -82,8 +82,8 @@ impl<'a> McpHeaders<'a> {
     }
 }
 
-/// Which of JSON and SSE the `Accept` header takes. A header that takes neither is read as taking both: real clients
-/// send odd ones, and a refusal helps nobody.
+/// Returns if the `Accept` header allows JSON and SSE. A header that allows neither is read as
+/// allowing both: real clients send odd ones, and a rejection would not help them.
 fn accepted(headers: &HeaderMap) -> (bool, bool) {
     let mut json = false;
     let mut stream = false;
@@ -97,9 +97,9 @@ fn accepted(headers: &HeaderMap) -> (bool, bool) {
     if json || stream { (json, stream) } else { (true, true) }
 }
 
-/// Undoes the base64 form of an `Mcp-Name` value: `=?base64?…?=`.
+/// Decodes the base64 form of an `Mcp-Name` value: `=?base64?…?=`.
 ///
-/// Returns `None` when the value looks like that form and is not valid.
+/// Returns `None` if the value looks like that form and is not valid.
 pub fn decode_base64_name(value: &str) -> Option<Cow<'_, str>> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Some(Cow::Borrowed(value));

@@ -1,12 +1,12 @@
-//! `initialize` and `server/discover`: what the gateway says about itself.
+//! `initialize` and `server/discover`: the gateway's description of itself.
 //!
-//! Reads mcp.md §1.4, §2.1. Not here: sessions.
+//! Follows `docs/spec/mcp.md` §1.4, §2.1.
 
 use serde::Serialize;
 
 use super::version::Version;
 
-/// Who the gateway is.
+/// Name and version of the gateway.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Implementation<'a> {
     /// Its name.
@@ -15,8 +15,8 @@ pub struct Implementation<'a> {
     pub version: &'a str,
 }
 
-/// What the gateway can do. The same for both eras but for logging, which the modern one asks for per request, and tasks,
-/// which 2025-11-25 has in its core and the modern era as an extension.
+/// The gateway's capabilities. Equal in both eras except for logging, which the modern era requests
+/// per request, and tasks, which 2025-11-25 has in its core and the modern era as an extension.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ServerCapabilities {
     tools: ListCapability,
@@ -73,8 +73,8 @@ struct ExtensionsCapability {
 }
 
 impl ServerCapabilities {
-    /// For `initialize` of a revision. `lists_tasks`: the caller has a name of its own, so that its tasks can be told from
-    /// those of others.
+    /// Returns the capabilities for `initialize` of a revision. `lists_tasks` is true if the caller
+    /// has a name of its own, so that its tasks can be told apart from those of others.
     pub fn legacy(version: Version, lists_tasks: bool) -> Self {
         let tasks = TasksCapability {
             list: lists_tasks.then_some(Empty {}),
@@ -85,7 +85,7 @@ impl ServerCapabilities {
         Self { logging: Some(Empty {}), tasks, ..Self::either() }
     }
 
-    /// For `server/discover`.
+    /// Returns the capabilities for `server/discover`.
     pub fn modern() -> Self {
         Self { extensions: Some(ExtensionsCapability { tasks: Empty {} }), ..Self::either() }
     }
@@ -107,13 +107,13 @@ impl ServerCapabilities {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InitializeResult<'a> {
-    /// The revision that the session will have.
+    /// Revision of the session.
     pub protocol_version: &'static str,
-    /// What the gateway can do.
+    /// The gateway's capabilities.
     pub capabilities: ServerCapabilities,
-    /// Who the gateway is.
+    /// Name and version of the gateway.
     pub server_info: Implementation<'a>,
-    /// How to use it, for the model.
+    /// Instructions for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<&'a str>,
 }
@@ -122,17 +122,17 @@ pub struct InitializeResult<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscoverResult<'a> {
-    /// The modern revisions; legacy ones are not told here (mcp.md §1.5).
+    /// The modern revisions; legacy ones are not listed here (`docs/spec/mcp.md` §1.5).
     pub supported_versions: [&'static str; Version::MODERN.len()],
-    /// What the gateway can do.
+    /// The gateway's capabilities.
     pub capabilities: ServerCapabilities,
-    /// How to use it, for the model.
+    /// Instructions for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<&'a str>,
 }
 
 impl<'a> DiscoverResult<'a> {
-    /// What there is to discover.
+    /// Returns the result with these instructions.
     pub fn new(instructions: Option<&'a str>) -> Self {
         Self {
             supported_versions: Version::MODERN.map(Version::as_str),
@@ -142,7 +142,7 @@ impl<'a> DiscoverResult<'a> {
     }
 }
 
-/// The result of `ping` and of everything else that has nothing to say; strictly empty.
+/// The result of `ping` and of every other method without a result; strictly empty.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct EmptyResult {}
 

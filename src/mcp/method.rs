@@ -1,10 +1,8 @@
-//! The methods that a client may call, and in which era.
-//!
-//! Not here: what they do.
+//! The methods that a client may call, and the eras that have them.
 
 use super::version::Era;
 
-/// A method of MCP that the gateway answers.
+/// An MCP method that the gateway serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     /// `initialize` (legacy).
@@ -29,21 +27,21 @@ pub enum Method {
     ResourcesUnsubscribe,
     /// `completion/complete`.
     Complete,
-    /// `prompts/list`: always empty, for clients that ask without being told that there are any.
+    /// `prompts/list`: always empty, for clients that call it although no prompts are declared.
     PromptsList,
     /// `logging/setLevel` (legacy).
     SetLevel,
     /// `subscriptions/listen` (modern).
     Listen,
-    /// `tasks/get`: of the core (2025-11-25) and of the extension.
+    /// `tasks/get`: core (2025-11-25) and extension.
     TasksGet,
-    /// `tasks/cancel`: of both.
+    /// `tasks/cancel`: core and extension.
     TasksCancel,
-    /// `tasks/update`: of the extension.
+    /// `tasks/update`: extension.
     TasksUpdate,
-    /// `tasks/result`: of the core.
+    /// `tasks/result`: core.
     TasksResult,
-    /// `tasks/list`: of the core.
+    /// `tasks/list`: core.
     TasksList,
 }
 
@@ -71,7 +69,7 @@ impl Method {
         Self::TasksList,
     ];
 
-    /// The method as it is written on the wire.
+    /// Returns the method's name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Initialize => "initialize",
@@ -96,12 +94,12 @@ impl Method {
         }
     }
 
-    /// The method of this name in this era.
+    /// Returns the method with this name in this era.
     pub fn named(name: &str, era: Era) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == name && method.is_of(era))
     }
 
-    /// Whether the method exists in this era.
+    /// Returns true if the method exists in this era.
     fn is_of(self, era: Era) -> bool {
         match self {
             Self::Initialize
@@ -125,7 +123,8 @@ impl Method {
     }
 }
 
-/// The cancellation of a request, of either side: the one notification of a client that means something here.
+/// The cancellation of a request, of either side: the only notification of a client that the
+/// gateway acts on.
 pub const CANCELLED: &str = "notifications/cancelled";
 
 #[cfg(test)]

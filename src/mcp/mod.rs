@@ -1,8 +1,9 @@
-//! The client's language: MCP, every revision, over Streamable HTTP.
+//! The protocol of the clients: MCP, every revision, over Streamable HTTP.
 //!
-//! Pure. Shapes, names and rules of the wire: revisions and eras, headers, methods, params, results. Two eras have two
-//! serializers ([`reply`]): a legacy result cannot carry `resultType`, a modern one cannot lack it. Not here: A2A, what a
-//! tool call becomes (see `bridge`), sessions (see `gateway`).
+//! Pure. Shapes, names and rules of the wire: revisions and eras, headers, methods, params,
+//! results. Two eras have two serializers (`result_writer`): a legacy result cannot carry
+//! `resultType`, a modern one cannot lack it. Out of scope: A2A, the mapping of tool calls (see
+//! `bridge`), sessions (see `gateway`).
 
 pub mod capabilities;
 pub mod classify;

@@ -1,6 +1,6 @@
-//! What the gateway tells a client beside the answer: progress, log messages, changed lists, changed tasks.
+//! Notifications to a client: progress, log messages, changed lists, changed tasks.
 //!
-//! Not here: when (see `bridge::progress`), on which stream (see `gateway`).
+//! `bridge::progress` decides when they are sent, `gateway` on which stream.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,25 +8,25 @@ use super::method::CANCELLED;
 use super::tasks::{CoreTask, DetailedTask, TaskDetail, TaskSnapshot};
 use crate::jsonrpc::{Id, write_notification};
 
-/// How much a log message matters (RFC 5424, mcp.md §2.7).
+/// The severity of a log message (RFC 5424, `docs/spec/mcp.md` §2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoggingLevel {
-    /// For those who look for a fault.
+    /// Detail for debugging.
     Debug,
-    /// The ordinary course of things.
+    /// Normal operation.
     Info,
-    /// Ordinary but worth a look.
+    /// Normal, but significant.
     Notice,
-    /// Something may be wrong.
+    /// A possible problem.
     Warning,
-    /// Something is wrong.
+    /// An error.
     Error,
-    /// Something important is wrong.
+    /// An error of an important component.
     Critical,
-    /// Act at once.
+    /// Action is required at once.
     Alert,
-    /// Nothing works.
+    /// The system is unusable.
     Emergency,
 }
 
@@ -41,7 +41,7 @@ struct ProgressParams<'a> {
     message: Option<&'a str>,
 }
 
-/// Written without a fraction where there is none: some clients take integers only.
+/// Written as an integer where there is no fraction: some clients accept only integers.
 #[derive(Clone, Copy)]
 struct ProgressNumber(f64);
 
@@ -57,7 +57,7 @@ impl Serialize for ProgressNumber {
     }
 }
 
-/// `notifications/progress`, as JSON text.
+/// Encodes `notifications/progress` as JSON text.
 pub fn progress(token: &Id, progress: f64, total: Option<f64>, message: Option<&str>) -> Vec<u8> {
     let params = ProgressParams {
         progress_token: token,
@@ -75,17 +75,17 @@ struct LogMessage<'a> {
     data: &'a str,
 }
 
-/// `notifications/message`, as JSON text.
+/// Encodes `notifications/message` as JSON text.
 pub fn message(level: LoggingLevel, logger: &str, data: &str) -> Vec<u8> {
     write_notification("notifications/message", Some(&LogMessage { level, logger, data }))
 }
 
-/// A list that can change while a client looks at it.
+/// A list that can change while a client uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeableList {
-    /// Of tools.
+    /// The list of tools.
     Tools,
-    /// Of resources.
+    /// The list of resources.
     Resources,
 }
 
@@ -98,7 +98,7 @@ impl ChangeableList {
     }
 }
 
-/// What ties a notification to a `subscriptions/listen`.
+/// The link from a notification to its `subscriptions/listen`.
 #[derive(Serialize)]
 struct SubscriptionRef<'a> {
     #[serde(rename = "_meta")]
@@ -113,7 +113,8 @@ pub struct SubscriptionMeta<'a> {
     pub subscription: &'a Id,
 }
 
-/// A changed list, told on a GET stream (`None`) or on a `subscriptions/listen` of this id.
+/// Encodes the change of a list, for a GET stream (`None`) or for the `subscriptions/listen` with
+/// this id.
 pub fn list_changed(list: ChangeableList, subscription: Option<&Id>) -> Vec<u8> {
     let params = subscription.map(|subscription| SubscriptionRef { meta: SubscriptionMeta { subscription } });
     write_notification(list.method(), params.as_ref())
@@ -126,13 +127,14 @@ struct ResourceUpdatedParams<'a> {
     uri: &'a str,
 }
 
-/// A changed resource, told on a GET stream (`None`) or on a `subscriptions/listen` of this id.
+/// Encodes the change of a resource, for a GET stream (`None`) or for the `subscriptions/listen`
+/// with this id.
 pub fn resource_updated(uri: &str, subscription: Option<&Id>) -> Vec<u8> {
     let meta = subscription.map(|subscription| SubscriptionMeta { subscription });
     write_notification("notifications/resources/updated", Some(&ResourceUpdatedParams { meta, uri }))
 }
 
-/// A changed task of the core (2025-11-25), told on a GET stream.
+/// Encodes the change of a core task (2025-11-25), for a GET stream.
 pub fn core_task_changed(task: &TaskSnapshot<'_>) -> Vec<u8> {
     write_notification("notifications/tasks/status", Some(&CoreTask::from(task)))
 }
@@ -145,8 +147,8 @@ struct TaskChanged<'a> {
     meta: SubscriptionMeta<'a>,
 }
 
-/// A changed task of the extension, told on a `subscriptions/listen` of this id. The status that is written is that of the
-/// detail.
+/// Encodes the change of an extension task, for the `subscriptions/listen` with this id. The status
+/// that is written is that of the detail.
 pub fn task_changed(task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>, subscription: &Id) -> Vec<u8> {
     let task = DetailedTask::new(task, detail);
     let params = TaskChanged { task, meta: SubscriptionMeta { subscription } };
@@ -160,7 +162,7 @@ struct CancelledParams<'a> {
     reason: &'a str,
 }
 
-/// The cancellation of a request of the gateway.
+/// Encodes the cancellation of a request of the gateway.
 pub fn cancelled(request_id: &str, reason: &str) -> Vec<u8> {
     write_notification(CANCELLED, Some(&CancelledParams { request_id, reason }))
 }
@@ -172,19 +174,19 @@ struct AcknowledgedParams<'a> {
     notifications: &'a AcceptedFilter,
 }
 
-/// What a `subscriptions/listen` will be told of.
+/// The changes that a `subscriptions/listen` is notified of.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct AcceptedFilter {
-    /// The list of tools changed.
+    /// True for changes of the list of tools.
     #[serde(rename = "toolsListChanged", skip_serializing_if = "is_false")]
     pub tools: bool,
-    /// The list of resources changed.
+    /// True for changes of the list of resources.
     #[serde(rename = "resourcesListChanged", skip_serializing_if = "is_false")]
     pub resources: bool,
-    /// These resources changed.
+    /// Resources to notify of.
     #[serde(rename = "resourceSubscriptions", skip_serializing_if = "Vec::is_empty")]
     pub uris: Vec<String>,
-    /// These tasks changed; of the tasks extension.
+    /// Tasks to notify of; tasks extension only.
     #[serde(rename = "taskIds", skip_serializing_if = "Vec::is_empty")]
     pub task_ids: Vec<String>,
 }
@@ -194,7 +196,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The first message on a `subscriptions/listen` stream.
+/// Encodes the first message on a `subscriptions/listen` stream.
 pub fn acknowledged(subscription: &Id, honoured: &AcceptedFilter) -> Vec<u8> {
     let params = AcknowledgedParams { meta: SubscriptionMeta { subscription }, notifications: honoured };
     write_notification("notifications/subscriptions/acknowledged", Some(&params))

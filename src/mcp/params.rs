@@ -1,7 +1,7 @@
 //! The params of every request, parsed in one pass with the envelope.
 //!
-//! One shape for all methods: each reads the members that it knows and the rest stay `None`. So the hot path parses
-//! once; arguments stay as they came until the tool is known. Not here: which member a method needs.
+//! One shape for all methods: each reads the members that it knows and the rest stay `None`. So the
+//! hot path parses once; arguments stay unparsed until the tool is known.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,67 +15,70 @@ use super::capabilities::ClientCapabilities;
 use super::notifications::LoggingLevel;
 use crate::jsonrpc::{Id, Object, Text};
 
-/// What a request or notification of a client carries.
+/// The params of a client's request or notification.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClientParams<'a> {
-    /// `tools/call`: the tool.
+    /// `tools/call`: name of the tool.
     #[serde(borrow, default)]
     pub name: Option<Text<'a>>,
-    /// `tools/call`: the arguments, as they came.
+    /// `tools/call`: the arguments, unparsed.
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
-    /// `tools/call` of 2025-11-25: it is to run as a task. Read leniently: other revisions pass it over.
+    /// `tools/call` of 2025-11-25: requests a task. Read leniently: other revisions ignore it.
     #[serde(default, deserialize_with = "lenient")]
     pub task: Option<Object<TaskRequest>>,
-    /// `tools/call` and `tasks/update` (modern): answers to questions, as they came; `null` is there too, and wrong.
+    /// `tools/call` and `tasks/update` (modern): answers to questions, unparsed; `null` counts as
+    /// present, and is invalid.
     #[serde(borrow, default, rename = "inputResponses", deserialize_with = "ignore_any")]
     pub input_responses: Option<&'a RawValue>,
-    /// `tools/call` (modern): what the result that asked for more said.
+    /// `tools/call` (modern): the `requestState` of the result that asked for input.
     #[serde(borrow, default, rename = "requestState")]
     pub request_state: Option<Text<'a>>,
-    /// `tasks/*`: which.
+    /// `tasks/*`: id of the task.
     #[serde(borrow, default, rename = "taskId")]
     pub task_id: Option<Text<'a>>,
-    /// `resources/read`: which.
+    /// `resources/read`: URI of the resource.
     #[serde(borrow, default)]
     pub uri: Option<Text<'a>>,
-    /// Lists: where to go on.
+    /// Lists: position of the next page.
     #[serde(borrow, default)]
     pub cursor: Option<Text<'a>>,
-    /// `logging/setLevel`: the least level wanted.
+    /// `logging/setLevel`: the least level to send.
     #[serde(default)]
     pub level: Option<LoggingLevel>,
-    /// `initialize`: the revision that the client wants.
+    /// `initialize`: the revision that the client requests.
     #[serde(borrow, default, rename = "protocolVersion")]
     pub protocol_version: Option<Text<'a>>,
-    /// `initialize`: what the client can do.
+    /// `initialize`: the client's capabilities.
     #[serde(default)]
     pub capabilities: Option<ClientCapabilities>,
-    /// `initialize`: what the client is. Read leniently: nothing depends on it but comfort.
+    /// `initialize`: name of the client software. Read leniently: the gateway needs it only for
+    /// convenience.
     #[serde(borrow, default, rename = "clientInfo", deserialize_with = "lenient")]
     pub client: Option<Object<ClientInfo<'a>>>,
-    /// `notifications/cancelled`: which request.
+    /// `notifications/cancelled`: id of the request.
     #[serde(default, rename = "requestId")]
     pub request_id: Option<Id>,
-    /// `subscriptions/listen`: what to be told of.
+    /// `subscriptions/listen`: the changes to notify of.
     #[serde(borrow, default)]
     pub notifications: Option<Object<ListenFilter<'a>>>,
-    /// `completion/complete`: of what.
+    /// `completion/complete`: the template.
     #[serde(borrow, default, rename = "ref")]
     pub reference: Option<Object<CompletionReference<'a>>>,
-    /// `completion/complete`: which argument.
+    /// `completion/complete`: the argument.
     #[serde(borrow, default)]
     pub argument: Option<Object<CompletionArgument<'a>>>,
-    /// `completion/complete`: what was filled in before. Read leniently: it only helps.
+    /// `completion/complete`: variables that are filled in already. Read leniently: it is only a
+    /// help.
     #[serde(default, deserialize_with = "lenient")]
     pub context: Option<Object<CompletionContext>>,
-    /// What goes along with every request.
+    /// The `_meta` member of every request.
     #[serde(borrow, default, rename = "_meta")]
     pub meta: Option<Object<RequestMeta<'a>>>,
 }
 
 impl<'a> ClientParams<'a> {
-    /// The `_meta` member, empty if it is not there.
+    /// Returns the `_meta` member, empty if it is absent.
     pub fn meta(&self) -> &RequestMeta<'a> {
         const NONE: &RequestMeta<'static> = &RequestMeta {
             version: None,
@@ -90,54 +93,54 @@ impl<'a> ClientParams<'a> {
         self.meta.as_ref().map_or(NONE, |Object(meta)| meta)
     }
 
-    /// The name that the client gives itself, in `initialize` or in a modern request.
+    /// Returns the client's name of itself, from `initialize` or from a modern request.
     pub fn client_name(&self) -> Option<&str> {
         let Object(client) = self.client.as_ref().or(self.meta().client.as_ref())?;
         client.name.as_ref().map(Text::as_str)
     }
 
-    /// What was filled in for this variable before.
+    /// Returns the value that is already filled in for this variable.
     pub fn filled(&self, variable: &str) -> Option<&str> {
         let Object(context) = self.context.as_ref()?;
         context.arguments.get(variable).map(String::as_str)
     }
 }
 
-/// The member of `_meta` that holds data of extensions of A2A under their URIs, in requests and in results: names of members of
-/// `_meta` are no URIs in MCP.
+/// The member of `_meta` that holds data of A2A extensions under their URIs, in requests and in
+/// results: member names of `_meta` are not URIs in MCP.
 pub const EXTENSIONS: &str = "mcp-a2a-gateway/extensions";
-/// Most members of `_meta` under names of their own that are kept for extensions of A2A.
+/// Maximum number of `_meta` members with names of their own that are kept for A2A extensions.
 pub const MOST_EXTENSIONS: usize = 32;
 
-/// What a request says about itself (mcp.md §1.4).
+/// The `_meta` of a request (`docs/spec/mcp.md` §1.4).
 #[derive(Debug, Default)]
 pub struct RequestMeta<'a> {
     /// Revision of the request; its presence makes the request a modern one.
     pub version: Option<Text<'a>>,
-    /// What the client can do.
+    /// The client's capabilities.
     pub capabilities: Option<ClientCapabilities>,
-    /// Least level of the log messages wanted.
+    /// Least level of the log messages to send.
     pub level: Option<LoggingLevel>,
-    /// What the client is. Read leniently: servers must not require it.
+    /// Name of the client software. Read leniently: servers must not require it.
     pub client: Option<Object<ClientInfo<'a>>>,
     /// Token for progress notifications: a string or an integer, `0` and `""` included.
     pub progress: Option<Id>,
-    /// W3C trace context. Read leniently: it must never cost a call.
+    /// W3C trace context. Read leniently: an invalid one must not fail a call.
     pub traceparent: Option<Text<'a>>,
-    /// W3C trace state; as leniently.
+    /// W3C trace state; read leniently as well.
     pub tracestate: Option<Text<'a>>,
-    /// What may be data of extensions of A2A.
+    /// Possible data of A2A extensions.
     pub extensions: ExtensionMembers<'a>,
 }
 
-/// Members of `_meta` that may be data of extensions of A2A, as they came.
+/// Members of `_meta` that may be data of A2A extensions, unparsed.
 #[derive(Debug, Default)]
 pub struct ExtensionMembers<'a> {
-    /// Those whose names can be URIs: the first [`MOST_EXTENSIONS`].
+    /// Members with names that can be URIs: the first [`MOST_EXTENSIONS`].
     pub named: Vec<(Text<'a>, &'a RawValue)>,
-    /// That under [`EXTENSIONS`], in which names are URIs.
+    /// The member [`EXTENSIONS`], in which names are URIs.
     pub inside: Option<&'a RawValue>,
-    /// Whether there are more of the first kind.
+    /// True if `named` is incomplete.
     pub are_too_many: bool,
 }
 
@@ -203,7 +206,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for RequestMeta<'a> {
     }
 }
 
-/// What a client says of itself.
+/// The client's description of itself.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClientInfo<'a> {
     /// Its name.
@@ -211,7 +214,7 @@ pub struct ClientInfo<'a> {
     pub name: Option<Text<'a>>,
 }
 
-/// Which members have been there.
+/// The members that occurred.
 #[derive(Default)]
 struct PresentMembers(u8);
 
@@ -224,7 +227,7 @@ impl PresentMembers {
     }
 }
 
-/// `None` for what has another shape.
+/// `None` for a value of another shape.
 struct Lenient<T>(Option<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Lenient<T> {
@@ -233,43 +236,44 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Lenient<T> {
     }
 }
 
-/// `None` for what has another shape.
+/// Reads a value; `None` for one of another shape.
 fn lenient<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     let raw = Option::<&'de RawValue>::deserialize(deserializer)?;
     Ok(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()))
 }
 
-/// `None` only for what is not there.
+/// Reads any value, `null` included; `None` only if the member is absent.
 fn ignore_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&'de RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// How a client wants a task to be kept.
+/// The client's wishes for a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct TaskRequest {
-    /// For how long from its beginning, in milliseconds; `None` if it does not say.
+    /// Time to keep the task, from its creation, in milliseconds; `None` if the client does not
+    /// say.
     #[serde(default, deserialize_with = "lenient")]
     pub ttl: Option<u64>,
 }
 
-/// What a `subscriptions/listen` asks to be told of.
+/// The changes that a `subscriptions/listen` requests.
 #[derive(Debug, Default, Deserialize)]
 pub struct ListenFilter<'a> {
-    /// The list of tools changed.
+    /// True for changes of the list of tools.
     #[serde(default, rename = "toolsListChanged")]
     pub tools: bool,
-    /// The list of resources changed.
+    /// True for changes of the list of resources.
     #[serde(default, rename = "resourcesListChanged")]
     pub resources: bool,
-    /// These resources changed.
+    /// Resources to notify of.
     #[serde(borrow, default, rename = "resourceSubscriptions")]
     pub uris: Vec<Text<'a>>,
-    /// These tasks changed; of the tasks extension.
+    /// Tasks to notify of; tasks extension only.
     #[serde(borrow, default, rename = "taskIds")]
     pub task_ids: Vec<Text<'a>>,
 }
 
-/// What `completion/complete` completes.
+/// The object that `completion/complete` completes.
 #[derive(Debug, Deserialize)]
 pub struct CompletionReference<'a> {
     /// `ref/resource`: the template.
@@ -280,30 +284,30 @@ pub struct CompletionReference<'a> {
 /// The argument that `completion/complete` is about.
 #[derive(Debug, Deserialize)]
 pub struct CompletionArgument<'a> {
-    /// Which.
+    /// Name of the argument.
     #[serde(borrow)]
     pub name: Text<'a>,
-    /// What is there of it.
+    /// The part of the value that is typed already.
     #[serde(borrow)]
     pub value: Text<'a>,
 }
 
-/// What a client knows already of what it completes.
+/// The values that the client has already.
 #[derive(Debug, Default, Deserialize)]
 pub struct CompletionContext {
-    /// Variables and what was filled in for them.
+    /// Variables and their values.
     #[serde(default)]
     pub arguments: BTreeMap<String, String>,
 }
 
-/// The claim to be modern, looked at when nothing more can be.
+/// The claim to be modern, read alone when the rest cannot be parsed.
 #[derive(Deserialize)]
 struct ModernClaim<'a> {
     #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
     version: Option<&'a RawValue>,
 }
 
-/// Whether a `_meta` that does not parse still claims to be of the modern era.
+/// Returns true if a `_meta` that does not parse still claims to be of the modern era.
 pub fn claims_modern(meta: &RawValue) -> bool {
     serde_json::from_str::<ModernClaim<'_>>(meta.get()).is_ok_and(|claim| claim.version.is_some())
 }

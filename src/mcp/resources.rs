@@ -1,6 +1,6 @@
 //! `resources/*`, `prompts/list` and `completion/complete`: the shapes of their results.
 //!
-//! Reads mcp.md §2.5, §2.6. Not here: which resources there are (see `bridge::resources`).
+//! Follows `docs/spec/mcp.md` §2.5, §2.6. `bridge::resource_uri` defines the resources.
 
 use serde::Serialize;
 
@@ -9,11 +9,11 @@ use super::content::EmbeddedResource;
 /// One resource of a list.
 #[derive(Debug, Serialize)]
 pub struct Resource<'a> {
-    /// What it is read by.
+    /// The resource's URI.
     pub uri: String,
-    /// What it is called.
+    /// The resource's name.
     pub name: &'a str,
-    /// What it holds.
+    /// The resource's content, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<&'a str>,
     /// Its media type.
@@ -27,7 +27,7 @@ pub struct Resource<'a> {
 pub struct ListResourcesResult<'a> {
     /// One page, sorted by name.
     pub resources: Vec<Resource<'a>>,
-    /// Where the next page begins; absent at the end.
+    /// Cursor of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -36,13 +36,13 @@ pub struct ListResourcesResult<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceTemplate {
-    /// RFC 6570.
+    /// URI template (RFC 6570).
     pub uri_template: &'static str,
-    /// What it is called.
+    /// The template's name.
     pub name: &'static str,
-    /// What it leads to.
+    /// The resources that the template leads to.
     pub description: &'static str,
-    /// Media type of what it leads to.
+    /// Media type of these resources.
     pub mime_type: &'static str,
 }
 
@@ -50,7 +50,7 @@ pub struct ResourceTemplate {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListResourceTemplatesResult {
-    /// All of them.
+    /// All templates.
     pub resource_templates: &'static [ResourceTemplate],
 }
 
@@ -61,7 +61,7 @@ pub struct ReadResourceResult {
     pub contents: Vec<EmbeddedResource>,
 }
 
-/// The result of `prompts/list`: there are none.
+/// The result of `prompts/list`, always empty.
 #[derive(Debug, Default, Serialize)]
 pub struct ListPromptsResult {
     prompts: [(); 0],
@@ -70,18 +70,18 @@ pub struct ListPromptsResult {
 /// The result of `completion/complete`.
 #[derive(Debug, Serialize)]
 pub struct CompleteResult<'a> {
-    /// What could stand there.
+    /// The possible values.
     pub completion: Completion<'a>,
 }
 
-/// What an argument could be.
+/// The possible values of an argument.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Completion<'a> {
     /// At most 100.
     pub values: Vec<&'a str>,
-    /// How many there are.
+    /// Number of possible values in all.
     pub total: usize,
-    /// Whether there are more than these.
+    /// True if `values` is incomplete.
     pub has_more: bool,
 }

@@ -1,8 +1,9 @@
-//! Two eras, two serializers: what surrounds a result.
+//! Two eras, two serializers: the envelope of a result.
 //!
-//! A legacy result is written as it is. A modern one has `resultType` always, `ttlMs` and `cacheScope` exactly where the
-//! revision demands them, and says who the server is. Which results may be cached is a matter of types: see [`Listed`]. What
-//! only one era has (core tasks; the tasks extension, questions in a result) is written in the form of that era, whoever asks.
+//! A legacy result is written as it is. A modern one always has `resultType`, has `ttlMs` and
+//! `cacheScope` exactly where the revision requires them, and names the server. Types decide which
+//! results may be cached: see [`CacheableResult`]. Results that only one era has (core tasks; the
+//! tasks extension, questions in a result) are written in the form of that era for every client.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -20,7 +21,8 @@ use super::tools::{CallToolResult, ListToolsResult, ResultMeta};
 use super::version::Era;
 use crate::jsonrpc::{Id, write_result};
 
-/// A result that a modern client may keep for a while; one of the six that must say so (mcp.md §1.0).
+/// A result that a modern client may cache; one of the six that must state it (`docs/spec/mcp.md`
+/// §1.0).
 pub trait CacheableResult: Serialize {}
 impl CacheableResult for DiscoverResult<'_> {}
 impl CacheableResult for ListToolsResult<'_> {}
@@ -29,9 +31,9 @@ impl CacheableResult for ListResourceTemplatesResult {}
 impl CacheableResult for ReadResourceResult {}
 impl CacheableResult for ListPromptsResult {}
 
-/// A result that must not be kept.
+/// A result that must not be cached.
 pub trait UncacheableResult: Serialize {
-    /// What it says of the agent's extensions in `_meta`, a JSON object.
+    /// Returns the data of the agent's extensions for `_meta`, a JSON object.
     fn extensions(&self) -> Option<&RawValue> {
         None
     }
@@ -43,19 +45,19 @@ impl UncacheableResult for CallToolResult {
 }
 impl UncacheableResult for CompleteResult<'_> {}
 
-/// How results are written for one request.
+/// Writes the results of one request.
 #[derive(Debug, Clone, Copy)]
 pub struct ResultWriter<'a> {
     /// The era of the request.
     pub era: Era,
-    /// Who the gateway is.
+    /// Name and version of the gateway.
     pub server: Implementation<'a>,
-    /// How long lists may be kept, in milliseconds; for modern clients.
+    /// Time for which lists may be cached, in milliseconds; for modern clients.
     pub ttl_ms: u64,
 }
 
 impl ResultWriter<'_> {
-    /// A response with a list, or with anything else that may be kept.
+    /// Writes a response with a list, or with another cacheable result.
     pub fn cacheable<R: CacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
         match self.era {
             Era::Legacy => write_result(id, result),
@@ -66,12 +68,13 @@ impl ResultWriter<'_> {
         }
     }
 
-    /// The same for what changes by itself: who keeps it must ask again each time.
+    /// Writes a cacheable result that changes by itself: with a lifetime of zero, so that a client
+    /// revalidates it each time.
     pub fn live<R: CacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
         Self { ttl_ms: 0, ..*self }.cacheable(id, result)
     }
 
-    /// A response with the result of a call.
+    /// Writes a response with the result of a call.
     pub fn uncacheable<R: UncacheableResult>(&self, id: &Id, result: &R) -> Vec<u8> {
         let beside = ResultMeta::of(result.extensions());
         match self.era {
@@ -85,53 +88,56 @@ impl ResultWriter<'_> {
         }
     }
 
-    /// The end of a `subscriptions/listen`.
+    /// Writes the end of a `subscriptions/listen`.
     pub fn listened(&self, id: &Id) -> Vec<u8> {
         let meta = SubscriptionMeta { subscription: id };
         write_result(id, &TaskEnded { result_type: COMPLETE, meta })
     }
 
-    /// Modern: a call that goes on as a task of the extension.
+    /// Modern: writes the result of a call that continues as an extension task.
     pub fn task_created(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
         let result = ExtensionTask::from(task);
         write_result(id, &UncachedResult { result: &result, complete: self.of_type("task") })
     }
 
-    /// Modern: `tasks/get` of the extension. The status that is written is that of the detail.
+    /// Modern: writes `tasks/get` of the extension. The status that is written is that of the
+    /// detail.
     pub fn task_detailed(&self, id: &Id, task: &TaskSnapshot<'_>, detail: &TaskDetail<'_>) -> Vec<u8> {
         let result = DetailedTask::new(task, detail);
         write_result(id, &UncachedResult { result: &result, complete: self.complete() })
     }
 
-    /// Modern: `tasks/update` and `tasks/cancel` of the extension, which have nothing to say.
+    /// Modern: writes `tasks/update` and `tasks/cancel` of the extension, which have an empty
+    /// result.
     pub fn acknowledged_empty(&self, id: &Id) -> Vec<u8> {
         write_result(id, &self.complete())
     }
 
-    /// Modern: a call that is to be made again with `request_state`, and with answers to `input_requests` (an object, by
-    /// their keys) if there are any.
+    /// Modern: writes the result of a call that the client must repeat with `request_state`, and
+    /// with answers to `input_requests` (an object, by their keys) if there are any.
     pub fn input_required(&self, id: &Id, input_requests: Option<&RawValue>, request_state: &str) -> Vec<u8> {
         let result = InputRequired { input_requests, request_state };
         write_result(id, &UncachedResult { result: &result, complete: self.of_type("input_required") })
     }
 
-    /// 2025-11-25: a call that goes on as a task of the core, and what the model is told meanwhile.
+    /// 2025-11-25: writes the result of a call that continues as a core task; `told` is the text
+    /// for the model meanwhile.
     pub fn core_task_created(&self, id: &Id, task: &TaskSnapshot<'_>, told: &str) -> Vec<u8> {
         write_result(id, &CreateTaskResult::new(task, told))
     }
 
-    /// 2025-11-25: `tasks/get` and `tasks/cancel` of the core.
+    /// 2025-11-25: writes `tasks/get` and `tasks/cancel` of the core.
     pub fn core_task(&self, id: &Id, task: &TaskSnapshot<'_>) -> Vec<u8> {
         write_result(id, &CoreTask::from(task))
     }
 
-    /// 2025-11-25: `tasks/list` of the core.
+    /// 2025-11-25: writes `tasks/list` of the core.
     pub fn core_task_list(&self, id: &Id, tasks: &[TaskSnapshot<'_>], next_cursor: Option<&str>) -> Vec<u8> {
         let tasks = tasks.iter().map(CoreTask::from).collect();
         write_result(id, &ListTasksResult { tasks, next_cursor })
     }
 
-    /// 2025-11-25: `tasks/result` of the core.
+    /// 2025-11-25: writes `tasks/result` of the core.
     pub fn core_task_result(&self, id: &Id, result: &CallToolResult, task_id: &str) -> Vec<u8> {
         write_result(id, &TaskResult::new(result, task_id))
     }
@@ -147,7 +153,7 @@ impl ResultWriter<'_> {
 
 const COMPLETE: &str = "complete";
 
-/// What every modern result says of itself.
+/// The members that every modern result has.
 #[derive(Serialize)]
 struct TypedResult<'a> {
     #[serde(rename = "resultType")]
@@ -164,7 +170,7 @@ struct ServerMeta<'a> {
     beside: ResultMeta<'a>,
 }
 
-/// A legacy result that has something to say in `_meta`.
+/// A legacy result with a `_meta`.
 #[derive(Serialize)]
 struct LegacyResult<'a, R> {
     #[serde(flatten)]

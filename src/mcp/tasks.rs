@@ -1,32 +1,33 @@
 //! Tasks on the wire: the shapes of the core (2025-11-25) and of the extension (2026-07-28).
 //!
-//! Reads mcp.md §2.13, §2.14. The two call the same things by other names and nest them otherwise; the shapes here are each
-//! of one of them and leave this folder as bytes only (see `reply`, `notifications`). Not here: which status an agent's task
-//! has (see `bridge`), where tasks are kept.
+//! Follows `docs/spec/mcp.md` §2.13, §2.14. Core and extension have different names for the same
+//! members and nest them differently; each shape here belongs to one of them and leaves this folder
+//! only as bytes (see `result_writer`, `notifications`). `bridge` maps the state of an agent's task
+//! to a status.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::tools::{CallToolResult, ResultMeta};
 
-/// How a task stands, as a client sees it.
+/// The status of a task, as a client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// It is being worked on.
+    /// The agent works on the task.
     Working,
-    /// It waits for the user.
+    /// The task waits for the user.
     InputRequired,
-    /// It is done.
+    /// The task is completed.
     Completed,
-    /// It failed; what counts as failure differs between the core and the extension.
+    /// The task failed; core and extension define failure differently.
     Failed,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
 }
 
 impl TaskStatus {
-    /// The status as it is written on the wire.
+    /// Returns the status as it is written on the wire.
     pub fn word(self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -37,7 +38,7 @@ impl TaskStatus {
         }
     }
 
-    /// Whether it never changes again.
+    /// Returns true if the status never changes again.
     pub fn is_terminal(self) -> bool {
         match self {
             Self::Working | Self::InputRequired => false,
@@ -46,48 +47,48 @@ impl TaskStatus {
     }
 }
 
-/// What there is to say of a task at one moment.
+/// The data of a task at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSnapshot<'a> {
     /// The handle of the task.
     pub task_id: &'a str,
-    /// How it stands.
+    /// The status.
     pub status: TaskStatus,
-    /// The same in words.
+    /// The status in words.
     pub status_message: Option<String>,
-    /// When it began; see [`iso8601`].
+    /// Time of creation; see [`iso8601`].
     pub created_at: String,
-    /// When it last changed.
+    /// Time of the last change.
     pub last_updated_at: String,
-    /// How long it is kept from its beginning, in milliseconds; `None` for ever.
+    /// Lifetime from the creation, in milliseconds; `None` is unlimited.
     pub ttl_ms: Option<u64>,
-    /// How often it is worth asking, in milliseconds.
+    /// Suggested interval between two polls, in milliseconds.
     pub poll_interval_ms: u64,
 }
 
-/// What a task of the extension carries besides, by its status. It decides the status that is written, so that the two
-/// always agree.
+/// The additional members of an extension task, by its status. The detail decides the status that
+/// is written, so that the two always agree.
 #[derive(Debug, Clone, Copy)]
 pub enum TaskDetail<'a> {
-    /// Nothing: it is being worked on.
+    /// None: the task is in progress.
     Working,
     /// The open questions: an object, by their keys.
     InputRequired(&'a RawValue),
-    /// What the call came to, `isError` or not.
+    /// The result of the call, `isError` or not.
     Completed(&'a CallToolResult),
-    /// An error of JSON-RPC.
+    /// A JSON-RPC error.
     Failed {
         /// Its code.
         code: i32,
         /// Its text.
         message: &'a str,
     },
-    /// Nothing: it was cancelled.
+    /// None: the task was cancelled.
     Cancelled,
 }
 
 impl TaskDetail<'_> {
-    /// The status that goes with it.
+    /// Returns the status that belongs to the detail.
     pub fn status(&self) -> TaskStatus {
         match self {
             Self::Working => TaskStatus::Working,
@@ -127,7 +128,7 @@ impl<'a> From<&'a TaskSnapshot<'_>> for CoreTask<'a> {
     }
 }
 
-/// The core's answer to a call that runs as a task.
+/// The core's response to a call that runs as a task.
 #[derive(Serialize)]
 pub(super) struct CreateTaskResult<'a> {
     task: CoreTask<'a>,
@@ -135,7 +136,7 @@ pub(super) struct CreateTaskResult<'a> {
     meta: ImmediateResponse<'a>,
 }
 
-/// What the model is told while the task runs.
+/// The text for the model while the task runs.
 #[derive(Serialize)]
 struct ImmediateResponse<'a> {
     #[serde(rename = "io.modelcontextprotocol/model-immediate-response")]
@@ -157,7 +158,7 @@ pub(super) struct ListTasksResult<'a> {
     pub(super) next_cursor: Option<&'a str>,
 }
 
-/// The core's `tasks/result`: what the call came to, and of which task.
+/// The core's `tasks/result`: the result of the call, and its task.
 #[derive(Serialize)]
 pub(super) struct TaskResult<'a> {
     #[serde(flatten)]
@@ -186,7 +187,7 @@ impl<'a> TaskResult<'a> {
     }
 }
 
-/// A task of the extension, without what depends on its status.
+/// An extension task, without the members that depend on its status.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExtensionTask<'a> {
@@ -214,7 +215,7 @@ impl<'a> From<&'a TaskSnapshot<'_>> for ExtensionTask<'a> {
     }
 }
 
-/// A task of the extension with what its status calls for.
+/// An extension task with the members that its status requires.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DetailedTask<'a> {
@@ -228,7 +229,8 @@ pub(super) struct DetailedTask<'a> {
     error: Option<ErrorObject<'a>>,
 }
 
-/// What a call came to, as part of its task: a result like any other, so that it says its type.
+/// The result of a call as part of its task: a result like any other, so that it has a
+/// `resultType`.
 #[derive(Serialize)]
 struct InlineResult<'a> {
     #[serde(rename = "resultType")]
@@ -263,11 +265,12 @@ impl<'a> DetailedTask<'a> {
     }
 }
 
-/// The last moment that four digits of a year can tell.
+/// The last moment that a year of four digits can express.
 const LAST: u64 = 253_402_300_799_999;
 const DAY: u64 = 86_400_000;
 
-/// A moment in Unix milliseconds as ISO 8601, in UTC; the far future is cut to the end of the year 9999.
+/// Formats a moment in Unix milliseconds as ISO 8601, in UTC; the far future is cut to the end of
+/// the year 9999.
 pub fn iso8601(unix_millis: u64) -> String {
     let millis = unix_millis.min(LAST);
     let (day, rest) = (millis / DAY, millis % DAY);

@@ -1,6 +1,6 @@
 //! `tools/list` and `tools/call`: the shapes of their results.
 //!
-//! Reads mcp.md §2.3, §2.4. Not here: which tools there are (see `bridge::catalogue`).
+//! Follows `docs/spec/mcp.md` §2.3, §2.4. `bridge::catalogue` defines the tools.
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -12,12 +12,12 @@ use super::params::EXTENSIONS;
 /// One tool, as a client sees it.
 #[derive(Debug, Serialize)]
 pub struct Tool<'a> {
-    /// What it is called by.
+    /// The tool's name.
     pub name: &'a str,
-    /// What it is called for people; since 2025-06-18.
+    /// The title for people; since 2025-06-18.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<&'a str>,
-    /// What it does.
+    /// The purpose of the tool.
     pub description: &'a str,
     /// JSON Schema of its arguments; always an object.
     #[serde(rename = "inputSchema")]
@@ -25,27 +25,28 @@ pub struct Tool<'a> {
     /// JSON Schema of its structured content; since 2025-06-18.
     #[serde(rename = "outputSchema", skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<&'a RawValue>,
-    /// What to expect of it.
+    /// Hints on its behaviour.
     pub annotations: ToolAnnotations<'a>,
-    /// How it can be run; 2025-11-25 only.
+    /// The ways to run it; 2025-11-25 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution: Option<ToolExecution>,
 }
 
-/// Whether a call of a tool can run as a task of the core.
+/// The support of a tool for core tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TaskSupport {
-    /// If the client wants it to.
+    /// A call runs as a task if the client requests it.
     #[default]
     Optional,
-    /// It must.
+    /// A call must run as a task.
     Required,
-    /// It cannot.
+    /// A call cannot run as a task.
     Never,
 }
 
 impl TaskSupport {
-    /// How a tool says so; `None` where it says nothing, which means never.
+    /// Returns the `execution` member; `None` for tools without tasks, which is the default of the
+    /// protocol.
     pub fn execution(self) -> Option<ToolExecution> {
         let task_support = match self {
             Self::Optional => "optional",
@@ -56,32 +57,33 @@ impl TaskSupport {
     }
 }
 
-/// How a tool can be run.
+/// The ways to run a tool.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolExecution {
     task_support: &'static str,
 }
 
-/// Hints about a tool. The gateway cannot know what an agent does, so they claim nothing good of an agent's.
+/// Hints about a tool. The gateway cannot know the behaviour of an agent, so the hints of an
+/// agent's tool promise nothing.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolAnnotations<'a> {
-    /// What it is called for people, where the tool itself cannot say it.
+    /// The title for people, in revisions where the tool itself has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<&'a str>,
-    /// Whether it only reads; of an agent's tool not known, so no.
+    /// True if the tool only reads; false for an agent's tool, of which it is unknown.
     pub read_only_hint: bool,
-    /// Whether it may destroy something; of an agent's tool not known, so yes.
+    /// True if the tool may destroy something; true for an agent's tool, of which it is unknown.
     pub destructive_hint: bool,
-    /// Whether calling it twice is like calling it once; of an agent's tool no.
+    /// True if a second identical call has no effect; false for an agent's tool.
     pub idempotent_hint: bool,
-    /// Whether it deals with the world outside: an agent does.
+    /// True if the tool interacts with the outside world, as agents do.
     pub open_world_hint: bool,
 }
 
 impl<'a> ToolAnnotations<'a> {
-    /// The hints for a tool of an agent.
+    /// Returns the hints for an agent's tool.
     pub fn of_an_agent(title: Option<&'a str>) -> Self {
         Self {
             title,
@@ -93,13 +95,13 @@ impl<'a> ToolAnnotations<'a> {
     }
 }
 
-/// The result of `tools/list`; each tool is written already.
+/// The result of `tools/list`; each tool is encoded already.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListToolsResult<'a> {
     /// One page, sorted by name.
     pub tools: Vec<&'a RawValue>,
-    /// Where the next page begins; absent at the end.
+    /// Cursor of the next page; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }
@@ -108,19 +110,19 @@ pub struct ListToolsResult<'a> {
 #[derive(Debug, Default, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallToolResult {
-    /// What the tool has to say.
+    /// The content blocks.
     pub content: Vec<ContentBlock>,
     /// The same as data; since 2025-06-18, and an object for legacy clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Box<RawValue>>,
-    /// Whether the call failed, in a way that a model can act on.
+    /// True if the call failed in a way that a model can act on.
     pub is_error: bool,
-    /// Data of the agent's extensions of A2A, a JSON object; whoever writes the result puts it into `_meta`.
+    /// Data of the agent's A2A extensions, a JSON object; the result writer puts it into `_meta`.
     #[serde(skip)]
     pub extensions: Option<Box<RawValue>>,
 }
 
-/// What a result of a tool says in `_meta`.
+/// The `_meta` of a tool result.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct ResultMeta<'a> {
     extensions: Option<&'a RawValue>,
@@ -141,19 +143,19 @@ impl<'a> ResultMeta<'a> {
         Self { extensions }
     }
 
-    /// Whether there is nothing to say.
+    /// Returns true if there is no `_meta` to write.
     pub(super) fn is_empty(&self) -> bool {
         self.extensions.is_none()
     }
 }
 
 impl CallToolResult {
-    /// A failure told to the model.
+    /// Returns a failure as text for the model.
     pub fn failure(text: impl Into<String>) -> Self {
         Self { content: vec![ContentBlock::text(text)], is_error: true, ..Self::default() }
     }
 
-    /// Returns the result as an error, or not as one.
+    /// Returns the result with `isError` set to `is_error`.
     #[must_use]
     pub fn with_error(self, is_error: bool) -> Self {
         Self { is_error, ..self }

@@ -1,18 +1,18 @@
-//! The revisions of MCP, and what each one's clients understand.
+//! The revisions of MCP, and the features that the clients of each understand.
 //!
-//! Reads mcp.md §1.0, §1.5.1. Not here: which revision a request is of (see `classify`).
+//! Follows `docs/spec/mcp.md` §1.0, §1.5.1. `classify` determines the revision of a request.
 
-/// The two ways in which MCP works.
+/// The two modes of operation of MCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Era {
     /// 2024-11-05 to 2025-11-25: `initialize`, sessions.
     Legacy,
-    /// 2026-07-28 and later: every request carries all there is to know.
+    /// 2026-07-28 and later: every request is self-contained.
     Modern,
 }
 
 impl Era {
-    /// For logs and metrics.
+    /// Returns the label for logs and metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Legacy => "legacy",
@@ -21,7 +21,7 @@ impl Era {
     }
 }
 
-/// A revision of MCP that the gateway speaks.
+/// A revision of MCP that the gateway supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// 2024-11-05, over Streamable HTTP only.
@@ -40,12 +40,12 @@ impl Version {
     /// Every legacy revision, newest first.
     pub const LEGACY: [Self; 4] =
         [Self::V2025_11_25, Self::V2025_06_18, Self::V2025_03_26, Self::V2024_11_05];
-    /// Every modern revision: what `server/discover` and -32022 name.
+    /// Every modern revision, as listed by `server/discover` and error -32022.
     pub const MODERN: [Self; 1] = [Self::V2026_07_28];
-    /// What a legacy request without a session is served as.
+    /// The revision of a legacy request without a session.
     pub const STATELESS: Self = Self::V2025_03_26;
 
-    /// The revision as it is written on the wire.
+    /// Returns the revision as it is written on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V2024_11_05 => "2024-11-05",
@@ -56,12 +56,13 @@ impl Version {
         }
     }
 
-    /// The revision of this name, if the gateway speaks it.
+    /// Returns the revision with this name, if the gateway supports it.
     pub fn named(text: &str) -> Option<Self> {
         Self::MODERN.into_iter().chain(Self::LEGACY).find(|version| version.as_str() == text)
     }
 
-    /// What `initialize` answers: the requested revision if it is a legacy one, else the newest legacy one.
+    /// Returns the answer of `initialize`: the requested revision if it is a legacy one, else the
+    /// newest legacy one.
     pub fn negotiate(requested: &str) -> Self {
         match Self::named(requested) {
             Some(version) if version.era() == Era::Legacy => version,
@@ -69,32 +70,33 @@ impl Version {
         }
     }
 
-    /// Which era it belongs to.
+    /// Returns the era of the revision.
     pub fn era(self) -> Era {
         if self >= Self::V2026_07_28 { Era::Modern } else { Era::Legacy }
     }
 
-    /// Whether its clients know `structuredContent`, `resource_link`, `title` and `_meta` everywhere.
+    /// Returns true if its clients know `structuredContent`, `resource_link`, `title` and `_meta`
+    /// everywhere.
     pub fn has_structured_output(self) -> bool {
         self >= Self::V2025_06_18
     }
 
-    /// Whether its clients know audio content.
+    /// Returns true if its clients know audio content.
     pub fn has_audio(self) -> bool {
         self >= Self::V2025_03_26
     }
 
-    /// Whether its core has tasks.
+    /// Returns true if its core has tasks.
     pub fn has_core_tasks(self) -> bool {
         self == Self::V2025_11_25
     }
 
-    /// Whether its clients may send batches.
+    /// Returns true if its clients may send batches.
     pub fn has_batches(self) -> bool {
         self == Self::V2025_03_26
     }
 
-    /// A stable number for what outlives the process: sealed sessions.
+    /// Returns a stable number for data that outlives the process: sealed sessions.
     pub fn number(self) -> u8 {
         match self {
             Self::V2024_11_05 => 0,
@@ -105,7 +107,8 @@ impl Version {
         }
     }
 
-    /// The opposite of [`Version::number`]; legacy revisions only, since only they have sessions.
+    /// Returns the revision with this [`Version::number`]; legacy revisions only, since only they
+    /// have sessions.
     pub fn numbered(number: u8) -> Option<Self> {
         Self::LEGACY.into_iter().find(|version| version.number() == number)
     }

@@ -1,22 +1,22 @@
-//! What a client holds for a task or a context, and what it stands for.
+//! Handles of tasks and contexts, and the things that they stand for.
 //!
-//! All handles here are deterministic: the same task gives the same caller the same string on every replica, so that
-//! subscriptions, lists and notifications match. The `*Ref` types are what a handle means; the `*Handle` types are the
-//! strings.
-//! Not here: whether the task exists, sessions and cursors (see `ticket`).
+//! All handles here are deterministic: the same task has the same handle for the same caller on
+//! every replica, so that subscriptions, lists and notifications match. The `*Ref` types are the
+//! meaning of a handle; the `*Handle` types are the strings. Sessions and cursors are in `ticket`.
 
 use std::fmt;
 
 use super::payload::{PayloadReader, PayloadWriter};
 use super::sealer::{Sealer, TokenPurpose};
 
-/// Longest handle that a client is given, in characters.
+/// Maximum length of a handle for a client, in characters.
 pub const MAX_HANDLE: usize = 512;
 
 const VERSION: u8 = 1;
-/// The version of a task's handle that names a skill.
+/// The version of a task handle that names a skill.
 const OF_SKILL: u8 = 2;
-/// What fits into a handle besides the lengths of agent and id: key id, tag, form, version, length of the agent's name.
+/// The size of a handle besides the lengths of agent and id: key id, tag, form, version, length of
+/// the agent's name.
 const OVERHEAD: usize = 3 + 16 + 1 + 1 + 2;
 
 macro_rules! text_newtype {
@@ -26,12 +26,12 @@ macro_rules! text_newtype {
         pub struct $name(String);
 
         impl $name {
-            /// The text as it stands on the wire.
+            /// Returns the text as it is on the wire.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// Gives up the wrapper.
+            /// Returns the string.
             pub fn into_string(self) -> String {
                 self.0
             }
@@ -52,11 +52,12 @@ macro_rules! text_newtype {
 }
 
 text_newtype! {
-    /// The string by which a client names a task. Ours: the agent never sees it.
+    /// The string by which a client names a task. Made by the gateway: the agent never sees it.
     TaskHandle
 }
 text_newtype! {
-    /// The string by which a client names a conversation. Ours: the agent never sees it.
+    /// The string by which a client names a conversation. Made by the gateway: the agent never sees
+    /// it.
     ContextHandle
 }
 text_newtype! {
@@ -83,19 +84,21 @@ pub struct TaskRef {
     pub agent: String,
     /// The agent's id of the task.
     pub task: AgentTaskId,
-    /// The id of the skill whose tool began it; `None`: no skill was named, or none is known.
+    /// Id of the skill whose tool started the task; `None` if no skill was named, or none is known.
     pub skill: Option<String>,
 }
 
 impl TaskRef {
-    /// Whether the handle keeps within [`MAX_HANDLE`]. If not, give the task a [`LocalRef`] instead.
+    /// Returns true if the handle is within [`MAX_HANDLE`]. If not, the task needs a [`LocalRef`]
+    /// instead.
     pub fn fits(&self) -> bool {
         // The skill, and its length.
         let skill = self.skill.as_ref().map_or(0, |skill| skill.len().saturating_add(2));
         fits(&self.agent, self.task.as_str(), skill)
     }
 
-    /// The same, without its skill where there is no room for that; `None` if it does not fit even so.
+    /// Returns the reference, without its skill if there is no room for that; `None` if it does not
+    /// fit even so.
     #[must_use]
     pub fn fitting(self) -> Option<Self> {
         if self.fits() {
@@ -104,7 +107,7 @@ impl TaskRef {
         Some(Self { skill: None, ..self }).filter(Self::fits)
     }
 
-    /// The handle that this caller gets.
+    /// Returns the handle for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> TaskHandle {
         let payload = match &self.skill {
             None => named(&self.agent, self.task.as_str()),
@@ -116,7 +119,7 @@ impl TaskRef {
         TaskHandle(sealer.seal(TokenPurpose::Task, caller, &payload))
     }
 
-    /// What a handle of this caller's stands for; `None` if it is not one.
+    /// Opens a handle of this caller; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
         let payload = sealer.open(TokenPurpose::Task, caller, handle)?;
         let Some(mut fields) = PayloadReader::new(&payload, OF_SKILL) else {
@@ -138,41 +141,42 @@ pub struct ContextRef {
 }
 
 impl ContextRef {
-    /// Whether the handle keeps within [`MAX_HANDLE`]. If not, the conversation cannot be named to the client.
+    /// Returns true if the handle is within [`MAX_HANDLE`]. If not, the conversation has no name
+    /// for the client.
     pub fn fits(&self) -> bool {
         fits(&self.agent, &self.context, 0)
     }
 
-    /// The handle that this caller gets.
+    /// Returns the handle for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> ContextHandle {
         ContextHandle(sealer.seal(TokenPurpose::Context, caller, &named(&self.agent, &self.context)))
     }
 
-    /// What a handle of this caller's stands for; `None` if it is not one.
+    /// Opens a handle of this caller; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
         let (agent, context) = read_named(&sealer.open(TokenPurpose::Context, caller, handle)?)?;
         Some(Self { agent, context })
     }
 }
 
-/// A call whose agent has not named a task yet, or has given it an id too long to seal. Only the replica that made the
-/// call knows what the number stands for.
+/// A call for which the agent has not named a task yet, or has used an id too long to seal. Only
+/// the replica that made the call knows the meaning of the number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LocalRef {
     /// The configured name of the agent.
     pub agent: String,
-    /// Random, made by whoever began the call.
+    /// Random number, made at the start of the call.
     pub number: [u8; 16],
 }
 
 impl LocalRef {
-    /// The handle that this caller gets. To the client it is a task like any other.
+    /// Returns the handle for this caller. To the client it is a task like any other.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> TaskHandle {
         let payload = PayloadWriter::new(VERSION).bytes(&self.number).bytes(self.agent.as_bytes()).finish();
         TaskHandle(sealer.seal(TokenPurpose::Local, caller, &payload))
     }
 
-    /// What a handle of this caller's stands for; `None` if it is not one.
+    /// Opens a handle of this caller; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<Self> {
         let payload = sealer.open(TokenPurpose::Local, caller, handle)?;
         let mut fields = PayloadReader::new(&payload, VERSION)?;

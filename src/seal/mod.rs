@@ -1,10 +1,12 @@
-//! Sealed handles: every string that a client holds and hands back (task, context, session, cursor, request state).
+//! Sealed handles: every string that a client holds and hands back (task, context, session, cursor,
+//! request state).
 //!
-//! Pure: no I/O, no clock, no randomness; a nonce is an argument. AES-SIV (RFC 5297) under a key derived from the
-//! configured secret, bound to a [`Purpose`] and to the caller's stable name, so a handle can be neither guessed, forged,
-//! put to another use, nor used by another caller; and any replica with the same secret reads it.
-//! Not here: what a caller is (see `auth`), whether a handle's task still exists, expiry (whoever opens a
-//! [`SessionTicket`] or a [`RequestState`] compares its times).
+//! Pure: no I/O, no clock, no randomness; a nonce is an argument. AES-SIV (RFC 5297) under a key
+//! derived from the configured secret, bound to a [`TokenPurpose`] and to the caller's stable name.
+//! So a handle cannot be guessed, forged, used for another purpose or used by another caller, and
+//! any replica with the same secret can read it. Out of scope: callers (see `auth`), the existence
+//! of a handle's task, expiry (the caller of `open` compares the times of a [`SessionTicket`] or a
+//! [`RequestState`]).
 
 mod handles;
 mod payload;

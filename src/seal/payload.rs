@@ -2,10 +2,10 @@
 //!
 //! Reading never panics: a token may have been sealed by another release under the same key.
 
-/// What most payloads fit into, in bytes.
+/// Size that most payloads fit into, in bytes.
 const INITIAL_CAPACITY: usize = 96;
 
-/// Writes fields in order.
+/// Encoder of fields, in order.
 pub(super) struct PayloadWriter(Vec<u8>);
 
 impl PayloadWriter {
@@ -20,7 +20,8 @@ impl PayloadWriter {
         self
     }
 
-    /// A text that others follow. Cut to 65535 bytes: configured names are far shorter.
+    /// Appends a text that other fields follow. Cut to 65535 bytes: configured names are far
+    /// shorter.
     pub(super) fn text(self, text: &str) -> Self {
         let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
         let kept = text.as_bytes().get(..usize::from(length)).unwrap_or_default();
@@ -32,11 +33,11 @@ impl PayloadWriter {
     }
 }
 
-/// Reads the same fields in the same order; each is `None` once the bytes do not hold it.
+/// Decoder of the same fields in the same order; each is `None` once the bytes do not contain it.
 pub(super) struct PayloadReader<'a>(&'a [u8]);
 
 impl<'a> PayloadReader<'a> {
-    /// `None` unless the payload begins with `version`.
+    /// Begins to read; `None` unless the payload begins with `version`.
     pub(super) fn new(payload: &'a [u8], version: u8) -> Option<Self> {
         payload.split_first().filter(|(first, _)| **first == version).map(|(_, rest)| Self(rest))
     }
@@ -54,12 +55,12 @@ impl<'a> PayloadReader<'a> {
         String::from_utf8(taken.to_vec()).ok()
     }
 
-    /// Everything that is left, as text.
+    /// Returns the rest as text.
     pub(super) fn rest(self) -> Option<String> {
         String::from_utf8(self.0.to_vec()).ok()
     }
 
-    /// `Some` if nothing is left over.
+    /// Returns `Some` if all bytes are read.
     pub(super) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

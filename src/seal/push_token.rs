@@ -1,7 +1,7 @@
-//! Where an agent pushes what is new of a task, and what it proves itself with there.
+//! The URL to which an agent pushes changes of a task, and the credential that it sends there.
 //!
-//! Both are made of agent, task and key alone: nothing is stored, a restart changes neither, and any replica with the same key
-//! knows them. Neither tells the other. Not here: asking for pushes, receiving them.
+//! Both derive from agent, task and key alone: nothing is stored, a restart changes neither, and
+//! any replica with the same key can compute them. Neither reveals the other.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256};
@@ -9,11 +9,11 @@ use sha2::{Digest as _, Sha256};
 use super::handles::{AgentTaskId, TaskRef, named, read_named};
 use super::sealer::{Sealer, TokenPurpose};
 
-/// In place of a caller: agents are none.
+/// Used in place of a caller: agents are not callers.
 const ADDRESS: &str = "push";
 const PROOF: &str = "push proof";
 
-/// The task that an address belongs to.
+/// The task that a push URL belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PushTicket {
     /// The configured name of the agent.
@@ -23,24 +23,25 @@ pub struct PushTicket {
 }
 
 impl PushTicket {
-    /// Whether the address keeps within what agents can be expected to store. If not, the task cannot be pushed.
+    /// Returns true if the URL is within the length that agents can be expected to store. If not,
+    /// the task cannot be pushed.
     pub fn fits(&self) -> bool {
         TaskRef { agent: self.agent.clone(), task: self.task.clone(), skill: None }.fits()
     }
 
-    /// The last segment of the address: nobody can guess it.
+    /// Returns the last segment of the URL, which is unguessable.
     pub fn seal(&self, sealer: &Sealer) -> String {
         sealer.seal(TokenPurpose::Push, ADDRESS, &named(&self.agent, self.task.as_str()))
     }
 
-    /// The secret that the agent is given to send along, by the key that seals now: after a change of key the agent has to be
-    /// told anew.
+    /// Returns the credential that the agent must send, made with the key that seals now: after a
+    /// change of key the agent needs a new registration.
     pub fn push_credential(&self, sealer: &Sealer) -> String {
         let sealed = sealer.seal(TokenPurpose::Push, PROOF, &named(&self.agent, self.task.as_str()));
         URL_SAFE_NO_PAD.encode(Sha256::digest(sealed))
     }
 
-    /// The task of an address; `None` if it is none of ours.
+    /// Returns the task of a URL; `None` if the gateway did not make it.
     pub fn open(sealer: &Sealer, token: &str) -> Option<Self> {
         let (agent, task) = read_named(&sealer.open(TokenPurpose::Push, ADDRESS, token)?)?;
         Some(Self { agent, task: task.into() })

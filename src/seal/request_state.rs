@@ -1,9 +1,9 @@
-//! What the gateway must find again when an answer to a question comes back: `requestState` of the modern era, the id of an
-//! elicitation of the legacy one.
+//! The state that the gateway needs when an answer to a question arrives: `requestState` of the
+//! modern era, the id of an elicitation of the legacy one.
 //!
-//! A request state is new each time, so that each leg of a call is its own. The id of an elicitation is deterministic: the
-//! same question to the same session has the same id on every replica, whichever gets the answer.
-//! Not here: the clock, whether the turn is still open, what the answer says.
+//! A request state is different each time, so that each leg of a call has its own. The id of an
+//! elicitation is deterministic: the same question to the same session has the same id on every
+//! replica, so that any of them can take the answer.
 
 use super::handles::{AgentTaskId, LocalRef, TaskHandle, TaskRef};
 use super::payload::{PayloadReader, PayloadWriter};
@@ -17,14 +17,14 @@ const TASK_OF_SKILL: u8 = 3;
 /// A task, by its agent's id or by the number of a call that only its own replica knows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TaskKey {
-    /// The agent's id, and the skill whose tool began the task, where that is known.
+    /// The agent's id, and the skill whose tool started the task, where that is known.
     Task(AgentTaskId, Option<String>),
     /// See [`LocalRef`].
     Local([u8; 16]),
 }
 
 impl TaskKey {
-    /// The skill whose tool began the task, where that is known.
+    /// Returns the skill whose tool started the task, where that is known.
     pub fn skill(&self) -> Option<&str> {
         match self {
             Self::Task(_, skill) => skill.as_deref(),
@@ -32,7 +32,7 @@ impl TaskKey {
         }
     }
 
-    /// The handle that this caller gets for this task of an agent.
+    /// Returns the handle of this agent's task for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str, agent: &str) -> TaskHandle {
         let agent = agent.to_owned();
         match self {
@@ -43,7 +43,7 @@ impl TaskKey {
         }
     }
 
-    /// The agent and the task that a task handle of this caller's stands for; `None` if it is not one.
+    /// Opens a task handle of this caller as agent and task; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, handle: &str) -> Option<(String, Self)> {
         let task = TaskRef::open(sealer, caller, handle);
         let task = task.map(|task| (task.agent, Self::Task(task.task, task.skill)));
@@ -81,25 +81,25 @@ impl TaskKey {
     }
 }
 
-/// What a modern client holds between two legs of one call.
+/// The state that a modern client holds between two legs of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestState {
     /// The configured name of the agent.
     pub agent: String,
-    /// The task that the call became.
+    /// The task of the call.
     pub task: TaskKey,
-    /// How many legs there have been.
+    /// Number of legs so far.
     pub round: u8,
-    /// The question that was asked with it, if one was.
+    /// Fingerprint of the question that was asked in this leg, if one was.
     pub turn: Option<[u8; 16]>,
-    /// Of the tool and its arguments: a retry must be of the same call.
+    /// Digest of the tool and its arguments: a retry must be of the same call.
     pub digest: [u8; 16],
-    /// When it stops being taken, in Unix seconds.
+    /// Expiry, in Unix seconds.
     pub expires: u64,
 }
 
 impl RequestState {
-    /// The state as this caller gets it; different for each `nonce`.
+    /// Returns the state for this caller; different for each `nonce`.
     pub fn seal(&self, sealer: &Sealer, caller: &str, nonce: [u8; 16]) -> String {
         let turn = self.turn.unwrap_or_default();
         let out = PayloadWriter::new(VERSION)
@@ -111,7 +111,7 @@ impl RequestState {
         sealer.seal_once(TokenPurpose::RequestState, caller, &self.task.write(out), nonce)
     }
 
-    /// What a state of this caller's stands for; `None` if it is not one. It may have expired.
+    /// Opens a state of this caller; `None` if it is not one. The state may have expired.
     pub fn open(sealer: &Sealer, caller: &str, state: &str) -> Option<Self> {
         let payload = sealer.open(TokenPurpose::RequestState, caller, state)?;
         let mut fields = PayloadReader::new(&payload, VERSION)?;
@@ -128,33 +128,34 @@ impl RequestState {
         Some(Self { agent, task: TaskKey::read(fields)?, round, turn, digest, expires })
     }
 
-    /// Whether it is still taken at `now` (Unix seconds).
+    /// Returns true if the state is valid at `now` (Unix seconds).
     pub fn is_live(&self, now: u64) -> bool {
         now < self.expires
     }
 }
 
-/// What the id of an elicitation stands for: which question of which task, asked in which session.
+/// The meaning of an elicitation id: the session, the task and the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElicitationTicket {
-    /// The nonce of the session that was asked: an answer of another one is foreign.
+    /// The nonce of the session in which the question was asked: an answer from another one is
+    /// foreign.
     pub session: [u8; 16],
     /// The configured name of the agent.
     pub agent: String,
     /// The task that asks.
     pub task: TaskKey,
-    /// The question.
+    /// Fingerprint of the question.
     pub turn: [u8; 16],
 }
 
 impl ElicitationTicket {
-    /// The id for this caller.
+    /// Returns the id for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
         let out = PayloadWriter::new(VERSION).bytes(&self.session).bytes(&self.turn).text(&self.agent);
         sealer.seal(TokenPurpose::Elicitation, caller, &self.task.write(out))
     }
 
-    /// What an id of this caller's stands for; `None` if it is not one.
+    /// Opens an id of this caller; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, id: &str) -> Option<Self> {
         let payload = sealer.open(TokenPurpose::Elicitation, caller, id)?;
         let mut fields = PayloadReader::new(&payload, VERSION)?;
@@ -243,7 +244,7 @@ mod tests {
             bad
         };
         let kind = good.len() - 2;
-        // Its version, whether it has a turn, the kind of its task, a local number that is too short.
+        // The version, the question flag, the kind of the task, a local number that is too short.
         for bad in [at(0, 9), at(2, 2), at(kind, 9), at(kind, LOCAL)] {
             assert_eq!(open(&bad), None, "{bad:?}");
         }

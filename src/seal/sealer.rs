@@ -1,8 +1,8 @@
 //! Keys, and the two operations on a token: seal and open.
 //!
-//! A token is base64url (no padding) of `key id (3 bytes) ‖ SIV tag (16) ‖ ciphertext`. The plaintext begins with one
-//! byte that says whether a nonce follows it.
-//! Not here: what the payload means (see `handles` and `ticket`).
+//! A token is base64url (no padding) of `key id (3 bytes) ‖ SIV tag (16) ‖ ciphertext`. The
+//! plaintext begins with one byte that says if a nonce follows. The meaning of the payload is
+//! defined in `handles` and `ticket`.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use aes_siv::{KeyInit as _, siv::Aes256Siv};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest as _, Sha256, Sha512};
 
-/// Longest token that [`Sealer::open`] looks at, in characters; longer ones are foreign. Room for 12 KiB of payload:
-/// whoever seals more gets a token that does not open.
+/// Maximum length of a token for [`Sealer::open`], in characters; longer ones are foreign. Room for
+/// 12 KiB of payload: a larger payload gives a token that does not open.
 pub const MAX_TOKEN: usize = 16 * 1024;
 
 const KEY_ID: usize = 3;
 const DETERMINISTIC: u8 = 0;
 const ONCE: u8 = 1;
-/// Both are part of the wire form: a change makes every handle in the field unreadable.
+/// Both are part of the wire format: a change makes every handle in use unreadable.
 const KEY_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key\0";
 const KEY_ID_DOMAIN: &[u8] = b"mcp-a2a-gateway/seal/v1/key-id\0";
 
-/// What a token is for. A token sealed for one purpose does not open for another.
+/// The purpose of a token. A token sealed for one purpose does not open for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenPurpose {
     /// An MCP session of the legacy era.
@@ -30,7 +30,7 @@ pub enum TokenPurpose {
     Task,
     /// An A2A context (a conversation).
     Context,
-    /// Where a paged list goes on.
+    /// The position in a paged list.
     Cursor,
     /// A call that has no task id at its agent yet, or one too long to seal.
     Local,
@@ -38,14 +38,14 @@ pub enum TokenPurpose {
     RequestState,
     /// The id of an elicitation.
     Elicitation,
-    /// Where an agent pushes what is new of a task.
+    /// The URL to which an agent pushes changes of a task.
     Push,
-    /// Where an agent pushes what is meant for a client's webhook.
+    /// The URL to which an agent pushes for a client's webhook.
     Webhook,
 }
 
 impl TokenPurpose {
-    /// The byte that goes into the associated data; never reuse one.
+    /// Returns the byte for the associated data; never reuse one.
     fn byte(self) -> u8 {
         match self {
             Self::Session => 1,
@@ -61,12 +61,12 @@ impl TokenPurpose {
     }
 }
 
-/// There is no secret to seal with: none was given, or one is empty.
+/// The error for a missing secret: none was configured, or one is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no secret to seal with: none is given, or one is empty")]
 pub struct NoKey;
 
-/// Seals with the first key, opens with any of them.
+/// Keys of the gateway: seals with the first, opens with any of them.
 #[derive(Clone)]
 pub struct Sealer {
     first: SealKey,
@@ -91,7 +91,7 @@ impl Sealer {
         Ok(Self { first, older: keys.collect::<Result<_, _>>()? })
     }
 
-    /// Seals `payload`: the same input gives the same token, every time and on every replica.
+    /// Seals `payload`: the same input gives the same token, at any time and on every replica.
     pub fn seal(&self, purpose: TokenPurpose, caller: &str, payload: &[u8]) -> String {
         let mut plain = Vec::with_capacity(payload.len().saturating_add(1));
         plain.push(DETERMINISTIC);
@@ -108,10 +108,10 @@ impl Sealer {
         self.first.seal(purpose, caller, plain)
     }
 
-    /// The payload of a token that was sealed in either form for this purpose and caller.
+    /// Returns the payload of a token that was sealed in either form for this purpose and caller.
     ///
-    /// `None` for a token that is foreign, altered, another caller's, for another purpose or under an unknown key:
-    /// these are not told apart.
+    /// Returns `None` for a token that is foreign, altered, of another caller, for another purpose
+    /// or under an unknown key; these cases are indistinguishable.
     pub fn open(&self, purpose: TokenPurpose, caller: &str, token: &str) -> Option<Vec<u8>> {
         if token.len() > MAX_TOKEN {
             return None;
@@ -120,7 +120,7 @@ impl Sealer {
         let (id, sealed) = raw.split_first_chunk::<KEY_ID>()?;
         std::iter::once(&self.first)
             .chain(&self.older)
-            // Not "find": two keys may share a short id.
+            // Not `find`: two keys may share a short id.
             .filter(|key| key.id == *id)
             .find_map(|key| key.open(purpose, caller, sealed))
     }
@@ -147,7 +147,8 @@ impl SealKey {
     fn seal(&self, purpose: TokenPurpose, caller: &str, mut text: Vec<u8>) -> String {
         let headers = [&[purpose.byte()], caller.as_bytes()];
         let Ok(tag) = self.cipher().encrypt_in_place_detached(headers, &mut text) else {
-            // Only for more than 126 headers. The text is still plain here, so nothing of it may leave.
+            // Only for more than 126 headers. The text is still unencrypted here, so none of it may
+            // leave.
             return String::new();
         };
         let mut raw = Vec::with_capacity(text.len().saturating_add(KEY_ID + 16));
@@ -168,8 +169,8 @@ impl SealKey {
         }
     }
 
-    /// Made per use: its operations need `&mut`, it cannot be cloned, and a lock on the hot path would cost more than the
-    /// key schedule.
+    /// Returns a cipher, made per use: its operations need `&mut`, it cannot be cloned, and a lock
+    /// on the hot path would cost more than the key schedule.
     fn cipher(&self) -> Aes256Siv {
         Aes256Siv::new((&self.key).into())
     }

@@ -1,31 +1,31 @@
-//! Sessions and list cursors: what the gateway would otherwise have to remember, held by the client instead.
+//! Sessions and list cursors: state that the client holds instead of the gateway.
 //!
-//! Not here: the clock. Whoever opens a ticket compares its times.
+//! No clock: the caller of `open` compares the times of a ticket.
 
 use super::payload::{PayloadReader, PayloadWriter};
 use super::sealer::{Sealer, TokenPurpose};
 
 const VERSION: u8 = 1;
 
-/// An MCP session of the legacy era: what `initialize` settled.
+/// An MCP session of the legacy era: the results of `initialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionTicket {
-    /// The negotiated protocol version, as the `mcp` module numbers them.
+    /// The negotiated protocol version, as numbered by the `mcp` module.
     pub version: u8,
-    /// What the client can do, as bits.
+    /// The client's capabilities, as bits.
     pub capabilities: u16,
-    /// When the session began, in Unix seconds.
+    /// Start of the session, in Unix seconds.
     pub issued: u64,
-    /// When it ends, in Unix seconds.
+    /// End of the session, in Unix seconds.
     pub expires: u64,
-    /// Random: makes each session's id its own.
+    /// Random bytes that make each session id unique.
     pub nonce: [u8; 16],
-    /// Fingerprint of the known client that began it; zeros: none.
+    /// Fingerprint of the known client that began the session; zeros if there is none.
     pub client: [u8; 4],
 }
 
 impl SessionTicket {
-    /// The session id for this caller.
+    /// Returns the session id for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
         let payload = PayloadWriter::new(VERSION)
             .bytes(&[self.version])
@@ -38,7 +38,7 @@ impl SessionTicket {
         sealer.seal(TokenPurpose::Session, caller, &payload)
     }
 
-    /// What a session id of this caller's stands for; `None` if it is not one. It may have expired.
+    /// Opens a session id of this caller; `None` if it is not one. The session may have expired.
     pub fn open(sealer: &Sealer, caller: &str, id: &str) -> Option<Self> {
         let payload = sealer.open(TokenPurpose::Session, caller, id)?;
         let mut fields = PayloadReader::new(&payload, VERSION)?;
@@ -54,13 +54,13 @@ impl SessionTicket {
         fields.end().map(|()| ticket)
     }
 
-    /// Whether the session still stands at `now` (Unix seconds).
+    /// Returns true if the session is live at `now` (Unix seconds).
     pub fn is_live(&self, now: u64) -> bool {
         now < self.expires
     }
 }
 
-/// Which list a cursor belongs to: one list's cursor means nothing to another.
+/// The list that a cursor belongs to; a cursor is valid only for its own list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListKind {
     /// `tools/list`.
@@ -93,24 +93,25 @@ impl ListKind {
     }
 }
 
-/// Where a paged list goes on.
+/// The position in a paged list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageCursor {
     /// The list.
     pub listing: ListKind,
-    /// The last entry that was sent, by the name that the list is ordered by. It may be gone by now.
+    /// The last entry that was sent, by the name that the list is ordered by. The entry may be gone
+    /// by now.
     pub after: String,
 }
 
 impl PageCursor {
-    /// The cursor as this caller gets it.
+    /// Returns the cursor for this caller.
     pub fn seal(&self, sealer: &Sealer, caller: &str) -> String {
         let payload =
             PayloadWriter::new(VERSION).bytes(&[self.listing.byte()]).bytes(self.after.as_bytes()).finish();
         sealer.seal(TokenPurpose::Cursor, caller, &payload)
     }
 
-    /// What a cursor of this caller's stands for; `None` if it is not one.
+    /// Opens a cursor of this caller; `None` if it is not one.
     pub fn open(sealer: &Sealer, caller: &str, cursor: &str) -> Option<Self> {
         let payload = sealer.open(TokenPurpose::Cursor, caller, cursor)?;
         let mut fields = PayloadReader::new(&payload, VERSION)?;

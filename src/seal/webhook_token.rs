@@ -1,9 +1,10 @@
-//! Where an agent pushes what is meant for a client of its own, and what it proves itself with there.
+//! The URL to which an agent pushes for a client's webhook, and the credential that it sends there.
 //!
-//! All that is needed to pass a push on is in the address: whose it is, where the client wants it, and what the client wants to see
-//! with it. So nothing is stored, a restart changes nothing, and any replica with the same key can serve it; and since the address is
-//! encrypted, the agent that holds it reads none of that. The proof lies in the address too, so that it stays good for as long as that
-//! opens. Not here: what of it a client may register, passing pushes on.
+//! The URL contains everything needed to forward a push: the caller, the client's URL, and the
+//! token and authentication that the client expects. So nothing is stored, a restart changes
+//! nothing, and any replica with the same key can serve it; the URL is encrypted, so that the agent
+//! cannot read any of that. The credential is in the URL too, so that it is valid for as long as
+//! the URL opens.
 
 use std::fmt;
 
@@ -13,54 +14,57 @@ use sha2::{Digest as _, Sha256};
 use super::payload::{PayloadReader, PayloadWriter};
 use super::sealer::{Sealer, TokenPurpose};
 
-/// In place of a caller: agents are none.
+/// Used in place of a caller: agents are not callers.
 const ADDRESS: &str = "webhook";
 const PROOF: &str = "webhook proof";
 
 const VERSION: u8 = 1;
-/// Longest URL of a client's webhook, in bytes.
+/// Maximum length of a client's webhook URL, in bytes.
 pub const MAX_WEBHOOK_URL: usize = 1024;
-/// Longest payload, in bytes: agents have to store the address, which is a third longer.
+/// Maximum length of the payload, in bytes: agents have to store the URL, which is a third longer.
 const MAX_PAYLOAD_BYTES: usize = 3 * 1024;
-/// Most schemes.
+/// Maximum number of schemes.
 const MOST_SCHEMES: usize = 16;
 
-/// A client's webhook, and what a push to it goes through. There are secrets in it, so that it cannot be printed.
+/// A client's webhook, with the data to forward a push to it. Contains secrets, so that it is not
+/// printable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookTicket {
-    /// The stable name of the caller whose webhook it is.
+    /// The stable name of the caller that registered the webhook.
     pub caller: String,
     /// The configured name of the agent.
     pub agent: String,
-    /// The agent's id of the task, if it was known by then; nothing else may be pushed there.
+    /// The agent's id of the task, if it was known at registration; a push for another task is
+    /// rejected.
     pub task: Option<String>,
-    /// What the client speaks: a number that whoever makes tickets gives a meaning.
+    /// The client's A2A dialect, as a number that the gateway assigns.
     pub version: u8,
-    /// The client's own address.
+    /// The client's own URL.
     pub url: String,
-    /// What the client wants to see with each push.
+    /// The token that the client expects with each push.
     pub token: Option<String>,
-    /// How the client wants the sender to prove itself.
+    /// The authentication that the client expects.
     pub authentication: Option<WebhookAuthentication>,
 }
 
-/// How a sender of pushes is to prove itself to a client. Cannot be printed.
+/// The authentication that a client expects from the sender of pushes. Not printable.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookAuthentication {
     /// The schemes to choose from.
     pub schemes: Vec<String>,
-    /// What goes with the scheme.
+    /// The credentials for the scheme.
     pub credentials: Option<String>,
 }
 
 impl WebhookTicket {
-    /// Whether it keeps within what agents can be expected to store.
+    /// Returns true if the URL is within the length that agents can be expected to store.
     pub fn fits(&self) -> bool {
         let schemes = self.authentication.as_ref().map_or(0, |given| given.schemes.len());
         self.url.len() <= MAX_WEBHOOK_URL && schemes <= MOST_SCHEMES && self.length() <= MAX_PAYLOAD_BYTES
     }
 
-    /// The last segment of the address, which nobody can guess or read, and the secret that the agent is given to send along.
+    /// Returns the last segment of the URL, which is unguessable and opaque, and the credential
+    /// that the agent must send.
     pub fn seal(&self, sealer: &Sealer) -> (String, String) {
         let payload = self.written();
         let proof: [u8; 32] = Sha256::digest(sealer.seal(TokenPurpose::Webhook, PROOF, &payload)).into();
@@ -68,14 +72,14 @@ impl WebhookTicket {
         (sealer.seal(TokenPurpose::Webhook, ADDRESS, &whole), URL_SAFE_NO_PAD.encode(proof))
     }
 
-    /// What an address leads to, and the secret that goes with it; `None` if it is none of ours.
+    /// Opens a URL as its webhook and credential; `None` if the gateway did not make it.
     pub fn open(sealer: &Sealer, token: &str) -> Option<(Self, String)> {
         let whole = sealer.open(TokenPurpose::Webhook, ADDRESS, token)?;
         let (proof, payload) = whole.split_first_chunk::<32>()?;
         Some((Self::read(payload)?, URL_SAFE_NO_PAD.encode(proof)))
     }
 
-    /// The bytes of all texts together, each with its length.
+    /// Returns the length of all texts in bytes, length prefixes included.
     fn length(&self) -> usize {
         let schemes = self.authentication.iter().flat_map(|given| &given.schemes).map(String::as_str);
         let credentials = self.authentication.iter().filter_map(|given| given.credentials.as_deref());

@@ -1,28 +1,30 @@
-//! Reading an event stream that arrives in chunks of any size.
+//! Decoder of an event stream that arrives in chunks of any size.
 //!
-//! By the W3C rules: lines end in CR, LF or CRLF, a byte order mark may open the stream, several `data` lines are joined
-//! by LF, comments and unknown fields are skipped, an event without its closing empty line never happened.
-//! Not here: `id` and `retry` (A2A has no resumption by event id), what the data means.
+//! Follows the W3C rules: lines end in CR, LF or CRLF, a byte order mark may open the stream,
+//! several `data` lines are joined by LF, comments and unknown fields are skipped, an event without
+//! its closing empty line is discarded. `id` and `retry` are ignored (A2A has no resumption by
+//! event id).
 
 use std::mem;
 
 use memchr::{memchr, memchr2};
 
-/// What a line may have beyond the data in it: the name of the field, a byte order mark.
+/// Size of a line beyond its data: the name of the field, a byte order mark.
 const FIELD_ROOM: usize = 64;
-/// The largest buffer that is kept from one line to the next: a large event must not take its memory for the whole stream.
+/// Maximum capacity of the buffer that is kept between lines: a large event must not hold its
+/// memory for the whole stream.
 const KEPT_LINE_BYTES: usize = 16 * 1024;
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The `event` field, if it is there and not empty.
+    /// The `event` field, if it is present and not empty.
     pub name: Option<String>,
     /// The `data` lines, joined by line feeds.
     pub data: Vec<u8>,
 }
 
-/// An event, or a line, is longer than the decoder's limit.
+/// The error for an event, or a line, beyond the decoder's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("event of the stream exceeds {limit} bytes")]
 pub struct EventTooLarge {
@@ -30,22 +32,23 @@ pub struct EventTooLarge {
     pub limit: usize,
 }
 
-/// Takes a stream apart into events.
+/// Splits a stream into events.
 #[derive(Debug)]
 pub struct Decoder {
     max_event: usize,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of a line without its end yet.
     line: Vec<u8>,
     name: Option<String>,
     data: Option<Vec<u8>>,
     first_line: bool,
-    /// The last byte was CR: if LF follows, it belongs to it.
+    /// True if the last byte was CR: a following LF belongs to the same line end.
     after_return: bool,
     failed: bool,
 }
 
 impl Decoder {
-    /// Starts at the beginning of a stream. Data of an event may have up to `max_event` bytes.
+    /// Creates a decoder at the beginning of a stream. The data of an event may have up to
+    /// `max_event` bytes.
     pub fn new(max_event: usize) -> Self {
         Self {
             max_event,
@@ -60,8 +63,8 @@ impl Decoder {
 
     /// Adds bytes and returns the events they complete, in order.
     ///
-    /// The events do not depend on how the stream was cut into chunks. Those before one that is too large are still
-    /// returned; the next call then fails, and so does every later one.
+    /// The events do not depend on how the stream was split into chunks. Those before one that is
+    /// too large are still returned; the next call then fails, and so does every later one.
     ///
     /// # Errors
     ///
@@ -79,13 +82,13 @@ impl Decoder {
         Ok(events)
     }
 
-    /// Bytes that are held of an event that is not whole yet.
+    /// Returns the number of buffered bytes of an incomplete event.
     pub fn held(&self) -> usize {
         let name = self.name.as_ref().map_or(0, String::len);
         self.line.len() + name + self.data.as_ref().map_or(0, Vec::len)
     }
 
-    /// Returns nothing once the limit is passed.
+    /// Processes bytes. Returns `None` once the limit is exceeded.
     fn take(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Option<()> {
         let mut rest = bytes;
         if mem::take(&mut self.after_return) {

@@ -1,6 +1,4 @@
-//! Writing an event stream: every function appends one whole block to `out`.
-//!
-//! Not here: reading (see [`Decoder`](super::Decoder)), when to write what.
+//! Encodes an event stream: every function appends one whole block to `out`.
 
 use memchr::memchr2_iter;
 
@@ -19,7 +17,7 @@ pub fn comment(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"\n\n");
 }
 
-/// Tells the reader to wait so many milliseconds before it connects again.
+/// Writes the time in milliseconds that the reader should wait before it reconnects.
 pub fn retry(out: &mut Vec<u8>, milliseconds: u64) {
     out.extend_from_slice(b"retry: ");
     out.extend_from_slice(milliseconds.to_string().as_bytes());
@@ -28,8 +26,8 @@ pub fn retry(out: &mut Vec<u8>, milliseconds: u64) {
 
 /// Appends `text` with spaces for line ends.
 ///
-/// In JSON a bare line end stands only between tokens, so the value stays the same: raw members (`data`, `metadata`)
-/// may be as pretty as their agent wrote them.
+/// In JSON an unescaped line end occurs only between tokens, so the value stays the same: raw
+/// members (`data`, `metadata`) may contain the line breaks of their agent.
 fn one_line(out: &mut Vec<u8>, text: &[u8]) {
     let mut done = 0;
     for at in memchr2_iter(b'\r', b'\n', text) {

@@ -1,6 +1,7 @@
-//! The grammar of `text/event-stream` (W3C server-sent events): reading it however it is cut, and writing it.
+//! The grammar of `text/event-stream` (W3C server-sent events): decoding of chunks of any size, and
+//! encoding.
 //!
-//! Pure. Not here: what the events mean, when a stream has ended, keep-alive.
+//! Pure. Out of scope: the meaning of the events, the end of a stream, keep-alive.
 
 mod decoder;
 pub mod encoder;
