@@ -1,7 +1,7 @@
-//! From what was asked to what the agent is told.
+//! Turns the arguments of a call into an action at the agent.
 //!
-//! Opens the handles that the model gave and makes the A2A message. Not here: talking to the agent; a task that is gone on with
-//! must be looked at first, and whoever drives the call does that.
+//! Opens the handles that the model passed and makes the A2A message. A task that a call continues
+//! must be fetched first; the driver of the call does that.
 
 use std::collections::BTreeMap;
 
@@ -13,18 +13,18 @@ use super::extension::{ClientExtensions, MessageExtensions};
 use crate::a2a::{Message, Part, PartBody, Role, uuid};
 use crate::seal::{ContextRef, Sealer, TaskKey};
 
-/// What is to be done at the agent.
+/// The action at the agent.
 #[derive(Debug)]
 pub enum AgentAction {
-    /// Say this.
+    /// Send this message.
     Say(Message),
-    /// Say this in the task, or after it if it is finished.
+    /// Send this message in the task, or after it if it is finished.
     Continue(TaskKey, Message),
     /// Wait for the task.
     Await(TaskKey),
 }
 
-/// The caller's trace (W3C), handed on to the agent.
+/// The caller's trace context (W3C), forwarded to the agent.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TraceContext<'a> {
     /// `traceparent`.
@@ -33,12 +33,12 @@ pub struct TraceContext<'a> {
     pub state: Option<&'a str>,
 }
 
-/// Who orders what of whom.
+/// The caller, the agent and the data of the client's request.
 #[derive(Debug, Clone, Copy)]
 pub struct CallOrigin<'a> {
     /// The stable name of the caller.
     pub caller: &'a str,
-    /// Opens what it holds.
+    /// Sealer of the caller's handles.
     pub sealer: &'a Sealer,
     /// The agent that the tool belongs to.
     pub agent: &'a str,
@@ -46,13 +46,13 @@ pub struct CallOrigin<'a> {
     pub skill: Option<&'a str>,
     /// The caller's trace.
     pub trace: TraceContext<'a>,
-    /// Random; becomes the id of the message.
+    /// Random bytes for the id of the message.
     pub message_id: [u8; 16],
-    /// What it gives for extensions of A2A.
+    /// The client's data for A2A extensions.
     pub extensions: ClientExtensions<'a>,
 }
 
-/// What the metadata of a message says.
+/// The metadata of a message.
 #[derive(Serialize)]
 struct MessageMetadata<'a> {
     #[serde(rename = "skillId", skip_serializing_if = "Option::is_none")]
@@ -65,11 +65,12 @@ struct MessageMetadata<'a> {
     extensions: &'a BTreeMap<String, &'a RawValue>,
 }
 
-/// Makes the order.
+/// Builds the action.
 ///
 /// # Errors
 ///
-/// What is wrong with a handle, or with data of extensions, for the model. Foreign, expired, tampered and unknown ones read the same.
+/// The problem of a handle, or of extension data, for the model. Foreign, expired, tampered and
+/// unknown handles have the same text.
 pub fn build(asked: ToolArguments, sender: &CallOrigin<'_>) -> Result<AgentAction, String> {
     let context = match &asked.context {
         None => None,
@@ -87,7 +88,7 @@ pub fn build(asked: ToolArguments, sender: &CallOrigin<'_>) -> Result<AgentActio
     })
 }
 
-/// What the model is told about a task that is not its own, or none.
+/// Returns the text for a task that is unknown or belongs to another tool.
 pub fn unknown_task() -> String {
     "Unknown taskId: no such task of this tool, or it has expired. Call without taskId to begin a new one."
         .into()

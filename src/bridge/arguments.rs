@@ -1,8 +1,10 @@
-//! What a model may hand to a tool, and what is wrong with it.
+//! The arguments of a tool call: input schemas and validation.
 //!
-//! A tool has either the flat default input (`text`, `data`, `files`, `contextId`, `taskId`) or a schema of its own from the
-//! configuration. Arguments are judged by the schema; the flat ones are read typed first, which accepts nothing that the schema
-//! would refuse (but `null` for an absent member, which clients do send), so that the hot path needs no tree. Not here: what handles stand for (see `order`).
+//! A tool has either the flat default input (`text`, `data`, `files`, `contextId`, `taskId`) or a
+//! schema of its own from the configuration. Arguments are validated against the schema; the flat
+//! ones are read typed first, which accepts nothing that the schema would reject (except `null` for
+//! an absent member, which clients do send), so that the hot path needs no tree. Handles are opened
+//! in `agent_action`.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -19,23 +21,24 @@ use crate::jsonrpc::{Object, Text};
 
 /// The default input of a tool as JSON Schema, as clients get it.
 ///
-/// That `text` or `taskId` must be there is said in words: a top-level `anyOf` makes model APIs refuse the whole list of tools.
+/// That `text` or `taskId` is required is said in words: a top-level `anyOf` makes model APIs
+/// reject the whole list of tools.
 pub const FLAT_SCHEMA: &str = include_str!("flat_input.json");
 
 static FLAT: LazyLock<Option<Validator>> = LazyLock::new(|| {
     serde_json::from_str(FLAT_SCHEMA).ok().and_then(|schema| strict_validator(&schema).ok())
 });
 
-/// What a tool takes.
+/// The input of a tool.
 #[derive(Debug)]
 pub enum ToolInput {
-    /// The default.
+    /// The default input.
     Flat,
-    /// Its own schema; arguments travel as one data part.
+    /// A schema of its own; the arguments travel as one data part.
     Own(CustomSchema),
 }
 
-/// A schema from the configuration, ready to judge.
+/// A compiled schema from the configuration.
 #[derive(Debug)]
 pub struct CustomSchema {
     schema: Box<RawValue>,
@@ -45,11 +48,11 @@ pub struct CustomSchema {
 }
 
 impl CustomSchema {
-    /// Takes a schema.
+    /// Compiles a schema.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// The problem of the schema.
     pub fn new(schema: &Value) -> Result<Self, String> {
         let claims_task_id = schema.pointer("/properties/taskId").is_some();
         let claims_context_id = schema.pointer("/properties/contextId").is_some();
@@ -60,7 +63,7 @@ impl CustomSchema {
 }
 
 impl ToolInput {
-    /// The schema as JSON text.
+    /// Returns the schema as JSON text; `None` for the default input.
     pub fn schema(&self) -> Option<&RawValue> {
         match self {
             Self::Flat => None,
@@ -69,11 +72,12 @@ impl ToolInput {
     }
 }
 
-/// Compiles a schema: draft 2020-12 unless it says otherwise, patterns in linear time, nothing fetched.
+/// Compiles a schema: draft 2020-12 unless it names another, patterns in linear time, no fetching
+/// of references.
 ///
 /// # Errors
 ///
-/// What is wrong with it.
+/// The problem of the schema.
 pub fn validator(schema: &Value) -> Result<Validator, String> {
     jsonschema::options()
         .with_pattern_options(PatternOptions::regex())
@@ -81,9 +85,10 @@ pub fn validator(schema: &Value) -> Result<Validator, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Compiles a schema of the gateway's own, which as a judge refuses members that it does not name.
+/// Compiles a schema of the gateway's own so that it rejects members that it does not name.
 ///
-/// What is listed does not say so: the converter of google-genai fails at `additionalProperties: false`.
+/// The listed schema does not say so: the converter of google-genai fails on `additionalProperties:
+/// false`.
 ///
 /// # Errors
 ///
@@ -106,20 +111,20 @@ fn strict(schema: &Value) -> Value {
     schema
 }
 
-/// A file that a model hands over.
+/// A file in the arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct FileArgument {
-    /// Where it is; the agent fetches it.
+    /// URL of the file, which the agent fetches.
     #[serde(default)]
     pub url: Option<String>,
-    /// Its bytes in base64.
+    /// The bytes in base64.
     #[serde(default)]
     pub bytes: Option<String>,
-    /// Its media type.
+    /// Media type.
     #[serde(default)]
     pub media_type: Option<String>,
-    /// Its name.
+    /// File name.
     #[serde(default)]
     pub name: Option<String>,
 }
@@ -132,24 +137,24 @@ impl FileArgument {
     }
 }
 
-/// Returns whether data stands for none: `{}` and `""` of clients in strict mode.
+/// Returns true if data stands for none: `{}` and `""` of clients in strict mode.
 fn is_blank(json: &RawValue) -> bool {
     let dense: String = json.get().chars().filter(|c| !c.is_ascii_whitespace()).take(3).collect();
     dense == "{}" || dense == "\"\""
 }
 
-/// What was asked, as far as it can be told without a look at the handles.
+/// The arguments of a call, with handles still unopened.
 #[derive(Debug, Clone, Default)]
 pub struct ToolArguments {
-    /// Words for the agent.
+    /// Text for the agent.
     pub text: Option<String>,
     /// Any JSON: `data`, or all arguments of a tool with its own schema.
     pub data: Option<Box<RawValue>>,
     /// Files.
     pub files: Vec<FileArgument>,
-    /// The conversation to go on with, as a handle.
+    /// Handle of the conversation to continue.
     pub context: Option<String>,
-    /// The task to go on with or to wait for, as a handle.
+    /// Handle of the task to continue or to wait for.
     pub task: Option<String>,
 }
 
@@ -168,14 +173,14 @@ struct DefaultArguments<'a> {
     task: Option<Text<'a>>,
 }
 
-/// Most files of one call.
+/// Maximum number of files in one call.
 const MOST_FILES: usize = 32;
 
 /// Reads the arguments of a call; absent and `null` ones are `{}`.
 ///
 /// # Errors
 ///
-/// What is wrong, in words that let a model correct itself.
+/// The problem, in words that let a model correct itself.
 pub fn read(input: &ToolInput, arguments: Option<&RawValue>) -> Result<ToolArguments, String> {
     let text = arguments.map(RawValue::get).filter(|text| *text != "null").unwrap_or("{}");
     match input {
@@ -189,7 +194,7 @@ fn default_schema(text: &str) -> Result<ToolArguments, String> {
         return Err(schema_error(FLAT.as_ref(), text));
     };
     let mut files = flat.files.unwrap_or_default();
-    // Clients in strict mode write every member, and "" or {} for those that they do not use.
+    // Clients in strict mode write every member, and "" or {} for unused ones.
     files.iter_mut().for_each(FileArgument::drop_blanks);
     files.retain(|file| *file != FileArgument::default());
     if files.len() > MOST_FILES {
@@ -218,7 +223,7 @@ fn default_schema(text: &str) -> Result<ToolArguments, String> {
 
 fn read_custom(own: &CustomSchema, text: &str) -> Result<ToolArguments, String> {
     let members: UniqueObject<'_> = serde_json::from_str(text).map_err(invalid)?;
-    // What results tell the model to do next works for tools with their own schema too.
+    // The next step that results suggest to the model works for tools with their own schema too.
     if !own.claims_task_id && members.handle("taskId").is_some() {
         return default_schema(text);
     }

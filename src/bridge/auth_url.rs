@@ -1,7 +1,6 @@
-//! The web page at which an agent wants to be authorized.
+//! The web page at which a user authorizes an agent.
 //!
-//! Only `https`, and only what a user can be sent to without a trick in it; the gateway never follows it. Not here: how the
-//! user is sent there (see `question`).
+//! Only `https`, and only URLs that do not deceive the user; the gateway never fetches it.
 
 use http::Uri;
 use serde::Deserialize;
@@ -11,10 +10,11 @@ use crate::a2a::{Message, Part, PartBody};
 
 const SCHEME: &str = "https";
 
-/// Longest link, in bytes.
+/// Maximum length of a link, in bytes.
 const MAX_LINK_BYTES: usize = 2048;
 
-/// The page that a message names: as a link, as the `url` of its data, or in its text, in this order.
+/// Returns the page that a message names: as a link, as the `url` of its data, or in its text, in
+/// this order.
 pub(super) fn authorization_url(said: &Message) -> Option<String> {
     let find = |page: fn(&Part) -> Option<String>| said.parts.iter().find_map(page);
     find(first_link).or_else(|| find(in_data)).or_else(|| find(in_text))
@@ -51,8 +51,8 @@ fn in_text(part: &Part) -> Option<String> {
     })
 }
 
-/// The link, if it is one that a user may be sent to, its scheme in the small letters that clients compare. A name before the
-/// host would make one site look like another.
+/// Returns the link, if a user may be sent to it, with its scheme in the lower case that clients
+/// compare. User information before the host would make one site look like another.
 fn page(link: &str) -> Option<String> {
     let uri: Uri = Some(link).filter(|link| link.len() <= MAX_LINK_BYTES && link.is_ascii())?.parse().ok()?;
     let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;

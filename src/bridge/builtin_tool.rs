@@ -1,6 +1,6 @@
-//! A tool of the gateway itself: as clients of each revision see it, and its arguments as models write them.
+//! A built-in tool: its listing for each revision, and the arguments of its calls.
 //!
-//! Reads mcp.md §2.3, §2.4. Not here: which tools there are (see `subagent`, `finding`).
+//! Follows `docs/spec/mcp.md` §2.3, §2.4. The tools themselves are in `task_tools` and `search`.
 
 use jsonschema::Validator;
 use serde_json::value::{RawValue, to_raw_value};
@@ -10,7 +10,7 @@ use super::judge::schema_errors;
 use super::unique_object::UniqueObject;
 use crate::mcp::Version;
 
-/// What is said of a tool.
+/// The description of a tool.
 pub(super) struct BuiltinToolSpec {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct BuiltinToolSpec {
 }
 
 impl BuiltinToolSpec {
-    /// The tool as a client of this revision sees it.
+    /// Returns the tool as a client of this revision sees it.
     pub(super) fn json(self, version: Version) -> Option<Box<RawValue>> {
         let mut annotations = self.annotations;
         let mut tool = json!({
@@ -46,17 +46,18 @@ fn insert(object: &mut Value, name: &str, value: Value) {
     }
 }
 
-/// The arguments of a call once they are judged; absent and `null` ones are `{}`.
+/// Returns the validated arguments of a call; absent and `null` ones are `{}`.
 ///
 /// # Errors
 ///
-/// What is wrong, in words that let a model correct itself.
+/// The problem, in words that let a model correct itself.
 pub(super) fn argument(judge: Option<&Validator>, arguments: Option<&RawValue>) -> Result<Value, String> {
     let json = arguments.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
     let wrong = |error: serde_json::Error| format!("Invalid arguments: {error}.");
     let mut value: Value = serde_json::from_str(json).map_err(wrong)?;
     if let Value::Object(members) = &mut value {
-        // What is judged is what counts: each name once. And clients write `null` for what is not there.
+        // The validated content must be the used content: each name once. Clients write `null` for
+        // absent members.
         serde_json::from_str::<UniqueObject<'_>>(json).map_err(wrong)?;
         members.retain(|_, value| !value.is_null());
     }

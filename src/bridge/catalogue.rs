@@ -1,7 +1,7 @@
-//! All tools of all agents, and the gateway's own beside them, ready to be listed and found.
+//! The tools of all agents and the built-in tools, ready to be listed and found.
 //!
-//! Made anew whenever a card changes, and swapped as a whole. Each tool is written as JSON once, not once per client. Not here:
-//! where cards come from, who may see what, what the gateway's own tools are.
+//! Rebuilt whenever a card changes, and swapped as a whole. Each tool is encoded as JSON once, not
+//! once per client.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,35 +16,35 @@ use super::tool_names::{NameRequest, assign, readable_name};
 use crate::a2a::{AgentCard, AgentSkill};
 use crate::mcp::tools::{TaskSupport, Tool, ToolAnnotations};
 
-/// What the configuration says about the tools of one agent.
+/// The configuration of one agent's tools.
 #[derive(Debug, Default, Clone)]
 pub struct ToolPlan {
     /// The agent's name.
     pub agent: String,
-    /// One tool for the whole agent, and not one a skill.
+    /// True for one tool for the whole agent, false for one per skill.
     pub per_agent: bool,
     /// Name of the one tool.
     pub tool_name: Option<String>,
-    /// Description of the agent, instead of the card's.
+    /// Description of the agent; replaces that of the card.
     pub description: Option<String>,
-    /// Whether its calls can run as tasks of the core.
+    /// The support of its calls for core tasks.
     pub task: TaskSupport,
-    /// What differs for single skills, by the skill's id.
+    /// Exceptions for single skills, by the skill's id.
     pub skills: BTreeMap<String, SkillPlan>,
 }
 
-/// What the configuration says about one skill.
+/// The configuration of one skill.
 #[derive(Debug, Default, Clone)]
 pub struct SkillPlan {
     /// Name of its tool.
     pub tool_name: Option<String>,
-    /// Its description, instead of the card's.
+    /// Description; replaces that of the card.
     pub description: Option<String>,
     /// JSON Schema of its arguments.
     pub input_schema: Option<serde_json::Value>,
-    /// Whether its calls can run as tasks of the core, instead of the agent's.
+    /// The support of its calls for core tasks; replaces that of the agent.
     pub task: Option<TaskSupport>,
-    /// Whether it is kept back.
+    /// True if the skill has no tool.
     pub hidden: bool,
 }
 
@@ -56,13 +56,13 @@ pub struct CatalogueView {
 }
 
 impl CatalogueView {
-    /// The tool of this name.
+    /// Returns the tool with this name.
     pub fn find(&self, name: &str) -> Option<&ToolRef> {
         self.tools.get(*self.places.get(name)?)
     }
 
-    /// At most `most` of the tools that are to be shown, from those after the name `after`, and the name to go on after, if there are
-    /// more.
+    /// Returns at most `most` of the tools after the name `after` for which `is_shown` returns
+    /// true, and the name at which the next page continues, if there is one.
     pub fn page(
         &self,
         after: Option<&str>,
@@ -77,12 +77,12 @@ impl CatalogueView {
         (page, next)
     }
 
-    /// All of them.
+    /// Returns all tools.
     pub fn tools(&self) -> &[ToolRef] {
         &self.tools
     }
 
-    /// Those of agents.
+    /// Returns the tools of agents.
     pub fn of_agents(&self) -> impl Iterator<Item = &ToolEntry> {
         self.tools.iter().filter_map(ToolRef::of_agent)
     }
@@ -93,13 +93,13 @@ impl CatalogueView {
 pub struct Catalogue {
     all: CatalogueView,
     single: HashMap<String, CatalogueView>,
-    /// The gateway's own beside the tools of one agent, for agents whose cards are not known.
+    /// The built-in tools beside those of one agent, for agents without a known card.
     own: CatalogueView,
     index: AgentIndex,
 }
 
 impl Catalogue {
-    /// Makes the tools of agents whose cards are known, and puts the gateway's `own` beside them.
+    /// Builds the tools of agents with known cards, and adds the built-in tools `own`.
     pub fn build(agents: &[(ToolPlan, Arc<AgentCard>)], own: &[BuiltinTool]) -> Self {
         let drafts: Vec<UnnamedTool<'_>> =
             agents.iter().flat_map(|(plan, card)| drafts(plan, card)).collect();
@@ -117,17 +117,17 @@ impl Catalogue {
         Self { all, single, own: of_none, index }
     }
 
-    /// The tools of all agents.
+    /// Returns the tools of all agents.
     pub fn all(&self) -> &CatalogueView {
         &self.all
     }
 
-    /// The tools of one agent; the gateway's own alone while its card is not known.
+    /// Returns the tools of one agent; only the built-in tools while its card is unknown.
     pub fn of(&self, agent: &str) -> &CatalogueView {
         self.single.get(agent).unwrap_or(&self.own)
     }
 
-    /// What agents are found by.
+    /// Returns the search index of the agents.
     pub fn index(&self) -> &AgentIndex {
         &self.index
     }
@@ -205,7 +205,8 @@ fn draft<'a>(
     }
 }
 
-/// Never empty, and says whose words these are: a card is not the gateway's.
+/// Returns a description that is never empty and names its author: a card is not the gateway's
+/// text.
 fn described(description: &str, (agent, about): (&str, Option<&str>), examples: &[String]) -> String {
     let about = about.map(|about| format!(": {about}")).unwrap_or_default();
     let mut out =
@@ -226,10 +227,10 @@ fn view<'a>(
     let mut tools: Vec<ToolEntry> =
         drafts.iter().zip(assign(&wishes)).filter_map(|(draft, name)| entry(draft, name)).collect();
     tools.sort_by(|one, other| one.name.cmp(&other.name));
-    // Suffixes that meet were made to: neither gets the name.
+    // Equal names with suffixes are made on purpose: neither tool gets the name.
     let twice: HashSet<String> =
         tools.windows(2).filter(|pair| same_name(pair)).flatten().map(|tool| tool.name.clone()).collect();
-    // The operator can give any name away but these.
+    // The operator can assign any name except those of built-in tools.
     tools.retain(|tool| !twice.contains(&tool.name) && own.clone().all(|own| own.name != tool.name));
     let tools = tools.into_iter().map(ToolRef::Agent);
     let mut tools: Vec<ToolRef> = tools.chain(own.cloned().map(ToolRef::Own)).collect();
@@ -246,7 +247,7 @@ fn entry(draft: &UnnamedTool<'_>, name: String) -> Option<ToolEntry> {
     let flat: &RawValue = serde_json::from_str(FLAT_SCHEMA).ok()?;
     let schema = draft.input.schema().unwrap_or(flat);
     let forms = EncodedTool::write(|version| {
-        // The title stands where the revision has a place for it.
+        // The title is in `annotations` if the revision has no other member for it.
         let (title, annotated) = match version.has_structured_output() {
             true => (Some(draft.title), None),
             false => (None, Some(draft.title)),
@@ -362,7 +363,7 @@ mod tests {
     fn what_is_not_shown_takes_no_room() {
         let catalogue = Catalogue::build(&[(plan(TaskSupport::Optional, None, None), card())], &own());
         let all = catalogue.all();
-        // What is not shown takes no room on a page, and is not where one goes on.
+        // A tool that is not shown takes no room on a page, and is never the position of a cursor.
         let (page, next) = all.page(None, 1, |tool| tool.name().starts_with("w_"));
         assert_eq!((names(page), next), (vec!["w_a"], Some("w_a")));
         assert_eq!(all.page(next, 1, |tool| tool.name() == "w_a").1, None);

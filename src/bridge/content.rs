@@ -1,7 +1,8 @@
-//! Which content blocks the parts of an agent's message or artifact become.
+//! Maps the parts of an agent's message or artifact to content blocks.
 //!
-//! Reads mcp.md §2.4, §3.2. URLs are named in text and never followed; a link block stands beside it only where the operator
-//! wants links, since several clients fail at them. Not here: which parts a result is made of (see `outcome`).
+//! Follows `docs/spec/mcp.md` §2.4, §3.2. URLs are named in text and never fetched; a link block is
+//! added only where the operator enabled links, since several clients fail on them. `tool_result`
+//! chooses the parts of a result.
 
 use std::borrow::Cow;
 
@@ -16,23 +17,23 @@ use crate::a2a::{Part, PartBody};
 use crate::mcp::Version;
 use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 
-/// How a client is shown blocks.
+/// The presentation of blocks to a client.
 #[derive(Debug, Clone, Copy)]
 pub struct ContentDisplay {
-    /// The revision that the client speaks.
+    /// The client's revision.
     pub version: Version,
-    /// Whether links stand beside the URLs in the text.
+    /// True if links are added to the URLs in the text.
     pub links: bool,
 }
 
 impl ContentDisplay {
-    /// Returns whether link blocks are shown.
+    /// Returns true if link blocks are shown.
     pub(super) fn has_links(self) -> bool {
         self.links && self.version.has_structured_output()
     }
 }
 
-/// Turns the parts of one message into blocks, one each. Thoughts are no output.
+/// Maps the parts of one message to blocks, one each. Thoughts are not output.
 pub fn blocks<'a>(
     parts: impl IntoIterator<Item = &'a Part>,
     display: ContentDisplay,
@@ -43,8 +44,8 @@ pub fn blocks<'a>(
     }
 }
 
-/// Turns the parts of one artifact into blocks. Texts that follow each other are pieces of one text: a stream brings them in
-/// chunks, and agents keep the chunks apart.
+/// Maps the parts of one artifact to blocks. Consecutive texts are pieces of one text: a stream
+/// delivers it in chunks, and agents keep the chunks apart.
 pub fn joined<'a>(
     parts: impl IntoIterator<Item = &'a Part>,
     display: ContentDisplay,
@@ -63,7 +64,7 @@ pub fn joined<'a>(
     }
 }
 
-/// Adds the block of one part, and the link beside it.
+/// Adds the block of one part, and its link.
 fn add(part: &Part, display: ContentDisplay, out: &mut Vec<ContentBlock>) {
     out.push(block(part, display.version));
     if let PartBody::Url(url) = &part.body
@@ -77,7 +78,7 @@ fn add(part: &Part, display: ContentDisplay, out: &mut Vec<ContentBlock>) {
     }
 }
 
-/// Turns one part into a block.
+/// Maps one part to a block.
 fn block(part: &Part, version: Version) -> ContentBlock {
     let hints = DisplayHints::of(part);
     match &part.body {
@@ -124,7 +125,7 @@ fn embedded(uri: String, media_type: Option<String>, content: ResourceContents) 
     ContentBlock::Resource { resource: EmbeddedResource { uri, media_type, content } }
 }
 
-/// What an agent may say about how a part is to be shown, in the part's metadata.
+/// An agent's hints on the presentation of a part, in the part's metadata.
 #[derive(Default, Deserialize)]
 struct DisplayHints {
     /// The URI under which the part is a resource.
@@ -139,8 +140,8 @@ impl DisplayHints {
     }
 }
 
-/// Base64 as MCP wants it: the standard alphabet, padded. Agents send every form there is; `None` for what is none of them, which
-/// would make clients refuse the whole result.
+/// Returns the standard base64 of MCP: the usual alphabet, padded. Agents send every variant;
+/// `None` for any other text, which would make clients reject the whole result.
 fn standard_base64(data: &str) -> Option<Cow<'_, str>> {
     const EITHER: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -154,7 +155,7 @@ fn standard_base64(data: &str) -> Option<Cow<'_, str>> {
     decoded.ok().map(|bytes| Cow::Owned(STANDARD.encode(bytes)))
 }
 
-/// A file name as one segment of a URI path.
+/// Encodes a file name as one segment of a URI path.
 fn path_safe(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for byte in name.bytes().take(200) {

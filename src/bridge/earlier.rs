@@ -1,6 +1,6 @@
-//! Calls that a client cancelled, as the result of its next call names them: their tasks go on.
+//! Calls that a client cancelled: the result of its next call names their tasks, which continue.
 //!
-//! Not here: which calls these are, and for how long (see `gateway::cancelled_calls`).
+//! See also `gateway::cancelled_calls`, which selects these calls.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use super::tool_result::{AGAIN, ELSEWHERE};
 use crate::mcp::content::ContentBlock;
 use crate::mcp::tools::CallToolResult;
 
-/// A call that was cancelled, and whose task goes on.
+/// A cancelled call with a task that continues.
 #[derive(Debug, Clone, Copy)]
 pub struct EarlierCall<'a> {
-    /// The work that it began.
+    /// The output of its task.
     pub work: &'a AgentOutput,
-    /// Names the call while its task has no name.
+    /// Number of the call, used while its task has no name.
     pub local: [u8; 16],
-    /// Whether it was a call of one of the gateway's own tools.
+    /// True if it was a call of a built-in tool.
     pub is_own_tool: bool,
 }
 
 impl EarlierCall<'_> {
-    /// Returns the sentences that name the task, and say how to get its result.
+    /// Returns the sentences that name the task and the way to its result.
     pub fn told(&self, audience: &ResultContext<'_>) -> String {
         let tool = if self.is_own_tool { ELSEWHERE } else { AGAIN };
         let task = audience.task(self.work, self.local);
@@ -44,7 +44,8 @@ impl EarlierCall<'_> {
     }
 }
 
-/// Adds sentences of the gateway to a result: to its text, and to its structured content, which some clients show alone.
+/// Adds sentences of the gateway to a result: to its text, and to its structured content, which
+/// some clients show alone.
 pub fn add(result: &mut CallToolResult, said: &str) {
     if let Some(structured) = result.structured_content.take() {
         result.structured_content = Some(with_text(structured, said));
@@ -52,7 +53,8 @@ pub fn add(result: &mut CallToolResult, said: &str) {
     result.content.push(ContentBlock::text(said));
 }
 
-/// Returns an envelope with this text besides: one that is there already, or one around a lone piece of data.
+/// Returns an envelope with this text added: the existing one, or a new one around a lone data
+/// part.
 fn with_text(structured: Box<RawValue>, said: &str) -> Box<RawValue> {
     let added = match envelope_members(&structured) {
         Some((members, text)) if text.is_empty() => with_member(members, said),

@@ -1,7 +1,8 @@
-//! From an agent's question to what a client's user is asked.
+//! Turns an agent's question into elicitations for the client's user.
 //!
-//! Reads mcp.md §2.10, §3.2. An authorization is asked for by URL only, never in a form. What cannot be asked is answered
-//! through a handle result (see `outcome`). Not here: what comes back (see `given`), when to ask.
+//! Follows `docs/spec/mcp.md` §2.10, §3.2. An authorization is requested by URL only, never in a
+//! form. A question without a possible elicitation is answered through a handle result (see
+//! `tool_result`), and the answers are read in `user_response`.
 
 use serde_json::value::RawValue;
 
@@ -12,41 +13,41 @@ use crate::mcp::elicitation::{ElicitRequest, input_requests};
 use crate::mcp::elicitation_schema::{adapt, is_form, requests_secret};
 use crate::mcp::{ClientCapabilities, Version};
 
-/// Longest text of a question, in bytes.
+/// Maximum length of a question, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
-/// The form when the agent has none of its own.
+/// The default form, for questions without a schema.
 const REPLY: &str = r#"{"type":"object","properties":{"reply":{"type":"string","title":"Reply","minLength":1,"maxLength":10000}},"required":["reply"]}"#;
 
 /// The open question of a task.
 #[derive(Debug, Clone)]
 pub struct AgentQuestion {
-    /// Which question it is.
+    /// Fingerprint of the question.
     pub turn: Fingerprint,
-    /// What the agent waits for: an answer or an authorization.
+    /// The state of the task: it waits for an answer or for an authorization.
     pub state: TaskState,
-    /// What is asked, at least one thing.
+    /// The inputs of the question, at least one.
     pub inputs: Vec<InputField>,
-    /// Where the authorization is given.
+    /// URL of the authorization page.
     pub url: Option<String>,
-    /// Whether something is wanted that no form may ask for.
+    /// True if the question asks for a secret, which no form may do.
     secret: bool,
 }
 
-/// One thing that is asked.
+/// One input of a question.
 #[derive(Debug, Clone)]
 pub struct InputField {
     /// The key of its answer.
     pub key: String,
     /// The question in words.
     pub message: String,
-    /// The agent's schema of the answer, which is a form; `None` for one field of text.
+    /// The agent's schema of the answer, which is a form; `None` for a single text field.
     pub schema: Option<Box<RawValue>>,
-    /// The form in which the agent takes the answer.
+    /// The form in which the agent accepts the answer.
     pub form: AnswerForm,
 }
 
 impl InputField {
-    /// The schema of the answer.
+    /// Returns the schema of the answer.
     pub(super) fn to_elicitations(&self) -> &RawValue {
         let own = self.schema.as_deref();
         own.or_else(|| serde_json::from_str(REPLY).ok()).unwrap_or(RawValue::NULL)
@@ -54,7 +55,7 @@ impl InputField {
 }
 
 impl AgentQuestion {
-    /// The question that is open; `None` if none is.
+    /// Returns the open question, if there is one.
     pub fn of(work: &AgentOutput) -> Option<Self> {
         let (turn, state) = (work.question_turn()?, work.state?);
         let said = work.status.as_ref();
@@ -93,7 +94,8 @@ impl AgentQuestion {
         Some(Self { turn, state, inputs: inputs.collect(), url: None, secret })
     }
 
-    /// How a client of this revision with these capabilities can be asked; `None` if it cannot.
+    /// Returns the elicitations for a client of this revision with these capabilities; `None` if it
+    /// supports none that fits.
     pub fn asks(&self, version: Version, capabilities: ClientCapabilities) -> Option<ElicitationRequests> {
         let ask = |input: &InputField| {
             let message = input.message.clone();
@@ -113,24 +115,24 @@ impl AgentQuestion {
     }
 }
 
-/// How a client can be asked, each thing under its key.
+/// The elicitations for one question, each under its key.
 #[derive(Debug, Clone)]
 pub struct ElicitationRequests(Vec<(String, ElicitRequest)>);
 
 impl ElicitationRequests {
-    /// What is asked, each under its key.
+    /// Returns the elicitations with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &ElicitRequest)> {
         self.0.iter().map(|(key, ask)| (key.as_str(), ask))
     }
 
-    /// Only what is asked under these keys: the rest was answered before.
+    /// Keeps only the elicitations with these keys: the rest is answered already.
     #[must_use]
     pub fn only(mut self, keys: &[String]) -> Self {
         self.0.retain(|(key, _)| keys.contains(key));
         self
     }
 
-    /// The value of `inputRequests`, for modern clients.
+    /// Returns the value of `inputRequests`, for modern clients.
     pub fn input_requests(&self) -> Option<Box<RawValue>> {
         input_requests(&self.0)
     }
@@ -142,7 +144,7 @@ mod tests {
     use crate::a2a::read_task;
     use serde_json::{Value, json};
 
-    /// The question of an interrupted task with this status message.
+    /// Returns the question of an interrupted task with this status message.
     fn question(state: &str, message: &str) -> AgentQuestion {
         let task = format!(r#"{{"id":"t","status":{{"state":"{state}","message":{message}}}}}"#);
         let work = AgentOutput::from_task(read_task(task.as_bytes()).unwrap(), 1000).unwrap();

@@ -1,7 +1,7 @@
-//! Structured content of results that say more than one piece of data: the same as their text.
+//! Structured content of results with more than one data part: the same content as their text.
 //!
-//! Several clients show their model only `structuredContent` where a result has it. So the envelope
-//! `{text, data, files, …}` says all that the text blocks say.
+//! Several clients show their model only `structuredContent` if a result has one. So the envelope
+//! `{text, data, files, …}` contains everything that the text blocks contain.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -9,18 +9,18 @@ use serde_json::value::RawValue;
 use super::content::named_url;
 use crate::a2a::{Part, PartBody};
 
-/// The pieces of a result, as data.
+/// The parts of a result, as data.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct StructuredEnvelope<'a> {
     /// All text, and the URLs of files.
     text: String,
     /// The data parts, in order.
     data: Vec<&'a RawValue>,
-    /// The files, without their bytes: those are in `content`.
+    /// The files, without their bytes, which are in `content`.
     files: Vec<FileNote<'a>>,
 }
 
-/// A file that a result holds or names.
+/// A file that a result contains or names.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct FileNote<'a> {
@@ -28,24 +28,24 @@ struct FileNote<'a> {
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mime_type: Option<&'a str>,
-    /// Where it is, unless `content` holds it.
+    /// URL of the file, unless `content` contains it.
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<&'a str>,
 }
 
 impl<'a> StructuredEnvelope<'a> {
-    /// Begins with a text of the gateway.
+    /// Creates an envelope with a text of the gateway.
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A text of the gateway, and a piece of data.
+    /// Creates an envelope with a text of the gateway and a data part.
     pub(super) fn with_data(text: impl Into<String>, data: &'a RawValue) -> Self {
         Self { text: text.into(), data: vec![data], files: Vec::new() }
     }
 
-    /// Adds the parts of one message or artifact. Texts that follow each other in an artifact are
-    /// one text; others stand on lines of their own.
+    /// Adds the parts of one message or artifact. Consecutive texts in an artifact are one text;
+    /// others are separate lines.
     pub(super) fn add(&mut self, parts: &'a [Part], is_artifact: bool) {
         let mut open = false;
         for part in parts.iter().filter(|part| !part.is_thought()) {
@@ -65,7 +65,7 @@ impl<'a> StructuredEnvelope<'a> {
         }
     }
 
-    /// Adds the parts of a question without its text, which a sentence of the gateway says.
+    /// Adds the parts of a question except its text, which is in a sentence of the gateway.
     pub(super) fn add_beside_text(&mut self, parts: &'a [Part]) {
         let beside = |part: &&Part| !part.is_thought() && !matches!(part.body, PartBody::Text(_));
         for part in parts.iter().filter(beside) {
@@ -81,7 +81,7 @@ impl<'a> StructuredEnvelope<'a> {
         self.text.push_str(text);
     }
 
-    /// Returns the only data of the pieces, if nothing else stands beside it.
+    /// Returns the data part, if it is the only content.
     pub(super) fn only_data(&self) -> Option<&'a RawValue> {
         match self.data.as_slice() {
             [only] if self.files.is_empty() && self.text.trim().is_empty() => Some(only),
@@ -89,13 +89,13 @@ impl<'a> StructuredEnvelope<'a> {
         }
     }
 
-    /// Returns whether data and something else stand beside each other.
+    /// Returns true if the envelope contains data and other content.
     pub(super) fn is_mixed(&self) -> bool {
         !self.data.is_empty() && (!self.text.trim().is_empty() || !self.files.is_empty())
     }
 
-    /// Returns the data, if it is exactly one piece. `null` is none: some clients take it for nothing
-    /// and then miss what was promised.
+    /// Returns the data, if it is exactly one piece. `null` does not count: some clients read it as
+    /// absent and then miss the promised data.
     pub(super) fn single_data(&self) -> Option<&'a RawValue> {
         match self.data.as_slice() {
             [only] => Some(*only).filter(|only| only.get() != "null"),

@@ -1,7 +1,8 @@
-//! Data of extensions of A2A that stands in metadata: what of it passes between a client and an agent.
+//! Data of A2A extensions in metadata: the part that passes between a client and an agent.
 //!
-//! Only what is under the URI of an extension that the operator activated passes, and no more than a bound. In A2A it is a member of
-//! `metadata`, in MCP one of `_meta`. Not here: what it means; naming extensions to agents (see `a2a`).
+//! Only data under the URI of an extension that the operator activated passes, within a bound. In
+//! A2A it is a member of `metadata`, in MCP one of `_meta`. The meaning of the data is left to
+//! client and agent; `a2a` names the extensions to agents.
 
 use std::collections::BTreeMap;
 
@@ -11,56 +12,56 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::output::{AgentOutput, MOST_BYTES};
 use crate::mcp::params::{EXTENSIONS, ExtensionMembers, MOST_EXTENSIONS};
 
-/// Most artifacts of which data passes.
+/// Maximum number of artifacts with data that passes.
 const MOST_ARTIFACTS: usize = 100;
 
 /// Data by the names of its members.
 type ExtensionData<'a> = BTreeMap<String, &'a RawValue>;
 
-/// What a client gives for extensions, and which of them are active.
+/// The client's data for extensions, and the active extensions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ClientExtensions<'a> {
-    /// What of `_meta` may be data of extensions; `None`: there is no `_meta`.
+    /// Possible extension data of `_meta`; `None` if there is no `_meta`.
     pub given: Option<&'a ExtensionMembers<'a>>,
     /// The URIs that the operator activated for the agent.
     pub active: &'a [String],
 }
 
-/// What of it goes to the agent.
+/// The data that goes to the agent.
 #[derive(Debug, Default)]
 pub(super) struct MessageExtensions<'a> {
     /// Members of the metadata of the message.
     pub(super) data: ExtensionData<'a>,
-    /// The extensions that they are of, each once.
+    /// The extensions of this data, each once.
     pub(super) uris: Vec<String>,
 }
 
-/// The same as it stands in a message that says nothing else beside its parts.
+/// The data for a message that has nothing else except its parts.
 #[derive(Debug, Default)]
 pub struct DataOnlyMessage {
     /// The metadata of the message.
     pub metadata: Option<Box<RawValue>>,
-    /// The extensions that it is of, each once.
+    /// The extensions of the metadata, each once.
     pub uris: Vec<String>,
 }
 
 impl<'a> ClientExtensions<'a> {
-    /// What of it goes to the agent, for a message.
+    /// Returns the data that goes to the agent with a message.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words: it is more than passes, or than is looked at.
+    /// The problem, in words: the data exceeds the bound, or has too many members.
     pub fn beside(&self) -> Result<DataOnlyMessage, String> {
         let MessageExtensions { data, uris } = self.passing()?;
         let metadata = if data.is_empty() { None } else { to_raw_value(&data).ok() };
         Ok(DataOnlyMessage { metadata, uris })
     }
 
-    /// What of it goes to the agent; the rest stays here.
+    /// Returns the data that goes to the agent; the rest is not sent.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words: it is more than passes, or than is looked at.
+    /// The problem, in words: the data exceeds the bound, or has too many members.
     pub(super) fn passing(&self) -> Result<MessageExtensions<'a>, String> {
         let mut passing = MessageExtensions::default();
         let Some(given) = self.given.filter(|_| !self.active.is_empty()) else { return Ok(passing) };
@@ -87,12 +88,13 @@ impl<'a> ClientExtensions<'a> {
     }
 }
 
-/// Whether a member of metadata is of an extension: under its URI, or under a name that begins with it.
+/// Returns true if a member of metadata belongs to an extension: its name is the URI, or begins
+/// with it.
 fn is_of(name: &str, uri: &str) -> bool {
     name.strip_prefix(uri).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#', '?']))
 }
 
-/// Which active extension a member of metadata is of: the one whose URI says most of its name.
+/// Returns the active extension of a metadata member: the one with the longest URI that matches.
 fn owner<'a>(name: &str, active: &'a [String]) -> Option<&'a String> {
     active.iter().filter(|uri| is_of(name, uri)).max_by_key(|uri| uri.len())
 }
@@ -101,12 +103,12 @@ fn size(name: &str, value: &RawValue) -> usize {
     written(name).saturating_add(value.get().len())
 }
 
-/// How many bytes a name takes where it is written: characters that are escaped take several.
+/// Returns the encoded length of a name in bytes: escaped characters take several.
 fn written(name: &str) -> usize {
     serde_json::to_string(name).map_or(usize::MAX, |json| json.len())
 }
 
-/// What an agent says of extensions.
+/// An agent's data of extensions.
 #[derive(Serialize)]
 struct AgentExtensions<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -116,7 +118,7 @@ struct AgentExtensions<'a> {
     /// By the ids of the artifacts.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     artifacts: BTreeMap<&'a str, ExtensionData<'a>>,
-    /// How many members were left out for their size.
+    /// Number of members that were omitted for their size.
     #[serde(skip_serializing_if = "is_none")]
     omitted: usize,
 }
@@ -125,11 +127,12 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// What an agent said of the extensions that are active, in the metadata of the task, of its reply or last status and of artifacts;
-/// `None` if that is nothing.
+/// Returns the agent's data of the active extensions, from the metadata of the task, of its reply
+/// or last status and of artifacts; `None` if there is none.
 ///
-/// At most 64 KiB of names, ids of artifacts and values, in the order of that list, and of no more than 100 artifacts. What does not
-/// fit is counted, as far as its name is known (see [`Metadata`](super::work::Metadata)).
+/// At most 64 KiB of names, ids of artifacts and values, in the order of that list, and of no more
+/// than 100 artifacts. The rest is counted, as far as its names are known (see
+/// [`CollectedMetadata`](super::work::CollectedMetadata)).
 pub fn told(work: &AgentOutput, active: &[String]) -> Option<Box<RawValue>> {
     if active.is_empty() {
         return None;
@@ -143,7 +146,7 @@ pub fn told(work: &AgentOutput, active: &[String]) -> Option<Box<RawValue>> {
     for artifact in work.artifacts() {
         let (id, left) = (artifact.artifact_id.as_str(), taking.left);
         let room = left.checked_sub(written(id)).filter(|_| artifacts.len() < MOST_ARTIFACTS);
-        // Without room nothing is taken, and all is counted.
+        // Without room nothing is collected, and all is counted.
         taking.left = room.unwrap_or(0);
         let data = taking.take(artifact.metadata.as_deref());
         if data.is_empty() {
@@ -157,7 +160,7 @@ pub fn told(work: &AgentOutput, active: &[String]) -> Option<Box<RawValue>> {
     if is_nothing && told.omitted == 0 { None } else { to_raw_value(&told).ok() }
 }
 
-/// Takes data out of metadata until there is no more room.
+/// Collects data from metadata until the room is used up.
 struct BoundedCollector<'a> {
     active: &'a [String],
     left: usize,
@@ -196,7 +199,7 @@ mod tests {
         vec![TRACE.to_owned(), "urn:money".to_owned()]
     }
 
-    /// What of this `_meta` goes to an agent: its metadata and its extensions.
+    /// Returns the part of this `_meta` that goes to an agent: its metadata and its extensions.
     fn passed(meta: &str) -> Result<(String, Vec<String>), String> {
         let meta: RequestMeta<'_> = serde_json::from_str(meta).unwrap();
         let active = active();
@@ -273,7 +276,7 @@ mod tests {
         }
     }
 
-    /// The work after these answers of an agent.
+    /// Returns the output after these responses of an agent.
     fn work(results: &[&str]) -> AgentOutput {
         let mut work = AgentOutput::new(1 << 22);
         for result in results {

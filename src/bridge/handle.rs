@@ -1,6 +1,8 @@
-//! The handle result: what a client holds of a task, in words that a model can act on and the same as data.
+//! The handle result: a client's view of a task, in words that a model can act on and the same as
+//! data.
 //!
-//! Reads mcp.md §3.1. Clients see sealed handles, never an agent's ids. Not here: what an agent made (see `outcome`).
+//! Follows `docs/spec/mcp.md` §3.1. Clients see sealed handles, never an agent's ids. The agent's
+//! output is in `tool_result`.
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -18,10 +20,10 @@ use crate::mcp::content::{ContentBlock, ResourceLinks};
 use crate::mcp::tools::CallToolResult;
 use crate::seal::{ContextRef, LocalRef, Sealer, TaskHandle, TaskRef};
 
-/// Most artifacts that a result names; the resource of the task names all.
+/// Maximum number of artifacts that a result names; the resource of the task names all.
 const MOST_ARTIFACTS: usize = 100;
 
-/// Which of the gateway's own tools for tasks a text may name: those that the caller may use.
+/// The built-in task tools that a text may name: those that the caller may use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TaskTools {
     /// `subagent_wait`.
@@ -30,37 +32,38 @@ pub struct TaskTools {
     pub send: bool,
 }
 
-/// For whom a result is made.
+/// The recipient of a result, and its permissions.
 #[derive(Debug, Clone, Copy)]
 pub struct ResultContext<'a> {
-    /// The revision that the client speaks.
+    /// The client's revision.
     pub version: Version,
     /// The stable name of the caller.
     pub caller: &'a str,
-    /// Seals what it will hold.
+    /// Sealer of the client's handles.
     pub sealer: &'a Sealer,
-    /// The agent that did the work.
+    /// The agent of the call.
     pub agent: &'a str,
-    /// The gateway's own tools for tasks that the client has; else the agent's tool takes a `taskId`.
+    /// The built-in task tools that the client has; without them the agent's tool takes a `taskId`.
     pub task_tools: TaskTools,
-    /// URIs of the extensions of A2A of which it gets data; no others pass.
+    /// URIs of the A2A extensions whose data passes to the client.
     pub extensions: &'a [String],
-    /// Which results hold links.
+    /// The results that contain links.
     pub links: ResourceLinks,
 }
 
 impl ResultContext<'_> {
-    /// Returns how blocks are shown to the client.
+    /// Returns the presentation of blocks to the client.
     pub(super) fn display(&self) -> ContentDisplay {
         ContentDisplay { version: self.version, links: self.links == ResourceLinks::All }
     }
 
-    /// Returns what takes an answer: `subagent_send`, or `tool` where the caller may not use that.
+    /// Returns the tool that takes an answer: `subagent_send`, or `tool` if the caller may not use
+    /// that.
     pub(super) fn answering_tool(&self, tool: &'static str) -> &'static str {
         if self.task_tools.send { "subagent_send" } else { tool }
     }
 
-    /// The caller's handle of the task; `local` names the call while its task has no name.
+    /// Returns the caller's handle of the task; `local` names the call while its task has no name.
     pub fn task(&self, work: &AgentOutput, local: [u8; 16]) -> TaskHandle {
         let agent = self.agent.to_owned();
         let skill = || work.skill.as_deref().map(str::to_owned);
@@ -72,7 +75,7 @@ impl ResultContext<'_> {
         }
     }
 
-    /// The caller's handle of the conversation, if there is one that fits.
+    /// Returns the caller's handle of the conversation, if there is one that fits.
     pub fn context(&self, work: &AgentOutput) -> Option<String> {
         let context = work.context_id.clone()?;
         let known = ContextRef { agent: self.agent.to_owned(), context };
@@ -80,7 +83,8 @@ impl ResultContext<'_> {
     }
 }
 
-/// What a client holds of a task. One shape wherever it appears; the subagent tools promise it as their output.
+/// The data of a task for a client. One shape in all results; the output schema of the task tools
+/// promises it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TaskHandleData<'a> {
@@ -107,19 +111,19 @@ struct ArtifactLink<'a> {
     uri: String,
 }
 
-/// What some results say besides.
+/// Additional members of some results.
 #[derive(Default, Serialize)]
 pub(super) struct HandleNotes {
     /// The structured output of finished work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) output: Option<Box<RawValue>>,
-    /// What was to be sent was sent.
+    /// True if the message was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ok: Option<bool>,
-    /// What was to be cancelled is.
+    /// True if the task was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) canceled: Option<bool>,
-    /// Whether a link to the task stands in the content.
+    /// True if the content has a link to the task.
     #[serde(skip)]
     pub(super) is_linked: bool,
 }
@@ -130,7 +134,8 @@ pub(super) struct HandleContent<'a> {
     pub(super) envelope: StructuredEnvelope<'a>,
 }
 
-/// A handle result that begins with `said`. A task that waits for an answer shows its question.
+/// Returns a handle result that begins with `said`. A task that waits for an answer shows its
+/// question.
 pub(super) fn handle(
     work: &AgentOutput,
     audience: &ResultContext<'_>,
@@ -141,7 +146,7 @@ pub(super) fn handle(
     let (mut content, mut envelope) =
         (vec![ContentBlock::text(said.as_str())], StructuredEnvelope::new(said));
     if state_of(work).is_interrupted() {
-        // Text and data of the question are in the words.
+        // Text and data of the question are in the sentence already.
         let is_said = |part: &&Part| matches!(part.body, PartBody::Text(_) | PartBody::Data(_));
         if let Some(status) = &work.status {
             let beside = status.parts.iter().filter(|part| !is_said(part));
@@ -162,7 +167,7 @@ pub(super) fn handle(
     handle_of(work, audience, local, HandleContent { content, envelope }, extras)
 }
 
-/// A handle result that says `told`.
+/// Returns a handle result with the content `told`.
 pub(super) fn handle_of(
     work: &AgentOutput,
     audience: &ResultContext<'_>,
@@ -203,13 +208,14 @@ pub(super) fn handle_of(
     CallToolResult { content, structured_content: to_raw_value(&handle).ok(), is_error: false, extensions }
 }
 
-/// Returns text of an agent as it may stand within a sentence of the gateway's.
+/// Returns text of an agent in a form that fits into a sentence of the gateway.
 pub(super) fn quotable(text: &str) -> String {
     const MAX_QUOTE_BYTES: usize = 8 * 1024;
     clean(text, MAX_QUOTE_BYTES)
 }
 
-/// What the model can do next about work that is not finished; `tool` takes a `taskId` where the gateway's own tools may not be used.
+/// Returns the next step for the model while the task is not finished; `tool` takes a `taskId` if
+/// the caller may not use the built-in tools.
 pub(super) fn next_step_hint(
     work: &AgentOutput,
     audience: &ResultContext<'_>,

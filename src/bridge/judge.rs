@@ -1,16 +1,14 @@
-//! What a JSON Schema finds wrong with a value, in words for whoever wrote it.
-//!
-//! Not here: compiling schemas (see `arguments`).
+//! The errors that a JSON Schema finds in a value, in words for the author of the value.
 
 use jsonschema::Validator;
 use serde_json::Value;
 
-/// Most complaints that are told at once.
+/// Maximum number of errors in one message.
 const MAX_ERRORS: usize = 5;
-/// Longest complaint, in characters: it quotes what was written.
+/// Maximum length of an error, in characters: it quotes the value.
 const MAX_ERROR_CHARS: usize = 300;
 
-/// What is wrong and where; `None` if nothing is.
+/// Returns the errors with their positions; `None` if the value is valid.
 pub(super) fn schema_errors(judge: &Validator, value: &Value) -> Option<String> {
     let all: Vec<String> = judge
         .iter_errors(value)

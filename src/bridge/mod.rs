@@ -1,8 +1,10 @@
-//! The product, pure: agents as tools, calls as messages, events as notifications, tasks as results.
+//! The mapping between MCP and A2A: agents as tools, calls as messages, events as notifications,
+//! tasks as results.
 //!
-//! No I/O, no clock, no randomness: whatever varies is an argument. The journey of a call: [`catalogue`] finds the tool,
-//! [`arguments`] reads what the model wrote, [`order`] makes the A2A message, [`work`] takes in what the agent says,
-//! [`outcome`] makes the result. Not here: any wire form (see `mcp`, `a2a`), talking to anybody.
+//! Pure: no I/O, no clock, no randomness; time and random bytes are arguments. The steps of a call:
+//! [`catalogue`] finds the tool, [`arguments`] reads the model's input, `agent_action` makes the
+//! A2A message, `output` collects the agent's events, `tool_result` makes the result. Out of scope:
+//! wire formats (see `mcp`, `a2a`), communication.
 
 pub mod agent_action;
 pub mod arguments;

@@ -1,15 +1,15 @@
-//! From what is new in the work to what a watching client is told.
+//! Turns changes of the output into notifications for a client.
 //!
-//! Reads mcp.md §2.7, §2.8. Progress strictly grows. Not here: on which stream it goes.
+//! Follows `docs/spec/mcp.md` §2.7, §2.8. Progress strictly increases.
 
 use super::output::ProgressUpdate;
 use crate::jsonrpc::Id;
 use crate::mcp::notifications::{LoggingLevel, message, progress};
 
-/// Longest text of one notification, in characters.
+/// Maximum length of the text in one notification, in characters.
 const MAX_MESSAGE_CHARS: usize = 8 * 1024;
 
-/// What one client asked to be told during one call.
+/// The notifications that one client requested for one call.
 #[derive(Debug)]
 pub struct ProgressNotifier {
     token: Option<Id>,
@@ -20,12 +20,13 @@ pub struct ProgressNotifier {
 }
 
 impl ProgressNotifier {
-    /// A client that gave `token` for progress, wants log messages from `level` on, and calls `agent`.
+    /// Creates the notifier of a client that gave `token` for progress, requests log messages from
+    /// `level` on, and calls `agent`.
     pub fn new(token: Option<Id>, level: Option<LoggingLevel>, agent: &str) -> Self {
         Self { token, level, agent: agent.to_owned(), last: 0.0, total: None }
     }
 
-    /// Whether the client wants to be told anything at all.
+    /// Returns true if the client requested any notifications.
     pub fn listens(&self) -> bool {
         self.token.is_some() || self.logs()
     }
@@ -34,7 +35,7 @@ impl ProgressNotifier {
         self.level.is_some_and(|level| level <= LoggingLevel::Info)
     }
 
-    /// The notifications that a note becomes, as JSON texts.
+    /// Returns the notifications for an update, as JSON texts.
     pub fn notifications(&mut self, note: &ProgressUpdate) -> impl Iterator<Item = Vec<u8>> + use<> {
         let text = note.text.as_deref().map(capped);
         let told = self.token.clone().map(|token| {
@@ -45,8 +46,9 @@ impl ProgressNotifier {
         told.into_iter().chain(logged)
     }
 
-    /// The agent's own number if it grows, else a step of ours: a whole one, or a small one where the agent counts. Numbers that
-    /// leave no room for a step, and goals that are passed already, are not believed.
+    /// Computes the next progress: the agent's own number if it increases, else a step of the
+    /// gateway: a whole one, or a small one where the agent counts. Numbers that leave no room for
+    /// a step, and totals that are exceeded already, are ignored.
     fn next_progress(&mut self, note: &ProgressUpdate) {
         const BELIEVED: f64 = 1e12;
         let reported = note.progress.filter(|value| *value > self.last && *value < BELIEVED);

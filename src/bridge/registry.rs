@@ -1,6 +1,4 @@
-//! What is in the registry: every agent, with all that is known of it.
-//!
-//! Not here: its URI (see `resources`), where what is known comes from (see `agents`).
+//! The content of the registry: every agent, with all known data.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -11,78 +9,78 @@ use super::resource_view::json;
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentEntry<'a> {
-    /// Its name here.
+    /// The agent's name in the configuration.
     pub name: &'a str,
-    /// Where it is, or where its card is.
+    /// URL of the agent, or of its card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<&'a str>,
-    /// Whether it can be called.
+    /// The agent's reachability.
     pub status: Reachability,
-    /// Why it cannot be called although its card is known.
+    /// The reason why the agent cannot be called although its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'a str>,
-    /// When it was last heard of, in ISO 8601.
+    /// Time of the last contact, in ISO 8601.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<&'a str>,
-    /// What it can do, once its card is known.
+    /// The agent's capabilities, if its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<AgentCapabilities>,
-    /// How many places it is called at, if these are several.
+    /// Number of endpoints, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<EndpointCount>,
-    /// Extensions of A2A that its card declares.
+    /// The A2A extensions that its card declares.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<ExtensionEntry<'a>>,
-    /// Its card, as it came.
+    /// Its card, unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card: Option<&'a RawValue>,
 }
 
-/// Whether an agent can be called.
+/// The reachability of an agent at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reachability {
-    /// Its card is known.
+    /// The card is known and usable.
     Ready,
-    /// Its card cannot be had.
+    /// The card could not be fetched.
     Unreachable,
-    /// Its card asks for more than the operator gives.
+    /// The card requires more than the operator configured.
     Unusable,
-    /// Nobody has looked yet.
+    /// The card has not been fetched yet.
     Unknown,
 }
 
-/// How many places an agent is called at.
+/// The number of an agent's endpoints.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct EndpointCount {
-    /// All of them.
+    /// All endpoints.
     pub total: usize,
-    /// Those that are asked now: the others failed, and are left alone for a while.
+    /// Endpoints in use now; the others failed, and are not used for a while.
     pub up: usize,
 }
 
-/// An extension of A2A that an agent knows.
+/// An extension that an agent supports.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ExtensionEntry<'a> {
-    /// Its identity.
+    /// The URI of the extension.
     pub uri: &'a str,
-    /// Whether the agent refuses those who do not name it.
+    /// True if the agent rejects clients that do not name it.
     pub required: bool,
-    /// Whether the gateway names it.
+    /// True if the gateway names it.
     pub active: bool,
 }
 
-/// What an agent says that it can do.
+/// The abilities that an agent declares.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentCapabilities {
-    /// It streams.
+    /// The agent supports streaming.
     pub streaming: bool,
-    /// It sends push notifications.
+    /// The agent sends push notifications.
     pub push_notifications: bool,
 }
 
-/// The registry of agents, as JSON.
+/// Encodes the registry of agents as JSON.
 pub fn registry(agents: &[AgentEntry<'_>]) -> String {
     #[derive(Serialize)]
     struct Registry<'a> {

@@ -1,19 +1,19 @@
-//! The URIs of what can be read: agents, tasks and their artifacts, live streams, the registry.
+//! The URIs of the resources: agents, tasks and their artifacts, live streams, the registry.
 //!
-//! `a2a-agent://{agent}` is an agent; `a2a://…` is the rest. A task or a stream is named by its sealed handle. Not here: what is
-//! in them (see `view`), whether they are there.
+//! `a2a-agent://{agent}` is an agent; `a2a://…` is the rest. A task or a stream is named by its
+//! sealed handle. The content of the resources is in `resource_view`.
 
 use std::borrow::Cow;
 
 use crate::mcp::resources::ResourceTemplate;
 
-/// How the URI of an agent begins.
+/// Prefix of the URI of an agent.
 const AGENT: &str = "a2a-agent://";
-/// How every other URI begins.
+/// Prefix of every other URI.
 const OURS: &str = "a2a://";
-/// The registry of agents.
+/// URI of the registry of agents.
 pub const REGISTRY: &str = "a2a://agents/registry";
-/// The list of live streams.
+/// URI of the list of live streams.
 pub const STREAMS: &str = "a2a://streams";
 
 const OF_AGENT: &str = "a2a-agent://{agent}";
@@ -21,7 +21,7 @@ const OF_TASK: &str = "a2a://task/{id}";
 const OF_ARTIFACT: &str = "a2a://task/{id}/artifacts/{artifactId}";
 const OF_STREAM: &str = "a2a://streams/{id}";
 
-/// The templates that a client may fill in.
+/// The templates for clients.
 pub const TEMPLATES: &[ResourceTemplate] = &[
     ResourceTemplate {
         uri_template: OF_AGENT,
@@ -50,7 +50,7 @@ pub const TEMPLATES: &[ResourceTemplate] = &[
 ];
 const JSON: &str = "application/json";
 
-/// What fills a variable of a template.
+/// The kind of value of a template variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TemplateVariable {
     /// The name of an agent.
@@ -64,7 +64,7 @@ pub enum TemplateVariable {
 }
 
 impl TemplateVariable {
-    /// What fills this variable of this template; `None` if there is no such.
+    /// Returns the kind of this variable of this template; `None` if there is no such variable.
     pub fn read(template: &str, variable: &str) -> Option<Self> {
         match (template, variable) {
             (OF_AGENT, "agent") => Some(Self::Agent),
@@ -76,12 +76,12 @@ impl TemplateVariable {
     }
 }
 
-/// What a URI names.
+/// The resource that a URI names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceUri<'a> {
-    /// The agent of this name.
+    /// The agent with this name.
     Agent(&'a str),
-    /// The task of this handle.
+    /// The task with this handle.
     Task(&'a str),
     /// An artifact of a task.
     Artifact {
@@ -94,12 +94,13 @@ pub enum ResourceUri<'a> {
     Registry,
     /// All live streams of the caller.
     Streams,
-    /// The live stream of this id.
+    /// The live stream with this id.
     Stream(&'a str),
 }
 
 impl<'a> ResourceUri<'a> {
-    /// Reads a URI; `a2a://tasks/{id}` is taken for `a2a://task/{id}`. `None`: no URI of the gateway's.
+    /// Reads a URI; `a2a://tasks/{id}` is accepted for `a2a://task/{id}`. `None` if it is not a URI
+    /// of the gateway.
     pub fn read(uri: &'a str) -> Option<Self> {
         if let Some(agent) = agent_of(uri) {
             return Some(Self::Agent(agent));
@@ -122,12 +123,12 @@ impl<'a> ResourceUri<'a> {
     }
 }
 
-/// The URI of an agent.
+/// Returns the URI of an agent.
 pub fn agent_uri(agent: &str) -> String {
     format!("{AGENT}{agent}")
 }
 
-/// The agent that a URI names: as host, or as path after an empty host.
+/// Returns the agent that a URI names: as host, or as path after an empty host.
 pub fn agent_of(uri: &str) -> Option<&str> {
     let rest = uri.strip_prefix(AGENT)?;
     let name = rest.strip_prefix('/').unwrap_or(rest);
@@ -135,12 +136,12 @@ pub fn agent_of(uri: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The URI of a task.
+/// Returns the URI of a task.
 pub fn task_uri(handle: &str) -> String {
     format!("{OURS}task/{handle}")
 }
 
-/// The URI of an artifact of a task.
+/// Returns the URI of an artifact of a task.
 pub fn artifact_uri(handle: &str, artifact: &str) -> String {
     let mut uri = format!("{OURS}task/{handle}/artifacts/");
     for byte in artifact.bytes() {
@@ -153,18 +154,19 @@ pub fn artifact_uri(handle: &str, artifact: &str) -> String {
     uri
 }
 
-/// The URI of a live stream.
+/// Returns the URI of a live stream.
 pub fn stream_uri(id: &str) -> String {
     format!("{STREAMS}/{id}")
 }
 
-/// A handle as it stands in a URI: the characters of a sealed token.
+/// Returns a handle in a URI, if it has only the characters of a sealed token.
 fn handle(text: &str) -> Option<&str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (!text.is_empty() && text.bytes().all(plain)).then_some(text)
 }
 
-/// Text without percent-encoding; a slash that a careless writer left in it stays. `None` if it is not encoded well.
+/// Decodes percent-encoding; a slash that the writer did not encode stays. `None` if the encoding
+/// is invalid.
 pub fn decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(Cow::Borrowed(text));

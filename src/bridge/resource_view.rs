@@ -1,7 +1,7 @@
-//! What is in the resources: a task with all that is known of it, one of its artifacts, live streams.
+//! The content of the resources: a task with all known data, one of its artifacts, live streams.
 //!
-//! Reads mcp.md §3.4. Tasks and conversations appear under sealed handles, never under the agent's ids. Not here: their URIs (see
-//! `resources`), agents (see `registry`), who may read them.
+//! Follows `docs/spec/mcp.md` §3.4. Tasks and conversations appear under sealed handles, never
+//! under the agent's ids. Their URIs are in `resource_uri`, agents in `registry`.
 
 use serde::Serialize;
 
@@ -15,11 +15,12 @@ use crate::mcp::content::{ContentBlock, EmbeddedResource, ResourceContents};
 /// A task as one caller sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskInput<'a> {
-    /// What is known of it.
+    /// The agent's output.
     pub work: &'a AgentOutput,
-    /// Where it stands, whatever the agent said last: it may be lost, or its question answered.
+    /// The state of the task, which may differ from the last report of the agent: the task may be
+    /// lost, or its question answered.
     pub state: TaskState,
-    /// Why it failed, if that is not the agent's word.
+    /// Reason of the failure, if the gateway and not the agent gives it.
     pub failure: Option<&'a str>,
     /// The caller's handle of the task.
     pub task: &'a str,
@@ -27,11 +28,11 @@ pub struct TaskInput<'a> {
     pub context: Option<&'a str>,
     /// The name of the agent.
     pub agent: &'a str,
-    /// When it began, in ISO 8601.
+    /// Time of creation, in ISO 8601.
     pub created_at: &'a str,
-    /// When it last changed, in ISO 8601.
+    /// Time of the last change, in ISO 8601.
     pub last_updated_at: &'a str,
-    /// Whether the client has cancelled it, whatever the agent did about that.
+    /// True if the client has cancelled the task, regardless of the agent's reaction.
     pub cancelled: bool,
 }
 
@@ -83,7 +84,7 @@ struct ArtifactView<'a> {
     uri: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     parts: Option<EncodedParts<'a>>,
-    /// How much there is to read at the URI.
+    /// Size of the content at the URI.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<usize>,
 }
@@ -111,7 +112,8 @@ fn part_bytes(part: &Part) -> usize {
     }
 }
 
-/// The resource of a task, as JSON. Artifacts above `most` bytes, and binary ones, are named by their URI only.
+/// Encodes the resource of a task as JSON. Artifacts above `most` bytes, and binary ones, are named
+/// by their URI only.
 pub fn task(seen: &TaskInput<'_>, most: usize) -> String {
     const MAX_TEXT_BYTES: usize = 8 * 1024;
     let work = seen.work;
@@ -135,7 +137,8 @@ pub fn task(seen: &TaskInput<'_>, most: usize) -> String {
     json(&view)
 }
 
-/// The content of an artifact under its URI: its text as one, each other part by itself. Never empty.
+/// Returns the content of an artifact under its URI: its text as one, each other part by itself.
+/// Never empty.
 pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedResource> {
     let mut contents: Vec<EmbeddedResource> = Vec::new();
     let mut text: Option<(String, Option<String>)> = None;
@@ -166,7 +169,7 @@ pub fn artifact_contents(artifact: &Artifact, uri: &str) -> Vec<EmbeddedResource
     contents
 }
 
-/// Bytes in the base64 that clients take; words, if they are none.
+/// Returns bytes in the base64 that clients accept; text, if the part has none.
 fn blob(part: &Part, uri: &str) -> Option<EmbeddedResource> {
     let mut shown = Vec::new();
     blocks([part], ContentDisplay { version: Version::V2026_07_28, links: false }, &mut shown);
@@ -189,13 +192,13 @@ fn embedded(uri: &str, media_type: &str, content: ResourceContents) -> EmbeddedR
 pub struct StreamView<'a> {
     /// The caller's handle of the task, which is the id of the stream.
     pub task: &'a str,
-    /// Where the task stands.
+    /// The state of the task.
     pub state: TaskState,
-    /// How many watch it now.
+    /// Current number of watchers.
     pub watchers: usize,
-    /// Whether its agent is listened to now.
+    /// True if the task has a follower now.
     pub followed: bool,
-    /// Since when the task is known here, in ISO 8601.
+    /// Time since which the task is known to the gateway, in ISO 8601.
     pub since: &'a str,
 }
 
@@ -225,12 +228,12 @@ impl<'a> From<&StreamView<'a>> for EncodedStream<'a> {
     }
 }
 
-/// A stream, as JSON.
+/// Encodes a stream as JSON.
 pub fn stream(stream: &StreamView<'_>) -> String {
     json(&EncodedStream::from(stream))
 }
 
-/// A list of streams, as JSON.
+/// Encodes a list of streams as JSON.
 pub fn streams(streams: &[StreamView<'_>]) -> String {
     #[derive(Serialize)]
     struct Streams<'a> {
@@ -239,7 +242,8 @@ pub fn streams(streams: &[StreamView<'_>]) -> String {
     json(&Streams { streams: streams.iter().map(EncodedStream::from).collect() })
 }
 
-/// Writing to memory does not fail, and neither does text or JSON that was read before.
+/// Encodes a view. Writing to memory does not fail, and neither does text or JSON that was parsed
+/// before.
 pub(super) fn json<T: Serialize>(view: &T) -> String {
     serde_json::to_string(view).unwrap_or_else(|_| "{}".to_owned())
 }

@@ -1,7 +1,7 @@
-//! In which form a call is answered that takes longer than its client waits.
+//! The form of the response to a call that takes longer than its client waits.
 //!
-//! Reads mcp.md §3.1. The best form that this client understands: a task of the extension, a task of the core, a leg that the
-//! client follows up by itself, or a handle in words. Not here: writing any of them, waiting.
+//! Follows `docs/spec/mcp.md` §3.1. The plan is the best form that the client understands: an
+//! extension task, a core task, a leg that the client follows up by itself, or a handle result.
 
 use std::time::Duration;
 
@@ -12,77 +12,77 @@ use crate::a2a::canonical;
 use crate::mcp::tools::TaskSupport;
 use crate::mcp::{ClientCapabilities, Era, Version};
 
-/// What is known of the client of one call.
+/// The properties of the client of one call.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientAbilities {
-    /// The revision that it speaks.
+    /// The client's revision.
     pub version: Version,
-    /// What it can do.
+    /// The client's capabilities.
     pub capabilities: ClientCapabilities,
-    /// Whether this call asks for a task (2025-11-25).
+    /// True if this call requests a task (2025-11-25).
     pub wants_task: bool,
-    /// How many legs of this call it has been through.
+    /// Number of legs of this call so far.
     pub round: u8,
-    /// Whether the answer goes into a batch.
+    /// True if the response goes into a batch.
     pub in_batch: bool,
-    /// Whether it makes a call again by itself when the result says so. Some SDKs fail at such a
-    /// result unless their host declares that it can be asked.
+    /// True if the client repeats a call by itself when the result requires it. Some SDKs fail on
+    /// such a result unless their host declares that it can handle elicitations.
     pub makes_legs: bool,
 }
 
-/// How long what may take.
+/// The time limits of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTimeouts {
-    /// Until a client must have something final.
+    /// Time until a client must have a final response.
     pub budget: Duration,
-    /// Until a client that knows tasks gets one.
+    /// Time until a client with task support gets a task.
     pub task_after: Duration,
-    /// One leg.
+    /// Duration of one leg.
     pub leg: Duration,
-    /// Most legs of one call.
+    /// Maximum number of legs of one call.
     pub legs: u8,
-    /// Whether clients that know no better form are held for as long as the work takes.
+    /// True if clients without a better form wait for as long as the call takes.
     pub hold: bool,
 }
 
-/// What a call gets when its patience ends.
+/// The response to a call when its waiting time ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// A task of the extension (2026-07-28).
+    /// An extension task (2026-07-28).
     Task,
-    /// A task of the core (2025-11-25), whatever has come meanwhile.
+    /// A core task (2025-11-25), regardless of the output so far.
     CoreTask,
-    /// A `requestState` to come back with.
+    /// A `requestState` for the next leg.
     Leg,
-    /// A handle in words.
+    /// A handle result.
     Handle,
 }
 
-/// How one call is served.
+/// The waiting time and the fallback of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponsePlan {
-    /// How long the client waits; `None`: for as long as it takes.
+    /// Time that the client waits; `None` is unlimited.
     pub patience: Option<Duration>,
-    /// What it gets then.
+    /// The response after that time.
     pub then: Fallback,
 }
 
-/// Why a call cannot be served at all.
+/// The reason why a call is rejected for its task mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskModeError {
-    /// The tool runs as a task only, and this client does not know the extension.
+    /// The tool runs only as a task, and this client does not know the extension.
     NeedsExtension,
-    /// The tool runs as a task only, and the call does not ask for one.
+    /// The tool runs only as a task, and the call does not request one.
     NeedsTask,
-    /// The tool never runs as a task, and the call asks for one.
+    /// The tool never runs as a task, and the call requests one.
     NoTask,
 }
 
-/// The rung of a call.
+/// Chooses the response plan of a call.
 ///
 /// # Errors
 ///
-/// [`Unserved`] when client and tool do not agree about tasks.
+/// [`TaskModeError`] if client and tool do not agree about tasks.
 pub fn choose(
     client: &ClientAbilities,
     times: &CallTimeouts,
@@ -115,7 +115,8 @@ pub fn choose(
     }
 }
 
-/// What one call is told from another by: its tool and its arguments, however they are written.
+/// Returns a digest that identifies a call: its tool and its arguments, independent of how they are
+/// written.
 pub fn digest(tool: &str, arguments: Option<&RawValue>) -> [u8; 16] {
     let mut hash = Sha256::new();
     hash.update((tool.len() as u64).to_be_bytes());
@@ -210,7 +211,7 @@ mod tests {
         }
         let never = choose(&knowing_tasks(), &TIMES, TaskSupport::Never);
         assert_eq!(never.map(|rung| rung.then), Ok(Fallback::Leg));
-        // A revision without tasks cannot be asked to use them.
+        // A revision without tasks cannot be required to use them.
         assert!(choose(&client(V2025_06_18), &TIMES, TaskSupport::Required).is_ok());
     }
 }

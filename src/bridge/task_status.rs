@@ -1,34 +1,36 @@
-//! Which MCP task status each A2A task state becomes, and in which words.
+//! Maps A2A task states to MCP task statuses and their messages.
 //!
-//! Reads mcp.md §2.13, §2.14, §3.2, §3.3. Core tasks (2025-11-25) and the extension (2026-07-28) have opposite rules for
-//! failures: where the core says failed, the extension says completed with an error in the result. Not here: the shapes (see
-//! `mcp::tasks`), the result itself (see `outcome`).
+//! Follows `docs/spec/mcp.md` §2.13, §2.14, §3.2, §3.3. Core tasks (2025-11-25) and the extension
+//! (2026-07-28) have opposite rules for failures: where the core says failed, the extension says
+//! completed with an error in the result.
 
 use super::output::{AgentOutput, words};
 use crate::a2a::{TaskState, clean};
 use crate::mcp::tasks::TaskStatus;
 
-/// Longest status message, in bytes.
+/// Maximum length of a status message, in bytes.
 const MAX_STATUS_BYTES: usize = 2 * 1024;
 
-/// How a task stands, for the one client that looks.
+/// The state of a task as one client must see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientTaskStatus {
-    /// What the agent says.
+    /// The state that the agent reports.
     pub state: TaskState,
-    /// Whether the client has cancelled it, whatever the agent did about that.
+    /// True if the client has cancelled the task, regardless of the agent's reaction.
     pub cancelled: bool,
-    /// Whether this client can be asked what the agent asks; else the task is done for it, with a handle as its result.
+    /// True if this client supports an elicitation for the agent's question; else the task is
+    /// completed for it, with a handle as its result.
     pub askable: bool,
 }
 
 impl ClientTaskStatus {
-    /// How the work stands. An agent that answered without a task has completed it.
+    /// Returns the status of the output. An agent that responded without a task has completed it.
     pub fn of(work: &AgentOutput, cancelled: bool, askable: bool) -> Self {
         Self { state: state_of(work), cancelled, askable }
     }
 
-    /// The status of a core task. A cancelled one stays so, even if the agent finishes it.
+    /// Returns the status of a core task. A cancelled one stays cancelled, even if the agent
+    /// finishes it.
     pub fn core(self) -> TaskStatus {
         match self.state {
             _ if self.cancelled => TaskStatus::Cancelled,
@@ -40,7 +42,8 @@ impl ClientTaskStatus {
         }
     }
 
-    /// The status of a task of the extension. Cancelling is a wish there: the agent's word counts.
+    /// Returns the status of an extension task. A cancellation is only a request there: the agent's
+    /// state counts.
     pub fn extension(self) -> TaskStatus {
         match self.state {
             TaskState::Submitted | TaskState::Working | TaskState::Unknown => TaskStatus::Working,
@@ -55,13 +58,14 @@ impl ClientTaskStatus {
     }
 }
 
-/// The state of the work.
+/// Returns the state of the output.
 pub(super) fn state_of(work: &AgentOutput) -> TaskState {
     if work.reply.is_some() { TaskState::Completed } else { work.state.unwrap_or(TaskState::Submitted) }
 }
 
-/// How the work stands in words: the agent's, and the state where they do not tell it. Clients show this alone when a task
-/// failed. `cancelled`: whether the status beside it says so, which for the extension is the agent's word only.
+/// Returns the status in words: the agent's, and the state where they do not include it. Clients
+/// show this alone if a task failed. `cancelled` is true if the status beside it is cancelled,
+/// which for the extension only the agent decides.
 pub fn message(work: &AgentOutput, cancelled: bool) -> Option<String> {
     let said = match state_of(work) {
         TaskState::Failed | TaskState::Rejected | TaskState::Canceled => work.reason(),

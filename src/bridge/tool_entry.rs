@@ -1,6 +1,4 @@
-//! One tool that can be called: an agent's, or one of the gateway itself, with its JSON for each revision.
-//!
-//! Not here: which there are and what they are named (see `catalogue`).
+//! One callable tool, of an agent or built-in, with its JSON for each revision.
 
 use std::sync::Arc;
 
@@ -16,7 +14,7 @@ pub(super) struct EncodedTool {
     /// For clients without structured output.
     plain: Box<RawValue>,
     titled: Box<RawValue>,
-    /// For clients with tasks in the core, where that makes a difference.
+    /// For clients with core tasks, where their form differs.
     with_tasks: Option<Box<RawValue>>,
 }
 
@@ -41,15 +39,15 @@ impl EncodedTool {
 /// A tool of an agent.
 #[derive(Debug)]
 pub struct ToolEntry {
-    /// The agent that it belongs to.
+    /// The agent that the tool belongs to.
     pub agent: Arc<str>,
-    /// The skill that it stands for; `None` for the one tool of an agent.
+    /// The skill that the tool stands for; `None` for the one tool of an agent.
     pub skill: Option<Arc<str>>,
-    /// What it takes.
+    /// The tool's input.
     pub input: Arc<ToolInput>,
-    /// Its name.
+    /// The tool's name.
     pub name: String,
-    /// Whether its calls can run as tasks of the core.
+    /// The support of its calls for core tasks.
     pub task: TaskSupport,
     pub(super) forms: EncodedTool,
 }
@@ -57,15 +55,16 @@ pub struct ToolEntry {
 /// A tool of the gateway itself.
 #[derive(Debug, Clone)]
 pub struct BuiltinTool {
-    /// Its name; one that no agent's tool can have (see [`super::names::is_reserved`]).
+    /// The tool's name, which an agent's tool cannot have (see [`super::names::is_reserved`]).
     pub name: &'static str,
     with_one_agent: bool,
     forms: Arc<EncodedTool>,
 }
 
 impl BuiltinTool {
-    /// A tool that `write` writes as a revision's clients see it. It is listed among the tools of all agents, and
-    /// `with_one_agent` also among those of each single one. `None` if it cannot be written.
+    /// Creates a tool that `write` encodes for the clients of a revision. The tool is listed among
+    /// those of all agents, and if `with_one_agent` also among those of each single one. Returns
+    /// `None` if it cannot be encoded.
     pub fn new(
         name: &'static str,
         with_one_agent: bool,
@@ -82,14 +81,14 @@ impl BuiltinTool {
 /// A tool that can be called.
 #[derive(Debug)]
 pub enum ToolRef {
-    /// An agent does the work.
+    /// A tool of an agent.
     Agent(ToolEntry),
-    /// The gateway does it.
+    /// A tool of the gateway.
     Own(BuiltinTool),
 }
 
 impl ToolRef {
-    /// What it is called by.
+    /// Returns the tool's name.
     pub fn name(&self) -> &str {
         match self {
             Self::Agent(tool) => &tool.name,
@@ -97,7 +96,7 @@ impl ToolRef {
         }
     }
 
-    /// The tool as a client of this revision sees it.
+    /// Returns the tool as a client of this revision sees it.
     pub fn listed(&self, version: Version) -> &RawValue {
         match self {
             Self::Agent(tool) => tool.forms.of(version),
@@ -105,7 +104,7 @@ impl ToolRef {
         }
     }
 
-    /// The tool, if it is an agent's.
+    /// Returns the tool, if it is an agent's.
     pub fn of_agent(&self) -> Option<&ToolEntry> {
         match self {
             Self::Agent(tool) => Some(tool),
@@ -113,7 +112,7 @@ impl ToolRef {
         }
     }
 
-    /// Its name, if it is one of the gateway's own.
+    /// Returns the name, if the tool is built-in.
     pub fn own(&self) -> Option<&'static str> {
         match self {
             Self::Agent(_) => None,

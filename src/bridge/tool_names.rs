@@ -1,37 +1,39 @@
-//! What a tool is called.
+//! The names of the tools.
 //!
-//! Hosts put a prefix before names, cap them at about sixty characters and often take only `[A-Za-z0-9_-]`; so names here
-//! have at most 50 of these. A name that is bad, too long, reserved or wanted twice gets a suffix made from the agent and the
-//! skill, so that no card can take the name of another agent's tool. Not here: which tools there are.
+//! Hosts prepend a prefix to names, limit them to about sixty characters and often allow only
+//! `[A-Za-z0-9_-]`; so names here have at most 50 of these. A name that is invalid, too long,
+//! reserved or requested twice gets a suffix made from the agent and the skill, so that no card can
+//! take the name of another agent's tool.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
 
-/// Longest name of a tool.
+/// Maximum length of a tool name.
 pub const MAX_TOOL_NAME_CHARS: usize = 50;
 
-/// A tool that wants a name.
+/// A tool's request for a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameRequest<'a> {
     /// The agent's name in the configuration.
     pub agent: &'a str,
     /// The skill's id on the card; `None` for the one tool of an agent.
     pub skill: Option<&'a str>,
-    /// The name it would have: `{agent}_{skill}` or `{skill}`.
+    /// The preferred name: `{agent}_{skill}` or `{skill}`.
     pub natural: String,
-    /// The name that the operator gave it.
+    /// The name that the operator assigned.
     pub given: Option<&'a str>,
 }
 
-/// Gives each wish a name, all of them different, in the order of the wishes.
+/// Assigns a different name to each request, in the order of the requests.
 ///
-/// The operator's names are taken as they are (the configuration sees to it that they differ). The result does not depend on
-/// the order of the wishes.
+/// Names of the operator are used as they are (the configuration ensures that they differ). The
+/// result does not depend on the order of the requests.
 pub fn assign(wishes: &[NameRequest<'_>]) -> Vec<String> {
     let mut names: Vec<String> = wishes.iter().map(first_choice).collect();
-    // A suffixed name can meet a natural one that was made to look like it; then that one steps aside too.
+    // A name with a suffix can equal a natural one that imitates it; then that one gets a suffix
+    // too.
     for _ in 0..3 {
         let mut wanted: HashMap<&str, usize> = HashMap::new();
         for name in &names {
@@ -58,11 +60,11 @@ fn first_choice(wish: &NameRequest<'_>) -> String {
     }
 }
 
-/// Longest name that is made of a skill's title.
+/// Maximum length of a name made from a skill's title.
 const MAX_TITLE: usize = 32;
 
-/// Returns the id of a skill, or a name made of its title where the id was generated (a UUID, a
-/// hash): such an id says nothing to a model.
+/// Returns the id of a skill, or a name made from its title if the id was generated (a UUID, a
+/// hash): such an id means nothing to a model.
 pub fn readable_name<'a>(id: &'a str, title: &str) -> Cow<'a, str> {
     if !is_generated(id) {
         return Cow::Borrowed(id);
@@ -94,13 +96,13 @@ fn is_generated(id: &str) -> bool {
     is_uuid || is_number || is_ulid
 }
 
-/// Whether a name can be used as it is.
+/// Returns true if a name can be used as it is.
 pub fn is_plain(name: &str) -> bool {
     (1..=MAX_TOOL_NAME_CHARS).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
 }
 
-/// Whether the gateway keeps the name for tools of its own.
+/// Returns true if the name is reserved for built-in tools.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with("subagent_") || name == "find_agent"
 }

@@ -1,7 +1,7 @@
-//! From what is known of the work to the result of the call.
+//! Makes the result of a call from the agent's output.
 //!
-//! Reads mcp.md §3.1, §3.2. A finished task becomes its content; one that goes on or asks becomes a *handle result* (see
-//! `handle`). The gateway's own tools tell the same in their one shape. Not here: when to answer.
+//! Follows `docs/spec/mcp.md` §3.1, §3.2. A finished task becomes its content; one that continues
+//! or asks becomes a *handle result* (see `handle`). The built-in tools have one shape for both.
 
 use std::borrow::Cow;
 
@@ -21,15 +21,18 @@ use crate::mcp::Version;
 use crate::mcp::content::{ContentBlock, ResourceLinks};
 use crate::mcp::tools::CallToolResult;
 
-/// What was made is at the agent only, and the agent does not give it: that must not read as nothing.
+/// The output is only at the agent, which does not return it: the text must not read as an empty
+/// result.
 const NOT_TO_BE_HAD: &str =
     "The task has ended, but what the agent made cannot be had from it now. Ask for the task again later.";
 
-/// What takes a `taskId` besides the gateway's own tools, in a result of the agent's tool, and in one of the gateway's own.
+/// The alternative to the built-in tools that takes a `taskId`, in a result of the agent's tool,
+/// and in one of a built-in tool.
 pub(super) const AGAIN: &str = "this tool again";
 pub(super) const ELSEWHERE: &str = "the agent's own tool";
 
-/// The result of a call whose work stands as `work` says; `local` names the call while its task has no name.
+/// Returns the result of a call with the output `work`; `local` names the call while its task has
+/// no name.
 pub fn result(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
     match work.state() {
         OutputState::Finished => finished(work, audience),
@@ -40,7 +43,7 @@ pub fn result(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16])
     }
 }
 
-/// The result of a call whose question the user did not want to answer.
+/// Returns the result of a call with a question that the user declined to answer.
 pub fn declined(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
     let task = audience.task(work, local);
     let said = format!(
@@ -50,7 +53,7 @@ pub fn declined(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16
     handle(work, audience, local, said, HandleNotes::default())
 }
 
-/// The result of a call whose answer the agent refused: the question is still open.
+/// Returns the result of a call with an answer that the agent rejected: the question is still open.
 pub fn refused(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
     let task = audience.task(work, local);
     let (tool, question) = (audience.answering_tool(AGAIN), work.status_text());
@@ -62,7 +65,7 @@ pub fn refused(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]
     handle(work, audience, local, said, HandleNotes::default())
 }
 
-/// The result of `subagent_start`.
+/// Returns the result of `subagent_start`.
 pub fn started(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
     let task = audience.task(work, local);
     let first = format!("The task was started: {}.", task_uri(task.as_str()));
@@ -70,7 +73,7 @@ pub fn started(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]
     agent_failed(work, audience, local, &first, HandleNotes { is_linked, ..HandleNotes::default() })
 }
 
-/// The result of `subagent_send`.
+/// Returns the result of `subagent_send`.
 pub fn sent(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
     agent_failed(
         work,
@@ -81,12 +84,13 @@ pub fn sent(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -
     )
 }
 
-/// The result of `subagent_get` and `subagent_wait`.
+/// Returns the result of `subagent_get` and `subagent_wait`.
 pub fn snapshot(work: &AgentOutput, audience: &ResultContext<'_>, local: [u8; 16]) -> CallToolResult {
     agent_failed(work, audience, local, "", HandleNotes::default())
 }
 
-/// The result of `subagent_cancel`; `canceled`: whether it did anything, so far as is known.
+/// Returns the result of `subagent_cancel`; `canceled` is true if the cancellation is known to have
+/// had an effect.
 pub fn cancelled(
     work: &AgentOutput,
     audience: &ResultContext<'_>,
@@ -103,7 +107,7 @@ pub fn cancelled(
     handle(work, audience, local, said, HandleNotes { canceled: Some(canceled), ..HandleNotes::default() })
 }
 
-/// The result of a subagent tool: what the agent made, if it is done; else what to do next.
+/// Returns the result of a task tool: the output, if the task is finished; else the next step.
 fn agent_failed(
     work: &AgentOutput,
     audience: &ResultContext<'_>,
@@ -143,7 +147,7 @@ fn finished(work: &AgentOutput, audience: &ResultContext<'_>) -> CallToolResult 
     CallToolResult { content, structured_content, is_error, extensions }
 }
 
-/// Returns the blocks of finished work, and the text of the gateway among them.
+/// Returns the blocks of a finished task, and the gateway's text among them.
 fn finished_content(
     work: &AgentOutput,
     pieces: &[OutputPiece<'_>],
@@ -176,7 +180,7 @@ fn finished_content(
 struct OutputPiece<'a> {
     parts: Cow<'a, [Part]>,
     is_artifact: bool,
-    /// Whether it was made before the last question: the client was told of it then.
+    /// True if it was made before the last question: the client got it with that question.
     is_earlier: bool,
 }
 
@@ -186,7 +190,8 @@ impl<'a> OutputPiece<'a> {
     }
 }
 
-/// What the agent made: its reply; or the artifacts and what it says at the end; or, from agents that use neither, its last word.
+/// Returns the agent's output: its reply; or the artifacts and the final message; or, from agents
+/// that use neither, its last message.
 fn output(work: &AgentOutput, is_error: bool) -> Vec<OutputPiece<'_>> {
     if let Some(reply) = &work.reply {
         return vec![OutputPiece::message(&reply.parts)];
@@ -230,7 +235,7 @@ fn client_override(state: TaskState, work: &AgentOutput) -> String {
     }
 }
 
-/// A text of the gateway and pieces of output, as data.
+/// Returns a text of the gateway and pieces of output, as data.
 fn envelope<'a>(
     text: String,
     pieces: impl IntoIterator<Item = &'a OutputPiece<'a>>,
@@ -242,9 +247,9 @@ fn envelope<'a>(
     envelope
 }
 
-/// The output of this turn as a client takes data: a lone data part as it is (any JSON for modern
-/// clients, an object for legacy ones), data beside anything else with that in one envelope. Text
-/// alone needs none.
+/// Returns the output since the last question as structured content: a lone data part as it is (any
+/// JSON for modern clients, an object for legacy ones), data and other content together in one
+/// envelope. Text alone has none.
 fn structured(
     work: &AgentOutput,
     pieces: &[OutputPiece<'_>],

@@ -1,7 +1,7 @@
-//! The members of an object, each of them once.
+//! The members of an object, with unique names.
 //!
-//! What is judged must be what is sent: two members of one name would let a schema see the one and an agent the other. Not here:
-//! schemas (see `arguments`).
+//! The validated content must be the sent content: with two members of one name, a schema could see
+//! the one and an agent the other.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,18 +10,18 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
-/// An object whose names, at every depth, are there once.
+/// An object with unique names at every depth.
 #[derive(Debug)]
 pub(super) struct UniqueObject<'a>(Vec<(String, &'a RawValue)>);
 
 impl UniqueObject<'_> {
-    /// A member that is a string with something in it.
+    /// Returns a member that is a non-empty string.
     pub(super) fn handle(&self, name: &str) -> Option<String> {
         let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
         serde_json::from_str(value.get()).ok().filter(|text: &String| !text.is_empty())
     }
 
-    /// The object as JSON text without one member.
+    /// Returns the object as JSON text without one member.
     pub(super) fn without(&self, name: &str) -> String {
         let mut out = Vec::new();
         let mut writer = serde_json::Serializer::new(&mut out);
@@ -65,7 +65,7 @@ fn duplicate_key<E: Error>(name: &str) -> E {
     E::custom(format!("member {shown:?} is there twice"))
 }
 
-/// Any value whose objects have each name once; the value itself is not kept.
+/// Any value with unique names in its objects; the value itself is not kept.
 struct UniqueValue;
 
 impl<'de> Deserialize<'de> for UniqueValue {

@@ -1,7 +1,8 @@
-//! What a user answered, judged; and what the agent is told of it.
+//! Validates the user's answers to a question and makes the message to the agent from them.
 //!
-//! Reads mcp.md §2.12, §3.5. The message to the agent has the same id each time that the same answer is given to the same
-//! question. Not here: asking (see `question`), which answers were taken already.
+//! Follows `docs/spec/mcp.md` §2.12, §3.5. The message to the agent has the same id each time that
+//! the same answer is given to the same question. Questions are in `elicitation`; `tasks` knows the
+//! answers that were accepted already.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +19,24 @@ use crate::mcp::Version;
 use crate::mcp::elicitation::{ElicitAction, ElicitResult};
 use crate::mcp::elicitation_schema::adapt;
 
-/// Most bytes of an agent's schema that a text for the model quotes.
+/// Maximum length of an agent's schema quoted in a text for the model, in bytes.
 const MAX_SCHEMA_BYTES: usize = 8 * 1024;
 
-/// What the user answered, as far as the client has told.
+/// The user's answers, as far as the client has sent them.
 #[derive(Debug, Clone, Default)]
 pub struct UserResponse {
-    /// Answers by key; each an object that fits what was asked.
+    /// Answers by key; each is an object that fits its schema.
     pub accepted: BTreeMap<String, Box<RawValue>>,
-    /// Something was declined.
+    /// True if at least one input was declined.
     pub declined: bool,
-    /// Something was closed without an answer.
+    /// True if at least one input was closed without an answer.
     pub cancelled: bool,
     /// Keys without an answer.
     pub missing: Vec<String>,
 }
 
 impl AgentQuestion {
-    /// What is given before any answer has come.
+    /// Returns the state before any answer.
     pub fn empty(&self) -> UserResponse {
         UserResponse {
             missing: self.inputs.iter().map(|input| input.key.clone()).collect(),
@@ -43,11 +44,11 @@ impl AgentQuestion {
         }
     }
 
-    /// Reads `inputResponses`. Unknown keys are passed over; answers that are not there are missing.
+    /// Reads `inputResponses`. Unknown keys are ignored; absent answers are in `missing`.
     ///
     /// # Errors
     ///
-    /// What is wrong with an answer, in words.
+    /// The problem of an answer, in words.
     pub fn read_responses(&self, responses: Option<&RawValue>) -> Result<UserResponse, String> {
         let json = responses.map(RawValue::get).filter(|json| *json != "null").unwrap_or("{}");
         let wrong = |error: serde_json::Error| format!("Invalid inputResponses: {error}.");
@@ -63,18 +64,18 @@ impl AgentQuestion {
         Ok(given)
     }
 
-    /// Takes one answer; one to what was not asked is passed over.
+    /// Adds one answer; an answer with an unknown key is ignored.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, in words; then nothing was taken.
+    /// The problem of the answer, in words; then nothing was added.
     pub fn take(&self, given: &mut UserResponse, key: &str, answer: ElicitResult) -> Result<(), String> {
         let Some(input) = self.inputs.iter().find(|input| input.key == key) else { return Ok(()) };
         match answer.action {
             ElicitAction::Decline => given.declined = true,
             ElicitAction::Cancel => given.cancelled = true,
             ElicitAction::Accept => {
-                // Whatever came with an authorization stays here: it could be a secret.
+                // Content that comes with an authorization is not forwarded: it could be a secret.
                 let asked = self.state != TaskState::AuthRequired;
                 let content = answer.content.filter(|_| asked);
                 let content = content.or_else(|| RawValue::from_string("{}".into()).ok());
@@ -89,7 +90,8 @@ impl AgentQuestion {
         Ok(())
     }
 
-    /// What the agent is told: the text of a lone reply, else the answers as data; in the form of its framework, where it has one.
+    /// Returns the message to the agent: the text of a lone reply, else the answers as data; in the
+    /// form of the agent's framework, if it has one.
     pub fn message(&self, accepted: &BTreeMap<String, Box<RawValue>>) -> Vec<Part> {
         if self.has_forms() {
             let answers = self.inputs.iter().filter_map(|input| Some((input, accepted.get(&input.key)?)));
@@ -112,24 +114,24 @@ impl AgentQuestion {
         told.map(Part::new).into_iter().collect()
     }
 
-    /// Returns whether the agent takes answers only in the form of its framework.
+    /// Returns true if the agent accepts answers only in the form of its framework.
     pub fn has_forms(&self) -> bool {
         self.inputs.iter().any(|input| input.form != AnswerForm::Plain)
     }
 
-    /// Returns an answer that a model wrote freely as the agent takes it: in the form of its framework,
-    /// where it has one.
+    /// Returns a free answer of a model in the form that the agent accepts: that of its framework,
+    /// if it has one.
     ///
     /// # Errors
     ///
-    /// How the answer must be given, for the model.
+    /// The required form of the answer, for the model.
     pub fn answer(&self, parts: Vec<Part>) -> Result<Vec<Part>, String> {
         if !self.has_forms() {
             return Ok(parts);
         }
         let how = || format!("Invalid answer. {}, and nothing beside it.", self.answer_hint());
         if parts.len() != 1 {
-            // The form has no place for more, and what was said must not be lost.
+            // The form has no room for more, and no part of the answer may be lost.
             return Err(how());
         }
         let data = parts.iter().find_map(|part| match &part.body {
@@ -157,11 +159,12 @@ impl AgentQuestion {
         self.inputs.iter().map(part).collect::<Option<Vec<_>>>().ok_or_else(how)
     }
 
-    /// Returns a sentence without its full stop: how an answer is given as an argument of a tool.
+    /// Returns the way to give an answer as an argument of a tool: a sentence without its full
+    /// stop.
     pub fn answer_hint(&self) -> String {
         let value = |input: &InputField| match (input.form.is_confirmation(), &input.schema) {
             (true, _) => r#"{"confirmed": true} or {"confirmed": false}"#.to_owned(),
-            // The agent wrote it, and the sentence is the gateway's.
+            // The schema is the agent's, the sentence the gateway's.
             (false, Some(schema)) => {
                 format!("an object of this JSON Schema: {}", clean(schema.get(), MAX_SCHEMA_BYTES))
             }
@@ -179,7 +182,8 @@ impl AgentQuestion {
         }
     }
 
-    /// Names one input where there is room for a turn only: the question itself, unless it asks for several things.
+    /// Returns the fingerprint that names one input: that of the question itself, unless the
+    /// question has several inputs.
     pub fn question_fingerprint(&self, key: &str) -> [u8; 16] {
         match self.inputs.as_slice() {
             [_] => self.turn.to_bytes(),
@@ -190,24 +194,27 @@ impl AgentQuestion {
         }
     }
 
-    /// Returns this question in the round in which [`Question::turn_of`] named an input of it; `None` if that was another question.
+    /// Returns this question in the round in which [`AgentQuestion::question_fingerprint`] named an
+    /// input of it; `None` if that was another question.
     pub fn in_round_of(&self, turn: [u8; 16]) -> Option<Fingerprint> {
         let mut named = self.clone();
         named.turn = self.turn.in_round(Fingerprint::from_bytes(turn).round());
         named.key_of(turn).map(|_| named.turn)
     }
 
-    /// The input that [`Question::turn_of`] named; `None` if another question is open now.
+    /// Returns the input that [`AgentQuestion::question_fingerprint`] named; `None` if another
+    /// question is open now.
     pub fn key_of(&self, turn: [u8; 16]) -> Option<&str> {
         self.inputs.iter().map(|input| input.key.as_str()).find(|key| self.question_fingerprint(key) == turn)
     }
 }
 
 impl InputField {
-    /// Judges an answer by all that the agent's schema says, or by the form if the schema is of no use.
+    /// Validates an answer against the agent's full schema, or against the form if the schema does
+    /// not compile.
     fn validate(&self, content: &RawValue) -> Result<(), String> {
         let wrong = |what: String| format!("Invalid answer to {:?}: {what}.", self.key);
-        // What is judged must be what is sent: each name once.
+        // The validated content must be the sent content: each name once.
         serde_json::from_str::<UniqueObject<'_>>(content.get()).map_err(|error| wrong(error.to_string()))?;
         let value: Value = serde_json::from_str(content.get()).map_err(|error| wrong(error.to_string()))?;
         let compiled = |schema: &RawValue| {
@@ -235,14 +242,14 @@ fn reply(content: &RawValue) -> Option<String> {
     serde_json::from_str::<Reply>(content.get()).ok().map(|content| content.reply)
 }
 
-/// Tells one set of answers from another, however each is written.
+/// Returns a digest of a set of answers that does not depend on how each is written.
 pub fn digest(accepted: &BTreeMap<String, Box<RawValue>>) -> [u8; 16] {
     let pieces = accepted.iter().flat_map(|(key, content)| [key.clone(), canonical(content)]);
     let pieces: Vec<String> = pieces.collect();
     hashed(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
-/// The same for what was written freely, and not in a form.
+/// Returns such a digest of a free answer, which is not a form.
 pub fn digest_of_parts(parts: &[Part]) -> [u8; 16] {
     let pieces = parts.iter().map(|part| match &part.body {
         PartBody::Text(text) | PartBody::Raw(text) | PartBody::Url(text) => text.clone(),
@@ -252,7 +259,7 @@ pub fn digest_of_parts(parts: &[Part]) -> [u8; 16] {
     hashed(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
-/// The id of the message that carries these answers: an agent that sees it twice can tell.
+/// Returns the id of the message with these answers, by which an agent recognizes a repetition.
 pub fn message_id(task_id: &str, turn: Fingerprint, digest: [u8; 16]) -> String {
     let mut id = uuid(hashed(&[task_id.as_bytes(), &turn.to_bytes(), &digest]));
     // Version 8: made from a hash, where version 4 is random.

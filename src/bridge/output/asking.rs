@@ -1,7 +1,8 @@
-//! Which question of a piece of work is open, and how it reads.
+//! The open question of a task, and its text.
 //!
-//! Agents ask in text, in data (tool confirmations of Google ADK), or with an artifact and no message (interrupts of LangGraph).
-//! Not here: what makes two questions the same (see `a2a::question`), how one is put to a client (see `bridge::question`).
+//! Agents ask in text, in data (tool confirmations of Google ADK), or with an artifact and no
+//! message (interrupts of LangGraph). `a2a::input_request` decides if two questions are the same,
+//! `bridge::elicitation` puts one to a client.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -9,31 +10,33 @@ use serde_json::value::RawValue;
 use super::AgentOutput;
 use crate::a2a::{Fingerprint, Part, PartBody, StreamResponse, TaskState, TaskStatus, clean, is_wording};
 
-/// Most bytes of a question that a client is shown.
+/// Maximum length of a question for a client, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
 
 impl AgentOutput {
-    /// Which question is open, if one is.
+    /// Returns the fingerprint of the open question, if there is one.
     pub fn question_turn(&self) -> Option<Fingerprint> {
         Some(self.question?.fingerprint(self.task_id.as_deref()?).in_round(self.round))
     }
 
-    /// Returns what tells the status that asks from any other (see [`crate::a2a::stamp_of`]).
+    /// Returns the stamp that distinguishes the status of the question from any other (see
+    /// [`crate::a2a::stamp_of`]).
     pub fn stamp(&self) -> Option<[u8; 16]> {
         self.stamp
     }
 
-    /// Notes how often the question that is shown was answered before.
+    /// Sets how often the open question was answered before.
     pub fn set_round(&mut self, round: u8) {
         self.round = round;
     }
 
-    /// Returns the state in which the agent asks, and whether it asks with a message.
+    /// Returns the state in which the agent asks, and true if it asks with a message.
     pub fn asking(&self) -> Option<(TaskState, bool)> {
         self.state.filter(|state| state.is_interrupted()).map(|state| (state, self.status.is_some()))
     }
 
-    /// Notes that the agent has accepted an answer to the question that it shows: what it makes from here on is of the next turn.
+    /// Records that the agent has accepted an answer to the open question: later output belongs to
+    /// the next turn.
     pub fn question_answered(&mut self) {
         if self.question.is_some() {
             self.is_answered = true;
@@ -41,7 +44,7 @@ impl AgentOutput {
         }
     }
 
-    /// The agent is about to ask anew, in the same words or not: what it showed so far is no question any more.
+    /// Clears the question because the agent is about to ask again, in the same words or not.
     pub fn leave_question(&mut self) {
         if self.question.take().is_some() {
             (self.state, self.status, self.is_answered) = (Some(TaskState::Working), None, false);
@@ -49,8 +52,9 @@ impl AgentOutput {
         }
     }
 
-    /// Returns whether an event shows what is left of the question once its words have gone into the history. A server of the official
-    /// Python SDK puts them there the moment an answer comes in, and leaves the state as it is until the agent says more.
+    /// Returns true if an event shows the rest of the question after its message has moved into the
+    /// history. A server of the official Python SDK moves it the moment an answer arrives, and
+    /// leaves the state as it is until the agent sends more.
     pub fn has_taken_words_in(&self, event: &StreamResponse) -> bool {
         match event {
             StreamResponse::Task(task) => self.is_without_words(&task.status),
@@ -59,25 +63,25 @@ impl AgentOutput {
         }
     }
 
-    /// Returns whether a status is that of the question, but for its words.
+    /// Returns true if a status equals that of the question except for its message.
     pub(super) fn is_without_words(&self, status: &TaskStatus) -> bool {
         let is_same = status.state.is_interrupted() && self.state == Some(status.state);
         is_same && status.message.is_none() && self.status.is_some()
     }
 
-    /// Returns the message of the status as readable text: its words, and data as indented JSON.
+    /// Returns the message of the status as readable text: its text, and data as indented JSON.
     pub fn status_text(&self) -> String {
         let parts = self.status.iter().flat_map(|message| &message.parts);
         readable(parts)
     }
 
-    /// Returns what was made in this turn as readable text.
+    /// Returns the output of this turn as readable text.
     pub fn made_text(&self) -> String {
         readable(self.artifacts_of_turn().flat_map(|artifact| &artifact.parts))
     }
 }
 
-/// Returns parts as text for a person: a part a line, cut to what a client is shown.
+/// Returns parts as text for a person: one line per part, cut to the limit for a client.
 fn readable<'a>(parts: impl Iterator<Item = &'a Part>) -> String {
     let mut text = String::new();
     for part in parts.filter(|part| !part.is_thought()) {

@@ -1,17 +1,17 @@
-//! The agent's last words of a turn, for agents that put their output into messages alone.
+//! The agent's messages of a turn, for agents that put their output only into messages.
 //!
-//! An agent that completes a task without artifacts and without a final message has said its output
-//! before: in status messages while it worked, or in the history. Microsoft agent-framework sends one
-//! status message; Agent Stack sends many, each a piece of one text.
+//! An agent that completes a task without artifacts and without a final message has sent its output
+//! before: in status messages while it worked, or in the history. Microsoft agent-framework sends
+//! one status message; Agent Stack sends many, each a piece of one text.
 
 use crate::a2a::{Message, Part, PartBody, Role};
 
-/// Most bytes of text that are kept of status messages. The newest stay.
+/// Maximum size of the text that is kept of status messages. The newest stay.
 const MAX_BYTES: usize = 1 << 20;
-/// Most parts that are kept of status messages. The newest stay.
+/// Maximum number of parts that are kept of status messages. The newest stay.
 const MAX_PARTS: usize = 1_000;
 
-/// The messages of one turn put together, bounded.
+/// The messages of one turn, merged and bounded.
 #[derive(Debug, Default, Clone)]
 pub(super) struct ClosingMessages {
     parts: Vec<Part>,
@@ -19,8 +19,7 @@ pub(super) struct ClosingMessages {
 }
 
 impl ClosingMessages {
-    /// Adds a message. Text that follows text continues it, on a line of its own where both are
-    /// complete.
+    /// Adds a message. Text after text continues it, on a line of its own where both are complete.
     pub(super) fn add(&mut self, message: &Message) {
         for part in message.parts.iter().filter(|part| !part.is_thought()) {
             self.bytes = self.bytes.saturating_add(part.bytes());
@@ -29,7 +28,7 @@ impl ClosingMessages {
         self.shrink();
     }
 
-    /// Forgets everything: a new turn began, or the output stands elsewhere.
+    /// Removes everything: a new turn began, or the output is elsewhere.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -48,7 +47,7 @@ impl ClosingMessages {
         })
     }
 
-    /// Returns how many bytes it takes.
+    /// Returns the size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,13 +1,14 @@
-//! What an agent's metadata of a task holds for extensions of A2A, as far as it can be shown.
+//! The A2A extension data in an agent's metadata of a task, within the limit of a result.
 //!
-//! Only members whose names can be URIs, and no more than one result shows of them: what nobody can see must not take the room of what
-//! the agent made. Not here: which extensions are active, what of it a client gets (see `bridge::extension`).
+//! Only members with names that can be URIs, and no more than one result can show: invisible data
+//! must not take room from the agent's output. `bridge::extension` selects the data for a client.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::{RawValue, to_raw_value};
 
-/// Most bytes of names and values that are kept; as many of the names of what is not.
+/// Maximum size of names and values that are kept, in bytes; the same for the names of omitted
+/// members.
 pub const MOST_BYTES: usize = 64 * 1024;
 
 /// Members of metadata by their names, within [`MOST_BYTES`].
@@ -20,28 +21,28 @@ pub struct CollectedMetadata {
 }
 
 impl CollectedMetadata {
-    /// What is kept.
+    /// Returns the members that are kept.
     pub fn members(&self) -> impl Iterator<Item = (&str, &RawValue)> {
         self.members.iter().map(|(name, value)| (name.as_str(), &**value))
     }
 
-    /// The names of what had no room. Those that have none themselves are missing.
+    /// Returns the names of omitted members. Names that did not fit either are missing.
     pub fn omitted(&self) -> impl Iterator<Item = &str> {
         self.omitted.iter().map(String::as_str)
     }
 
-    /// How many bytes of names and values there are.
+    /// Returns the size of names and values in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.saturating_add(self.omitted_bytes)
     }
 
-    /// Takes over the metadata of a task: what was known before is gone.
+    /// Replaces the content with the metadata of a task.
     pub(super) fn replace(&mut self, json: &RawValue) {
         *self = Self::default();
         self.add(json);
     }
 
-    /// Takes in the metadata of an event: its members count in place of older ones with the same names.
+    /// Adds the metadata of an event: its members replace older ones with the same names.
     pub(super) fn add(&mut self, json: &RawValue) {
         let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(json.get()).unwrap_or_default();
         for (name, value) in members.into_iter().filter(|(name, _)| name.contains(':')) {
@@ -61,7 +62,7 @@ impl CollectedMetadata {
         }
     }
 
-    /// Takes note of the name of a member that is not kept.
+    /// Records the name of a member that is not kept.
     pub fn omit(&mut self, name: String) {
         let bytes = self.omitted_bytes.saturating_add(name.len());
         if bytes <= MOST_BYTES && !self.omitted.contains(&name) {
@@ -70,7 +71,7 @@ impl CollectedMetadata {
         }
     }
 
-    /// What is kept, as a JSON object; `None` if that is nothing.
+    /// Returns the kept members as a JSON object; `None` if there are none.
     pub(super) fn written(&self) -> Option<Box<RawValue>> {
         if self.members.is_empty() { None } else { to_raw_value(&self.members).ok() }
     }

@@ -1,7 +1,8 @@
-//! What is known of a piece of work: everything that its agent said, put together.
+//! The output of a task: everything that its agent sent, merged.
 //!
-//! Takes in events, says what is new. Bounded. Not here: which events belong to it (whoever reads the agent's stream sees to
-//! that), how it is told to a client (see `progress`, `outcome`).
+//! Applies events and returns the changes. Bounded. Out of scope: selecting the events of a task
+//! (the reader of the agent's stream does that), presentation to a client (see `progress`,
+//! `tool_result`).
 
 mod asking;
 mod closing;
@@ -20,66 +21,69 @@ use crate::a2a::{
     TaskHistory, TaskState, TaskStatus, TextChange, stamp_of,
 };
 
-/// The work so far.
+/// The output of a call so far.
 #[derive(Debug)]
 pub struct AgentOutput {
-    /// The agent's id of the task, once it has named one.
+    /// The agent's id of the task, once it is known.
     pub task_id: Option<String>,
-    /// The agent's id of the conversation, once it has named one.
+    /// The agent's id of the conversation, once it is known.
     pub context_id: Option<String>,
-    /// The id of the skill whose tool began it; `None`: no skill was named, or none is known.
+    /// The id of the skill whose tool started the task; `None` if no skill was named, or none is
+    /// known.
     pub skill: Option<Arc<str>>,
-    /// Where the task stands; `None` until the agent says.
+    /// The state of the task; `None` until the agent reports one.
     pub state: Option<TaskState>,
-    /// What the agent says about where it stands.
+    /// The message of the last status.
     pub status: Option<Message>,
-    /// The answer of an agent that made no task.
+    /// The response of an agent that made no task.
     pub reply: Option<Message>,
-    /// When the agent said where it stands, as it wrote it.
+    /// Time of the last status, as the agent wrote it.
     pub timestamp: Option<String>,
-    /// What the agent's metadata of the task says, and that of later events about where it stands, as far as it can be shown.
+    /// The agent's metadata of the task, and that of later status events, within the limit of a
+    /// result.
     pub metadata: CollectedMetadata,
-    /// Whether artifacts were dropped here that the agent may still have.
+    /// True if artifacts were evicted here that the agent may still have.
     pub artifacts_shed: bool,
-    /// The history of the task: the last one that has a word of the agent in it, if any has.
+    /// The history of the task: the last one with a message of the agent, if there is one.
     history: TaskHistory,
     artifacts: Artifacts,
-    /// What the agent has said in this turn while it worked, until it makes an artifact.
+    /// The agent's messages in this turn while it worked, until it makes an artifact.
     closing: ClosingMessages,
-    /// What is asked, as it was when the agent reported its state last: artifacts that come after that are no question.
+    /// The content of the question when the agent last reported its state: later artifacts are not
+    /// part of it.
     question: Option<Content>,
-    /// How often the same was answered before.
+    /// How often the same question was answered before.
     round: u8,
-    /// What tells the status that asks from any other.
+    /// The stamp that distinguishes the status of the question from any other.
     stamp: Option<[u8; 16]>,
-    /// Whether the agent has accepted an answer to the question that it shows.
+    /// True if the agent has accepted an answer to the open question.
     is_answered: bool,
 }
 
-/// Something to tell a watching client.
+/// A change to notify a client of.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct ProgressUpdate {
-    /// In words.
+    /// The change in words.
     pub text: Option<String>,
-    /// How far the agent says it is.
+    /// The progress that the agent reports.
     pub progress: Option<f64>,
-    /// How far there is to go, as the agent says.
+    /// The total that the agent reports.
     pub total: Option<f64>,
 }
 
-/// How the work stands for whoever waits for it.
+/// The state of the output for waiters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputState {
-    /// The agent works, or has said nothing yet.
+    /// The agent works, or has not responded yet.
     Running,
-    /// The agent waits for somebody.
+    /// The agent waits for an answer or an authorization.
     Asking,
-    /// Nothing more will come.
+    /// The task has ended.
     Finished,
 }
 
 impl AgentOutput {
-    /// Nothing is known yet. Artifacts may have `most` bytes altogether.
+    /// Creates an empty output. All artifacts together may have `most` bytes.
     pub fn new(most: usize) -> Self {
         Self {
             task_id: None,
@@ -101,7 +105,7 @@ impl AgentOutput {
         }
     }
 
-    /// How the work stands.
+    /// Returns the state of the output.
     pub fn state(&self) -> OutputState {
         match self.state {
             _ if self.reply.is_some() => OutputState::Finished,
@@ -111,19 +115,19 @@ impl AgentOutput {
         }
     }
 
-    /// What the work made.
+    /// Returns all artifacts.
     pub fn artifacts(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.iter()
     }
 
-    /// What the work made since its last question was answered.
+    /// Returns the artifacts since the last answered question.
     pub fn artifacts_of_turn(&self) -> impl Iterator<Item = &Artifact> {
         self.artifacts.of_turn()
     }
 
-    /// Returns the messages of the agent since the last one of the user, in the history of the task,
-    /// as one; the agent's last message if there is none since. For agents that put their output
-    /// there. Read anew each time.
+    /// Returns the messages of the agent since the last one of the user, in the history of the
+    /// task, as one; the agent's last message if there is none since. For agents that put their
+    /// output there. Parsed on each call.
     pub fn closing_message(&self) -> Option<Message> {
         let messages = self.history.messages();
         let mut closing = ClosingMessages::default();
@@ -132,8 +136,8 @@ impl AgentOutput {
         closing.message().or_else(|| messages.into_iter().rfind(|message| message.role == Role::Agent))
     }
 
-    /// Returns why the agent ended the task without success, in its own words: from its status, else
-    /// from the history, else from the artifacts.
+    /// Returns the agent's reason for an end without success, in its own words: from its status,
+    /// else from the history, else from the artifacts.
     pub fn reason(&self) -> Option<String> {
         let said = |message: &Message| Some(words(message)).filter(|text| !text.is_empty());
         let made = || {
@@ -145,12 +149,12 @@ impl AgentOutput {
         status.or_else(|| self.closing_message().as_ref().and_then(said)).or_else(made)
     }
 
-    /// The messages of the task so far, as far as the agent gave them. Read anew each time.
+    /// Returns the messages of the task so far, as far as the agent sent them. Parsed on each call.
     pub fn messages(&self) -> Vec<Message> {
         self.history.messages()
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         const OVERHEAD: usize = 1024;
         let messages = self.status.iter().chain(&self.reply);
@@ -172,18 +176,18 @@ impl AgentOutput {
             + beside.sum::<usize>()
     }
 
-    /// How many bytes of it are artifacts: what [`Self::shed_artifacts`] makes room of.
+    /// Returns the size of the artifacts in bytes, which [`Self::evict_artifacts`] frees.
     pub fn artifact_bytes(&self) -> usize {
         self.artifacts.bytes()
     }
 
-    /// Takes in an event and says what is new, if anything is.
+    /// Applies an event and returns the change, if there is one.
     ///
     /// A finished task never changes again.
     ///
     /// # Errors
     ///
-    /// [`TooMuch`] when the artifacts pass their limit.
+    /// [`ArtifactLimitExceeded`] if the artifacts exceed their limit.
     pub fn apply(&mut self, event: StreamResponse) -> Result<Option<ProgressUpdate>, ArtifactLimitExceeded> {
         if self.state() == OutputState::Finished {
             return Ok(None);
@@ -205,7 +209,7 @@ impl AgentOutput {
                 self.name(task_id, context_id);
                 let name = artifact.name.clone();
                 let change = self.artifacts.apply(artifact, append)?;
-                // The output is there: the messages were progress.
+                // The output is in an artifact: the messages were progress.
                 self.closing.clear();
                 Ok(made(change, name))
             }
@@ -219,7 +223,7 @@ impl AgentOutput {
             self.artifacts.replace_all(task.artifacts)?;
         }
         self.remember(task.history);
-        // A task that has metadata knows what its events said before.
+        // A task with metadata includes that of its earlier events.
         task.metadata.iter().for_each(|json| self.metadata.replace(json));
         Ok(self.status(task.status, ReportedProgress::default()))
     }
@@ -256,7 +260,7 @@ impl AgentOutput {
     }
 
     /// Keeps the message of a status for the end, or gives a task that ends without any output the
-    /// messages of before.
+    /// earlier messages.
     fn close(&mut self, state: TaskState) {
         match state {
             TaskState::Submitted | TaskState::Working | TaskState::Unknown => {
@@ -286,7 +290,7 @@ impl AgentOutput {
     }
 }
 
-/// How far an agent says it is, in the metadata of a status.
+/// The progress that an agent reports in the metadata of a status.
 #[derive(Debug, Default, Deserialize)]
 struct ReportedProgress {
     #[serde(default)]
@@ -295,7 +299,7 @@ struct ReportedProgress {
     total: Option<f64>,
 }
 
-/// Whether two messages are the same one; agents repeat themselves after a resubscription.
+/// Returns true if two messages are the same; agents repeat messages after a resubscription.
 fn same(one: Option<&Message>, other: Option<&Message>) -> bool {
     match (one, other) {
         (None, None) => true,

@@ -1,23 +1,23 @@
-//! Work as a task that can be kept, and back; what is dropped to save room, and fetched again.
+//! Converts the output to a task for persistence, and back; evicts artifacts and restores them.
 //!
-//! Not here: where it is kept, when it is dropped (see `tasks`).
+//! See also `tasks`, which decides where it is kept and when artifacts are evicted.
 
 use super::{AgentOutput, OutputState};
 use crate::a2a::{ArtifactLimitExceeded, Task, TaskHistory, TaskState, TaskStatus};
 
 impl AgentOutput {
-    /// A task as the agent gives it, or as it was kept. Artifacts may have `most` bytes altogether.
+    /// Reads a task of the agent, or a persisted one. All artifacts together may have `most` bytes.
     ///
     /// # Errors
     ///
-    /// [`TooMuch`], if they have more.
+    /// [`ArtifactLimitExceeded`] if they have more.
     pub fn from_task(task: Task, most: usize) -> Result<Self, ArtifactLimitExceeded> {
         let mut work = Self::new(most);
         work.task(task)?;
         Ok(work)
     }
 
-    /// The work as a task, to be kept; `None` while the agent has not named it.
+    /// Returns the output as a task for persistence; `None` while the agent has not named it.
     pub fn to_task(&self) -> Option<Task> {
         let status = TaskStatus {
             state: self.state.unwrap_or(TaskState::Submitted),
@@ -34,7 +34,7 @@ impl AgentOutput {
         })
     }
 
-    /// Drops the artifacts of finished work: the agent can be asked for them again.
+    /// Evicts the artifacts of a finished task: the agent still has them.
     pub fn evict_artifacts(&mut self) {
         let has_some = self.artifacts.iter().next().is_some();
         if self.state() == OutputState::Finished && has_some {
@@ -42,11 +42,11 @@ impl AgentOutput {
         }
     }
 
-    /// Takes back from the agent what was dropped. Where the task stands does not change by it.
+    /// Restores evicted artifacts from the agent's task. The state of the task does not change.
     ///
     /// # Errors
     ///
-    /// [`TooMuch`] when the artifacts pass their limit; then nothing changed.
+    /// [`ArtifactLimitExceeded`] if the artifacts exceed their limit; then nothing changed.
     pub fn restore_artifacts(&mut self, task: Task) -> Result<(), ArtifactLimitExceeded> {
         if self.task_id.as_ref() != Some(&task.id) {
             return Ok(());
@@ -59,11 +59,12 @@ impl AgentOutput {
         Ok(())
     }
 
-    /// Keeps the newest history, unless that would lose the agent's last word. Looked into only if there was one before.
+    /// Keeps the newest history, unless that would lose the agent's last message. It is parsed only
+    /// if there was one before.
     pub(super) fn remember(&mut self, history: TaskHistory) {
         let says = |history: &TaskHistory| history.last_agent_message().is_some();
         if self.history.bytes() == 0 || says(&history) || !says(&self.history) {
-            // It has the messages that came as status messages before.
+            // The new history contains the messages that came as status messages before.
             if says(&history) {
                 self.closing.clear();
             }

@@ -1,9 +1,10 @@
 //! The agents as documents over HTTP: the list for A2A clients, and the API catalog of RFC 9727.
 //!
-//! The catalog is a linkset (RFC 9264) with one context for each agent: its endpoint as anchor, `service-desc` and `describedby` its
-//! card, `service-doc` what the card calls its documentation, `service-meta` what tokens are for (RFC 9728). RFC 9727 is the one
-//! published standard for such a list. Left out: the drafts of AI catalogs and agent registries (`ai-catalog.json` and others), which
-//! still change and agree on nothing that the card itself does not say. Not here: which agents a caller sees, HTTP.
+//! The catalog is a linkset (RFC 9264) with one context for each agent: its endpoint as anchor,
+//! `service-desc` and `describedby` its card, `service-doc` the documentation that the card names,
+//! `service-meta` the OAuth metadata (RFC 9728). RFC 9727 is the one published standard for such a
+//! list. The drafts of AI catalogs and agent registries (`ai-catalog.json` and others) are left
+//! out: they still change, and agree on nothing beyond the content of the card itself.
 
 use serde::Serialize;
 
@@ -16,33 +17,33 @@ use crate::a2a::AgentExtension;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListedAgent<'a> {
-    /// Its name here.
+    /// The agent's name in the configuration.
     pub name: &'a str,
-    /// Its name on its card.
+    /// The agent's name on its card.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<&'a str>,
-    /// What it does.
+    /// The agent's description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<&'a str>,
     /// The version of the agent itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<&'a str>,
-    /// Where it is called.
+    /// URL of the agent's endpoint.
     pub url: String,
-    /// Where its card is.
+    /// URL of the agent's card.
     pub card: String,
-    /// Whether it can be called.
+    /// The agent's reachability.
     pub status: Reachability,
-    /// The versions of A2A that clients may speak to it here; its own is the first.
+    /// The A2A versions that clients may use for it here; its own is the first.
     pub protocol_versions: Vec<&'static str>,
-    /// The bindings that they may use.
+    /// The bindings that clients may use.
     pub bindings: &'static [&'static str],
-    /// What it can do, once its card is known.
+    /// The agent's capabilities, if its card is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<AgentCapabilities>,
-    /// Those of its skills that fit.
+    /// The skills that match.
     pub skills: Vec<ListedSkill<'a>>,
-    /// The extensions that it knows.
+    /// The extensions that the agent supports.
     pub extensions: Vec<ListedExtension<'a>>,
 }
 
@@ -54,7 +55,7 @@ pub struct ListedSkill<'a> {
     tags: &'a [String],
 }
 
-/// One extension that an agent knows.
+/// An extension that an agent supports.
 #[derive(Debug, Serialize)]
 pub struct ListedExtension<'a> {
     uri: &'a str,
@@ -73,7 +74,7 @@ impl<'a> From<&'a AgentExtension> for ListedExtension<'a> {
     }
 }
 
-/// One page of the list, as JSON.
+/// Encodes one page of the list as JSON.
 pub fn page(agents: &[ListedAgent<'_>], total: usize, next_cursor: Option<&str>) -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -89,19 +90,19 @@ pub fn page(agents: &[ListedAgent<'_>], total: usize, next_cursor: Option<&str>)
 /// One agent of the catalog.
 #[derive(Debug)]
 pub struct CatalogEntry<'a> {
-    /// Where it is called.
+    /// URL of the agent's endpoint.
     pub url: String,
-    /// Where its card is.
+    /// URL of the agent's card.
     pub card: String,
-    /// What it calls itself.
+    /// The agent's name on its card.
     pub title: Option<&'a str>,
-    /// Where people read of it.
+    /// URL of the documentation for people.
     pub documentation: Option<&'a str>,
-    /// Where it is told what tokens are for.
+    /// URL of the OAuth protected resource metadata.
     pub metadata: Option<String>,
 }
 
-/// A link and what is behind it.
+/// A link with its media type and title.
 #[derive(Serialize)]
 struct CatalogLink<'a> {
     href: &'a str,
@@ -127,7 +128,8 @@ struct LinkContext<'a> {
     service_meta: Option<[CatalogLink<'a>; 1]>,
 }
 
-/// The API catalog that is at `place`, as JSON: first what is in it, then a context for each agent.
+/// Encodes the API catalog with the URL `place` as JSON: first its items, then a context for each
+/// agent.
 pub fn catalog(place: &str, agents: &[CatalogEntry<'_>]) -> String {
     #[derive(Serialize)]
     struct Linkset<'a> {

@@ -1,8 +1,9 @@
-//! Finding agents by what they can do: what is searched, how it is ranked, what of it a caller may see.
+//! Search for agents by their abilities: index, ranking, and visibility to a caller.
 //!
-//! Pure. What is searched is written once a catalogue, in small letters and bounded; a search compares a few words with it. A skill
-//! that is not shown to a caller finds nothing for it. Not here: the tool `find_agent` (see `tool`), the list of agents and the
-//! API catalog (see `listing`), who may see what.
+//! Pure. The searched text is written once per catalogue, in lower case and bounded; a search
+//! compares a few words with it. A skill that is hidden from a caller does not match for that
+//! caller. The tool `find_agent` is in `tool`, the list of agents and the API catalog in
+//! `documents`. Out of scope: authorization.
 
 pub mod documents;
 mod profile;
@@ -19,28 +20,28 @@ use profile::FoldedText;
 pub use profile::{AgentProfile, SkillProfile};
 pub use query::{AgentQuery, BadQuery, MAX_QUERY_BYTES};
 
-/// The agents whose cards are known, ready to be searched.
+/// The agents with known cards, ready to be searched.
 #[derive(Debug, Default)]
 pub struct AgentIndex {
     profiles: HashMap<String, AgentProfile>,
 }
 
-/// An agent that fits.
+/// A matching agent.
 #[derive(Debug)]
 pub struct AgentMatch<'i> {
-    /// Its name here.
+    /// The agent's name in the configuration.
     pub name: &'i str,
-    /// What it says of itself; `None` until its card has been seen.
+    /// The agent's description of itself; `None` until its card has been seen.
     pub profile: Option<&'i AgentProfile>,
-    /// Those of its skills that fit and are shown, the best first.
+    /// The visible skills that match, the best first.
     pub skills: Vec<&'i SkillProfile>,
-    /// How well it fits: a word that is a name or an id counts a thousand, one in a tag a hundred, one that begins a word of a
-    /// name ten, one anywhere else one. Zero where nothing was asked for.
+    /// The score: a word that is a name or an id counts 1000, one in a tag 100, one that begins a
+    /// word of a name 10, one anywhere else 1. Zero for an empty query.
     pub score: u32,
 }
 
 impl AgentIndex {
-    /// Writes down what is searched; `all` knows the names of the tools.
+    /// Builds the index; `all` contains the names of the tools.
     pub(super) fn build(agents: &[(ToolPlan, Arc<AgentCard>)], all: &CatalogueView) -> Self {
         let tools: HashMap<(&str, Option<&str>), &str> =
             all.of_agents().map(|tool| ((&*tool.agent, tool.skill.as_deref()), tool.name.as_str())).collect();
@@ -51,9 +52,10 @@ impl AgentIndex {
         Self { profiles: profiles.collect() }
     }
 
-    /// Those of `agents` that fit, the best first, and of the same worth by name. `may` says whether a tool of an agent may be used,
-    /// by what rules know it by: the id of the skill and the name of its tool; or the agent as a whole. An agent of which nothing may
-    /// be used is not found.
+    /// Returns the matching ones of `agents`, the best first, and by name within equal scores.
+    /// `may` returns true if the caller may use a tool of an agent, by its names in the rules: the
+    /// id of the skill and the name of its tool; or the agent as a whole. An agent without any
+    /// usable tool does not match.
     pub fn search<'i>(
         &'i self,
         query: &AgentQuery,
@@ -91,20 +93,20 @@ fn matches<'i>(
     if query.names_skill() && skills.is_empty() {
         return None;
     }
-    // Stable: what is of the same worth stays in the card's order.
+    // Stable: equal scores keep the order of the card.
     skills.sort_by_key(|(worth, _)| *worth);
     let skills = skills.into_iter().map(|(_, skill)| skill).collect();
     Some(AgentMatch { name, profile: Some(profile), skills, score })
 }
 
-/// An agent of which nothing but its name is known.
+/// Matches an agent of which only the name is known.
 fn hidden_skills<'i>(query: &AgentQuery, name: &'i str) -> Option<AgentMatch<'i>> {
     let text = FoldedText::of_name(name);
     let score = score(query, || std::iter::once(&text)).filter(|_| !query.names_skill())?;
     Some(AgentMatch { name, profile: None, skills: Vec::new(), score })
 }
 
-/// The worth of all words together; `None` if one of them is nowhere.
+/// Returns the score of all words together; `None` if one of them does not occur.
 fn score<'t, T: Iterator<Item = &'t FoldedText>>(query: &AgentQuery, texts: impl Fn() -> T) -> Option<u32> {
     let mut sum = 0;
     for word in query.words() {

@@ -1,41 +1,39 @@
-//! What an agent is searched by, and what is shown of it when it is found.
-//!
-//! Not here: the search.
+//! The searched text of an agent, and the data shown in a match.
 
 use super::super::catalogue::ToolPlan;
 use super::query::AgentQuery;
 use crate::a2a::{AgentCard, AgentSkill};
 
-/// Of a description so much is searched, in bytes.
+/// Searched length of a description, in bytes.
 const SEARCHED: usize = 1024;
-/// Most tags of one skill that are searched and shown.
+/// Maximum number of tags per skill that are searched and shown.
 const MOST_TAGS: usize = 16;
 
-/// What an agent says of itself.
+/// An agent's description of itself.
 #[derive(Debug)]
 pub struct AgentProfile {
-    /// Its name on its card.
+    /// The agent's name on its card.
     pub title: String,
-    /// What it does.
+    /// The agent's description.
     pub description: String,
     pub(super) skills: Vec<SkillProfile>,
-    /// The one tool that it is called by, if its skills have none of their own.
+    /// The one tool of the agent, if its skills have none of their own.
     pub(super) tool: Option<String>,
     pub(super) text: FoldedText,
 }
 
-/// One of its skills.
+/// One skill of an agent.
 #[derive(Debug)]
 pub struct SkillProfile {
     /// Its id on the card.
     pub id: String,
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its description.
     pub description: String,
     /// Keywords.
     pub tags: Vec<String>,
-    /// The tool that it is called by where all agents are; `None`: there is none.
+    /// The skill's tool in the catalogue of all agents, if there is one.
     pub tool: Option<String>,
     is_called_alone: bool,
     pub(super) text: FoldedText,
@@ -56,7 +54,8 @@ impl SkillProfile {
         }
     }
 
-    /// What rules know it by: the id of the skill, which the one tool of a whole agent does not have, and the name of the tool.
+    /// Returns the names used in rules: the id of the skill, which the one tool of a whole agent
+    /// does not have, and the name of the tool.
     pub(super) fn names(&self) -> (&str, &str) {
         let id = if self.is_called_alone { self.id.as_str() } else { "" };
         (id, self.tool.as_deref().unwrap_or_default())
@@ -64,7 +63,7 @@ impl SkillProfile {
 }
 
 impl AgentProfile {
-    /// `tool` names the tool of a skill, or of the whole agent.
+    /// Creates the profile; `tool` returns the name of the tool of a skill, or of the whole agent.
     pub(super) fn new<'t>(
         plan: &ToolPlan,
         card: &AgentCard,
@@ -92,7 +91,7 @@ impl AgentProfile {
     }
 }
 
-/// Text to be searched, in small letters.
+/// Searchable text, in lower case.
 #[derive(Debug)]
 pub(super) struct FoldedText {
     names: Vec<String>,
@@ -110,12 +109,12 @@ impl FoldedText {
         }
     }
 
-    /// That of an agent of which only the name is known.
+    /// Returns the text of an agent of which only the name is known.
     pub(super) fn of_name(name: &str) -> Self {
         Self::new(&[name], &[], "")
     }
 
-    /// What one word of a query is worth here; 0: it does not occur.
+    /// Returns the score of one word of a query; 0 if it does not occur.
     pub(super) fn score(&self, query: &AgentQuery, word: &str) -> u32 {
         let is = |text: &String| text == word || text == query.whole();
         if self.names.iter().any(is) {
@@ -131,23 +130,23 @@ impl FoldedText {
         u32::from(occurs(&self.prose) || self.names.iter().any(occurs) || self.tags.iter().any(occurs))
     }
 
-    /// Whether a name or an id has this in it.
+    /// Returns true if a name or an id contains `part`.
     pub(super) fn name_matches(&self, part: &str) -> bool {
         self.names.iter().any(|name| name.contains(part))
     }
 
-    /// Whether this is one of the tags.
+    /// Returns true if `wanted` is one of the tags.
     pub(super) fn has_tag(&self, wanted: &str) -> bool {
         self.tags.iter().any(|tag| tag == wanted)
     }
 }
 
-/// Text as it is compared.
+/// Returns text in the form in which it is compared.
 pub(super) fn lowercased(text: &str) -> String {
     text.trim().to_lowercase()
 }
 
-/// The words within a text, an id taken apart too.
+/// Returns the words of a text; an id is split too.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     text.split(|letter: char| !letter.is_alphanumeric()).filter(|piece| !piece.is_empty())
 }

@@ -1,15 +1,13 @@
-//! What is looked for: words, a skill, a tag.
-//!
-//! Not here: what they are compared with (see `profile`).
+//! A query for agents: words, a skill, a tag.
 
 use super::profile::{FoldedText, lowercased};
 
-/// Longest text of a query, in bytes.
+/// Maximum length of a text in a query, in bytes.
 pub const MAX_QUERY_BYTES: usize = 256;
-/// Most words. So many of one kind are worth less than one of the next.
+/// Maximum number of words. So many matches of one kind count less than one match of the next kind.
 const MOST_WORDS: usize = 8;
 
-/// What is looked for, in small letters. Empty: everything fits.
+/// A query, in lower case. An empty one matches all agents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentQuery {
     whole: String,
@@ -18,24 +16,24 @@ pub struct AgentQuery {
     tag: Option<String>,
 }
 
-/// Why nothing can be looked for.
+/// The reason why a query is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadQuery {
-    /// A text is longer than [`LONGEST`].
+    /// A text is longer than [`MAX_QUERY_BYTES`].
     #[error("a text to look for has at most {MAX_QUERY_BYTES} bytes")]
     TooLong,
-    /// There are too many words.
+    /// The query has too many words.
     #[error("at most {MOST_WORDS} words can be looked for at once: use fewer")]
     TooMany,
 }
 
 impl AgentQuery {
-    /// Looks for agents in which all words of `text` occur, with a skill of which `skill` is a part of the name or id, and which
-    /// has this tag.
+    /// Creates a query for agents in which all words of `text` occur, with a skill that has `skill`
+    /// in its name or id, and this tag.
     ///
     /// # Errors
     ///
-    /// [`BadQuery`], if it is more than is looked for.
+    /// [`BadQuery`] if the query exceeds a limit.
     pub fn new(text: &str, skill: Option<&str>, tag: Option<&str>) -> Result<Self, BadQuery> {
         if [Some(text), skill, tag].into_iter().flatten().any(|text| text.len() > MAX_QUERY_BYTES) {
             return Err(BadQuery::TooLong);
@@ -50,22 +48,22 @@ impl AgentQuery {
         Ok(Self { whole, words, skill: wanted(skill), tag: wanted(tag) })
     }
 
-    /// The words that must all occur.
+    /// Returns the words that must all occur.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(String::as_str)
     }
 
-    /// All that was written, as one text.
+    /// Returns the whole query as one text.
     pub(super) fn whole(&self) -> &str {
         &self.whole
     }
 
-    /// Whether it asks for a skill, so that agents without one do not fit.
+    /// Returns true if the query names a skill, so that agents without one do not match.
     pub(super) fn names_skill(&self) -> bool {
         self.skill.is_some() || self.tag.is_some()
     }
 
-    /// Whether a skill is one of those that are asked for.
+    /// Returns true if a skill matches the query's skill and tag.
     pub(super) fn filters_skill(&self, text: &FoldedText) -> bool {
         self.skill.as_ref().is_none_or(|skill| text.name_matches(skill))
             && self.tag.as_ref().is_none_or(|tag| text.has_tag(tag))

@@ -1,4 +1,4 @@
-//! What is found, in which order, and by whom.
+//! The matches of a search, their order, and their visibility to a caller.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ fn skill(id: &str, name: &str, about: &str, tags: &[&str]) -> Value {
     json!({ "id": id, "name": name, "description": about, "tags": tags })
 }
 
-/// `rain` is a name in one agent, a tag in the next, a word of a skill's name and then of a description in the others.
+/// Returns agents with `rain` as a name, as a tag, as a word of a skill's name and as one of a
+/// description.
 fn town() -> Catalogue {
     let agents = [
         (plan("a-said"), card("Said", "", json!([skill("x", "X", "Tells of rain and snow", &[])]))),

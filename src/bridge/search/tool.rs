@@ -1,6 +1,6 @@
-//! The tool `find_agent`: what it takes, what it promises, what it tells a model.
+//! The tool `find_agent`: input, output schema, and result.
 //!
-//! The result names for each agent the tools that it is called by. Short and bounded: it is read by a model. Not here: the search.
+//! The result names the tools of each agent. Short and bounded: a model reads it.
 
 use std::sync::LazyLock;
 
@@ -19,17 +19,17 @@ use crate::mcp::Version;
 use crate::mcp::content::ContentBlock;
 use crate::mcp::tools::CallToolResult;
 
-/// What it is called by.
+/// Name of the tool.
 pub const NAME: &str = "find_agent";
 
-/// Most agents in one result.
+/// Maximum number of agents in one result.
 const MOST_AGENTS: usize = 20;
-/// Most skills of one agent in one result.
+/// Maximum number of skills of one agent in one result.
 const MOST_SKILLS: usize = 20;
-/// Longest description in a result, in bytes.
+/// Maximum length of a description in a result, in bytes.
 const MOST_WORDS: usize = 300;
 
-/// The tool as a client of this revision sees it.
+/// Returns the tool as a client of this revision sees it.
 pub fn json(version: Version) -> Option<Box<RawValue>> {
     let sheet = BuiltinToolSpec {
         name: NAME,
@@ -103,7 +103,7 @@ fn output() -> Value {
 ///
 /// # Errors
 ///
-/// What is wrong, in words that let a model correct itself.
+/// The problem, in words that let a model correct itself.
 pub fn read(arguments: Option<&RawValue>) -> Result<AgentQuery, String> {
     static JUDGE: LazyLock<Option<Validator>> = LazyLock::new(|| strict_validator(&input()).ok());
     let value = argument(JUDGE.as_ref(), arguments)?;
@@ -145,7 +145,8 @@ struct FoundSkill<'a> {
     tool: Option<&'a str>,
 }
 
-/// The result of a call, from the agents that fit, the best first, and whether each can be called.
+/// Returns the result of a call from the matching agents, the best first, each with its
+/// reachability.
 pub fn result(found: &[(AgentMatch<'_>, Reachability)], version: Version) -> CallToolResult {
     let agents: Vec<FoundAgent<'_>> =
         found.iter().take(MOST_AGENTS).map(|(found, reach)| agent(found, *reach)).collect();
@@ -189,7 +190,7 @@ fn short(text: &str) -> Option<String> {
     Some(clean_line(text, MOST_WORDS)).filter(|text| !text.is_empty())
 }
 
-/// One line an agent.
+/// Returns one line per agent.
 fn text(agents: &[FoundAgent<'_>], total: usize) -> String {
     let mut text = match (total, agents.len()) {
         (0, _) => {

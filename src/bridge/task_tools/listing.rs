@@ -1,6 +1,6 @@
-//! How the gateway's own tools are listed: descriptions, schemas of what they take and promise, hints.
+//! The listing of the built-in task tools: descriptions, schemas of their input and output, hints.
 //!
-//! Reads mcp.md §2.3, §2.4. Not here: reading arguments (see `subagent`).
+//! Follows `docs/spec/mcp.md` §2.3, §2.4.
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use super::{LONGEST_WAIT, TaskTool};
 use crate::mcp::Version;
 
 impl TaskTool {
-    /// The tool as a client of this revision sees it.
+    /// Returns the tool as a client of this revision sees it.
     pub fn json(self, version: Version) -> Option<Box<RawValue>> {
         let sheet = BuiltinToolSpec {
             name: self.name(),
@@ -85,7 +85,7 @@ impl TaskTool {
         json!({"type": "object", "properties": properties, "required": required})
     }
 
-    /// One shape for all; two of them promise one member more.
+    /// Returns the output schema: one shape for all tools; two of them promise one member more.
     pub(super) fn output_schema(self) -> Value {
         let text = |description: &str| json!({"type": "string", "description": description});
         let artifact = json!({
@@ -134,7 +134,7 @@ impl TaskTool {
     }
 }
 
-/// Returns a schema that takes any JSON and yet names types: tools that convert schemas need one.
+/// Returns a schema that allows any JSON and yet names types: tools that convert schemas need one.
 fn any_json(description: &str) -> Value {
     let types = ["object", "array", "string", "number", "boolean", "null"];
     let branches: Vec<Value> = types.iter().map(|one| json!({ "type": one })).collect();

@@ -1,7 +1,7 @@
-//! The gateway's own tools for tasks of any agent: start, send, cancel, get, wait.
+//! The built-in tools for tasks of any agent: start, send, cancel, get, wait.
 //!
-//! What they are called, what they take, and what a model is told when it asks wrongly. Not here: how they are listed (see
-//! `listing`), doing it, the results (see `outcome`).
+//! Their names, their arguments, and the errors for a model that calls them incorrectly. Out of
+//! scope: execution, the results (see `tool_result`).
 
 mod listing;
 
@@ -15,10 +15,10 @@ use super::arguments::{self, ToolInput, strict_validator};
 use super::builtin_tool::argument;
 use super::resource_uri::{ResourceUri, agent_of};
 
-/// Longest time that a wait may ask for, in seconds.
+/// Maximum time that a call of `subagent_wait` may request, in seconds.
 pub const LONGEST_WAIT: u64 = 3600;
 
-/// One of the tools.
+/// A built-in task tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskTool {
     /// `subagent_cancel`.
@@ -33,7 +33,7 @@ pub enum TaskTool {
     Wait,
 }
 
-/// What a call asks for. Tasks are handles that nobody has opened yet.
+/// The arguments of a call. Tasks are unopened handles.
 #[derive(Debug, Clone)]
 pub enum TaskToolCall {
     /// Cancel the task.
@@ -41,44 +41,44 @@ pub enum TaskToolCall {
         /// The task.
         task: String,
     },
-    /// Look at the task.
+    /// Get the task.
     Get {
         /// The task.
         task: String,
     },
-    /// Say something in the task.
+    /// Send a message in the task.
     Send {
         /// The task.
         task: String,
-        /// What to say: text, data or files.
+        /// The message: text, data or files.
         said: Box<arguments::ToolArguments>,
     },
-    /// Begin a task.
+    /// Start a task.
     Start {
         /// The name of the agent.
         agent: String,
-        /// What to say.
+        /// The message.
         text: String,
     },
     /// Wait for the task.
     Wait {
         /// The task.
         task: String,
-        /// How long at most, if the model says.
+        /// Maximum time to wait, if the model gives one.
         seconds: Option<u64>,
     },
 }
 
 impl TaskTool {
-    /// All of them, by name.
+    /// All tools, by name.
     pub const ALL: [Self; 5] = [Self::Cancel, Self::Get, Self::Send, Self::Start, Self::Wait];
 
-    /// The tool of this name.
+    /// Returns the tool with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.name() == name)
     }
 
-    /// What it is called by.
+    /// Returns the tool's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cancel => "subagent_cancel",
@@ -89,7 +89,8 @@ impl TaskTool {
         }
     }
 
-    /// Whether it is of use where there is one agent only: its own tools begin tasks.
+    /// Returns true if the tool is useful where there is only one agent: the agent's own tools
+    /// start tasks.
     pub fn is_with_one_agent(self) -> bool {
         self != Self::Start
     }
@@ -107,10 +108,10 @@ impl TaskTool {
 ///
 /// # Errors
 ///
-/// What is wrong, in words that let a model correct itself.
+/// The problem, in words that let a model correct itself.
 pub fn read(tool: TaskTool, arguments: Option<&RawValue>) -> Result<TaskToolCall, String> {
     let value = match tool {
-        // Its arguments are those of an agent's tool.
+        // `subagent_send` has the arguments of an agent's tool.
         TaskTool::Send => Value::Null,
         TaskTool::Cancel | TaskTool::Get | TaskTool::Start | TaskTool::Wait => {
             argument(tool.validator(), arguments)?
@@ -129,7 +130,7 @@ pub fn read(tool: TaskTool, arguments: Option<&RawValue>) -> Result<TaskToolCall
     })
 }
 
-/// Reads what `subagent_send` takes: that of an agent's tool, but within a task.
+/// Reads the arguments of `subagent_send`: those of an agent's tool, but within a task.
 fn read_send(arguments: Option<&RawValue>) -> Result<TaskToolCall, String> {
     let mut said = arguments::read(&ToolInput::Flat, arguments)?;
     let Some(task) = said.task.take() else {
@@ -144,7 +145,7 @@ fn read_send(arguments: Option<&RawValue>) -> Result<TaskToolCall, String> {
     Ok(TaskToolCall::Send { task: task_of(task), said: Box::new(said) })
 }
 
-/// A taskId, also where a model gives the URI of the task for it.
+/// Returns the taskId, also if a model passes the URI of the task for it.
 fn task_of(given: String) -> String {
     match ResourceUri::read(&given) {
         Some(ResourceUri::Task(task)) => task.to_owned(),
@@ -161,7 +162,7 @@ fn agent(uri: &str) -> Result<String, String> {
     })
 }
 
-/// Whole seconds, which some clients write as a float.
+/// Reads whole seconds, which some clients write as a float.
 fn seconds(value: &Value) -> Option<u64> {
     #[expect(
         clippy::cast_possible_truncation,
